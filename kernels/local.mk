@@ -15,7 +15,7 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h 
 	kernels/cuda/rules.h kernels/cuda/rules.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
 EXTRA_DIST += kernels/README.md kernels/cuda/README.md kernels/cuda/attend/README.md kernels/cuda/gemm/README.md \
-	kernels/cuda/quant/README.md
+	kernels/cuda/quant/README.md kernels/cuda/experts/README.md
 KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
 # CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
@@ -34,18 +34,20 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cu
 	kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
+cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/one_type.cu
 cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/transfer.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu \
-	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu
-EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_sources) kernels/cuda/gemm/one_type.cu
+	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu \
+	kernels/cuda/experts/route.cu kernels/cuda/experts/experts.cu
+EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_experts) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
 # for builds such as sanitize-gpu's.
 NVCC_DEFS =
 NVCCFLAGS = -std=c++17 -O3 -lineinfo $(NVCC_DEFS) $(NVTX_CPPFLAGS) -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 
-SUFFIXES = .cu .cuh
+SUFFIXES = .cu .cuh .experts
 .cu.o:
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -c -o $@ $<
@@ -55,11 +57,17 @@ SUFFIXES = .cu .cuh
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/gemm/one_type.cu
 
+# ... and those of its experts, an object of their own.
+.cuh.experts:
+	@$(MKDIR_P) $(@D)
+	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/experts/one_type.cu
+
 # wgmma is an instruction of sm_90a alone, and asked for where the card has it.
 kernels/cuda/gemm/wgmma.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
 
 if HAVE_CUDA
-cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_sources:.cu=.o)
+cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)
+$(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o: $(cuda_experts)
 $(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/k_scales.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)

@@ -105,6 +105,22 @@ static inline uint32_t pad256(uint32_t n)
     return (n + 255) & ~255u;
 }
 
+/* What mixtures of experts have in the workspace (experts/). A pair is a row and one of its experts. */
+struct experts_job {
+    uint32_t expert, first, n; /* its pairs: order[first] to order[first + n - 1] */
+};
+struct experts_room {
+    float *route;             /* [rows][2 n_used]: ACT_ROUTE */
+    float *hidden;            /* [pairs][d_expert]: ACT_EXPERTS */
+    float *logits;            /* [rows][n_expert] of the router */
+    float *row_gate;          /* [rows]: op_ffn_up.row_gate's factors */
+    __half *x;                /* [ceil(d_expert / 256)][pairs] records: hidden rows prepared */
+    float *y;                 /* [pairs][ldx]: products that are not added up yet */
+    uint32_t *order;          /* [pairs] by expert */
+    struct experts_job *jobs; /* columns of a product, a matrix each */
+    uint32_t *n_job;
+};
+
 struct workspace {
     struct workspace_dims dims; /* physical capacity */
     uint32_t rows;              /* capacity in rows: dims.n_row and n_out rounded up to GEMM_ROWS */
@@ -131,6 +147,7 @@ struct workspace {
     __half *wg_x[2]; /* wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
     float *wg_partials;
+    struct experts_room experts;
 };
 enum { SEMAPHORES = 1 << 16, SPLIT_K_FLOATS = 1 << 22 };
 
@@ -223,7 +240,16 @@ __device__ static inline float glu_act(enum glu_kind glu,
 /* glu_gated(), for kernels too. */
 __host__ __device__ static inline bool has_gate(enum glu_kind glu)
 {
-    return glu == GLU_SWIGLU || glu == GLU_GEGLU;
+    return glu == GLU_SWIGLU || glu == GLU_GEGLU || glu == GLU_OAI;
+}
+/* act(gate) and up as they are joined; `up` is 1 where there is no gate. */
+__device__ static inline float glu_of(enum glu_kind glu, float gate, float up)
+{
+    if (glu == GLU_OAI) {
+        float g = fminf(gate, 7.f), u = fmaxf(fminf(up, 7.f), -7.f);
+        return g * act_sigmoid(1.702f * g) * (u + 1.f);
+    }
+    return glu_act(glu, gate) * up;
 }
 __device__ static inline float act_softcap(float x, float cap)
 {
@@ -267,10 +293,17 @@ struct wdev {
     uint8_t *packed;
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
+    uint32_t n_expert;     /* 0, or so many matrices of these parts, one after the other */
+    uint64_t expert_bytes; /* from one to the next, of all parts; filled by pack_plan() */
     __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
     struct wdev *next;     /* list of the device's weights */
     const void *model;     /* see weight */
 };
+/* Whether the dense products' paths multiply by it: some are chosen for all such matrices of a model. */
+static inline bool wdev_dense(const wdev *w)
+{
+    return w->role == WEIGHT_QKV || w->role == WEIGHT_PROJ || w->role == WEIGHT_GATE_UP;
+}
 static inline const wdev *wdev_of(const struct weight *w)
 {
     return (const wdev *)w->dev;
@@ -449,13 +482,17 @@ void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t 
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 
+/* experts/route.cu: ws.experts.row_gate[row] = sigmoid(row_gate . norm(x)) of op_ffn_up. NULL where it has none. */
+const float *row_gate_run(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket);
+
 /* epilogue.cu: what follows a product in ws.tmp (f32, [rows, ldtmp]), for paths that cannot do it in their epilogue.
  * qkv_epilogue_run: bias, q/k norm, RoPE (both kinds), ACT_Q and the KV append from merged rows q|k|v of ws.tmp.
- * proj_epilogue_run: x += norm?(tmp + bias). glu_epilogue_run: ws.ff = act(gate) * up from rows gate|up of ws.tmp, in
- * ws.ff's form. */
+ * proj_epilogue_run: x += norm?(tmp + bias). glu_epilogue_run: ws.ff = act(gate) * up from rows gate|up of ws.tmp,
+ * which share tiles where `interleaved`, in ws.ff's form. */
 void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket);
 void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket);
-void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t bucket);
+void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, bool interleaved, uint32_t row0,
+                      uint32_t bucket);
 /* The same from products in pieces, with a form for the activation; added to x; as rows of ws.tmp. */
 void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s, uint32_t bucket);
 void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,

@@ -237,6 +237,18 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     for (int i = 0; i < 2; i++)
         w->wg_x[i] = (__half *)cut(base, &used, wg_x_bytes(d, s));
     w->wg_ff = (__half *)cut(base, &used, wg_x_bytes(d, s));
+    uint64_t pairs = r * (s->d_route / 2);
+    w->experts.route = (float *)cut(base, &used, r * s->d_route * 4);
+    w->experts.hidden = (float *)cut(base, &used, r * s->d_experts * 4);
+    w->experts.logits = (float *)cut(base, &used, s->d_route ? r * EXPERTS_MAX * 4 : 0);
+    w->experts.row_gate = (float *)cut(base, &used, r * 4);
+    /* an expert's row begins a record of its own */
+    uint64_t records = s->d_route ? r * (s->d_experts / 256 + 1 + s->d_route / 2) : 0;
+    w->experts.x = (__half *)cut(base, &used, records * XFRAG_KBLK * 2);
+    w->experts.y = (float *)cut(base, &used, pairs * w->ldx * 4);
+    w->experts.order = (uint32_t *)cut(base, &used, pairs * 4);
+    w->experts.jobs = (struct experts_job *)cut(base, &used, (pairs + EXPERTS_MAX) * sizeof(struct experts_job));
+    w->experts.n_job = (uint32_t *)cut(base, &used, 4);
     w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
@@ -253,6 +265,8 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     s->n_vocab = max_u32(s->n_vocab, want->n_vocab);
     s->n_row = max_u32(s->n_row, want->n_row);
     s->n_out = max_u32(s->n_out, want->n_out);
+    s->d_route = max_u32(s->d_route, want->d_route);
+    s->d_experts = max_u32(s->d_experts, want->d_experts);
     if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
         return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows",
                        s->n_row, s->n_out, BATCH_ROWS_MAX);

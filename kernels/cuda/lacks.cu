@@ -24,11 +24,7 @@ const char *cuda_lacks(const struct op *o)
                : o->experts_down.x_scale != 0 ? "a scale of the residual stream"
                                               : NULL;
     case OP_ATTEND:
-        return o->attend.sinks ? "attention sinks" : o->attend.gated ? "gated attention" : NULL;
-    case OP_FFN_UP:
-        return o->ffn_up.glu == GLU_OAI ? "the activation of gpt-oss"
-               : o->ffn_up.row_gate     ? "a gate for whole rows"
-                                        : NULL;
+        return o->attend.gated ? "gated attention" : NULL;
     default:
         return NULL;
     }

@@ -27,6 +27,9 @@ static const struct lowering lowerings[] = {
     {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF) | ACT_BIT(ACT_ATT)},
     {OP_FFN_UP, NULL,     {ref_ffn_up, wg_ffn_up, prefill_ffn_up, prefill_ffn_up, gemm_ffn_up, gemm_ffn_up}, ACT_BIT(ACT_X)},
     {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   0},
+    {OP_ROUTE,  route_run},
+    {OP_EXPERTS_UP,   experts_up_run},
+    {OP_EXPERTS_DOWN, experts_down_run},
 };
 /* clang-format on */
 
@@ -77,6 +80,8 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
         return NULL;
     if (o->kind == OP_ATTEND && n_row == 1 && !attend_one(&o->attend))
         return "one+plan";
+    if (o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_DOWN)
+        return experts_path(d, o, n_row, invariant);
     if (!l || l->only)
         return l ? "one" : NULL;
     enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;

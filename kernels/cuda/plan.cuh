@@ -27,6 +27,8 @@ struct op_call {
     partials ff;
     struct op_ffn_up ff_op;
     bool ff_made;
+    bool grouped; /* the pairs of this route are in order: ws.experts.order */
+    bool routed;  /* a kernel since the route has waited for it before it let the next one start */
 };
 
 /* Launches one call of an op. */
@@ -68,5 +70,8 @@ op_run ref_qkv, ref_proj, ref_ffn_up, ref_head;
 op_run embed_run, attend_run;
 /* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
 bool attend_one(const struct op_attend *op);
+/* experts/: the ops of mixtures, all rows of a step. experts_path: "few" or "grouped", which they take. */
+op_run route_run, experts_up_run, experts_down_run;
+const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
 
 #endif

@@ -179,7 +179,7 @@ static uint32_t bucket_of(uint32_t n)
 static void set_widths(struct device *d, const struct program *p)
 {
     const struct workspace_dims *w = &d->ws.dims;
-    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab};
+    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab, w->d_route, w->d_experts};
     struct step_rec *r = d->rec;
     memcpy(r->width, width, sizeof(width));
     for (const struct staged *s = r->staged; s; s = s->next)
@@ -508,8 +508,11 @@ static uint32_t act_rows(const struct device *d, enum act a)
 /* f32 rows that lie in device memory as they are; NULL for the fp16 forms. */
 static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 {
-    *ld = a == ACT_X ? d->ws.ldx : d->ws.ldl;
-    return a == ACT_X ? d->ws.x : a == ACT_LOGITS ? d->ws.logits : NULL;
+    const struct workspace *w = &d->ws;
+    const uint32_t lds[ACT_COUNT] = {w->ldx, 0, 0, 0, w->ldl, d->rec->width[ACT_ROUTE], d->rec->width[ACT_EXPERTS]};
+    float *const at[ACT_COUNT] = {w->x, NULL, NULL, NULL, w->logits, w->experts.route, w->experts.hidden};
+    *ld = lds[a];
+    return at[a];
 }
 
 static act_buf act_f16(struct device *d, enum act a)
@@ -520,7 +523,7 @@ static act_buf act_f16(struct device *d, enum act a)
 
 static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)
 {
-    if (a < 0 || a > ACT_LOGITS || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
+    if (a < 0 || a > ACT_EXPERTS || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
         return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
     return 0;
 }
@@ -555,7 +558,8 @@ int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint3
 static void apply(struct device *d, const struct staged *s)
 {
     struct hearth_err e;
-    uint32_t ld, w = s->n_col, most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq, d->ws.dims.d_q, d->ws.dims.d_ff, d->ws.ldl};
+    uint32_t ld, w = s->n_col, most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq,          d->ws.dims.d_q,      d->ws.dims.d_ff,
+                                                  d->ws.ldl, d->ws.dims.d_route, d->ws.dims.d_experts};
     if (w > most[s->act] || act_check(d, s->act, s->row0, s->n_row, &e)) {
         cuda_refuse(d, HEARTH_EPARAMS, "rows %u+%u of %u columns of activation %d: the workspace has not so many",
                     s->row0, s->n_row, w, (int)s->act);

@@ -162,8 +162,9 @@ void upload_fini(struct device *d)
     d->up = NULL;
 }
 
-/* Moves rows of a part of type `file`, in slices of whole tiles; `packed`: they are packed, else kept as they are. */
-static void upload_part(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src, bool packed)
+/* Moves n_out rows of part i at `data`, in slices of whole tiles; `packed`: they are packed, else kept as they are. */
+static void upload_rows(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src,
+                        const uint8_t *data, uint32_t n_out, bool packed)
 {
     struct uploader *u = d->up;
     struct wpart *p = &w->part[i];
@@ -171,17 +172,56 @@ static void upload_part(struct device *d, struct wdev *w, uint32_t i, const stru
     const struct dtype_info *from = p->type == src->type && scale == 1 ? NULL : dtype_get(src->type);
     uint64_t fit = PIN_BYTES / p->raw_row_bytes, file_row = dtype_bytes(src->type, w->n_in);
     uint32_t step = fit < ROWS_MAX ? (uint32_t)fit & ~15u : ROWS_MAX & ~15u;
-    for (uint32_t row = 0; row < p->n_out && !d->err.code; row += step) {
-        uint32_t n = p->n_out - row < step ? p->n_out - row : step, b = u->next++ % PINS;
+    for (uint32_t row = 0; row < n_out && !d->err.code; row += step) {
+        uint32_t n = n_out - row < step ? n_out - row : step, b = u->next++ % PINS;
         uint64_t bytes = n * p->raw_row_bytes, at = row * p->raw_row_bytes;
         cuda_ok(d, cudaEventSynchronize(u->free[b]));
-        copy_parallel(u, u->pin[b], (const uint8_t *)src->data + row * file_row, bytes, from, scale);
+        copy_parallel(u, u->pin[b], data + row * file_row, bytes, from, scale);
         cuda_ok(d,
                 cudaMemcpyAsync(packed ? u->dev[b] : p->raw + at, u->pin[b], bytes, cudaMemcpyHostToDevice, d->copy));
         if (packed)
             pack_rows(d, w, i, row, n, u->dev[b], d->copy);
         cuda_ok(d, cudaEventRecord(u->free[b], d->copy));
     }
+}
+
+/* The matrices of all experts. Those that follow one another in the file and end with whole tiles are one tall matrix,
+ * so that a slice holds many small ones. */
+static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src)
+{
+    uint32_t n = w->n_expert, n_out = w->part[i].n_out;
+    uint64_t bytes = dtype_bytes(src->type, w->n_in) * n_out;
+    const uint8_t *first = (const uint8_t *)src->expert[0];
+    bool tall = n_out % (w->interleaved ? 8 : 16) == 0 && (uint64_t)n * n_out <= UINT32_MAX;
+    for (uint32_t e = 1; e < n && tall; e++)
+        tall = src->expert[e] == first + e * bytes;
+    if (tall) {
+        upload_rows(d, w, i, src, first, n * n_out, true);
+        return;
+    }
+    struct wdev one = *w;
+    for (uint32_t e = 0; e < n && !d->err.code; e++, one.packed += w->expert_bytes)
+        upload_rows(d, &one, i, src, (const uint8_t *)src->expert[e], n_out, true);
+}
+
+/* A router is kept as F32 rows, whatever it is in the file: what it decides hangs on the last bits. */
+static int upload_router(struct device *d, struct wdev *v, const struct weight_part *src, struct hearth_err *e)
+{
+    uint64_t n = (uint64_t)v->n_in * v->n_out;
+    struct wpart *p = &v->part[0];
+    float *f = (float *)malloc(n * sizeof(float)), scale = weight_part_scale(src);
+    p->type = DT_F32;
+    p->raw_row_bytes = v->n_in * sizeof(float);
+    if (!f || !(p->raw = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, n * sizeof(float), "a router", e))) {
+        free(f);
+        return f ? HEARTH_ENOMEM : err_set(e, HEARTH_ENOMEM, "no memory for a router of %u x %u", v->n_in, v->n_out);
+    }
+    dtype_get(src->type)->to_f32(src->data, f, n);
+    for (uint64_t i = 0; scale != 1 && i < n; i++)
+        f[i] *= scale;
+    cuda_ok(d, cudaMemcpy(p->raw, f, n * sizeof(float), cudaMemcpyHostToDevice));
+    free(f);
+    return 0;
 }
 
 static void wdev_free(struct device *d, struct wdev *w)
@@ -196,9 +236,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
     NVTX_RANGE("weight upload");
-    bool raw = d->reference;
-    if (w->n_expert || w->role == WEIGHT_ROUTER)
-        return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for a mixture of experts");
+    bool router = w->role == WEIGHT_ROUTER, raw = d->reference && !w->n_expert && !router, mixed = false;
     if (w->role == WEIGHT_MIXER)
         return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for recurrent states");
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
@@ -206,7 +244,9 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     if (!v)
         return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
     v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
-    v->n_kblk = (w->n_in + 255) / 256;
+    v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert;
+    for (uint32_t i = 1; i < w->n_part; i++) /* gate and up of an expert share tiles */
+        mixed = mixed || (w->n_expert && w->part[i].type != w->part[0].type);
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
         struct wpart *p = &v->part[i];
         const struct dtype_info *t = dtype_get(w->part[i].type);
@@ -216,7 +256,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                          t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
             goto fail;
         }
-        p->type = quant_has_kernels(w->part[i].type) && weight_part_scale(&w->part[i]) == 1 ? w->part[i].type : DT_F16;
+        bool own = quant_has_kernels(w->part[i].type) && weight_part_scale(&w->part[i]) == 1 && !mixed;
+        p->type = own || router ? w->part[i].type : DT_F16;
         if (p->type != w->part[i].type)
             w->expanded |= 1u << i;
         p->n_out = w->part[i].n_out;
@@ -224,7 +265,11 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         row += p->n_out;
         p->raw_row_bytes = dtype_bytes(p->type, w->n_in);
     }
-    if (raw) {
+    if (router) {
+        rc = upload_router(d, v, &w->part[0], e);
+        if (rc)
+            goto fail;
+    } else if (raw) {
         for (uint32_t i = 0; i < v->n_part; i++)
             if (!(v->part[i].raw = (uint8_t *)cuda_alloc_for(
                       d, MEM_WEIGHTS, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
@@ -234,13 +279,17 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         if (rc)
             goto fail;
         rc = HEARTH_ENOMEM;
-        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, v->packed_bytes, "weights", e)))
+        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, v->packed_bytes,
+                                                    w->n_expert ? "the weights of a layer's experts" : "weights", e)))
             goto fail;
         /* rows past the last whole tile and columns past n_in weigh nothing */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
-    for (uint32_t i = 0; i < v->n_part; i++)
-        upload_part(d, v, i, &w->part[i], !raw);
+    for (uint32_t i = 0; i < v->n_part && !router; i++)
+        if (w->n_expert)
+            upload_experts(d, v, i, &w->part[i]);
+        else
+            upload_rows(d, v, i, &w->part[i], (const uint8_t *)w->part[i].data, v->part[i].n_out, !raw);
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
     cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
     if (d->err.code) {

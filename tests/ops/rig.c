@@ -90,7 +90,7 @@ void numbers_init(struct numbers *n, const struct op_case *c)
     n->bias_ffn = random_vec(307, 2 * (size_t)c->d_ff, 0.0f, 0.5f);
     n->bias_down = random_vec(308, c->d_model, 0.0f, 0.5f);
     n->bias_head = random_vec(309, c->n_vocab, 0.0f, 0.5f);
-    n->row_gate = random_vec(310, c->d_model, 0.0f, 0.5f);
+    n->row_gate = random_vec(310, c->d_model, 0.0f, 4.0f / sqrtf((float)c->d_model));
     n->sinks = random_vec(311, c->n_head, 1.0f, 4.0f);
     uint32_t half = c->n_rot / 2, n_freq = half * (c->n_set ? c->n_set : 1);
     n->inv_freq = malloc((n_freq + 1) * sizeof(float));

@@ -28,7 +28,6 @@ struct op_case {
     enum glu_kind glu;
     bool bias, head_norms, post_norm, whole_norms, row_gate, sinks;
     float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
-    bool cpu_only;                     /* a GPU refuses one of the ops by name */
     float factor;                      /* of each matrix; 0: none */
     uint32_t window;
     float att_softcap, softcap, embed_scale;

@@ -75,6 +75,8 @@ const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[O
         snprintf(buf, OP_SLOW_TEXT, "%s expanded to F16", expanded_types(w, types));
     else if (is_quantised(w) && is(paths->at[OP_STEP_ONE], "skinny"))
         snprintf(buf, OP_SLOW_TEXT, "one row through skinny, not gemv");
+    else if (is_quantised(w) && is(paths->at[OP_STEP_ONE], "grouped"))
+        snprintf(buf, OP_SLOW_TEXT, "one row of experts through grouped, not few");
     else if (is(paths->at[OP_STEP_FEW], "skinny") || is(paths->at[OP_STEP_FEW], "gemv"))
         snprintf(buf, OP_SLOW_TEXT, "%d rows through %s, not wgmma", OP_FEW_ROWS, paths->at[OP_STEP_FEW]);
     else if (strchr(paths->at[OP_STEP_ONE], '+'))

@@ -19,7 +19,7 @@ bool same_route(const struct op_route *a, const struct op_route *b)
     return same_weight(a->w, b->w) && same_norm(&a->norm, &b->norm) && !a->bias == !b->bias &&
            !a->select_bias == !b->select_bias && a->kind == b->kind && a->n_used == b->n_used &&
            a->n_group == b->n_group && a->n_group_used == b->n_group_used && a->group_best == b->group_best &&
-           a->normalise == b->normalise && same_float(a->scale, b->scale);
+           a->normalise == b->normalise && same_float(a->scale, b->scale) && !a->expert_scale == !b->expert_scale;
 }
 
 bool same_experts_up(const struct op_experts_up *a, const struct op_experts_up *b)
@@ -31,7 +31,8 @@ bool same_experts_up(const struct op_experts_up *a, const struct op_experts_up *
 bool same_experts_down(const struct op_experts_down *a, const struct op_experts_down *b)
 {
     return same_weight(a->w, b->w) && !a->bias == !b->bias && same_float(a->residual_scale, b->residual_scale) &&
-           a->n_used == b->n_used;
+           a->n_used == b->n_used && same_norm(a->post_norm, b->post_norm) && same_norm(a->aside_norm, b->aside_norm) &&
+           same_float(a->x_scale, b->x_scale);
 }
 
 /* --- route ------------------------------------------------------------------------------------------------ */
@@ -74,6 +75,8 @@ int reference_route(struct reference *r, struct check_job *j, struct hearth_err 
     const struct op_route *op = &j->op->route;
     uint32_t n = 2 * op->n_used, rows = j->b->n;
     struct expect *x = j->want;
+    if (op->expert_scale)
+        return err_set(e, HEARTH_EUNSUPPORTED, "scales of experts are not checked");
     float *by = malloc(op->w->n_out * sizeof *by), *moved = malloc((size_t)rows * n * sizeof *moved);
     int rc = by && moved ? expect_new(x, rows, n, e) : err_set(e, HEARTH_ENOMEM, "no memory to check a router");
     if (!rc)
@@ -225,6 +228,8 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
     const struct weight *w = op->w;
     struct expect *x = j->want;
     uint32_t n = w->n_out < EACH ? w->n_out : EACH, n_used = op->n_used;
+    if (op->post_norm || op->x_scale != 0)
+        return err_set(e, HEARTH_EUNSUPPORTED, "norms and scales after experts are not checked");
     struct op_experts_down mine = *op;
     struct slice c = {.r = r};
     struct used u;

@@ -261,6 +261,8 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     int rc = 0;
     if (q->whole_norms) /* the reference computes one head of each part, which such norms need all of */
         return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
+    if (q->v_norm || q->w->n_part != 3)
+        return err_set(e, HEARTH_EUNSUPPORTED, "values that are normalised, or another layer's, are not checked");
     head[0] = check_hash(i * 8 + b->n) % q->n_head;
     head[1] = check_hash(i * 8 + b->n + 64) % q->n_kv;
     head[2] = check_hash(i * 8 + b->n + 128) % q->n_kv;

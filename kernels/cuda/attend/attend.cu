@@ -151,7 +151,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
-    a.scale = op->scale, a.softcap = op->softcap;
+    a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;
     a.one = d->decode && d->bucket == 1 && attend_one(op);
     a.first = !a.window && !op->group;
     a.part = d->ws.part;

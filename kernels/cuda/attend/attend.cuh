@@ -17,6 +17,7 @@ struct attend_args {
     const uint32_t *pages, *pages0; /* the step's block tables; where a sequence's begins: step_group.pages0 */
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
+    const float *sinks;      /* of the query heads, or NULL: op_attend.sinks */
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's: prefill.cu's; 0: all are */
@@ -80,6 +81,15 @@ __device__ static inline float exp2_fast(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+/* The sum of a row's softmax with its head's sink (op_attend.sinks), where there are any. top: the greatest of the
+ * row's scores, in base 2; den: the sum of 2 to the power of each score less top. */
+__device__ static inline float with_sink(const attend_args &a, uint32_t head, float top, float den)
+{
+    if (!a.sinks)
+        return den;
+    float s = a.sinks[head] * 1.4426950408889634f - top;
+    return den + exp2_fast(fminf(s, 120.f)); /* far above all scores: what is left of them is nothing */
 }
 __device__ static inline uint32_t shared_at(const void *p)
 {

@@ -323,6 +323,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
                     float other = of[(4 * m + r) * T::THREADS], both = fmaxf(top[m][r], other);
                     float x = top[m][r] == -INFINITY ? 0.f : exp2_fast(top[m][r] - both),
                           y = other == -INFINITY ? 0.f : exp2_fast(other - both);
+                    top[m][r] = both;
                     sum[m][r] = sum[m][r] * x + of[(4 * m + 2 + r) * T::THREADS] * y;
 #pragma unroll
                     for (int i = 0; i < DT; i++)
@@ -363,6 +364,8 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
                 float l = sum[m][r];
                 l += __shfl_xor_sync(~0u, l, 1);
                 l += __shfl_xor_sync(~0u, l, 2);
+                if (a.sinks && pos[m][r] >= 0)
+                    l = with_sink(a, head * a.group + (first + mine + 16 * m + 8 * r + g) % a.group, top[m][r], l);
                 float inv = pos[m][r] >= 0 ? 1.f / l : 0.f;
 #pragma unroll
                 for (int i = 0; i < DT; i++)

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
                 for (int e = 0; e < 4; e++)
                     v[e] += u * y[w][4 * i + e];
             }
-            d = 1.f / d;
+            d = 1.f / with_sink(a, head, all, d);
             for (int e = 0; e < 4; e++)
                 v[e] *= d;
             store_quad<D, P>(a, row, head, 4 * i, v, real);

@@ -142,7 +142,7 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
         y[0] += u * s.x, y[1] += u * s.y, y[2] += u * s.z, y[3] += u * s.w;
     }
     if (it.c_lo == it.c_hi) {
-        den = 1.f / den;
+        den = 1.f / with_sink(a, f.head, top, den);
         for (int e = 0; e < 4; e++)
             y[e] *= den;
         store_quad<D, P>(a, f.row, f.head, f.dim, y);

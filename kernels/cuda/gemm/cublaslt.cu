@@ -422,7 +422,7 @@ void prefill_proj(struct device *d, struct op_call *, const struct op *o)
 
 /* glu_epilogue_run() for products in fp16: eight elements a thread, to the plain form. */
 __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
-                         act_buf out)
+                         const float *row_gate, act_buf out)
 {
     pdl_trigger();
     pdl_wait();
@@ -435,12 +435,13 @@ __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const flo
         __half h[8];
     } a, b, o;
     a.v = *(const uint4 *)g;
+    float by = row_gate ? row_gate[blockIdx.y] : 1.f;
     if (has_gate(glu))
         b.v = *(const uint4 *)(g + d_ff);
     for (int i = 0; i < 8; i++) {
         float x = __half2float(a.h[i]) + (bias ? bias[k + i] : 0.f);
         float u = !has_gate(glu) ? 1.f : __half2float(b.h[i]) + (bias ? bias[d_ff + k + i] : 0.f);
-        o.h[i] = half_sat(glu_act(glu, x) * u);
+        o.h[i] = half_sat(glu_of(glu, x, u) * by);
     }
     *(uint4 *)(out.p + (uint64_t)blockIdx.y * out.ld + k) = o.v;
 }
@@ -453,12 +454,13 @@ void prefill_ffn_up(struct device *d, struct op_call *, const struct op *o)
     act_buf x = normed(d, &op->norm, w->n_in);
     if (d_ff % 8) {
         matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
-        glu_epilogue_run(d, op, d_ff, 0, d->bucket);
+        glu_epilogue_run(d, op, d_ff, false, 0, d->bucket);
         return;
     }
     matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, true, false);
+    const float *row_gate = row_gate_run(d, op, 0, d->bucket);
     cuda_launch(d, glu_half, dim3((d_ff / 8 + 127) / 128, d->bucket), 128, 0, LAUNCH_PDL, (const __half *)d->ws.tmp,
-                d->ws.ldtmp, d_ff, op->bias, op->glu, d->ws.ff);
+                d->ws.ldtmp, d_ff, op->bias, op->glu, row_gate, d->ws.ff);
 }
 
 #else /* built without cuBLASLt's header */

@@ -180,9 +180,14 @@ __device__ static inline float warp_sum(float v)
 /* Products in ws.tmp, as `sums` gives them. */
 struct tmp_rows {
     const float *t;
-    uint32_t ld;
+    uint32_t ld, glu; /* glu: as in partials */
     __device__ float4 four(uint32_t row, uint32_t o) const
     {
+        uint32_t up = glu && o >= glu;
+        if (glu) {
+            o -= up * glu;
+            o = (o & ~7u) * 2 + (o & 7) + up * 8;
+        }
         const float *p = t + (uint64_t)row * ld + o;
         return (uintptr_t)p & 15 ? make_float4(p[0], p[1], p[2], p[3]) : *(const float4 *)p;
     }
@@ -373,7 +378,8 @@ __global__ void __launch_bounds__(PROJ_THREADS)
 }
 
 template <class Rows>
-__global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, act_buf out, uint32_t row0)
+__global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, const float *row_gate,
+                             act_buf out, uint32_t row0)
 {
     pdl_trigger();
     pdl_wait();
@@ -384,7 +390,8 @@ __global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_
         if (has_gate(glu))
             with = t.four(row, d_ff + k);
     }
-    const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w};
+    const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w},
+                by = row_gate ? row_gate[row] : 1.f;
     float v[4];
     for (int i = 0; i < 4; i++) {
         uint32_t j = k + i;
@@ -392,7 +399,7 @@ __global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_
         if (j < d_ff) {
             float a = g[i] + (bias ? bias[j] : 0.f);
             float u = !has_gate(glu) ? 1.f : w[i] + (bias ? bias[d_ff + j] : 0.f);
-            v[i] = glu_act(glu, a) * u;
+            v[i] = glu_of(glu, a, u) * by;
         }
     }
     store4(out, row, k, d_ff, v);
@@ -448,7 +455,7 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
                                 uint32_t bucket)
 {
     qkv_epilogue_args a = {};
-    tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
+    tmp_rows t = {d->ws.tmp, d->ws.ldtmp, 0};
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
     a.bias = op->bias;
     if (op->whole_norms && (op->q_norm || op->k_norm)) {
@@ -497,16 +504,19 @@ void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_ou
                 op->post_norm ? *op->post_norm : none, residual_scale(op), d->ws.x, d->ws.ldx, row0);
 }
 
-void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, uint32_t row0, uint32_t bucket)
+void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, bool interleaved, uint32_t row0,
+                      uint32_t bucket)
 {
-    tmp_rows t = {d->ws.tmp, d->ws.ldtmp};
+    tmp_rows t = {d->ws.tmp, d->ws.ldtmp, interleaved ? d_ff : 0};
+    const float *row_gate = row_gate_run(d, op, row0, bucket);
     cuda_launch(d, glu_epilogue<tmp_rows>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, t, d_ff,
-                op->bias, op->glu, d->ws.ff, row0);
+                op->bias, op->glu, row_gate, d->ws.ff, row0);
 }
 
 void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,
                     uint32_t bucket)
 {
+    const float *row_gate = row_gate_run(d, op, 0, bucket);
     cuda_launch(d, glu_epilogue<partials>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, d_ff,
-                op->bias, op->glu, *out, 0u);
+                op->bias, op->glu, row_gate, *out, 0u);
 }

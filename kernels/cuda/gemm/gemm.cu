@@ -164,7 +164,8 @@ bool gemm_ends_here(const struct op *o, enum path path)
     case OP_PROJ:
         return !o->proj.post_norm;
     case OP_FFN_UP:
-        return !has_gate(o->ffn_up.glu) || wdev_of(o->ffn_up.w)->interleaved;
+        return (!has_gate(o->ffn_up.glu) || wdev_of(o->ffn_up.w)->interleaved) && !o->ffn_up.row_gate &&
+               o->ffn_up.glu != GLU_OAI;
     default:
         return true;
     }
@@ -226,8 +227,10 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     from_norm(d, &a, &op->norm, NULL);
     if (!gemm_ends_here(o, p->path)) {
         to_tmp(d, a);
+        if (w->interleaved)
+            a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows as they lie in the tiles */
         run(d, w, a);
-        glu_epilogue_run(d, op, d_ff_of(op), p->row0, p->bucket);
+        glu_epilogue_run(d, op, d_ff_of(op), w->interleaved, p->row0, p->bucket);
         return;
     }
     a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;

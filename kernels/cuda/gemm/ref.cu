@@ -69,7 +69,7 @@ void ref_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     uint32_t row0 = p->row0, bucket = p->bucket;
     const wdev *w = wdev_of(op->w);
     matmul(d, w, normed(d, &op->norm, w->n_in, false, row0, bucket), d->ws.tmp, d->ws.ldtmp, row0, bucket, 1, 0, NULL);
-    glu_epilogue_run(d, op, d_ff_of(op), row0, bucket);
+    glu_epilogue_run(d, op, d_ff_of(op), false, row0, bucket);
 }
 
 void ref_head(struct device *d, struct op_call *p, const struct op *o)

@@ -80,7 +80,7 @@ bool wcache_has_all(const struct device *d, const void *model)
 {
     bool all = true, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
-        if (w->model == model && w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD)
+        if (w->model == model && wdev_dense(w))
             all = w->cached, any = true;
     return any && all;
 }

@@ -219,7 +219,7 @@ bool wg_supports(const struct device *d, const void *model)
 {
     bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
-        if (w->model == model && w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD)
+        if (w->model == model && wdev_dense(w))
             all = w->packed && kernel_of(NULL, w, 32), any = true;
     return any && all;
 }
@@ -429,7 +429,8 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
     normed(d, p, w, &op->norm, false);
-    p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved;
+    p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved && !op->row_gate &&
+                 op->glu != GLU_OAI;
     if (p->ff_made) {
         const wdev *down = wdev_of(reader->proj.w);
         a.ff = form_of(d->ws.wg_ff, p->bucket, wg_order(down->part[0].type));

@@ -63,8 +63,8 @@ int pack_plan(struct wdev *w, struct hearth_err *e)
             return err_set(e, HEARTH_EUNSUPPORTED, "weights of type %s: the GPU cannot multiply by them",
                            t ? t->name : "?");
         }
-    w->interleaved = w->role == WEIGHT_GATE_UP && w->n_part == 2 && w->part[0].type == w->part[1].type &&
-                     w->part[0].n_out == w->part[1].n_out;
+    w->interleaved = (w->role == WEIGHT_GATE_UP || w->role == WEIGHT_EXPERTS_UP) && w->n_part == 2 &&
+                     w->part[0].type == w->part[1].type && w->part[0].n_out == w->part[1].n_out;
     w->n_tile = 0, w->packed_bytes = 0;
     for (uint32_t i = 0; i < w->n_part; i++) {
         struct wpart *p = &w->part[i];
@@ -78,6 +78,9 @@ int pack_plan(struct wdev *w, struct hearth_err *e)
         w->n_tile += p->n_tile;
         w->packed_bytes += (uint64_t)p->n_tile * w->n_kblk * t16_kblk_bytes(p->type);
     }
+    w->expert_bytes = w->packed_bytes;
+    if (w->n_expert)
+        w->packed_bytes *= w->n_expert;
     return 0;
 }
 

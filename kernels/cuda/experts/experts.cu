@@ -1,0 +1,225 @@
+/*
+ * experts.cu - op_experts_up and op_experts_down: which way they go, and what surrounds their products: pairs sorted by
+ * expert, hidden rows prepared, products of a row's experts added up.
+ *
+ * ACT_EXPERTS is f32, [pairs][d_expert]: rows that few quantises to 16 bits, and that are rounded to fp16 for grouped.
+ */
+#include "kernels/cuda/experts/experts.cuh"
+#include "kernels/cuda/plan.cuh"
+
+/* The sum of v over threads before this one of a block of 1024; *all: over all of them. */
+__device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
+{
+    __shared__ uint32_t warps[32];
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = v, total;
+    for (int d = 1; d < 32; d *= 2) {
+        uint32_t o = __shfl_up_sync(~0u, sum, d);
+        if ((int)lane >= d)
+            sum += o;
+    }
+    __syncthreads(); /* an earlier call's sums were read */
+    if (lane == 31)
+        warps[warp] = sum;
+    __syncthreads();
+    total = warps[lane];
+    for (int d = 1; d < 32; d *= 2) {
+        uint32_t o = __shfl_up_sync(~0u, total, d);
+        if ((int)lane >= d)
+            total += o;
+    }
+    *all = __shfl_sync(~0u, total, 31);
+    return sum - v + (warp ? __shfl_sync(~0u, total, warp - 1) : 0);
+}
+
+/* The step's pairs by expert, and jobs of up to `cols` of them: one block, a thread an expert. */
+__global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, uint32_t n_used, uint32_t n_expert,
+                                                            uint32_t cols, const step_dev *step, struct experts_room to)
+{
+    __shared__ uint32_t count[EXPERTS_MAX], at[EXPERTS_MAX];
+    pdl_trigger();
+    count[threadIdx.x] = 0;
+    pdl_wait();
+    __syncthreads();
+    uint32_t n = step->n_row * n_used, e = threadIdx.x, all;
+    auto expert = [&](uint32_t i) {
+        uint32_t row = i / n_used;
+        return expert_of(__ldcg(route + (uint64_t)row * n_used + i), n_expert); /* row * 2 n_used + i % n_used */
+    };
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        atomicAdd(&count[expert(i)], 1);
+    __syncthreads();
+    uint32_t mine = count[e], n_job = (mine + cols - 1) / cols, first = sum_before(mine, &all),
+             job = sum_before(n_job, &all);
+    at[e] = first;
+    for (uint32_t j = 0; j < n_job; j++)
+        to.jobs[job + j] = {e, first + j * cols, min(cols, mine - j * cols)};
+    if (!e)
+        *to.n_job = all;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        to.order[atomicAdd(&at[expert(i)], 1)] = i;
+}
+
+/* Hidden rows, prepared: a warp a record. */
+__global__ void __launch_bounds__(256)
+    experts_prepare(const float *hidden, uint32_t k, uint32_t n_used, const step_dev *step, __half *x, uint64_t x_step)
+{
+    pdl_trigger();
+    pdl_wait();
+    uint32_t pair = blockIdx.x * 8 + threadIdx.x / 32, r = blockIdx.y, lane = threadIdx.x % 32;
+    if (pair >= step->n_row * n_used)
+        return;
+    float v[8];
+    __half h[8];
+    load_eight(v, hidden + (uint64_t)pair * k, r * 256 + lane * 8, k);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        h[i] = half_sat(v[i]);
+    const __half o[8] = {h[0], h[2], h[1], h[3], h[4], h[6], h[5], h[7]}; /* fours in the order 0, 2, 1, 3 */
+    __half *to = x + r * x_step + (uint64_t)pair * XFRAG_KBLK;
+    *(uint4 *)(to + eight_at(lane)) = *(const uint4 *)o;
+    xfrag_store_sums(to, lane, *(const uint4 *)o);
+}
+
+/* x += by * sum of weight (product + bias) over the row's experts, four columns a thread. */
+__global__ void __launch_bounds__(256)
+    experts_add(const float *y, uint32_t ldy, const float *route, uint32_t n_used, uint32_t n_expert, const float *bias,
+                uint32_t n, float by, const step_dev *step, float *x, uint32_t ldx)
+{
+    pdl_trigger();
+    pdl_wait();
+    uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (row >= step->n_row || k >= n)
+        return;
+    float s[4] = {0, 0, 0, 0};
+    route += (uint64_t)row * 2 * n_used;
+    for (uint32_t j = 0; j < n_used; j++) {
+        float weight = __ldcg(route + n_used + j);
+        float4 f =
+            __ldcg((const float4 *)(y + (uint64_t)(row * n_used + j) * ldy + k)); /* rows end on multiples of 256 */
+        const float v[4] = {f.x, f.y, f.z, f.w};
+        const float *b = bias ? bias + (uint64_t)expert_of(__ldcg(route + j), n_expert) * n : NULL;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            s[i] = fmaf(weight, v[i] + (b && k + i < n ? b[k + i] : 0.f), s[i]);
+    }
+    for (uint32_t i = 0; i < 4 && k + i < n; i++)
+        x[(uint64_t)row * ldx + k + i] += by * s[i];
+}
+
+/* --- launchers ---------------------------------------------------------------------------------------------------- */
+
+static experts_fn *fn_of(enum dtype type)
+{
+    switch (type) {
+#define X(t, T, number) \
+    case DT_##T:        \
+        return quant<DT_##T>::OWN ? experts_##t : (experts_fn *)NULL;
+        QUANTS(X)
+#undef X
+    case DT_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+/* Whether each row is computed for itself: a matter of the matrix, and of the rows alone where bits may differ. */
+static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, bool invariant)
+{
+    uint32_t records = w->role == WEIGHT_EXPERTS_DOWN ? n_used * w->n_kblk : w->n_kblk;
+    enum dtype type = w->part[0].type;
+    return d->cc >= 90 && int_type(type) && (invariant || n_row <= GEMV_ROWS) &&
+           few_fixed(records) + WARPS * t16_frag_bytes(type) <= smem_for(d, 1);
+}
+
+const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant)
+{
+    bool down = o->kind == OP_EXPERTS_DOWN;
+    uint32_t n_used = down ? o->experts_down.n_used : o->experts_up.n_used;
+    return few(d, wdev_of(op_weight(o)), n_used, n_row, invariant) ? "few" : "grouped";
+}
+
+static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_t n_part, uint32_t n_used,
+                 uint32_t d_expert)
+{
+    const struct workspace_dims *s = &d->ws.dims;
+    if (w->role == role && w->n_expert && w->n_expert <= EXPERTS_MAX && w->n_part == n_part && n_used &&
+        n_used <= EXPERTS_USED_MAX && 2 * n_used <= s->d_route && (uint64_t)n_used * d_expert <= s->d_experts)
+        return true;
+    cuda_refuse(d, HEARTH_EPARAMS, "%u of %u experts of %u parts, %u wide: not what this op takes, or no room for it",
+                n_used, w->n_expert, w->n_part, d_expert);
+    return false;
+}
+
+static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
+{
+    const struct experts_room *room = &d->ws.experts;
+    experts_args a = {};
+    a.w = w->packed, a.expert_bytes = w->expert_bytes;
+    a.n_expert = w->n_expert, a.n_tile = w->n_tile, a.n_kblk = w->n_kblk, a.k = w->n_in, a.n_used = n_used;
+    a.route = room->route, a.step = d->step, a.bucket = d->bucket;
+    a.n_out = w->part[0].n_out, a.hidden = room->hidden;
+    a.order = room->order, a.n_job = room->n_job, a.jobs = room->jobs;
+    /* columns: as few as most experts have, so that few of them are empty */
+    a.cols = 2 * d->bucket * n_used <= 8 * w->n_expert ? 8 : 32;
+    return a;
+}
+
+/* Pairs by expert, unless the op before this one has had them sorted. */
+static void sorted(struct device *d, struct op_call *p, const experts_args &a)
+{
+    if (!p->grouped)
+        cuda_launch(d, experts_sort, dim3(1), EXPERTS_MAX, 0, LAUNCH_PDL, a.route, a.n_used, a.n_expert, a.cols, a.step,
+                    d->ws.experts);
+    p->grouped = true;
+}
+
+void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_experts_up *op = &o->experts_up;
+    const wdev *w = wdev_of(op->w);
+    uint32_t d_expert = w->part[0].n_out;
+    bool gated = has_gate(op->glu);
+    if (!fits(d, w, WEIGHT_EXPERTS_UP, gated ? 2 : 1, op->n_used, d_expert))
+        return;
+    experts_args a = args_of(d, w, op->n_used);
+    a.bias = op->bias, a.glu = op->glu, a.gated = gated;
+    bool alone = few(d, w, op->n_used, d->bucket, d->invariant);
+    if (alone && norm_deferrable(op->norm) && a.k % 8 == 0)
+        a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = op->norm;
+    else {
+        act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
+        norm_rows(d, &op->norm, a.k, &xn, false, 0, d->bucket);
+        a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;
+    }
+    if (!alone)
+        sorted(d, p, a);
+    p->routed = alone;
+    fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
+}
+
+void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_experts_down *op = &o->experts_down;
+    const wdev *w = wdev_of(op->w);
+    struct experts_room *room = &d->ws.experts;
+    if (!fits(d, w, WEIGHT_EXPERTS_DOWN, 1, op->n_used, w->n_in))
+        return;
+    experts_args a = args_of(d, w, op->n_used);
+    experts_fn *run = fn_of(w->part[0].type);
+    a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
+    if (few(d, w, op->n_used, d->bucket, d->invariant)) {
+        a.out = d->ws.x, a.ldout = d->ws.ldx, a.routed = p->routed;
+        run(d, a, EXPERTS_DOWN);
+        return;
+    }
+    uint32_t pairs = d->bucket * a.n_used;
+    sorted(d, p, a);
+    a.x = room->x, a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
+    cuda_launch(d, experts_prepare, dim3((pairs + 7) / 8, a.n_kblk), 256, 0, LAUNCH_PDL, room->hidden, a.k, a.n_used,
+                a.step, room->x, a.x_step);
+    a.out = room->y, a.ldout = d->ws.ldx;
+    run(d, a, EXPERTS_DOWN_GROUPED);
+    cuda_launch(d, experts_add, dim3((a.n_out + 1023) / 1024, d->bucket), 256, 0, LAUNCH_PDL, room->y, a.ldout, a.route,
+                a.n_used, a.n_expert, a.bias, a.n_out, a.scale, a.step, d->ws.x, d->ws.ldx);
+}

@@ -1,0 +1,76 @@
+/*
+ * experts.cuh - what the kernels of op_experts_up and op_experts_down share: their arguments, and the choice of a type.
+ *
+ * An expert's matrix is one of the tiles of 16 rows that tile16.cuh describes, and all experts' lie one after the
+ * other: a kernel finds one by its id, which it reads on the device. Two ways lead there: few (few.cuh): one to four
+ * rows of quantised weights, and all rows in the invariant mode. A row's experts are its own, and so are the sums: for
+ * `down` the matrices of all of them are one long K. grouped (grouped.cuh): pairs of a row and an expert, in the
+ * experts' order, are the columns of a product with each matrix, which is read once for all its columns, or for each 32
+ * of them.
+ */
+#ifndef HEARTH_CUDA_EXPERTS_CUH
+#define HEARTH_CUDA_EXPERTS_CUH
+
+#include "kernels/cuda/gemm/skinny.cuh"
+
+struct experts_args {
+    const uint8_t *w;
+    uint64_t expert_bytes;
+    uint32_t n_expert, n_tile, n_kblk, k; /* tiles and k-blocks of an expert; its columns */
+    uint32_t n_used;
+    const float *route; /* [rows][2 n_used] */
+    const step_dev *step;
+    uint32_t bucket;
+    /* activations: f32 rows to be normed or prepared rows, of `up`; hidden rows, of `down` */
+    const float *xf;
+    uint32_t ldxf;
+    struct norm norm;
+    const __half *x;
+    uint64_t x_step; /* grouped: halves from record to record of a row */
+    /* what follows */
+    const float *bias;
+    enum glu_kind glu;
+    uint32_t gated;
+    uint32_t n_out; /* rows of a part */
+    float *hidden;  /* [pairs][n_out of up] */
+    float *out;     /* few: the residual stream; grouped: products [pairs][ldout] */
+    uint32_t ldout;
+    float scale;
+    /* grouped */
+    const uint32_t *order, *n_job;
+    const struct experts_job *jobs;
+    uint32_t cols;
+    /* few */
+    bool routed; /* down: the route is there before the kernel starts */
+    uint32_t stages;
+};
+
+/* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
+__device__ static inline uint32_t expert_of(float id, uint32_t n)
+{
+    return id >= 0 && id < (float)n ? (uint32_t)id : 0;
+}
+
+enum experts_kernel { EXPERTS_UP, EXPERTS_DOWN, EXPERTS_UP_GROUPED, EXPERTS_DOWN_GROUPED };
+
+/* One per type (one_type.cu): launches that kernel for `bucket` rows, or, grouped, for columns of a.cols. */
+typedef void experts_fn(struct device *d, experts_args &a, enum experts_kernel kernel);
+#define X(t, T, number) extern experts_fn experts_##t;
+QUANTS(X)
+#undef X
+
+enum { EXPERTS_STAGES = 8 };
+/* Shared memory of few's kernels, in front of the rings: barriers, ids and weights, sums, then records of activations.
+ */
+enum {
+    FEW_ZERO = WARPS * EXPERTS_STAGES * 8,
+    FEW_SQUARES = FEW_ZERO + 64,
+    FEW_SUMS = FEW_SQUARES + WARPS * 4,
+    FEW_X = FEW_SUMS + 2 * WARPS * 64 * 4,
+};
+__host__ __device__ static inline uint32_t few_fixed(uint32_t records)
+{
+    return (FEW_X + records * IX_KBLK + 127) & ~127u;
+}
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * few.cuh - the products of experts for rows that are computed each for itself, in integers as gemv.cuh does.
+ *
+ * Of `up` nothing but the norm's weights can be asked for before the router has chosen; of `down` its first fragments
+ * can be while `up` is at work: two blocks of `up` leave a processor room for one of `down`, which may start once all
+ * of `up` have seen the route. There is no producer: each warp has a ring of its own, of fragments that its lane 0 asks
+ * for, as many as fit at once. Of `up` a block takes tiles of
+ * its row's experts, a slice of K a warp; of `down` one tile of all of the row's experts, whose K lie one after the
+ * other, a slice of all of them a warp. The sums of `down` are weighted record by record, so that what is left is added
+ * to the residual stream.
+ */
+#ifndef HEARTH_CUDA_EXPERTS_FEW_CUH
+#define HEARTH_CUDA_EXPERTS_FEW_CUH
+
+#include "kernels/cuda/experts/experts.cuh"
+
+#if __CUDA_ARCH__ >= 900
+
+/* The fragments that a warp reads, one after the other. */
+template <int T, bool DOWN> struct few_cursor {
+    static constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
+    uint32_t tile, rec, q; /* tile: of the block's list; rec: of the warp's slice */
+
+    __device__ void next(uint32_t r0, uint32_t r1)
+    {
+        if (++q < PER)
+            return;
+        q = 0;
+        if (++rec < r1)
+            return;
+        rec = r0, tile += gridDim.x;
+    }
+    /* id: the row's experts, one a lane. All lanes call it. */
+    __device__ const uint8_t *at(const experts_args &a, uint32_t id) const
+    {
+        uint32_t slot = DOWN ? rec / a.n_kblk : tile / a.n_tile, t = DOWN ? tile : tile - slot * a.n_tile,
+                 r = DOWN ? rec - slot * a.n_kblk : rec;
+        return a.w + __shfl_sync(~0u, id, slot) * a.expert_bytes +
+               ((uint64_t)t * a.n_kblk * PER + t16_frag_at(a.n_kblk, PER, r, q)) * FRAG;
+    }
+};
+
+/* Records c0 .. c1 of a row's hidden rows, one after the other, as integers. */
+__device__ static inline void few_quantize_hidden(const experts_args &a, const float *hidden, uint32_t c0, uint32_t c1,
+                                                  uint8_t *to, uint32_t lane)
+{
+    enum { IN_FLIGHT = 3 };
+    float v[IN_FLIGHT][8];
+    auto load = [&](float *f, uint32_t c) {
+        uint32_t slot = c / a.n_kblk, r = c - slot * a.n_kblk;
+        load_eight(f, hidden + (uint64_t)slot * a.k, r * 256 + lane * 8, a.k);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < IN_FLIGHT; i++)
+        if (c0 + i < c1)
+            load(v[i], c0 + i);
+#pragma unroll 1
+    for (uint32_t c = c0; c < c1; c++) {
+        float now[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            now[i] = v[0][i], v[0][i] = v[1][i], v[1][i] = v[2][i];
+        if (c + IN_FLIGHT < c1)
+            load(v[IN_FLIGHT - 1], c + IN_FLIGHT);
+        int_quantize(to + c * IX_KBLK, lane, now);
+    }
+}
+#endif
+
+/* Grid: blocks of a row, rows. */
+template <int T, bool DOWN>
+__global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __grid_constant__ experts_args a)
+{
+#if __CUDA_ARCH__ >= 900
+    using C = few_cursor<T, DOWN>;
+    extern __shared__ __align__(128) uint8_t sm[];
+    uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.y,
+             records = DOWN ? a.n_used * a.n_kblk : a.n_kblk, r0 = t16_slice(records, warp),
+             r1 = t16_slice(records, warp + 1), tiles = DOWN ? a.n_tile : a.n_used * a.n_tile;
+    uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
+    uint8_t *xs = sm + FEW_X, *ring = sm + few_fixed(records) + warp * a.stages * C::FRAG;
+    float *sums = (float *)(sm + FEW_SUMS), *squares = (float *)(sm + FEW_SQUARES);
+    if (DOWN)
+        pdl_trigger();
+    if (!lane) {
+        for (uint32_t s = 0; s < a.stages; s++)
+            mbar_init(full + s, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    if (threadIdx.x < 16)
+        ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
+    eight w[NORM_IN_FLIGHT];
+    if (!DOWN && a.xf)
+#pragma unroll
+        for (int i = 0; i < NORM_IN_FLIGHT; i++)
+            if (r0 + i < r1)
+                w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
+    bool live = row < a.step->n_row, used = lane < a.n_used; /* the step's metadata were there before its kernels */
+    __syncthreads();
+    if (!live || !DOWN || !a.routed)
+        pdl_wait();
+    if (!DOWN)
+        pdl_trigger(); /* not before: whoever comes after this kernel may read the route at once */
+    if (!live)
+        return;
+    const float *route = a.route + (uint64_t)row * 2 * a.n_used;
+    uint32_t id = used ? expert_of(__ldcg(route + lane), a.n_expert) : 0;
+    float weight = used ? __ldcg(route + a.n_used + lane) : 0.f;
+    uint64_t policy = evict_first();
+    C ask = {blockIdx.x, r0, 0}, have = ask;
+    uint32_t asked = 0, s = 0, phase = 0;
+    auto request = [&](uint32_t stage) { /* the next fragment, if there is one */
+                                         if (ask.tile >= tiles || r0 >= r1)
+                                             return;
+                                         const uint8_t *from = ask.at(a, id);
+                                         if (!lane) {
+                                             mbar_expect_tx(full + stage, C::FRAG);
+                                             cp_async_bulk(ring + stage * C::FRAG, from, C::FRAG, full + stage, policy);
+                                         }
+                                         ask.next(r0, r1);
+    };
+    for (; asked < a.stages; asked++)
+        request(asked);
+    if (DOWN && a.routed)
+        pdl_wait();
+    if (DOWN)
+        few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, r0, r1, xs, lane);
+    else if (a.xf)
+        gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
+    else
+        gemv_quantize<1>(a.x + row * XFRAG_KBLK + r0 * XFRAG_STRIDE + eight_at(lane), a.k, r0, r1, xs, lane);
+    __syncwarp();
+    const uint8_t *x = xs + r0 * IX_KBLK;
+    bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
+    const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + FEW_ZERO;
+    uint32_t own_step = mine ? IX_KBLK : 0;
+#pragma unroll 1
+    for (uint32_t i = 0; have.tile < tiles; i++, have.tile += gridDim.x) {
+        uint32_t slot = DOWN ? 0 : have.tile / a.n_tile, t = have.tile - slot * a.n_tile,
+                 expert = __shfl_sync(~0u, id, slot), buf = i & 1;
+        bool ends = warp == (i & (WARPS - 1)); /* this warp finishes the tile */
+        uint32_t o = DOWN || !a.gated ? t * 16 + (lane & 15) : t * 8 + (lane & 7);
+        float bias = 0, residual = 0;
+        if (!DOWN && ends && a.bias && lane < 16 && o < a.n_out)
+            bias = a.bias[((uint64_t)(a.gated ? lane >> 3 : 0) * a.n_expert + expert) * a.n_out + o];
+        if (DOWN && ends) {
+            for (uint32_t j = 0; a.bias && j < a.n_used; j++) {
+                uint32_t e = __shfl_sync(~0u, id, j);
+                float by = __shfl_sync(~0u, weight, j);
+                if (o < a.n_out)
+                    bias = __fmaf_rn(by, a.bias[(uint64_t)e * a.n_out + o], bias);
+            }
+            if (lane < 16 && o < a.n_out)
+                residual = __ldcg(a.out + (uint64_t)row * a.ldout + o);
+        }
+        float acc[1][2] = {{0, 0}};
+        ix_frag v = {x, own, 0, 0};
+#pragma unroll 1
+        for (uint32_t c = r0; c < r1; c++) {
+            float part[1][2] = {{0, 0}};
+#pragma unroll 1
+            for (uint32_t q = 0; q < C::PER; q++) {
+                mbar_wait(full + s, phase);
+                quant<T>::template mul_int<1>(ring + s * C::FRAG, q, v, lane, DOWN ? part : acc);
+                __syncwarp();
+                request(s);
+                if (++s == a.stages)
+                    s = 0, phase ^= 1;
+            }
+            if (DOWN) {
+                float by = __shfl_sync(~0u, weight, c / a.n_kblk);
+                acc[0][0] = __fmaf_rn(by, part[0][0], acc[0][0]), acc[0][1] = __fmaf_rn(by, part[0][1], acc[0][1]);
+            }
+            v.at += IX_KBLK, v.own += own_step;
+        }
+        float *to = sums + (buf * WARPS + warp) * 64 + lane;
+        to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
+        __syncthreads();                       /* the other buffer's sums were read: whoever did is here */
+        if (!ends)
+            continue;
+        float y = 0;
+#pragma unroll
+        for (uint32_t n = 0; n < WARPS; n++) {
+            float4 f = *(const float4 *)(sums + (buf * WARPS + n) * 64 + 4 * (lane & 15));
+            y = __fadd_rn(y, __fadd_rn(__fadd_rn(f.x, f.y), __fadd_rn(f.z, f.w)));
+        }
+        if (DOWN) {
+            if (lane < 16 && o < a.n_out)
+                a.out[(uint64_t)row * a.ldout + o] = __fmaf_rn(a.scale, __fadd_rn(y, bias), residual);
+            continue;
+        }
+        if (a.xf) {
+            float q = 0;
+#pragma unroll
+            for (int n = 0; n < WARPS; n++)
+                q = __fadd_rn(q, squares[n]);
+            y = __fmul_rn(y, rsqrtf(__fadd_rn(q / a.k, a.norm.eps)));
+        }
+        y = __fadd_rn(y, bias);
+        float up = a.gated ? __shfl_down_sync(~0u, y, 8) : 1.f;
+        if (lane < (a.gated ? 8 : 16) && o < a.n_out)
+            a.hidden[((uint64_t)row * a.n_used + slot) * a.n_out + o] = glu_of(a.glu, y, up);
+    }
+#endif
+}
+
+/* --- launching ---------------------------------------------------------------------------------------------------- */
+
+template <int T, bool DOWN> static void experts_alone(struct device *d, experts_args &a)
+{
+    static uint32_t done;
+    constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
+    uint32_t records = DOWN ? a.n_used * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_used * a.n_tile;
+    uint32_t slots = 2 * d->sms / a.bucket, grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
+    uint32_t each = ((tiles + grid - 1) / grid) * ((records + WARPS - 1) / WARPS) * PER, fixed = few_fixed(records);
+    int blocks = 3; /* of a processor: two of `up`, one of `down` */
+    while (blocks > 1 && smem_for(d, blocks) < fixed + 2 * WARPS * FRAG)
+        blocks--;
+    uint32_t room = smem_for(d, blocks);
+    a.stages = min_u(min_u((room - fixed) / (WARPS * FRAG), each), EXPERTS_STAGES);
+    smem_once(d, experts_few<T, DOWN>, &done);
+    cuda_launch(d, experts_few<T, DOWN>, dim3(grid, a.bucket), CONSUMERS, fixed + a.stages * WARPS * FRAG, LAUNCH_PDL,
+                a);
+}
+
+#endif
