@@ -844,18 +844,19 @@ HEARTH_API int hearth_models_unload(struct hearth *h, const char *model, const s
 /* The daemon, its engine and the models in memory. */
 struct hearth_loaded_model {
     const char *name, *path;
-    const char *where;                           /* "cpu", "cuda:0" */
-    int64_t bytes;                               /* of weights held */
-    int64_t context;                             /* the model's limit */
-    int64_t context_used;                        /* the longest sequence, running or cached */
-    int64_t sequences;                           /* running */
-    int64_t pages_used, pages_total, page_bytes; /* KV */
-    bool vocab_only;                             /* only its tokenizer is held */
-    double expires;                              /* when it is unloaded if nobody uses it, seconds since the epoch;
-                                                    0: it is in use, or stays */
-    const char *self_check;                      /* of its device: NULL where none is needed; "passed"; "passed before",
-                                                    as the cache has it; else why the CPU runs the model: what
-                                                    was wrong, or what the device lacks (room, kernels) */
+    const char *where;                              /* "cpu", "cuda:0" */
+    int64_t bytes;                                  /* of weights held */
+    int64_t context;                                /* the model's limit */
+    int64_t context_used;                           /* the longest sequence, running or cached */
+    int64_t sequences;                              /* running */
+    int64_t pages_used, pages_total, page_bytes;    /* KV */
+    int64_t states_used, states_total, state_bytes; /* recurrent states, counted in the pages' bytes; 0: none */
+    bool vocab_only;                                /* only its tokenizer is held */
+    double expires;                                 /* when it is unloaded if nobody uses it, seconds since the epoch;
+                                                       0: it is in use, or stays */
+    const char *self_check;  /* of its device: NULL where none is needed; "passed"; "passed before",
+                                as the cache has it; else why the CPU runs the model: what
+                                was wrong, or what the device lacks (room, kernels) */
     struct hearth_strs slow; /* ops that are off the GPU's fast paths, and why; at most 8, none on the CPU */
     HEARTH_ROOM(8);
 };

@@ -134,6 +134,10 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     int rc;
     if ((rc = model_file_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
         return rc;
+    if (b->hp.n_group && b->hp.kv[b->hp.n_group - 1].d_state) /* of a state no step can be measured twice */
+        return err_set(&b->err, HEARTH_EUNSUPPORTED,
+                       "a %s has recurrent states, which hearth-bench cannot measure yet; `hearth bench --clients` can",
+                       b->hp.arch);
     if (most > b->hp.n_ctx)
         return err_set(&b->err, HEARTH_ECONTEXT, "%u tokens are asked for; the context of the model is %u", most,
                        b->hp.n_ctx);

@@ -46,6 +46,8 @@ void engine_update_stats(const struct engine *eng, struct model_entry *m)
         struct kv_counts c;
         kv_count(m->group.kv, g, &c);
         used += kv_page_bytes(&m->kv[g]) * (c.total - c.free);
+        if (m->kv[g].d_state)
+            atomic_store(&m->states_used, c.total - c.free);
     }
     atomic_store(&m->pages_used, (uint32_t)((used + page - 1) / page));
     atomic_store(&m->context_used, kv_longest(m->group.kv));

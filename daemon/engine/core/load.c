@@ -149,7 +149,10 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
         return rc;
     uint64_t page = 0, all = 0;
     for (uint32_t g = 0; g < m->n_group; g++) {
-        page += kv_page_bytes(&m->kv[g]);
+        bool is_state = m->kv[g].d_state != 0;
+        page += is_state && g ? 0 : kv_page_bytes(&m->kv[g]); /* of 16 tokens; states are counted by their bytes */
+        atomic_store(&m->states_total, is_state ? m->kv[g].n_page : 0);
+        atomic_store(&m->state_bytes, is_state ? kv_page_bytes(&m->kv[g]) : 0);
         all += kv_page_bytes(&m->kv[g]) * m->kv[g].n_page;
     }
     atomic_store(&m->page_bytes, page);

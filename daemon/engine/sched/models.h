@@ -72,6 +72,8 @@ struct model_entry {
     _Atomic(const struct op_table *) ops; /* of the last loading; NULL: it had no memory, or there was none */
     _Atomic uint32_t pages_used, pages_total, sequences, context_used;
     _Atomic uint64_t page_bytes;
+    _Atomic uint32_t states_used, states_total; /* recurrent states, which are among the above; 0: it has none */
+    _Atomic uint64_t state_bytes;               /* of one */
     _Atomic double unload_at; /* time on the engine's clock, unless it is used before; 0: in use, or never */
 };
 

@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""Sessions of models with recurrent states go on from what was kept of them, on all tiers, and texts are the same.
+
+A private hearthd and tiny models beside the checkout; without them there is nothing to test. A long first turn and a
+second one: alone, in company, after the device's pages went, after a restart, from the prompt's end, with a state's file
+damaged. Prints TAP.
+"""
+import os, shutil, sys, time
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, check
+
+PAGE, SAID, SLACK = 16, 128, 48  # tokens: of a page; between states of an answer; from the one before a prompt's end
+MODELS = "lfm2", "qwen3_5_moe_text", "granitemoehybrid-moe", "nemotron_h", "mamba2"
+
+top = os.environ.get("top_srcdir", ".")
+shared = os.environ.get("HEARTH_SHARED", top + "/../shared") + "/models/hf-tiny"
+models = [m for m in MODELS if os.path.isdir(os.path.join(shared, m))]
+if not models:
+    print("1..0 # SKIP the tiny models are not here")
+    sys.exit(0)
+if harness.BACKEND != "cpu":
+    print("1..0 # SKIP no GPU computes recurrent states yet")
+    sys.exit(0)
+
+
+class Client(harness.Client):
+    def say(self, model, session, text, n):
+        return self.answer(self.ask(model, session, text, n))
+
+    def ask(self, model, session, text, n):
+        return self.submit("generate", model=model, session=session, text=text, max_tokens=n, ignore_eos=True,
+                           sampling={"temperature": 0.7, "seed": 11})
+
+    def engine(self):
+        return self.call("status")["engine"]
+
+    def quiet(self):
+        """Until nothing is moved any more; half a minute at most."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until and self.engine()["kv"]["moving"]:
+            time.sleep(0.01)
+
+    def row(self, model):
+        return next(m for m in self.engine()["models"] if m["name"] == model)
+
+
+STORY = "".join("The %s of the %s went to the %s. " % w for w in zip(
+    3 * ("king", "daughter", "miller", "fox", "soldier", "queen", "servant", "tailor"),
+    3 * ("mountain", "sea", "mill", "wood", "town", "castle", "house", "inn"),
+    3 * ("well", "gate", "tower", "bridge", "garden", "field", "road")))[:560]
+NEXT = " But one day" + STORY[:80]
+SAYS = 140  # tokens of an answer: more than a state is kept after
+
+box = Box("states")
+os.makedirs(box.dir + "/models")
+for name in models:
+    shutil.copytree(os.path.join(shared, name), os.path.join(box.dir, "models", name))
+
+
+def start(*lines):
+    if lines:
+        box.configure("model_dir = %s/models" % box.dir, "threads = 2", *lines)
+    box.start()
+    return Client(box.socket)
+
+
+def turns(c, model, session, between=lambda: None, beside=0):
+    answers = []
+    session = model + " " + session
+    for turn, text in enumerate((STORY, NEXT)):
+        others = [c.ask(model, "%s beside %d" % (session, i), ("%d: " % i + STORY)[:60 + 90 * i], 40)
+                  for i in range(beside if turn == 0 else 0)]
+        answers.append(c.say(model, session, text, SAYS))
+        for id in others:
+            c.answer(id)
+        between()
+    return answers
+
+
+def files(fingerprints):
+    """KV files, by fingerprint."""
+    found = {}
+    for root, _, names in os.walk(box.dir):
+        for n in names:
+            if n.endswith(".kv"):
+                found.setdefault(n.split("-")[0], []).append(os.path.join(root, n))
+    return {k: v for k, v in found.items() if k not in fingerprints}
+
+
+try:
+    for model in models:
+        c = start("kv_disk = 0", "kv_ram = 0")
+        want = turns(c, model, "peace")
+        n, whole = want[1]["usage"], want[0]["usage"]["prompt_tokens"] + len(want[0]["tokens"])
+        check(whole > 2 * SAID + SAYS - 50, "%s: a first turn that is long enough" % model, whole)
+        check(n["reused_tokens"] in (whole - 1, whole) and n["reused_tokens"] + n["computed_tokens"] == n["prompt_tokens"],
+              "%s: the second turn computes its own tokens alone" % model, (n, whole))
+        m = c.row(model)
+        check(0 < m["states_used"] < m["states_total"] and m["state_bytes"] > 0,
+              "%s: status tells how many states are kept, of how many" % model, m)
+
+        def same(got, how):
+            return check([a["tokens"] for a in got] == [a["tokens"] for a in want],
+                         "%s: %s, the same tokens" % (model, how), [a["usage"] for a in got])
+        same(turns(c, model, "again"), "with what was kept")
+        same(turns(c, model, "company", beside=6), "in company")
+        c.call("sessions.fork", session=model + " peace", names=[model + " fork"])
+        both = [c.say(model, model + name, NEXT[:20], 10) for name in (" peace", " fork")]
+        check(both[0]["tokens"] == both[1]["tokens"], "%s: a fork goes on as its origin does" % model, both)
+        check(all(r["usage"]["computed_tokens"] < 20 + SAID + PAGE for r in both), "%s: and computes little" % model,
+              [r["usage"] for r in both])
+        box.stop()
+
+        c = start("kv_disk = 1G", "kv_ram = 0")
+        before = files(())
+
+        def gone():
+            c.quiet()
+            c.call("models.unload", model=model)
+        got = turns(c, model, "unloaded", gone)
+        same(got, "unloaded between the turns")
+        u, least = got[1]["usage"], whole - 1 - SAID - PAGE
+        check(u["restored_tokens"] >= least, "%s: all but %d tokens at most came back" % (model, SAID + PAGE), (u, least))
+        c.say(model, model + " restarted", STORY, SAYS)
+        c.quiet()
+        box.stop()
+        c = start()
+        r = c.say(model, model + " restarted", NEXT, SAYS)
+        check(r["tokens"] == want[1]["tokens"], "%s: hearthd restarted, the same tokens" % model, r["usage"])
+        check(r["usage"]["restored_tokens"] >= least, "%s: and as many are back" % model, r["usage"])
+        c.quiet()
+        c.call("models.unload", model=model)
+        r = c.say(model, model + " from the prompt", STORY, SAYS)
+        check(r["tokens"] == want[0]["tokens"], "%s: from the prompt's end, the same tokens" % model, r["usage"])
+        p = r["usage"]["prompt_tokens"]
+        check(r["usage"]["restored_tokens"] >= p - SLACK, "%s: of which nearly all are back" % model, r["usage"])
+        c.quiet()
+        box.stop()
+
+        mine, damaged = files(before), 0
+        for name in (f for group in mine.values() for f in group):
+            with open(name, "r+b") as f:
+                f.seek(-5, 2)
+                byte = f.read(1)
+                f.seek(-5, 2)
+                f.write(bytes([byte[0] ^ 1]))
+            damaged += 1
+        c = start()
+        r = c.say(model, model + " from the prompt", NEXT, SAYS)
+        check(damaged and r["tokens"] == want[1]["tokens"], "%s: with every file damaged, the same tokens" % model,
+              (damaged, r["usage"]))
+        check(r["usage"]["restored_tokens"] == 0 and r["usage"]["computed_tokens"] == r["usage"]["prompt_tokens"],
+              "%s: all of them computed again" % model, r["usage"])
+        box.stop()
+
+        c = start("kv_disk = 0", "kv_ram = 256M")
+        same(turns(c, model, "host", gone), "from host memory")
+        # a generation that is cancelled leaves what it had
+        id = c.submit("generate", model=model, session=model + " cancelled", text=STORY, max_tokens=300, ignore_eos=True,
+                      request=model)
+        c.call("cancel", request=model)
+        c.answer(id)
+        r = c.say(model, model + " after", STORY, SAYS)
+        check(r["tokens"] == want[0]["tokens"], "%s: after one that was cancelled, the same tokens" % model, r["usage"])
+        box.stop()
+finally:
+    harness.end(box)
+sys.exit(harness.failed > 0)
