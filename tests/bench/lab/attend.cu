@@ -58,7 +58,7 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, bool invariant, 
     struct batch_seq seq[LENGTHS];
     for (uint32_t i = 0; i < n; i++)
         seq[i] = {i, 1, lengths[from + i] - 1, {f->table[from + i]}}, token[i] = 0, out_row[i] = i;
-    struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, invariant};
+    struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, invariant ? INVARIANT_DECODE : INVARIANT_OFF};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
@@ -119,7 +119,7 @@ static double check_runs(const struct fix *f)
         uint32_t n = runs[i].rows, len = lengths[runs[i].length];
         seq[i] = {row, n, len - n, {f->table[runs[i].length]}}, row += n;
     }
-    struct batch b = {row, RUNS, 0, token, seq, out_row, {f->kv}, 1, false};
+    struct batch b = {row, RUNS, 0, token, seq, out_row, {f->kv}, 1, INVARIANT_OFF};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
     cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2);
@@ -240,7 +240,8 @@ static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t lay
         program_attend(&p, op);
     }
     for (int i = 0; i < STEPS; i++) {
-        struct batch b = {rows, n_seq, n_seq, token, seq, out_row, {kv}, 1, invariant};
+        struct batch b = {
+            rows, n_seq, n_seq, token, seq, out_row, {kv}, 1, invariant ? INVARIANT_DECODE : INVARIANT_OFF};
         MUST(bk->step_wait(dev, bk->step_run(dev, &b, &p), NULL, 0, &err));
         double n = now();
         ms[i] = (n - last) * 1e3, last = n;

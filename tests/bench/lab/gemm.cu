@@ -52,7 +52,7 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     uint32_t differ = 0;
     for (int body = 0; body < 2; body++)
         for (uint32_t i = body ? 3 : 0; i < sizeof(caps) / 4; i++) {
-            dev->invariant = !body;
+            dev->invariant = body ? INVARIANT_OFF : INVARIANT_DECODE;
             cudaMemsetAsync(dev->ws.x, 0, 64ull * dev->ws.ldx * 4, dev->stream);
             if (caps[i] == 1)
                 for (uint32_t r = 0; r < 64; r++) {
@@ -67,7 +67,7 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
             for (uint32_t r = 0; !body && caps[i] > 1 && r < caps[i]; r++)
                 differ += memcmp(y + (uint64_t)r * n_out, y1 + (uint64_t)r * n_out, n_out * 4ull) != 0;
         }
-    dev->invariant = false;
+    dev->invariant = INVARIANT_OFF;
     double num[2] = {0, 0}, den = 0, worst[2] = {0, 0};
     for (uint32_t k = 0; k < 97; k++) {
         uint32_t o = k < 32 ? k % n_out : k < 48 ? n_out - 1 - (k - 32) % n_out : rnd() % n_out;
@@ -214,6 +214,8 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
                         vec(d_q + 2 * d_kv, 0.3f, 0),
                         qk_norm ? &qn : NULL,
                         qk_norm ? &qn : NULL,
+                        NULL,
+                        false,
                         false,
                         &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
@@ -223,7 +225,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     float *first[4] = {0};
     printf("%-34s", name);
     bool ok = true;
-    dev->invariant = true;
+    dev->invariant = INVARIANT_DECODE;
     for (int pass = 0; pass < 5; pass++) { /* reference, then 64, 1, 8, 24 rows a launch */
         uint32_t bucket = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
         put_x(d_model);
@@ -269,7 +271,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
             }
         }
     }
-    dev->invariant = false;
+    dev->invariant = INVARIANT_OFF;
     printf("%s\n", ok ? "" : "   FAILED");
     fflush(stdout);
     bad += !ok;
@@ -353,7 +355,8 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
     struct op_embed oe = {&w[4 * L + 1], 1};
     program_embed(&prog, oe);
     for (uint32_t l = 0; l < L; l++) {
-        struct op_qkv oq = {l, 0, s->n_head, s->n_kv, s->d_head, n, &w[4 * l], bias, NULL, NULL, false, &rp};
+        struct op_qkv oq = {l,    0,    s->n_head, s->n_kv, s->d_head, n,     &w[4 * l],
+                            bias, NULL, NULL,      NULL,    false,     false, &rp};
         struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf((float)s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {n, &w[4 * l + 2], NULL, GLU_SWIGLU};
@@ -382,7 +385,7 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
         for (int i = 0; i < STEPS; i++) {
             for (uint32_t r = 0; r < R; r++)
                 seq[r] = {r, 1, context + i, {pages + r * per_seq}};
-            struct batch b = {R, R, R, token, seq, out_row, {kv}, 1, false};
+            struct batch b = {R, R, R, token, seq, out_row, {kv}, 1, INVARIANT_OFF};
             b.sample = {R, slot, index, NULL};
             ticket[i] = bk->step_run(dev, &b, &prog);
             if (i >= 2) {

@@ -112,8 +112,8 @@ static const struct program *program_for(struct model *m)
     struct op_embed oe = {&m->w[4 * s->n_layer + 1], 1};
     program_embed(p, oe);
     for (uint32_t l = 0; l < s->n_layer; l++) {
-        struct op_qkv oq = {l,       0,    s->n_head, s->n_kv, s->d_head, m->n, &m->w[4 * l],
-                            m->bias, NULL, NULL,      false,   &m->rp};
+        struct op_qkv oq = {l,       0,    s->n_head, s->n_kv, s->d_head, m->n,  &m->w[4 * l],
+                            m->bias, NULL, NULL,      NULL,    false,     false, &m->rp};
         struct op_attend oa = {l, 0, s->n_head, s->n_kv, s->d_head, 0, 1 / sqrtf(s->d_head), 0};
         struct op_proj oo = {ACT_ATT, &m->w[4 * l + 1], NULL, NULL}, od = {ACT_FF, &m->w[4 * l + 3], NULL, NULL};
         struct op_ffn_up of = {m->n, &m->w[4 * l + 2], NULL, GLU_SWIGLU};
@@ -143,7 +143,8 @@ static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t po
         seq[i] = {i * rows, rows, pos0, {m->pages + i * m->per_seq}};
         out_row[i] = (i + 1) * rows - 1;
     }
-    struct batch b = {n_seq * rows, n_seq, n_seq, token, seq, out_row, {m->kv}, 1, invariant};
+    struct batch b = {
+        n_seq * rows, n_seq, n_seq, token, seq, out_row, {m->kv}, 1, invariant ? INVARIANT_DECODE : INVARIANT_OFF};
     return bk->step_run(dev, &b, program_for(m));
 }
 
