@@ -364,7 +364,7 @@ static void count_turn(struct server *s, const struct store_work *before, int64_
     most->cpu = s->turn.cpu > most->cpu ? s->turn.cpu : most->cpu;
 }
 
-/* One turn of the loop: what has happened, and what waits, of which one frame may be long. */
+/* One turn of the loop: what has waited, of which one frame may be long, and what has happened. */
 static int turn(struct server *s, struct hearth_err *e)
 {
     struct store_work before = {0};
@@ -373,9 +373,10 @@ static int turn(struct server *s, struct hearth_err *e)
     if (s->store)
         store_work(s->store, &before);
     s->turn = (struct turn){0};
-    if (event_base_loop(s->base, EVLOOP_ONCE | (conn_is_waiting(s) ? EVLOOP_NONBLOCK : 0)) < 0)
-        return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
+    bool any = conn_is_waiting(s);
     conn_handle_waiting(s);
+    if (event_base_loop(s->base, EVLOOP_ONCE | (any ? EVLOOP_NONBLOCK : 0)) < 0)
+        return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));
     end_turn(s);
     count_turn(s, &before, link, cpu);
     return 0;

@@ -54,7 +54,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
         close(fd);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *c = (struct conn){.server = s, .ops = ops, .fd = fd, .number = ++s->last_conn, .last_work = INT64_MAX};
+    *c = (struct conn){.server = s, .ops = ops, .fd = fd, .number = ++s->last_conn, .last_work = -1};
     frames_init(&c->frames, &limits);
     TAILQ_INIT(&c->calls);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
@@ -312,9 +312,17 @@ static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
         c->ops->frame(c, &f);
 }
 
-static bool is_long(const struct conn *c, ptrdiff_t frame)
+enum work { WORK_SHORT, WORK_UNKNOWN, WORK_LONG };
+
+static enum work expected(const struct conn *c, size_t frame)
 {
-    return frame > CONN_LONG || c->last_work > CONN_LONG || c->server->turn.bytes > CONN_FULL;
+    return frame > CONN_LONG || c->last_work > CONN_LONG ? WORK_LONG : c->last_work < 0 ? WORK_UNKNOWN : WORK_SHORT;
+}
+
+static bool must_wait(const struct conn *c, size_t frame)
+{
+    enum work work = expected(c, frame);
+    return work == WORK_LONG || c->server->turn.bytes > (work == WORK_UNKNOWN ? CONN_LONG : CONN_FULL);
 }
 
 static void wait_for_turn(struct conn *c)
@@ -325,17 +333,19 @@ static void wait_for_turn(struct conn *c)
     timer_clear(c->frame_timer);
 }
 
-/* Handles the complete frames of the input, as long as the peer reads the answers; of long ones the first `n_long`. */
-static void handle_frames(struct conn *c, int n_long)
+/* Handles the complete frames of the input, as long as the peer reads the answers; the first one whatever work it is
+ * where `has_waited`. */
+static void handle_frames(struct conn *c, bool has_waited)
 {
     const uint8_t *data;
     struct hearth_err e;
     ptrdiff_t len = 0;
     while (!c->closing && !c->throttled && (len = frames_next(&c->frames, &data, &e)) > 0) {
-        if (is_long(c, len) && n_long-- <= 0) {
+        if (!has_waited && must_wait(c, (size_t)len)) {
             wait_for_turn(c);
             return;
         }
+        has_waited = false;
         int64_t before = c->server->turn.bytes;
         c->server->turn.bytes += len;
         handle_frame(c, data, (size_t)len);
@@ -374,7 +384,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
     ssize_t n = frames_fill(&c->frames, fd);
     if (n > 0) {
-        handle_frames(c, 0);
+        handle_frames(c, false);
         if (c->fd >= 0 && !c->closing && takes_too_much(c) && frames_unread(&c->frames)) {
             char msg[120];
             say_too_much(c, msg, sizeof msg);
@@ -396,22 +406,38 @@ static void flush_and_unthrottle(struct conn *c)
         return;
     c->throttled = false;
     c->ops->has_room(c);
-    handle_frames(c, 0); /* those that arrived before it was throttled */
+    handle_frames(c, false); /* those that arrived before it was throttled */
     if (!c->throttled && !c->closing && !c->is_waiting)
         event_add(c->readable, NULL);
 }
 
+static void go_on(struct conn *c)
+{
+    stop_waiting(c);
+    handle_frames(c, true);
+    if (c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting)
+        event_add(c->readable, NULL);
+}
+
+/* Handles what waits and is expected to be such work, until the turn has worked at more than `most` bytes. */
+static void handle_expected(struct server *s, enum work work, int64_t most)
+{
+    const uint8_t *front;
+    for (struct conn *c = TAILQ_FIRST(&s->waiting), *next; c && c->is_waiting && s->turn.bytes <= most; c = next) {
+        next = TAILQ_NEXT(c, waiting_entry);
+        if (expected(c, frames_front(&c->frames, &front)) == work)
+            go_on(c);
+    }
+}
+
 void conn_handle_waiting(struct server *s)
 {
-    struct conn *c;
-    for (int64_t before = s->turn.bytes; s->turn.bytes - before <= CONN_LONG && s->phase != SERVER_DONE;) {
-        if (!(c = TAILQ_FIRST(&s->waiting)))
-            return;
-        stop_waiting(c);
-        handle_frames(c, 1);
-        if (c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting)
-            event_add(c->readable, NULL);
-    }
+    if (s->phase == SERVER_DONE)
+        return;
+    handle_expected(s, WORK_SHORT, CONN_FULL);
+    int64_t most = s->turn.bytes + CONN_LONG; /* whatever the short ones were, some of the others have their turn */
+    handle_expected(s, WORK_UNKNOWN, most);
+    handle_expected(s, WORK_LONG, most);
 }
 
 bool conn_is_waiting(const struct server *s)

@@ -13,10 +13,10 @@
 #include "libclient/frames.h"
 
 /*
- * Long frames: one of more than CONN_LONG bytes waits until those of the turn that are shorter have been handled, and
- * then one such frame is handled, of the peer that has waited longest. So is every frame of a peer whose last one had
- * the loop work at that much (its answer was a session of megabytes, say), or who has sent none yet, and whatever comes
- * once a turn of the loop has worked at CONN_FULL bytes.
+ * Long work: one frame of more than CONN_LONG bytes, or of a peer whose last one had the loop work at that much (its
+ * answer was a session of megabytes, say), is handled in a turn of the loop, at its beginning, and of the peer that has
+ * waited longest. A peer's first frame may be such a one: it waits for the next turn where this one has had any. What
+ * else comes waits for the next turn once this one has worked at CONN_FULL bytes, and goes first then.
  */
 enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10, CONN_LONG = 256 << 10, CONN_FULL = 16 << 20 };
 
@@ -43,7 +43,7 @@ struct conn {
     bool throttled;                    /* between the high watermark and the low one, see above */
     bool is_dirty;                     /* on server->dirty */
     bool is_waiting;                   /* on server->waiting, and not read meanwhile */
-    int64_t last_work;                 /* bytes that its last frame had the loop work at; the first is unknown */
+    int64_t last_work;                 /* bytes that its last frame had the loop work at; -1: there was none */
     uint64_t progress_mark;            /* the last model.progress event that it was sent */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */
 
@@ -83,7 +83,8 @@ void conn_send_all(struct server *s);
 void conn_flush_all(struct server *s);
 void conn_reap(struct server *s);
 
-/* Handles frames that have waited, until one of them was long; conn_is_waiting() says whether there are others. */
+/* Begins a turn with the frames that have waited, of which one may be long. conn_is_waiting() says whether there are
+ * others. */
 void conn_handle_waiting(struct server *s);
 bool conn_is_waiting(const struct server *s);
 
