@@ -34,14 +34,17 @@ static json_t *json_kv(const struct hearth_kv_tiers *k)
 
 static json_t *json_engine(const struct hearth_engine_status *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}",
-                     "pid", (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
-                     json_str(e->device), "no_gpu", json_str(e->no_gpu), "steps", (json_int_t)e->steps, "rows",
-                     (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max, "tokens_computed",
-                     (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running", (json_int_t)e->running,
-                     "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total, "mem_free",
-                     (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "memory",
-                     json_memory(&e->memory), "kv", json_kv(&e->kv), "models", json_loaded_models(e));
+    json_t *paths = json_object();
+    for (size_t i = 0; i < e->n_paths; i++)
+        json_object_set_new(paths, e->paths[i].path, json_integer(e->paths[i].rows));
+    return json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "pid",
+        (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device),
+        "no_gpu", json_str(e->no_gpu), "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max",
+        (json_int_t)e->rows_max, "tokens_computed", (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued,
+        "running", (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total,
+        "mem_free", (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "replays", (json_int_t)e->replays,
+        "paths", paths, "memory", json_memory(&e->memory), "kv", json_kv(&e->kv), "models", json_loaded_models(e));
 }
 
 static json_t *json_kv_files(const struct hearth_kv_files *k)
@@ -77,6 +80,20 @@ static json_t *json_status(const struct hearth_status_result *r)
                      json_str(r->config), "no_sessions", json_str(r->no_sessions), "kv_files",
                      json_kv_files(&r->kv_files), "served", json_served(&r->served), "longest", json_loop(&r->longest),
                      "engine", json_engine(&r->engine));
+}
+
+/* "  paths    gemv 93 %, cublaslt 7 % of rows; 98 % of steps replayed" */
+static void print_paths(const struct hearth_engine_status *e)
+{
+    double rows = 0;
+    for (size_t i = 0; i < e->n_paths; i++)
+        rows += (double)e->paths[i].rows;
+    if (rows == 0 || !e->steps)
+        return;
+    printf("  paths    ");
+    for (size_t i = 0; i < e->n_paths; i++)
+        printf("%s%s %.3g %%", i ? ", " : "", e->paths[i].path, 100 * (double)e->paths[i].rows / rows);
+    printf(" of rows; %.3g %% of steps replayed\n", 100 * (double)e->replays / (double)e->steps);
 }
 
 static void print_memory(const struct hearth_engine_status *e)
@@ -136,6 +153,7 @@ static void print_status(const struct hearth_status_result *r)
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
     printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
            e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
+    print_paths(e);
     print_memory(e);
     print_kv(&e->kv);
     for (size_t i = 0; i < e->n_models; i++)

@@ -256,6 +256,13 @@ enum mem_kind {
     MEM_KINDS
 };
 
+/* Rows that a path took: those of each op that multiplies, with what fills up a launch. */
+struct path_rows {
+    const char *path; /* as op_path() names it: a static string */
+    uint64_t rows;
+};
+enum { DEVICE_PATHS = 8 };
+
 struct device_info {
     char name[96]; /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
     char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
@@ -272,6 +279,10 @@ struct device_info {
     /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
      * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
     uint64_t hot_allocs, hot_graphs, hot_waits;
+    /* Of the steps since then: by path, of a device that has several; and how many were replays of a graph. */
+    struct path_rows path[DEVICE_PATHS];
+    uint32_t n_path;
+    uint64_t replays;
 };
 
 /* The workspace's size: grow-only, kept by the device, shared by its models. */

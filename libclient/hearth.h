@@ -78,7 +78,7 @@
  *   init function, which is given sizeof; what they contain, and what you set up yourself, begins as zeros ("= {0}").
  *   Results keep their size, and each member its place: new ones take the room that is at their ends (HEARTH_ROOM).
  *   Only pairs and triples that will never have more are without it: hearth_err, _bytes, _ids, _strs, _bias, _logprob,
- *   _token_logprobs, _trace_field, _bucket, _logit, _top.
+ *   _token_logprobs, _trace_field, _bucket, _logit, _top, _path_rows.
  */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -893,6 +893,11 @@ struct hearth_memory {
     size_t n_programs;
     HEARTH_ROOM(4);
 };
+/* A path through the kernels, and the rows that it was taken for, summed over the products of a forward pass. */
+struct hearth_path_rows {
+    const char *path; /* as in hearth_op */
+    int64_t rows;
+};
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
     const char *state;   /* "absent", "starting", "running", "not answering" */
@@ -908,7 +913,10 @@ struct hearth_engine_status {
     struct hearth_kv_tiers kv;
     struct hearth_loaded_model *models;
     size_t n_models;
-    HEARTH_ROOM(12);
+    int64_t replays; /* steps that were replays of a captured graph; this and paths as of then, too */
+    struct hearth_path_rows *paths;
+    size_t n_paths; /* 0 on a CPU */
+    HEARTH_ROOM(9);
 };
 /* KV files on the disk: those of one's own user; root and the daemon's own user see everybody's. */
 struct hearth_kv_share {

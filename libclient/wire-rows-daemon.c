@@ -94,6 +94,13 @@ static const struct wire_field memory_fields[] = {
 };
 static TYPE(memory, "memory");
 
+static const struct wire_field path_rows_fields[] = {
+    WORD(wire_path_rows, path, REQUIRED),
+    COUNTER(wire_path_rows, rows),
+    {0},
+};
+static TYPE(path_rows, "path rows");
+
 static const struct wire_field engine_status_fields[] = {
     COUNTER(wire_engine_status, pid),
     WORD(wire_engine_status, state),
@@ -113,6 +120,8 @@ static const struct wire_field engine_status_fields[] = {
     STRUCT(wire_engine_status, memory, memory),
     STRUCT(wire_engine_status, kv, kv_tiers),
     ARRAY(wire_engine_status, models, loaded_model, INT32_MAX, REQUIRED),
+    COUNTER(wire_engine_status, replays),
+    ARRAY(wire_engine_status, paths, path_rows, INT32_MAX),
     {0},
 };
 TYPE(engine_status, "engine status");

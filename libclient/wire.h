@@ -106,6 +106,7 @@ enum {
 #define wire_loaded_model         hearth_loaded_model
 #define wire_kv_tiers             hearth_kv_tiers
 #define wire_kv_share             hearth_kv_share
+#define wire_path_rows            hearth_path_rows
 #define wire_kv_files             hearth_kv_files
 #define wire_program              hearth_program
 #define wire_memory               hearth_memory

@@ -192,6 +192,12 @@ void engine_event_free(struct engine_event *ev);
 struct engine_counters {
     _Atomic uint64_t steps, rows, rows_max, tokens_computed;
     _Atomic uint32_t queued, running;
+    /* Rows by path, and replays (device_info), counted when the ledger is. */
+    struct {
+        const char *_Atomic path; /* NULL: there are no more */
+        _Atomic uint64_t rows;
+    } path[DEVICE_PATHS];
+    _Atomic uint64_t replays;
 };
 /* Of the device, when it was idle last, or 10 s ago. */
 void engine_ledger(struct engine *eng, struct ledger *out);

@@ -197,6 +197,7 @@ static void dev_info(struct device *d, struct device_info *out)
     out->hot_allocs = d->hot_allocs;
     out->hot_graphs = d->hot_graphs;
     out->hot_waits = d->hot_waits;
+    step_counts(d, out);
 }
 
 /* --- workspace ----------------------------------------------------------------------------------------------- */

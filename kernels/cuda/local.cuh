@@ -48,6 +48,9 @@ void step_drop_graphs(struct device *d);                  /* drops captured grap
 uint64_t step_run(struct device *d, const struct batch *b, const struct program *p);
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */
+/* Counts rows that an op of the step being run took a path for; what was counted, for device_info. */
+void step_count(struct device *d, const char *path, uint32_t rows);
+void step_counts(const struct device *d, struct device_info *out);
 /* The ticket of the next step, and the latest one that is known to be done: so is all that was submitted before it. */
 uint64_t step_next(const struct device *d);
 uint64_t step_completed(const struct device *d);

@@ -72,6 +72,15 @@ static enum path call_path(const struct device *d, const struct lowering *l, con
     return path_best(can);
 }
 
+static const char *path_name(const struct op *o, enum path path)
+{
+    if (path == PATH_GEMV && !gemm_ends_here(o, path))
+        return "gemv+epilogue";
+    if (path == PATH_SKINNY && !gemm_ends_here(o, path))
+        return "skinny+epilogue";
+    return path == PATH_NONE ? NULL : paths[path].name;
+}
+
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
 {
     const struct op *o = &p->op[i];
@@ -89,11 +98,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
         path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, how);
-    if (path == PATH_GEMV && !gemm_ends_here(o, path))
-        return "gemv+epilogue";
-    if (path == PATH_SKINNY && !gemm_ends_here(o, path))
-        return "skinny+epilogue";
-    return path == PATH_NONE ? NULL : paths[path].name;
+    return path_name(o, path);
 }
 
 void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
@@ -151,6 +156,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);
     if (p->path != PATH_NONE && PATHS_WHOLE & PATH_BIT(p->path)) {
+        step_count(d, path_name(o, p->path), rows);
         call(d, p, o, l->on[p->path], p->path == PATH_WGMMA ? l->takes : 0);
         return;
     }
@@ -159,8 +165,10 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
         p->path = call_path(d, l, o, PATH_NONE, p->bucket, d->invariant);
         if (p->path == PATH_NONE)
             cuda_refuse(d, HEARTH_EUNSUPPORTED, "no path for %u rows of the op %s", p->bucket, op_name(o->kind));
-        else
+        else {
+            step_count(d, path_name(o, p->path), p->bucket);
             call(d, p, o, l->on[p->path], 0);
+        }
     }
 }
 

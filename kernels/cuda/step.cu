@@ -30,9 +30,10 @@ struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv[KV_GROUPS_MAX];
     uint32_t bucket, out_bucket, n_split;
-    uint32_t mode;        /* decode, sample: bits; then what bits may depend on, and the path */
-    cudaGraphExec_t exec; /* NULL = run eagerly */
-    uint64_t used;        /* ticket of the last use; 0 = empty */
+    uint32_t mode;               /* decode, sample: bits; then what bits may depend on, and the path */
+    cudaGraphExec_t exec;        /* NULL = run eagerly */
+    uint32_t rows[DEVICE_PATHS]; /* that its products take by path, in the order of step_rec.path */
+    uint64_t used;               /* ticket of the last use; 0 = empty */
 };
 
 struct step_rec {
@@ -45,6 +46,9 @@ struct step_rec {
     uint64_t completed;            /* the latest ticket whose step was seen to be done */
     const struct program *program; /* of the step that is being run */
     bool sample, eager;
+    struct path_rows path[DEVICE_PATHS]; /* [n_path], in all steps; of the one being run: */
+    uint32_t rows[DEVICE_PATHS], n_path;
+    uint64_t replays;
     uint32_t width[ACT_COUNT]; /* columns of the activations as the last step left them */
     struct staged *staged;     /* what act_write keeps for the next step */
     struct hearth_err
@@ -327,12 +331,38 @@ static void begin_sample(struct device *d, const struct batch_sample *op)
     r->sample = true;
 }
 
+/* --- what they do, in numbers ------------------------------------------------------------------------------- */
+
+void step_count(struct device *d, const char *path, uint32_t rows)
+{
+    struct step_rec *r = d->rec;
+    uint32_t i = 0;
+    while (i < r->n_path && strcmp(r->path[i].path, path))
+        i++;
+    if (i == r->n_path) {
+        if (i == DEVICE_PATHS)
+            return;
+        r->path[r->n_path++].path = path;
+    }
+    r->rows[i] += rows;
+}
+
+void step_counts(const struct device *d, struct device_info *out)
+{
+    const struct step_rec *r = d->rec;
+    if (!r)
+        return;
+    memcpy(out->path, r->path, sizeof(out->path));
+    out->n_path = r->n_path, out->replays = r->replays;
+}
+
 /* --- running them --------------------------------------------------------------------------------------------- */
 
 static void run(struct device *d)
 {
     struct step_rec *r = d->rec;
     d->pdl_chain = false; /* the first kernel waits for all of the metadata */
+    memset(r->rows, 0, sizeof(r->rows));
     plan_run(d, r->program);
     if (r->sample)
         sample_run(d, d->out_bucket, r->width[ACT_LOGITS], r->ring);
@@ -377,7 +407,7 @@ static struct shape *shape_of(struct device *d)
     }
     if (old->exec)
         cuda_ok(d, cudaGraphExecDestroy(old->exec)); /* deferred by the runtime until its launches are done */
-    *old = (struct shape){r->program->id, {}, d->bucket, d->out_bucket, d->n_split, mode, NULL, 0};
+    *old = (struct shape){r->program->id, {}, d->bucket, d->out_bucket, d->n_split, mode, NULL, {}, 0};
     memcpy(old->kv, d->kv, sizeof(old->kv));
     return old;
 }
@@ -417,13 +447,19 @@ uint64_t step_run(struct device *d, const struct batch *b, const struct program 
     if (!d->err.code) {
         struct shape *s = shape_of(d);
         s->used = ticket;
-        if (!r->eager && d->decode && !s->exec)
+        if (!r->eager && d->decode && !s->exec) {
             s->exec = capture(d);
+            memcpy(s->rows, r->rows, sizeof(s->rows));
+        }
         upload_meta(d);
-        if (!r->eager && s->exec)
+        if (!r->eager && s->exec) {
             cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
-        else
+            memcpy(r->rows, s->rows, sizeof(s->rows));
+            r->replays++;
+        } else
             run(d);
+        for (uint32_t i = 0; i < r->n_path; i++)
+            r->path[i].rows += r->rows[i];
     }
     struct hearth_err *mine = &r->failed[ticket % RING];
     mine->code = 0;

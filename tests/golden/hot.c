@@ -129,8 +129,12 @@ static void a_warm_device_counts_nothing(void **state)
         prompt(&r, 200, &last);
     }
     struct counts warm = counted(&r, (struct counts){0});
+    struct device_info before, now;
+    uint64_t first = last;
+    r.be->info(r.dev, &before);
     work(&r, &last);
     struct counts after = counted(&r, warm);
+    r.be->info(r.dev, &now);
     print_message(
         "# %s: %llu steps; until warm %llu allocations, %llu graphs and %llu waits, then %llu, %llu and %llu\n",
         r.info.name, (unsigned long long)last, warm.allocs, warm.graphs, warm.waits, after.allocs, after.graphs,
@@ -138,6 +142,12 @@ static void a_warm_device_counts_nothing(void **state)
     assert_int_equal(after.allocs, 0);
     assert_int_equal(after.graphs, 0);
     assert_int_equal(after.waits, 0);
+    assert_int_equal(now.replays - before.replays, run_on_gpu() ? last - first - 2 : 0); /* all but the prompts */
+    assert_int_equal(now.n_path > 0, run_on_gpu());
+    for (uint32_t i = 0; i < now.n_path; i++)
+        print_message("# %s: %llu rows\n", now.path[i].path, (unsigned long long)now.path[i].rows);
+    for (uint32_t i = 0; i < now.n_path; i++)
+        assert_true(now.path[i].rows > 0);
     run_close(&r);
 }
 

@@ -50,11 +50,21 @@ static uint64_t pages_written(const struct engine *eng)
     return bytes;
 }
 
+static void count_paths(struct engine_counters *c, const struct device_info *info)
+{
+    atomic_store(&c->replays, info->replays);
+    for (uint32_t i = 0; i < info->n_path; i++) {
+        atomic_store(&c->path[i].rows, info->path[i].rows);
+        atomic_store(&c->path[i].path, info->path[i].path);
+    }
+}
+
 void memory_count(struct engine *eng)
 {
     struct device_info info;
     struct neighbours_seen seen = {0};
     eng->be->info(eng->dev, &info);
+    count_paths(&eng->counters, &info);
     if (!info.gpu)
         info.held[MEM_KV] = pages_written(eng);
     if (eng->neighbours)

@@ -207,6 +207,15 @@ static double expires(const struct model_entry *m)
     return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
 }
 
+/* The paths that rows took; returns their number. */
+static size_t count_paths(const struct engine_counters *c, struct wire_path_rows out[DEVICE_PATHS])
+{
+    size_t n = 0;
+    for (const char *path; n < DEVICE_PATHS && (path = atomic_load(&c->path[n].path)); n++)
+        out[n] = (struct wire_path_rows){path, (int64_t)atomic_load(&c->path[n].rows)};
+    return n;
+}
+
 /* What a loaded model has off the fast path; borrowed. */
 static struct wire_strs slow_ops(const struct model_entry *m)
 {
@@ -271,6 +280,7 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
             .slow = slow_ops(model),
         };
     }
+    struct wire_path_rows paths[DEVICE_PATHS];
     struct wire_kv_tiers kv;
     count_tiers(&kv, engine_tiers(s->engine));
     struct ledger ledger;
@@ -294,6 +304,9 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
         .mem_free = (int64_t)ledger.free,
         .mem_cached = (int64_t)ledger.held[MEM_CACHE],
         .memory = count_memory(&ledger, &seen, programs),
+        .replays = (int64_t)atomic_load(&c->replays),
+        .paths = paths,
+        .n_paths = count_paths(c, paths),
         .kv = kv,
         .models = rows,
         .n_models = n,

@@ -239,6 +239,10 @@ static void memory_is_counted(void **state)
     hear_all(&w);
     go_round(&w);
     assert_int_equal(counted(&w).held[MEM_CACHE], 1234);
+    const struct engine_counters *c = engine_counters(w.eng);
+    assert_string_equal(c->path[0].path, "gemv");
+    assert_int_equal(c->path[0].rows, 1234);
+    assert_null(c->path[1].path);
 
     toy_mem_cached = 5678;
     toy_step_s = 0.5;

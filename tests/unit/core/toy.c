@@ -187,7 +187,9 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .decode_rows = toy_decode_rows,
                                 .mem_total = 1 << 30,
                                 .mem_free = toy_free,
-                                .held = {[MEM_CACHE] = toy_mem_cached}};
+                                .held = {[MEM_CACHE] = toy_mem_cached},
+                                .path = {{"gemv", toy_mem_cached}},
+                                .n_path = 1};
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)
