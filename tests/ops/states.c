@@ -251,8 +251,14 @@ static int run(struct bench *b, const struct subject *s, uint32_t pos, uint32_t 
 {
     static int32_t token[ROWS];
     struct batch_seq seq = {.n_row = n, .pos0 = pos, .pages = {b->page}};
-    struct batch batch = {
-        .n_row = n, .n_seq = 1, .token = token, .seq = &seq, .kv = {b->pool}, .n_group = 1, .invariant = true};
+    struct batch batch = {.n_row = n,
+                          .n_seq = 1,
+                          .token = token,
+                          .seq = &seq,
+                          .out_row = b->page,
+                          .kv = {b->pool},
+                          .n_group = 1,
+                          .invariant = true};
     struct program p = program_of(NULL, &s->op, 1);
     ok(b->be->act_write(b->d, ACT_MIX, 0, n, s->n_mix, in, e), e);
     int rc = b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
