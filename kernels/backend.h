@@ -56,6 +56,8 @@ enum weight_role {
     WEIGHT_ROUTER,     /* one part: a row an expert */
     WEIGHT_EXPERTS_UP, /* as WEIGHT_GATE_UP, of n_expert experts */
     WEIGHT_EXPERTS_DOWN, /* as WEIGHT_PROJ, of n_expert experts */
+    WEIGHT_LATENT,       /* two parts: op_latent's */
+    WEIGHT_HEADS,        /* one part, of n_expert heads: each multiplies its own by its own */
     WEIGHT_MIXER,        /* up to three parts: what a layer with a recurrent state is computed from */
 };
 
@@ -101,7 +103,7 @@ struct weight {
 struct kv_desc {
     uint32_t n_layer;
     uint32_t n_kv;
-    uint32_t d_k, d_v; /* dimensions of a head's K and V */
+    uint32_t d_k, d_v; /* dimensions of a head's K and V; d_v 0: values are the last ones of their keys */
     uint32_t window;   /* tokens visible, the own one included; 0 = all */
     enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend has; a vector is whole blocks */
     uint32_t n_page;   /* pages in the pool, at most */
@@ -291,6 +293,7 @@ struct workspace_dims {
     uint32_t n_row, n_out;
     uint32_t d_route /* 2 n_used */, d_experts /* n_used * d_expert */; /* 0: no mixture of experts */
     uint32_t d_mix;                                                     /* of ACT_MIX; 0: no op writes it */
+    uint32_t d_latent;                                                  /* of ACT_LATENT, or 0 */
     uint32_t d_aside /* d_model, or 0 */, d_inputs /* n_layer * d_input, or 0 */;
 };
 

@@ -8,7 +8,7 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h 
 	kernels/quant/iq4_nl.h kernels/quant/iq4_xs.h kernels/quant/iq3_s.h kernels/quant/iq3_xxs.h kernels/quant/iq2_s.h kernels/quant/iq2_xs.h \
 	kernels/quant/iq2_xxs.h kernels/quant/mxfp4.h kernels/quant/nvfp4.h \
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
-	kernels/cpu/inputs.c kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c \
+	kernels/cpu/inputs.c kernels/cpu/latent.c kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c \
 	kernels/cpu/state.h kernels/cpu/state.c kernels/cpu/project.c kernels/cpu/shortconv.c kernels/cpu/delta.c kernels/cpu/mamba2.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c \

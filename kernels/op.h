@@ -36,6 +36,7 @@ enum act {
     ACT_MIX,     /* what op_project made for the op of a recurrent layer, or gates for attention f32 */
     ACT_ASIDE,   /* a result that waits for another to be added to [n_row, d_model] f32 */
     ACT_INPUTS,  /* what each layer adds to a token beside the residual stream [n_row, n_layer, d_input] f32 */
+    ACT_LATENT,  /* latent attention's queries, as one matrix or the first of two made them */
     ACT_COUNT
 };
 #define ACT_BIT(a) (1u << (a)) /* sets of activations */
@@ -123,7 +124,8 @@ struct op_attend {
     /* [n_head]: a score that a query head has beside those of its keys, and that comes with no value: exp of it joins
      * the softmax's sum; NULL: none. */
     const float *sinks;
-    bool gated; /* the result is multiplied by sigmoid of the gates that op_qkv left in ACT_MIX */
+    uint32_t d_latent; /* values are the last d_latent dimensions of their keys, and so are results; 0: V is apart */
+    bool gated;        /* the result is multiplied by sigmoid of the gates that op_qkv left in ACT_MIX */
 };
 
 /* ACT_X = x_scale (ACT_X + residual_scale norm?(in * W (+ bias))), or what is added to it -> ACT_ASIDE */
@@ -223,6 +225,38 @@ struct op_inputs {
     float w_scale, embed_scale, scale;
 };
 
+/*
+ * Latent attention (DeepSeek's MLA): all heads share one key, which is what keys and values of every head are made of,
+ * and a part that turns. So the pages hold [turned n_rot | latent d_c] a token, and the heads' matrices multiply
+ * queries and results instead.
+ *
+ * ACT_X -> norm -> W: its first part, normalised where there is a q_norm -> ACT_LATENT; its second, [latent d_c |
+ * n_rot], the one normalised, the other turned -> the pages.
+ */
+struct op_latent {
+    uint32_t layer, group; /* as in op_qkv; of n_kv 1, d_k n_rot + d_c, d_v 0 */
+    uint32_t d_c;
+    struct norm norm;          /* [d_model] */
+    const struct weight *w;    /* WEIGHT_LATENT: [d_latent | d_c + n_rot, d_model] */
+    const struct norm *q_norm; /* [d_latent], or NULL */
+    struct norm kv_norm;       /* [d_c] */
+    const struct rope *rope;
+};
+
+/* ACT_LATENT -> W, or as it is where there is none -> each head's [d_nope | n_rot], the latter turned, the former times
+ * the head's own matrix -> ACT_Q [n_head, n_rot + d_c] */
+struct op_latent_q {
+    uint32_t n_head, d_nope, d_c;
+    const struct weight *w;      /* WEIGHT_PROJ: [n_head (d_nope + n_rot), d_latent], or NULL */
+    const struct weight *absorb; /* WEIGHT_HEADS: n_head times [d_c, d_nope] */
+    const struct rope *rope;
+};
+
+/* Each head's columns of ACT_ATT times its own matrix -> ACT_ATT */
+struct op_latent_out {
+    const struct weight *w; /* WEIGHT_HEADS: n_head times [n_out, n_in] */
+};
+
 /* gelu(W x) times the layer's columns of ACT_INPUTS -> ACT_FF */
 struct op_input_gate {
     const struct weight *w; /* WEIGHT_GATE_UP, of one part: [d_input, d_model] */
@@ -315,7 +349,7 @@ static inline uint32_t mamba2_channels(const struct op_mamba2 *o)
     X(EMBED,  embed,  o->embed.w,  0,                                         ACT_X,      o->embed.w->n_in) \
     X(QKV,    qkv,    o->qkv.w,    ACT_BIT(ACT_X),                            ACT_Q,      o->qkv.n_head * o->qkv.d_head) \
     X(ATTEND, attend, NULL,        ACT_BIT(ACT_Q) | (o->attend.gated ? ACT_BIT(ACT_MIX) : 0), ACT_ATT, \
-      o->attend.n_head * o->attend.d_head * (a == ACT_MIX ? 2 : 1)) \
+      o->attend.n_head * (a == ACT_MIX ? 2 : 1) * (a == ACT_ATT && o->attend.d_latent ? o->attend.d_latent : o->attend.d_head)) \
     X(PROJ,   proj,   o->proj.w,   ACT_BIT(o->proj.in) | (o->proj.aside ? 0 : ACT_BIT(ACT_X)), \
       o->proj.aside ? ACT_ASIDE : ACT_X, o->proj.w->n_out) \
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
@@ -335,7 +369,12 @@ static inline uint32_t mamba2_channels(const struct op_mamba2 *o)
       (a == ACT_MIX ? mamba2_channels(&o->mamba2) + o->mamba2.n_head : 0)) \
     X(INPUTS, inputs, o->inputs.w, ACT_BIT(ACT_X),                            ACT_INPUTS, o->inputs.w->n_out) \
     X(INPUT_GATE, input_gate, o->input_gate.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_INPUTS), ACT_FF, \
-      o->input_gate.w->n_out * (a == ACT_INPUTS ? o->input_gate.n_layer : 1))
+      o->input_gate.w->n_out * (a == ACT_INPUTS ? o->input_gate.n_layer : 1)) \
+    X(LATENT, latent, o->latent.w, ACT_BIT(ACT_X), ACT_LATENT, o->latent.w->part[0].n_out) \
+    X(LATENT_Q, latent_q, o->latent_q.w, ACT_BIT(ACT_LATENT), ACT_Q, \
+      a == ACT_Q ? o->latent_q.n_head * (o->latent_q.rope->n_rot + o->latent_q.d_c) : \
+      o->latent_q.w ? o->latent_q.w->n_in : o->latent_q.n_head * (o->latent_q.rope->n_rot + o->latent_q.d_nope)) \
+    X(LATENT_OUT, latent_out, o->latent_out.w, ACT_BIT(ACT_ATT), ACT_ATT, o->latent_out.w->n_expert * o->latent_out.w->n_out)
 /* clang-format on */
 
 #define X(KIND, name, ...) OP_##KIND,

@@ -75,6 +75,23 @@ int bind_experts_fused(struct binder *b, struct weight *w, enum weight_role role
     return bind_load(b, w, &made, t->bytes);
 }
 
+int bind_per_head(struct binder *b, struct weight *w, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_head)
+{
+    struct weight made = {
+        .role = WEIGHT_HEADS, .n_in = n_in, .n_out = n_out, .n_part = 1, .model = b->m, .n_expert = n_head};
+    const struct gguf_tensor *t;
+    const void **list = bind_own(b, n_head * sizeof *list);
+    if (!list)
+        return err_set(b->e, HEARTH_ENOMEM, "no memory for %u heads", n_head);
+    int ret = bind_find(b, name, n_in, n_out, n_head, &t);
+    if (ret)
+        return ret;
+    for (uint32_t h = 0; h < n_head; h++)
+        list[h] = (const char *)t->data + h * dtype_bytes((enum dtype)t->type, (uint64_t)n_in * n_out);
+    made.part[0] = (struct weight_part){.type = (enum dtype)t->type, .n_out = n_out, .expert = list};
+    return bind_load(b, w, &made, t->bytes);
+}
+
 /* A router that is no number somewhere would send every token to the first experts, in silence. */
 static int must_be_finite(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out)
 {

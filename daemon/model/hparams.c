@@ -10,6 +10,14 @@
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/kind.h"
 
+static bool reads(const struct arch *row, const char *key)
+{
+    for (const char *const *own = row->reads; own && *own; own++)
+        if (!strcmp(*own, key))
+            return true;
+    return false;
+}
+
 static void key_of(char out[128], const struct hparams_reader *r, const char *name)
 {
     snprintf(out, 128, "%s.%s", r->arch, name);
@@ -117,13 +125,15 @@ static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
 
 /* The attention factor as transformers has it: given, or from mscale and mscale_all_dim where both are there, or from
  * the factor. Files call the second one yarn_log_multiplier and leave the first, 1, out. */
-static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, bool exact, struct rope_params *p)
+static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arch *row, struct rope_params *p)
 {
+    bool exact = row->exact_yarn;
     if (!hparams_has(r, "rope.scaling.factor") && n_ctx > p->original)
         p->factor = (float)n_ctx / (float)p->original;
     if (!r->ret && gguf_bool(r->g, "hearth.rope.yarn_exact_bounds", &exact, r->e) < 0)
         r->ret = HEARTH_EBADMODEL;
-    float all = hparams_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0), mscale = 1;
+    float all = hparams_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0) / (row->tenth_mscale ? 0.1f : 1);
+    float mscale = row->tenth_mscale ? all : 1;
     if (!r->ret && gguf_f32(r->g, "hearth.rope.mscale", &mscale, r->e) < 0)
         r->ret = HEARTH_EBADMODEL;
     float scale = all != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
@@ -149,7 +159,7 @@ static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct r
         hp->long_from = p->original;
 }
 
-static void read_rope(struct hparams_reader *r, struct hparams *hp, bool exact_yarn)
+static void read_rope(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
 {
     struct rope_params *p = &hp->rope[ROPE_FULL];
     p->base = real(r, "rope.freq_base", 1e12f, 10000);
@@ -161,7 +171,7 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp, bool exact_y
     p->original =
         hparams_number(r, "rope.scaling.original_context_length", needs ? 2 : 0, 1 << 24, needs ? hp->n_ctx : 0);
     if (p->scaling == ROPE_SCALING_YARN)
-        read_yarn(r, hp->n_ctx, exact_yarn, p);
+        read_yarn(r, hp->n_ctx, row, p);
     if (p->scaling == ROPE_SCALING_LONG)
         read_longrope(r, hp, p);
     if (p->scaling == ROPE_SCALING_NONE)
@@ -218,14 +228,6 @@ static bool is_set(const struct hparams_reader *r, const char *name)
     if (!gguf_bool(r->g, key, &b, &ignored))
         return b;
     return gguf_has(r->g, key);
-}
-
-static bool reads(const struct arch *row, const char *key)
-{
-    for (const char *const *own = row->reads; own && *own; own++)
-        if (!strcmp(*own, key))
-            return true;
-    return false;
 }
 
 /* What files of other architectures ask for by keys that any may have. */
@@ -308,7 +310,7 @@ static void group_layers(struct hparams_reader *r, struct hparams *hp)
     for (int order = ALL; order < ORDER; order++)
         for (uint32_t i = 0; i < n_own && !r->ret; i++) {
             const struct layer_shape *l = &hp->shape[i];
-            struct kv_group form = {.n_kv = l->n_kv, .d_k = l->d_head, .d_v = l->d_head};
+            struct kv_group form = {.n_kv = l->n_kv, .d_k = l->d_head, .d_v = hp->latent.d_c ? 0 : l->d_head};
             if (hp->slides[i] && hp->window < hp->n_ctx)
                 form.window = hp->window;
             if (hp->kind[i] == LAYER_RECURS)
@@ -383,7 +385,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (!r.ret && hp.n_head && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
         hparams_refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible",
                        hp.d_head);
-    if (d_value != hp.d_head)
+    if (d_value != hp.d_head && !reads(row, "attention.value_length"))
         hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
     if (hp.n_rot[ROPE_FULL] > hp.d_head || hp.n_rot[ROPE_FULL] % 2)
         hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot[ROPE_FULL], hp.d_head);
@@ -402,7 +404,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         int rc = gguf_flags(g, "hearth.rope.layers", hp.turns, hp.n_layer, e);
         r.ret = rc < 0 ? rc : 0;
     }
-    read_rope(&r, &hp, row->exact_yarn);
+    read_rope(&r, &hp, row);
     read_window(&r, &hp, row->period);
     read_scales(&r, &hp);
     if (row->hparams && !r.ret)

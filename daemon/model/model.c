@@ -623,6 +623,13 @@ static void at_least(uint32_t *v, uint32_t n)
         *v = n;
 }
 
+/* Columns of ACT_LATENT. */
+static uint32_t latent_width(const struct hparams *hp)
+{
+    const struct hparams_latent *l = &hp->latent;
+    return l->d_q ? l->d_q : hp->n_head * (l->d_nope + hp->n_rot[ROPE_FULL]);
+}
+
 void model_workspace(const struct model *m, struct workspace_dims *dims)
 {
     at_least(&dims->d_model, m->hp.d_model);
@@ -636,6 +643,8 @@ void model_workspace(const struct model *m, struct workspace_dims *dims)
     at_least(&dims->d_ff, m->hp.d_ff);
     at_least(&dims->d_ff, m->hp.experts.d_shared);
     at_least(&dims->d_ff, m->hp.d_input);
+    if (m->hp.latent.d_c)
+        at_least(&dims->d_latent, latent_width(&m->hp));
     at_least(&dims->d_inputs, m->hp.n_layer * m->hp.d_input);
     if (m->hp.experts.beside)
         at_least(&dims->d_aside, m->hp.d_model);

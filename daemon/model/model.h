@@ -60,6 +60,12 @@ struct hparams_experts {
     float scale;
 };
 
+/* Latent attention: op_latent. */
+struct hparams_latent {
+    uint32_t d_c, d_q;    /* dimensions of what keys and values are made of, and queries; 0: none, not */
+    uint32_t d_nope, d_v; /* of a head's query and key without the part that turns, and of its value */
+};
+
 struct hparams {
     char arch[32];
     char name[96];
@@ -86,6 +92,7 @@ struct hparams {
     uint32_t d_input;                              /* of what each layer adds to a token: op_inputs; 0: nothing */
     float temperature; /* beta of op_qkv.temperature; its length is the original context of rope[0]; 0: none */
     struct hparams_experts experts;
+    struct hparams_latent latent;
     uint64_t n_param;
     uint64_t weight_bytes;
 };

@@ -167,6 +167,7 @@ static size_t workspace_layout(struct device *d, const struct workspace_dims *w,
     carve(base, &at, &d->route, rows * w->d_route);
     carve(base, &at, &d->experts, rows * w->d_experts);
     carve(base, &at, &d->mix, rows * w->d_mix);
+    carve(base, &at, &d->latent.v, rows * round_up(w->d_latent, KB));
     carve(base, &at, &d->aside, rows * w->d_aside);
     carve(base, &at, &d->inputs, rows * w->d_inputs);
     return carve(base, &at, &d->logits, (uint64_t)w->n_out * w->n_vocab);
@@ -205,6 +206,7 @@ static int cpu_reserve(struct device *d, const struct workspace_dims *dims, stru
     d->d_route = w.d_route;
     d->d_experts = w.d_experts;
     d->d_mix = w.d_mix;
+    d->latent.n_col = w.d_latent;
     d->d_aside = w.d_aside;
     d->d_inputs = w.d_inputs;
     return 0;
@@ -318,6 +320,9 @@ static int act_view(struct device *d, enum act a, uint32_t row0, uint32_t n_row,
     case ACT_INPUTS:
         *out = (struct act_view){d->inputs, d->batch.n_row, d->d_inputs, NULL};
         break;
+    case ACT_LATENT:
+        *out = (struct act_view){NULL, d->batch.n_row, d->latent.n_col, &d->latent};
+        break;
     case ACT_COUNT:
         return err_set(e, HEARTH_EPARAMS, "no such activation");
     }
@@ -346,11 +351,12 @@ static int cpu_act_write(struct device *d, enum act a, uint32_t row0, uint32_t n
 /* Makes an activation n columns wide; false where fewer were reserved. */
 static bool set_width(struct device *d, enum act a, uint32_t n)
 {
-    uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q,       &d->att.n_col, &d->ff.n_col, &d->n_logit,
-                                        &d->d_route, &d->d_experts, &d->d_mix,     &d->d_aside,  &d->d_inputs};
-    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q,     d->dims.d_q,       d->dims.d_ff,
-                                      d->dims.n_vocab, d->dims.d_route, d->dims.d_experts, d->dims.d_mix,
-                                      d->dims.d_aside, d->dims.d_inputs};
+    uint32_t *const width[ACT_COUNT] = {&d->d_model, &d->d_q,      &d->att.n_col,   &d->ff.n_col,
+                                        &d->n_logit, &d->d_route,  &d->d_experts,   &d->d_mix,
+                                        &d->d_aside, &d->d_inputs, &d->latent.n_col};
+    const uint32_t most[ACT_COUNT] = {d->dims.d_model, d->dims.d_q,      d->dims.d_q,       d->dims.d_ff,
+                                      d->dims.n_vocab, d->dims.d_route,  d->dims.d_experts, d->dims.d_mix,
+                                      d->dims.d_aside, d->dims.d_inputs, d->dims.d_latent};
     if (n > most[a])
         cpu_fail(d, HEARTH_EPARAMS, "%u columns of activation %d: %u were reserved", (unsigned)n, (int)a,
                  (unsigned)most[a]);

@@ -52,10 +52,11 @@ static inline uint32_t round_up(uint32_t n, uint32_t to)
 /* Keys and values of one layer and one KV head, page by page. */
 struct kv_view {
     enum dtype type;
-    uint32_t d_head;
+    uint32_t d_head, d_v;  /* of a key, and of a value ... */
+    uint32_t v_row;        /* ... which begins a row of so many numbers: its own, or the rest of a key */
     const char *base;      /* page 0, at this layer and head's K */
     size_t page_stride;    /* bytes from page to page */
-    size_t v_offset;       /* bytes from K to V */
+    size_t v_offset;       /* bytes from K to V, or to the values in K */
     const uint32_t *pages; /* block table of the sequence */
 };
 struct attend_args {
@@ -63,7 +64,7 @@ struct attend_args {
     uint32_t t0, t1; /* visible positions [t0, t1) */
     uint32_t n_head; /* query heads that share these keys */
     const float *q;  /* [n_head, d_head] */
-    float *out;      /* [n_head, d_head] */
+    float *out;      /* [n_head, d_v] */
     float scale, softcap;
     const float *sinks; /* [n_head] or NULL */
     float *scores;      /* scratch [n_head, round_up(t1 - t0, LANES)] */
@@ -144,6 +145,7 @@ struct device {
     struct workspace_dims dims;
     void *workspace;
     struct panel normed, att, ff;    /* inputs of matrices; n_row and n_col are the step's */
+    struct panel latent;             /* likewise, of latent attention */
     float *x;                        /* [n_row, d_model] */
     float *q, *kv;                   /* [n_row, d_q], [n_row, 2, d_kv] */
     float *y;                        /* [n_row, d_model] product before a post-norm */

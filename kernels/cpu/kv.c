@@ -31,7 +31,7 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
     if (is_state && (desc->n_kv || desc->d_k || desc->d_v || desc->window || desc->type != DT_F32))
         return err_set(e, HEARTH_EPARAMS, "a pool of states of %u numbers, in %s, with %u KV heads beside",
                        (unsigned)desc->d_state, dtype_get(desc->type)->name, (unsigned)desc->n_kv);
-    if (!desc->n_layer || !desc->n_page || (!is_state && (!desc->n_kv || !desc->d_k || !desc->d_v)))
+    if (!desc->n_layer || !desc->n_page || (!is_state && (!desc->n_kv || !desc->d_k)))
         return err_set(e, HEARTH_EPARAMS, "KV pool of %u layers, %u heads of %u and %u, %u pages: none may be 0",
                        (unsigned)desc->n_layer, (unsigned)desc->n_kv, (unsigned)desc->d_k, (unsigned)desc->d_v,
                        (unsigned)desc->n_page);

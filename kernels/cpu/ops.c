@@ -59,8 +59,7 @@ void cpu_embed(struct device *d, const struct op_embed *op)
 
 /* --- qkv ------------------------------------------------------------------------------------------------- */
 
-/* Returns RoPE's cos and sin of every row; the first layer computes them and the others reuse them. */
-static const float *rope_table(struct device *d, const struct rope *rope)
+const float *cpu_rope_table(struct device *d, const struct rope *rope)
 {
     for (uint32_t i = 0; i < d->n_rope; i++) {
         const struct rope *have = &d->rope[i].rope;
@@ -138,9 +137,8 @@ static void hadamard(const struct rope *rope, float *v, uint32_t n_head)
     }
 }
 
-/* Writes n_kv vectors to their places in the page of position pos. */
-static void kv_append(struct device *d, enum dtype type, char *at, const float *v, uint32_t n_kv, uint32_t d_head,
-                      uint32_t pos)
+void cpu_kv_append(struct device *d, enum dtype type, char *at, const float *v, uint32_t n_kv, uint32_t d_head,
+                   uint32_t pos)
 {
     for (uint32_t h = 0; h < n_kv; h++, v += d_head) {
         char *to = at + ((size_t)h * KV_PAGE + pos % KV_PAGE) * dtype_bytes(type, d_head);
@@ -203,11 +201,12 @@ static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
     const struct kv_pool *pool = d->batch.kv[op->group];
     uint32_t page = d->seq[d->seq_of[row]].pages[op->group][pos / KV_PAGE];
     char *at = pool->base + page * pool->stride + op->layer * kv_layer_bytes(&pool->desc);
-    kv_append(d, pool->desc.type, at, k, op->n_kv, op->d_head, pos);
-    kv_append(d, pool->desc.type, at + kv_k_bytes(&pool->desc), v, op->n_kv, op->d_head, pos);
+    cpu_kv_append(d, pool->desc.type, at, k, op->n_kv, op->d_head, pos);
+    cpu_kv_append(d, pool->desc.type, at + kv_k_bytes(&pool->desc), v, op->n_kv, op->d_head, pos);
 }
 
-static bool kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n_head, uint32_t n_kv, uint32_t d_head)
+bool cpu_kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n_head, uint32_t n_kv, uint32_t d_head,
+                 uint32_t d_v)
 {
     if (group >= d->batch.n_group) {
         cpu_fail(d, HEARTH_EPARAMS, "layer group %u of a step that has %u", (unsigned)group,
@@ -215,7 +214,7 @@ static bool kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n
         return false;
     }
     const struct kv_desc *desc = &d->batch.kv[group]->desc;
-    if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_k && d_head == desc->d_v && n_head % n_kv == 0)
+    if (layer < desc->n_layer && n_kv == desc->n_kv && d_head == desc->d_k && d_v == desc->d_v && n_head % n_kv == 0)
         return cpu_fits(d, "d_q", (uint64_t)n_head * d_head, d->dims.d_q);
     cpu_fail(d, HEARTH_EPARAMS, "layer %u of %u/%u heads of %u does not fit KV of %u layers, %u heads of %u",
              (unsigned)layer, (unsigned)n_head, (unsigned)n_kv, (unsigned)d_head, (unsigned)desc->n_layer,
@@ -226,7 +225,7 @@ static bool kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n
 void cpu_qkv(struct device *d, const struct op_qkv *op)
 {
     const struct weight *w = op->w;
-    if (d->err.code || !kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head) ||
+    if (d->err.code || !cpu_kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head, op->d_head) ||
         !cpu_fits(d, "d_kv", (uint64_t)op->n_kv * op->d_head, d->dims.d_kv))
         return;
     uint32_t d_kv = op->n_kv * op->d_head, d_first = op->n_head * op->d_head * (op->gated ? 2 : 1);
@@ -251,7 +250,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
                      (unsigned)op->d_head, (unsigned)op->rope->n_rot);
             return;
         }
-        if (!cpu_fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(epilogue.cs = rope_table(d, op->rope)))
+        if (!cpu_fits(d, "n_rot", op->rope->n_rot, op->d_head) || !(epilogue.cs = cpu_rope_table(d, op->rope)))
             return;
     }
     d->d_q = op->n_head * op->d_head;
@@ -284,14 +283,16 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t kv = item % a->n_tile / tiles, first = item % tiles * a->heads;
     uint32_t n_head = group - first < a->heads ? group - first : a->heads, head = kv * group + first;
     size_t head_bytes = dtype_bytes(pool->desc.type, (uint64_t)KV_PAGE * op->d_head);
-    uint32_t t1 = d->pos[row] + 1;
+    uint32_t t1 = d->pos[row] + 1, d_v = op->d_latent ? op->d_latent : op->d_head;
     float *scratch = d->scratch[thread].v, *out = scratch, *tmp = out + (size_t)n_head * op->d_head;
     struct attend_args args = {
         .kv = {.type = pool->desc.type,
                .d_head = op->d_head,
+               .d_v = d_v,
+               .v_row = op->d_head,
                .base = pool->base + op->layer * kv_layer_bytes(&pool->desc) + kv * head_bytes,
                .page_stride = pool->stride,
-               .v_offset = kv_k_bytes(&pool->desc),
+               .v_offset = op->d_latent ? dtype_bytes(pool->desc.type, op->d_head - d_v) : kv_k_bytes(&pool->desc),
                .pages = d->seq[d->seq_of[row]].pages[op->group]},
         .t0 = op->window && op->window < t1 ? t1 - op->window : 0,
         .t1 = t1,
@@ -306,24 +307,34 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
     };
     d->k->attend(&args);
     float *to = panel_row(&d->att, row);
-    uint32_t col = head * op->d_head;
+    uint32_t col = head * d_v;
     for (uint32_t h = 0; op->gated && h < n_head; h++) {
         const float *gate = d->mix + (size_t)row * d->d_mix + (2 * (size_t)(head + h) + 1) * op->d_head;
         for (uint32_t i = 0; i < op->d_head; i++)
             out[h * op->d_head + i] *= elem_sigmoid(gate[i]);
     }
-    for (uint32_t i = 0; i < n_head * op->d_head; i++, col++) /* a head may cross from one block into the next */
+    for (uint32_t i = 0; i < n_head * d_v; i++, col++) /* a head may cross from one block into the next */
         to[col / KB * panel_stride(&d->att) + col % KB] = out[i];
 }
 
 void cpu_attend(struct device *d, const struct op_attend *op)
 {
-    if (d->err.code || !kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head))
+    uint32_t d_v = op->d_latent ? op->d_latent : op->d_head;
+    if (d->err.code ||
+        !cpu_kv_fits(d, op->layer, op->group, op->n_head, op->n_kv, op->d_head, op->d_latent ? 0 : op->d_head))
         return;
+    if (d_v > op->d_head || (op->d_head - d_v) % dtype_get(d->batch.kv[op->group]->desc.type)->block_len) {
+        cpu_fail(d, HEARTH_EPARAMS, "values of %u within keys of %u", (unsigned)d_v, (unsigned)op->d_head);
+        return;
+    }
     uint32_t group = op->n_head / op->n_kv, window = d->batch.kv[op->group]->desc.window;
     if (window && (!op->window || op->window > window)) {
         cpu_fail(d, HEARTH_EPARAMS, "attention over %u tokens (0: all) to KV that keeps %u", (unsigned)op->window,
                  (unsigned)window);
+        return;
+    }
+    if (op->gated && d_v != op->d_head) {
+        cpu_fail(d, HEARTH_EPARAMS, "gated attention with values in keys");
         return;
     }
     if (op->gated && d->d_mix != 2 * op->n_head * op->d_head) {
@@ -340,7 +351,7 @@ void cpu_attend(struct device *d, const struct op_attend *op)
         if (!cpu_scratch(d, &d->scratch[i], need))
             return;
     d->att.n_row = d->batch.n_row;
-    d->att.n_col = op->n_head * op->d_head;
+    d->att.n_col = op->n_head * d_v;
     pool_run(d->pool, d->batch.n_row * a.n_tile, attend_item, &a);
 }
 

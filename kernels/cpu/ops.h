@@ -51,6 +51,15 @@ bool cpu_fits(struct device *d, const char *what, uint64_t n, uint64_t limit);
 /* The token ids of the step's rows, those that slots sampled included; false, and an error that sticks, where one is no
  * token of the vocabulary. */
 bool cpu_token_ids(struct device *d, uint32_t n_vocab, uint32_t out[BATCH_ROWS_MAX]);
+/* Returns RoPE's cos and sin of every row [n_row, n_rot]; the first layer computes them and the others reuse them.
+ * NULL, and an error that sticks, where memory is out. */
+const float *cpu_rope_table(struct device *d, const struct rope *rope);
+/* Writes n_kv vectors to their places in the page of position pos, where K or V of the layer begin at `at`. */
+void cpu_kv_append(struct device *d, enum dtype type, char *at, const float *v, uint32_t n_kv, uint32_t d_head,
+                   uint32_t pos);
+/* Whether KV of such a layer is in the group's pool, and queries have room; `d_v` as kv_desc has it. */
+bool cpu_kv_fits(struct device *d, uint32_t layer, uint32_t group, uint32_t n_head, uint32_t n_kv, uint32_t d_head,
+                 uint32_t d_v);
 /* Normalises rows of x (NULL: the first n_row) into `normed`. */
 void cpu_norm_rows(struct device *d, const struct norm *norm, const uint32_t *rows, uint32_t n_row);
 

@@ -87,23 +87,23 @@ static void ref_f16(const float *x, uint16_t *y, uint32_t n)
         y[i] = f16_of_f32(x[i]);
 }
 
-/* Reads the K or V vector of position t as f32. */
-static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, float *out)
+/* Reads n numbers of position t as f32: of rows of `whole` numbers that begin `offset` bytes after the keys. */
+static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, uint32_t whole, uint32_t n, float *out)
 {
     const struct dtype_info *ty = dtype_get(kv->type);
     const char *page = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset;
-    ty->to_f32(page + t % KV_PAGE * dtype_bytes(kv->type, kv->d_head), out, kv->d_head);
+    ty->to_f32(page + t % KV_PAGE * dtype_bytes(kv->type, whole), out, n);
 }
 
 static void ref_attend(const struct attend_args *a)
 {
-    uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head;
+    uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head, d_v = a->kv.d_v;
     for (uint32_t h = 0; h < a->n_head; h++) {
         const float *q = a->q + (size_t)h * d_head;
-        float *out = a->out + (size_t)h * d_head, *s = a->scores, sum[LANES] = {0};
+        float *out = a->out + (size_t)h * d_v, *s = a->scores, sum[LANES] = {0};
         float max = a->sinks ? a->sinks[h] : -INFINITY;
         for (uint32_t i = 0; i < n; i++) {
-            kv_at(&a->kv, a->t0 + i, 0, a->tmp);
+            kv_at(&a->kv, a->t0 + i, 0, d_head, d_head, a->tmp);
             s[i] = dot(a->tmp, q, d_head) * a->scale;
             if (a->softcap > 0.0f)
                 s[i] = elem_softcap(s[i], a->softcap);
@@ -114,14 +114,14 @@ static void ref_attend(const struct attend_args *a)
             sum[i % LANES] += s[i];
         }
         float inv = 1.0f / (lanes_sum(sum) + (a->sinks ? fm_exp(a->sinks[h] - max) : 0.0f));
-        for (uint32_t d = 0; d < d_head; d++)
+        for (uint32_t d = 0; d < d_v; d++)
             out[d] = 0.0f;
         for (uint32_t i = 0; i < n; i++) {
-            kv_at(&a->kv, a->t0 + i, a->kv.v_offset, a->tmp);
-            for (uint32_t d = 0; d < d_head; d++)
+            kv_at(&a->kv, a->t0 + i, a->kv.v_offset, a->kv.v_row, d_v, a->tmp);
+            for (uint32_t d = 0; d < d_v; d++)
                 out[d] = fmaf(s[i], a->tmp[d], out[d]);
         }
-        for (uint32_t d = 0; d < d_head; d++)
+        for (uint32_t d = 0; d < d_v; d++)
             out[d] *= inv;
     }
 }

@@ -156,7 +156,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
             d->seq_of[q->row0 + i] = s;
         }
     }
-    d->normed.n_row = d->att.n_row = d->ff.n_row = b->n_row;
+    d->normed.n_row = d->att.n_row = d->ff.n_row = d->latent.n_row = b->n_row;
     cpu_act_apply(d);
 }
 

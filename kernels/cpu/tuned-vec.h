@@ -134,29 +134,30 @@ TARGET static void TUNED(rope)(enum rope_kind kind, const float *cs, uint32_t n_
 
 /* --- attention ---------------------------------------------------------------------------------------------- */
 
-/* Returns the keys or values of a page from position t on, as f32 rows `*ld` apart, padded with zeros to whole
- * lanes. */
-VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_t offset, float *tmp, size_t *ld)
+/* Returns the first d of the numbers that begin `offset` bytes after the keys of a page, in rows of `whole` numbers
+ * from position t on, as f32 rows `*ld` apart, padded with zeros to whole lanes. */
+VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_t offset, uint32_t whole, uint32_t d,
+                         float *tmp, size_t *ld)
 {
-    size_t d = kv->d_head, row = kv->type == DT_Q8_0 ? d / Q8_0_LEN * Q8_0_BYTES : d * (kv->type == DT_F16 ? 2 : 4);
+    size_t row = kv->type == DT_Q8_0 ? whole / Q8_0_LEN * Q8_0_BYTES : whole * (kv->type == DT_F16 ? 2u : 4u);
     const char *at = kv->base + kv->pages[t / KV_PAGE] * kv->page_stride + offset + t % KV_PAGE * row;
-    if (kv->type == DT_F32 && d % LANES == 0) {
+    if (kv->type == DT_F32 && d % LANES == 0 && d == whole) {
         *ld = d;
         return (const float *)at;
     }
-    *ld = round_up(kv->d_head, LANES);
+    *ld = round_up(d, LANES);
     for (uint32_t i = 0; i < n && kv->type == DT_Q8_0; i++)
         q8_0_decode(at + i * row, tmp + i * *ld, d);
     for (uint32_t i = 0; i < n && kv->type != DT_Q8_0; i++) {
         float *to = tmp + i * *ld;
         uint32_t k = 0;
         for (; k + LANES <= d; k += LANES)
-            v16_store(to + k, kv->type == DT_F16 ? v16_load_f16((const uint16_t *)at + i * d + k)
-                                                 : v16_load((const float *)at + i * d + k));
+            v16_store(to + k, kv->type == DT_F16 ? v16_load_f16((const uint16_t *)at + i * whole + k)
+                                                 : v16_load((const float *)at + i * whole + k));
         for (; k < *ld; k++)
             to[k] = k >= d               ? 0.0f
-                    : kv->type == DT_F16 ? f16_to_f32(((const uint16_t *)at)[i * d + k])
-                                         : ((const float *)at)[i * d + k];
+                    : kv->type == DT_F16 ? f16_to_f32(((const uint16_t *)at)[i * whole + k])
+                                         : ((const float *)at)[i * whole + k];
     }
     return tmp;
 }
@@ -231,7 +232,7 @@ VFN float softmax(const struct attend_args *a, uint32_t h, float *s, uint32_t n)
 
 TARGET static void TUNED(attend)(const struct attend_args *a)
 {
-    uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head;
+    uint32_t n = a->t1 - a->t0, d_head = a->kv.d_head, d_v = a->kv.d_v;
     size_t lds = round_up(n, LANES), ld = round_up(d_head, LANES);
     float *q = a->tmp + KV_PAGE * ld, *acc = q + ATTEND_HEADS * ld, inv[ATTEND_HEADS];
     for (uint32_t h = 0; h < a->n_head; h++) {
@@ -241,14 +242,15 @@ TARGET static void TUNED(attend)(const struct attend_args *a)
     }
     for (uint32_t t = a->t0, m; t < a->t1; t += m) {
         m = KV_PAGE - t % KV_PAGE < a->t1 - t ? KV_PAGE - t % KV_PAGE : a->t1 - t;
-        const float *k = kv_rows(&a->kv, t, m, 0, a->tmp, &ld);
+        const float *k = kv_rows(&a->kv, t, m, 0, d_head, d_head, a->tmp, &ld);
         page_scores(a, k, ld, m, q, a->scores + (t - a->t0), lds);
     }
     for (uint32_t h = 0; h < a->n_head; h++)
         inv[h] = softmax(a, h, a->scores + h * lds, n);
     for (uint32_t t = a->t0, m; t < a->t1; t += m) {
         m = KV_PAGE - t % KV_PAGE < a->t1 - t ? KV_PAGE - t % KV_PAGE : a->t1 - t;
-        const float *v = kv_rows(&a->kv, t, m, a->kv.v_offset, a->tmp, &ld), *p = a->scores + (t - a->t0);
+        const float *v = kv_rows(&a->kv, t, m, a->kv.v_offset, a->kv.v_row, d_v, a->tmp, &ld);
+        const float *p = a->scores + (t - a->t0);
         switch (a->n_head) {
         case 1:
             values_1(v, ld, m, p, lds, acc);
@@ -265,6 +267,6 @@ TARGET static void TUNED(attend)(const struct attend_args *a)
         }
     }
     for (uint32_t h = 0; h < a->n_head; h++)
-        for (uint32_t i = 0; i < d_head; i++)
-            a->out[(size_t)h * d_head + i] = acc[h * ld + i] * inv[h];
+        for (uint32_t i = 0; i < d_v; i++)
+            a->out[(size_t)h * d_v + i] = acc[h * ld + i] * inv[h];
 }

@@ -24,7 +24,7 @@ const char *cuda_lacks(const struct op *o)
                : o->experts_down.x_scale != 0 ? "a scale of the residual stream"
                                               : NULL;
     case OP_ATTEND:
-        return o->attend.gated ? "gated attention" : NULL;
+        return o->attend.d_latent ? "latent attention" : o->attend.gated ? "gated attention" : NULL;
     default:
         return NULL;
     }

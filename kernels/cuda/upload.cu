@@ -239,6 +239,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     bool router = w->role == WEIGHT_ROUTER, raw = d->reference && !w->n_expert && !router, mixed = false;
     if (w->role == WEIGHT_MIXER)
         return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for recurrent states");
+    if (w->role == WEIGHT_LATENT || w->role == WEIGHT_HEADS)
+        return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for latent attention");
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
     int rc = HEARTH_ENOMEM;
     if (!v)

@@ -354,6 +354,7 @@ static void converted(const char *name, const char *arch)
     X(granitehybrid, "granitemoehybrid", "granitehybrid")         \
     X(granitehybrid_moe, "granitemoehybrid-moe", "granitehybrid") \
     X(nemotron_h, "nemotron_h", "nemotron_h_moe")                 \
+    X(deepseek_v3, "deepseek_v3", "deepseek2")                    \
     X(gemma4, "gemma4_text", "gemma4")                            \
     X(gemma4_moe, "gemma4-moe", "gemma4")                         \
     X(gemma4_e4b, "gemma4-e4b", "gemma4")                         \

@@ -1,7 +1,7 @@
 /*
  * layers.c - what single layers ask for beyond a block's usual ops, on the CPU against an independent computation in
  * double precision: values from keys and their norm, queries alone, results that wait for another, scales of the
- * residual stream and of experts, inputs of a layer's own. Every variant gives the same bits.
+ * residual stream and of experts, inputs of a layer's own, latent attention. Every variant gives the same bits.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -15,6 +15,9 @@
 
 enum { ROWS = 5, D = 67, HEADS = 4, KV = 2, D_HEAD = 12, FF = 39, VOCAB = 11, N_LAYER = 3, D_INPUT = 13, EXPERTS = 6 };
 enum { USED = 2, D_Q = HEADS * D_HEAD, D_KV = KV * D_HEAD, WIDTH = N_LAYER * D_INPUT };
+
+/* Latent attention's. */
+enum { L_HEADS = 3, L_NOPE = 12, L_ROT = 8, L_QK = L_NOPE + L_ROT, L_C = 24, L_KEY = L_ROT + L_C, L_Q = 19, L_V = 10 };
 
 static const double tolerance = 4e-6;
 static const int32_t tokens[ROWS] = {3, 0, 10, 7, 3};
@@ -37,14 +40,15 @@ static void ok(int rc, const struct hearth_err *e)
 static bool bench_open(struct bench *b, const char *variant)
 {
     struct workspace_dims dims = {.d_model = D,
-                                  .d_q = D_Q,
-                                  .d_kv = D_KV,
+                                  .d_q = L_HEADS * L_KEY,
+                                  .d_kv = L_KEY,
                                   .d_ff = FF,
                                   .n_vocab = VOCAB,
                                   .n_row = ROWS,
                                   .n_out = 1,
                                   .d_route = 2 * USED,
                                   .d_experts = USED * FF,
+                                  .d_latent = L_HEADS * L_QK,
                                   .d_aside = D,
                                   .d_inputs = WIDTH};
     struct kv_desc desc = {.n_layer = 1, .n_kv = KV, .d_k = D_HEAD, .d_v = D_HEAD, .type = DT_F32, .n_page = 1};
@@ -357,6 +361,141 @@ static void inputs(struct bench *b, float *out)
     assert_int_equal(run(b, &make, &e), HEARTH_EPARAMS);
 }
 
+/* --- latent attention ------------------------------------------------------------------------------------- */
+
+static struct weight heads_of(struct bench *b, const void **list, const float *w, uint32_t n_in, uint32_t n_out)
+{
+    struct hearth_err e;
+    struct weight m = {.role = WEIGHT_HEADS, .n_in = n_in, .n_out = n_out, .n_part = 1, .n_expert = L_HEADS};
+    for (uint32_t h = 0; h < L_HEADS; h++)
+        list[h] = w + h * n_in * n_out;
+    m.part[0] = (struct weight_part){.type = DT_F32, .n_out = n_out, .expert = list};
+    ok(b->be->weight_load(b->d, &m, &e), &e);
+    return m;
+}
+
+static void turn(double *v, uint32_t pos, const float *inv_freq)
+{
+    for (uint32_t i = 0; i < L_ROT / 2; i++) {
+        double c = cos(pos * (double)inv_freq[i]), s = sin(pos * (double)inv_freq[i]), x = v[2 * i], y = v[2 * i + 1];
+        v[2 * i] = x * c - y * s;
+        v[2 * i + 1] = x * s + y * c;
+    }
+}
+
+/* Attention of every row as its makers first write it: each head with keys and values of its own. */
+static void attend_by_heads(const struct bench *b, bool low_rank, const float *inv_freq, const float *w1,
+                            const float *kb, const float *vb, double out[ROWS][L_HEADS * L_V])
+{
+    static double q[ROWS][L_HEADS * L_QK], c[ROWS][L_KEY];
+    for (uint32_t r = 0; r < ROWS; r++) {
+        double x[D], qa[L_Q];
+        row_of(b->x, r, D, x);
+        normalise(b->norm[0], x, D);
+        multiply(b->w, x, D, low_rank ? L_Q : L_HEADS * L_QK, low_rank ? qa : q[r]);
+        if (low_rank) {
+            normalise(b->norm[1], qa, L_Q);
+            multiply(b->more, qa, L_Q, L_HEADS * L_QK, q[r]);
+        }
+        for (uint32_t h = 0; h < L_HEADS; h++)
+            turn(q[r] + h * L_QK + L_NOPE, r, inv_freq);
+        multiply(w1, x, D, L_KEY, c[r]);
+        normalise(b->norm[2], c[r], L_C);
+        turn(c[r] + L_C, r, inv_freq);
+        for (uint32_t h = 0; h < L_HEADS; h++) {
+            double sum = 0, *o = out[r] + h * L_V, v[L_V];
+            memset(o, 0, L_V * sizeof *o);
+            for (uint32_t t = 0; t <= r; t++) {
+                double score = 0;
+                for (uint32_t i = 0; i < L_NOPE; i++) {
+                    double k = 0;
+                    for (uint32_t j = 0; j < L_C; j++)
+                        k += (double)kb[(h * L_C + j) * L_NOPE + i] * c[t][j];
+                    score += k * q[r][h * L_QK + i];
+                }
+                for (uint32_t i = 0; i < L_ROT; i++)
+                    score += q[r][h * L_QK + L_NOPE + i] * c[t][L_C + i];
+                score = exp(score * (double)0.03f);
+                multiply(vb + h * L_V * L_C, c[t], L_C, L_V, v);
+                sum += score;
+                for (uint32_t i = 0; i < L_V; i++)
+                    o[i] += score * v[i];
+            }
+            for (uint32_t i = 0; i < L_V; i++)
+                o[i] /= sum;
+        }
+    }
+}
+
+static void latent_of(struct bench *b, bool low_rank, float *out)
+{
+    static const uint32_t page = 0;
+    static const float inv_freq[L_ROT / 2] = {1, 0.3f, 0.1f, 0.02f};
+    static double want[ROWS][L_HEADS * L_V];
+    const void *k_list[L_HEADS], *v_list[L_HEADS];
+    struct hearth_err e;
+    struct kv_pool *pool;
+    uint32_t n_q = low_rank ? L_Q : L_HEADS * L_QK;
+    const float *w1 = b->w + L_HEADS * L_QK * D, *kb = b->more + 1200, *vb = b->more + 2200;
+    struct kv_desc desc = {.n_layer = 1, .n_kv = 1, .d_k = L_KEY, .type = DT_F32, .n_page = 1};
+    assert_int_equal(kv_page_bytes(&desc), KV_PAGE * L_KEY * sizeof(float)); /* no V beside K */
+    ok(b->be->kv_new(b->d, &desc, &pool, &e), &e);
+    struct rope rope = {ROPE_NORM, L_ROT, inv_freq, 1, false};
+    struct norm q_norm = norm_of(b->norm[1]);
+    struct weight w = {.role = WEIGHT_LATENT, .n_in = D, .n_out = n_q + L_KEY, .n_part = 2};
+    w.part[0] = (struct weight_part){.type = DT_F32, .n_out = n_q, .data = b->w};
+    w.part[1] = (struct weight_part){.type = DT_F32, .n_out = L_KEY, .data = w1};
+    ok(b->be->weight_load(b->d, &w, &e), &e);
+    struct weight q_b = matrix_of(b, WEIGHT_PROJ, b->more, L_Q, L_HEADS * L_QK, 1);
+    struct weight k_b = heads_of(b, k_list, kb, L_NOPE, L_C), v_b = heads_of(b, v_list, vb, L_C, L_V);
+    struct op ops[] = {
+        {.kind = OP_LATENT,
+         .latent = {.d_c = L_C,
+                    .norm = norm_of(b->norm[0]),
+                    .w = &w,
+                    .q_norm = low_rank ? &q_norm : NULL,
+                    .kv_norm = norm_of(b->norm[2]),
+                    .rope = &rope}},
+        {.kind = OP_LATENT_Q,
+         .latent_q = {.n_head = L_HEADS,
+                      .d_nope = L_NOPE,
+                      .d_c = L_C,
+                      .w = low_rank ? &q_b : NULL,
+                      .absorb = &k_b,
+                      .rope = &rope}},
+        {.kind = OP_ATTEND, .attend = {.n_head = L_HEADS, .n_kv = 1, .d_head = L_KEY, .scale = 0.03f, .d_latent = L_C}},
+        {.kind = OP_LATENT_OUT, .latent_out = {.w = &v_b}},
+    };
+    assert_true(op_columns(&ops[1], ACT_Q) == L_HEADS * L_KEY && op_columns(&ops[2], ACT_ATT) == L_HEADS * L_C);
+    struct program p = program_of(NULL, ops, 4);
+    assert_true(p.width[ACT_LATENT] == n_q && p.width[ACT_ATT] == L_HEADS * L_V);
+    struct batch_seq seq = {0, ROWS, 0, {&page}};
+    struct batch batch = {
+        .n_row = ROWS, .n_seq = 1, .token = tokens, .seq = &seq, .kv = {pool}, .n_group = 1, .once = true};
+    give(b, ACT_X, D, b->x);
+    ok(b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, &e), &e);
+    ok(b->be->act_read(b->d, ACT_ATT, 0, ROWS, out, &e), &e);
+    attend_by_heads(b, low_rank, inv_freq, w1, kb, vb, want);
+    for (uint32_t r = 0; r < ROWS; r++)
+        same("latent attention", out + r * L_HEADS * L_V, want[r], L_HEADS * L_V);
+    ops[1].latent_q.d_nope = L_NOPE - 1; /* heads' matrices of another size */
+    give(b, ACT_X, D, b->x);
+    assert_int_equal(b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, &e), HEARTH_EPARAMS);
+    b->be->kv_free(b->d, pool);
+}
+
+static void latent(struct bench *b, float *out)
+{
+    latent_of(b, true, out);
+    latent_of(b, false, out + ROWS * L_HEADS * L_V);
+}
+
+static void test_latent(void **state)
+{
+    (void)state;
+    everywhere(latent, 2 * ROWS * L_HEADS * L_V);
+}
+
 static void test_values_from_keys(void **state)
 {
     (void)state;
@@ -384,6 +523,7 @@ static void test_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_from_keys), cmocka_unit_test(test_beside),
-                                       cmocka_unit_test(test_experts_scales), cmocka_unit_test(test_inputs)};
+                                       cmocka_unit_test(test_experts_scales), cmocka_unit_test(test_inputs),
+                                       cmocka_unit_test(test_latent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

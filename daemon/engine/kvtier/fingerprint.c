@@ -179,7 +179,9 @@ int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct m
             .page_tokens = KV_PAGE,
             .numerics = KV_NUMERICS,
             .group = (uint16_t)g,
-            .d_v = (uint16_t)(desc[g].d_v == desc[g].d_k ? 0 : desc[g].d_v),
+            .d_v = (uint16_t)(desc[g].d_v == desc[g].d_k ? 0
+                              : desc[g].d_v              ? desc[g].d_v
+                                                         : KV_V_IN_K),
         };
         strncpy(out[g].backend, m->be->name, sizeof out[g].backend - 1);
     }

@@ -24,6 +24,7 @@
 #include "kernels/backend.h"
 
 enum {
+    KV_V_IN_K = 0xffff,      /* kv_fingerprint.d_v */
     KVFILE_PAGES_MAX = 4096, /* pages in one file; longer runs go into several */
     KVFILE_NAME = 64,        /* room for a file's name: "FINGERPRINT16HEX-CHAIN32HEX.kv", NUL included */
 };
@@ -50,8 +51,8 @@ struct kv_fingerprint {
     uint32_t page_tokens; /* KV_PAGE */
     uint32_t numerics;    /* KV_NUMERICS of fingerprint.h */
     uint16_t group;       /* of the model's layer groups, whose pool it is */
-    uint16_t d_v;         /* the head size of V where it is not K's; 0: it is */
-    char backend[16];     /* "cpu", "cuda": their bits differ. Zero-padded */
+    uint16_t d_v;     /* the head size of V where it is not K's; 0: it is; KV_V_IN_K: there is none, V is a part of K */
+    char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
 };
 
 /* Returns the 64 bits that identify a fingerprint in file names; equality is decided by the whole fingerprint. */

@@ -70,6 +70,7 @@ struct arch {
                             file has a window and does not say which layers slide; 0: all of them */
     uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
     bool exact_yarn;     /* YaRN's ramp ends between dimensions, where the file does not say */
+    bool tenth_mscale;   /* files have a tenth of YaRN's mscale_all_dim, and leave out mscale, which is the same */
     size_t layer_bytes;  /* of its layers; 0: they are struct layer */
     size_t own_bytes;    /* of what it keeps beside them: model.own; 0: nothing */
     const char *const *reads; /* keys that others are refused for, up to a NULL, which its hparams() reads; or NULL */
@@ -146,6 +147,8 @@ int bind_experts(struct binder *b, struct weight *w, enum weight_role role, uint
                  const struct bind_part *parts, uint32_t n_part);
 int bind_experts_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
                        const char *name, uint32_t n_out);
+/* A matrix for each head, as the experts of one tensor. */
+int bind_per_head(struct binder *b, struct weight *w, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_head);
 /* The layer's router, and the biases of its logits and of the choice where they are there. All must be finite. */
 int bind_router(struct binder *b, struct weight *w, const float **bias, const float **select_bias);
 /* "attn_norm" is "attn_norm.weight", and "attn_norm.bias" where it is there and the norm is a LayerNorm. The first is

@@ -23,6 +23,7 @@ ARCHS = \
 	daemon/model/arch/gemma2.c \
 	daemon/model/arch/gemma3.c \
 	daemon/model/arch/gemma4.c \
+	daemon/model/arch/deepseek2.c \
 	daemon/model/arch/phi3.c \
 	daemon/model/arch/glm4.c \
 	daemon/model/arch/starcoder2.c \

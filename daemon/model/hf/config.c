@@ -23,6 +23,7 @@ static const struct hf_arch archs[] = {
     {"qwen3_moe", "qwen3moe", "silu", 0, 1},
     {"glm4_moe", "glm4moe", "silu", HF_POST, 0.5f},
     {"dots1", "dots1", "silu", 0, 1},
+    {"deepseek_v3", "deepseek2", "silu", 0, 1},
     {"gpt_oss", "gpt-oss", "silu", HF_POST | HF_TRANSPOSED, 1},
     {"gemma2", "gemma2", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
     {"gemma3_text", "gemma3", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
@@ -72,6 +73,9 @@ static const struct key {
     {"top_k_experts", "expert_used_count", "gemma4_text", false},
     {"num_kv_shared_layers", "attention.shared_kv_layers", "gemma4_text", false},
     {"hidden_size_per_layer_input", "embedding_length_per_layer_input", "gemma4_text", false},
+    {"kv_lora_rank", "attention.kv_lora_rank", "deepseek_v3", false},
+    {"q_lora_rank", "attention.q_lora_rank", "deepseek_v3", false},
+    {"v_head_dim", "attention.value_length_mla", "deepseek_v3", false},
     {"moe_intermediate_size", "expert_feed_forward_length", NULL, false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", NULL, false},
     {"n_shared_experts", "expert_shared_count", NULL, false},
@@ -303,7 +307,9 @@ static int put_scaling(struct hf *h, const json_t *r)
     double all = json_number_value(json_object_get(r, "mscale_all_dim"));
     if (!ret && is_yarn && mscale != 0 && all != 0) { /* one of them alone has no effect */
         gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
-        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key), (float)all);
+        /* of latent attention, files have a tenth of it */
+        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key),
+                      (float)(hf_get(h, "kv_lora_rank") ? 0.1 * all : all));
     }
     if (!ret && is_yarn)
         gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", json_is_false(json_object_get(r, "truncate")));
@@ -343,7 +349,8 @@ static int put_rope(struct hf *h)
         share = json_number_value(partial);
     if (!(share > 0 && share <= 1))
         return hf_wrong(h, "partial_rotary_factor", "above 0 and at most 1");
-    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), (uint32_t)(hf_head_dim(h) * share));
+    uint32_t own = hf_whole(h, "qk_rope_head_dim");
+    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), own ? own : (uint32_t)(hf_head_dim(h) * share));
     if (h->arch->rules & HF_PAIRS)
         gguf_make_bool(h->m, "hearth.rope.neox", true);
     return ret;
@@ -428,16 +435,17 @@ static int put_experts(struct hf *h)
     const json_t *norm = hf_get(h, "norm_topk_prob"), *scoring = hf_get(h, "scoring_func"),
                  *limit = hf_get(h, "swiglu_limit");
     const char *how = json_string_value(scoring);
-    bool sigmoid = how && !strcmp(how, "sigmoid");
+    bool is_v3 = !strcmp(h->arch->model_type, "deepseek_v3");
+    bool sigmoid = how ? !strcmp(how, "sigmoid") : is_v3;
     char key[128];
     if (norm && !json_is_boolean(norm))
         return hf_wrong(h, "norm_topk_prob", "true or false");
     bool is_glm = !strcmp(h->arch->model_type, "glm4_moe"), is_qwen = !strcmp(h->arch->model_type, "qwen3_moe");
-    if (norm || is_glm || is_qwen) /* these mean otherwise by silence than their GGUF files */
-        gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm);
+    if (norm || is_glm || is_qwen || is_v3) /* these mean otherwise by silence than their GGUF files */
+        gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm || is_v3);
     if (scoring && !sigmoid && (!how || strcmp(how, "softmax")))
         return hf_wrong(h, "scoring_func", "softmax or sigmoid");
-    if (scoring)
+    if (scoring || is_v3)
         gguf_make_u32(h->m, hf_key(h, "expert_gating_func", key), sigmoid ? 2 : 1);
     if (limit && !(json_is_number(limit) && json_number_value(limit) == 7))
         return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: a swiglu_limit other than 7");
@@ -522,6 +530,8 @@ int hf_config(struct hf *h)
     int ret = add_defaults(h);
     if (!ret && !strcmp(type, "gemma4_text"))
         ret = hf_gemma4(h);
+    if (!ret && !strcmp(type, "deepseek_v3"))
+        ret = hf_latent(h);
     if (!ret)
         ret = refuse_others(h);
     if (!ret)

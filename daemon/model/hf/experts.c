@@ -30,14 +30,8 @@ bool hf_expert_name(const char *s, char *out, size_t size)
     return false;
 }
 
-/* What becomes of a tensor of all experts: for each of them n_out rows of n_in, whose element (o, k) is number
- * first + o * by_out + k * by_in of the expert's `size` in the folder. */
-struct form {
-    uint64_t n_expert, size, n_in, n_out, first, by_out, by_in;
-};
-
-static int add_copy(const struct hf *h, const struct gguf_tensor *from, const struct form *f, const char *name,
-                    bool vectors)
+int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct hf_form *f, const char *name,
+                bool vectors)
 {
     uint32_t bytes = from->type == DT_F32 ? 4 : 2;
     struct gguf_tensor t = {.n_dim = vectors ? 2 : 3,
@@ -80,7 +74,7 @@ int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const st
     uint64_t columns = t->dim[0], rows = bias ? 1 : t->dim[1], step = down ? 1 : 2;
     int ret = 0;
     for (uint64_t i = 0; i < step && !ret; i++) {
-        struct form f = {.n_expert = bias ? t->dim[1] : t->dim[2], .size = columns * rows, .first = i};
+        struct hf_form f = {.n_expert = bias ? t->dim[1] : t->dim[2], .size = columns * rows, .first = i};
         snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.%s", layer,
                  down ? "down"
                  : i  ? "up"
@@ -88,7 +82,7 @@ int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const st
                  bias ? "bias" : "weight");
         f.n_in = bias ? columns / step : rows, f.by_in = bias ? step : columns;
         f.n_out = bias ? 1 : columns / step, f.by_out = step;
-        ret = add_copy(h, t, &f, name, bias);
+        ret = hf_add_copy(h, t, &f, name, bias);
     }
     return ret;
 }

@@ -5,16 +5,9 @@
  */
 #include "daemon/model/hf/hf-internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { LAYERS_MAX = 1024 };
-
-static const char *key_of(const struct hf *h, const char *name, char out[128])
-{
-    snprintf(out, 128, "%s.%s", h->arch->gguf, name);
-    return out;
-}
 
 /* A whole number of config.json from 1 up; 0 where there is none. */
 static uint32_t whole(const json_t *o, const char *key)
@@ -90,10 +83,10 @@ int hf_gemma4(struct hf *h)
         kv[i] = (int32_t)of_layer(h, i, "num_key_value_heads", equal ? "num_global_key_value_heads" : "");
         ff[i] = (int32_t)(d_ff * (doubled && i + shared >= h->n_layer ? 2 : 1));
     }
-    gguf_make_i32s(h->m, key_of(h, "attention.head_count_kv", key), kv, h->n_layer);
-    gguf_make_i32s(h->m, key_of(h, "feed_forward_length", key), ff, h->n_layer);
-    gguf_make_u32(h->m, key_of(h, "attention.key_length_swa", key), size[1]);
-    gguf_make_u32(h->m, key_of(h, "rope.dimension_count_swa", key), size[1]);
+    gguf_make_i32s(h->m, hf_key(h, "attention.head_count_kv", key), kv, h->n_layer);
+    gguf_make_i32s(h->m, hf_key(h, "feed_forward_length", key), ff, h->n_layer);
+    gguf_make_u32(h->m, hf_key(h, "attention.key_length_swa", key), size[1]);
+    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count_swa", key), size[1]);
     json_object_del(h->config, "num_key_value_heads");
     json_object_del(h->config, "intermediate_size");
     if (!strcmp(json_is_string(bidirectional) ? json_string_value(bidirectional) : "", "vision"))

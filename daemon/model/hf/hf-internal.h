@@ -65,6 +65,10 @@ uint32_t hf_head_dim(const struct hf *h);
 
 /* gemma4.c: writes what it says by layer, and takes that out of the config. */
 int hf_gemma4(struct hf *h);
+/* latent.c: the same of latent attention; and its keys' and values' matrix, which becomes one of each. 1 where `s` is
+ * not that. */
+int hf_latent(struct hf *h);
+int hf_latent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 /* The factors by which frequencies are divided, where only the first `share` of them turn; they belong to h->m. */
 int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n);
 
@@ -81,6 +85,13 @@ bool hf_is(const json_t *o, const char *key, const char *value);
 
 /* experts.c: the GGUF name, within the layer, of an expert's tensor `s` of a layer; false where it is none. */
 bool hf_expert_name(const char *s, char *out, size_t size);
+/* Adds a copy of a tensor's numbers in another form: for each of n_expert n_out rows of n_in, whose element (o, k) is
+ * number first + o * by_out + k * by_in of the `size` that each has; or, of vectors, one row each. */
+struct hf_form {
+    uint64_t n_expert, size, n_in, n_out, first, by_out, by_in;
+};
+int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct hf_form *f, const char *name,
+                bool vectors);
 /* Adds the tensors that a tensor of all experts becomes. 1 where it is none. */
 int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 

@@ -51,6 +51,11 @@ static const struct rename layer[] = {
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.router", "ffn_gate_inp"},
     {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.q_b_proj", "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
     {"router.proj", "ffn_gate_inp"},
     {"per_layer_input_gate", "inp_gate"},
     {"per_layer_projection", "proj"},
@@ -268,6 +273,8 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
                                                 : hf_fused_experts(h, number, rest, &t);
     if (ret > 0 && in_layer && number < h->n_layer && !bytes)
         ret = hf_recurrent_tensor(h, number, rest, &t);
+    if (ret > 0 && !bytes && in_layer && number < h->n_layer)
+        ret = hf_latent_tensor(h, number, rest, &t);
     if (ret > 0 && bytes)
         ret = err_set(e, HEARTH_EUNSUPPORTED, "tensor %s is of type U8; BF16, F16 and F32 are read",
                       gguf_label((struct gguf_str){s->name, strlen(s->name)}).s);

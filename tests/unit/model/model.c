@@ -573,14 +573,77 @@ static void test_outline_is_bounded(void **state)
     gguf_close(g);
 }
 
+/* Latent attention's sizes, and YaRN's attention factor squared in its scores: the file has a tenth of mscale_all_dim,
+ * DeepSeek V2's 0.707, and its cos and sin are not multiplied. */
+static void test_latent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"block_count", 1},
+                {"context_length", 4096},
+                {"embedding_length", D},
+                {"feed_forward_length", FF},
+                {"attention.head_count", HEADS},
+                {"attention.head_count_kv", 1},
+                {"attention.key_length", 20},
+                {"attention.value_length", 12},
+                {"attention.key_length_mla", 24},
+                {"attention.value_length_mla", 10},
+                {"attention.kv_lora_rank", 12},
+                {"rope.dimension_count", 8},
+                {"rope.scaling.original_context_length", 128}};
+    const size_t n_key = sizeof keys / sizeof *keys;
+    for (size_t without = 0; without <= n_key; without++) {
+        struct build b = {0};
+        struct hparams hp;
+        struct hearth_err e = {0};
+        struct gguf *g;
+        char path[64], key[128];
+        bool whole = without == n_key, optional = !whole && (!strncmp(keys[without].key, "rope", 4) ||
+                                                             !strcmp(keys[without].key, "attention.value_length"));
+        put_header(&b, 3, 1, n_key + 6 - !whole);
+        key_str(&b, "general.architecture", "deepseek2");
+        key_f32(&b, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
+        key_str(&b, "deepseek2.rope.scaling.type", "yarn");
+        key_f32(&b, "deepseek2.rope.scaling.factor", 40);
+        key_f32(&b, "deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f);
+        key_arr(&b, "tokenizer.ggml.tokens", T_STR, 2);
+        put_str(&b, "a");
+        put_str(&b, "b");
+        for (size_t i = 0; i < n_key; i++) {
+            snprintf(key, sizeof key, "deepseek2.%s", keys[i].key);
+            if (i != without)
+                key_u32(&b, key, keys[i].v);
+        }
+        put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, 2}, DT_F32, 0);
+        put_zeros(&b, (32 - b.n % 32) % 32 + 2 * D * sizeof(float));
+        int fd = build_file(&b, path), rc;
+        if (gguf_open(&g, path, &e))
+            fail_msg("%s", e.msg);
+        rc = model_hparams(&hp, g, &e);
+        if (whole) {
+            float m = 0.1f * 0.707f * logf(40) + 1;
+            assert_int_equal(rc, 0);
+            assert_true(hp.kv[0].d_k == 20 && hp.kv[0].d_v == 0 && hp.kv[0].n_kv == 1 && hp.latent.d_nope == 16);
+            assert_true(fabsf(hp.attn_scale - m * m / sqrtf(24)) < 1e-6f);
+            assert_true(hp.rope[ROPE_FULL].scale == 1);
+        } else if (!optional) {
+            assert_int_equal(rc, HEARTH_EBADMODEL);
+        }
+        gguf_close(g);
+        close(fd);
+        free(b.p);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_progress),
-                                       cmocka_unit_test(test_layers_ahead_are_left_out),
-                                       cmocka_unit_test(test_given_back),
-                                       cmocka_unit_test(test_outline),
-                                       cmocka_unit_test(test_outline_is_bounded)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_progress),   cmocka_unit_test(test_layers_ahead_are_left_out),
+        cmocka_unit_test(test_given_back), cmocka_unit_test(test_outline),
+        cmocka_unit_test(test_latent),     cmocka_unit_test(test_outline_is_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,46 @@
+/*
+ * latent.c - latent attention in a folder: config.json has the sizes of a head's parts, GGUF those of the one key that
+ * all heads share; and the matrix that makes every head's key and value becomes two, the former transposed.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <stdio.h>
+
+int hf_latent(struct hf *h)
+{
+    uint32_t d_c = hf_whole(h, "kv_lora_rank"), nope = hf_whole(h, "qk_nope_head_dim"),
+             rot = hf_whole(h, "qk_rope_head_dim");
+    const json_t *interleave = json_object_get(h->config, "rope_interleave");
+    char key[128];
+    if (!d_c || !nope || !rot || !hf_whole(h, "v_head_dim"))
+        return err_set(h->e, HEARTH_EBADMODEL,
+                       "config.json: kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim must be above 0");
+    gguf_make_u32(h->m, hf_key(h, "attention.head_count_kv", key), 1);
+    gguf_make_u32(h->m, hf_key(h, "attention.value_length", key), d_c);
+    gguf_make_u32(h->m, hf_key(h, "attention.key_length_mla", key), nope + rot);
+    if (json_is_false(interleave))
+        gguf_make_bool(h->m, "hearth.rope.neox", true);
+    json_object_del(h->config, "num_key_value_heads"); /* as many as heads, once keys are made of what is kept */
+    return json_object_set_new(h->config, "head_dim", json_integer(d_c + rot))
+               ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
+               : 0;
+}
+
+int hf_latent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    uint64_t heads = hf_whole(h, "num_attention_heads"), d_c = hf_whole(h, "kv_lora_rank");
+    uint64_t nope = hf_whole(h, "qk_nope_head_dim"), v = hf_whole(h, "v_head_dim"), size = (nope + v) * d_c;
+    char name[64];
+    if (!d_c || strcmp(s, "self_attn.kv_b_proj.weight"))
+        return 1;
+    if (t->n_dim != 2 || t->dim[0] != d_c || t->dim[1] != heads * (nope + v))
+        return err_set(h->e, HEARTH_EBADMODEL, "tensor %s of layer %u has not the shape of %u heads' keys and values",
+                       s, layer, (unsigned)heads);
+    struct hf_form k = {.n_expert = heads, .size = size, .n_in = nope, .n_out = d_c, .by_out = 1, .by_in = d_c};
+    struct hf_form out = {
+        .n_expert = heads, .size = size, .n_in = d_c, .n_out = v, .first = nope * d_c, .by_out = d_c, .by_in = 1};
+    snprintf(name, sizeof name, "blk.%u.attn_k_b.weight", layer);
+    int ret = hf_add_copy(h, t, &k, name, false);
+    snprintf(name, sizeof name, "blk.%u.attn_v_b.weight", layer);
+    return ret ? ret : hf_add_copy(h, t, &out, name, false);
+}
