@@ -16,7 +16,11 @@ static void model_id(struct hearth *h, const char *path, char id[static 16])
 
 static const char *until(const struct hearth_loaded_model *m)
 {
-    return m->vocab_only ? "-" : m->sequences > 0 ? "in use" : m->expires > 0 ? human_in(m->expires) : "stopped";
+    return m->vocab_only      ? "-"
+           : m->pinned        ? "pinned"
+           : m->sequences > 0 ? "in use"
+           : m->expires > 0   ? human_in(m->expires)
+                              : "stopped";
 }
 
 static void print_rows(struct hearth *h, const struct hearth_engine_status *e)

@@ -36,6 +36,7 @@ const struct conf_key conf_keys[] = {
     {"kv_disk_per_uid", CONF_AUTO, FIELD(kv_disk_per_uid), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},
     {"idle_unload", CONF_INT, FIELD(idle_unload), 0, 525600, 30, .fixed = true},
+    {"engine_idle", CONF_INT, FIELD(engine_idle), 0, 31536000, 300, .fixed = true},
     {"class", CONF_WORD, FIELD(class), 0, 0, 0, "interactive normal background "},
     {"threads", CONF_INT, FIELD(threads), 0, 1024, 0, .fixed = true},
     {"log_bytes", CONF_SIZE, FIELD(log_bytes), 64 << 10, INT64_MAX, 16 << 20, .fixed = true},

@@ -25,6 +25,7 @@ struct event_base;
 struct import;
 struct journal;
 struct kvdir;
+struct pin;
 struct engine_client;
 struct socket_watch;
 struct store;
@@ -33,6 +34,7 @@ struct retention;
 
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(call_list, call);
+TAILQ_HEAD(pin_list, pin);
 
 /* The work that the loop does in one turn: of messages the bytes that are unpacked and packed, of the database those of
  * its pages, and its rows. What is longest of it is what others wait for. */
@@ -81,6 +83,7 @@ struct server {
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
     struct engine_client *engine_client;
+    struct pin_list pins;        /* models that every engine is to hold */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */
 

@@ -57,6 +57,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/dispatch.c daemon/rpc/dispatch.h \
 	daemon/rpc/forward.c daemon/rpc/forward.h \
 	daemon/rpc/import.c daemon/rpc/import.h \
+	daemon/rpc/pins.c daemon/rpc/pins.h \
 	daemon/stream/journal.c daemon/stream/journal.h \
 	daemon/stream/journal-read.c daemon/stream/journal-read.h \
 	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \

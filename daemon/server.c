@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/rpc/pins.h"
 #include "daemon/rpc/backup.h"
 #include "daemon/rpc/conn.h"
 #include "daemon/rpc/dispatch.h"
@@ -210,17 +211,24 @@ static void on_engine_event(void *arg, const struct wire_method *m, const void *
     dispatch_engine_event(arg, m, body);
 }
 
+static void on_engine_ready(void *arg)
+{
+    pins_restore(arg);
+}
+
 /* The engine's command line is made of the configuration and of what there is in the state directory. */
 static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
 {
     const struct conf *conf = s->conf;
-    char threads[24], gpu_memory[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX], checked[PATH_MAX];
+    char engine_idle[24], threads[24], gpu_memory[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX],
+        checked[PATH_MAX];
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
     snprintf(gpu_memory, sizeof gpu_memory, conf->gpu_memory < 0 ? "%lld%%" : "%lld",
              llabs((long long)conf->gpu_memory));
     snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
-    snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000); /* ms */
+    snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000);              /* ms */
+    snprintf(engine_idle, sizeof engine_idle, "%lld", (long long)conf->engine_idle * 1000); /* ms */
     snprintf(lock, sizeof lock, "%s/engine.lock", conf->state_dir);
     snprintf(checked, sizeof checked, "%s/checked", conf->state_dir);
     const struct {
@@ -231,6 +239,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--gpu-memory", gpu_memory, conf->gpu_memory},
         {"--kv-bytes", kv_bytes, true},
         {"--idle-unload", idle, true},
+        {"--engine-idle", engine_idle, true},
         {"--log-level", log_level_name((enum log_level)conf->log_level), true},
         {"--backend", conf->backend, conf->backend},
         {"--lock", lock, s->store},       /* two engines never hold the device at once */
@@ -247,7 +256,10 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
             argv[n++] = options[i].option;
             argv[n++] = options[i].value;
         }
-    return engine_client_new(&s->engine_client, s->base, argv, conf->engine_timeout, on_engine_event, s, e);
+    int rc = engine_client_new(&s->engine_client, s->base, argv, conf->engine_timeout, on_engine_event, s, e);
+    if (!rc)
+        engine_client_on_ready(s->engine_client, on_engine_ready);
+    return rc;
 }
 
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
@@ -270,6 +282,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     TAILQ_INIT(&s->forwards);
     TAILQ_INIT(&s->queue);
     TAILQ_INIT(&s->waiters);
+    TAILQ_INIT(&s->pins);
     s->streams = streams_new(e);
     int rc = s->streams ? 0 : HEARTH_ENOMEM;
     if (!rc && sd->listen_fd >= 0) {
@@ -312,6 +325,7 @@ void server_fini(struct server *s)
     retention_free(s->retention);
     s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
     engine_client_free(s->engine_client);
+    pins_fini(s);
     s->engine_client = NULL;
     stream_end_all(s);
     takeover_resume(s);

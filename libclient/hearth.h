@@ -841,6 +841,13 @@ HEARTH_API int hearth_models_load(struct hearth *h, const char *model, hearth_on
 HEARTH_API int hearth_models_unload(struct hearth *h, const char *model, const struct timespec *timeout,
                                     struct hearth_err *err);
 
+/* A pinned model is loaded, and stays: it is unloaded neither because nobody uses it nor to make room, until it is
+ * unpinned or unloaded. As long as the daemon lives its next engines load it, too. For root and the daemon's own user.
+ */
+HEARTH_API int hearth_models_pin(struct hearth *h, const char *model, bool pinned, hearth_on_event *on_event, void *arg,
+                                 const struct timespec *timeout, struct hearth_model_load_result **out,
+                                 struct hearth_err *err);
+
 /* The daemon, its engine and the models in memory. */
 struct hearth_loaded_model {
     const char *name, *path;
@@ -854,6 +861,7 @@ struct hearth_loaded_model {
     bool vocab_only;                                /* only its tokenizer is held */
     double expires;                                 /* when it is unloaded if nobody uses it, seconds since the epoch;
                                                        0: it is in use, or stays */
+    bool pinned;                                    /* it stays until somebody stops it */
     const char *self_check;  /* of its device: NULL where none is needed; "passed"; "passed before",
                                 as the cache has it; else why the CPU runs the model: what
                                 was wrong, or what the device lacks (room, kernels) */

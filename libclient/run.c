@@ -299,6 +299,13 @@ int hearth_models_unload(struct hearth *h, const char *model, const struct times
     return call(h, WIRE_MODELS_UNLOAD, &p, NULL, NULL, NULL, timeout, e);
 }
 
+int hearth_models_pin(struct hearth *h, const char *model, bool pinned, hearth_on_event *on_event, void *arg,
+                      const struct timespec *timeout, struct hearth_model_load_result **out, struct hearth_err *e)
+{
+    struct wire_model_pin p = {.model = model, .pinned = pinned};
+    return call(h, WIRE_MODELS_PIN, &p, on_event, arg, out, timeout, e);
+}
+
 int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                   struct hearth_err *e)
 {

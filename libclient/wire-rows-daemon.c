@@ -45,15 +45,25 @@ TYPE(hello_result, "hello result");
 /* --- status ------------------------------------------------------------------------------------------------------- */
 
 static const struct wire_field loaded_model_fields[] = {
-    PATH(wire_loaded_model, name),           PATH(wire_loaded_model, path),
-    WORD(wire_loaded_model, where),          COUNTER(wire_loaded_model, bytes),
-    COUNTER(wire_loaded_model, context),     COUNTER(wire_loaded_model, context_used),
-    COUNTER(wire_loaded_model, sequences),   COUNTER(wire_loaded_model, pages_used),
-    COUNTER(wire_loaded_model, pages_total), COUNTER(wire_loaded_model, page_bytes),
-    COUNTER(wire_loaded_model, states_used), COUNTER(wire_loaded_model, states_total),
-    COUNTER(wire_loaded_model, state_bytes), BOOL(wire_loaded_model, vocab_only, false),
-    AMOUNT(wire_loaded_model, expires),      STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
-    STRS(wire_loaded_model, slow, 16),       {0},
+    PATH(wire_loaded_model, name),
+    PATH(wire_loaded_model, path),
+    WORD(wire_loaded_model, where),
+    COUNTER(wire_loaded_model, bytes),
+    COUNTER(wire_loaded_model, context),
+    COUNTER(wire_loaded_model, context_used),
+    COUNTER(wire_loaded_model, sequences),
+    COUNTER(wire_loaded_model, pages_used),
+    COUNTER(wire_loaded_model, pages_total),
+    COUNTER(wire_loaded_model, page_bytes),
+    COUNTER(wire_loaded_model, states_used),
+    COUNTER(wire_loaded_model, states_total),
+    COUNTER(wire_loaded_model, state_bytes),
+    BOOL(wire_loaded_model, vocab_only, false),
+    AMOUNT(wire_loaded_model, expires),
+    BOOL(wire_loaded_model, pinned, false),
+    STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
+    STRS(wire_loaded_model, slow, 16),
+    {0},
 };
 TYPE(loaded_model, "loaded model");
 

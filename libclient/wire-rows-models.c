@@ -76,6 +76,21 @@ TYPE(models_list_result, "models.list result");
 static const struct wire_field model_ref_fields[] = {PATH(wire_model_ref, model, REQUIRED), {0}};
 TYPE(model_ref, "params");
 
+static const struct wire_field model_pin_fields[] = {
+    PATH(wire_model_pin, model, REQUIRED),
+    BOOL(wire_model_pin, pinned, true),
+    {0},
+};
+TYPE(model_pin, "models.pin");
+
+static const struct wire_field engine_pin_fields[] = {
+    PATH(wire_engine_pin, path, REQUIRED),
+    COUNTER(wire_engine_pin, client, SPARSE),
+    BOOL(wire_engine_pin, pinned, true),
+    {0},
+};
+TYPE(engine_pin, "engine.pin");
+
 static const struct wire_field model_show_fields[] = {
     PATH(wire_model_show, model, REQUIRED),
     BOOL(wire_model_show, ops, false),

@@ -215,6 +215,10 @@ struct wire_models_list {
 struct wire_model_ref { /* models.load, models.unload */
     const char *model;
 };
+struct wire_model_pin {
+    const char *model;
+    bool pinned;
+};
 struct wire_model_show {
     const char *model;
     bool ops; /* with the model's program */
@@ -331,6 +335,11 @@ struct wire_engine_path { /* engine.load (events model.progress meanwhile), engi
     const char *path;
     int64_t client;
 };
+struct wire_engine_pin { /* engine.pin -> as engine.load */
+    const char *path;
+    int64_t client;
+    bool pinned;
+};
 struct wire_engine_file { /* a model's file as hearthd has it: another size or time is another file */
     const char *path;
     int64_t bytes;
@@ -418,6 +427,7 @@ enum {
     WIRE_MODELS_SHOW,
     WIRE_MODELS_LOAD,
     WIRE_MODELS_UNLOAD,
+    WIRE_MODELS_PIN,
     WIRE_STATUS,
     WIRE_SHUTDOWN,
     WIRE_TOKENIZE,
@@ -439,6 +449,7 @@ enum {
     WIRE_ENGINE_CLASS,
     WIRE_ENGINE_LOAD,
     WIRE_ENGINE_UNLOAD,
+    WIRE_ENGINE_PIN,
     WIRE_ENGINE_HEADS,
     WIRE_ENGINE_MODEL,
     WIRE_ENGINE_STATUS,
@@ -456,6 +467,7 @@ enum {
     WIRE_ENGINE_KV_USED,
     WIRE_ENGINE_KV_BAD,
     WIRE_ENGINE_TRACE,
+    WIRE_ENGINE_IDLE,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,
     WIRE_TURN_GENERATION,

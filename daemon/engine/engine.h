@@ -69,6 +69,7 @@ struct engine_params {
     uint32_t step_seconds; /* a device whose step takes longer has failed; a matrix that is loaded has ten times that,
                               as its disk may be slow. 0: 60 on a GPU, no limit on a CPU */
     uint64_t idle_ms;      /* a model that was idle for so long is unloaded; 0 = it stays */
+    uint64_t empty_ms;     /* EV_IDLE comes when no model was held for so long; 0 = never */
     engine_wrap *wrap;     /* NULL: the engine calls its device directly */
 };
 
@@ -91,6 +92,9 @@ void engine_set_class(struct engine *eng, uint64_t seq_id, enum seq_class class)
  * tells of a model that is unloaded because it was idle (idle_ms) or to make room: model_entry.loaded says it. */
 void engine_load(struct engine *eng, struct model_entry *m, void *owner);
 void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
+/* A pinned model is loaded and stays: it is unloaded neither because it is idle nor to make room. engine_unload()
+ * unloads it, and it is not pinned any more. Answered by EV_LOADED. */
+void engine_pin(struct engine *eng, struct model_entry *m, bool pinned, void *owner);
 /* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again);
 /* Waits for saves of KV to end, for some seconds at most. Answered by EV_FINISHED. */
@@ -110,6 +114,7 @@ enum event_kind {
     EV_UNLOADED,
     EV_KV,
     EV_FINISHED,
+    EV_IDLE, /* for so long (empty_ms) there was no model, and nothing to save; it comes again */
     EV_FATAL
 };
 struct engine_event {

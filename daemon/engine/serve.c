@@ -27,7 +27,7 @@ static const char usage[] =
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
     "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--invariant nothing|prompts|all]\n"
     "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
-    "                     [--log-level error|warn|info|debug]\n"
+    "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
 
@@ -79,6 +79,7 @@ static const struct opt {
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
+    {"engine-idle", OPT_SIZE, AT(engine.empty_ms), INT64_MAX},
     {"log-level", OPT_LEVEL, AT(log_level), 0},
     {"bench", OPT_BENCH, 0, 0},
     {"help", OPT_HELP, 0, 0},

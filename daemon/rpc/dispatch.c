@@ -33,6 +33,7 @@ static const struct handler {
     {WIRE_MODELS_SHOW, PERM_ANY, msg_models_show},
     {WIRE_MODELS_LOAD, PERM_ANY, msg_models_load},
     {WIRE_MODELS_UNLOAD, PERM_ADMIN, msg_models_unload},
+    {WIRE_MODELS_PIN, PERM_ADMIN, msg_models_pin},
     {WIRE_STATUS, PERM_ANY, msg_status},
     {WIRE_TOKENIZE, PERM_ANY, msg_tokenize},
     {WIRE_DETOKENIZE, PERM_ANY, msg_detokenize},
@@ -49,6 +50,7 @@ static const struct {
     {WIRE_ENGINE_PROGRESS, stream_on_progress}, {WIRE_MODEL_PROGRESS, msg_on_model_progress},
     {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
     {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},        {WIRE_ENGINE_TRACE, stream_on_trace},
+    {WIRE_ENGINE_IDLE, msg_on_engine_idle},
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))

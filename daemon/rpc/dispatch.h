@@ -30,6 +30,7 @@ void msg_models_list(struct call *call);
 void msg_models_show(struct call *call);
 void msg_models_load(struct call *call);
 void msg_models_unload(struct call *call);
+void msg_models_pin(struct call *call);
 void msg_tokenize(struct call *call);
 void msg_detokenize(struct call *call);
 void msg_render(struct call *call);
@@ -40,5 +41,6 @@ void msg_on_model_progress(struct server *s, const void *body);
 void msg_on_kv_saved(struct server *s, const void *body);
 void msg_on_kv_used(struct server *s, const void *body);
 void msg_on_kv_bad(struct server *s, const void *body);
+void msg_on_engine_idle(struct server *s, const void *body);
 
 #endif

@@ -5,7 +5,9 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/forward.h"
+#include "daemon/rpc/pins.h"
 #include "daemon/rpc/subscription.h"
+#include "daemon/log.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/supervisor/model-names.h"
 #include "daemon/stream/stream.h"
@@ -163,6 +165,7 @@ static char *resolve(struct call *call, const char *model)
     return NULL;
 }
 
+/* The same request to the engine, under another name and with a path. */
 static void ask(struct call *call, const struct wire_method *m, void (*finish)(struct call *call, void *result))
 {
     const struct wire_model_ref *ref = call->params;
@@ -187,13 +190,44 @@ void msg_models_load(struct call *call)
     ask(call, &wire_methods[WIRE_ENGINE_LOAD], finish_load);
 }
 
+static void finish_unload(struct call *call, void *result)
+{
+    (void)result;
+    pins_set(call->server, call->path, false, NULL);
+}
+
 void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
     if (engine_pid(call->server->engine_client) == 0)
         call_reply(call, &nothing); /* without an engine no model is loaded, and none is started for this */
     else
-        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], NULL);
+        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], finish_unload);
+}
+
+static void finish_pin(struct call *call, void *result)
+{
+    struct hearth_err e;
+    finish_load(call, result);
+    if (pins_set(call->server, call->path, true, &e))
+        log_warn("%s is pinned in this engine alone: %s", call->path, e.msg);
+}
+
+void msg_models_pin(struct call *call)
+{
+    const struct wire_model_pin *p = call->params;
+    char *path = resolve(call, p->model);
+    if (!path)
+        return; /* the call is gone */
+    if (!p->pinned)
+        pins_set(call->server, path, false, NULL);
+    if (!p->pinned && engine_pid(call->server->engine_client) == 0) { /* none is started for this */
+        call_reply(call, &(struct wire_model_load_result){.model = p->model, .path = path});
+        free(path);
+        return;
+    }
+    struct wire_engine_pin ask = {.path = path, .client = call_client(call), .pinned = p->pinned};
+    forward(call, &wire_methods[WIRE_ENGINE_PIN], &ask, p->model, path, p->pinned ? finish_pin : finish_load);
 }
 
 /* --- loading -------------------------------------------------------------------------------------------- */

@@ -96,6 +96,13 @@ void msg_status(struct call *call)
         reply(call, NULL, NULL);
 }
 
+/* Nothing is left on the device: the context goes with the process. */
+void msg_on_engine_idle(struct server *s, const void *body)
+{
+    (void)body;
+    engine_client_may_leave(s->engine_client);
+}
+
 void msg_shutdown(struct call *call)
 {
     static const struct wire_empty nothing;

@@ -46,6 +46,8 @@ struct engine_client {
     struct request_list requests;      /* not answered yet */
     uint32_t last_id;
     bool lost_device;
+    bool may_leave; /* it said that it holds nothing */
+    void (*ready)(void *arg);
     int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
     struct timer *heartbeat; /* set while an answer is due */
     int64_t bytes;           /* of frames, both ways */
@@ -177,6 +179,8 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
         return;
     }
     engine_process_ready(ec->process);
+    if (ec->ready)
+        ec->ready(ec->arg);
     log_info("engine %d runs on %s (%s)", (int)engine_pid(ec), r->backend ? r->backend : "?",
              r->device ? r->device : "?");
 }
@@ -213,7 +217,7 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     int rc = engine_process_start(ec->process, &ec->fd, e);
     if (rc)
         return rc;
-    ec->lost_device = ec->pinged = false;
+    ec->lost_device = ec->pinged = ec->may_leave = false;
     ec->silent = 0;
     if (pack_hello(ec) || watch_link(ec)) {
         engine_process_fail(ec->process, "out of memory");
@@ -318,6 +322,28 @@ void engine_client_stop(struct engine_client *ec)
         err_set(&e, HEARTH_ESHUTDOWN, "the engine is being stopped");
         fail_all(ec, &e);
     }
+}
+
+void engine_client_on_ready(struct engine_client *ec, void (*ready)(void *arg))
+{
+    ec->ready = ready;
+}
+
+void engine_client_may_leave(struct engine_client *ec)
+{
+    ec->may_leave = true;
+}
+
+/* Between two frames. A call that was made meanwhile is what it is needed for. */
+static bool let_it_leave(struct engine_client *ec)
+{
+    bool leaves = ec->may_leave && TAILQ_EMPTY(&ec->requests) && engine_state(ec) == ENGINE_RUNNING;
+    ec->may_leave = false;
+    if (!leaves)
+        return false;
+    close_link(ec);
+    engine_process_leave(ec->process);
+    return true;
 }
 
 /* --- the heartbeat --------------------------------------------------------------------------------------- */
@@ -457,7 +483,9 @@ static int read_some(struct engine_client *ec)
     }
     if (len < 0)
         engine_process_fail(ec->process, "it sent what is not the protocol: %.70s", e.msg);
-    return len < 0 ? HEARTH_EPROTOCOL : 1;
+    if (len < 0)
+        return HEARTH_EPROTOCOL;
+    return let_it_leave(ec) ? 0 : 1;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -530,7 +558,7 @@ enum engine_state engine_state(const struct engine_client *ec)
 
 const char *engine_state_name(const struct engine_client *ec)
 {
-    static const char *const names[] = {"absent", "restarting", "starting", "running", "stopping"};
+    static const char *const names[] = {"absent", "restarting", "starting", "running", "leaving", "stopping"};
     return names[engine_state(ec)];
 }
 

@@ -46,6 +46,13 @@ int engine_ask_status(struct engine_client *ec, engine_completion *complete, voi
 /* Writes the calls of this turn of the loop, at its end. */
 void engine_client_flush(struct engine_client *ec);
 
+/* `ready` is told, with the argument of the events, whenever an engine has answered its hello. */
+void engine_client_on_ready(struct engine_client *ec, void (*ready)(void *arg));
+
+/* The engine said that it holds nothing: it is let go once the frames that have come are read, unless an answer is due.
+ * The next call starts another. */
+void engine_client_may_leave(struct engine_client *ec);
+
 /* Lets the engine exit; a second call kills it. engine_state() is ENGINE_ABSENT once it is gone. */
 void engine_client_stop(struct engine_client *ec);
 

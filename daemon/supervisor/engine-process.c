@@ -24,6 +24,7 @@ enum {
     BACKOFF_MIN_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
     BACKOFF_MAX_MS = 3000,
     HELLO_TIMEOUT_S = 30,
+    LEAVE_TIMEOUT_S = 10, /* for an engine whose link was closed to be gone */
 };
 
 struct engine_process {
@@ -200,6 +201,12 @@ void engine_process_stop(struct engine_process *p, bool exit_requested)
     p->state = ENGINE_STOPPING;
 }
 
+void engine_process_leave(struct engine_process *p)
+{
+    p->state = ENGINE_LEAVING;
+    timer_set(p->timer, LEAVE_TIMEOUT_S * 1000);
+}
+
 /* The error that the calls of an engine fail with which ended like this. */
 static void describe_exit(const struct engine_process *p, int status, struct hearth_err *e)
 {
@@ -219,6 +226,17 @@ static void back_off(struct engine_process *p)
     p->state = ENGINE_BACKOFF;
     timer_set(p->timer, p->backoff_ms);
     p->backoff_ms = p->backoff_ms * 2 < BACKOFF_MAX_MS ? p->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+/* However it ended: nothing was lost with it. The next one is none in its place. */
+static void has_left(struct engine_process *p)
+{
+    log_info("engine %d has left: it held no model", (int)p->pid);
+    p->pid = 0;
+    p->starts--;
+    p->state = ENGINE_ABSENT;
+    timer_clear(p->timer);
+    p->calls->restart(p->arg);
 }
 
 /* Every engine ends here: its exit status is known and its last words have been read. */
@@ -248,6 +266,10 @@ static void on_sigchld(evutil_socket_t fd, short what, void *arg)
     int status;
     if (p->pid == 0 || waitpid(p->pid, &status, WNOHANG) != p->pid)
         return;
+    if (p->state == ENGINE_LEAVING) {
+        has_left(p);
+        return;
+    }
     p->calls->last_words(p->arg);
     on_exit_status(p, status);
 }
@@ -257,6 +279,8 @@ static void on_timer(void *arg)
     struct engine_process *p = arg;
     if (p->state == ENGINE_STARTING) {
         engine_process_fail(p, "no hello within %d s", HELLO_TIMEOUT_S);
+        engine_process_kill(p);
+    } else if (p->state == ENGINE_LEAVING) {
         engine_process_kill(p);
     } else if (p->state == ENGINE_BACKOFF) {
         p->state = ENGINE_ABSENT;

@@ -20,6 +20,7 @@ enum engine_state {
     ENGINE_BACKOFF,  /* it crashed a moment ago; calls wait for the restart */
     ENGINE_STARTING, /* it was spawned and is not ready */
     ENGINE_RUNNING,
+    ENGINE_LEAVING,  /* it had nothing to hold, and its link was closed; calls wait for the next one */
     ENGINE_STOPPING, /* it was requested to exit, or killed; its exit status is awaited */
 };
 
@@ -29,7 +30,7 @@ struct engine_process_calls {
         void *arg); /* asks whether calls wait for an answer: an exit is a crash then, whatever its status */
     void (*last_words)(void *arg); /* it has exited; what it wrote before that still counts, and is to be read now */
     void (*exited)(void *arg, const struct hearth_err *e); /* its link is to be closed; its calls fail with this */
-    void (*restart)(void *arg);                            /* the back-off is over, and it may be started again */
+    void (*restart)(void *arg); /* the back-off is over, or it has left: it may be started again */
 };
 
 /* Copies argv, which ends with NULL; one without a program is accepted, and starting it says what is missing. */
@@ -53,6 +54,9 @@ void engine_process_kill(struct engine_process *p);
 /* Its exit is no crash from here on, and no restart follows. It is killed unless `exit_requested`: its owner has called
  * engine.shutdown. */
 void engine_process_stop(struct engine_process *p, bool exit_requested);
+
+/* Nobody needs it, and its owner has closed the link, which it exits over. `restart` is called once it is gone. */
+void engine_process_leave(struct engine_process *p);
 
 enum engine_state engine_process_state(const struct engine_process *p);
 pid_t engine_process_pid(const struct engine_process *p);      /* 0: there is none */

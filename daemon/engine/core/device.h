@@ -18,14 +18,25 @@ enum {
 };
 
 /* What the loop thread sends. */
-enum command_kind { CMD_SUBMIT, CMD_CANCEL, CMD_CLASS, CMD_LOAD, CMD_UNLOAD, CMD_KV_EVICTED, CMD_FINISH, CMD_WAKE };
+enum command_kind {
+    CMD_SUBMIT,
+    CMD_CANCEL,
+    CMD_CLASS,
+    CMD_LOAD,
+    CMD_UNLOAD,
+    CMD_PIN,
+    CMD_UNPIN,
+    CMD_KV_EVICTED,
+    CMD_FINISH,
+    CMD_WAKE
+};
 struct command {
     struct post_item item;
     enum command_kind kind;
     struct seq *seq;           /* SUBMIT; owned */
     uint64_t seq_id;           /* CANCEL, CLASS */
     enum seq_class class;      /* CLASS */
-    struct model_entry *model; /* LOAD, UNLOAD */
+    struct model_entry *model; /* LOAD, UNLOAD, PIN, UNPIN */
     void *owner;
     double seconds;         /* FINISH */
     char file[KVFILE_NAME]; /* KV_EVICTED */
@@ -72,6 +83,7 @@ struct engine {
     struct device *dev;
     struct sched sched;
     struct tier *tier;
+    double empty_since;                        /* the last was unloaded then, or EV_IDLE was sent */
     double finish_by;                          /* > 0: EV_FINISHED is sent when saves have ended, or then */
     bool waiting_for_pages;                    /* sequences wait for KV pages, not for a step to end */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */

@@ -53,6 +53,11 @@ void engine_unload(struct engine *eng, struct model_entry *m, void *owner)
     send_command(eng, (struct command){.kind = CMD_UNLOAD, .model = m, .owner = owner});
 }
 
+void engine_pin(struct engine *eng, struct model_entry *m, bool pinned, void *owner)
+{
+    send_command(eng, (struct command){.kind = pinned ? CMD_PIN : CMD_UNPIN, .model = m, .owner = owner});
+}
+
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again)
 {
     struct command o = {.kind = CMD_KV_EVICTED, .again = again};
@@ -378,14 +383,19 @@ static void end_late(struct engine *eng)
 static void run_load_command(struct engine *eng, const struct command *o)
 {
     struct hearth_err err = {0};
-    bool load = o->kind == CMD_LOAD, was_loaded = o->model->model != NULL;
+    bool unload = o->kind == CMD_UNLOAD, load = o->kind == CMD_LOAD || o->kind == CMD_PIN;
+    bool was_loaded = o->model->model != NULL;
     double begin = engine_now();
     int rc = 0;
-    if (load != was_loaded)
-        rc = load ? load_model(eng, o->model, &err) : unload_model(eng, o->model, &err);
-    else if (load)
+    if (load && !was_loaded)
+        rc = load_model(eng, o->model, &err);
+    else if (unload && was_loaded)
+        rc = unload_model(eng, o->model, &err);
+    if (!rc && o->kind != CMD_LOAD)
+        atomic_store(&o->model->pinned, o->kind == CMD_PIN);
+    if (!rc && !unload)
         engine_update_stats(eng, o->model); /* a load is a use: the model stays for idle_ms from now on */
-    struct event_model *ev = engine_event_new(eng, load ? EV_LOADED : EV_UNLOADED, sizeof *ev);
+    struct event_model *ev = engine_event_new(eng, unload ? EV_UNLOADED : EV_LOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
     if (rc) /* on success `err` may hold the error of an earlier try */
@@ -416,6 +426,8 @@ static void run_commands(struct engine *eng)
             break;
         case CMD_LOAD:
         case CMD_UNLOAD:
+        case CMD_PIN:
+        case CMD_UNPIN:
             run_load_command(eng, o);
             break;
         case CMD_KV_EVICTED:
@@ -557,6 +569,7 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         eng->be = wrapped;
     }
     eng->memory_changed = true;
+    eng->empty_since = engine_now();
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, OUT_MAX);
     eng->sched.parking = (struct sched_parking){on_park, on_fetch, eng};
     if ((rc = open_tier(eng, e)))
@@ -623,6 +636,23 @@ static bool poll_tier(struct engine *eng)
     return rc > 0;
 }
 
+/* How long until EV_IDLE is due; < 0: it is not. */
+static double seconds_to_idle(const struct engine *eng)
+{
+    if (!eng->params.empty_ms || !TAILQ_EMPTY(&eng->loaded) || eng->n_waiting_for_memory)
+        return -1;
+    double left = eng->empty_since + 1e-3 * (double)eng->params.empty_ms - engine_now();
+    return left > 0 ? left : 0;
+}
+
+static void tell_idle(struct engine *eng)
+{
+    if (seconds_to_idle(eng) != 0 || tier_saving(eng->tier))
+        return;
+    engine_event_new(eng, EV_IDLE, sizeof(struct engine_event));
+    eng->empty_since = engine_now();
+}
+
 /* Waits for a command, for the I/O thread, for a model's idle time to end, or for the tiers' next poll; where copies
  * are under way, for the oldest of them. */
 static void wait_for_work(struct engine *eng, bool copying)
@@ -645,6 +675,9 @@ static void wait_for_work(struct engine *eng, bool copying)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
         seconds = unload < most ? unload : most;
+    double empty = seconds_to_idle(eng);
+    if (empty >= 0 && (seconds < 0 || empty < seconds))
+        seconds = empty < most ? empty : most;
     double late = eng->next_deadline - engine_now();
     if (late < most && (seconds < 0 || late < seconds))
         seconds = late > 0 ? late : 0;
@@ -664,6 +697,7 @@ static void *device_main(void *arg)
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         run_commands(eng);
         unload_idle(eng);
+        tell_idle(eng);
         bool throttled = atomic_load(&eng->throttled);
         if (throttled)
             step_drain(eng);

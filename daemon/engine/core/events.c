@@ -52,7 +52,8 @@ void engine_update_stats(const struct engine *eng, struct model_entry *m)
     atomic_store(&m->pages_used, (uint32_t)((used + page - 1) / page));
     atomic_store(&m->context_used, kv_longest(m->group.kv));
     atomic_store(&m->sequences, m->group.n_seq);
-    bool stays = m->group.n_seq || !eng->params.idle_ms;
+    m->used_at = engine_now();
+    bool stays = m->group.n_seq || !eng->params.idle_ms || atomic_load(&m->pinned);
     atomic_store(&m->unload_at, stays ? 0 : engine_now() + 1e-3 * (double)eng->params.idle_ms);
 }
 

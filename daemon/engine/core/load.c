@@ -247,14 +247,22 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
     return 0;
 }
 
-/* The least recently used of the idle models on the device; NULL. */
-static struct model_entry *oldest_idle(const struct engine *eng)
+/* The idle model on the device that is missed least for what it takes; NULL. */
+static struct model_entry *idle_to_evict(const struct engine *eng)
 {
-    struct model_entry *m;
-    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
-        if (m->group.n_seq == 0 && m->model->dev == eng->dev)
-            return m;
-    return NULL;
+    struct model_entry *m, *best = NULL;
+    double of_best = 0, now = engine_now();
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link) {
+        if (m->group.n_seq || m->model->dev != eng->dev || atomic_load(&m->pinned))
+            continue;
+        uint64_t bytes = m->hp.weight_bytes + atomic_load(&m->pages_total) * atomic_load(&m->page_bytes);
+        double of = ledger_evictable(bytes, m->load_ended - m->load_begun, now - m->used_at);
+        if (!best || of > of_best) {
+            best = m;
+            of_best = of;
+        }
+    }
+    return best;
 }
 
 bool device_has_no_model(const struct engine *eng)
@@ -266,17 +274,17 @@ bool device_has_no_model(const struct engine *eng)
     return true;
 }
 
-/* Unloads the model that was idle for longest; false where none is idle, or the device has failed. */
+/* Unloads one; false where none is idle but pinned ones, or the device has failed. */
 static bool evict_idle_model(struct engine *eng)
 {
     struct hearth_err ignored;
-    struct model_entry *old = oldest_idle(eng);
+    struct model_entry *old = idle_to_evict(eng);
     return old && !unload_model(eng, old, &ignored);
 }
 
 bool load_may_evict(struct engine *eng)
 {
-    return device_has_no_model(eng) || oldest_idle(eng);
+    return device_has_no_model(eng) || idle_to_evict(eng);
 }
 
 /* Loads all of the model on the engine's own device, if its self-check passes. */
@@ -432,9 +440,11 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     free_pools(m, m->n_group);
     drop_model(m);
     eng->memory_changed = true;
+    eng->empty_since = engine_now();
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
     atomic_store(&m->unload_at, 0);
+    atomic_store(&m->pinned, false);
     atomic_store(&m->loaded, false); /* last, as the loop thread may free the entry from here on */
     return 0;
 }

@@ -150,6 +150,23 @@ static int on_unload(struct rpc_server *s, const struct asked *a, bool *taken, s
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
+static int begin_pin(struct rpc_server *s, struct request *r, struct hearth_err *e)
+{
+    const struct wire_engine_pin *p = r->params;
+    (void)e;
+    engine_pin(s->engine, r->model, p->pinned, r);
+    if (p->pinned)
+        request_want_vocab(s, r->model);
+    return 0;
+}
+
+static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    static const struct request_steps steps = {.begin = begin_pin};
+    const struct wire_engine_pin *p = a->params;
+    return request_begin(s, a, p->path, p->client, &steps, taken, e);
+}
+
 static int on_heads(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     struct wire_engine_heads_result res;
@@ -277,6 +294,7 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
             .state_bytes = loaded ? (int64_t)atomic_load(&model->state_bytes) : 0,
             .vocab_only = !loaded,
             .expires = expires(model),
+            .pinned = atomic_load(&model->pinned),
             .slow = slow_ops(model),
         };
     }
@@ -384,7 +402,7 @@ static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_MEASURE] = on_measure,   [WIRE_ENGINE_HEADS] = on_heads,           [WIRE_ENGINE_STATUS] = on_status,
     [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize, [WIRE_ENGINE_RENDER] = on_render,
     [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,         [WIRE_ENGINE_KV_GONE] = on_kv_gone,
-    [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,
+    [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,           [WIRE_ENGINE_PIN] = on_pin,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
@@ -445,7 +463,7 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
             .path = ev->model->path,
             .load_ms = 1e3 * ev->seconds,
             .was_loaded = ev->was_loaded,
-            .where = where(gpu),
+            .where = atomic_load(&ev->model->loaded) ? where(gpu) : NULL,
             .no_gpu = gpu     ? NULL
                       : check ? check
                               : engine_no_gpu(s->engine),
@@ -515,6 +533,10 @@ static void on_event(struct rpc_server *s, struct engine_event *ev)
     case EV_FINISHED:
         serve_result(s, s->stop_id, &wire_methods[WIRE_ENGINE_SHUTDOWN], &(struct wire_empty){0});
         frame_conn_stop(s->conn);
+        break;
+    case EV_IDLE:
+        if (TAILQ_EMPTY(&s->requests))
+            serve_event(s, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0});
         break;
     case EV_FATAL:
         s->fatal = ((const struct event_fatal *)ev)->err;

@@ -48,6 +48,13 @@ uint64_t ledger_share(const struct ledger *l, uint32_t percent)
     return l->total / 100 * percent;
 }
 
+double ledger_evictable(uint64_t bytes, double load_seconds, double idle_seconds)
+{
+    static const double least = 1e-3; /* seconds: nothing is for nothing */
+    double cost = load_seconds > least ? load_seconds : least;
+    return (double)bytes / cost * (idle_seconds > least ? idle_seconds : least);
+}
+
 static const char *gigabytes(char out[static 24], uint64_t bytes)
 {
     snprintf(out, 24, bytes < UINT64_C(100) << 20 ? "%.3f GB" : "%.1f GB", 1e-9 * (double)bytes);

@@ -40,6 +40,9 @@ uint64_t ledger_room(const struct ledger *l);
 /* Of a share in percent, 1 to 100, of the device; 0 where that is not known. */
 uint64_t ledger_share(const struct ledger *l, uint32_t percent);
 
+/* How well an idle model may go: what that gives, by what it costs to bring it back, by how long nobody wanted it. */
+double ledger_evictable(uint64_t bytes, double load_seconds, double idle_seconds);
+
 /* What a model takes at least. */
 struct ledger_need {
     uint64_t weights, kv, workspace;

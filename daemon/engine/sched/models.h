@@ -61,6 +61,7 @@ struct model_entry {
     struct sched_group group;
     struct kv_namespace *ns[KV_GROUPS_MAX]; /* its KV's namespaces in the tiers; all NULL: it has none there */
     double load_begun, load_ended;          /* the last time */
+    double used_at;                         /* when somebody had work for it last */
     struct reason *reasons;                 /* of all its loadings; owned, freed with the entry */
     struct op_table *op_tables;             /* likewise */
 
@@ -74,6 +75,7 @@ struct model_entry {
     _Atomic uint64_t page_bytes;
     _Atomic uint32_t states_used, states_total; /* recurrent states, which are among the above; 0: it has none */
     _Atomic uint64_t state_bytes;               /* of one */
+    _Atomic bool pinned;                        /* it is unloaded when somebody says so alone */
     _Atomic double unload_at; /* time on the engine's clock, unless it is used before; 0: in use, or never */
 };
 

@@ -210,6 +210,55 @@ static void an_idle_model_goes_by_itself(void **state)
     told_on = false;
 }
 
+static void pin(struct engine *eng, struct model_entry *m, void *owner)
+{
+    engine_pin(eng, m, true, owner);
+}
+static void unpin(struct engine *eng, struct model_entry *m, void *owner)
+{
+    engine_pin(eng, m, false, owner);
+}
+
+/* A pinned model is not idle, whatever the time; and where no model is held for a minute, that is told, each minute. */
+static void pinned_models_and_empty_engines(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_with(&w, &(struct engine_params){.idle_ms = 60000, .empty_ms = 60000}, 1, false);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    told_on = true;
+    ask(&w, pin);
+    assert_true(atomic_load(&w.m.loaded) && atomic_load(&w.m.pinned));
+    assert_true(is_loaded_at(&w, 9000));
+    assert_true(w.m.unload_at == 0);
+    assert_int_equal(w.n_idle, 0);
+    ask(&w, unpin);
+    assert_true(is_loaded_at(&w, 9059));
+    assert_false(is_loaded_at(&w, 9060));
+    assert_int_equal(w.n_idle, 0);
+    toy_now = 9119;
+    go_round(&w);
+    assert_int_equal(w.n_idle, 0);
+    toy_now = 9121;
+    go_round(&w);
+    assert_int_equal(w.n_idle, 1);
+    toy_now = 9180;
+    go_round(&w);
+    assert_int_equal(w.n_idle, 1);
+    toy_now = 9182;
+    go_round(&w);
+    assert_int_equal(w.n_idle, 2);
+    ask(&w, unpin); /* nothing is loaded for that */
+    assert_false(atomic_load(&w.m.loaded) || atomic_load(&w.m.pinned));
+    ask(&w, pin);
+    ask(&w, engine_unload); /* which somebody wants */
+    assert_false(atomic_load(&w.m.loaded) || atomic_load(&w.m.pinned));
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+}
+
 static struct ledger counted(struct world *w)
 {
     struct ledger l;
@@ -399,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_handed_over_together),
         cmocka_unit_test(an_idle_model_goes_by_itself),
+        cmocka_unit_test(pinned_models_and_empty_engines),
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(a_cancel_stops_its_step),
         cmocka_unit_test(an_arrival_stops_a_long_step),

@@ -531,6 +531,9 @@ void hear(struct world *w, struct engine_event *ev)
     case EV_FINISHED:
         w->finished = true;
         break;
+    case EV_IDLE:
+        w->n_idle++;
+        break;
     case EV_FATAL:
         w->fatal = ((struct event_fatal *)ev)->err;
         break;

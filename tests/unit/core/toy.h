@@ -51,7 +51,7 @@ struct world {
     struct engine *eng;
     struct model_entry m;
     uint64_t last_id;
-    uint32_t live, n_progress;
+    uint32_t live, n_progress, n_idle;
     bool answered, finished;
     uint32_t n_kv[3]; /* EV_KV, by kind */
     struct hearth_err answer, fatal;

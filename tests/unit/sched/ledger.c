@@ -87,12 +87,24 @@ static void a_refusal_is_a_sentence(void **state)
     assert_int_equal(ledger_check(&l, &need, &e), 0);
 }
 
+/* Who goes first: the larger, the sooner back, the longer unused; nothing of it alone decides. */
+static void idle_models_are_compared(void **state)
+{
+    (void)state;
+    assert_true(ledger_evictable(8 * G, 1, 60) > ledger_evictable(4 * G, 1, 60));
+    assert_true(ledger_evictable(8 * G, 1, 60) > ledger_evictable(8 * G, 2, 60));
+    assert_true(ledger_evictable(8 * G, 1, 60) > ledger_evictable(8 * G, 1, 30));
+    assert_true(ledger_evictable(8 * G, 1, 60) < ledger_evictable(8 * G, 10, 3600));
+    assert_true(ledger_evictable(8 * G, 0, 0) > 0 && ledger_evictable(8 * G, 0, 0) < 1e15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_is_somebodys),
         cmocka_unit_test(room_is_bounded_twice),
         cmocka_unit_test(a_refusal_is_a_sentence),
+        cmocka_unit_test(idle_models_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,29 @@ static void a_clean_exit_is_a_crash_only_where_calls_wait(void **state)
     assert_int_equal(b->restarts, 0);
 }
 
+/* One that has nothing to hold ends over its closed link, and nobody hears of an exit, however it ends. */
+static void one_that_leaves_is_not_missed(void **state)
+{
+    struct box *b = *state;
+    start_script(b, "read x <&3; exit 1");
+    for (int i = 0; i < 2; i++) {
+        engine_process_ready(b->p);
+        b->needed = true; /* calls that came since wait for the next one */
+        close(b->fd);
+        b->fd = -1;
+        engine_process_leave(b->p);
+        assert_int_equal(engine_process_state(b->p), ENGINE_LEAVING);
+        event_base_dispatch(b->base);
+        assert_int_equal(b->exits, 0);
+        assert_int_equal(b->restarts, i + 1);
+        assert_int_equal(engine_process_state(b->p), ENGINE_ABSENT);
+        start(b);
+        assert_int_equal(engine_process_restarts(b->p), 0);
+    }
+    kill(engine_process_pid(b->p), SIGKILL);
+    expect_exit(b, ENGINE_BACKOFF, "the engine was killed by signal 9 before it was ready");
+}
+
 static void every_crash_doubles_the_back_off(void **state)
 {
     struct box *b = *state;
@@ -242,11 +265,17 @@ int main(void)
 {
 #define CASE(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(no_program_is_an_error_of_the_start),        CASE(a_program_that_cannot_be_executed_crashes),
-        CASE(last_words_are_read_before_the_exit_counts), CASE(a_clean_exit_is_a_crash_only_where_calls_wait),
-        CASE(every_crash_doubles_the_back_off),           CASE(what_it_is_killed_for_is_its_error),
-        CASE(one_that_is_stopped_is_not_missed),          CASE(one_that_was_told_to_exit_is_left_to_do_so),
-        CASE(a_stop_during_the_back_off_ends_it),         CASE(freeing_it_leaves_no_child),
+        CASE(no_program_is_an_error_of_the_start),
+        CASE(a_program_that_cannot_be_executed_crashes),
+        CASE(last_words_are_read_before_the_exit_counts),
+        CASE(a_clean_exit_is_a_crash_only_where_calls_wait),
+        CASE(one_that_leaves_is_not_missed),
+        CASE(every_crash_doubles_the_back_off),
+        CASE(what_it_is_killed_for_is_its_error),
+        CASE(one_that_is_stopped_is_not_missed),
+        CASE(one_that_was_told_to_exit_is_left_to_do_so),
+        CASE(a_stop_during_the_back_off_ends_it),
+        CASE(freeing_it_leaves_no_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,16 @@
+/* pins.h - models that were pinned (models.pin): hearthd remembers their paths as long as it lives, so that the next
+ * engine loads them again. Loop thread. */
+#ifndef DAEMON_PINS_H
+#define DAEMON_PINS_H
+
+#include "daemon/context.h"
+
+/* Remembers the model, or forgets it. HEARTH_ENOMEM. */
+int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err *e);
+
+/* An engine is ready: it is asked to pin all of them. */
+void pins_restore(struct server *s);
+
+void pins_fini(struct server *s);
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/sh
+# memory.sh - what holds memory, and what lets it go: engine_idle, hearth pin.
+. "$top_srcdir/tests/cli/lib.sh"
+mkdir -p "$dir/config/hearth"
+printf 'engine_idle = 1\nbackend = cpu\nthreads = 1\n' >"$dir/config/hearth/hearth.conf"
+
+# until_engine STATE - asks for the status until the engine is in that state, for 30 s at most.
+until_engine() {
+    end=$(($(date +%s) + 30))
+    while [ "$(date +%s)" -lt $end ]; do
+        "$hearth" status --json >"$dir/out" 2>"$dir/err" || break
+        [ "$(json "$dir/out" "d['engine']['state']")" != "$1" ] || return 0
+    done
+    return 1
+}
+
+status 0 "run" "$hearth" run -n 8 --temp 0 "Once upon a time"
+cp "$dir/out" "$dir/first"
+"$hearth" status --json >"$dir/out"
+json_is "an engine with a model stays" "d['engine']['pid'] > 0 and d['engine']['models'][0]['pinned'] is False"
+status 0 "stop MODEL" "$hearth" stop tale
+until_engine absent
+result $? "an engine without one leaves"
+json_is "... and nothing is held" "d['engine']['pid'] == 0 and d['engine']['models'] == []"
+status 0 "the next request starts another" "$hearth" run -n 8 --temp 0 "Once upon a time"
+is "... with the same text" "$(cat "$dir/out")" "$(cat "$dir/first")"
+status 0 "status --json" "$hearth" status --json
+json_is "... which is none in the place of one that failed" "d['engine']['restarts'] == 0"
+
+status 0 "pin" "$hearth" pin tale --json
+json_is "... says what" "d['model'] == 'tale' and d['pinned'] is True"
+status 0 "ps" "$hearth" ps
+is "... says so" "$(grep -c ' pinned$' "$dir/out")" 1
+"$hearth" status --json >"$dir/out"
+kill -KILL "$(json "$dir/out" "d['engine']['pid']")"
+until_engine absent || until_engine running
+status 0 "after a crash" "$hearth" tokenize --json -m tale </dev/null
+until_engine running
+end=$(($(date +%s) + 30))
+while [ "$(json "$dir/out" "[m['pinned'] for m in d['engine']['models']]")" != "[True]" ] && [ "$(date +%s)" -lt $end ]; do
+    "$hearth" status --json >"$dir/out"
+done
+json_is "the next engine loads it" "[m['pinned'] for m in d['engine']['models']] == [True]"
+status 0 "pin --off" "$hearth" pin --off tale
+status 0 "ps --json" "$hearth" ps --json
+json_is "... and it may go" "d['models'][0]['pinned'] is False and d['memory']['weights'] > 4e6"
+status 0 "stop it" "$hearth" stop tale
+until_engine absent
+result $? "with it the engine"
+status 0 "pin --off without an engine" "$hearth" pin --off tale
+"$hearth" status --json >"$dir/out"
+json_is "... starts none" "d['engine']['state'] == 'absent'"
+status 1 "a model that is not there" "$hearth" pin nothing-of-that-name
+err_has "... is named" "nothing-of-that-name"
+done_testing
