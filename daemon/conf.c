@@ -30,6 +30,7 @@ const struct conf_key conf_keys[] = {
     {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0, .fixed = true},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0, .fixed = true},
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
+    {"kv_pool", CONF_WORD, FIELD(kv_pool), 0, 0, 0, "auto whole growing ", .fixed = true},
     {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 ", .fixed = true},
     {"invariant", CONF_WORD, FIELD(invariant), 0, 0, 0, "nothing prompts all ", .fixed = true},
     {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},

@@ -246,6 +246,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--checked", checked, s->store}, /* where the results of its self-checks are kept */
         {"--kv-type", conf->kv_type, conf->kv_type},
         {"--invariant", conf->invariant, conf->invariant},
+        {"--kv-pool", conf->kv_pool, conf->kv_pool},
         {"--kv-ram", kv_ram, conf->kv_ram != CONF_IS_AUTO},
         {"--kv-dir", s->kv ? kvdir_path(s->kv) : NULL, s->kv && conf->kv_disk},
     };

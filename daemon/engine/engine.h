@@ -51,6 +51,10 @@ enum engine_invariant { INVARIANT_NOTHING, INVARIANT_PROMPTS, INVARIANT_ALL, INV
  * cannot refuses the model. */
 enum engine_kv_type { KV_TYPE_AUTO, KV_TYPE_F16, KV_TYPE_Q8_0, KV_TYPES };
 
+/* Whether a KV pool has all of its memory from the beginning, or takes and gives it as pages are needed. AUTO: the
+ * latter on the CPU. */
+enum engine_kv_pool { KV_POOL_AUTO, KV_POOL_WHOLE, KV_POOL_GROWING, KV_POOLS };
+
 struct engine_params {
     const char *backend;    /* "auto": the best one that opens, or a name */
     const char *variant;    /* of the backend; "auto" */
@@ -64,6 +68,7 @@ struct engine_params {
     const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */
     enum engine_kv_type kv_type;
     enum engine_invariant invariant;
+    enum engine_kv_pool kv_pool;
     const char *kv_dir; /* the folder of KV files; NULL = none are written */
     enum tier_policy restore;
     uint32_t step_seconds; /* a device whose step takes longer has failed; a matrix that is loaded has ten times that,

@@ -25,8 +25,9 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--invariant nothing|prompts|all]\n"
-    "                     [--restore cost|always|never] [--idle-unload MS] [--step-seconds N]\n"
+    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--kv-pool auto|whole|growing]\n"
+    "                     [--invariant nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
+    "[--step-seconds N]\n"
     "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
@@ -50,6 +51,7 @@ enum opt_type {
     OPT_RESTORE,      /* enum tier_policy */
     OPT_KV_TYPE,      /* enum engine_kv_type */
     OPT_INVARIANT,    /* enum engine_invariant */
+    OPT_KV_POOL,      /* enum engine_kv_pool */
     OPT_LEVEL,        /* enum log_level */
     OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
@@ -74,6 +76,7 @@ static const struct opt {
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"gpu-memory", OPT_SHARE, 0, 0},
     {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
+    {"kv-pool", OPT_KV_POOL, AT(engine.kv_pool), 0},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
     {"invariant", OPT_INVARIANT, AT(engine.invariant), 0},
     {"restore", OPT_RESTORE, AT(engine.restore), 0},
@@ -154,6 +157,19 @@ static bool invariant(const char *s, enum engine_invariant *out)
     return false;
 }
 
+static bool kv_pool(const char *s, enum engine_kv_pool *out)
+{
+    static const char *const names[KV_POOLS] = {
+        [KV_POOL_AUTO] = "auto", [KV_POOL_WHOLE] = "whole", [KV_POOL_GROWING] = "growing"};
+    for (int i = 0; i < KV_POOLS; i++)
+        if (!strcmp(s, names[i])) {
+            *out = (enum engine_kv_pool)i;
+            return true;
+        }
+    fprintf(stderr, "hearth-engine: --kv-pool: \"%s\" is not one of auto, whole, growing\n", s);
+    return false;
+}
+
 static bool level(const char *s, enum log_level *out)
 {
     int found = log_level_find(s);
@@ -190,6 +206,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
         return kv_type(s, field);
     case OPT_INVARIANT:
         return invariant(s, field);
+    case OPT_KV_POOL:
+        return kv_pool(s, field);
     case OPT_RESTORE:
         return restore_policy(s, field);
     case OPT_LEVEL:

@@ -91,11 +91,21 @@ static void free_pools(struct model_entry *m, uint32_t n)
         m->model->be->kv_free(m->model->dev, m->pool[n]);
 }
 
+/* Whether the model's pools take their memory as it is needed. */
+static bool grows(const struct engine *eng, const struct model_entry *m)
+{
+    const struct device_info *info = info_of(eng, m);
+    enum engine_kv_pool mode = eng->params.kv_pool;
+    return info->kv_granule && (mode == KV_POOL_GROWING || (mode == KV_POOL_AUTO && !info->gpu));
+}
+
 /* Allocates the pools of all groups, for a timeline of n_page pages. */
 static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page, struct hearth_err *e)
 {
     int rc = 0;
     kv_size_pools(m->kv, m->n_group, n_page, m->model->hp.n_ctx, eng->sched.rows_max);
+    for (uint32_t g = 0; g < m->n_group; g++)
+        m->kv[g].extent = grows(eng, m) ? kv_size_extent(&m->kv[g], info_of(eng, m)->kv_granule) : 0;
     for (uint32_t g = 0; g < m->n_group; g++)
         if ((rc = m->model->be->kv_new(m->model->dev, &m->kv[g], &m->pool[g], e))) {
             free_pools(m, g);
@@ -112,11 +122,14 @@ static int new_table(struct model_entry *m, struct hearth_err *e)
 {
     struct kv_shape shape[KV_GROUPS_MAX];
     for (uint32_t g = 0; g < m->n_group; g++)
-        shape[g] = (struct kv_shape){m->kv[g].n_page, m->kv[g].window, m->kv[g].d_state != 0};
+        shape[g] = (struct kv_shape){m->kv[g].n_page, m->kv[g].window, m->kv[g].d_state != 0, m->kv[g].extent};
     int rc = kv_cache_new(&m->group.kv, shape, m->n_group, e);
-    if (rc)
+    if (rc) {
         free_pools(m, m->n_group);
-    return rc;
+        return rc;
+    }
+    kv_set_memory(m->group.kv, &(struct kv_memory){memory_map, memory_unmap, m});
+    return 0;
 }
 
 static uint32_t least_tokens(const struct hparams *hp)
@@ -147,6 +160,13 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     }
     if ((rc = new_table(m, e)))
         return rc;
+    if (info->gpu && !kv_ahead(m->group.kv, least)) { /* of a pool that grows: there may be no more later on */
+        kv_cache_free(m->group.kv);
+        m->group.kv = NULL;
+        free_pools(m, m->n_group);
+        return err_set(e, HEARTH_ENOMEM, "%.95s has no room for the KV of %u tokens beside the model", info->name,
+                       least * KV_PAGE);
+    }
     uint64_t page = 0, all = 0;
     for (uint32_t g = 0; g < m->n_group; g++) {
         bool is_state = m->kv[g].d_state != 0;
@@ -373,6 +393,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
         return e->code;
     }
     eng->loading = m;
+    m->engine = eng;
     m->load_begun = engine_now();
     int rc;
     do

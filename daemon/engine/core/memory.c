@@ -39,13 +39,14 @@ void memory_close(struct engine *eng)
     eng->neighbours = NULL;
 }
 
-/* A CPU's pools have memory for the pages that were written alone, which the backend does not know. */
+/* A CPU's pool that was made whole has memory for the pages that were written alone, which the backend does not know.
+ */
 static uint64_t pages_written(const struct engine *eng)
 {
     const struct model_entry *m;
     uint64_t bytes = 0;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
-        if (m->model->dev == eng->dev)
+        if (m->model->dev == eng->dev && !m->kv[0].extent)
             bytes += atomic_load(&m->pages_used) * atomic_load(&m->page_bytes);
     return bytes;
 }
@@ -66,7 +67,7 @@ void memory_count(struct engine *eng)
     eng->be->info(eng->dev, &info);
     count_paths(&eng->counters, &info);
     if (!info.gpu)
-        info.held[MEM_KV] = pages_written(eng);
+        info.held[MEM_KV] += pages_written(eng);
     if (eng->neighbours)
         neighbours_get(eng->neighbours, &seen);
     pthread_mutex_lock(&eng->ledger_lock);
@@ -89,6 +90,42 @@ uint64_t memory_room(struct engine *eng)
 {
     memory_count(eng);
     return ledger_room(&eng->ledger);
+}
+
+static uint64_t extent_bytes(const struct model_entry *m, uint32_t group)
+{
+    return m->kv[group].extent * kv_page_bytes(&m->kv[group]);
+}
+
+bool memory_map(void *arg, uint32_t group, uint32_t extent)
+{
+    struct model_entry *m = arg;
+    struct engine *eng = m->engine;
+    struct hearth_err err;
+    uint64_t bytes = extent_bytes(m, group);
+    bool ours = m->model->dev == eng->dev;
+    if (ours && eng->info.gpu && bytes > ledger_room(&eng->ledger))
+        return false;
+    int rc = m->model->be->kv_map(m->model->dev, m->pool[group], extent, &err);
+    if (rc) {
+        log_debug("%s: no memory for more KV: %s", m->path, err.msg);
+        return false;
+    }
+    if (ours) { /* until it is counted again */
+        pthread_mutex_lock(&eng->ledger_lock);
+        eng->ledger.held[MEM_KV] += bytes;
+        eng->ledger.free -= bytes < eng->ledger.free ? bytes : eng->ledger.free;
+        pthread_mutex_unlock(&eng->ledger_lock);
+    }
+    eng->memory_changed = true;
+    return true;
+}
+
+void memory_unmap(void *arg, uint32_t group, uint32_t extent)
+{
+    struct model_entry *m = arg;
+    m->model->be->kv_unmap(m->model->dev, m->pool[group], extent);
+    m->engine->memory_changed = true;
 }
 
 /* About what a step's activations take beyond what is reserved already. */

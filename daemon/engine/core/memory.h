@@ -20,6 +20,10 @@ void memory_count_now_and_then(struct engine *eng, bool idle);
  * with a sentence. */
 int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e);
 
+/* Memory for extents of a loaded model's pools, as its page table asks for it; `arg` is the model's entry. */
+bool memory_map(void *arg, uint32_t group, uint32_t extent);
+void memory_unmap(void *arg, uint32_t group, uint32_t extent);
+
 /* How many bytes of the device may still be taken. */
 uint64_t memory_room(struct engine *eng);
 

@@ -37,9 +37,17 @@ static int group_new(struct group *g, const struct kv_shape *shape)
         g->page[p].uid = uid_nobody;
         g->page[p].node = KV_NONE;
         g->page[p].next = g->free;
-        g->free = p;
+        g->free = shape->extent ? KV_NONE : p;
     }
-    g->n_free = shape->n_page;
+    if (!shape->extent) {
+        g->n_free = shape->n_page;
+        return 0;
+    }
+    g->n_absent = shape->n_page;
+    g->n_extent = (shape->n_page + shape->extent - 1) / shape->extent;
+    if (!(g->n_used = malloc(g->n_extent * sizeof *g->n_used)))
+        return HEARTH_ENOMEM;
+    memset(g->n_used, 0xff, g->n_extent * sizeof *g->n_used);
     return 0;
 }
 
@@ -75,8 +83,10 @@ void kv_cache_free(struct kv *kv)
 {
     if (!kv)
         return;
-    for (uint32_t g = 0; g < kv->n_group; g++)
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
         free(kv->group[g].page);
+        free(kv->group[g].n_used);
+    }
     free(kv->node);
     free(kv->by_hash);
     free(kv->by_parent);
@@ -173,6 +183,20 @@ static void page_to_free_list(struct group *g, uint32_t p)
     g->page[p].next = g->free;
     g->free = p;
     g->n_free++;
+    if (g->n_extent)
+        g->n_used[p / g->shape.extent]--;
+}
+
+static uint32_t page_from_free_list(struct group *g)
+{
+    uint32_t p = g->free;
+    if (p == KV_NONE)
+        return p;
+    g->free = g->page[p].next;
+    g->n_free--;
+    if (g->n_extent)
+        g->n_used[p / g->shape.extent]++;
+    return p;
 }
 
 void kv_node_remove(struct kv *kv, uint32_t v)
@@ -340,19 +364,126 @@ static void evict(struct kv *kv, uint32_t group)
     prune(kv, v);
 }
 
+/* --- extents --------------------------------------------------------------------------------------------- */
+
+static uint32_t extent_end(const struct group *g, uint32_t extent)
+{
+    uint32_t end = (extent + 1) * g->shape.extent;
+    return end < g->shape.n_page ? end : g->shape.n_page;
+}
+
+/* The first extent without memory gets some. */
+static bool add_extent(struct kv *kv, uint32_t group)
+{
+    struct group *g = &kv->group[group];
+    uint32_t x = 0;
+    if (!g->n_absent || kv->refused)
+        return false;
+    while (g->n_used[x] != KV_NONE)
+        x++;
+    if (!kv->memory.map(kv->memory.arg, group, x)) {
+        kv->refused = true;
+        return false;
+    }
+    uint32_t first = x * g->shape.extent, n = extent_end(g, x) - first;
+    g->n_used[x] = n;
+    g->n_absent -= n;
+    for (uint32_t p = first + n; p-- > first;) {
+        g->page[p].uid = uid_nobody; /* its memory is zero */
+        page_to_free_list(g, p);
+    }
+    return true;
+}
+
+/* Gives the memory of an extent back, of which all pages are free. */
+static void drop_extent(struct kv *kv, uint32_t group, uint32_t x)
+{
+    struct group *g = &kv->group[group];
+    uint32_t first = x * g->shape.extent, end = extent_end(g, x), *at = &g->free;
+    while (*at != KV_NONE) {
+        uint32_t p = *at;
+        if (p >= first && p < end)
+            *at = g->page[p].next;
+        else
+            at = &g->page[p].next;
+    }
+    g->n_free -= end - first;
+    g->n_absent += end - first;
+    g->n_used[x] = KV_NONE;
+    kv->memory.unmap(kv->memory.arg, group, x);
+}
+
+void kv_pages_ahead(struct kv *kv, uint32_t group, uint32_t n)
+{
+    while (kv->group[group].n_free < n && add_extent(kv, group))
+        continue;
+}
+
+void kv_set_memory(struct kv *kv, const struct kv_memory *m)
+{
+    kv->memory = *m;
+}
+
+bool kv_was_refused(const struct kv *kv)
+{
+    return kv->refused;
+}
+
+void kv_may_grow(struct kv *kv)
+{
+    kv->refused = false;
+}
+
+bool kv_ahead(struct kv *kv, uint32_t n)
+{
+    bool all = true;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t most = kv->group[g].shape.n_page, want = n < most ? n : most;
+        kv_pages_ahead(kv, g, want);
+        all = all && kv->group[g].n_free >= want;
+    }
+    return all;
+}
+
+/* Drops extents that are free, the last ones first. */
+static uint32_t drop_free(struct kv *kv, uint32_t group, uint32_t most)
+{
+    uint32_t n = 0;
+    for (uint32_t x = kv->group[group].n_extent; x-- > 0 && n < most;)
+        if (kv->group[group].n_used[x] == 0) {
+            drop_extent(kv, group, x);
+            n++;
+        }
+    return n;
+}
+
+uint32_t kv_shrink(struct kv *kv, uint32_t group, uint32_t most, bool cached)
+{
+    struct group *g = &kv->group[group];
+    uint32_t n = drop_free(kv, group, most);
+    while (g->n_extent && cached && n < most && g->oldest != KV_NONE) {
+        uint32_t x = g->oldest / g->shape.extent;
+        evict(kv, group);
+        if (g->n_used[x] == 0) {
+            drop_extent(kv, group, x);
+            n++;
+        }
+    }
+    return n;
+}
+
 uint32_t kv_page_alloc(struct kv *kv, uint32_t group, int64_t uid)
 {
     struct group *g = &kv->group[group];
     if (!kv_action_reserve(kv, 2)) /* for a clear now and perhaps a copy */
         return KV_NONE;
+    kv_pages_ahead(kv, group, 1);
     if (g->free == KV_NONE && g->oldest != KV_NONE)
         evict(kv, group);
-    uint32_t p = g->free;
+    uint32_t p = page_from_free_list(g);
     if (p == KV_NONE)
         return KV_NONE;
     struct page *pg = &g->page[p];
-    g->free = pg->next;
-    g->n_free--;
     if (pg->uid != uid && pg->uid != uid_nobody)
         kv_action_push(kv, (struct kv_action){KV_CLEAR, group, p, KV_NONE});
     pg->uid = uid;
@@ -389,7 +520,7 @@ uint32_t kv_longest(struct kv *kv)
 void kv_count(const struct kv *kv, uint32_t group, struct kv_counts *out)
 {
     const struct group *g = &kv->group[group];
-    out->total = g->shape.n_page;
+    out->total = g->shape.n_page - g->n_absent;
     out->free = g->n_free;
     out->cached = g->n_lru;
     out->held = out->total - out->free - out->cached;
@@ -405,6 +536,17 @@ static bool check_group(const struct kv *kv, uint32_t group)
     for (uint32_t p = g->oldest; p != KV_NONE; p = g->page[p].next, n_lru++)
         if (n_lru > g->shape.n_page || g->page[p].refs || g->page[p].node == KV_NONE)
             return false;
+    uint32_t n_absent = 0;
+    for (uint32_t x = 0; x < g->n_extent; x++) {
+        uint32_t n_used = 0, first = x * g->shape.extent, end = extent_end(g, x);
+        for (uint32_t p = first; p < end; p++)
+            n_used += g->page[p].refs || g->page[p].node != KV_NONE;
+        n_absent += g->n_used[x] == KV_NONE ? end - first : 0;
+        if (n_used != (g->n_used[x] == KV_NONE ? 0 : g->n_used[x]))
+            return false;
+    }
+    if (n_absent != g->n_absent)
+        return false;
     for (uint32_t p = 0; p < g->shape.n_page; p++) {
         uint32_t v = g->page[p].node;
         if (v != KV_NONE &&

@@ -48,6 +48,9 @@ struct group {
     struct kv_shape shape;
     struct page *page; /* [shape.n_page] */
     uint32_t free, n_free;
+    uint32_t n_absent;              /* pages without memory */
+    uint32_t n_extent;              /* 0: they all have memory */
+    uint32_t *n_used;               /* [n_extent] pages of the extent that are not free; KV_NONE: it has no memory */
     uint32_t oldest, newest, n_lru; /* cached and unreferenced */
 };
 
@@ -60,6 +63,8 @@ struct kv {
     uint32_t bucket_mask;
     uint32_t longest;
     bool longest_stale; /* the longest may be evicted: walk the nodes to find the next */
+    struct kv_memory memory;
+    bool refused; /* memory, until kv_may_grow() */
     struct kv_action *action;
     uint32_t n_action, next_action, cap_action;
 };
@@ -91,6 +96,8 @@ void kv_release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t
 
 /* --- kv-cache.c: pages ---------------------------------------------------------------------------------------- */
 
+/* Has n pages of the group free, as far as there is memory for more. */
+void kv_pages_ahead(struct kv *kv, uint32_t group, uint32_t n);
 /* Allocates a private page for uid, or returns KV_NONE. It may evict what is cached, but nothing that is referenced. */
 uint32_t kv_page_alloc(struct kv *kv, uint32_t group, int64_t uid);
 void kv_page_ref(struct kv *kv, uint32_t group, uint32_t page);

@@ -59,6 +59,20 @@ uint32_t kv_size_for(const struct kv_desc *desc, uint32_t n_group, uint64_t byte
     return fits;
 }
 
+uint32_t kv_size_extent(const struct kv_desc *desc, uint64_t granule)
+{
+    const uint64_t worth = 16 << 20, parts = 32; /* bytes; of a pool */
+    uint64_t page = kv_page_bytes(desc), a = page, b = granule;
+    while (b) { /* the greatest common divisor */
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    uint64_t unit = granule / a, n = worth / page, part = desc->n_page / parts;
+    n = (n < part ? n : part) / unit * unit;
+    return (uint32_t)(n > unit ? n : unit);
+}
+
 uint64_t kv_size_room(const struct kv_desc *desc, uint32_t n_group, uint32_t lookahead)
 {
     uint64_t room = UINT64_MAX;

@@ -18,6 +18,9 @@ enum { KV_PAGES_MAX = 1 << 22 /* of a pool */ };
 void kv_size_pools(struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead);
 /* Returns the most pages of a timeline for which the pools come to `bytes`, KV_PAGES_MAX at most. */
 uint32_t kv_size_for(const struct kv_desc *desc, uint32_t n_group, uint64_t bytes, uint32_t n_ctx, uint32_t lookahead);
+/* How many pages of a pool have memory together (kv_desc.extent): whole granules of the device, and about as much as
+ * is worth a call, but no large part of the pool (n_page). */
+uint32_t kv_size_extent(const struct kv_desc *desc, uint64_t granule);
 /* Bytes of all pools, for a timeline of n_page pages. */
 uint64_t kv_size_bytes(const struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx,
                        uint32_t lookahead);

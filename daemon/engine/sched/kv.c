@@ -311,6 +311,7 @@ static bool grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, u
                 kv_hold(kv, t, g, i);
             n_new += i >= had || t->page[g][i] == KV_NONE;
         }
+        kv_pages_ahead(kv, g, n_new);
         if (n_new > kv->group[g].n_free + kv->group[g].n_lru)
             return false;
     }
@@ -363,7 +364,7 @@ uint32_t kv_available(const struct kv *kv)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t g = 0; g < kv->n_group; g++) {
-        uint32_t n = kv->group[g].n_free + kv->group[g].n_lru;
+        uint32_t n = kv->group[g].n_free + kv->group[g].n_lru + (kv->refused ? 0 : kv->group[g].n_absent);
         least = n < least ? n : least;
     }
     return least;

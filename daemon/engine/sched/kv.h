@@ -5,6 +5,10 @@
  * copy, a clear) is queued as a `struct kv_action`, and the engine carries the queue out, in order, before its next
  * step.
  *
+ * The memory of a pool may come and go in extents of pages (struct kv_memory). A page whose extent has none is nowhere:
+ * it is on no list. An extent gets memory when pages are wanted and none is free, before anything cached is evicted; it
+ * is given back by kv_shrink, once none of its pages is referenced or cached.
+ *
  * A model has a pool for each of its layer groups (kernels/backend.h), and KV_PAGE tokens of a timeline have a page in
  * each. A page is in one of three places:
  *     free      on its pool's free list; its memory still holds its last uid's KV, and is cleared before another uid
@@ -57,6 +61,14 @@ struct kv_shape {
     uint32_t n_page;
     uint32_t window; /* tokens visible, the own one included; 0: all */
     bool state;      /* of recurrent states, not of KV */
+    uint32_t extent; /* pages that have memory together, or none; 0: all have, always */
+};
+
+/* Who has the memory. */
+struct kv_memory {
+    bool (*map)(void *arg, uint32_t group, uint32_t extent); /* false: there is none for now */
+    void (*unmap)(void *arg, uint32_t group, uint32_t extent);
+    void *arg;
 };
 
 /* A sequence's own pages in a group of states. */
@@ -89,7 +101,8 @@ struct kv_action {
 };
 
 struct kv_counts {
-    uint32_t total, free, held /* by block tables */, cached /* unreferenced, in the prefix cache */;
+    uint32_t total /* that have memory */, free, held /* by block tables */,
+        cached /* unreferenced, in the prefix cache */;
 };
 
 int kv_cache_new(struct kv **out, const struct kv_shape *shape, uint32_t n_group, struct hearth_err *e);
@@ -135,7 +148,20 @@ bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n);
  */
 bool kv_joins_anywhere(const struct kv *kv);
 
-/* Returns how many pages of the fullest pool kv_grow could allocate now: free ones and unreferenced cached ones. */
+/* Must be called before pages are allocated where a shape has extents. */
+void kv_set_memory(struct kv *kv, const struct kv_memory *m);
+/* Whether memory was refused since kv_may_grow; until then it is not asked for again. */
+bool kv_was_refused(const struct kv *kv);
+void kv_may_grow(struct kv *kv);
+/* Has so many pages free of each pool, as far as there is memory. False: there is not. */
+bool kv_ahead(struct kv *kv, uint32_t n);
+/* Gives memory back, as many extents of the group as have no page in use, but `most` at most; with `cached` what is
+ * cached and unreferenced is evicted for it, least recently used first. Returns how many. No action is queued, and no
+ * step or move is under way that names a page without references. */
+uint32_t kv_shrink(struct kv *kv, uint32_t group, uint32_t most, bool cached);
+
+/* Returns how many pages of the fullest pool kv_grow could allocate now: free ones, unreferenced cached ones, and those
+ * that may still get memory. */
 uint32_t kv_available(const struct kv *kv);
 
 /* The most pages that a table needs of a pool with that window, whatever its length. */

@@ -21,6 +21,7 @@
 #include "daemon/model/model.h"
 #include "daemon/model/tok/tok.h"
 
+struct engine;
 struct kv_namespace; /* tier-index.h */
 
 struct file_id {
@@ -58,6 +59,7 @@ struct model_entry {
     struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] of its layer groups ... */
     struct kv_desc kv[KV_GROUPS_MAX];    /* ... and what they are */
     uint32_t n_group;
+    struct engine *engine; /* whose device it is loaded on */
     struct sched_group group;
     struct kv_namespace *ns[KV_GROUPS_MAX]; /* its KV's namespaces in the tiers; all NULL: it has none there */
     double load_begun, load_ended;          /* the last time */

@@ -18,6 +18,8 @@ static void preempt(struct sched *s, struct seq *q)
     if (s->parking.park)
         q->group->leaving += s->parking.park(s->parking.arg, q);
     q->parked = true;
+    if (q->eval)
+        q->eval->n_row = 0; /* all of its rows come again */
     sched_release(s, q, q->n_tokens);
     sched_set_state(s, q, SEQ_WAIT);
     trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});

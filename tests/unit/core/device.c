@@ -262,6 +262,42 @@ static void a_load_does_not_stop_the_others(void **state)
     toy_load_steps = 0;
 }
 
+/* A pool has memory for what was needed, and no more; where there is no more, sequences make way for each other, and
+ * all of them end with the texts that they have in a whole one. */
+static void memory_comes_as_it_is_needed(void **state)
+{
+    (void)state;
+    static struct heard h[6];
+    for (int full = 0; full < 2; full++) {
+        struct world w;
+        toy_granule = 4 * TOY_PAGE_BYTES;
+        toy_extents = full ? 8 : UINT32_MAX;
+        toy_pages = 160;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, 2, false);
+        w.m.vocab = NULL; /* no end tokens */
+        ask(&w, engine_load);
+        assert_int_equal(toy_mapped, 0);
+        engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h[0]);
+        assert_int_equal(toy_mapped, 1);
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 6; k++)
+            engine_submit(w.eng, make(&w, &h[k], (int32_t[]){k, 5, 7, k}, 4, 240));
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 6; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+        }
+        assert_true(full ? toy_mapped == 8 : toy_mapped > 20);
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_granule = 0;
+    toy_extents = UINT32_MAX;
+    toy_pages = 64;
+}
+
 /* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
 static void the_pool_is_a_limit(void **state)
 {
@@ -589,25 +625,16 @@ static void a_device_without_room_for_kv(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight),
-        cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),
-        cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(two_models_take_turns),
-        cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_device_without_the_kernels),
-        cmocka_unit_test(a_device_without_room),
-        cmocka_unit_test(a_device_without_room_for_kv),
-        cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(a_slot_without_room),
-        cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(a_busy_model_is_not_unloaded),
-        cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(gpu_memory_is_a_limit),
-        cmocka_unit_test(who_makes_way_is_parked),
-        cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(closing_with_work_under_way),
-        cmocka_unit_test(texts_are_their_own_in_any_company),
+        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),         cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),  cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(gpu_memory_is_a_limit),         cmocka_unit_test(memory_comes_as_it_is_needed),
+        cmocka_unit_test(who_makes_way_is_parked),       cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(closing_with_work_under_way),   cmocka_unit_test(texts_are_their_own_in_any_company),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -32,12 +32,16 @@ struct device {
     uint64_t submitted, waited;
     bool stopped; /* the last step was */
     uint32_t n_pool;
+    uint32_t extent; /* pages of the last pool that have memory together; 0: all have */
+    bool mapped[PAGES_MAX];
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
+uint64_t toy_granule;
+_Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools, toy_decode_rows;
 _Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
@@ -114,6 +118,11 @@ static void move_finish(struct device *d, int way)
     q->first = (q->first + 1) % MOVES;
     q->n--;
 }
+/* Whether the page may be touched. */
+static bool has_memory(const struct device *d, uint32_t page)
+{
+    return !d->extent || d->mapped[page];
+}
 static uint64_t move_begin(struct device *d, int way, const uint32_t *page, void *const *host, uint32_t n)
 {
     struct moves *q = &moves[way];
@@ -122,6 +131,7 @@ static uint64_t move_begin(struct device *d, int way, const uint32_t *page, void
     m->ticket = 2 * ++last_ticket + (uint64_t)way;
     m->n = n;
     for (uint32_t i = 0; i < n; i++) {
+        assert_true(has_memory(d, page[i]));
         m->page[i] = page[i];
         m->host[i] = host[i];
         memcpy(m->was[i], way == LOAD ? host[i] : d->memory[page[i]], sizeof m->was[i]);
@@ -187,7 +197,8 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .decode_rows = toy_decode_rows,
                                 .mem_total = 1 << 30,
                                 .mem_free = toy_free,
-                                .held = {[MEM_CACHE] = toy_mem_cached},
+                                .kv_granule = toy_granule,
+                                .held = {[MEM_CACHE] = toy_mem_cached, [MEM_KV] = toy_mapped * 1000},
                                 .path = {{"gemv", toy_mem_cached}},
                                 .n_path = 1};
 }
@@ -209,12 +220,39 @@ static int toy_kv_new(struct device *d, const struct kv_desc *desc, struct kv_po
     if (toy_pools && d->n_pool == toy_pools)
         return err_set(e, HEARTH_ENOMEM, "the toy has room for %u pools", toy_pools);
     d->n_pool++;
+    d->extent = desc->extent;
     *out = (struct kv_pool *)d->memory;
     return 0;
+}
+static int toy_kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
+{
+    (void)p;
+    if (toy_mapped >= toy_extents)
+        return err_set(e, HEARTH_ENOMEM, "the toy has memory for %u extents", toy_extents);
+    toy_mapped++;
+    for (uint32_t i = extent * d->extent; i < (extent + 1) * d->extent && i < PAGES_MAX; i++) {
+        assert_false(d->mapped[i]);
+        d->mapped[i] = true;
+        memset(d->memory[i], 0, sizeof d->memory[i]);
+    }
+    return 0;
+}
+static void toy_kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent)
+{
+    (void)p;
+    assert_true(d->submitted == d->waited && !moves[SAVE].n && !moves[LOAD].n);
+    toy_mapped--;
+    for (uint32_t i = extent * d->extent; i < (extent + 1) * d->extent && i < PAGES_MAX; i++) {
+        assert_true(d->mapped[i]);
+        d->mapped[i] = false;
+        memset(d->memory[i], 0xee, sizeof d->memory[i]);
+    }
 }
 static void toy_kv_free(struct device *d, struct kv_pool *p)
 {
     (void)p;
+    toy_mapped = 0;
+    memset(d->mapped, 0, sizeof d->mapped);
     d->n_pool--;
 }
 static void toy_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
@@ -267,6 +305,7 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
             uint32_t pos = s->pos0 + r;
             int32_t id = b->token[s->row0 + r];
             h = extend(h, (id < 0 ? (int32_t)d->slot[-1 - id] : id) + bits_of(b));
+            assert_true(has_memory(d, s->pages[0][pos / KV_PAGE]));
             d->memory[s->pages[0][pos / KV_PAGE]][pos % KV_PAGE] = h;
             d->row[s->row0 + r] = h;
         }
@@ -311,6 +350,8 @@ static const struct backend toy = {
     .reserve = toy_reserve,
     .kv_new = toy_kv_new,
     .kv_free = toy_kv_free,
+    .kv_map = toy_kv_map,
+    .kv_unmap = toy_kv_unmap,
     .kv_copy = toy_kv_copy,
     .kv_clear = toy_kv_clear,
     .step_run = toy_step_run,

@@ -16,13 +16,16 @@ extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
 extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
-extern int toy_refuses;           /* what loading on the toy says, where the toy's CPU takes the model */
-extern bool toy_moves_late;       /* kv_transfer_done says no at first */
-extern uint32_t toy_checks;       /* self-checks asked for */
-extern uint32_t toy_loads;        /* of models, begun */
-extern uint32_t toy_pages;        /* of the pool: up to 160; 0 = as the engine chooses */
-extern _Atomic uint64_t toy_free; /* bytes */
-extern uint32_t toy_pools;        /* there is memory for; 0 = any number */
+extern int toy_refuses;              /* what loading on the toy says, where the toy's CPU takes the model */
+extern bool toy_moves_late;          /* kv_transfer_done says no at first */
+extern uint32_t toy_checks;          /* self-checks asked for */
+extern uint32_t toy_loads;           /* of models, begun */
+extern uint32_t toy_pages;           /* of the pool: up to 160; 0 = as the engine chooses */
+extern uint64_t toy_granule;         /* pools may grow in multiples of so many bytes; 0: they are whole */
+extern _Atomic uint32_t toy_extents; /* that there is memory for */
+extern _Atomic uint32_t toy_mapped;  /* that have it */
+extern _Atomic uint64_t toy_free;    /* bytes */
+extern uint32_t toy_pools;           /* there is memory for; 0 = any number */
 /* > 0: its device_info.decode_rows, and a row's hash also tells how it was computed: rows of INVARIANT_PROMPT add
  * TOY_PROMPT to their ids, those whose bits may depend on their step also the step's number of rows. */
 extern uint32_t toy_decode_rows;

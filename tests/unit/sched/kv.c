@@ -32,6 +32,38 @@ static uint32_t n_group;
 static uint64_t memory[KV_GROUPS_MAX][MAX_PAGES][KV_PAGE]; /* 0: cleared */
 static uint64_t owner[KV_GROUPS_MAX][MAX_PAGES];           /* uid + 1 that wrote the page since it was cleared */
 
+/* Of a table whose memory comes in extents: what has none, and who gives it. */
+static uint32_t extent; /* pages; 0: there are none */
+static struct extents {
+    bool has[KV_GROUPS_MAX][MAX_PAGES];
+    bool full; /* there is no more memory */
+    uint32_t mapped, unmapped;
+} extents;
+
+static bool map(void *arg, uint32_t group, uint32_t x)
+{
+    struct extents *e = arg;
+    assert_true(x * extent < shape[group].n_page && !e->has[group][x]);
+    if (e->full)
+        return false;
+    e->has[group][x] = true;
+    e->mapped++;
+    memset(memory[group][x * extent], 0, extent * sizeof memory[0][0]);
+    memset(&owner[group][x * extent], 0, extent * sizeof owner[0][0]);
+    return true;
+}
+
+/* Whoever writes to such a page meets another's. */
+static void unmap(void *arg, uint32_t group, uint32_t x)
+{
+    struct extents *e = arg;
+    assert_true(e->has[group][x]);
+    e->has[group][x] = false;
+    e->unmapped++;
+    memset(memory[group][x * extent], 0xee, extent * sizeof memory[0][0]);
+    memset(&owner[group][x * extent], 0xee, extent * sizeof owner[0][0]);
+}
+
 static void carry_out(struct kv *kv)
 {
     struct kv_action a;
@@ -166,8 +198,12 @@ static struct kv *fresh_groups(uint32_t n_page, const uint32_t *window, uint32_t
     n_past = 0;
     n_group = n;
     for (uint32_t g = 0; g < n; g++)
-        shape[g] = (struct kv_shape){n_page, window[g] == STATES ? 0 : window[g], window[g] == STATES};
+        shape[g] = (struct kv_shape){n_page, window[g] == STATES ? 0 : window[g], window[g] == STATES, extent};
     assert_int_equal(kv_cache_new(&kv, shape, n, &e), 0);
+    memset(&extents, 0, sizeof extents);
+    if (extent)
+        memset(owner, 0xee, sizeof owner);
+    kv_set_memory(kv, &(struct kv_memory){map, unmap, &extents});
     return kv;
 }
 
@@ -226,7 +262,7 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
             bool grew = kv_grow(kv, &s->t, s->done, rnd(2) ? upto : s->n, LOOKAHEAD);
             if (!grew)
                 grew = kv_grow(kv, &s->t, s->done, upto, LOOKAHEAD);
-            assert_true(grew || !fits || n > 1 || window[0]);
+            assert_true(grew || !fits || n > 1 || window[0] || kv_was_refused(kv));
             assert_true(!grew || fits || n > 1 || window[0]);
             carry_out(kv);
             if (grew && shape[n - 1].state && !rnd(8)) {
@@ -241,6 +277,12 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
             kv_release(kv, &s->t, s->id, rnd(4) ? s->done : s->t.n_cached * KV_PAGE);
             s->live = false;
         }
+        if (extent && rnd(20) == 0) {
+            extents.full = rnd(2);
+            if (!extents.full)
+                kv_may_grow(kv);
+            kv_shrink(kv, rnd(n), 1 + rnd(4), rnd(2));
+        }
         for (uint32_t i = 0; i < MAX_SEQ; i++)
             if (live[i].live)
                 verify(&live[i]);
@@ -252,8 +294,18 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
         struct kv_counts c;
         kv_count(kv, g, &c);
         assert_int_equal(c.held, 0); /* nothing leaked */
-        assert_int_equal(c.free + c.cached, n_page);
+        assert_int_equal(c.free + c.cached, c.total);
+        if (!extent)
+            assert_int_equal(c.total, n_page);
+        uint32_t had = c.total;
+        uint32_t dropped = kv_shrink(kv, g, UINT32_MAX, true);
+        kv_count(kv, g, &c);
+        assert_int_equal(c.total, extent ? 0 : n_page);
+        assert_int_equal(dropped, extent ? (had + extent - 1) / extent : 0);
     }
+    assert_true(kv_check(kv));
+    assert_int_equal(extents.mapped, extents.unmapped);
+    assert_true(!extent || extents.mapped > n_page / extent); /* some came more than once */
     kv_cache_free(kv);
     return most;
 }
@@ -263,6 +315,77 @@ static void shared_and_evicted(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 12; seed++)
         assert_true(share_and_evict((uint32_t[]){0}, 1, 100 + seed) > KV_PAGE);
+}
+
+/* The same while memory comes and goes. */
+static void extents_come_and_go(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        extent = 1 + (uint32_t)seed;
+        assert_true(share_and_evict(seed % 3 ? (uint32_t[]){0} : (uint32_t[]){0, 33}, seed % 3 ? 1 : 2, 300 + seed) >
+                    0);
+    }
+    extent = 0;
+}
+
+/* A pool asks for memory where no page is free, and evicts where there is none; a shrink takes what is free first, and
+ * from the least recently used on only what it must. */
+static void memory_before_eviction(void **state)
+{
+    (void)state;
+    struct kv_counts c;
+    extent = 4;
+    struct kv *kv = fresh(30, 1);
+    int32_t id[30 * KV_PAGE];
+    for (int i = 0; i < 30 * KV_PAGE; i++)
+        id[i] = i;
+    assert_int_equal(kv_available(kv), 30);
+    for (int64_t uid = 0; uid < 4; uid++) {
+        struct kv_table t = {.uid = uid};
+        assert_true(kv_grow(kv, &t, 0, 5 * KV_PAGE, LOOKAHEAD));
+        kv_release(kv, &t, id, 5 * KV_PAGE);
+    }
+    kv_count(kv, 0, &c);
+    assert_true(c.total == 20 && c.cached == 20 && extents.mapped == 5); /* nothing was evicted */
+    extents.full = true;
+    struct kv_table t = {.uid = 9};
+    assert_true(kv_grow(kv, &t, 0, 3 * KV_PAGE, LOOKAHEAD));
+    assert_true(kv_was_refused(kv));
+    kv_count(kv, 0, &c);
+    assert_true(c.total == 20 && c.cached == 17 && c.held == 3);
+    assert_int_equal(kv_available(kv), 17);
+    kv_release(kv, &t, id, 0);
+    assert_int_equal(kv_shrink(kv, 0, 9, false), 0); /* 3 free pages are no extent */
+    assert_int_equal(kv_shrink(kv, 0, 1, true), 1);
+    kv_count(kv, 0, &c);
+    assert_true(c.total == 16 && c.cached == 15 && c.free == 1); /* two pages went, which made their extent free */
+    extents.full = false;
+    kv_may_grow(kv);
+    assert_true(kv_ahead(kv, 14));
+    kv_count(kv, 0, &c);
+    assert_true(c.free == 15 && c.cached == 15 && c.total == 30); /* the last extent has two pages */
+    assert_true(kv_check(kv));
+    kv_cache_free(kv);
+    extent = 0;
+}
+
+/* An extent is whole granules, whatever the page's size. */
+static void extents_are_whole_granules(void **state)
+{
+    (void)state;
+    struct kv_desc eight_b = {.n_page = 1 << 16, .n_layer = 32, .n_kv = 8, .d_k = 128, .d_v = 128, .type = DT_F16};
+    struct kv_desc qwen = {.n_page = 1 << 16, .n_layer = 28, .n_kv = 2, .d_k = 128, .d_v = 128, .type = DT_F16};
+    struct kv_desc odd = {.n_page = 1 << 16, .n_layer = 27, .n_kv = 1, .d_k = 80, .d_v = 80, .type = DT_F16};
+    assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 8);
+    assert_int_equal(kv_size_extent(&qwen, 2 << 20), 32);
+    uint32_t n = kv_size_extent(&odd, 2 << 20);
+    assert_int_equal(n * kv_page_bytes(&odd) % (2 << 20), 0);
+    assert_true(kv_size_extent(&odd, 1) * kv_page_bytes(&odd) <= 16 << 20);
+    eight_b.n_page = 64; /* a small pool has many all the same */
+    assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 2);
+    odd.n_layer = 100000;
+    assert_int_equal(kv_size_extent(&odd, 1), 1);
 }
 
 static void windows_shared_and_evicted(void **state)
@@ -579,6 +702,9 @@ int main(void)
         cmocka_unit_test(resume_continues_in_place),
         cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
         cmocka_unit_test(grow_takes_all_or_nothing),
+        cmocka_unit_test(extents_come_and_go),
+        cmocka_unit_test(memory_before_eviction),
+        cmocka_unit_test(extents_are_whole_granules),
         cmocka_unit_test(windows_shared_and_evicted),
         cmocka_unit_test(windows_are_freed_and_kept),
         cmocka_unit_test(states_shared_and_evicted),
