@@ -36,7 +36,7 @@ struct cmd {
 
 extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show, cmd_load, cmd_stop, cmd_sessions,
     cmd_resume, cmd_attach, cmd_rm, cmd_tokenize, cmd_eval, cmd_bench, cmd_status, cmd_streams, cmd_trace, cmd_backup,
-    cmd_pin, cmd_render, cmd_fork, cmd_purge, cmd_top, cmd_metrics, cmd_doctor;
+    cmd_pin, cmd_yield, cmd_render, cmd_fork, cmd_purge, cmd_top, cmd_metrics, cmd_doctor;
 
 /* --- opts.c: the command line --------------------------------------------------------------------------- */
 

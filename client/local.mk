@@ -7,7 +7,7 @@ hearth_SOURCES = \
 	client/json.c client/json-generation.c client/markdown.c client/sessions-export.c client/sessions-import.c \
 	client/template.c client/utf8.c client/verb.c client/cmd-attach.c client/cmd-backup.c client/cmd-bench.c client/bench.h client/bench-load.c client/bench-report.c client/cmd-chat.c client/cmd-eval.c client/cmd-fork.c client/cmd-list.c client/cmd-load.c \
 	client/cmd-pin.c client/cmd-ps.c client/cmd-purge.c client/cmd-render.c client/cmd-resume.c client/cmd-rm.c client/cmd-run.c client/cmd-serve.c client/cmd-sessions.c \
-	client/cmd-show.c client/cmd-status.c client/cmd-stop.c client/cmd-streams.c client/cmd-doctor.c client/cmd-metrics.c client/cmd-tokenize.c client/cmd-top.c client/cmd-trace.c
+	client/cmd-show.c client/cmd-status.c client/cmd-stop.c client/cmd-streams.c client/cmd-doctor.c client/cmd-metrics.c client/cmd-tokenize.c client/cmd-top.c client/cmd-trace.c client/cmd-yield.c
 hearth_CPPFLAGS = $(AM_CPPFLAGS) -DSBINDIR='"$(sbindir)"' -DLIBEXECDIR='"$(libexecdir)"'
 hearth_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
 # The template engine stands alone: no model, no kernel, no daemon comes with it.

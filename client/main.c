@@ -8,10 +8,10 @@
 #include "libclient/distance.h"
 
 static const struct cmd *const commands[] = {
-    &cmd_run,   &cmd_chat,   &cmd_resume,   &cmd_attach, &cmd_streams, &cmd_sessions, &cmd_fork,
-    &cmd_rm,    &cmd_backup, &cmd_purge,    &cmd_list,   &cmd_show,    &cmd_load,     &cmd_ps,
-    &cmd_pin,   &cmd_stop,   &cmd_status,   &cmd_trace,  &cmd_top,     &cmd_metrics,  &cmd_doctor,
-    &cmd_serve, &cmd_eval,   &cmd_tokenize, &cmd_render, &cmd_bench,
+    &cmd_run,   &cmd_chat,   &cmd_resume, &cmd_attach,   &cmd_streams, &cmd_sessions, &cmd_fork,
+    &cmd_rm,    &cmd_backup, &cmd_purge,  &cmd_list,     &cmd_show,    &cmd_load,     &cmd_ps,
+    &cmd_pin,   &cmd_stop,   &cmd_status, &cmd_trace,    &cmd_top,     &cmd_metrics,  &cmd_doctor,
+    &cmd_yield, &cmd_serve,  &cmd_eval,   &cmd_tokenize, &cmd_render,  &cmd_bench,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -982,6 +982,19 @@ struct hearth_status_result {
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);
 
+/*
+ * Gives memory of the device to other programs: until `bytes` of it are free, or with `all` all that may go; for so
+ * many seconds, in which hearth takes none back, or 0: it takes it again at once. Streams that stand in the way are
+ * parked and go on later where they stopped. HEARTH_ELIMIT where less than that is free when all was done. For root and
+ * the daemon's own user.
+ */
+struct hearth_yield_result {
+    int64_t freed; /* bytes that hearth gave back */
+    int64_t free;  /* bytes that are free now; 0 where there is no engine, which holds nothing */
+};
+HEARTH_API int hearth_yield(struct hearth *h, int64_t bytes, bool all, double seconds, const struct timespec *timeout,
+                            struct hearth_yield_result **out, struct hearth_err *err);
+
 /* Ends the daemon, for its own user and root. `now` cuts running streams off; without it they get some seconds to end.
  * Sessions keep their tokens either way. The answer comes first, the end of the connection after it. */
 HEARTH_API int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *err);

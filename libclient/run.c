@@ -312,6 +312,13 @@ int hearth_status(struct hearth *h, struct hearth_status_result **out, const str
     return call(h, WIRE_STATUS, &nothing, NULL, NULL, out, timeout, e);
 }
 
+int hearth_yield(struct hearth *h, int64_t bytes, bool all, double seconds, const struct timespec *timeout,
+                 struct hearth_yield_result **out, struct hearth_err *e)
+{
+    struct wire_yield p = {.bytes = bytes, .all = all, .seconds = seconds};
+    return call(h, WIRE_YIELD, &p, NULL, NULL, out, timeout, e);
+}
+
 int hearth_shutdown(struct hearth *h, bool now, const struct timespec *timeout, struct hearth_err *e)
 {
     struct wire_shutdown p = {.now = now};

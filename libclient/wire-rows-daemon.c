@@ -212,6 +212,29 @@ static const struct wire_field status_result_fields[] = {
 };
 TYPE(status_result, "status result");
 
+static int yield_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_yield *m = msg;
+    if (m->seconds > 0 && m->all == (m->bytes > 0))
+        return err_set(e, HEARTH_EPARAMS, "yield: exactly one of bytes, all is needed");
+    return 0;
+}
+
+static const struct wire_field yield_fields[] = {
+    COUNTER(wire_yield, bytes),
+    BOOL(wire_yield, all, false),
+    FLOAT(wire_yield, seconds, 0, 86400, 60),
+    {0},
+};
+TYPE(yield, "yield", .check = yield_check);
+
+static const struct wire_field yield_result_fields[] = {
+    COUNTER(wire_yield_result, freed),
+    COUNTER(wire_yield_result, free),
+    {0},
+};
+TYPE(yield_result, "yield result");
+
 static const struct wire_field shutdown_fields[] = {BOOL(wire_shutdown, now, false), {0}};
 TYPE(shutdown, "shutdown");
 

@@ -68,6 +68,13 @@ static const struct wire_field engine_result_fields[] = {
 };
 TYPE(engine_result, "engine.generate result");
 
+static const struct wire_field engine_parked_fields[] = {
+    COUNTER(wire_engine_parked, stream, REQUIRED),
+    BOOL(wire_engine_parked, parked, false),
+    {0},
+};
+TYPE(engine_parked, "engine.parked");
+
 static const struct wire_field engine_cancel_fields[] = {COUNTER(wire_engine_cancel, stream, REQUIRED), {0}};
 TYPE(engine_cancel, "engine.cancel");
 

@@ -111,6 +111,7 @@ enum {
 #define wire_program              hearth_program
 #define wire_memory               hearth_memory
 #define wire_engine_status        hearth_engine_status
+#define wire_yield_result         hearth_yield_result
 #define wire_bucket               hearth_bucket
 #define wire_histogram            hearth_histogram
 #define wire_served               hearth_served
@@ -222,6 +223,12 @@ struct wire_model_pin {
 struct wire_model_show {
     const char *model;
     bool ops; /* with the model's program */
+};
+
+struct wire_yield { /* of the device's memory: exactly one of bytes and all, or seconds = 0 */
+    int64_t bytes;
+    bool all;
+    double seconds; /* 0: it is taken again */
 };
 
 struct wire_shutdown { /* of hearthd: for root and the user that it runs as */
@@ -340,6 +347,10 @@ struct wire_engine_pin { /* engine.pin -> as engine.load */
     int64_t client;
     bool pinned;
 };
+struct wire_engine_parked { /* event engine.parked: memory was yielded, and the stream waits; or it goes on */
+    int64_t stream;
+    bool parked;
+};
 struct wire_engine_file { /* a model's file as hearthd has it: another size or time is another file */
     const char *path;
     int64_t bytes;
@@ -429,6 +440,7 @@ enum {
     WIRE_MODELS_UNLOAD,
     WIRE_MODELS_PIN,
     WIRE_STATUS,
+    WIRE_YIELD,
     WIRE_SHUTDOWN,
     WIRE_TOKENIZE,
     WIRE_DETOKENIZE,
@@ -450,6 +462,7 @@ enum {
     WIRE_ENGINE_LOAD,
     WIRE_ENGINE_UNLOAD,
     WIRE_ENGINE_PIN,
+    WIRE_ENGINE_YIELD,
     WIRE_ENGINE_HEADS,
     WIRE_ENGINE_MODEL,
     WIRE_ENGINE_STATUS,
@@ -467,6 +480,7 @@ enum {
     WIRE_ENGINE_KV_USED,
     WIRE_ENGINE_KV_BAD,
     WIRE_ENGINE_TRACE,
+    WIRE_ENGINE_PARKED,
     WIRE_ENGINE_IDLE,
     WIRE_JOURNAL_HEAD,
     WIRE_JOURNAL_END,

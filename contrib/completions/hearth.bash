@@ -29,7 +29,7 @@ _hearth()
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load pin stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
+        COMPREPLY=($(compgen -W "serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
             --no-start --version --help" -- "$cur"))
         return
     fi
@@ -85,6 +85,7 @@ _hearth()
             words+=" --clients --output --requests --rate --seed --shared --late --goodput"
         names=list ;;
     pin) words="--off --json" names=list ;;
+    yield) words="--for --all --seconds --end --json" ;;
     stop) words="--daemon --now --json" names=ps ;;
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
     render)

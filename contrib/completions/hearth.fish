@@ -3,7 +3,7 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load pin stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
+set -l verbs serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
 set -l none "not __fish_seen_subcommand_from $verbs"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
@@ -15,6 +15,7 @@ complete -c hearth -n $none -a list -d 'models that can be named'
 complete -c hearth -n $none -a ps -d 'models in memory'
 complete -c hearth -n $none -a show -d 'what a model is'
 complete -c hearth -n $none -a load -d 'bring a model into memory'
+complete -c hearth -n $none -a yield -d 'give memory to other programs'
 complete -c hearth -n $none -a pin -d 'a model that stays in memory'
 complete -c hearth -n $none -a stop -d 'unload a model, or end the daemon'
 complete -c hearth -n $none -a sessions -d 'list, show, rename, remove, pin, adopt, export, import sessions'
@@ -63,6 +64,10 @@ complete -c hearth -n '__fish_seen_subcommand_from run chat resume tokenize rend
 complete -c hearth -n '__fish_seen_subcommand_from show load bench' -a '(__hearth_names list)'
 complete -c hearth -n '__fish_seen_subcommand_from show' -l ops -d 'its program'
 complete -c hearth -n '__fish_seen_subcommand_from pin' -f -a '(__hearth_names list)'
+complete -c hearth -n '__fish_seen_subcommand_from yield' -l for -x -d 'until so much is free'
+complete -c hearth -n '__fish_seen_subcommand_from yield' -l all -d 'all that can be given back'
+complete -c hearth -n '__fish_seen_subcommand_from yield' -l seconds -x -d 'for so long'
+complete -c hearth -n '__fish_seen_subcommand_from yield' -l end -d 'take it again'
 complete -c hearth -n '__fish_seen_subcommand_from pin' -l off -d 'the opposite'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -f -a '(__hearth_names ps)'
 complete -c hearth -n '__fish_seen_subcommand_from stop' -l daemon -d 'end the daemon'

@@ -101,6 +101,9 @@ void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
  * unloads it, and it is not pinned any more. Answered by EV_LOADED. */
 void engine_pin(struct engine *eng, struct model_entry *m, bool pinned, void *owner);
 /* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
+/* Gives memory of the device to other programs for so many seconds: until `bytes` of it are free, or `all`; 0 seconds:
+ * takes it again. Answered by EV_YIELDED: HEARTH_ELIMIT where less is free than was wanted. */
+void engine_yield(struct engine *eng, uint64_t bytes, bool all, double seconds, void *owner);
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again);
 /* Waits for saves of KV to end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
@@ -119,6 +122,8 @@ enum event_kind {
     EV_UNLOADED,
     EV_KV,
     EV_FINISHED,
+    EV_YIELDED,
+    EV_PARKED,
     EV_IDLE, /* for so long (empty_ms) there was no model, and nothing to save; it comes again */
     EV_FATAL
 };
@@ -183,6 +188,19 @@ struct event_kv { /* EV_KV: a file of KV was saved, used, or found bad */
     char file[KVFILE_NAME];
     char label[SEQ_LABEL + 1];
     char why[HEARTH_ERR_MSG];
+};
+
+struct event_yield { /* EV_YIELDED */
+    struct engine_event ev;
+    void *owner;
+    struct hearth_err err;
+    uint64_t freed, free; /* bytes */
+};
+
+struct event_parked { /* EV_PARKED: memory was yielded, and the sequence waits; or it goes on */
+    struct engine_event ev;
+    void *owner;
+    bool parked;
 };
 
 struct event_fatal { /* EV_FATAL */

@@ -41,6 +41,7 @@ void msg_on_model_progress(struct server *s, const void *body);
 void msg_on_kv_saved(struct server *s, const void *body);
 void msg_on_kv_used(struct server *s, const void *body);
 void msg_on_kv_bad(struct server *s, const void *body);
+void msg_yield(struct call *call);
 void msg_on_engine_idle(struct server *s, const void *body);
 
 #endif

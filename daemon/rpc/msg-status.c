@@ -96,6 +96,27 @@ void msg_status(struct call *call)
         reply(call, NULL, NULL);
 }
 
+static void on_yielded(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct call *call = arg;
+    if (err)
+        call_fail(call, err);
+    else
+        call_reply(call, result);
+}
+
+/* Without an engine nothing is held, and none is started for this. */
+void msg_yield(struct call *call)
+{
+    static const struct wire_yield_result nothing;
+    struct engine_client *ec = call->server->engine_client;
+    struct hearth_err e;
+    if (engine_pid(ec) == 0)
+        call_reply(call, &nothing);
+    else if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], call->params, on_yielded, call, &e))
+        call_fail(call, &e);
+}
+
 /* Nothing is left on the device: the context goes with the process. */
 void msg_on_engine_idle(struct server *s, const void *body)
 {

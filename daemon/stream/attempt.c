@@ -241,6 +241,16 @@ void stream_on_progress(struct server *s, const void *body)
         subscribers_progress(st, p);
 }
 
+void stream_on_parked(struct server *s, const void *body)
+{
+    const struct wire_engine_parked *p = body;
+    const struct stream *st = submitted(s, p->stream);
+    if (st && p->parked)
+        subscribers_notify(st, "PARKED", "memory was yielded to another program: the stream waits, and goes on later");
+    else if (st)
+        subscribers_notify(st, "RESUMED", "the stream goes on where it stopped");
+}
+
 void stream_on_trace(struct server *s, const void *body)
 {
     const struct wire_engine_trace *t = body;

@@ -108,6 +108,7 @@ void stream_each_loading(const struct server *s, const char *path,
 void stream_on_begin(struct server *s, const void *body);
 void stream_on_tokens(struct server *s, const void *body);
 void stream_on_progress(struct server *s, const void *body);
+void stream_on_parked(struct server *s, const void *body);
 void stream_on_trace(struct server *s, const void *body);
 
 /* The stages that a stream of that uid has passed; HEARTH_ENOSTREAM where there is none that is remembered, and for

@@ -1,5 +1,5 @@
 #!/bin/sh
-# memory.sh - what holds memory, and what lets it go: engine_idle, hearth pin.
+# memory.sh - what holds memory, and what lets it go: engine_idle, hearth pin, hearth yield.
 . "$top_srcdir/tests/cli/lib.sh"
 mkdir -p "$dir/config/hearth"
 printf 'engine_idle = 1\nbackend = cpu\nthreads = 1\n' >"$dir/config/hearth/hearth.conf"
@@ -52,4 +52,19 @@ status 0 "pin --off without an engine" "$hearth" pin --off tale
 json_is "... starts none" "d['engine']['state'] == 'absent'"
 status 1 "a model that is not there" "$hearth" pin nothing-of-that-name
 err_has "... is named" "nothing-of-that-name"
+
+status 0 "load it again" "$hearth" load tale
+status 0 "yield --all" "$hearth" yield --all --seconds 600 --json
+json_is "... gives memory back" "d['freed'] > 4e6 and d['free'] > 0"
+status 0 "status" "$hearth" status --json
+json_is "... and nothing is held" "d['engine']['memory']['weights'] == 0 == d['engine']['memory']['kv']"
+status 1 "a model is not loaded meanwhile" "$hearth" load tale
+err_has "... and why" "yielded"
+status 0 "yield --end" "$hearth" yield --end
+status 0 "it is loaded again" "$hearth" load tale
+status 2 "yield what" "$hearth" yield
+status 2 "yield so much" "$hearth" yield --for 8X
+status 1 "yield what nobody has" "$hearth" yield --for 8000000G
+err_has "... says what is free" "are free"
+status 0 "yield --end again" "$hearth" yield --end
 done_testing

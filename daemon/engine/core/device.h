@@ -26,6 +26,7 @@ enum command_kind {
     CMD_UNLOAD,
     CMD_PIN,
     CMD_UNPIN,
+    CMD_YIELD,
     CMD_KV_EVICTED,
     CMD_FINISH,
     CMD_WAKE
@@ -38,7 +39,9 @@ struct command {
     enum seq_class class;      /* CLASS */
     struct model_entry *model; /* LOAD, UNLOAD, PIN, UNPIN */
     void *owner;
-    double seconds;         /* FINISH */
+    double seconds;         /* FINISH, YIELD */
+    uint64_t bytes;         /* YIELD */
+    bool all;               /* YIELD */
     char file[KVFILE_NAME]; /* KV_EVICTED */
     bool again;             /* KV_EVICTED */
 };
@@ -102,6 +105,18 @@ struct engine {
     } cpu; /* runs the models that `dev` cannot: their self-check failed, or it has no kernel or room for them */
     bool memory_changed; /* by a step, a load or an unload since it was counted last */
     double memory_counted_at;
+    struct {
+        bool on, busy;               /* it holds; it is being given back */
+        bool all;                    /* all that may be given back, or until */
+        uint64_t bytes;              /* are free */
+        uint64_t cap;                /* what hearth may hold meanwhile */
+        uint64_t before;             /* what it held */
+        double until;                /* on the engine's clock */
+        struct model_entry *parking; /* whose streams are being parked */
+        void *owner;
+    } yield;
+    bool refused;                  /* a pool was refused memory */
+    double relieve_at;             /* it is not tried again before */
     struct neighbours *neighbours; /* NULL: the device is not watched */
     struct model_entry *loading;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */

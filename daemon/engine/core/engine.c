@@ -15,6 +15,7 @@
 #include "daemon/engine/core/load.h"
 #include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
+#include "daemon/engine/core/yield.h"
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
 
@@ -56,6 +57,12 @@ void engine_unload(struct engine *eng, struct model_entry *m, void *owner)
 void engine_pin(struct engine *eng, struct model_entry *m, bool pinned, void *owner)
 {
     send_command(eng, (struct command){.kind = pinned ? CMD_PIN : CMD_UNPIN, .model = m, .owner = owner});
+}
+
+void engine_yield(struct engine *eng, uint64_t bytes, bool all, double seconds, void *owner)
+{
+    send_command(eng,
+                 (struct command){.kind = CMD_YIELD, .bytes = bytes, .all = all, .seconds = seconds, .owner = owner});
 }
 
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again)
@@ -277,8 +284,8 @@ static bool submit(struct engine *eng, struct seq *q)
     struct hearth_err err = {0};
     if (!q->model->model) {
         int rc = load_model(eng, q->model, &err);
-        if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) /* the idle models are unloaded by now */
-            return false;
+        if (rc == HEARTH_ENOMEM && (eng->yield.on || !device_has_no_model(eng)))
+            return false; /* the idle models are unloaded by now */
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
             return true;
@@ -288,6 +295,11 @@ static bool submit(struct engine *eng, struct seq *q)
     if (fit(eng, q, &err)) {
         end_seq(eng, q, END_ERROR, &err);
         return true;
+    }
+    if (q->yielded) {
+        struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
+        ev->owner = q->owner;
+        q->yielded = false;
     }
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
@@ -430,6 +442,9 @@ static void run_commands(struct engine *eng)
         case CMD_UNPIN:
             run_load_command(eng, o);
             break;
+        case CMD_YIELD:
+            yield_begin(eng, o);
+            break;
         case CMD_KV_EVICTED:
             tier_file_evicted(eng->tier, o->file, o->again, engine_now());
             break;
@@ -517,9 +532,7 @@ static bool on_fetch(void *arg, struct seq *q)
     struct engine *eng = arg;
     double now = engine_now();
     sched_take_out(&eng->sched, q);
-    q->restored_before.time = q->time.restore;
-    q->restored_before.from = q->restored_from;
-    q->restored_before.to = q->restored_to;
+    seq_remember_restored(q);
     if (tier_submit(eng->tier, q, now))
         return true;
     sched_push(&eng->sched, &q->model->group, q, now);
@@ -675,6 +688,9 @@ static void wait_for_work(struct engine *eng, bool copying)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
         seconds = unload < most ? unload : most;
+    double yield = yield_timeout(eng);
+    if (yield >= 0 && (seconds < 0 || yield < seconds))
+        seconds = yield < most ? yield : most;
     double empty = seconds_to_idle(eng);
     if (empty >= 0 && (seconds < 0 || empty < seconds))
         seconds = empty < most ? empty : most;
@@ -702,6 +718,7 @@ static void *device_main(void *arg)
         if (throttled)
             step_drain(eng);
         bool copying = poll_tier(eng);
+        yield_advance(eng);
         bool idle = eng->fatal.code || throttled || !step_advance(eng);
         eng->waiting_for_pages = idle && eng->sched.count[SEQ_WAIT];
         engine_notify(eng, idle);

@@ -392,10 +392,12 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
         *e = m->hp_err;
         return e->code;
     }
+    int rc = memory_check_yield(eng, m->hp.weight_bytes ? m->hp.weight_bytes : 1, e);
+    if (rc)
+        return rc;
     eng->loading = m;
     m->engine = eng;
     m->load_begun = engine_now();
-    int rc;
     do
         rc = load(eng, m, e);
     while (rc == HEARTH_ENOMEM && evict_idle_model(eng));

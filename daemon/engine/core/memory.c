@@ -97,6 +97,16 @@ static uint64_t extent_bytes(const struct model_entry *m, uint32_t group)
     return m->kv[group].extent * kv_page_bytes(&m->kv[group]);
 }
 
+int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e)
+{
+    uint64_t own = ledger_own(&eng->ledger);
+    if (!eng->yield.on || own + bytes <= eng->yield.cap)
+        return 0;
+    return err_set(e, HEARTH_ENOMEM,
+                   "memory is yielded to other programs for %.0f s more; `hearth yield --end` ends that",
+                   eng->yield.until - engine_now());
+}
+
 bool memory_map(void *arg, uint32_t group, uint32_t extent)
 {
     struct model_entry *m = arg;
@@ -104,7 +114,7 @@ bool memory_map(void *arg, uint32_t group, uint32_t extent)
     struct hearth_err err;
     uint64_t bytes = extent_bytes(m, group);
     bool ours = m->model->dev == eng->dev;
-    if (ours && eng->info.gpu && bytes > ledger_room(&eng->ledger))
+    if (ours && (memory_check_yield(eng, bytes, NULL) || (eng->info.gpu && bytes > ledger_room(&eng->ledger))))
         return false;
     int rc = m->model->be->kv_map(m->model->dev, m->pool[group], extent, &err);
     if (rc) {

@@ -167,6 +167,14 @@ static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, stru
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
+static int on_yield(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_yield *p = a->params;
+    (void)taken, (void)e;
+    engine_yield(s->engine, (uint64_t)p->bytes, p->all, p->seconds, (void *)(uintptr_t)a->rpc_id);
+    return 0;
+}
+
 static int on_heads(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     struct wire_engine_heads_result res;
@@ -403,6 +411,7 @@ static handler *const handlers[WIRE_METHODS] = {
     [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize, [WIRE_ENGINE_RENDER] = on_render,
     [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,         [WIRE_ENGINE_KV_GONE] = on_kv_gone,
     [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,           [WIRE_ENGINE_PIN] = on_pin,
+    [WIRE_ENGINE_YIELD] = on_yield,
 };
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
@@ -502,6 +511,24 @@ static void on_kv(struct rpc_server *s, const struct event_kv *ev)
     }
 }
 
+static void on_yielded(struct rpc_server *s, const struct event_yield *ev)
+{
+    uint32_t rpc_id = (uint32_t)(uintptr_t)ev->owner;
+    struct wire_yield_result res = {.freed = (int64_t)ev->freed, .free = (int64_t)ev->free};
+    if (ev->err.code)
+        serve_error(s, rpc_id, &ev->err);
+    else
+        serve_result(s, rpc_id, &wire_methods[WIRE_ENGINE_YIELD], &res);
+}
+
+static void on_parked(struct rpc_server *s, const struct event_parked *ev)
+{
+    const struct request *r = ev->owner;
+    if (r->msg) /* a stream's */
+        serve_event(s, &wire_methods[WIRE_ENGINE_PARKED],
+                    &(struct wire_engine_parked){.stream = r->msg->stream, .parked = ev->parked});
+}
+
 static void on_event(struct rpc_server *s, struct engine_event *ev)
 {
     switch (ev->kind) {
@@ -533,6 +560,12 @@ static void on_event(struct rpc_server *s, struct engine_event *ev)
     case EV_FINISHED:
         serve_result(s, s->stop_id, &wire_methods[WIRE_ENGINE_SHUTDOWN], &(struct wire_empty){0});
         frame_conn_stop(s->conn);
+        break;
+    case EV_YIELDED:
+        on_yielded(s, (const struct event_yield *)ev);
+        break;
+    case EV_PARKED:
+        on_parked(s, (const struct event_parked *)ev);
         break;
     case EV_IDLE:
         if (TAILQ_EMPTY(&s->requests))

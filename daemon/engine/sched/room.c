@@ -38,6 +38,17 @@ bool sched_outgrew(struct sched *s, struct seq *q)
     return true;
 }
 
+void sched_hold(struct sched *s, struct sched_group *g, bool held)
+{
+    struct seq *q, *next;
+    g->held = held;
+    for (q = TAILQ_FIRST(&s->list[SEQ_RUN]); held && q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (q->group == g)
+            preempt(s, q);
+    }
+}
+
 /* --- who makes way --------------------------------------------------------------------------------------- */
 
 /* The running sequences that room is sought among, and those of them that will make way. */

@@ -191,7 +191,7 @@ static bool others_wait(const struct sched *s, const struct sched_group *g)
 {
     const struct sched_group *other;
     TAILQ_FOREACH (other, &s->groups, link)
-        if (other != g && other->n_seq)
+        if (other != g && other->n_seq && !other->held)
             return true;
     return false;
 }
@@ -446,7 +446,7 @@ bool sched_next(struct sched *s, struct plan *p, double now)
 {
     struct sched_group *g;
     TAILQ_FOREACH (g, &s->groups, link) {
-        if (!g->n_seq)
+        if (!g->n_seq || g->held)
             continue;
         memset(p, 0, offsetof(struct plan, seq));
         p->group = g;

@@ -55,6 +55,7 @@ struct sched_group {
     double read_at[CLASS_BACKGROUND + 1]; /* when prompts of a class last had rows, or there were none before */
     uint64_t planned[2];                  /* sched.plans of the last two plans with rows, the later one first */
     bool left_out;                        /* the last step was for prompts that were nearly read */
+    bool held;                            /* none of it is planned */
     bool line_stands;                     /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;
 };
@@ -128,6 +129,10 @@ static inline uint32_t sched_freq_set(const struct sched_group *g, uint32_t n)
 
 /* Takes a waiting sequence out, for a while; sched_push() brings it back to its place. */
 void sched_take_out(struct sched *s, struct seq *q);
+
+/* Held: all running sequences of the group make way, and none is planned until it is held no more. Between two steps
+ * of which none is in flight. */
+void sched_hold(struct sched *s, struct sched_group *g, bool held);
 
 void sched_set_class(struct seq *q, enum seq_class c);
 

@@ -88,6 +88,7 @@ struct seq {
         double time;
         uint32_t from, to;
     } restored_before;          /* of what it was fetched for when it had made way: these were for the request */
+    bool yielded;               /* it was parked because memory was yielded */
     double tier_since;          /* since when the tiers have had it */
     uint32_t inflight;          /* entries in steps under way */
     uint32_t slot;              /* SEQ_RUN only */
@@ -106,6 +107,14 @@ void seq_free(struct seq *q);
 
 /* Appends the token that a step sampled; the room is there. */
 void seq_push_token(struct seq *q, int32_t token);
+
+/* It made way: what the tiers restore from here on is not for the request. */
+static inline void seq_remember_restored(struct seq *q)
+{
+    q->restored_before.time = q->time.restore;
+    q->restored_before.from = q->restored_from;
+    q->restored_before.to = q->restored_to;
+}
 
 /* Returns the timeline's length, tokens in flight included. */
 static inline uint32_t seq_len(const struct seq *q)

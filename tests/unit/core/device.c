@@ -2,6 +2,7 @@
  * device.c - the device thread through engine.h, with a toy model on a toy backend (toy.h). Also run under the thread
  * sanitizer.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -296,6 +297,113 @@ static void memory_comes_as_it_is_needed(void **state)
     toy_granule = 0;
     toy_extents = UINT32_MAX;
     toy_pages = 64;
+}
+
+/* The device stands in a step. */
+static void wait_until_held(void)
+{
+    while (!toy_held)
+        sched_yield();
+}
+
+/* Yields; from then on the device stops after so many steps, 0: never. */
+static void yield(struct world *w, uint64_t bytes, bool all, double seconds, uint64_t hold_at)
+{
+    w->answered = false;
+    engine_yield(w->eng, bytes, all, seconds, w);
+    toy_hold_at = hold_at;
+    while (!w->answered)
+        hear_one(w);
+}
+
+/* All is given back under eight streams that are somewhere in their texts, again and again: they are parked, nothing is
+ * held, nothing is computed, and afterwards each goes on with the token after its last. */
+static void streams_outlive_a_yield(void **state)
+{
+    (void)state;
+    static struct heard h[8], late;
+    for (uint32_t in_flight = 1; in_flight <= 3; in_flight++) {
+        struct world w;
+        toy_granule = 4 * TOY_PAGE_BYTES;
+        toy_pages = 160;
+        toy_moves_late = in_flight > 1;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, false);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 8; k++) {
+            int32_t id[60] = {k, 5};
+            for (int32_t i = 2; i < 60; i++)
+                id[i] = 1 + (i * (k + 3)) % 9;
+            engine_submit(w.eng, make(&w, &h[k], id, 20 + 5 * (uint32_t)k, 150));
+        }
+        const struct engine_counters *c = engine_counters(w.eng);
+        toy_hold_at = 40;
+        engine_throttle(w.eng, false);
+        for (uint32_t turn = 1; turn <= 3; turn++) {
+            w.n_parked[1] = 0;
+            wait_until_held();
+            yield(&w, 0, true, 3600, 0);
+            assert_int_equal(w.answer.code, 0);
+            assert_int_equal(w.n_parked[1], 8);
+            assert_int_equal(toy_mapped, 0);
+            assert_false(atomic_load(&w.m.loaded));
+            assert_true(w.freed > 0);
+            uint64_t rows = c->rows;
+            ask(&w, engine_load);
+            assert_int_equal(w.answer.code, HEARTH_ENOMEM);
+            assert_non_null(strstr(w.answer.msg, "hearth yield --end"));
+            assert_int_equal(c->rows, rows); /* nobody went on */
+            if (turn == 2)                   /* who comes meanwhile waits, too */
+                engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 4, 4}, 3, 20));
+            yield(&w, 0, false, 0, turn < 3 ? c->steps + 40 : 0);
+        }
+        hear_all(&w);
+        for (int k = 0; k < 8; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+            assert_int_equal(h[k].n_got, 150);
+            assert_int_equal(h[k].end.n_computed, h[k].n_prompt);
+        }
+        check_heard(&late);
+        assert_int_equal(w.n_parked[0], 24);
+        assert_int_equal(engine_tiers(w.eng)->pages_dropped, 0);
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_moves_late = false;
+}
+
+/* Cached KV goes before the model does, and no more of either than is wanted; what cannot be had is an error, and the
+ * time of a yield ends by itself. */
+static void a_yield_takes_what_it_must(void **state)
+{
+    (void)state;
+    static struct heard h, after;
+    struct world w;
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_pages = 160;
+    toy_free = 1000000;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20}, 1, false);
+    w.m.vocab = NULL;
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    hear_all(&w);
+    uint32_t had = toy_mapped;
+    assert_true(had >= 4);
+    yield(&w, 1000000, false, 3600, 0); /* they are free */
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.freed == 0 && w.free == 1000000 && toy_mapped == had && atomic_load(&w.m.loaded));
+    yield(&w, 0, false, 0, 0);
+    yield(&w, 2000000, false, 0.001, 0); /* the toy has not so much */
+    assert_int_equal(w.answer.code, HEARTH_ELIMIT);
+    assert_true(toy_mapped == 0 && !atomic_load(&w.m.loaded));
+    engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 3}, 3, 300));
+    hear_all(&w); /* it is over by itself */
+    check_heard(&after);
+    assert_true(engine_close(w.eng, 30));
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
 }
 
 /* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
@@ -633,6 +741,7 @@ int main(void)
         cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
         cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
         cmocka_unit_test(gpu_memory_is_a_limit),         cmocka_unit_test(memory_comes_as_it_is_needed),
+        cmocka_unit_test(streams_outlive_a_yield),       cmocka_unit_test(a_yield_takes_what_it_must),
         cmocka_unit_test(who_makes_way_is_parked),       cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),   cmocka_unit_test(texts_are_their_own_in_any_company),
     };

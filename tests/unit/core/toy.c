@@ -47,6 +47,8 @@ _Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
+_Atomic uint64_t toy_hold_at;
+_Atomic bool toy_held;
 static uint32_t toy_max_in_flight;
 
 uint64_t extend(uint64_t h, int32_t id)
@@ -286,6 +288,11 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
 {
     (void)p; /* the toy's forward pass is what follows */
     assert_true(d->submitted - d->waited < toy_max_in_flight);
+    while (toy_hold_at && d->submitted >= toy_hold_at) {
+        toy_held = true;
+        sched_yield();
+    }
+    toy_held = false;
     d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
     d->ring[d->submitted % MAX_IN_FLIGHT].n_row = b->n_row;
@@ -574,6 +581,15 @@ void hear(struct world *w, struct engine_event *ev)
         break;
     case EV_IDLE:
         w->n_idle++;
+        break;
+    case EV_YIELDED:
+        w->answered = true;
+        w->answer = ((struct event_yield *)ev)->err;
+        w->freed = ((struct event_yield *)ev)->freed;
+        w->free = ((struct event_yield *)ev)->free;
+        break;
+    case EV_PARKED:
+        w->n_parked[((struct event_parked *)ev)->parked]++;
         break;
     case EV_FATAL:
         w->fatal = ((struct event_fatal *)ev)->err;

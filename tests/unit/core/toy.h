@@ -35,6 +35,8 @@ extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
 extern _Atomic double toy_now, toy_step_s, toy_row_s;
 extern _Atomic uint32_t toy_endless; /* a step of more rows goes on until it is stopped; 0 = none */
 extern _Atomic uint32_t toy_stopped; /* steps that were */
+extern _Atomic uint64_t toy_hold_at; /* the step after so many waits until this is 0; 0: none */
+extern _Atomic bool toy_held;        /* it does */
 extern _Atomic bool toy_in_endless;  /* one goes on */
 uint64_t extend(uint64_t prefix, int32_t id);
 uint32_t toy_next(uint64_t prefix); /* the token after that */
@@ -54,7 +56,8 @@ struct world {
     struct engine *eng;
     struct model_entry m;
     uint64_t last_id;
-    uint32_t live, n_progress, n_idle;
+    uint32_t live, n_progress, n_idle, n_parked[2]; /* went on, waits */
+    uint64_t freed, free;                           /* of EV_YIELDED */
     bool answered, finished;
     uint32_t n_kv[3]; /* EV_KV, by kind */
     struct hearth_err answer, fatal;

@@ -1,0 +1,278 @@
+/* yield.c - see yield.h. Thread: the device thread's. */
+#include "config.h"
+
+#include "daemon/engine/core/yield.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "daemon/engine/core/events.h"
+#include "daemon/engine/core/load.h"
+#include "daemon/engine/core/memory.h"
+#include "daemon/engine/core/step.h"
+#include "daemon/log.h"
+
+static const double retry_seconds = 0.25; /* between two tries of a pool that was refused memory */
+
+static uint64_t all_held(const struct engine *eng)
+{
+    return ledger_own(&eng->ledger) + eng->ledger.held[MEM_CACHE];
+}
+
+/* What is free without giving anything back. */
+static uint64_t free_now(const struct engine *eng)
+{
+    uint64_t cache = eng->ledger.held[MEM_CACHE];
+    return eng->ledger.free > cache ? eng->ledger.free - cache : 0;
+}
+
+static void limit_cache(struct engine *eng, uint64_t bytes)
+{
+    if (eng->be->cache_limit)
+        eng->be->cache_limit(eng->dev, bytes);
+    eng->memory_changed = true;
+}
+
+static void may_grow(struct engine *eng)
+{
+    struct model_entry *m;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        kv_may_grow(m->group.kv);
+}
+
+/* --- what goes -------------------------------------------------------------------------------------------- */
+
+/* Memory of pools: of pages that nobody has, or with `cached` what `bytes` ask for of those that are only cached. */
+static bool shrink(struct engine *eng, bool cached, uint64_t bytes)
+{
+    struct model_entry *m;
+    uint32_t n = 0;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link) {
+        if (m->model->dev != eng->dev)
+            continue;
+        models_run_kv_actions(m);
+        for (uint32_t g = 0; g < m->n_group; g++) {
+            uint64_t extent = m->kv[g].extent * kv_page_bytes(&m->kv[g]);
+            uint64_t most = extent ? bytes / extent + 1 : 0;
+            n += kv_shrink(m->group.kv, g, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX, cached);
+        }
+        engine_update_stats(eng, m);
+    }
+    return n;
+}
+
+static bool unload_one(struct engine *eng)
+{
+    struct hearth_err ignored;
+    struct model_entry *m;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (!m->group.n_seq && m->model->dev == eng->dev && !atomic_load(&m->pinned))
+            return !unload_model(eng, m, &ignored);
+    return false;
+}
+
+/* Gives something back at once; false: there is nothing but what is in use. */
+static bool give_back(struct engine *eng)
+{
+    uint64_t lacks = eng->yield.all ? UINT64_MAX : eng->yield.bytes - free_now(eng);
+    step_drain(eng); /* no step names a page that goes */
+    if (eng->fatal.code)
+        return false;
+    if (eng->ledger.held[MEM_CACHE] && eng->be->cache_limit) {
+        limit_cache(eng, 0);
+        return true;
+    }
+    return shrink(eng, false, lacks) || shrink(eng, true, lacks) || unload_one(eng);
+}
+
+/* --- streams that are parked ------------------------------------------------------------------------------ */
+
+static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
+{
+    struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
+    ev->owner = q->owner;
+    ev->parked = parked;
+}
+
+/* The model with the most to give among those that have work; NULL. */
+static struct model_entry *busiest(const struct engine *eng)
+{
+    struct model_entry *m, *best = NULL;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->group.n_seq && m->model->dev == eng->dev && !atomic_load(&m->pinned) &&
+            (!best || m->hp.weight_bytes > best->hp.weight_bytes))
+            best = m;
+    return best;
+}
+
+/* Takes all sequences of the model out of the scheduler; false where the tiers have some still. They wait in front of
+ * those that wait for a model already, in their order. */
+static bool take_out(struct engine *eng, struct model_entry *m)
+{
+    struct seq *q, *next, *last = NULL;
+    uint32_t n = 0;
+    TAILQ_FOREACH (q, &eng->sched.list[SEQ_WAIT], link)
+        n += q->group == &m->group && !q->inflight;
+    if (n != m->group.n_seq)
+        return false;
+    for (q = TAILQ_FIRST(&eng->sched.list[SEQ_WAIT]); q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (q->group != &m->group)
+            continue;
+        sched_take_out(&eng->sched, q);
+        seq_remember_restored(q);
+        if (last)
+            TAILQ_INSERT_AFTER(&eng->waiting_for_memory, last, q, link);
+        else
+            TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
+        last = q;
+        eng->n_waiting_for_memory++;
+        q->yielded = true;
+        tell_parked(eng, q, true);
+    }
+    return true;
+}
+
+/* Parks the streams of a model; true while that goes on, or is done. */
+static bool park(struct engine *eng)
+{
+    struct model_entry *m = eng->yield.parking ? eng->yield.parking : busiest(eng);
+    if (!m)
+        return false;
+    if (!eng->yield.parking) {
+        step_drain(eng);
+        sched_hold(&eng->sched, &m->group, true);
+        eng->yield.parking = m;
+    }
+    if (take_out(eng, m)) {
+        sched_hold(&eng->sched, &m->group, false);
+        eng->yield.parking = NULL;
+    }
+    return true;
+}
+
+/* --- from the beginning to the end ------------------------------------------------------------------------- */
+
+static void answer(struct engine *eng, void *owner, uint64_t before, const struct hearth_err *err)
+{
+    struct event_yield *ev = engine_event_new(eng, EV_YIELDED, sizeof *ev);
+    uint64_t held = all_held(eng);
+    ev->owner = owner;
+    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
+    atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
+    ev->freed = before > held ? before - held : 0;
+    ev->free = free_now(eng);
+    if (err)
+        ev->err = *err;
+}
+
+static void end(struct engine *eng)
+{
+    struct model_entry *m;
+    if (!eng->yield.on)
+        return;
+    log_info("yielded memory may be taken again");
+    eng->yield.on = false;
+    eng->yield.parking = NULL;
+    limit_cache(eng, UINT64_MAX);
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        sched_hold(&eng->sched, &m->group, false);
+    may_grow(eng);
+    engine_wake(eng); /* those that wait for memory are looked at with the commands */
+}
+
+void yield_begin(struct engine *eng, const struct command *o)
+{
+    struct hearth_err err = {0};
+    memory_count(eng);
+    if (eng->yield.busy)
+        err_set(&err, HEARTH_ELIMIT, "memory is being yielded already: try again in a moment");
+    if (err.code || o->seconds <= 0) {
+        if (!err.code)
+            end(eng);
+        answer(eng, o->owner, all_held(eng), err.code ? &err : NULL);
+        return;
+    }
+    eng->yield.on = eng->yield.busy = true;
+    eng->yield.all = o->all;
+    eng->yield.bytes = o->bytes;
+    eng->yield.until = engine_now() + o->seconds;
+    eng->yield.owner = o->owner;
+    eng->yield.before = all_held(eng);
+    eng->yield.cap = ledger_own(&eng->ledger);
+}
+
+static void done(struct engine *eng, bool enough)
+{
+    struct hearth_err err = {0};
+    if (!enough)
+        err_set(&err, HEARTH_ELIMIT, "hearth has given back what it may, and %.1f GB of the %.1f GB are free",
+                1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes);
+    eng->yield.busy = false;
+    eng->yield.cap = ledger_own(&eng->ledger);
+    answer(eng, eng->yield.owner, eng->yield.before, enough ? NULL : &err);
+}
+
+/* Gives back until it is enough. True while streams are being parked. */
+static bool go_on(struct engine *eng)
+{
+    while (!eng->fatal.code) {
+        memory_count(eng);
+        bool enough = !eng->yield.all && free_now(eng) >= eng->yield.bytes;
+        if (!enough && !eng->yield.parking && give_back(eng))
+            continue;
+        if (!enough && park(eng)) {
+            if (eng->yield.parking)
+                return true;
+            continue;
+        }
+        if (eng->yield.parking) {
+            sched_hold(&eng->sched, &eng->yield.parking->group, false);
+            eng->yield.parking = NULL;
+        }
+        done(eng, enough || eng->yield.all);
+        return false;
+    }
+    return false;
+}
+
+/* A pool was refused memory and sequences may wait for it: what nobody needs makes room, and it may ask again. */
+static void relieve(struct engine *eng)
+{
+    const struct model_entry *m;
+    bool refused = false;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        refused |= kv_was_refused(m->group.kv);
+    eng->refused = refused;
+    if (!refused || engine_now() < eng->relieve_at)
+        return;
+    eng->relieve_at = engine_now() + retry_seconds;
+    step_drain(eng);
+    limit_cache(eng, 0);
+    limit_cache(eng, UINT64_MAX);
+    if (!eng->fatal.code)
+        unload_one(eng);
+    may_grow(eng);
+}
+
+bool yield_advance(struct engine *eng)
+{
+    if (eng->yield.busy)
+        return go_on(eng);
+    if (eng->yield.on && engine_now() >= eng->yield.until)
+        end(eng);
+    if (!eng->yield.on)
+        relieve(eng);
+    return false;
+}
+
+double yield_timeout(const struct engine *eng)
+{
+    static const double soon = 0.01;
+    double left = eng->yield.until - engine_now();
+    if (eng->yield.busy)
+        return soon;
+    if (eng->yield.on)
+        return left > 0 ? left : 0;
+    return eng->refused ? retry_seconds : -1;
+}

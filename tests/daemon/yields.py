@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Memory is yielded and taken again beside eight streams on the CPU, with the real engine: each is parked in the middle
+of its text, and ends with the text that it has alone; nothing is held meanwhile, and no page afterwards.
+"""
+import os, sys
+
+from harness import Box, Refused, check, end
+
+STREAMS, MADE, YIELDS = 8, 300, 3
+
+
+def prompt(k):
+    return dict(model="tale", text="Once upon a time there were %d" % k, max_tokens=MADE, ignore_eos=True,
+                sampling={"temperature": 0.8, "seed": k})
+
+
+box = Box("yields")
+try:
+    box.models()
+    box.configure("model_dir = %s/models" % box.dir, "streams_per_uid = 64")
+    box.start()
+    c, control = box.client(), box.client()
+    alone = [c.call("generate", **prompt(k))["tokens"] for k in range(STREAMS)]
+    check(all(len(t) == MADE for t in alone), "eight texts alone")
+
+    got = {k: [] for k in range(STREAMS)}  # what the events brought
+    parked, streams = [], {}
+    asked = [c.submit("generate", request="r%d" % k, **prompt(k)) for k in range(STREAMS)]
+
+    def take(frame):
+        if frame[0] == 1:
+            answers[frame[1]] = frame
+        if frame[0] != 2:
+            return
+        name, body = frame[1], frame[2][0]
+        if name == "stream.begin":
+            streams[body["stream"]] = int(body["request"][1:])
+        elif name == "stream.tokens":
+            k = streams[body["stream"]]
+            check_index.append(body["index"] == len(got[k]))
+            got[k] += body["tokens"]
+        elif name == "notice" and body["name"] in ("PARKED", "RESUMED"):
+            parked.append(body["name"])
+
+    check_index, answers = [], {}
+    for turn in range(1, YIELDS + 1):
+        while min(len(t) for t in got.values()) < turn * MADE // (YIELDS + 2):
+            take(c.read())
+        freed = control.call("yield", all=True, seconds=3600)["freed"]
+        engine = control.call("status")["engine"]
+        check(freed > 4e6 and engine["memory"]["weights"] == 0 == engine["memory"]["kv"] and engine["running"] == 0
+              and engine["queued"] == STREAMS, "yield %d: nothing is held, and all wait" % turn, engine)
+        try:
+            control.call("models.load", model="tale")
+            check(False, "a load is refused meanwhile")
+        except Refused as e:
+            check("OUT_OF_MEMORY" in str(e) and "yielded" in str(e), "a load is refused meanwhile", e)
+        control.call("yield", seconds=0)
+    while len(answers) < STREAMS:
+        take(c.read())
+    texts = [answers[a][3]["tokens"] for a in asked]
+    check(texts == alone, "every text is the same as alone", [t == a for t, a in zip(texts, alone)])
+    check(all(check_index) and all(got[k] == alone[k] for k in got), "no token was lost on the way, and none came twice")
+    check(parked.count("PARKED") == STREAMS * YIELDS == parked.count("RESUMED"), "every stream was told", len(parked))
+    model = control.call("status")["engine"]["models"][0]
+    check(model["sequences"] == 0, "nothing runs", model)
+    try:
+        control.call("yield", bytes=1 << 60)
+        check(False, "what nobody has")
+    except Refused as e:
+        check("LIMIT" in str(e) and "are free" in str(e), "what nobody has", e)
+    control.call("yield", seconds=0)
+    for bad in {}, {"all": True, "bytes": 5}:
+        try:
+            control.call("yield", **bad)
+            check(False, "neither or both")
+        except Refused as e:
+            check("exactly one of bytes, all" in str(e), "neither or both are refused", e)
+    own = control.call("status")["engine"]
+    check(own["memory"]["kv"] >= 0 and own["restarts"] == 0, "the engine lived on")
+finally:
+    end(box)
