@@ -23,10 +23,17 @@ enum {
 static const char *const end_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>",
     "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-    WIDE("end" LOW "of" LOW "sentence"),
+    WIDE("end" LOW "of" LOW "sentence"), "<turn|>", "<|tool_response>",
     /* padding and file ends of fill-in-the-middle */
     "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
     "<reponame>", "<repo_name>", "<|file_sep|>", "<file_sep>", LOW "<EOT>"};
+
+/* Texts that are no end where the vocabulary has both of two others: harmony's <|end|> closes one of an answer's
+ * several messages, and Gemma 4's </s> is no token of its makers' but markup that people write. */
+static const struct {
+    const char *text, *beside[2];
+    bool is_plain;
+} not_ends[] = {{"<|end|>", {"<|return|>", "<|call|>"}, false}, {"</s>", {"<turn|>", "<|tool_response>"}, true}};
 
 /* Markup of fill-in-the-middle: control tokens too, but they end no generation. */
 static const char *const markup_texts[] = {
@@ -159,6 +166,30 @@ static int end_push(struct vocab *v, int32_t id)
     return 0;
 }
 
+/* The place of that text among the ends; n_end: it is not there. */
+static size_t end_place(const struct vocab *v, const char *text)
+{
+    size_t i = 0;
+    while (i < v->n_end &&
+           (v->piece[v->end[i]].n != strlen(text) || memcmp(v->piece[v->end[i]].s, text, v->piece[v->end[i]].n) != 0))
+        i++;
+    return i;
+}
+
+/* Of ends by text alone: what a key of the file names as one stays. */
+static void drop_not_ends(struct vocab *v)
+{
+    for (size_t i = 0; i < COUNT(not_ends); i++) {
+        size_t at = end_place(v, not_ends[i].text);
+        if (at == v->n_end || end_place(v, not_ends[i].beside[0]) == v->n_end ||
+            end_place(v, not_ends[i].beside[1]) == v->n_end)
+            continue;
+        if (not_ends[i].is_plain)
+            v->piece[v->end[at]].attr = TOK_NORMAL;
+        v->end[at] = v->end[--v->n_end];
+    }
+}
+
 int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e)
 {
     uint32_t n;
@@ -208,6 +239,7 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
         if (end && end_push(v, (int32_t)i))
             return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     }
+    drop_not_ends(v);
     return 0;
 }
 

@@ -247,12 +247,33 @@ static void test_codestral(void **state)
     unload(&l);
 }
 
+/* Harmony's <|end|> closes a message of several, and </s> is markup to Gemma 4; elsewhere both end a turn. */
+static void test_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *token[7];
+        bool end;
+        int32_t special;
+    } cases[] = {{{"<unk>", "<s>", "<eos>", "<|end|>", "<|return|>", "<|call|>", "a"}, false, 3},
+                 {{"<unk>", "<s>", "<eos>", "<|end|>", "<|return|>", "<|other|>", "a"}, true, 3},
+                 {{"<unk>", "<s>", "<eos>", "</s>", "<turn|>", "<|tool_response>", "a"}, false, -1},
+                 {{"<unk>", "<s>", "<eos>", "</s>", "<turn|>", "<|other|>", "a"}, true, 3}};
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct loaded l = build_vocab("llama", cases[i].token, 7, 5);
+        assert_int_equal(vocab_is_end(l.v, 3), cases[i].end);
+        assert_true(vocab_is_end(l.v, 2) && vocab_is_end(l.v, 4));
+        assert_int_equal(vocab_special(l.v, cases[i].token[3]), cases[i].special);
+        unload(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tale),      cmocka_unit_test(test_starcoder), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_forged),    cmocka_unit_test(test_none),      cmocka_unit_test(test_codellama),
-        cmocka_unit_test(test_codestral),
+        cmocka_unit_test(test_codestral), cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
