@@ -41,7 +41,8 @@ daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 
 EXTRA_DIST += daemon/engine/kvtier/kv-format.md daemon/engine/front/protocol.md \
 	daemon/engine/README.md daemon/engine/core/README.md daemon/engine/front/README.md \
-	daemon/engine/kvtier/README.md daemon/engine/sched/README.md daemon/engine/selfcheck/README.md
+	daemon/engine/kvtier/README.md daemon/engine/sched/README.md daemon/engine/sched/states.md \
+	daemon/engine/selfcheck/README.md
 
 libexec_PROGRAMS += hearth-engine
 hearth_engine_SOURCES = daemon/engine/main.c
