@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Memory is yielded and taken again beside eight streams on the CPU, with the real engine: each is parked in the middle
 of its text, and ends with the text that it has alone; nothing is held meanwhile, and no page afterwards.
 """
