@@ -3,14 +3,6 @@
 
 #include "client/cmd.h"
 
-static int on_event(void *arg, const struct hearth_event *ev)
-{
-    (void)arg;
-    if (ev->type == HEARTH_EVENT_PROGRESS)
-        progress_show(ev->body.progress);
-    return 0;
-}
-
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     struct hearth *h;
@@ -21,7 +13,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     char *model = model_resolve(argv[0]);
     struct hearth_model_load_result *r;
     struct hearth_err err;
-    int rc = hearth_models_load(h, model, on_event, NULL, NULL, &r, &err);
+    int rc = hearth_models_load(h, model, progress_event, NULL, NULL, &r, &err);
     free(model);
     progress_clear();
     if (rc)

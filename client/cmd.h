@@ -180,6 +180,8 @@ int chat_begin(struct hearth *h, struct gen *gen);
 /* For load and generate: the bar on stderr (a terminal only), and clearing it. */
 void progress_show(const struct hearth_model_progress *p);
 void progress_clear(void);
+/* For calls whose only events are these. */
+int progress_event(void *arg, const struct hearth_event *ev);
 
 /* --- sessions-export.c, sessions-import.c, markdown.c: sessions as documents ------------------------------ */
 

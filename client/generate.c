@@ -130,6 +130,14 @@ void progress_clear(void)
     bar_drawn = false;
 }
 
+int progress_event(void *arg, const struct hearth_event *ev)
+{
+    (void)arg;
+    if (ev->type == HEARTH_EVENT_PROGRESS)
+        progress_show(ev->body.progress);
+    return 0;
+}
+
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
 /* Where a stream is. */

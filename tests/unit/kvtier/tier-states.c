@@ -60,34 +60,13 @@ static void states_alone_come_back(void **state)
     seq_free(q);
 }
 
-/* Cuts or damages every file of the group. */
-static void damage(const struct world *w, const struct kv_fingerprint *p, bool cut)
-{
-    DIR *d = opendir(w->dir);
-    int n = 0;
-    for (struct dirent *en; (en = readdir(d));) {
-        if (!kvfile_is_name(en->d_name, p))
-            continue;
-        int fd = openat(dirfd(d), en->d_name, O_RDWR);
-        off_t at = lseek(fd, 0, SEEK_END) - 3;
-        uint8_t byte;
-        assert_int_equal(pread(fd, &byte, 1, at), 1);
-        byte ^= 1;
-        assert_int_equal(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at) - 1, 0);
-        close(fd);
-        n++;
-    }
-    closedir(d);
-    assert_true(n > 0);
-}
-
 static void a_lost_state_is_computed_again(void **state)
 {
     struct world *w = *state;
     for (int cut = 0; cut < 2; cut++) {
         world_open(w, true, 0);
         turn(w, 0);
-        damage(w, &w->window_fingerprint, cut);
+        world_damage(w, &w->window_fingerprint, cut);
         world_restart(w, true, 0);
         assert_int_equal(world_back(w, UID, N, N, 0), 0);
         assert_true(w->bad > cut);

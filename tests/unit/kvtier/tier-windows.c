@@ -78,33 +78,12 @@ static void windows_alone_come_back(void **state)
     seq_free(q);
 }
 
-/* Damages a page in the middle of every file of the group. */
-static void damage(const struct world *w, const struct kv_fingerprint *p)
-{
-    DIR *d = opendir(w->dir);
-    int n = 0;
-    for (struct dirent *en; (en = readdir(d));) {
-        if (!kvfile_is_name(en->d_name, p))
-            continue;
-        int fd = openat(dirfd(d), en->d_name, O_RDWR);
-        uint8_t byte;
-        off_t at = lseek(fd, 0, SEEK_END) - 3;
-        assert_int_equal(pread(fd, &byte, 1, at), 1);
-        byte ^= 1;
-        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        close(fd);
-        n++;
-    }
-    closedir(d);
-    assert_true(n > 0);
-}
-
 static void a_lost_window_is_a_lost_prefix(void **state)
 {
     struct world *w = *state;
     world_open(w, true, 0);
     turn(w, N, N, 0, 0);
-    damage(w, &w->window_fingerprint);
+    world_damage(w, &w->window_fingerprint, false);
     world_restart(w, true, 0);
     assert_int_equal(world_back(w, UID, N, N, 0), 0);
     assert_int_equal(w->bad, 1);
@@ -112,7 +91,7 @@ static void a_lost_window_is_a_lost_prefix(void **state)
     world_restart(w, true, 0);
     assert_int_equal(world_back(w, UID, N, N, 0), N);
 
-    damage(w, &w->fingerprint);
+    world_damage(w, &w->fingerprint, false);
     world_restart(w, true, 0);
     assert_int_equal(world_back(w, UID, N, N, 0), 0);
     assert_int_equal(w->bad, 2);

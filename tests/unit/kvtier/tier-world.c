@@ -4,6 +4,7 @@
 #include "tests/unit/kvtier/tier-world.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,6 +162,26 @@ static void fill(const struct seq *q, uint32_t group, uint32_t i, uint8_t *page)
     for (uint64_t k = 0; k < kv_page_bytes(&q->model->kv[group]); k++)
         page[k] = (uint8_t)(h[i].lo >> (k % 8 * 8)) ^ (uint8_t)(k + 77 * group);
     free(h);
+}
+
+void world_damage(const struct world *w, const struct kv_fingerprint *p, bool cut)
+{
+    DIR *d = opendir(w->dir);
+    int n = 0;
+    for (struct dirent *en; (en = readdir(d));) {
+        if (!kvfile_is_name(en->d_name, p))
+            continue;
+        int fd = openat(dirfd(d), en->d_name, O_RDWR);
+        off_t at = lseek(fd, 0, SEEK_END) - 3;
+        uint8_t byte;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 1;
+        assert_int_equal(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at) - 1, 0);
+        close(fd);
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 0);
 }
 
 void world_take_turn(struct world *w, struct seq *q)

@@ -43,6 +43,8 @@ void world_fresh_pool(struct world *w);
 void world_restart(struct world *w, bool files, uint64_t ram);
 void world_empty_folder(const struct world *w);
 
+/* Every file of the group loses its last three bytes, or has one of them changed. */
+void world_damage(const struct world *w, const struct kv_fingerprint *p, bool cut);
 /* A timeline of n pages and a token; `seed` tells one from another, from page `fork` on. */
 struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
 /* Computes the sequence and ends its turn, of which q->kv.keep is a place to go on from; q is gone. */
