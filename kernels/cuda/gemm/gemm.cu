@@ -4,7 +4,7 @@
  * An epilogue that a block cannot do by itself (q/k norms over a head, a post-norm over the row, heads that do not fit
  * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
  */
-#include "kernels/cuda/gemm/gemv.cuh"
+#include "kernels/cuda/gemm/batch.cuh"
 #include "kernels/cuda/plan.cuh"
 
 /* norm(x) of a row a block, prepared: what wide multiplies. */
@@ -114,7 +114,7 @@ static gemm_fn *one_kernel(const wdev *w)
     return a == b ? gemm_of(a) : a == DT_Q4_K && b == DT_Q6_K ? gemm_q46_k : NULL;
 }
 
-static void run(struct device *d, const wdev *w, gemm_args &a)
+static void by_types(struct device *d, const wdev *w, gemm_args &a)
 {
     gemm_fn *kernel = one_kernel(w);
     a.split_k_partials = d->ws.split_k, a.semaphore = d->ws.semaphore;
@@ -134,6 +134,14 @@ static void run(struct device *d, const wdev *w, gemm_args &a)
             one.prefetch = NULL; /* the last is nearest to attention */
         gemm_of(w->part[i].type)(d, one);
     }
+}
+
+static void run(struct device *d, const wdev *w, gemm_args &a)
+{
+    if (a.gemv && batch_takes(d, w, a.bucket))
+        batch_run(d, w, a, false);
+    else
+        by_types(d, w, a);
 }
 
 static void to_tmp(struct device *d, gemm_args &a)
@@ -177,9 +185,20 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
+    bool ends = gemm_ends_here(o, p->path), batch = a.gemv && batch_takes(d, w, a.bucket);
     if (op->rope)
         a.rope = *op->rope;
-    if (!gemm_ends_here(o, p->path)) {
+    if (ends && batch && !qkv_ends_here(op, false)) {
+        /* norms of heads have the same bits in the kernel that follows; other heads go through gemv by fours */
+        batch = op->q_norm || op->k_norm;
+        if (batch) {
+            to_tmp(d, a);
+            batch_run(d, w, a, true);
+            qkv_epilogue_run(d, op, p->row0, p->bucket);
+            return;
+        }
+    }
+    if (!ends) {
         to_tmp(d, a);
         run(d, w, a);
         qkv_epilogue_run(d, op, p->row0, p->bucket);
@@ -199,7 +218,10 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     a.step = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
     if (d->decode && d->bucket == 1 && d->n_split > 1 && !op->group && !d->kv[0]->desc.window)
         a.prefetch = d->pages, a.prefetch_items = d->sms;
-    run(d, w, a);
+    if (batch)
+        batch_run(d, w, a, true);
+    else
+        by_types(d, w, a);
 }
 
 void gemm_proj(struct device *d, struct op_call *p, const struct op *o)

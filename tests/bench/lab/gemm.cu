@@ -6,13 +6,16 @@
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu
  *       build/kernels/libkernels.a ... -o lab
  *
- *   lab check                         every type x shapes x rows against double on the host, and rows' bits at one row
+ *   lab check [TYPE...]               every type x shapes x rows against double on the host, and rows' bits at one row
  *                                     against all others
  *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
  *   lab step SHAPE CONTEXT ROWS...    decode steps, SHAPE = 8b, 1b or 1.5b: of 160 from CONTEXT on, the median of 120
+ *   lab invariant SHAPE CONTEXT ROWS... likewise in the invariant mode: the logits of row 0 are the same for all ROWS
  */
 #include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
+
+#include <strings.h>
 
 /* Rows [row0, row0 + n) of an op by this launcher, on the path that a step would take. */
 static void call(op_run *run, const struct op *op, uint32_t row0, uint32_t n)
@@ -113,15 +116,20 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     free(raw), free(x), free(row), free(y), free(y1), free(hb);
 }
 
-static void check(void)
+static void check(int n_name, char **names)
 {
     static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q5_K, DT_Q8_0, DT_Q4_0, DT_F16, DT_BF16, DT_F32};
     static const uint32_t shapes[][2] = {{4096, 4096}, {4096, 14336}, {2048, 8192}, {1536, 8960}, {1536, 1536},
                                          {896, 896},   {512, 256},    {100, 768},   {16, 2048},   {1001, 5632}};
     for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         for (uint32_t j = 0; j < sizeof(shapes) / 8; j++)
-            if (shapes[j][1] % dtype_get(types[i])->block_len == 0 && (i < 2 || j != 1))
-                check_one(types[i], shapes[j][0], shapes[j][1]);
+            if (shapes[j][1] % dtype_get(types[i])->block_len == 0 && (i < 2 || j != 1)) {
+                bool wanted = !n_name;
+                for (int k = 0; k < n_name; k++)
+                    wanted = wanted || !strcasecmp(names[k], dtype_get(types[i])->name);
+                if (wanted)
+                    check_one(types[i], shapes[j][0], shapes[j][1]);
+            }
 }
 
 /* --- ops -------------------------------------------------------------------------------------------------------- */
@@ -302,7 +310,7 @@ static void ops(void)
 
 /* --- steps ------------------------------------------------------------------------------------------------------ */
 
-static void step(const struct shape *s, uint32_t context, int n_rows, char **rows)
+static void step(const struct shape *s, enum invariance how, uint32_t context, int n_rows, char **rows)
 {
     uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
     need(s->d_model, d_q, d_kv, s->d_ff, s->vocab, 64);
@@ -385,7 +393,7 @@ static void step(const struct shape *s, uint32_t context, int n_rows, char **row
         for (int i = 0; i < STEPS; i++) {
             for (uint32_t r = 0; r < R; r++)
                 seq[r] = {r, 1, context + i, {pages + r * per_seq}};
-            struct batch b = {R, R, R, token, seq, out_row, {kv}, 1, INVARIANT_OFF};
+            struct batch b = {R, R, R, token, seq, out_row, {kv}, 1, how};
             b.sample = {R, slot, index, NULL};
             ticket[i] = bk->step_run(dev, &b, &prog);
             if (i >= 2) {
@@ -437,13 +445,14 @@ int main(int argc, char **argv)
     }
     const char *what = argc > 1 ? argv[1] : "check";
     if (!strcmp(what, "check"))
-        check();
+        check(argc - 2, argv + 2);
     else if (!strcmp(what, "ops"))
         ops();
     else if (argc > 4)
         for (uint32_t i = 0; i < 3; i++)
             if (!strcmp(shapes[i].name, argv[2]))
-                step(&shapes[i], (uint32_t)atoi(argv[3]), argc - 4, argv + 4);
+                step(&shapes[i], strcmp(what, "invariant") ? INVARIANT_OFF : INVARIANT_DECODE, (uint32_t)atoi(argv[3]),
+                     argc - 4, argv + 4);
     bk->close(dev);
     if (bad)
         printf("%d FAILED\n", bad);
