@@ -241,7 +241,8 @@ struct hearth_usage {
     int64_t restored_tokens;   /* ... and, of these, tokens whose KV was restored from host memory or disk for it */
     int64_t computed_tokens;   /* at least one */
     int64_t completion_tokens; /* an end token is not counted */
-    HEARTH_ROOM(4);
+    int64_t reasoning_tokens;  /* of these, the reasoning and its markers */
+    HEARTH_ROOM(3);
 };
 struct hearth_timings {       /* milliseconds */
     double queue_ms;          /* from the request to its admission, load and restore left out */
@@ -377,6 +378,9 @@ struct hearth_generate {
     int64_t deadline_ms; /* without a token by then it is worth nothing, and ends with HEARTH_ECANCELLED; 0 = never */
     bool dry;            /* hearth_measure() sets it */
     bool ignore_eos;     /* an end token is a token like others, and does not end the completion: for measuring */
+    /* With messages: "on" or "off": the chat template is asked to have the model think before it answers, or not to; a
+     * notice THINK_UNKNOWN says where it does not know how. NULL: as the template has it. */
+    const char *think;
 };
 
 /* Sets every default; `size` is sizeof *g. */
@@ -398,7 +402,8 @@ struct hearth_stream_tokens {
     struct hearth_ids tokens;
     struct hearth_token_logprobs *logprobs; /* one per token where they were asked for */
     size_t n_logprobs;
-    HEARTH_ROOM(4);
+    struct hearth_bytes reasoning; /* what the model thought, which comes before text; absent where it is none */
+    HEARTH_ROOM(2);
 };
 struct hearth_stream_progress {
     int64_t stream;
@@ -419,7 +424,8 @@ struct hearth_model_progress {
 struct hearth_notice {
     const char *name;    /* a symbol. RECOVERING: an engine died, and the stream goes on in the next one.
                             NOT_JOURNALED: the stream would not survive the daemon. HISTORY_KEPT: the chat template
-                            renders earlier messages otherwise than the session has them, which stay as they are */
+                            renders earlier messages otherwise than the session has them, which stay as they are.
+                            THINK_UNKNOWN: the template does not know how to ask for what `think` wants */
     const char *message; /* for a person */
     int64_t stream;      /* -1: not about one stream */
     HEARTH_ROOM(4);
@@ -436,8 +442,9 @@ struct hearth_generate_result {
     uint64_t seed; /* as given or drawn */
     struct hearth_token_logprobs *logprobs;
     size_t n_logprobs;
-    const char *error; /* "NAME: message" where finish_reason is error: the text so far stands */
-    HEARTH_ROOM(8);
+    const char *error;             /* "NAME: message" where finish_reason is error: the text so far stands */
+    struct hearth_bytes reasoning; /* of the whole completion, apart from its text; absent where there is none */
+    HEARTH_ROOM(6);
 };
 
 /* A later version may have more: a program passes over a type that it does not know. */
@@ -604,7 +611,8 @@ struct hearth_turn {
     struct hearth_ids tokens; /* export and import only */
     bool continues;           /* likewise: this is the rest of the turn before, which did not fit in one page */
     const char *message;      /* JSON: the message as it was given, where it was more than a role and a text; or NULL */
-    HEARTH_ROOM(4);
+    struct hearth_bytes reasoning; /* of an answer, apart from its text; absent where there is none */
+    HEARTH_ROOM(2);
 };
 struct hearth_session_show_result {
     struct hearth_session session;

@@ -18,17 +18,26 @@ static const struct wire_field engine_hello_result_fields[] = {
 };
 TYPE(engine_hello_result, "engine.hello result");
 
+static const struct wire_field past_message_fields[] = {
+    STRUCT(wire_past_message, message, message, REQUIRED),
+    BYTES(wire_past_message, reasoning, SPARSE),
+    {0},
+};
+static TYPE(past_message, "past message");
+
 static const struct wire_field engine_generate_fields[] = {
     COUNTER(wire_engine_generate, stream, REQUIRED),
     INT(wire_engine_generate, uid, 0, UINT32_MAX, 0, REQUIRED),
     PATH(wire_engine_generate, path, REQUIRED),
     IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* long, and sent before every turn */
     BOOL(wire_engine_generate, turn_open, false),
-    ARRAY(wire_engine_generate, past, message, INT32_MAX),
+    ARRAY(wire_engine_generate, past, past_message, INT32_MAX),
     COUNTER(wire_engine_generate, past_at),
     COUNTER(wire_engine_generate, resumed),
     COUNTER(wire_engine_generate, client, SPARSE),
     STR(wire_engine_generate, label, 1, 16),
+    WORD(wire_engine_generate, markers),
+    BOOL(wire_engine_generate, thinking, false, SPARSE),
     {.name = "req",
      .type = WIRE_STRUCT,
      .flags = FIELD_REQUIRED,
@@ -42,6 +51,9 @@ static const struct wire_field engine_begin_fields[] = {
     COUNTER(wire_engine_begin, stream, REQUIRED),
     IDS(wire_engine_begin, appended, 0, REQUIRED),
     BOOL(wire_engine_begin, history_kept, false),
+    BOOL(wire_engine_begin, think_unknown, false, SPARSE),
+    WORD(wire_engine_begin, markers),
+    BOOL(wire_engine_begin, thinking, false, SPARSE),
     STRUCT_IF(wire_engine_begin, sampling, sampling, has_sampling),
     {0},
 };
@@ -52,6 +64,8 @@ static const struct wire_field engine_tokens_fields[] = {
     COUNTER(wire_engine_tokens, index, REQUIRED),
     IDS(wire_engine_tokens, tokens, 0, REQUIRED),
     BYTES(wire_engine_tokens, text, REQUIRED),
+    BYTES(wire_engine_tokens, reasoning, SPARSE),
+    COUNTER(wire_engine_tokens, reasoning_tokens, SPARSE),
     ARRAY(wire_engine_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
     {0},
 };
@@ -60,6 +74,7 @@ TYPE(engine_tokens, "engine.tokens");
 static const struct wire_field engine_result_fields[] = {
     WORD(wire_engine_result, finish_reason, REQUIRED),
     BYTES(wire_engine_result, tail),
+    BYTES(wire_engine_result, reasoning_tail, SPARSE),
     STRUCT(wire_engine_result, usage, usage, REQUIRED),
     STRUCT(wire_engine_result, timings, timings, REQUIRED),
     UINT(wire_engine_result, seed),

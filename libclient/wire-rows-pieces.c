@@ -43,8 +43,13 @@ static const struct wire_field sampling_fields[] = {
 TYPE(sampling, "sampling");
 
 static const struct wire_field usage_fields[] = {
-    COUNTER(wire_usage, prompt_tokens),   COUNTER(wire_usage, reused_tokens),     COUNTER(wire_usage, restored_tokens),
-    COUNTER(wire_usage, computed_tokens), COUNTER(wire_usage, completion_tokens), {0},
+    COUNTER(wire_usage, prompt_tokens),
+    COUNTER(wire_usage, reused_tokens),
+    COUNTER(wire_usage, restored_tokens),
+    COUNTER(wire_usage, computed_tokens),
+    COUNTER(wire_usage, completion_tokens),
+    COUNTER(wire_usage, reasoning_tokens, SPARSE),
+    {0},
 };
 TYPE(usage, "usage");
 

@@ -46,18 +46,25 @@ static const struct wire_field session_ref_fields[] = {
 };
 TYPE(session_ref, "params");
 
-static const struct wire_field generation_info_fields[] = {
-    WORD(wire_generation_info, finish_reason, REQUIRED),
-    STRUCT(wire_generation_info, usage, usage),
-    STRUCT(wire_generation_info, timings, timings),
-    STRUCT(wire_generation_info, sampling, sampling),
+#define GENERATION_INFO                                                                              \
+    WORD(wire_generation_info, finish_reason, REQUIRED), STRUCT(wire_generation_info, usage, usage), \
+        STRUCT(wire_generation_info, timings, timings), STRUCT(wire_generation_info, sampling, sampling)
+
+static const struct wire_field generation_info_fields[] = {GENERATION_INFO, {0}};
+TYPE(generation_info, "generation");
+
+_Static_assert(offsetof(struct wire_turn_generation, info) == 0, "the rows of its beginning are those of the part");
+static const struct wire_field turn_generation_fields[] = {
+    GENERATION_INFO,
+    BYTES(wire_turn_generation, reasoning, SPARSE),
     {0},
 };
-TYPE(generation_info, "generation");
+TYPE(turn_generation, "turn.generation");
 
 static const struct wire_field turn_fields[] = {
     WORD(wire_turn, role, REQUIRED),
     BYTES(wire_turn, text),
+    BYTES(wire_turn, reasoning, SPARSE),
     COUNTER(wire_turn, n_tokens),
     FLOAT(wire_turn, created, -1e12, 1e12, 0),
     STRUCT_IF(wire_turn, generation, generation_info, has_generation),

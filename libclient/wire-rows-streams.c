@@ -21,10 +21,10 @@ static int generate_check(const void *msg, struct hearth_err *e)
                        "generate.session: what fills in the middle is kept in no session; its KV is found without one");
     if (!m->model && !m->session)
         return err_set(e, HEARTH_EPARAMS, "generate.model: is missing (and no session is named)");
-    bool chat = m->tools || m->documents || m->kwargs || m->chat_template || m->template_name;
+    bool chat = m->tools || m->documents || m->kwargs || m->chat_template || m->template_name || m->think;
     if (chat && !m->messages)
         return err_set(e, HEARTH_EPARAMS,
-                       "generate: tools, documents, kwargs, chat_template and template_name go with messages");
+                       "generate: tools, documents, kwargs, think, chat_template and template_name go with messages");
     if (m->chat_template && m->template_name)
         return err_set(e, HEARTH_EPARAMS, "generate: only one of chat_template, template_name is possible");
     return 0;
@@ -38,6 +38,7 @@ static const struct wire_field file_fields[] = {
 TYPE(file, "file");
 
 static const char *const classes[] = {"interactive", "normal", "background", NULL};
+static const char *const on_off[] = {"on", "off", NULL};
 static const char *const generate_reserved[] = {"adapter", "grammar", "n", NULL};
 static const struct wire_field generate_fields[] = {
     PATH(wire_generate, model),
@@ -70,6 +71,7 @@ static const struct wire_field generate_fields[] = {
     INT(wire_generate, deadline_ms, 0, 86400000, 0, SPARSE),
     BOOL(wire_generate, dry, false, SPARSE),
     BOOL(wire_generate, ignore_eos, false, SPARSE),
+    WORD(wire_generate, think, .one_of = on_off),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);
@@ -84,6 +86,7 @@ static const struct wire_field generate_result_fields[] = {
     WORD(wire_generate_result, request),
     COUNTER(wire_generate_result, stream),
     BYTES(wire_generate_result, text, REQUIRED),
+    BYTES(wire_generate_result, reasoning, SPARSE),
     IDS(wire_generate_result, tokens, 0, REQUIRED),
     WORD(wire_generate_result, finish_reason, REQUIRED),
     STRUCT(wire_generate_result, usage, usage, REQUIRED),
@@ -117,6 +120,7 @@ static const struct wire_field stream_tokens_fields[] = {
     COUNTER(wire_stream_tokens, index, REQUIRED),
     COUNTER(wire_stream_tokens, count, REQUIRED),
     BYTES(wire_stream_tokens, text, REQUIRED),
+    BYTES(wire_stream_tokens, reasoning, SPARSE),
     IDS(wire_stream_tokens, tokens, 0),
     ARRAY(wire_stream_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
     {0},

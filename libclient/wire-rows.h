@@ -48,10 +48,10 @@ extern const struct wire_type wire_measured_type, wire_file_type, wire_generate_
     wire_engine_generate_req_type;
 /* wire-rows-sessions.c */
 extern const struct wire_type wire_session_type, wire_sessions_list_type, wire_sessions_list_result_type,
-    wire_session_ref_type, wire_generation_info_type, wire_turn_type, wire_session_show_result_type,
-    wire_session_rename_type, wire_session_pin_type, wire_session_export_type, wire_session_page_type,
-    wire_session_import_type, wire_imported_type, wire_session_fork_type, wire_forked_type, wire_session_adopt_type,
-    wire_adopted_type;
+    wire_session_ref_type, wire_generation_info_type, wire_turn_generation_type, wire_turn_type,
+    wire_session_show_result_type, wire_session_rename_type, wire_session_pin_type, wire_session_export_type,
+    wire_session_page_type, wire_session_import_type, wire_imported_type, wire_session_fork_type, wire_forked_type,
+    wire_session_adopt_type, wire_adopted_type;
 /* wire-rows-models.c */
 extern const struct wire_type wire_op_type, wire_models_list_type, wire_model_type, wire_model_show_type,
     wire_models_list_result_type, wire_model_ref_type, wire_model_pin_type, wire_engine_pin_type,

@@ -267,39 +267,53 @@ struct wire_engine_hello_result {
     const char *backend, *device;
 };
 
+/* A message of a session, and what was thought before it. */
+struct wire_past_message {
+    struct wire_message message;
+    struct wire_bytes reasoning;
+};
+
 /* engine.generate: the request as the client sent it, resolved. Result: wire_engine_result. */
 struct wire_engine_generate {
-    int64_t stream;            /* hearthd's number; engine.begin and engine.tokens carry it */
-    int64_t uid;               /* the user whose KV may be reused */
-    const char *path;          /* of the model file */
-    struct wire_ids history;   /* the session's timeline */
-    bool turn_open;            /* the timeline ends inside an assistant turn */
-    struct wire_message *past; /* with req.messages: those that the timeline was made of, its answers included */
+    int64_t stream;                 /* hearthd's number; engine.begin and engine.tokens carry it */
+    int64_t uid;                    /* the user whose KV may be reused */
+    const char *path;               /* of the model file */
+    struct wire_ids history;        /* the session's timeline */
+    bool turn_open;                 /* the timeline ends inside an assistant turn */
+    struct wire_past_message *past; /* with req.messages: those that the timeline was made of, its answers included */
     size_t n_past;
-    int64_t past_at;   /* ids of history that came before them */
-    int64_t resumed;   /* the last `resumed` ids of history are this stream's own completion so far: they are
-                          not streamed again, and index and random counters go on from there */
-    int64_t client;    /* hearthd's number of the connection: whose turn it is where work is long; 0: nobody's */
-    const char *label; /* hearthd's; returned with the files that the turn's KV is written to */
+    int64_t past_at;     /* ids of history that came before them */
+    int64_t resumed;     /* the last `resumed` ids of history are this stream's own completion so far: they are
+                            not streamed again, and index and random counters go on from there */
+    int64_t client;      /* hearthd's number of the connection: whose turn it is where work is long; 0: nobody's */
+    const char *label;   /* hearthd's; returned with the files that the turn's KV is written to */
+    const char *markers; /* of a stream that has begun: as its engine.begin had it, and so the next */
+    bool thinking;
     struct wire_generate req;
 };
 struct wire_engine_begin { /* event engine.begin: admitted */
     int64_t stream;
     struct wire_ids appended; /* ids of the request's text, messages or tokens, BOS included */
     bool history_kept;        /* the template would have the timeline begin otherwise than it does */
+    bool think_unknown;       /* `think` makes no difference to the template */
+    const char *markers;      /* the family of markers by which reasoning is told from text; NULL: all is text */
+    bool thinking;            /* what comes first is reasoning */
     bool has_sampling;
     struct wire_sampling sampling; /* as it is done: what the request left open, and no logit_bias */
 };
 struct wire_engine_tokens { /* event engine.tokens */
     int64_t stream, index;
     struct wire_ids tokens;
-    struct wire_bytes text; /* valid UTF-8: the text that these tokens completed */
+    struct wire_bytes text;      /* valid UTF-8: the text that these tokens completed */
+    struct wire_bytes reasoning; /* the same, and before it */
+    int64_t reasoning_tokens;    /* of the stream so far */
     struct wire_token_logprobs *logprobs;
     size_t n_logprobs;
 };
 struct wire_engine_result {
     const char *finish_reason;
     struct wire_bytes tail; /* text withheld to the end (an unfinished UTF-8 sequence, a stop string's false start) */
+    struct wire_bytes reasoning_tail; /* reasoning that was, before it */
     struct wire_usage usage;
     struct wire_timings timings;
     uint64_t seed;
@@ -401,8 +415,12 @@ struct wire_journal_end {
     struct wire_engine_result result; /* its tail is in the last engine.tokens already */
 };
 
-/* turn.generation: a completion's generation metadata, as the store has it beside the turn: hearth_generation_info,
- * packed as an event, so that the content of a damaged database is checked like a peer's message. */
+/* turn.generation: a completion's generation metadata, as the store has it beside the turn, packed as an event, so that
+ * the content of a damaged database is checked like a peer's message. */
+struct wire_turn_generation {
+    struct wire_generation_info info;
+    struct wire_bytes reasoning; /* the turn's */
+};
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 

@@ -53,7 +53,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
-	tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/text \
+	tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
@@ -126,7 +126,7 @@ EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-ro
 	tests/golden/data/tiny-qwen3.json tests/golden/data/tiny-qwen3moe.json
 
 # Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
-EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py
+EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py tests/tools/script_model.py
 CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.

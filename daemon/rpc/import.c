@@ -101,7 +101,7 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         im->turns[im->n++] = (struct store_turn){.role = role, .created = t->created};
     }
     struct store_turn *to = &im->turns[im->n - 1];
-    if (to->len + t->text.len + (to->n_ids + t->tokens.n) * sizeof *to->ids > TURN_MAX)
+    if (to->len + t->text.len + t->reasoning.len + (to->n_ids + t->tokens.n) * sizeof *to->ids > TURN_MAX)
         return err_set(e, HEARTH_ETOOBIG, "sessions.import.turns[%zu]: the turn is larger than %d bytes", at, TURN_MAX);
     char *text = joined(to->text, to->len, t->text.data, t->text.len);
     if (!text)
@@ -120,10 +120,13 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         if (!(to->message = strdup(t->message)))
             return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
+    if (t->reasoning.len && !t->has_generation)
+        return err_set(e, HEARTH_EPARAMS, "sessions.import.turns[%zu].reasoning: goes with generation", at);
     if (!t->has_generation || t->continues)
         return 0;
+    struct wire_turn_generation g = {.info = t->generation, .reasoning = t->reasoning};
     struct wire_buf b = {0};
-    rc = generation_info_pack(&t->generation, &b, e);
+    rc = generation_info_pack(&g, &b, e);
     to->generation = b.data; /* the turn owns the buffer now */
     to->generation_len = rc == 0 ? b.len : 0;
     im->cost += (int64_t)b.cap;

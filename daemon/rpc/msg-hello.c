@@ -4,9 +4,9 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/log.h"
 
-static const char *const features[] = {"sessions",      "streams", "logprobs", "notify_as",  "eval",
-                                       "shutdown",      "attach",  "export",   "backup",     "strict",
-                                       "notifications", "render",  "classes",  "ignore_eos", "forks"};
+static const char *const features[] = {"sessions", "streams",    "logprobs", "notify_as", "eval",          "shutdown",
+                                       "attach",   "export",     "backup",   "strict",    "notifications", "render",
+                                       "classes",  "ignore_eos", "forks",    "reasoning"};
 
 static int hello(struct call *call, struct hearth_err *e)
 {

@@ -6,7 +6,7 @@
 
 #include "daemon/log.h"
 
-int generation_info_pack(const struct wire_generation_info *info, struct wire_buf *b, struct hearth_err *e)
+int generation_info_pack(const struct wire_turn_generation *info, struct wire_buf *b, struct hearth_err *e)
 {
     return wire_pack_event(b, &wire_methods[WIRE_TURN_GENERATION], info, NULL, NULL, e);
 }
@@ -34,9 +34,20 @@ static void *unpack(const uint8_t *data, size_t len)
     return NULL;
 }
 
+void *generation_info_reasoning(const struct store_turn *t, struct wire_bytes *out)
+{
+    struct wire_turn_generation *g = t->generation ? unpack(t->generation, t->generation_len) : NULL;
+    *out = (struct wire_bytes){0};
+    if (g)
+        *out = g->reasoning;
+    return g;
+}
+
 int generation_turns(const struct store_turn *turns, size_t n, bool whole, struct generation_turns *out,
                      struct hearth_err *e)
 {
+    struct wire_turn_generation none;
+    wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &none);
     *out = (struct generation_turns){.n = n};
     out->v = calloc(n + 1, sizeof *out->v);
     out->blocks = calloc(n + 1, sizeof *out->blocks);
@@ -47,7 +58,7 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
     for (size_t i = 0; i < n; i++) {
         const struct store_turn *t = &turns[i];
         struct wire_turn *w = &out->v[i];
-        wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &w->generation);
+        w->generation = none.info;
         w->role = t->role;
         w->text = (struct wire_bytes){.data = t->text, .len = t->len};
         w->n_tokens = (int64_t)t->n_ids;
@@ -59,8 +70,11 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
         }
         out->blocks[i] = t->generation != NULL ? unpack(t->generation, t->generation_len) : NULL;
         w->has_generation = out->blocks[i] != NULL;
-        if (w->has_generation)
-            w->generation = *(const struct wire_generation_info *)out->blocks[i];
+        if (w->has_generation) {
+            const struct wire_turn_generation *g = out->blocks[i];
+            w->generation = g->info;
+            w->reasoning = g->reasoning;
+        }
     }
     return 0;
 }

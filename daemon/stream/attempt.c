@@ -8,6 +8,7 @@
  */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,8 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
             return err_set(e, HEARTH_ENOMEM, "out of memory");
         g.history = (struct wire_ids){.v = all, .n = n};
         g.resumed = (int64_t)st->output.n_ids;
+        g.markers = st->markers[0] != '\0' ? st->markers : NULL;
+        g.thinking = st->thinking;
         g.turn_open = g.turn_open || g.req.n_messages > 0;
         g.req.messages = NULL;
         g.req.n_messages = 0;
@@ -171,6 +174,8 @@ int stream_set_begun(struct stream *st, const struct wire_engine_begin *b)
         return HEARTH_ENOMEM;
     append(st->appended, ids->v, ids->n);
     st->n_appended = ids->n;
+    snprintf(st->markers, sizeof st->markers, "%s", b->markers ? b->markers : "");
+    st->thinking = b->thinking;
     if (b->has_sampling)
         set_sampling(&st->request->sampling, &b->sampling);
     return 0;
@@ -192,6 +197,9 @@ void stream_on_begin(struct server *s, const void *body)
         subscribers_notify(st, "HISTORY_KEPT",
                            "the chat template renders earlier messages otherwise than this session has them (without "
                            "their reasoning, or with other tools): the session keeps what it has");
+    if (b->think_unknown)
+        subscribers_notify(st, "THINK_UNKNOWN",
+                           "the chat template does not know how to have the model think, or not think");
     stream_record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);
     subscribers_flush(st);
 }
@@ -221,7 +229,7 @@ void stream_on_tokens(struct server *s, const void *body)
         return;
     }
     bool first = st->output.n_ids == 0 && t->tokens.n > 0;
-    if (output_append(&st->output, &t->tokens, &t->text, t->logprobs, t->n_logprobs, &e) != 0) {
+    if (output_append(&st->output, t, &e) != 0) {
         stream_cancel(st);
         return;
     }

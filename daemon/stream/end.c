@@ -67,6 +67,7 @@ static struct wire_engine_result own_result(const struct stream *st)
         r.turn_open = true;
     r.usage.prompt_tokens = r.usage.computed_tokens = prompt;
     r.usage.completion_tokens = (int64_t)st->output.n_ids;
+    r.usage.reasoning_tokens = st->output.reasoning_tokens;
     r.timings.total_ms = stream_now_ms() - st->started_ms;
     return r;
 }
@@ -88,14 +89,18 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     stream_delivered(st);
 }
 
-/* The rest of the text, which the engine held back while it could have become a stop string. */
-static void append_tail(struct stream *st, const struct wire_bytes *text)
+/* The rest of the text, which the engine held back while it could have become a stop string or a marker. */
+static void append_tail(struct stream *st, const struct wire_engine_result *r)
 {
-    struct wire_engine_tokens tail = {.stream = st->number, .index = (int64_t)st->output.n_ids, .text = *text};
+    struct wire_engine_tokens tail = {.stream = st->number,
+                                      .index = (int64_t)st->output.n_ids,
+                                      .text = r->tail,
+                                      .reasoning = r->reasoning_tail,
+                                      .reasoning_tokens = r->usage.reasoning_tokens};
     struct hearth_err e;
-    if (text->len == 0)
+    if (r->tail.len + r->reasoning_tail.len == 0)
         return;
-    if (output_append(&st->output, &tail.tokens, text, NULL, 0, &e) != 0)
+    if (output_append(&st->output, &tail, &e) != 0)
         stream_set_error(st, &e);
     else
         stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
@@ -122,8 +127,8 @@ void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
     struct hearth_err e;
     st->end = *r;
     st->end.finish_reason = stream_reason(r->finish_reason);
-    st->end.tail = (struct wire_bytes){0};
-    append_tail(st, &r->tail);
+    st->end.tail = st->end.reasoning_tail = (struct wire_bytes){0};
+    append_tail(st, r);
     if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
                 (long long)r->usage.completion_tokens, st->output.n_ids);

@@ -108,7 +108,7 @@ static int apply(struct journal_copy *c, int64_t number, const struct wire_metho
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENS] && c->begin && !c->end && t->stream == number &&
                (size_t)t->index == c->output.n_ids && (t->n_logprobs == 0 || t->n_logprobs == t->tokens.n)) {
         *moved = false;
-        return output_append(&c->output, &t->tokens, &t->text, t->logprobs, t->n_logprobs, e);
+        return output_append(&c->output, t, e);
     } else {
         *moved = false;
         return err_set(e, HEARTH_ESTORE, "a record %s that does not belong there", m->name);

@@ -13,6 +13,7 @@ void output_fini(struct output *o)
     free(o->logprobs);
     free(o->ids);
     free(o->text);
+    free(o->reasoning);
     free(o->marks);
     *o = (struct output){0};
 }
@@ -54,18 +55,29 @@ static int copy_logprobs(struct wire_token_logprobs *to, const struct wire_token
     return 0;
 }
 
-int output_append(struct output *o, const struct wire_ids *ids, const struct wire_bytes *text,
-                  const struct wire_token_logprobs *logprobs, size_t n_logprobs, struct hearth_err *e)
+static void append(char *to, size_t *n, const struct wire_bytes *text)
 {
+    if (text->len > 0)
+        memcpy(to + *n, text->data, text->len);
+    *n += text->len;
+    to[*n] = '\0';
+}
+
+int output_append(struct output *o, const struct wire_engine_tokens *t, struct hearth_err *e)
+{
+    const struct wire_ids *ids = &t->tokens;
+    size_t n_logprobs = t->n_logprobs;
     int rc = reserve((void **)&o->ids, sizeof *o->ids, o->n_ids, &o->cap_ids, ids->n, e);
     if (!rc)
-        rc = reserve((void **)&o->text, 1, o->n_text, &o->cap_text, text->len + 1, e);
+        rc = reserve((void **)&o->text, 1, o->n_text, &o->cap_text, t->text.len + 1, e);
+    if (!rc)
+        rc = reserve((void **)&o->reasoning, 1, o->n_reasoning, &o->cap_reasoning, t->reasoning.len + 1, e);
     if (!rc)
         rc = reserve((void **)&o->marks, sizeof *o->marks, o->n_marks, &o->cap_marks, 1, e);
     if (!rc && n_logprobs > 0)
         rc = reserve((void **)&o->logprobs, sizeof *o->logprobs, o->n_logprobs, &o->cap_logprobs, n_logprobs, e);
     for (size_t i = 0; !rc && i < n_logprobs; i++) {
-        rc = copy_logprobs(&o->logprobs[o->n_logprobs], &logprobs[i], e);
+        rc = copy_logprobs(&o->logprobs[o->n_logprobs], &t->logprobs[i], e);
         o->n_logprobs += rc == 0;
     }
     if (rc)
@@ -73,33 +85,50 @@ int output_append(struct output *o, const struct wire_ids *ids, const struct wir
     if (ids->n > 0)
         memcpy(o->ids + o->n_ids, ids->v, ids->n * sizeof *ids->v);
     o->n_ids += ids->n;
-    if (text->len > 0)
-        memcpy(o->text + o->n_text, text->data, text->len);
-    o->n_text += text->len;
-    o->text[o->n_text] = '\0';
-    o->marks[o->n_marks++] = (struct output_mark){.ids = o->n_ids, .text = o->n_text};
+    append(o->text, &o->n_text, &t->text);
+    append(o->reasoning, &o->n_reasoning, &t->reasoning);
+    if (t->reasoning_tokens > o->reasoning_tokens)
+        o->reasoning_tokens = t->reasoning_tokens;
+    o->marks[o->n_marks++] = (struct output_mark){.ids = o->n_ids, .text = o->n_text, .reasoning = o->n_reasoning};
     return 0;
+}
+
+struct wire_bytes output_reasoning(const struct output *o)
+{
+    return (struct wire_bytes){.data = o->n_reasoning ? o->reasoning : NULL, .len = o->n_reasoning};
+}
+
+static bool same(const struct output_mark *a, const struct output_mark *b)
+{
+    return a->ids == b->ids && a->text == b->text && a->reasoning == b->reasoning;
 }
 
 bool output_next(const struct output *o, struct output_cursor *cursor, struct wire_stream_tokens *f)
 {
-    struct output_mark from = {.ids = cursor->ids, .text = cursor->text}, to = from;
+    struct output_mark from = {.ids = cursor->ids, .text = cursor->text, .reasoning = cursor->reasoning}, to = from;
     while (cursor->mark < o->n_marks) {
         const struct output_mark *m = &o->marks[cursor->mark];
-        bool first = to.ids == from.ids && to.text == from.text;
-        if (!first && (m->ids - from.ids > PIECE_TOKENS || m->text - from.text > PIECE_BYTES))
+        bool again =
+            to.text > from.text && m->reasoning > to.reasoning; /* reasoning after text is a piece of its own */
+        bool much =
+            m->ids - from.ids > PIECE_TOKENS || m->text - from.text + (m->reasoning - from.reasoning) > PIECE_BYTES;
+        if (!same(&to, &from) && (again || much))
             break;
         to = *m;
         cursor->mark++;
     }
-    if (to.ids == from.ids && to.text == from.text)
+    if (same(&to, &from))
         return false;
     cursor->ids = to.ids;
     cursor->text = to.text;
+    cursor->reasoning = to.reasoning;
     f->index = (int64_t)from.ids;
     f->count = (int64_t)(to.ids - from.ids);
     f->tokens = (struct wire_ids){.v = o->ids + from.ids, .n = to.ids - from.ids};
     f->text = (struct wire_bytes){.data = o->text + from.text, .len = to.text - from.text};
+    f->reasoning = (struct wire_bytes){0};
+    if (to.reasoning > from.reasoning)
+        f->reasoning = (struct wire_bytes){.data = o->reasoning + from.reasoning, .len = to.reasoning - from.reasoning};
     f->logprobs = NULL;
     f->n_logprobs = 0;
     if (o->n_logprobs >= to.ids && to.ids > from.ids) {
@@ -122,9 +151,12 @@ void output_seek(const struct output *o, size_t from, struct output_cursor *curs
     *cursor = (struct output_cursor){0};
     if (from == 0)
         return;
-    *cursor = (struct output_cursor){.ids = from, .text = low > 0 ? o->marks[low - 1].text : 0, .mark = low};
-    if (low == o->n_marks)
-        cursor->ids = o->n_ids;
-    else if (o->marks[low].ids == from)
-        *cursor = (struct output_cursor){.ids = from, .text = o->marks[low].text, .mark = low + 1};
+    const struct output_mark none = {0}, *before = low > 0 ? &o->marks[low - 1] : &none;
+    bool at = low < o->n_marks && o->marks[low].ids == from;
+    if (at)
+        before = &o->marks[low];
+    *cursor = (struct output_cursor){.ids = low < o->n_marks ? from : o->n_ids,
+                                     .text = before->text,
+                                     .reasoning = before->reasoning,
+                                     .mark = low + at};
 }

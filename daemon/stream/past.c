@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/store/generation-info.h"
+
 bool past_is_raw(const char *role)
 {
     return !strcmp(role, "text") || !strcmp(role, "completion");
@@ -11,9 +13,12 @@ bool past_is_raw(const char *role)
 
 void past_fini(struct past *p)
 {
-    for (size_t i = 0; p->joined && i < p->n; i++)
+    for (size_t i = 0; p->joined && p->blocks && i < p->n; i++) {
         free(p->joined[i]);
+        wire_free(p->blocks[i]);
+    }
     free(p->joined);
+    free(p->blocks);
     free(p->v);
     store_turns_free(p->turns, p->n_turns);
     *p = (struct past){0};
@@ -22,7 +27,7 @@ void past_fini(struct past *p)
 /* Adds a turn's text to the content of the last message. */
 static int join(struct past *p, const struct store_turn *t, struct hearth_err *e)
 {
-    struct wire_bytes *content = &p->v[p->n - 1].content;
+    struct wire_bytes *content = &p->v[p->n - 1].message.content;
     char *text = malloc(content->len + t->len + 1);
     if (!text)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -32,9 +37,17 @@ static int join(struct past *p, const struct store_turn *t, struct hearth_err *e
         memcpy(text + content->len, t->text, t->len);
     free(p->joined[p->n - 1]);
     p->joined[p->n - 1] = text;
-    p->v[p->n - 1].json = NULL; /* an answer's, which raw text has gone on with */
+    p->v[p->n - 1].message.json = NULL; /* an answer's, which raw text has gone on with */
     *content = (struct wire_bytes){.data = text, .len = content->len + t->len};
     return 0;
+}
+
+static void add(struct past *p, const struct store_turn *t)
+{
+    struct wire_past_message *to = &p->v[p->n];
+    to->message =
+        (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}, .json = t->message};
+    p->blocks[p->n++] = generation_info_reasoning(t, &to->reasoning);
 }
 
 int past_read(struct server *s, const struct store_session *row, struct past *out, struct hearth_err *e)
@@ -45,13 +58,13 @@ int past_read(struct server *s, const struct store_session *row, struct past *ou
         return rc;
     p.v = calloc(p.n_turns + 1, sizeof *p.v);
     p.joined = calloc(p.n_turns + 1, sizeof *p.joined);
-    if (!p.v || !p.joined)
+    p.blocks = calloc(p.n_turns + 1, sizeof *p.blocks);
+    if (!p.v || !p.joined || !p.blocks)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     for (size_t i = 0; i < p.n_turns && !rc; i++) {
         const struct store_turn *t = &p.turns[i];
         if (!past_is_raw(t->role))
-            p.v[p.n++] =
-                (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}, .json = t->message};
+            add(&p, t);
         else if (p.n)
             rc = join(&p, t, e);
         else

@@ -12,12 +12,13 @@
 #include "libclient/wire.h"
 
 struct past {
-    struct wire_message *v;
+    struct wire_past_message *v;
     size_t n;
     int64_t at; /* ids of the timeline before the first of them */
     struct store_turn *turns;
     size_t n_turns;
     char **joined; /* [n] contents that are made of several turns */
+    void **blocks; /* [n] that hold what was thought */
 };
 
 /* Reads the messages of a stored session. HEARTH_ESTORE, HEARTH_ENOMEM. */

@@ -35,7 +35,7 @@ struct session_turn {
     struct wire_ids appended;            /* the request's input as ids, the template's among them */
     struct wire_ids completion;
     struct wire_bytes text;           /* of the completion */
-    struct wire_generation_info info; /* generation metadata */
+    struct wire_turn_generation info; /* generation metadata, and what was thought */
     bool turn_open;                   /* the completion does not end the assistant's turn */
     int64_t stream;                   /* number of the stream, which counts as written in the same transaction */
 };

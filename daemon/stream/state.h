@@ -73,6 +73,8 @@ struct stream {
     double started_ms;
     int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;
+    char markers[16]; /* the family by whose markers the engine tells reasoning from text; "": it does not */
+    bool thinking;    /* the input ends in reasoning */
     struct output output;
 
     /* Known once it has ended. */

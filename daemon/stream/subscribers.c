@@ -35,6 +35,7 @@ static void finish(struct subscriber *sub)
         .request = st->request->request,
         .stream = st->number,
         .text = {.data = o->text ? o->text : "", .len = o->n_text},
+        .reasoning = output_reasoning(o),
         .tokens = {.v = o->ids, .n = o->n_ids},
         .finish_reason = st->end.finish_reason,
         .usage = st->end.usage,

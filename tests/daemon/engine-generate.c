@@ -439,7 +439,8 @@ static void chat(void **state)
     size_t n = h->n_appended + h->n_token;
     memcpy(line, h->appended, h->n_appended * sizeof *line);
     memcpy(line + h->n_appended, h->token, h->n_token * sizeof *line);
-    struct wire_message past[] = {msg, {.role = "assistant", .content = {h->text, h->n_text}}};
+    struct wire_past_message past[] = {{.message = msg},
+                                       {.message = {.role = "assistant", .content = {h->text, h->n_text}}}};
     msg.content = hearth_text("Go on.");
     g.history = (struct wire_ids){line, n};
     g.turn_open = true;

@@ -24,7 +24,9 @@ static struct wire_session_import import_of(const char *name)
 static struct wire_turn a_turn(const char *role, const char *text, const int32_t *ids, size_t n)
 {
     struct wire_turn t = {.role = role, .text = {text, strlen(text)}, .tokens = {ids, n}, .created = 5};
-    wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &t.generation);
+    struct wire_turn_generation none;
+    wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &none);
+    t.generation = none.info;
     return t;
 }
 

@@ -24,12 +24,16 @@ struct talk {
     struct model_entry *m;
     bool parts;         /* the template reads content as a list of parts; else their texts are joined */
     const char *answer; /* in place of the last past message's content; NULL: as it is */
-    char now[32];       /* both renderings are of the same time */
+    const char *key;    /* of an answer's reasoning; NULL: it stands in the content, between the next two */
+    const char *before, *after;
+    const char *switches;
+    char now[32]; /* both renderings are of the same time */
 };
 
-static void put_content(FILE *f, const struct wire_message *msg, bool parts)
+static void put_content(FILE *f, const struct wire_message *msg, const struct wire_bytes *reasoning,
+                        const struct talk *t, const char *answer)
 {
-    if (parts && msg->parts) {
+    if (t->parts && msg->parts && !answer) {
         for (size_t k = 0; k < msg->n_parts; k++) {
             fputs(k ? ",{\"type\":\"text\",\"text\":" : "[{\"type\":\"text\",\"text\":", f);
             chat_put_string(f, msg->parts[k].text.data, msg->parts[k].text.len);
@@ -39,9 +43,16 @@ static void put_content(FILE *f, const struct wire_message *msg, bool parts)
         return;
     }
     putc('"', f);
-    if (!msg->parts)
+    if (reasoning->len && t->before && !t->key) {
+        chat_put_escaped(f, t->before, strlen(t->before));
+        chat_put_escaped(f, reasoning->data, reasoning->len);
+        chat_put_escaped(f, t->after, strlen(t->after));
+    }
+    if (answer)
+        chat_put_escaped(f, answer, strlen(answer));
+    else if (!msg->parts)
         chat_put_escaped(f, msg->content.data, msg->content.len);
-    for (size_t k = 0; k < msg->n_parts; k++)
+    for (size_t k = 0; k < msg->n_parts && !answer; k++)
         chat_put_escaped(f, msg->parts[k].text.data, msg->parts[k].text.len);
     putc('"', f);
 }
@@ -54,7 +65,8 @@ static bool is_text(const struct wire_message *msg)
     return ok;
 }
 
-static void put_message(FILE *f, const struct wire_message *msg, const struct talk *t, const char *answer)
+static void put_message(FILE *f, const struct wire_message *msg, const struct wire_bytes *reasoning,
+                        const struct talk *t, const char *answer)
 {
     if (msg->json && !answer) {
         fputs(msg->json, f);
@@ -63,16 +75,18 @@ static void put_message(FILE *f, const struct wire_message *msg, const struct ta
     fputs("{\"role\":", f);
     chat_put_string(f, msg->role, strlen(msg->role));
     fputs(",\"content\":", f);
-    if (answer)
-        chat_put_string(f, answer, strlen(answer));
-    else
-        put_content(f, msg, t->parts);
+    put_content(f, msg, reasoning, t, answer);
+    if (reasoning->len && t->key) {
+        fprintf(f, ",\"%s\":", t->key);
+        chat_put_string(f, reasoning->data, reasoning->len);
+    }
     putc('}', f);
 }
 
 static int messages_json(const struct talk *t, char **out, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = t->g;
+    const struct wire_bytes none = {0};
     size_t n;
     for (size_t i = 0; i < g->req.n_messages; i++)
         if (!is_text(&g->req.messages[i]))
@@ -84,12 +98,12 @@ static int messages_json(const struct talk *t, char **out, struct hearth_err *e)
     for (size_t i = 0; i < g->n_past; i++) {
         if (i)
             putc(',', f);
-        put_message(f, &g->past[i], t, i + 1 == g->n_past ? t->answer : NULL);
+        put_message(f, &g->past[i].message, &g->past[i].reasoning, t, i + 1 == g->n_past ? t->answer : NULL);
     }
     for (size_t i = 0; i < g->req.n_messages; i++) {
         if (i || g->n_past)
             putc(',', f);
-        put_message(f, &g->req.messages[i], t, NULL);
+        put_message(f, &g->req.messages[i], &none, t, NULL);
     }
     putc(']', f);
     bool failed = ferror(f);
@@ -113,6 +127,7 @@ static struct chat chat_of(const struct talk *t, const char *messages)
         .source = req->chat_template,
         .template_name = req->template_name,
         .now = t->now,
+        .switches = t->switches,
         .open = true,
     };
 }
@@ -186,7 +201,7 @@ static bool equal(const char *a, size_t n_a, const char *b, size_t n_b)
 /* Finds the end of the last answer by another one in its place. */
 static int find_by_answer(const struct talk *t, const struct jinja_text *text, size_t *from, struct hearth_err *e)
 {
-    const struct wire_bytes *was = &t->g->past[t->g->n_past - 1].content;
+    const struct wire_bytes *was = &t->g->past[t->g->n_past - 1].message.content;
     struct talk other = *t;
     struct jinja_text with;
     size_t end = was->len, same = 0;
@@ -257,24 +272,65 @@ static int find_end(const struct talk *t, const struct jinja_text *text, size_t 
     return rc;
 }
 
-int chat_append(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
+/* --- reasoning ---------------------------------------------------------------------------------------------------- */
+
+/* By the template's source: the family, how it is asked to have the model think, where it reads an answer's reasoning.
+ */
+static int take_family(struct talk *t, struct prompt_told *told, struct hearth_err *e)
+{
+    struct chat chat = chat_of(t, NULL);
+    const char *source, *think = t->g->req.think;
+    size_t n;
+    int rc = chat_source(t->m, &chat, &source, &n, e);
+    if (rc)
+        return rc;
+    told->family = reasoning_family_of(source, n, t->m->vocab);
+    if (told->family)
+        t->key = reasoning_key(told->family, source, n, &t->before, &t->after);
+    if (think)
+        t->switches = reasoning_switches(told->family, !strcmp(think, "on"));
+    return 0;
+}
+
+/* Whether it makes no difference to the template what it is asked for. A model without reasoning does not think. */
+static bool think_unknown(const struct talk *t, const struct jinja_text *text, const struct prompt_told *told)
+{
+    const char *think = t->g->req.think;
+    struct talk other = *t;
+    struct jinja_text with;
+    struct hearth_err ignored;
+    if (!think || (!told->family && strcmp(think, "on") != 0))
+        return false;
+    other.switches = reasoning_switches(told->family, strcmp(think, "on") != 0);
+    if (render(&other, &with, &ignored))
+        return false;
+    bool same = equal(text->data, text->n, with.data, with.n);
+    jinja_text_fini(&with);
+    return same;
+}
+
+int chat_append(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, struct prompt_told *told,
                 struct hearth_err *e)
 {
     struct talk t = {.g = g, .m = m};
     struct jinja_text text;
     struct tm now;
     size_t from = 0, reach = vocab_reach(m->vocab);
-    *kept = false;
     if (g->past_at < 0 || (uint64_t)g->past_at > g->history.n)
         return err_set(e, HEARTH_EPARAMS, "past_at is %lld of %zu tokens", (long long)g->past_at, g->history.n);
     jinja_local_now(&now);
     strftime(t.now, sizeof t.now, "%Y-%m-%dT%H:%M:%S", &now);
-    t.parts = has_parts(&g->req) && reads_parts(&t);
-    int rc = render(&t, &text, e);
+    int rc = take_family(&t, told, e);
     if (rc)
         return rc;
+    t.parts = has_parts(&g->req) && reads_parts(&t);
+    rc = render(&t, &text, e);
+    if (rc)
+        return rc;
+    told->think_unknown = think_unknown(&t, &text, told);
+    told->open = told->family && reasoning_is_open(told->family, text.data, text.n);
     if (g->history.n)
-        rc = find_end(&t, &text, &from, kept, e);
+        rc = find_end(&t, &text, &from, &told->history_kept, e);
     if (!rc && (text.n - from) / reach > m->hp.n_ctx)
         rc = err_set(e, HEARTH_ECONTEXT, "the messages become %zu bytes; the context of the model is %u tokens",
                      text.n - from, m->hp.n_ctx);

@@ -51,6 +51,16 @@ static void put_part(FILE *f, const char *key, const char *json)
         fprintf(f, ",\"%s\":%s", key, json);
 }
 
+/* What the client gives comes after the switches, and counts: the JSON text of an object begins with its brace. */
+static void put_kwargs(FILE *f, const struct chat *c)
+{
+    const char *given = c->kwargs ? c->kwargs + 1 : "}";
+    if (c->switches)
+        fprintf(f, ",\"kwargs\":{%s%s%s", c->switches, *given == '}' ? "" : ",", given);
+    else
+        put_part(f, "kwargs", c->kwargs);
+}
+
 static int context(const struct vocab *v, const struct chat *c, char **out, size_t *n, struct hearth_err *e)
 {
     FILE *f = open_memstream(out, n);
@@ -62,7 +72,7 @@ static int context(const struct vocab *v, const struct chat *c, char **out, size
     put_part(f, "documents", c->documents);
     put_token(f, "bos_token", c->bos_token, v, vocab_bos(v));
     put_token(f, "eos_token", c->eos_token, v, vocab_eos(v));
-    put_part(f, "kwargs", c->kwargs);
+    put_kwargs(f, c);
     putc('}', f);
     bool failed = ferror(f);
     if (fclose(f) || failed) {
@@ -115,6 +125,22 @@ int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *
         rc = templates_get(all, c->template_name, c->tools != NULL, &own, e);
     pthread_mutex_unlock(&compiling);
     return rc ? rc : render(own, m->vocab, c, out, e);
+}
+
+int chat_source(struct model_entry *m, const struct chat *c, const char **source, size_t *n, struct hearth_err *e)
+{
+    struct templates *all;
+    if (c->source) {
+        *source = c->source;
+        *n = strlen(c->source);
+        return 0;
+    }
+    pthread_mutex_lock(&compiling);
+    int rc = models_templates(m, &all, e);
+    if (!rc)
+        rc = templates_source(all, c->template_name, c->tools != NULL, source, n, e);
+    pthread_mutex_unlock(&compiling);
+    return rc;
 }
 
 void chat_templates_of(struct model_entry *m, const char **names, struct hearth_err *why)

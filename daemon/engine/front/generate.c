@@ -171,8 +171,9 @@ static int generate_work(struct request *r, struct hearth_err *e)
     }
     if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
         (rc = text_init(&r->text, m->vocab, g->req.stop.v, g->req.stop.n, e)) ||
-        (rc = prompt_make(g, m, &r->appended, &r->history_kept, e)) || (rc = make_seq(r, &r->seq, e)))
+        (rc = prompt_make(g, m, &r->appended, &r->told, e)) || (rc = make_seq(r, &r->seq, e)))
         return rc;
+    text_divide(&r->text, m->vocab ? r->told.family : NULL, r->told.open);
     if ((rc = replay(r, e))) {
         seq_free(r->seq);
         r->seq = NULL;
@@ -214,7 +215,7 @@ static int measure_work(struct request *r, struct hearth_err *e)
         return e->code;
     }
     if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
-        (rc = prompt_make(g, m, &r->appended, &r->history_kept, e)))
+        (rc = prompt_make(g, m, &r->appended, &r->told, e)))
         return rc;
     uint64_t total = g->history.n + r->appended.n;
     if (total > UINT32_MAX)
@@ -300,9 +301,13 @@ void generate_admitted(struct rpc_server *s, struct request *r)
         return; /* eval */
     struct wire_engine_begin body = {.stream = r->msg->stream,
                                      .appended = {r->appended.v, r->appended.n},
-                                     .history_kept = r->history_kept,
+                                     .history_kept = r->told.history_kept,
+                                     .think_unknown = r->told.think_unknown,
+                                     .thinking = r->told.open,
                                      .has_sampling = true,
                                      .sampling = r->sampling};
+    if (r->told.family)
+        body.markers = reasoning_family_name(r->told.family);
     body.sampling.logit_bias = NULL;
     body.sampling.n_logit_bias = 0;
     body.sampling.has_seed = false; /* hearthd has drawn it */
@@ -342,6 +347,12 @@ static int logprobs(struct request *r, const struct step_token *t, struct wire_l
                             r->n_completion);
 }
 
+/* The reasoning of the last call of text_push() or text_end(). */
+static struct wire_bytes thought(const struct request *r)
+{
+    return (struct wire_bytes){r->text.n_thought ? r->text.thought : NULL, r->text.n_thought};
+}
+
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t)
 {
     struct wire_engine_tokens body = {.stream = r->msg->stream, .index = r->n_completion, .tokens = {&t->id, 1}};
@@ -354,6 +365,8 @@ void generate_token(struct rpc_server *s, struct request *r, const struct step_t
         body.text = (struct wire_bytes){"", 0};
     else if (text_push(&r->text, t->id, &body.text.data, &body.text.len, &r->err))
         engine_cancel(s->engine, r->seq_id);
+    body.reasoning = thought(r);
+    body.reasoning_tokens = r->text.reasoning.n_tokens;
     if (t->detail && r->msg->req.logprobs >= 0) {
         if (logprobs(r, t, top, text, &lp, &r->err)) {
             engine_cancel(s->engine, r->seq_id);
@@ -436,11 +449,13 @@ static void generate_answer(struct rpc_server *s, struct request *r, const struc
     const struct wire_engine_generate *g = r->msg;
     struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
     text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
+    res.reasoning_tail = thought(r);
     res.usage.reused_tokens = ev->n_reused;
     res.usage.restored_tokens = ev->n_restored;
     res.usage.computed_tokens = ev->n_computed;
     res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
     res.usage.completion_tokens = r->n_completion;
+    res.usage.reasoning_tokens = r->text.reasoning.n_tokens;
     /* A turn of the chat template stays open until the next turn closes it; raw text leaves it as it was. */
     res.turn_open = g->turn_open || g->req.n_messages > 0;
     timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);

@@ -80,11 +80,12 @@ static int may_fit(const struct wire_generate *req, const struct model_entry *m,
                    n / reach, m->hp.n_ctx);
 }
 
-int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
+int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, struct prompt_told *told,
                 struct hearth_err *e)
 {
     int rc = 0;
     bool first = g->history.n == 0;
+    *told = (struct prompt_told){.family = reasoning_family_named(g->markers), .open = g->thinking};
     if (g->resumed) /* the prompt of a resumed stream is in its history already */
         return 0;
     if ((rc = may_fit(&g->req, m, e)))
@@ -92,7 +93,7 @@ int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, str
     if (fills_in(&g->req)) {
         rc = fill_in(&g->req, m->vocab, out, e);
     } else if (g->req.n_messages) {
-        rc = chat_append(g, m, out, kept, e);
+        rc = chat_append(g, m, out, told, e);
     } else if (g->req.text.data) {
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);

@@ -12,6 +12,7 @@
 #define HEARTH_ENGINE_RPC_H
 
 #include "daemon/engine/engine.h"
+#include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/heads.h"
 #include "daemon/engine/front/link.h"
 #include "daemon/engine/front/text.h"
@@ -58,7 +59,7 @@ struct request {
     const struct wire_engine_generate *msg; /* its params; the stop strings are in it */
     struct wire_sampling sampling;          /* what the request leaves open is filled in */
     struct ids appended;
-    bool history_kept; /* the chat template would have changed the history */
+    struct prompt_told told;
     struct text text;
     uint32_t n_completion; /* tokens of the stream so far */
     uint64_t seed;
@@ -138,9 +139,9 @@ void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev)
 extern const struct request_steps model_steps, tokenize_steps, detokenize_steps, render_steps;
 
 /* prompt.c. Whether the input is text, which takes a vocabulary. prompt_make() makes the ids that a request appends to
- * its history. *kept is set where the chat template would have changed the history, too. Any thread. */
+ * its history. Any thread. */
 bool prompt_needs_vocab(const struct wire_generate *req);
-int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, bool *kept,
+int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, struct prompt_told *told,
                 struct hearth_err *e);
 size_t prompt_bytes(const struct wire_generate *req); /* of text and messages */
 /* Checks that every id is in the vocabulary; `what` is the field that an error names. */

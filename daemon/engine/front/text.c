@@ -22,20 +22,37 @@ int text_init(struct text *t, const struct vocab *v, const char *const *stop, si
 void text_fini(struct text *t)
 {
     free(t->pending);
-    t->pending = NULL;
+    free(t->thought);
+    t->pending = t->thought = NULL;
 }
 
-static int reserve(struct text *t, size_t more, struct hearth_err *e)
+void text_divide(struct text *t, const struct reasoning_family *f, bool open)
 {
-    if (t->n_pending + more <= t->cap)
+    reasoning_begin(&t->reasoning, f, t->vocab, f && open);
+}
+
+static int grow(char **v, size_t *cap, size_t need, struct hearth_err *e)
+{
+    if (need <= *cap)
         return 0;
-    size_t cap = 2 * (t->n_pending + more) + 64;
-    char *pending = realloc(t->pending, cap);
-    if (!pending)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", cap);
-    t->pending = pending;
-    t->cap = cap;
+    char *grown = realloc(*v, 2 * need + 64);
+    if (!grown)
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", 2 * need + 64);
+    *v = grown;
+    *cap = 2 * need + 64;
     return 0;
+}
+
+/* Forgets what the last call gave out, and makes room for so many more bytes. */
+static int prepare(struct text *t, size_t more, struct hearth_err *e)
+{
+    t->n_pending -= t->n_emitted;
+    if (t->n_emitted)
+        memmove(t->pending, t->pending + t->n_emitted, t->n_pending);
+    t->n_emitted = t->n_thought = 0;
+    more += reasoning_held(&t->reasoning);
+    int rc = grow(&t->pending, &t->cap, t->n_pending + more, e);
+    return rc || !t->reasoning.family ? rc : grow(&t->thought, &t->cap_thought, more, e);
 }
 
 /* The length of a well-formed character that begins with this byte, 0 where none does (Unicode, table 3-7). */
@@ -56,8 +73,20 @@ static bool utf8_follows(const unsigned char *part, size_t n, unsigned char c)
     return lo <= c && c <= hi;
 }
 
+static void put_part(struct text *t, const char *s, size_t n, bool exact)
+{
+    struct reasoning_out out = {t->pending, t->thought, t->n_pending, t->n_thought};
+    reasoning_feed(&t->reasoning, s, n, exact, &out);
+    t->n_pending = out.n_text;
+    t->n_thought = out.n_thought;
+}
+
 static void put(struct text *t, const void *s, size_t n)
 {
+    if (t->reasoning.family) {
+        put_part(t, s, n, false);
+        return;
+    }
     memcpy(t->pending + t->n_pending, s, n);
     t->n_pending += n;
 }
@@ -118,13 +147,6 @@ static size_t possible_stop(const struct text *t)
     return most;
 }
 
-static void drop_emitted(struct text *t)
-{
-    t->n_pending -= t->n_emitted;
-    memmove(t->pending, t->pending + t->n_emitted, t->n_pending);
-    t->n_emitted = 0;
-}
-
 static void emit(struct text *t, size_t upto, const char **out, size_t *n)
 {
     t->n_emitted = upto;
@@ -132,28 +154,51 @@ static void emit(struct text *t, size_t upto, const char **out, size_t *n)
     *n = upto;
 }
 
-int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e)
+/* A special token ends a character that is unfinished. */
+static void put_token(struct text *t, const char *s)
 {
-    if (t->n_emitted)
-        drop_emitted(t);
-    int rc = reserve(t, 3 * (len + 1), e); /* every byte may become a U+FFFD, and so may an unfinished character */
+    if (t->n_part)
+        put(t, "\xef\xbf\xbd", 3);
+    t->n_part = 0;
+    put_part(t, s, strlen(s), true);
+}
+
+static void end_at_stop(struct text *t)
+{
+    size_t stop = find_stop(t);
+    if (stop == t->n_pending)
+        return;
+    t->stopped = true;
+    t->n_part = 0;
+    t->n_pending = stop;
+}
+
+static int push(struct text *t, const char *bytes, size_t len, bool exact, const char **out, size_t *n,
+                struct hearth_err *e)
+{
+    int rc = prepare(t, 3 * (len + 1), e); /* every byte may become a U+FFFD, and so may an unfinished character */
     if (rc)
         return rc;
-    if (!t->stopped)
+    if (!t->stopped && exact)
+        put_token(t, bytes);
+    else if (!t->stopped)
         put_bytes(t, (const unsigned char *)bytes, len);
-    size_t stop = find_stop(t);
-    if (stop < t->n_pending) {
-        t->stopped = true;
-        t->n_part = 0;
-        t->n_pending = stop;
-    }
+    end_at_stop(t);
     emit(t, t->stopped ? t->n_pending : t->n_pending - possible_stop(t), out, n);
     return 0;
 }
 
-int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct hearth_err *e)
+int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e)
 {
+    return push(t, bytes, len, false, out, n, e);
+}
+
+static int push_token(struct text *t, int32_t id, const char **out, size_t *n, struct hearth_err *e)
+{
+    const char *marker = reasoning_token(&t->reasoning, id);
     char piece[512], *big = NULL, *bytes = piece;
+    if (marker)
+        return push(t, marker, strlen(marker), true, out, n, e);
     size_t len = tok_piece(t->vocab, id, false, piece, sizeof piece);
     if (len > sizeof piece) {
         bytes = big = malloc(len);
@@ -161,21 +206,34 @@ int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct he
             return err_set(e, HEARTH_ENOMEM, "no memory for a token of %zu bytes", len);
         tok_piece(t->vocab, id, false, big, len);
     }
-    int rc = text_push_bytes(t, bytes, len, out, n, e);
+    int rc = push(t, bytes, len, false, out, n, e);
     free(big);
+    return rc;
+}
+
+int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct hearth_err *e)
+{
+    int rc = push_token(t, id, out, n, e);
+    if (!rc && !t->stopped)
+        reasoning_count(&t->reasoning);
     return rc;
 }
 
 int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
 {
-    if (t->n_emitted)
-        drop_emitted(t);
-    int rc = reserve(t, 3, e);
+    int rc = prepare(t, 3, e);
     if (rc)
         return rc;
     if (t->n_part && !t->stopped)
         put(t, "\xef\xbf\xbd", 3);
     t->n_part = 0;
+    if (t->reasoning.family && !t->stopped) {
+        struct reasoning_out last = {t->pending, t->thought, t->n_pending, t->n_thought};
+        reasoning_end(&t->reasoning, &last);
+        t->n_pending = last.n_text;
+        t->n_thought = last.n_thought;
+        end_at_stop(t);
+    }
     emit(t, t->n_pending, out, n);
     return 0;
 }

@@ -3,7 +3,8 @@
  *
  * Each step holds back what it cannot decide yet:
  *     bytes of the token -> valid UTF-8 (an unfinished character is held back, invalid bytes become U+FFFD)
- *                        -> no stop string (the beginning of one is held back, also across tokens)
+ *                        -> reasoning and text (reasoning.h; what may be the beginning of a marker is held back)
+ *                        -> text without a stop string (the beginning of one is held back, also across tokens)
  * Text is emitted with the token that completes it. Emitted text never contains a stop string, nor any part of the one
  * that ended the stream, and it does not depend on where tokens were cut. Replaying the same tokens emits the same text
  * token by token, which is what lets a stream be resumed after a crash.
@@ -13,7 +14,7 @@
 #ifndef HEARTH_ENGINE_TEXT_H
 #define HEARTH_ENGINE_TEXT_H
 
-#include "daemon/model/tok/tok.h"
+#include "daemon/engine/front/reasoning.h"
 
 enum { TEXT_STOP_MAX = 1024 /* bytes in a stop string */ };
 
@@ -26,14 +27,19 @@ struct text {
     char *pending; /* valid UTF-8: [0, n_emitted) was emitted by the last call, the rest is held back */
     size_t n_pending, n_emitted, cap;
     bool stopped; /* a stop string is complete */
+    struct reasoning reasoning;
+    char *thought; /* the reasoning of the last call, valid UTF-8: [0, n_thought) */
+    size_t n_thought, cap_thought;
 };
 
 /* Borrows the vocabulary and the stop strings. HEARTH_EPARAMS: a stop string is empty or too long. */
 int text_init(struct text *t, const struct vocab *v, const char *const *stop, size_t n_stop, struct hearth_err *e);
 void text_fini(struct text *t);
+/* Before the first token: reasoning goes to t->thought, by the markers of the family; `open`: it has begun. */
+void text_divide(struct text *t, const struct reasoning_family *f, bool open);
 
-/* Pushes a token; (*out)[0..*n) is the text that is emitted with it, valid until the next call. Sets t->stopped where a
- * stop string is complete. HEARTH_ENOMEM. */
+/* Pushes a token; (*out)[0..*n) is the text that is emitted with it, after t->thought; both are valid until the next
+ * call. Sets t->stopped where a stop string is complete. HEARTH_ENOMEM. */
 int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct hearth_err *e);
 /* Pushes the bytes of a token. */
 int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e);

@@ -106,7 +106,7 @@ static struct named *find(struct templates *t, const char *name)
     return NULL;
 }
 
-int templates_get(struct templates *t, const char *name, bool tools, const struct jinja **out, struct hearth_err *e)
+static int choose(struct templates *t, const char *name, bool tools, struct named **out, struct hearth_err *e)
 {
     struct named *v = name ? find(t, name) : tools ? find(t, "tool_use") : NULL;
     if (!v && !name)
@@ -117,6 +117,28 @@ int templates_get(struct templates *t, const char *name, bool tools, const struc
         return err_set(e, HEARTH_ENOTEMPLATE, "the model has no default chat template; name one of %s", t->names);
     if (!v)
         return err_set(e, HEARTH_ENOTEMPLATE, "the model has no chat template \"%.60s\"; there are %s", name, t->names);
+    *out = v;
+    return 0;
+}
+
+int templates_source(struct templates *t, const char *name, bool tools, const char **source, size_t *n,
+                     struct hearth_err *e)
+{
+    struct named *v;
+    int rc = choose(t, name, tools, &v, e);
+    if (rc)
+        return rc;
+    *source = v->source.s;
+    *n = v->source.n;
+    return 0;
+}
+
+int templates_get(struct templates *t, const char *name, bool tools, const struct jinja **out, struct hearth_err *e)
+{
+    struct named *v;
+    int rc = choose(t, name, tools, &v, e);
+    if (rc)
+        return rc;
     if (!v->jinja && !v->err.code) {
         struct jinja_err why;
         if (jinja_compile(&v->jinja, v->source.s, v->source.n, &why))

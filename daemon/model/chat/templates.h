@@ -24,6 +24,10 @@ const char *templates_names(const struct templates *t);
  * it exists, else "default". HEARTH_ENOTEMPLATE where there is none; HEARTH_ETEMPLATE where it is no Jinja. */
 int templates_get(struct templates *t, const char *name, bool tools, const struct jinja **out, struct hearth_err *e);
 
+/* Its source, borrowed from the file. */
+int templates_source(struct templates *t, const char *name, bool tools, const char **source, size_t *n,
+                     struct hearth_err *e);
+
 /* What a failure of the template engine is to a client: the template's own words stand alone, for they are for the
  * user. Frees *why and returns the code. */
 int template_failed(struct jinja_err *why, struct hearth_err *e);

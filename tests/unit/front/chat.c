@@ -57,20 +57,23 @@ static void talk(struct model_entry *m, const char *template, const char *lead)
                                        "Bye"};
     enum { N = sizeof said / sizeof *said };
     struct wire_message all[N];
+    struct wire_past_message past[N] = {{{NULL}}};
     struct ids line = {0}, whole = {0};
     struct hearth_err e = {0};
     for (int i = 0; i < N; i++)
         all[i] = (struct wire_message){.role = i % 2 ? "assistant" : "user", .content = hearth_text(said[i])};
+    for (int i = 0; i < N; i++)
+        past[i].message = all[i];
     for (int i = 0; i < N; i += 2) {
-        struct wire_engine_generate g = {.history = {line.v, line.n}, .past = all, .n_past = (size_t)i};
+        struct wire_engine_generate g = {.history = {line.v, line.n}, .past = past, .n_past = (size_t)i};
         struct ids more = {0};
-        bool kept = true;
+        struct prompt_told told = {0};
         g.req.messages = &all[i];
         g.req.n_messages = 1;
         g.req.chat_template = template;
-        if (chat_append(&g, m, &more, &kept, &e))
+        if (chat_append(&g, m, &more, &told, &e))
             fail_msg("%s", e.msg);
-        assert_false(kept);
+        assert_false(told.history_kept);
         push(&line, &more);
         if (i + 1 < N) { /* an answer begins as the template has it */
             char answer[128];
@@ -80,11 +83,11 @@ static void talk(struct model_entry *m, const char *template, const char *lead)
         ids_fini(&more);
     }
     struct wire_engine_generate g = {.n_past = 0};
-    bool kept;
+    struct prompt_told told;
     g.req.messages = all;
     g.req.n_messages = N;
     g.req.chat_template = template;
-    assert_int_equal(chat_append(&g, m, &whole, &kept, &e), 0);
+    assert_int_equal(chat_append(&g, m, &whole, &told, &e), 0);
     char a[8192], b[8192];
     size_t n_a = 0, n_b = 0;
     for (size_t i = 0; i < line.n && n_a < sizeof a - 512; i++)

@@ -17,6 +17,12 @@ size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, siz
     return 1;
 }
 
+int32_t vocab_special(const struct vocab *v, const char *text)
+{
+    (void)v, (void)text;
+    return -1;
+}
+
 struct told {
     char s[4096];
     size_t n;

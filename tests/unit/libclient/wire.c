@@ -339,7 +339,7 @@ static void refusals_name_the_field(void **state)
         {HEARTH_EUNSUPPORTED, GENERATE("a7 6772616d6d6172 a0"),
          "generate: grammar is reserved and not supported by this version"},
         {HEARTH_EPARAMS, GENERATE("a5 746f6f6c73 90"),
-         "generate: tools, documents, kwargs, chat_template and template_name go with messages"},
+         "generate: tools, documents, kwargs, think, chat_template and template_name go with messages"},
         {HEARTH_EUNSUPPORTED, GENERATE("a1 6e 01"), "generate: n is reserved and not supported by this version"},
         {HEARTH_EUNSUPPORTED, "94 00 01 a5 656d626564 91 80",
          "method embed is reserved and not supported by this version"},

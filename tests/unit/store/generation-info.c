@@ -56,7 +56,7 @@ static void test_old_name(void **state)
     /* Packed again it has the name of today, and says the same. */
     struct wire_buf b = {0};
     struct hearth_err e;
-    assert_int_equal(generation_info_pack(&old.v[0].generation, &b, &e), 0);
+    assert_int_equal(generation_info_pack(&(struct wire_turn_generation){.info = old.v[0].generation}, &b, &e), 0);
     assert_memory_equal((const char *)b.data + NAME_AT, "turn.generation", 15);
     struct generation_turns again = turn_with(b.data, b.len);
     assert_as_of_old(&again.v[0]);

@@ -1,5 +1,5 @@
 /* output.c - however far behind a subscriber is, the pieces of an output add up to it: every token once, in order, with
- * the text and the logprobs that belong to it. */
+ * the text, the reasoning and the logprobs that belong to it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -24,12 +24,13 @@ struct subscriber {
     int lps;
 };
 
-/* Token i reads "i," in text, and its logprob is -i, with i as its only alternative. */
+/* Token i reads "i," in text or reasoning, and its logprob is -i, with i as its only alternative. In a piece reasoning
+ * comes first. */
 static void read_one(struct subscriber *r, const struct wire_stream_tokens *f)
 {
     assert_int_equal(f->index, r->n);
     assert_int_equal(f->count, f->tokens.n);
-    assert_true(f->count > 0 || f->text.len > 0);
+    assert_true(f->count > 0 || f->text.len > 0 || f->reasoning.len > 0);
     assert_true(f->count <= 1024);
     assert_int_equal(f->n_logprobs, r->lps ? f->count : 0);
     for (int64_t i = 0; i < f->count; i++) {
@@ -42,7 +43,10 @@ static void read_one(struct subscriber *r, const struct wire_stream_tokens *f)
         assert_string_equal(f->logprobs[i].top[0].text.data, want);
     }
     r->n += f->count;
-    r->text = realloc(r->text, r->len + f->text.len + 1);
+    r->text = realloc(r->text, r->len + f->text.len + f->reasoning.len + 1);
+    if (f->reasoning.len)
+        memcpy(r->text + r->len, f->reasoning.data, f->reasoning.len);
+    r->len += f->reasoning.len;
     memcpy(r->text + r->len, f->text.data, f->text.len);
     r->len += f->text.len;
     r->text[r->len] = '\0';
@@ -77,7 +81,14 @@ static void one_run(uint64_t seed, int lag, int lps)
         memcpy(want + len, text, t.len);
         len += t.len;
         struct wire_ids w = {ids, n};
-        assert_int_equal(output_append(&o, &w, &t, lp, lps ? n : 0, NULL), 0);
+        struct wire_bytes thought = {text, 0};
+        if (step / 37 % 2) {
+            thought = t;
+            t.len = 0;
+        }
+        struct wire_engine_tokens more = {
+            .tokens = w, .text = t, .reasoning = thought, .logprobs = lp, .n_logprobs = lps ? n : 0};
+        assert_int_equal(output_append(&o, &more, NULL), 0);
         struct wire_stream_tokens f;
         if (rng(&x) % (uint64_t)lag == 0)
             while (output_next(&o, &cursor, &f))
@@ -90,8 +101,8 @@ static void one_run(uint64_t seed, int lag, int lps)
     assert_int_equal(r.n, next);
     assert_int_equal(r.len, len);
     assert_string_equal(r.text, want);
-    assert_int_equal(o.n_text, len);
-    assert_memory_equal(o.text, want, len);
+    assert_int_equal(o.n_text + o.n_reasoning, len);
+    assert_true(o.n_text > 1000 && o.n_reasoning > 1000);
     output_fini(&o);
     free(r.text);
     free(want);
@@ -117,9 +128,9 @@ static void test_large(void **state)
     int32_t id = 0;
     struct wire_ids w = {&id, 1};
     struct wire_bytes t = {big, 200000};
-    assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
+    assert_int_equal(output_append(&o, &(struct wire_engine_tokens){.tokens = w, .text = t}, NULL), 0);
     id = 1;
-    assert_int_equal(output_append(&o, &w, &t, NULL, 0, NULL), 0);
+    assert_int_equal(output_append(&o, &(struct wire_engine_tokens){.tokens = w, .text = t}, NULL), 0);
     struct wire_stream_tokens f;
     for (int i = 0; i < 2; i++) {
         assert_true(output_next(&o, &cursor, &f));
@@ -137,21 +148,26 @@ static void test_seek(void **state)
     (void)state;
     static const struct {
         size_t from, index, count;
-        const char *text;
-    } cases[] = {{0, 0, 5, "abcd!"}, {1, 1, 4, "bcd!"}, {2, 2, 3, "cd!"}, {3, 3, 2, "cd!"},
-                 {4, 4, 1, "d!"},    {5, 5, 0, "!"},    {9, 5, 0, NULL}};
+        const char *text, *reasoning;
+    } cases[] = {{0, 0, 5, "cd!", "ab"}, {1, 1, 4, "cd!", "b"}, {2, 2, 3, "cd!", ""}, {3, 3, 2, "cd!", ""},
+                 {4, 4, 1, "d!", ""},    {5, 5, 0, "!", ""},    {9, 5, 0, NULL, ""}};
     struct output o = {0};
     int32_t ids[] = {0, 1, 2, 3, 4};
     const struct {
         struct wire_ids ids;
-        struct wire_bytes text;
-    } appends[] = {{{ids, 1}, {"a", 1}},
-                   {{ids + 1, 1}, {"b", 1}},
-                   {{ids + 2, 2}, {"c", 1}},
-                   {{ids + 4, 1}, {"d", 1}},
-                   {{NULL, 0}, {"!", 1}}};
+        struct wire_bytes text, reasoning;
+    } appends[] = {{{ids, 1}, {"", 0}, {"a", 1}},
+                   {{ids + 1, 1}, {"", 0}, {"b", 1}},
+                   {{ids + 2, 2}, {"c", 1}, {"", 0}},
+                   {{ids + 4, 1}, {"d", 1}, {"", 0}},
+                   {{NULL, 0}, {"!", 1}, {"", 0}}};
     for (size_t i = 0; i < 5; i++)
-        assert_int_equal(output_append(&o, &appends[i].ids, &appends[i].text, NULL, 0, NULL), 0);
+        assert_int_equal(output_append(&o,
+                                       &(struct wire_engine_tokens){.tokens = appends[i].ids,
+                                                                    .text = appends[i].text,
+                                                                    .reasoning = appends[i].reasoning},
+                                       NULL),
+                         0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct output_cursor cursor;
         struct wire_stream_tokens f;
@@ -163,6 +179,8 @@ static void test_seek(void **state)
         assert_int_equal(f.count, cases[i].count);
         assert_int_equal(f.text.len, strlen(cases[i].text));
         assert_memory_equal(f.text.data, cases[i].text, f.text.len);
+        assert_int_equal(f.reasoning.len, strlen(cases[i].reasoning));
+        assert_memory_equal(f.reasoning.data ? f.reasoning.data : "", cases[i].reasoning, f.reasoning.len);
         assert_false(output_next(&o, &cursor, &f));
     }
     output_fini(&o);

@@ -1,0 +1,249 @@
+#!/usr/bin/python3
+"""Reasoning apart from text, on a model that says what it was made to say: every family of markers, as special tokens and
+as text; switches of templates; stop strings; sessions and what their templates get; streams that are attached to,
+cancelled, and killed in the middle of a thought. Prints TAP.
+"""
+import json, os, signal, sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.environ["top_srcdir"] + "/tests/tools")
+import harness, script_model
+from harness import Box, Refused, check
+
+LONG = [" t%d" % i for i in range(400)]
+THOUGHT = "".join(LONG)
+SCRIPTS = {
+    "@think": ["<think>", "\n", "Hm", ", is", " it", "?\n", "Yes", ".\n\n", "</think>", "\n\n\n", "It", " is", ".\n"],
+    "@open": ["W", "ell", " well", "\n</", "th", "ink>\nFi", "ne", "."],
+    "@plain": ["No", " thoughts", " at", " all"],
+    "@long": LONG + ["[/THINK]", "En", "fin"],
+    "@harmony": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
+    "@gemma": ["<|channel>", "thou", "ght\nOn", "e", "\n\n", "<channel|>", "Two"],
+}
+CONTROL = ["<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<|return|>", "<|call|>"]
+box = Box("reasoning")
+os.mkdir(box.dir + "/models")
+notices = []
+
+
+def template(entry, sign="<think>", answers="{{ m.content }}", think=None):
+    """Of a family, and with a prompt that ends with that entry. `think`: what it ends with where it is asked not to."""
+    end = entry if not think else "{% if enable_thinking is defined and not enable_thinking %}" + think + "{% else %}" + entry + "{% endif %}"
+    return ("{# " + sign + " #}{% for m in messages %}[{{ m.role }}] {% if m.role == 'assistant' %}" + answers +
+            "{% else %}{{ m.content }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}[assistant] " + end + "{% endif %}")
+
+
+def generate(c, entry, how=None, **params):
+    """The result, with its `frames`."""
+    del notices[:]
+    if how is not False:
+        params = dict(dict(messages=[{"role": "user", "content": "Is it?"}], chat_template=template(entry, **(how or {}))), **params)
+    return follow(c, c.submit("generate", **dict(dict(model="script", sampling={"temperature": 0}), **params)))
+
+
+def follow(c, id, on_tokens=None):
+    frames = []
+    while True:
+        m = c.read()
+        if m is None:
+            return frames
+        if m[0] == 2 and m[1] == "notice":
+            notices.append(m[2][0]["name"])
+        if m[0] == 2 and m[1] == "stream.tokens":
+            frames.append(m[2][0])
+            if on_tokens:
+                on_tokens(frames)
+        if m[0] == 1 and m[1] == id:
+            if m[2]:
+                raise Refused(*m[2][1].split(": ", 1))
+            return dict(m[3], frames=frames)
+
+
+def parts(r):
+    return r.get("reasoning"), r["text"]
+
+
+def in_frames(r, what):
+    return "".join(f.get(what, "") for f in r["frames"])
+
+
+def says(r, what, reasoning, text, tokens=None):
+    whole = in_frames(r, "reasoning") or None, in_frames(r, "text")
+    check(parts(r) == (reasoning, text) == whole and sum(f["count"] for f in r["frames"]) == len(r["tokens"]), what,
+          (parts(r), whole))
+    if tokens is not None:
+        check(r["usage"].get("reasoning_tokens", 0) == tokens, what + ": reasoning_tokens", r["usage"])
+
+
+def families(c):
+    says(generate(c, "@think"), "a family's tokens", "Hm, is it?\nYes.", "It is.\n", 9)
+    says(generate(c, "@pieces", model="opened"), "its text, cut anywhere", "So </ think> no", "Okay!", 9)
+    says(generate(c, "<think>\n@open"), "a template that does not end with it", None, "Well well\n</think>\nFine.", 0)
+    says(generate(c, "@open<think>\n", max_tokens=0), "a prompt alone", None, "", 0)
+    says(generate(c, "@plain"), "no thoughts", None, "No thoughts at all", 0)
+    says(generate(c, "@harmony", {"sign": "<|channel|>"}), "harmony, closed", None, "ThinkingHello", 0)
+    says(generate(c, "@gemma", {"sign": "<|channel>"}), "gemma4", "One", "Two", 6)
+    says(generate(c, "[THINK]@long", {"sign": "[THINK]"}), "a marker, and then more", None, THOUGHT + "Enfin", 0)
+    r = generate(c, "", how=False, text="@think")
+    says(r, "raw text has none", None, "<think>\nHm, is it?\nYes.\n\n</think>\n\n\nIt is.\n", 0)
+    r = generate(c, "@think", stop=["it"])
+    says(r, "stop strings do not look at reasoning", "Hm, is it?\nYes.", "It is.\n")
+    r = generate(c, "@think", stop=["is"])
+    says(r, "but at text", "Hm, is it?\nYes.", "It ")
+    check(r["finish_reason"] == "stop" and r["usage"]["reasoning_tokens"] == 9, "which they end", r)
+    r = generate(c, "@think", stream=False)
+    check(parts(r) == ("Hm, is it?\nYes.", "It is.\n") and not r["frames"], "without events", r)
+    r = generate(c, "@think", max_tokens=6)
+    says(r, "cut short in a thought", "Hm, is it?\n", "", 6)
+
+
+def opened(c):
+    """Prompts that end with the marker that begins reasoning: the entry is the marker's own token."""
+    says(generate(c, "<|channel|>analysis<|message|>\n", {"sign": "<|channel|>"}, model="opened"), "harmony, begun by the prompt",
+         "Thinking", "Hello", 3)
+    says(generate(c, "[THINK]", {"sign": "[THINK]"}, model="opened"), "mistral, the same", THOUGHT, "Enfin", 401)
+    says(generate(c, "<think> ", model="opened"), "and <think>, with a blank", "Well well", "Fine.", 6)
+
+
+def switches(c):
+    both = {"think": "@plain"}
+    says(generate(c, "@think", both), "as the template has it", "Hm, is it?\nYes.", "It is.\n")
+    says(generate(c, "@think", both, think="on"), "asked to think", "Hm, is it?\nYes.", "It is.\n")
+    check(not notices, "which the template knows", notices)
+    says(generate(c, "@think", both, think="off"), "asked not to", None, "No thoughts at all")
+    check(not notices, "and that", notices)
+    says(generate(c, "@think", both, think="off", kwargs={"enable_thinking": True}), "kwargs count last", "Hm, is it?\nYes.", "It is.\n")
+    says(generate(c, "@think", think="off"), "a template without a switch", "Hm, is it?\nYes.", "It is.\n")
+    check(notices == ["THINK_UNKNOWN"], "which is told", notices)
+    effort = "{# <|channel|> #}{{ raise_exception(reasoning_effort) }}"
+    for think, want in ("off", "low"), ("on", "medium"):
+        try:
+            generate(c, "", chat_template=effort, think=think)
+            check(False, "an effort")
+        except Refused as e:
+            check(e.args == ("TEMPLATE", want), "harmony's effort, " + think, e)
+    for what, params in ("go with messages", dict(text="x", think="on")), ("only on, off", dict(think="maybe")):
+        try:
+            generate(c, "@think", how=False if "text" in params else None, **params)
+            check(False, "refused: " + what)
+        except Refused as e:
+            check(e.args[0] in ("INVALID_PARAMS", "UNSUPPORTED") and what in e.args[1], "refused: " + what, e)
+
+
+def sessions(c):
+    kept = {"answers": "{% if m.reasoning_content %}@think<think>\n{{ m.reasoning_content }}\n\n</think>\n\n\n"
+            "{% else %}@plain{% endif %}{{ m.content }}"}
+    generate(c, "@think", kept, session="kept")
+    turn = c.call("sessions.show", session="kept")["turns"][1]
+    check((turn.get("reasoning"), turn["text"]) == ("Hm, is it?\nYes.", "It is.\n"), "a turn has it apart", turn)
+    check(turn["generation"]["usage"]["reasoning_tokens"] == 9, "and its usage", turn)
+    generate(c, "@plain", kept, session="kept")
+    check(not notices, "a template that wants reasoning_content gets it", notices)
+    generate(c, "@think", session="strip")
+    generate(c, "@plain", session="strip")
+    check(notices == ["HISTORY_KEPT"], "one that leaves it out is told of", notices)
+    echo = "{# SIGN #}{% if messages | length > 1 %}{{ raise_exception(messages[1] | tojson) }}{% endif %}"
+    answer = {"role": "assistant", "content": "It is.\n"}
+    inside = dict(answer, content="<think>\nHm, is it?\nYes.\n</think>\n\nIt is.\n")
+    for what, sign, want in (("reasoning_content", "<think>", dict(answer, reasoning_content="Hm, is it?\nYes.")),
+                             ("message.thinking", "<|channel|>", dict(answer, thinking="Hm, is it?\nYes.")),
+                             ("message.reasoning", "[THINK]", dict(answer, reasoning="Hm, is it?\nYes.")),
+                             ("nothing", "<think>", inside)):
+        try:
+            generate(c, "", chat_template=echo.replace("SIGN", sign + what), session="kept")
+        except Refused as e:
+            check(e.args[0] == "TEMPLATE" and json.loads(e.args[1]) == want, "a template that reads %s" % what, e)
+    page = c.call("sessions.export", session="kept")
+    c.call("sessions.import", name="copy", model="script", version=1, turns=page["turns"], turn_open=True)
+    again = c.call("sessions.show", session="copy")["turns"]
+    check([t.get("reasoning") for t in again] == [None, "Hm, is it?\nYes.", None, None], "export and import keep it", again)
+    generate(c, "@plain", kept, session="copy")
+    check(not notices, "and give it to the template", notices)
+    try:
+        c.call("sessions.import", name="bad", model="script", version=1, turn_open=True,
+               turns=[{"role": "assistant", "text": "a", "tokens": [1], "reasoning": "b"}])
+        check(False, "reasoning that nothing made")
+    except Refused as e:
+        check(e.args[0] == "INVALID_PARAMS" and "reasoning" in e.args[1], "reasoning that nothing made", e)
+
+
+def long(c, **params):
+    return c.submit("generate", model="opened", sampling={"temperature": 0}, messages=[{"role": "user", "content": "Go"}],
+                    chat_template=template("[THINK]", sign="[THINK]"), **params)
+
+
+def streams(c):
+    r = follow(c, long(c, request="whole"))
+    says(r, "a long thought", THOUGHT, "Enfin", 401)
+    for at in 0, 1, 200, 400, 401, 402, 403:
+        d = box.client()
+        got = follow(d, d.submit("stream.attach", request="whole", **{"from": at}))
+        check((in_frames(got, "reasoning"), in_frames(got, "text")) == ("".join(LONG[at:]), "".join(["En", "fin"][max(0, at - 401):])) and
+              parts(got) == parts(r) and got["frames"][:1] and got["frames"][0]["index"] == at or at == 403 and not got["frames"],
+              "attached to from token %d" % at, (at, got))
+        d.close()
+    again = follow(c, long(c, request="whole"))
+    says(again, "the same request again", THOUGHT, "Enfin", 401)
+    # Cancelled in the middle: what there is stands, and a session goes on with it.
+    def cancel(frames):
+        if len(frames) == 20:
+            c.submit("cancel", request="stopped")
+    r = follow(c, long(c, request="stopped", session="stopped"), cancel)
+    n = len(r["tokens"])
+    check(r["finish_reason"] == "cancelled" and parts(r) == ("".join(LONG[:n]), "") and 20 <= n < 400 and
+          r["usage"]["reasoning_tokens"] == n, "cancelled in a thought", r)
+    turn = c.call("sessions.show", session="stopped")["turns"][1]
+    check((turn["reasoning"], turn["text"]) == (r["reasoning"], ""), "what the session has of it", turn)
+    r = follow(c, long(c, session="stopped"))
+    says(r, "and the turn after", THOUGHT, "Enfin", 401)
+
+
+def killed(c):
+    hit = []
+
+    def kill_engine(frames):
+        if len(hit) < 2 and sum(f["count"] for f in frames) >= 50 + 100 * len(hit):
+            pid = box.client().call("status")["engine"]["pid"]
+            if pid and pid not in hit:
+                hit.append(pid)
+                os.kill(pid, signal.SIGKILL)
+    r = follow(c, long(c, request="engine"), kill_engine)
+    says(r, "the engine is killed in a thought, twice", THOUGHT, "Enfin", 401)
+    check(len(hit) == 2 and "RECOVERING" in notices, "which is seen", (hit, notices))
+    killed = []
+
+    def kill_daemon(frames):
+        if not killed and sum(f["count"] for f in frames) >= 60:
+            killed.append(box.kill())
+    frames = follow(c, long(c, request="daemon", session="daemon"), kill_daemon)
+    had = "".join(f.get("reasoning", "") for f in frames)
+    box.start()
+    d = box.client()
+    n = sum(f["count"] for f in frames)
+    r = follow(d, d.submit("stream.attach", request="daemon", **{"from": n}))
+    check(killed and 0 < n < 400 and parts(r) == (THOUGHT, "Enfin") and had + in_frames(r, "reasoning") == THOUGHT and
+          in_frames(r, "text") == "Enfin" and r["usage"]["reasoning_tokens"] == 401, "hearthd is killed in a thought", (n, r))
+    turn = d.call("sessions.show", session="daemon")["turns"][1]
+    check((turn.get("reasoning"), turn["text"]) == (THOUGHT, "Enfin"), "and what the session has", turn)
+    d.close()
+
+
+try:
+    script_model.write(box.dir + "/models/script.gguf", SCRIPTS, control=CONTROL, user=["<think>", "</think>"])
+    script_model.write(box.dir + "/models/opened.gguf",
+                       {"\n": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
+                        "@pieces": ["<th", "ink>\nS", "o", " <", "/ thi", "nk>", " no\n<", "/thin", "k>\n\nO", "kay", "!"],
+                        "[THINK]": LONG + ["[/THINK]", "En", "fin"], " ": ["W", "ell", " well", "\n</", "th", "ink>\nFi", "ne", "."]},
+                       control=CONTROL)
+    box.configure("model_dir = %s/models" % box.dir, "threads = 2", "attach_grace = 600")
+    box.start()
+    c = box.client()
+    families(c)
+    opened(c)
+    switches(c)
+    sessions(c)
+    streams(c)
+    killed(c)
+    box.stop()
+finally:
+    harness.end(box)
