@@ -51,7 +51,8 @@ static void cmd_system(struct chat *c, char *arg)
 /* What can be set here: how tokens are chosen, not who answers where. */
 static bool is_settable(const struct opt *o)
 {
-    static const char *const not_here[] = {"model", "session", "system", "stats", "json", "template", "set", NULL};
+    static const char *const not_here[] = {"model",    "session", "system", "stats", "json",
+                                           "template", "set",     "think",  NULL};
     for (const char *const *p = not_here; *p; p++)
         if (!strcmp(*p, o->name))
             return false;

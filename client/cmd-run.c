@@ -135,8 +135,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = usage(cmd, "--system goes with --chat");
         goto out;
     }
-    if ((gen.template || gen.set.n) && !gen.chat) {
-        status = usage(cmd, "--template and --set go with --chat");
+    if ((gen.template || gen.set.n || gen.think) && !gen.chat) {
+        status = usage(cmd, "--template, --set and --think go with --chat");
         goto out;
     }
     prompt = hearth_text(prompt_text);

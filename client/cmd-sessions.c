@@ -66,6 +66,8 @@ static json_t *json_turns(const struct hearth_session_show_result *r)
         json_t *o = json_pack("{s:o, s:o, s:I, s:f}", "role", json_str(t->role), "text",
                               json_text(t->text.data ? t->text.data : "", t->text.len), "n_tokens",
                               (json_int_t)t->n_tokens, "created", t->created);
+        if (t->reasoning.len)
+            json_object_set_new(o, "reasoning", json_text(t->reasoning.data, t->reasoning.len));
         if (t->has_generation)
             json_object_set_new(o, "generation", json_generation_info(&t->generation));
         json_array_append_new(a, o);
@@ -133,6 +135,12 @@ static int run_show(const struct cmd *cmd, int argc, char **argv)
     for (size_t i = 0; i < r->n_turns; i++) {
         const struct hearth_turn *t = &r->turns[i];
         printf("\n--- %s, %lld tokens\n", t->role, (long long)t->n_tokens);
+        if (t->reasoning.len) {
+            style_begin(stdout, STYLE_ASIDE);
+            print_text(t->reasoning.data, t->reasoning.len);
+            style_end(stdout);
+            fputs("\n---\n", stdout);
+        }
         print_text(t->text.data, t->text.len);
         if (!t->text.len || t->text.data[t->text.len - 1] != '\n')
             putchar('\n');

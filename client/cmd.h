@@ -145,6 +145,9 @@ struct gen {
     struct hearth_strs set; /* --set: KEY=JSON */
     bool told;              /* the model that answers has been named on this terminal */
     bool kept_told;         /* ... and that the template would change what was said */
+    bool unknown_told;      /* ... and that it does not know how to have the model think, or not */
+    const char *think;      /* --think: on, off, hide; NULL: as the template has it */
+    enum { SHOWN_NOTHING, SHOWN_REASONING, SHOWN_TEXT } shown; /* of an answer */
     struct hearth_generate g;
     struct opt opts[24]; /* the table that all three verbs share, pointing into this struct */
 };
@@ -160,6 +163,11 @@ enum { TEMPLATE_MAX = 256 << 10 }; /* bytes of a chat template that the daemon t
  * be the name of one of a model's templates instead. */
 char *template_read(const char *path, size_t *n);
 bool template_is_name(const char *file_or_name);
+
+/* show-reasoning.c. What a model thinks, dim on a terminal or else between tags; nothing with --think hide, nor where
+ * stdout is no terminal and --think was not given. reasoning_end(): what comes next is none. */
+void reasoning_show(struct gen *gen, struct hearth_bytes thought);
+void reasoning_end(struct gen *gen);
 
 /* Submits gen->g and prints its text as it comes, unless gen->json. Ctrl+C cancels, a second one gives up waiting.
  * Where no model is given, an existing session's is taken, else the default one. Returns 0 or a HEARTH_E* code. */
@@ -234,6 +242,8 @@ void print_text(const char *data, size_t len);
 enum style { STYLE_HEAD, STYLE_ASIDE, STYLE_ERROR };
 void style_begin(FILE *to, enum style style);
 void style_end(FILE *to);
+bool style_is_on(FILE *to); /* a terminal that shows styles, and nobody has asked for none */
+bool style_is_on(FILE *to); /* a terminal that shows styles, and nobody asked for none */
 
 /* A line on stderr that is not the answer: who answers, what was reused, what may be done next. */
 void say_aside(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

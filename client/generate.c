@@ -36,6 +36,8 @@ void gen_init(struct gen *gen)
         {"penalty-last", 0, OPT_INT, &s->penalty_last, 0, 1 << 20, "N", "tokens that count as seen; 0: all (64)"},
         {"template", 0, OPT_TEXT, &gen->template, 0, 0, "FILE|NAME", "another chat template than the model's"},
         {"set", 0, OPT_TEXTS, &gen->set, 0, 0, "KEY=JSON", "a variable of the chat template; again for more"},
+        {"think", 0, OPT_TEXT, &gen->think, 0, 0, "on|off|hide",
+         "have the model think first, or not; hide: think, and print the answer alone"},
         {"class", 0, OPT_TEXT, &g->service_class, 0, 0, "CLASS",
          "interactive, normal or background: who is served first"},
         {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
@@ -159,10 +161,11 @@ static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
 /* What a template does with every turn is told once. */
 static void show_notice(struct gen *gen, const struct hearth_notice *n)
 {
-    bool kept = !strcmp(n->name, "HISTORY_KEPT");
-    if (!kept || !gen->kept_told)
+    bool kept = !strcmp(n->name, "HISTORY_KEPT"), unknown = !strcmp(n->name, "THINK_UNKNOWN");
+    if (!(kept && gen->kept_told) && !(unknown && gen->unknown_told))
         say("hearth: %s: %s\n", n->name, n->message);
     gen->kept_told |= kept;
+    gen->unknown_told |= unknown;
 }
 
 static void show_event(struct gen *gen, const struct hearth_event *ev)
@@ -188,6 +191,9 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
     case HEARTH_EVENT_TOKENS:
         progress_clear();
         if (!gen->json) {
+            reasoning_show(gen, ev->body.tokens->reasoning);
+            if (ev->body.tokens->text.len)
+                reasoning_end(gen);
             print_text(ev->body.tokens->text.data, ev->body.tokens->text.len);
             fflush(stdout);
         }
@@ -254,6 +260,7 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
 static int gen_finish(struct hearth *h, struct gen *gen, uint32_t request, struct hearth_generate_result **out,
                       struct hearth_err *err)
 {
+    gen->shown = SHOWN_NOTHING;
     interrupts_begin();
     int rc = gen_wait(h, gen, request, out, err);
     interrupts_end();

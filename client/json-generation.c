@@ -21,8 +21,13 @@ struct member {
     }
 
 static const struct member usage_members[] = {
-    INT(hearth_usage, prompt_tokens),   INT(hearth_usage, reused_tokens),     INT(hearth_usage, restored_tokens),
-    INT(hearth_usage, computed_tokens), INT(hearth_usage, completion_tokens), {0},
+    INT(hearth_usage, prompt_tokens),
+    INT(hearth_usage, reused_tokens),
+    INT(hearth_usage, restored_tokens),
+    INT(hearth_usage, computed_tokens),
+    INT(hearth_usage, completion_tokens),
+    INT(hearth_usage, reasoning_tokens),
+    {0},
 };
 static const struct member timings_members[] = {
     REAL(hearth_timings, queue_ms),          REAL(hearth_timings, load_ms),

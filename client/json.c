@@ -56,6 +56,8 @@ json_t *json_result(const struct hearth_generate_result *r)
                           json_str(r->session), "request", json_str(r->request), "stream", (json_int_t)r->stream,
                           "usage", json_usage(&r->usage), "timings", json_timings(&r->timings), "finish_reason",
                           json_str(r->finish_reason), "tokens", json_ids(r->tokens));
+    if (r->reasoning.len)
+        json_object_set_new(o, "reasoning", json_text(r->reasoning.data, r->reasoning.len));
     json_object_set_new(o, "seed", json_seed(r->seed));
     if (r->n_logprobs)
         json_object_set_new(o, "logprobs", json_logprobs(r));

@@ -2,7 +2,7 @@
 EXTRA_DIST += client/README.md
 bin_PROGRAMS += hearth
 hearth_SOURCES = \
-	client/main.c client/cmd.h client/models.c client/opts.c client/daemon.c client/generate.c client/chat.c client/chat.h client/chat-commands.c client/lines.c \
+	client/main.c client/cmd.h client/models.c client/opts.c client/daemon.c client/generate.c client/show-reasoning.c client/chat.c client/chat.h client/chat-commands.c client/lines.c \
 	client/lines.h client/memory.c client/output.c \
 	client/json.c client/json-generation.c client/markdown.c client/sessions-export.c client/sessions-import.c \
 	client/template.c client/utf8.c client/verb.c client/cmd-attach.c client/cmd-backup.c client/cmd-bench.c client/bench.h client/bench-load.c client/bench-report.c client/cmd-chat.c client/cmd-eval.c client/cmd-fork.c client/cmd-list.c client/cmd-load.c \

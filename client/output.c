@@ -60,7 +60,7 @@ const char context_step[] =
     "`hearth sessions export SESSION --markdown | tail -n 40 | hearth run --chat -s NEW -m MODEL` begins a new session "
     "with the end of that one";
 
-static bool style_wanted(FILE *to)
+bool style_is_on(FILE *to)
 {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fileno(to)) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
@@ -70,13 +70,13 @@ void style_begin(FILE *to, enum style style)
 {
     static const char *const codes[] = {
         [STYLE_HEAD] = "\033[1m", [STYLE_ASIDE] = "\033[2m", [STYLE_ERROR] = "\033[1;31m"};
-    if (style_wanted(to))
+    if (style_is_on(to))
         fputs(codes[style], to);
 }
 
 void style_end(FILE *to)
 {
-    if (style_wanted(to))
+    if (style_is_on(to))
         fputs("\033[0m", to);
 }
 

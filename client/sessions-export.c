@@ -63,6 +63,8 @@ static json_t *json_whole(const struct hearth_turn *t)
         json_object_set_new(o, "text_hex", json_string(hex));
         free(hex);
     }
+    if (t->reasoning.len)
+        json_object_set_new(o, "reasoning", json_text(t->reasoning.data, t->reasoning.len));
     json_object_set_new(o, "tokens", json_ids(t->tokens));
     if (t->has_generation)
         json_object_set_new(o, "generation", json_generation_info(&t->generation));

@@ -160,7 +160,11 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
         return fail_turn(im, "\"text\" is missing or no string, or \"text_hex\" no hex digits", i);
     if (!tokens_parse(im, json_object_get(o, "tokens"), &t.tokens))
         return fail_turn(im, "\"tokens\" is missing, or has what is no id from 0 to 2147483647", i);
-    const json_t *message = json_object_get(o, "message");
+    const json_t *message = json_object_get(o, "message"), *reasoning = json_object_get(o, "reasoning");
+    if (reasoning && !json_is_string(reasoning))
+        return fail_turn(im, "\"reasoning\" is no string", i);
+    if (reasoning)
+        t.reasoning = (struct hearth_bytes){json_string_value(reasoning), json_string_length(reasoning)};
     if (message && !json_is_object(message))
         return fail_turn(im, "\"message\" is no object", i);
     if (message)

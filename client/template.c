@@ -43,8 +43,13 @@ static bool set_member(json_t *to, const char *text)
 
 int gen_prepare(const struct cmd *cmd, struct gen *gen)
 {
-    json_t *kwargs = json_object();
     size_t n;
+    if (gen->think && strcmp(gen->think, "on") != 0 && strcmp(gen->think, "off") != 0 &&
+        strcmp(gen->think, "hide") != 0)
+        return usage(cmd, "--think wants on, off or hide, not '%s'", gen->think);
+    if (gen->think)
+        gen->g.think = !strcmp(gen->think, "off") ? "off" : "on";
+    json_t *kwargs = json_object();
     for (size_t i = 0; i < gen->set.n; i++)
         if (!set_member(kwargs, gen->set.v[i])) {
             json_decref(kwargs);

@@ -43,7 +43,7 @@ _hearth()
         return ;;
     esac
     local generate="--model --session --max-tokens --system --temp --temperature --top-k --top-p --min-p --seed --stop
-        --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --template --set --class --stats --json"
+        --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --template --set --think --class --stats --json"
     local words= names= # of which verb the names are offered, too
     case $verb in
     run) words="$generate --prompt --chat --raw --logprobs --request"; names=list ;;

@@ -52,6 +52,7 @@ complete -c hearth -n $generates -l repeat-penalty -x -d 'divides logits of seen
 complete -c hearth -n $generates -l presence-penalty -x -d 'taken off logits of seen tokens'
 complete -c hearth -n $generates -l frequency-penalty -x -d 'for each time seen'
 complete -c hearth -n $generates -l penalty-last -x -d 'tokens that count as seen'
+complete -c hearth -n $generates -l think -x -a 'on off hide' -d 'have the model think first'
 complete -c hearth -n $generates -l class -x -a 'interactive normal background' -d 'who is served first'
 complete -c hearth -n $generates -l stats -d 'what was reused, how fast'
 complete -c hearth -n '__fish_seen_subcommand_from run' -f -a '(__hearth_names list)'
