@@ -360,6 +360,20 @@ A list that stays is KV that stays."
 (define-key hearth-chat-mode-map (kbd "C-c C-c") #'hearth-chat-send)
 (define-key hearth-chat-mode-map (kbd "C-c C-k") #'hearth-chat-stop)
 
+(defvar-local hearth--thinks nil "Whether what came last is reasoning.")
+
+(defun hearth--append-tokens (buffer body)
+  "Reasoning steps back; the answer comes after an empty line."
+  (let ((thought (hearth--get body "reasoning")) (text (hearth--get body "text")))
+    (with-current-buffer buffer
+      (when thought
+        (setq hearth--thinks t)
+        (hearth--append buffer (propertize thought 'face 'shadow)))
+      (unless (string-empty-p text)
+        (when hearth--thinks (hearth--append buffer "\n\n"))
+        (setq hearth--thinks nil)
+        (hearth--append buffer text)))))
+
 (defun hearth--append (buffer text)
   (with-current-buffer buffer
     (let ((at-end (= (point) (point-max))))
@@ -387,12 +401,12 @@ A list that stays is KV that stays."
                     (when (buffer-live-p buffer)
                       (pcase event
                         ("stream.begin" (hearth--append buffer (format "\n\n## %s\n" (hearth--get body "model"))))
-                        ("stream.tokens" (hearth--append buffer (hearth--get body "text")))
+                        ("stream.tokens" (hearth--append-tokens buffer body))
                         ((or "stream.end" "stream.error")
                          (let ((why (if (equal event "stream.error") (aref (hearth--get body "error") 1)
                                       (hearth--get body "error"))))
                            (hearth--append buffer (concat (and why (format "\n\n> %s" why)) "\n\n" hearth--you)))
-                         (with-current-buffer buffer (setq hearth--request nil))))))))))))))
+                         (with-current-buffer buffer (setq hearth--request nil hearth--thinks nil))))))))))))))
 
 (defun hearth-chat-stop ()
   "Stop the answer; what there is of it stays."

@@ -11,6 +11,7 @@
  *     fault=K    a dead device at token K, once
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
+ *     think=K    the first K tokens are reasoning
  *     prompt=K   its prompt of K tokens is being read: told K times, and of streams that are not there
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
@@ -33,7 +34,7 @@ enum { LINK = 3, MAX_STREAMS = 512 };
 
 static struct stream {
     uint32_t rpc;
-    int64_t number, n, made, size, die, fault, fail, garbage, skip, ticks;
+    int64_t number, n, made, think, size, die, fault, fail, garbage, skip, ticks;
     int64_t save, kvsize, kvused, kvbad, uid;
     bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie, kvstay;
     char label[20];
@@ -133,6 +134,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
         text[end - at] = '\0';
     }
     st->n = word(text, "n=", 3);
+    st->think = word(text, "think=", 0);
     st->size = word(text, "size=", 0);
     st->die = word(text, "die=", -1);
     st->die_again = strstr(text, "die!=") != NULL;
@@ -264,6 +266,11 @@ static void step(struct stream *st)
     }
     struct wire_engine_tokens t = {.stream = st->number, .index = st->made, .tokens = {&id, 1}};
     t.text = (struct wire_bytes){text, (size_t)len};
+    if (st->made < st->think) {
+        t.reasoning = t.text;
+        t.text.len = 0;
+    }
+    t.reasoning_tokens = st->made < st->think ? st->made + 1 : st->think;
     if (st->made++ != st->skip)
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_TOKENS], &t, NULL, NULL, NULL);
     rows++;

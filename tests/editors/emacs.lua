@@ -75,6 +75,11 @@ check(vim.wait(20000, function() return s.text():match('t0 t1.*## You') end, 5),
 s.capture('a chat in a buffer')
 check(vim.wait(20000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
   and s.rpc('sessions.show', { session = 'talk' }).turns[1].text == 'hello n=2', 'it is a session', s.text())
+s.type('think=2 n=4')
+check(s.shows('think=2 n=4'), 'a message to think about', s.text())
+s.type('\3\3')
+check(vim.wait(20000, function() return s.text():match('## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
+  'what is thought stands above the answer', s.text())
 s.type('hang')
 check(s.shows('hang'), 'another message', s.text())
 s.type('\3\3')

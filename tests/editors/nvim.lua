@@ -46,6 +46,9 @@ check(vim.wait(20000, function() return select(2, s.text():gsub('## You', '')) =
 s.capture('a chat in a buffer')
 check(vim.wait(20000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
   and s.rpc('sessions.show', { session = 'talk' }).turns[1].text == 'hello n=2', 'it is a session', s.text())
+s.type('Gothink=2 n=4\27\r')
+check(vim.wait(20000, function() return s.text():match('think=2.*## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
+  'what is thought stands above the answer', s.text())
 s.type('Gohang\27\r')
 check(s.streams(1) and vim.wait(20000, function() return s.text():match('hang.*## fake') end, 5), 'another message', s.text())
 s.type('\3') -- Ctrl+C

@@ -219,10 +219,15 @@ end
 
 local YOU = '## You'
 
-local function append(buf, text)
+local function append(buf, text, group)
   local last = api.nvim_buf_line_count(buf) - 1
   local col = #api.nvim_buf_get_lines(buf, last, last + 1, true)[1]
   api.nvim_buf_set_text(buf, last, col, last, col, vim.split(text, '\n', { plain = true }))
+  if group then
+    local to = api.nvim_buf_line_count(buf) - 1
+    api.nvim_buf_set_extmark(buf, ns, last, col,
+      { hl_group = group, end_row = to, end_col = #api.nvim_buf_get_lines(buf, to, to + 1, true)[1] })
+  end
   for _, win in ipairs(fn.win_findbuf(buf)) do -- the end stays in view
     api.nvim_win_set_cursor(win, { api.nvim_buf_line_count(buf), 0 })
   end
@@ -238,7 +243,7 @@ function M.send(buf)
   local message = vim.trim(table.concat(lines, '\n', from + 1))
   if message == '' then return end
   with_daemon(function()
-    local model = M.config.model or default_model
+    local model, thinks = M.config.model or default_model, false
     vim.b[buf].hearth_request = generate({
       model = model, session = vim.b[buf].hearth_session, messages = { { role = 'user', content = message } },
     }, function(event, body)
@@ -246,6 +251,9 @@ function M.send(buf)
       if event == 'stream.begin' then
         append(buf, '\n\n## ' .. body.model .. '\n')
       elseif event == 'stream.tokens' then
+        if body.reasoning then append(buf, body.reasoning, 'Comment') end -- thoughts step back
+        if thinks and body.text ~= '' then append(buf, '\n\n') end
+        thinks = (thinks or body.reasoning ~= nil) and body.text == ''
         append(buf, body.text)
       elseif event == 'stream.end' or event == 'stream.error' then
         local why = event == 'stream.error' and body.error[2] or body.error
