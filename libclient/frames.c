@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     GROW_MAX = 256 << 10, /* an input buffer grows by this at once, about the size of a socket's buffer */
@@ -28,8 +29,157 @@ void frames_init(struct frames *f, const struct frames_limits *limits)
     *f = (struct frames){.limits = limits};
 }
 
+/* --- descriptors ----------------------------------------------------------------------------------------- */
+
+static void close_fds(struct frames_fd *v, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++)
+        close(v[i].fd);
+    *n = 0;
+}
+
+/* Takes the descriptors of a message that was read: the system has given no more than there is room for. */
+static void take_control(struct frames *f, struct msghdr *msg)
+{
+    struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        return;
+    size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < n; i++) {
+        struct frames_fd *to = &f->in_fd[f->n_in_fd++];
+        memcpy(&to->fd, CMSG_DATA(c) + i * sizeof to->fd, sizeof to->fd);
+        to->at = frames_unread(f) - 1;
+    }
+}
+
+/* As recv(2). Linux ends a read after the bytes that descriptors came with, so the last byte is one of their frame. */
+static ssize_t receive(struct frames *f, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(FRAMES_FDS_IN * sizeof(int))];
+    } control;
+    struct iovec iov = {f->in.data + f->in.len, f->in.cap - f->in.len};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.room,
+                         .msg_controllen = CMSG_LEN((FRAMES_FDS_IN - f->n_in_fd) * sizeof(int))};
+    if (!f->limits->takes_fds)
+        return recv(fd, iov.iov_base, iov.iov_len, MSG_DONTWAIT);
+    ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n <= 0)
+        return n;
+    f->in.len += (size_t)n;
+    take_control(f, &msg);
+    f->in.len -= (size_t)n;
+    if (msg.msg_flags & MSG_CTRUNC)
+        errno = EMFILE;
+    return msg.msg_flags & MSG_CTRUNC ? -1 : n;
+}
+
+static size_t take_fds(struct frames *f, size_t before, int fds[static FRAMES_FDS_IN])
+{
+    size_t n = 0;
+    while (n < f->n_in_fd && f->in_fd[n].at < before) {
+        fds[n] = f->in_fd[n].fd;
+        n++;
+    }
+    f->n_in_fd -= n;
+    memmove(f->in_fd, f->in_fd + n, f->n_in_fd * sizeof *f->in_fd);
+    return n;
+}
+
+size_t frames_take_fds(struct frames *f, int fds[static FRAMES_FDS_IN])
+{
+    return take_fds(f, f->front, fds);
+}
+
+size_t frames_leave_fds(struct frames *f, int fds[static FRAMES_FDS_IN])
+{
+    return take_fds(f, SIZE_MAX, fds);
+}
+
+int frames_attach(struct frames *f, size_t before, int fd, struct hearth_err *e)
+{
+    assert(before < frames_pending(f));
+    struct frames_fd *v = f->n_out_fd < FRAMES_FDS_OUT ? reallocarray(f->out_fd, f->n_out_fd + 1, sizeof *v) : NULL;
+    if (!v) {
+        int rc = f->n_out_fd < FRAMES_FDS_OUT ? HEARTH_ENOMEM : HEARTH_ELIMIT;
+        close(fd);
+        return err_set(e, rc, "%zu descriptors wait to be sent", f->n_out_fd);
+    }
+    f->out_fd = v;
+    v[f->n_out_fd++] = (struct frames_fd){.fd = fd, .at = before, .n = frames_pending(f) - before};
+    return 0;
+}
+
+int frames_put_first(struct frames *f, size_t before)
+{
+    struct wire_buf *out = &f->out;
+    size_t n = out->len - before;
+    assert(!f->out_pos && before <= out->len);
+    uint8_t *packed = malloc(n);
+    if (!packed)
+        return HEARTH_ENOMEM;
+    memcpy(packed, out->data + before, n);
+    memmove(out->data + n, out->data, before);
+    memcpy(out->data, packed, n);
+    free(packed);
+    for (size_t i = 0; i < f->n_out_fd; i++) {
+        assert(f->out_fd[i].at < before);
+        f->out_fd[i].at += n;
+    }
+    return 0;
+}
+
+/* Of the descriptors the first was sent. */
+static void drop_out_fd(struct frames *f)
+{
+    close(f->out_fd[0].fd);
+    f->n_out_fd--;
+    memmove(f->out_fd, f->out_fd + 1, f->n_out_fd * sizeof *f->out_fd);
+}
+
+/* As send(2), of the first n bytes that are pending, with a descriptor. */
+static ssize_t send_with(struct frames *f, int to, size_t n, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {f->out.data + f->out_pos, n};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    *c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    ssize_t sent = sendmsg(to, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == ETOOMANYREFS) /* so many are on their way: that passes, as the receiver reads */
+        errno = EAGAIN;
+    return sent;
+}
+
+/* As send(2), of what is pending up to the next descriptor, or with it. */
+static ssize_t send_some(struct frames *f, int to)
+{
+    const struct frames_fd *next = f->n_out_fd ? f->out_fd : NULL;
+    size_t n = next && next->at ? next->at : frames_pending(f);
+    ssize_t sent = next && !next->at ? send_with(f, to, next->n, next->fd)
+                                     : send(to, f->out.data + f->out_pos, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent <= 0)
+        return sent;
+    if (next && !next->at)
+        drop_out_fd(f);
+    for (size_t i = 0; i < f->n_out_fd; i++)
+        f->out_fd[i].at -= (size_t)sent;
+    return sent;
+}
+
 void frames_fini(struct frames *f)
 {
+    close_fds(f->in_fd, &f->n_in_fd);
+    close_fds(f->out_fd, &f->n_out_fd);
+    free(f->out_fd);
     wire_buf_fini(&f->in);
     wire_buf_fini(&f->out);
     frames_init(f, f->limits);
@@ -73,7 +223,7 @@ ssize_t frames_fill(struct frames *f, int fd)
         errno = ENOMEM;
         return -1;
     }
-    ssize_t n = recv(fd, f->in.data + f->in.len, f->in.cap - f->in.len, MSG_DONTWAIT);
+    ssize_t n = receive(f, fd);
     if (n > 0)
         f->in.len += (size_t)n;
     else if (n < 0 && errno == EINTR)
@@ -87,6 +237,7 @@ ssize_t frames_skip(struct frames *f, int fd)
     char dropped[64 << 10];
     wire_buf_fini(&f->in);
     f->in_pos = f->front = 0;
+    close_fds(f->in_fd, &f->n_in_fd);
     ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR)
         errno = EAGAIN;
@@ -119,7 +270,12 @@ size_t frames_front(const struct frames *f, const uint8_t **frame)
 
 void frames_drop(struct frames *f)
 {
+    int left[FRAMES_FDS_IN];
     assert(f->front);
+    for (size_t i = frames_take_fds(f, left); i; i--)
+        close(left[i - 1]);
+    for (size_t i = 0; i < f->n_in_fd; i++)
+        f->in_fd[i].at -= f->front;
     f->in_pos += f->front;
     f->front = 0;
     if (f->in_pos == f->in.len)
@@ -148,7 +304,7 @@ size_t frames_pending(const struct frames *f)
 static int send_pending(struct frames *f, int fd)
 {
     while (frames_pending(f)) {
-        ssize_t n = send(fd, f->out.data + f->out_pos, frames_pending(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send_some(f, fd);
         if (n < 0 && errno != EINTR)
             return errno;
         if (n > 0)
@@ -160,6 +316,7 @@ static int send_pending(struct frames *f, int fd)
 void frames_discard(struct frames *f)
 {
     f->out_pos = f->out.len = 0;
+    close_fds(f->out_fd, &f->n_out_fd);
     if (f->out.cap > OUT_KEEP)
         wire_buf_fini(&f->out);
 }

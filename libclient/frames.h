@@ -22,11 +22,23 @@
 
 #include "libclient/wire.h"
 
+/* Descriptors that wait in one direction: in, those of frames that are not dropped yet; out, those not sent yet. */
+enum { FRAMES_FDS_IN = 4, FRAMES_FDS_OUT = 1024 };
+
 /* The limits of one kind of connection, in bytes. The struct must outlive the connection. */
 struct frames_limits {
     size_t frame;     /* the largest accepted frame; a larger one is HEARTH_ETOOBIG */
     size_t read;      /* initial size of the input buffer, to which it shrinks when it is empty */
     size_t high, low; /* watermarks of the pending output, see frames_level() */
+    bool takes_fds;   /* descriptors may come beside the bytes; else the system closes them */
+};
+
+/* A descriptor that travels beside bytes (SCM_RIGHTS). It belongs to one frame, with which alone its sender writes it.
+ */
+struct frames_fd {
+    int fd;
+    size_t at; /* in: a byte of its frame, an offset from in_pos; out: its frame's first byte, one from out_pos ... */
+    size_t n;  /* ... and the frame's length */
 };
 
 struct frames {
@@ -34,6 +46,8 @@ struct frames {
     struct wire_buf in, out;
     size_t in_pos, front, out_pos;
     struct wire_scan scan; /* of the front frame while it is incomplete */
+    struct frames_fd in_fd[FRAMES_FDS_IN], *out_fd;
+    size_t n_in_fd, n_out_fd;
 };
 
 void frames_init(struct frames *f, const struct frames_limits *limits);
@@ -46,6 +60,24 @@ void frames_fini(struct frames *f); /* frees both buffers and resets *f to its s
  * nothing.
  */
 ssize_t frames_fill(struct frames *f, int fd);
+
+/*
+ * Moves the descriptors that came with the front frame to `fds`, whose owner is the caller from then on; returns their
+ * number, FRAMES_FDS_IN at most. Those that are left when the frame is dropped are closed. More than FRAMES_FDS_IN at a
+ * time, and those that the system had no room for, end the stream: frames_fill() fails with EMFILE.
+ */
+size_t frames_take_fds(struct frames *f, int fds[static FRAMES_FDS_IN]);
+/* The same of all frames: closing a descriptor that a peer chose may block, which its owner may not want here. */
+size_t frames_leave_fds(struct frames *f, int fds[static FRAMES_FDS_IN]);
+
+/* Sends a descriptor, which it takes, with the frame that was packed last, whose first byte is frames_pending() bytes
+ * from the front as it was before it was packed. 0, or HEARTH_ENOMEM or HEARTH_ELIMIT; then the descriptor is closed.
+ */
+int frames_attach(struct frames *f, size_t before, int fd, struct hearth_err *e);
+
+/* Moves what was packed since frames_pending() was `before` to the front of the pending output, of which nothing may
+ * have been sent. Without memory nothing is moved, and HEARTH_ENOMEM returned. */
+int frames_put_first(struct frames *f, size_t before);
 
 /* The same, but what comes is dropped, and so is what had come before. */
 ssize_t frames_skip(struct frames *f, int fd);

@@ -16,8 +16,7 @@
 #include "libclient/frames.h"
 
 enum {
-    HELLO_MAX = 128, /* bytes of the packed hello */
-    BEATS = 4,       /* parts of engine_timeout: an engine that was silent for so many in a row is replaced */
+    BEATS = 4, /* parts of engine_timeout: an engine that was silent for so many in a row is replaced */
 };
 
 /* There are no watermarks: what hearthd asks the engine is bounded by what its peers may ask hearthd. */
@@ -189,17 +188,10 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
 static int pack_hello(struct engine_client *ec)
 {
     static const struct wire_engine_hello hello = {.version = WIRE_VERSION};
-    struct wire_buf *out = frames_out(&ec->frames);
-    size_t waiting = out->len;
+    size_t waiting = frames_pending(&ec->frames);
     if (!request(ec, &wire_methods[WIRE_ENGINE_HELLO], &hello, on_hello, ec, NULL))
         return HEARTH_ENOMEM;
-    uint8_t packed[HELLO_MAX];
-    size_t n = out->len - waiting;
-    assert(n <= sizeof packed);
-    memcpy(packed, out->data + waiting, n);
-    memmove(out->data + n, out->data, waiting);
-    memcpy(out->data, packed, n);
-    return 0;
+    return frames_put_first(&ec->frames, waiting);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);

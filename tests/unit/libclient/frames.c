@@ -2,15 +2,20 @@
  * frames.c - the buffers of a framed connection over a socketpair, in one thread: the peer's bytes are written before
  * they are read, so nothing here waits.
  */
+#include "config.h"
+
 #include "libclient/frames.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -417,6 +422,150 @@ static void watermarks_are_of_what_is_pending(void **state)
     assert_int_equal(peer_reads(x, got, sizeof got), all);
 }
 
+/* --- descriptors ------------------------------------------------------------------------------------------ */
+
+static const struct frames_limits taking = {
+    .frame = FRAME_MAX, .read = READ, .high = HIGH, .low = LOW, .takes_fds = true};
+
+static int n_open_fds(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* A descriptor of a new file, by whose inode it is known again. */
+static int new_file(ino_t *ino)
+{
+    struct stat st;
+    int fd = memfd_create("frames", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    *ino = st.st_ino;
+    return fd;
+}
+
+static void expect_file(int fd, ino_t ino)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_ino, ino);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    close(fd);
+}
+
+static void pack(struct frames *f, size_t len, uint8_t fill, int fd)
+{
+    uint8_t frame[FRAME_MAX];
+    size_t before = frames_pending(f);
+    make_frame(frame, len, fill);
+    assert_int_equal(wire_buf_add(frames_out(f), frame, len, SIZE_MAX), 0);
+    if (fd >= 0)
+        assert_int_equal(frames_attach(f, before, fd, &err), 0);
+}
+
+/* Of frames of many lengths every third has a descriptor; one is put before all others. They arrive with their own. */
+static void a_descriptor_travels_with_its_frame(void **state)
+{
+    struct ends *x = *state;
+    enum { N = 30 };
+    static const size_t len[] = {3, 61, 700, 64, 65};
+    ino_t ino[N] = {0};
+    struct frames from;
+    int before = n_open_fds(), fds[FRAMES_FDS_IN];
+    const uint8_t *data;
+    frames_init(&from, &limits);
+    x->f.limits = &taking;
+    for (int i = 1; i < N; i++)
+        pack(&from, len[i % 5], (uint8_t)i, i % 3 ? -1 : new_file(&ino[i]));
+    size_t waiting = frames_pending(&from);
+    pack(&from, 10, 0, -1);
+    assert_int_equal(frames_put_first(&from, waiting), 0);
+    int next = 0;
+    while (next < N) {
+        frames_flush(&from, x->peer);
+        if (frames_fill(&x->f, x->fd) < 0)
+            assert_int_equal(errno, EAGAIN);
+        while (frames_next(&x->f, &data, &err) > 0) {
+            uint8_t want[FRAME_MAX];
+            size_t n = make_frame(want, next ? len[next % 5] : 10, (uint8_t)next);
+            size_t n_fd = frames_take_fds(&x->f, fds);
+            assert_int_equal(n_fd, next && next % 3 == 0);
+            if (n_fd)
+                expect_file(fds[0], ino[next]);
+            expect_frame(x, want, n);
+            next++;
+        }
+    }
+    frames_fini(&from);
+    assert_int_equal(n_open_fds(), before);
+}
+
+/* What nobody takes is closed: with its frame, at the end, and where it was never sent. */
+static void descriptors_that_nobody_takes_are_closed(void **state)
+{
+    struct ends *x = *state;
+    ino_t ino;
+    struct frames from;
+    int before = n_open_fds();
+    uint8_t want[FRAME_MAX];
+    frames_init(&from, &limits);
+    x->f.limits = &taking;
+    pack(&from, 20, 1, new_file(&ino));
+    pack(&from, 20, 2, new_file(&ino));
+    assert_int_equal(frames_flush(&from, x->peer), 0);
+    pack(&from, 20, 3, new_file(&ino));
+    assert_true(frames_fill(&x->f, x->fd) > 0);
+    expect_frame(x, want, make_frame(want, 20, 1));
+    assert_true(frames_fill(&x->f, x->fd) > 0);
+    frames_fini(&x->f);
+    frames_fini(&from);
+    assert_int_equal(n_open_fds(), before);
+}
+
+/* A peer that sends more than fit at a time has ended its stream, and what it sent is closed. */
+static void too_many_descriptors_end_the_stream(void **state)
+{
+    struct ends *x = *state;
+    ino_t ino;
+    int before = n_open_fds();
+    struct frames from;
+    frames_init(&from, &limits);
+    x->f.limits = &taking;
+    uint8_t byte = 0xc5; /* the frame never ends */
+    for (int i = 0; i <= FRAMES_FDS_IN; i++) {
+        assert_int_equal(wire_buf_add(frames_out(&from), &byte, 1, SIZE_MAX), 0);
+        assert_int_equal(frames_attach(&from, 0, new_file(&ino), &err), 0);
+        assert_int_equal(frames_flush(&from, x->peer), 0);
+        ssize_t n = frames_fill(&x->f, x->fd);
+        assert_int_equal(n, i < FRAMES_FDS_IN ? 1 : -1);
+        byte = 0;
+    }
+    assert_int_equal(errno, EMFILE);
+    frames_fini(&x->f);
+    frames_fini(&from);
+    assert_int_equal(n_open_fds(), before);
+}
+
+/* A side that takes none gets the bytes alone. */
+static void descriptors_are_not_taken_unasked(void **state)
+{
+    struct ends *x = *state;
+    ino_t ino;
+    int before = n_open_fds(), fds[FRAMES_FDS_IN];
+    struct frames from;
+    uint8_t want[FRAME_MAX];
+    frames_init(&from, &limits);
+    pack(&from, 20, 1, new_file(&ino));
+    assert_int_equal(frames_flush(&from, x->peer), 0);
+    assert_true(frames_fill(&x->f, x->fd) > 0);
+    assert_int_equal(frames_take_fds(&x->f, fds), 0);
+    expect_frame(x, want, make_frame(want, 20, 1));
+    frames_fini(&from);
+    assert_int_equal(n_open_fds(), before);
+}
+
 int main(void)
 {
 #define CASE(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -435,6 +584,10 @@ int main(void)
         CASE(sent_bytes_are_given_back),
         CASE(a_peer_that_has_gone_is_an_error_and_no_signal),
         CASE(watermarks_are_of_what_is_pending),
+        CASE(a_descriptor_travels_with_its_frame),
+        CASE(descriptors_that_nobody_takes_are_closed),
+        CASE(too_many_descriptors_end_the_stream),
+        CASE(descriptors_are_not_taken_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
