@@ -283,6 +283,17 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *id
     return rc ? rc : gen_finish(h, gen, request, out, err);
 }
 
+/* A session's model may have been passed to a daemon that has been restarted since: its files are passed again. */
+static bool pass_again(struct hearth *h, const struct gen *gen)
+{
+    struct hearth_session_show_result *r;
+    if (!gen->session || hearth_sessions_show(h, gen->session, false, &r, NULL, NULL))
+        return false;
+    bool passed = r->session.path && !hearth_models_pass(h, r->session.path, NULL, NULL);
+    hearth_free(r);
+    return passed;
+}
+
 int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **out, struct hearth_err *err)
 {
     char *model = gen->model || !gen->session ? model_or_default(h, gen->model) : NULL;
@@ -296,6 +307,8 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
         gen->g.model = model = model_or_default(h, NULL);
         rc = gen_once(h, gen, out, err);
     }
+    if (rc == HEARTH_ENOTPASSED && pass_again(h, gen))
+        rc = gen_once(h, gen, out, err);
     gen->g.model = NULL;
     free(model);
     return rc;

@@ -17,6 +17,7 @@ enum acl_perm {
 struct account {
     uid_t uid;
     int64_t connections, streams, imports;
+    int64_t asides;            /* threads that look at descriptors of its, see rpc/aside.h */
     double left_queue;         /* when a request of its left the queue last, or came first; 0: none waits */
     double seconds_per_stream; /* between two that leave it; 0: not known. queue.c's, both */
     int64_t bytes;             /* that the buffers of its connections take */

@@ -25,11 +25,13 @@ struct event_base;
 struct import;
 struct journal;
 struct kvdir;
+struct model_fds;
 struct pin;
 struct engine_client;
 struct socket_watch;
 struct store;
 struct streams;
+struct timer;
 struct retention;
 
 TAILQ_HEAD(conn_list, conn);
@@ -83,6 +85,8 @@ struct server {
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
     struct engine_client *engine_client;
+    struct model_fds *passed;    /* model files that peers have passed by descriptors */
+    struct timer *passed_sweep;  /* set while some of them may be closed */
     struct pin_list pins;        /* models that every engine is to hold */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */

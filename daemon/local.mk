@@ -9,7 +9,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/gguf-make.c daemon/model/gguf-make.h daemon/model/file.c daemon/model/file.h \
 	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c \
 	daemon/model/hf/tensors.c daemon/model/hf/experts.c daemon/model/hf/recurrent.c daemon/model/hf/gemma4.c daemon/model/hf/latent.c daemon/model/hf/mxfp4.c daemon/model/hf/templates.c daemon/model/hf/tokenizer.c daemon/model/hf/normalizer.c \
-	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h \
+	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h daemon/model/passed.c daemon/model/passed.h \
 	daemon/model/pace.c daemon/model/pace.h \
 	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
 	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/fim.c daemon/model/tok/merge.c daemon/model/tok/special.c \
@@ -46,6 +46,8 @@ JINJA_LIBS = daemon/libjinja.a libclient/libcore.la $(UTF8PROC_LIBS) $(XXHASH_LI
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
+	daemon/rpc/aside.c daemon/rpc/aside.h daemon/rpc/msg-pass.c \
+	daemon/supervisor/model-fds.c daemon/supervisor/model-fds.h \
 	daemon/retention/clock-guard.c daemon/retention/clock-guard.h \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
 	daemon/stream/quarantine.c daemon/stream/quarantine.h \

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/loop.h"
 #include "daemon/rpc/pins.h"
 #include "daemon/rpc/backup.h"
 #include "daemon/rpc/conn.h"
@@ -211,6 +212,12 @@ static void on_engine_event(void *arg, const struct wire_method *m, const void *
     dispatch_engine_event(arg, m, body);
 }
 
+static void before_engine_calls(void *arg)
+{
+    struct server *s = arg;
+    model_fds_tell(s->passed, s->engine_client);
+}
+
 static void on_engine_ready(void *arg)
 {
     pins_restore(arg);
@@ -260,6 +267,8 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
     int rc = engine_client_new(&s->engine_client, s->base, argv, conf->engine_timeout, on_engine_event, s, e);
     if (!rc)
         engine_client_on_ready(s->engine_client, on_engine_ready);
+    if (!rc)
+        engine_client_before_calls(s->engine_client, before_engine_calls);
     return rc;
 }
 
@@ -294,6 +303,10 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     }
     if (!rc)
         rc = init_events(s, e);
+    s->passed = model_fds_new();
+    s->passed_sweep = s->base ? timer_new(s->base, msg_sweep_passed, s) : NULL;
+    if (!rc && (!s->passed || !s->passed_sweep))
+        rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (!rc && !s->activated)
         rc = socket_watch_new(s, on_rebound, e);
     if (rc) {
@@ -336,6 +349,8 @@ void server_fini(struct server *s)
     while ((c = TAILQ_FIRST(&s->conns)) != NULL)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
+    timer_free(s->passed_sweep);
+    model_fds_free(s->passed);
     commit_fini(s);
     journal_close(s->journal);
     kvdir_close(s->kv);

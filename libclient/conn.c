@@ -81,6 +81,7 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for a connection");
     h->fd = fd;
     h->queue_tail = &h->queue;
+    h->passes = pass_is_needed(fd);
     frames_init(&h->frames, &limits);
     /* Request ids must differ from those of this uid's other programs. Early in boot there are no random bytes; the
      * clock and the process id take their place. */
@@ -180,6 +181,7 @@ void hearth_close(struct hearth *h)
         free(p);
     }
     wire_free(h->body);
+    pass_forget(h);
     frames_fini(&h->frames);
     wire_buf_fini(&h->hello_reply);
     free(h);

@@ -5,6 +5,8 @@
 #ifndef HEARTH_CONN_H
 #define HEARTH_CONN_H
 
+#include <time.h>
+
 #include "libclient/frames.h"
 
 /* A pending request, and the stream that it began. */
@@ -13,6 +15,7 @@ struct pending {
     const struct wire_method *method;
     uint32_t id;
     int64_t stream; /* the number of a generation's stream, -1 until it begins */
+    bool by_path;   /* it names a model by a path, which is passed where it has to be */
     bool dropped;   /* abandoned by its caller: its events and its answer are thrown away */
     char request[]; /* the request id of a generation, else empty */
 };
@@ -22,6 +25,16 @@ struct queued {
     struct queued *next;
     struct hearth_event ev;
 };
+
+/* A model that was passed, as its file was then: another one of that path is passed anew. */
+struct passed_model {
+    char *path; /* NULL: none */
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime;
+};
+enum { PASSED_KEPT = 16 };
 
 struct hearth {
     int fd;
@@ -38,7 +51,11 @@ struct hearth {
     struct pending *pending;
     struct queued *queue, **queue_tail;
     uint32_t *deferred; /* where the next call of the run layer leaves its number, and does not wait; NULL: it waits */
-    void *body;         /* body of the event that hearth_next() returned last */
+    bool passes;        /* the daemon is another user's: models named by paths are passed to it, pass.c */
+    struct passed_model passed[PASSED_KEPT];
+    size_t n_passed;
+    struct hearth_err pass_err; /* why the last model could not be passed; code 0: it was */
+    void *body;                 /* body of the event that hearth_next() returned last */
 };
 
 /* --- conn.c */
@@ -57,6 +74,19 @@ int conn_drop(struct hearth *h, struct hearth_err *e);
  * for traffic until then and returns as hearth_wait() does. */
 int64_t conn_deadline(const struct timespec *timeout);
 int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e);
+
+/* --- pass.c */
+
+/* Whether the daemon at the other end is another user's. */
+bool pass_is_needed(int fd);
+
+/* Passes the model that the params name by a path, where it was not passed yet. What cannot be passed is no error, but
+ * in h->pass_err: hearthd may have the model in a folder of its own. */
+int pass_before(struct hearth *h, const struct wire_method *m, const void *params, bool *by_path);
+void pass_forget(struct hearth *h); /* models are passed again */
+
+/* Passes all files of a model; *ids are the requests, malloc'd. */
+int pass_all(struct hearth *h, const char *path, uint32_t **ids, size_t *n, struct hearth_err *e);
 
 /* --- stream.c */
 

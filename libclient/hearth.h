@@ -140,6 +140,7 @@ struct hearth_err {
     X(ECONTEXT, -18, "CONTEXT_FULL", 1)   /* the prompt alone does not fit */                            \
     X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id was used for something else */               \
     X(ECANCELLED, -20, "CANCELLED", 1)                                                                   \
+    X(ENOTPASSED, -22, "MODEL_NOT_PASSED", 1)                                                            \
     X(ETEMPLATE, -21, "TEMPLATE", 1) /* the chat template failed, or refused the conversation */         \
     X(EINTERNAL, -30, "INTERNAL", 0)                                                                     \
     X(EENGINE, -31, "ENGINE_FAILED", 0) /* the engine died or would not start */                         \
@@ -848,6 +849,16 @@ HEARTH_API int hearth_models_load(struct hearth *h, const char *model, hearth_on
                                   struct hearth_err *err);
 HEARTH_API int hearth_models_unload(struct hearth *h, const char *model, const struct timespec *timeout,
                                     struct hearth_err *err);
+
+/*
+ * A daemon that runs as another user may have no right to one's files. Calls that name a model by a path therefore pass
+ * the files to it first, as open descriptors, by themselves: a GGUF file, the parts of a split one, a Hugging Face
+ * folder. This does so alone. It is for a session of such a model, which names none: when it is answered with
+ * HEARTH_ENOTPASSED the daemon has been restarted, or has closed what nobody used, and wants the files again;
+ * sessions.show tells the path.
+ */
+HEARTH_API int hearth_models_pass(struct hearth *h, const char *path, const struct timespec *timeout,
+                                  struct hearth_err *err);
 
 /* A pinned model is loaded, and stays: it is unloaded neither because nobody uses it nor to make room, until it is
  * unpinned or unloaded. As long as the daemon lives its next engines load it, too. For root and the daemon's own user.

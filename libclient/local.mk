@@ -7,6 +7,7 @@ libclient_libcore_la_SOURCES = \
     libclient/frames.c \
     libclient/nearest.c libclient/distance.c \
     libclient/packed.c \
+    libclient/pass.c \
     libclient/run.c \
     libclient/scan.c \
     libclient/start.c \

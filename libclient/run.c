@@ -3,6 +3,7 @@
  */
 #include "libclient/conn.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Waits for the end of request `id`. Other requests' events are queued for hearth_next(). `out` receives the result's
@@ -304,6 +305,22 @@ int hearth_models_pin(struct hearth *h, const char *model, bool pinned, hearth_o
 {
     struct wire_model_pin p = {.model = model, .pinned = pinned};
     return call(h, WIRE_MODELS_PIN, &p, on_event, arg, out, timeout, e);
+}
+
+int hearth_models_pass(struct hearth *h, const char *path, const struct timespec *timeout, struct hearth_err *e)
+{
+    uint32_t *ids;
+    size_t n;
+    int rc = pass_all(h, path, &ids, &n, e);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        if (rc)
+            stream_abandon(h, ids[i]);
+        else
+            rc = await(h, ids[i], NULL, NULL, timeout, NULL, e);
+    free(ids);
+    return rc;
 }
 
 int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,

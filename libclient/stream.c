@@ -70,8 +70,13 @@ int stream_submit(struct hearth *h, const struct wire_method *m, const void *par
 {
     if (h->dead.code)
         return conn_die_as(h, e, &h->dead);
+    bool by_path = false;
     int rc = stream_send_hello(h, e);
-    return rc ? rc : submit(h, m, params, request, id, e);
+    if (!rc && pass_before(h, m, params, &by_path))
+        rc = conn_die_as(h, e, &h->dead);
+    if (!rc && !(rc = submit(h, m, params, request, id, e)))
+        h->pending->by_path = by_path;
+    return rc;
 }
 
 void stream_abandon(struct hearth *h, uint32_t id)
@@ -188,6 +193,16 @@ static int on_hello(struct hearth *h, const struct wire_frame *f, struct hearth_
     return 0;
 }
 
+/* A path that the daemon may not open is refused because the model could not be passed: that is the reason to tell. And
+ * what the daemon has lost is passed again with the next request. */
+static void explain(struct hearth *h, const struct pending *p, struct hearth_err *err)
+{
+    if (err->code == HEARTH_ENOTPASSED)
+        pass_forget(h);
+    if (err->code == HEARTH_EDENIED && p->by_path && h->pass_err.code)
+        *err = h->pass_err;
+}
+
 static int on_response(struct hearth *h, const struct wire_frame *f, struct hearth_event *ev, struct hearth_err *e)
 {
     struct pending **at = find(h, f->id), *p = *at;
@@ -200,9 +215,12 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     if (p->method == &wire_methods[WIRE_HELLO]) {
         rc = on_hello(h, f, e);
     } else if (p->dropped) {
+        if (f->is_error && p->method == &wire_methods[WIRE_MODELS_PASS] && f->err.code != HEARTH_EMETHOD)
+            h->pass_err = f->err;
         rc = 0;
     } else if (f->is_error) {
         *ev = (struct hearth_event){.type = HEARTH_EVENT_ERROR, .request = p->id, .err = f->err};
+        explain(h, p, &ev->err);
     } else {
         *ev = (struct hearth_event){.type = HEARTH_EVENT_DONE, .request = p->id};
         if (wire_unpack(p->method->result, f->body, f->body_len, &ev->body.any, &why))

@@ -83,6 +83,16 @@ static const struct wire_field model_pin_fields[] = {
 };
 TYPE(model_pin, "models.pin");
 
+static const struct wire_field model_pass_fields[] = {PATH(wire_model_pass, path, REQUIRED), {0}};
+TYPE(model_pass, "models.pass");
+
+static const struct wire_field engine_pass_fields[] = {
+    PATH(wire_engine_pass, path, REQUIRED),
+    BOOL(wire_engine_pass, gone, false, SPARSE),
+    {0},
+};
+TYPE(engine_pass, "engine.pass");
+
 static const struct wire_field engine_pin_fields[] = {
     PATH(wire_engine_pin, path, REQUIRED),
     COUNTER(wire_engine_pin, client, SPARSE),

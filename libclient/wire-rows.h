@@ -54,11 +54,11 @@ extern const struct wire_type wire_session_type, wire_sessions_list_type, wire_s
     wire_session_adopt_type, wire_adopted_type;
 /* wire-rows-models.c */
 extern const struct wire_type wire_op_type, wire_models_list_type, wire_model_type, wire_model_show_type,
-    wire_models_list_result_type, wire_model_ref_type, wire_model_pin_type, wire_engine_pin_type,
-    wire_model_load_result_type, wire_model_progress_type, wire_tokenize_type, wire_tokenize_result_type,
-    wire_detokenize_type, wire_detokenize_result_type, wire_render_type, wire_render_result_type,
-    wire_engine_render_type, wire_engine_tokenize_type, wire_engine_detokenize_type, wire_engine_eval_type,
-    wire_engine_forget_type, wire_eval_type, wire_eval_result_type;
+    wire_models_list_result_type, wire_model_ref_type, wire_model_pin_type, wire_engine_pin_type, wire_model_pass_type,
+    wire_engine_pass_type, wire_model_load_result_type, wire_model_progress_type, wire_tokenize_type,
+    wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_render_type,
+    wire_render_result_type, wire_engine_render_type, wire_engine_tokenize_type, wire_engine_detokenize_type,
+    wire_engine_eval_type, wire_engine_forget_type, wire_eval_type, wire_eval_result_type;
 /* wire-rows-daemon.c */
 extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_result_type, wire_loaded_model_type,
     wire_kv_tiers_type, wire_engine_status_type, wire_kv_share_type, wire_kv_files_type, wire_status_result_type,

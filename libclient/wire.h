@@ -224,6 +224,9 @@ struct wire_model_show {
     const char *model;
     bool ops; /* with the model's program */
 };
+struct wire_model_pass { /* models.pass: with the file's descriptor beside it */
+    const char *path;    /* absolute: what the peer calls the file */
+};
 
 struct wire_yield { /* of the device's memory: exactly one of bytes and all, or seconds = 0 */
     int64_t bytes;
@@ -361,6 +364,12 @@ struct wire_engine_pin { /* engine.pin -> as engine.load */
     int64_t client;
     bool pinned;
 };
+/* A model that was passed by a descriptor: this, the uid and a path of that user's. No other path begins so. */
+#define WIRE_PASSED "//"
+struct wire_engine_pass { /* engine.pass: with the file's descriptor beside it */
+    const char *path;     /* "//UID/PATH" */
+    bool gone;            /* there is no descriptor, and the one that was passed is closed */
+};
 struct wire_engine_parked { /* event engine.parked: memory was yielded, and the stream waits; or it goes on */
     int64_t stream;
     bool parked;
@@ -457,6 +466,7 @@ enum {
     WIRE_MODELS_LOAD,
     WIRE_MODELS_UNLOAD,
     WIRE_MODELS_PIN,
+    WIRE_MODELS_PASS,
     WIRE_STATUS,
     WIRE_YIELD,
     WIRE_SHUTDOWN,
@@ -480,6 +490,7 @@ enum {
     WIRE_ENGINE_LOAD,
     WIRE_ENGINE_UNLOAD,
     WIRE_ENGINE_PIN,
+    WIRE_ENGINE_PASS,
     WIRE_ENGINE_YIELD,
     WIRE_ENGINE_HEADS,
     WIRE_ENGINE_MODEL,

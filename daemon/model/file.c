@@ -8,6 +8,7 @@
 
 #include "daemon/model/gguf-make.h"
 #include "daemon/model/hf/hf.h"
+#include "daemon/model/passed.h"
 
 enum {
     PARTS_MAX = 128,
@@ -99,7 +100,7 @@ static int open_split(struct gguf **out, const char *path, uint32_t n, struct he
 int model_file_open(struct gguf **out, const char *path, struct hearth_err *e)
 {
     struct stat st;
-    if (!stat(path, &st) && S_ISDIR(st.st_mode))
+    if (!passed_stat(path, &st) && S_ISDIR(st.st_mode))
         return hf_open(out, path, e);
     struct gguf *g;
     uint32_t n = 1;

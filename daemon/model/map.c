@@ -14,8 +14,9 @@
  */
 #include "daemon/model/map.h"
 
+#include "daemon/model/passed.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -82,8 +83,8 @@ int map_open(struct map *m, const char *path, struct hearth_err *e)
     int ret;
     install();
 
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = passed_open(path);
+    path = passed_label(path);
     if (fd < 0) {
         int code = errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOMODEL
                    : errno == EACCES                   ? HEARTH_EDENIED

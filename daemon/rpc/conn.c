@@ -16,6 +16,9 @@
 
 /* The input buffer is small because most peers send little and there may be many of them. */
 static const struct frames_limits limits = {
+    .frame = WIRE_FRAME_MAX, .read = 2 << 10, .high = CONN_HIGH_WATER, .low = CONN_LOW_WATER, .takes_fds = true};
+/* Of who has sent descriptors that cannot even be closed. */
+static const struct frames_limits limits_alone = {
     .frame = WIRE_FRAME_MAX, .read = 2 << 10, .high = CONN_HIGH_WATER, .low = CONN_LOW_WATER};
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
@@ -25,8 +28,19 @@ static void on_unread_timeout(void *arg);
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
+/* Closes what came and nobody takes. */
+static void leave_fds(struct conn *c)
+{
+    int fds[FRAMES_FDS_IN];
+    size_t n = frames_leave_fds(&c->frames, fds);
+    if (n)
+        aside_begin(c->server, c->account, fds, n, false, NULL, NULL);
+}
+
 static void conn_free(struct conn *c)
 {
+    if (c->account)
+        leave_fds(c);
     if (c->readable)
         event_free(c->readable);
     if (c->writable)
@@ -63,6 +77,8 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
     }
     c->pid = peer.pid;
     c->account = acl_get(&s->acl, peer.uid);
+    if (c->account && c->account->asides >= ASIDES_MAX)
+        frames_init(&c->frames, &limits_alone);
     c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
     c->frame_timer = timer_new(s->base, on_frame_timeout, c);
@@ -121,6 +137,9 @@ void conn_drop(struct conn *c, const char *why)
         TAILQ_REMOVE(&s->dirty, c, dirty_entry);
     c->is_dirty = false;
     stop_waiting(c);
+    if (c->aside)
+        aside_forget(c->aside);
+    c->aside = NULL;
     TAILQ_REMOVE(&s->conns, c, entry);
     TAILQ_INSERT_TAIL(&s->dead, c, entry);
     c->ops->lost(c);
@@ -293,11 +312,66 @@ static void violation(struct conn *c, int code, const char *msg)
 {
     log_often(LOG_LEVEL_INFO, "pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
     conn_error(c, 0, code, msg);
+    leave_fds(c);
     c->closing = true;
     event_add(c->readable, NULL);
     timer_set(c->frame_timer, c->server->conf->frame_timeout * 1000);
     /* Its calls are lost now, not when it closes: a peer that is not read any more could not cancel them. */
+    c->looked = NULL;
     c->ops->lost(c);
+}
+
+static void handle_frames(struct conn *c, bool has_waited);
+
+/* Whether the peer is heard now. */
+static bool may_read(const struct conn *c)
+{
+    return c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting && !c->aside;
+}
+
+static void on_looked(void *arg, const struct looked *l)
+{
+    struct conn *c = arg;
+    void (*fn)(void *arg, const struct looked *l) = c->looked;
+    c->aside = NULL;
+    c->looked = NULL;
+    if (fn)
+        fn(c->looked_arg, l);
+    if (c->server->phase == SERVER_DONE || !may_read(c))
+        return;
+    handle_frames(c, false);
+    if (may_read(c))
+        event_add(c->readable, NULL);
+}
+
+static void look(struct conn *c, bool keep)
+{
+    bool gone = c->fd < 0;
+    struct aside *a =
+        aside_begin(c->server, c->account, c->fds, c->n_fds, keep, gone ? NULL : on_looked, gone ? NULL : c);
+    c->aside = gone ? NULL : a;
+    c->n_fds = 0;
+}
+
+int conn_look(struct conn *c, void (*done)(void *arg, const struct looked *l), void *arg, struct hearth_err *e)
+{
+    if (!c->n_fds && !c->frames.limits->takes_fds)
+        return err_set(e, HEARTH_ELIMIT, "descriptors that user %u has sent are still being looked at",
+                       (unsigned)c->account->uid);
+    if (!c->n_fds)
+        return err_set(e, HEARTH_EPARAMS, "models.pass: no descriptor came with it (SCM_RIGHTS)");
+    look(c, true);
+    if (!c->aside)
+        return err_set(e, HEARTH_EINTERNAL, "no thread to look at a descriptor");
+    c->looked = done;
+    c->looked_arg = arg;
+    return 0;
+}
+
+static bool takes_fd(const struct wire_frame *f)
+{
+    return f->kind == WIRE_FRAME_REQUEST &&
+           wire_method_find(f->method, f->method_len) == &wire_methods[WIRE_MODELS_PASS];
 }
 
 /* A message of the protocol is dispatched; other msgpack is refused, because the frame after it may be a message. */
@@ -305,11 +379,17 @@ static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
 {
     struct hearth_err e;
     struct wire_frame f = {0};
+    c->n_fds = frames_take_fds(&c->frames, c->fds);
     int rc = wire_frame_open(&f, data, len, &e);
+    if (!rc && c->n_fds && (c->n_fds > 1 || !takes_fd(&f)))
+        rc = err_set(&e, HEARTH_EINVALID, "%zu descriptors came with this message; models.pass alone takes one",
+                     c->n_fds);
     if (rc)
         conn_error(c, f.id, rc, e.msg);
     else
         c->ops->frame(c, &f);
+    if (c->n_fds)
+        look(c, false);
 }
 
 enum work { WORK_SHORT, WORK_UNKNOWN, WORK_LONG };
@@ -340,7 +420,7 @@ static void handle_frames(struct conn *c, bool has_waited)
     const uint8_t *data;
     struct hearth_err e;
     ptrdiff_t len = 0;
-    while (!c->closing && !c->throttled && (len = frames_next(&c->frames, &data, &e)) > 0) {
+    while (!c->closing && !c->throttled && !c->aside && (len = frames_next(&c->frames, &data, &e)) > 0) {
         if (!has_waited && must_wait(c, (size_t)len)) {
             wait_for_turn(c);
             return;
@@ -357,7 +437,7 @@ static void handle_frames(struct conn *c, bool has_waited)
         violation(c, (int)len, e.msg);
     if (c->closing)
         return;
-    if (c->throttled) { /* we do not read it now, so the rest of a frame may be late */
+    if (c->throttled || c->aside) { /* we do not read it now, so the rest of a frame may be late */
         event_del(c->readable);
         timer_clear(c->frame_timer);
     } else if (frames_unread(&c->frames) && !timer_is_set(c->frame_timer)) {
@@ -392,6 +472,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         }
     } else if (!n)
         conn_drop(c, "closed by the peer");
+    else if (errno == EMFILE)
+        violation(c, HEARTH_ELIMIT, "more descriptors than there is room for; models.pass takes one");
     else if (errno != EAGAIN)
         conn_drop(c, errno == ENOMEM ? "out of memory" : strerror(errno));
 }
@@ -407,7 +489,7 @@ static void flush_and_unthrottle(struct conn *c)
     c->throttled = false;
     c->ops->has_room(c);
     handle_frames(c, false); /* those that arrived before it was throttled */
-    if (!c->throttled && !c->closing && !c->is_waiting)
+    if (may_read(c))
         event_add(c->readable, NULL);
 }
 
@@ -415,7 +497,7 @@ static void go_on(struct conn *c)
 {
     stop_waiting(c);
     handle_frames(c, true);
-    if (c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting)
+    if (may_read(c))
         event_add(c->readable, NULL);
 }
 

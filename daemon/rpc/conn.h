@@ -10,6 +10,8 @@
 #define DAEMON_RPC_CONN_H
 
 #include "daemon/context.h"
+#include "daemon/rpc/aside.h"
+#include "daemon/supervisor/model-fds.h"
 #include "libclient/frames.h"
 
 /*
@@ -56,6 +58,13 @@ struct conn {
     struct call_list calls; /* not answered yet */
     int64_t n_calls;
     struct import *import; /* a session that the peer imports, or NULL */
+
+    int fds[FRAMES_FDS_IN]; /* that came with the frame which is being handled */
+    size_t n_fds;
+    struct aside *aside; /* looks at such ones, and the peer is not read meanwhile; or NULL */
+    void (*looked)(void *arg, const struct looked *l); /* is told of it, or NULL */
+    void *looked_arg;
+    struct model_hold hold; /* what the peer has passed */
     TAILQ_ENTRY(conn) entry, dirty_entry, waiting_entry;
 };
 
@@ -70,6 +79,10 @@ void conn_event(struct conn *c, const struct wire_method *m, const void *body);
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result);
 void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *result);
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
+
+/* Looks aside at the descriptor that came with the frame which is being handled; `done` is told, unless the connection
+ * is lost before, and the next frame is handled after that. HEARTH_EPARAMS: none came. */
+int conn_look(struct conn *c, void (*done)(void *arg, const struct looked *l), void *arg, struct hearth_err *e);
 
 /* Sets how events are named from here on, as hello.notify_as asks: 0, or why it cannot. */
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e);

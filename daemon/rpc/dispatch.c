@@ -34,6 +34,7 @@ static const struct handler {
     {WIRE_MODELS_LOAD, PERM_ANY, msg_models_load},
     {WIRE_MODELS_UNLOAD, PERM_ADMIN, msg_models_unload},
     {WIRE_MODELS_PIN, PERM_ADMIN, msg_models_pin},
+    {WIRE_MODELS_PASS, PERM_ANY, msg_models_pass},
     {WIRE_STATUS, PERM_ANY, msg_status},
     {WIRE_TOKENIZE, PERM_ANY, msg_tokenize},
     {WIRE_DETOKENIZE, PERM_ANY, msg_detokenize},
@@ -191,6 +192,7 @@ static void on_lost(struct conn *c)
         call_disconnect(call);
     import_free(c->import);
     c->import = NULL;
+    msg_pass_lost(c);
 }
 
 static void on_room(struct conn *c)

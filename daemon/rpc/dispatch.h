@@ -31,6 +31,7 @@ void msg_models_show(struct call *call);
 void msg_models_load(struct call *call);
 void msg_models_unload(struct call *call);
 void msg_models_pin(struct call *call);
+void msg_models_pass(struct call *call);
 void msg_tokenize(struct call *call);
 void msg_detokenize(struct call *call);
 void msg_render(struct call *call);
@@ -42,6 +43,9 @@ void msg_on_kv_saved(struct server *s, const void *body);
 void msg_on_kv_used(struct server *s, const void *body);
 void msg_on_kv_bad(struct server *s, const void *body);
 void msg_yield(struct call *call);
+/* The connection holds no file any more that it has passed; files that nobody uses are closed, now or later. */
+void msg_pass_lost(struct conn *c);
+void msg_sweep_passed(void *server);
 void msg_on_engine_idle(struct server *s, const void *body);
 
 #endif

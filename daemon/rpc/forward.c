@@ -8,7 +8,8 @@
 
 int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e)
 {
-    return model_names_resolve(call->server->conf, model, acl_trusts_paths(call->account->uid), path, e);
+    const struct server *s = call->server;
+    return model_names_resolve(s->conf, s->passed, call->account->uid, model, path, e);
 }
 
 /* A lost device is not the request's fault, so the next engine is asked; once, as the device may be lost for good. */

@@ -139,7 +139,7 @@ static void finish_show(struct call *call, void *result)
 {
     struct wire_model *m = result;
     struct stat sb;
-    m->path = call->path;
+    m->path = model_fds_label(call->path);
     m->name = call->name != NULL ? call->name : call->model;
     if (stat(call->path, &sb) == 0 && S_ISREG(sb.st_mode)) { /* what the engine says of a folder is all of it */
         m->bytes = sb.st_size;
@@ -151,7 +151,7 @@ static void finish_load(struct call *call, void *result)
 {
     struct wire_model_load_result *r = result;
     r->model = call->model;
-    r->path = call->path;
+    r->path = model_fds_label(call->path);
 }
 
 /* The path of the model that the client names, malloc'd; NULL where the call has failed over it. */
@@ -222,7 +222,7 @@ void msg_models_pin(struct call *call)
     if (!p->pinned)
         pins_set(call->server, path, false, NULL);
     if (!p->pinned && engine_pid(call->server->engine_client) == 0) { /* none is started for this */
-        call_reply(call, &(struct wire_model_load_result){.model = p->model, .path = path});
+        call_reply(call, &(struct wire_model_load_result){.model = p->model, .path = model_fds_label(path)});
         free(path);
         return;
     }

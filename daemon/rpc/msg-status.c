@@ -47,6 +47,21 @@ static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
     return w;
 }
 
+/* Gives a model the name and the path that the peer may see, of which it returns what is to be freed. What others call
+ * the files in their homes is theirs to know. */
+static char *name_model(const struct call *call, struct wire_loaded_model *m)
+{
+    uid_t owner;
+    if (!m->path)
+        return NULL;
+    bool is_others = model_fds_owner(m->path, &owner) && owner != call->account->uid &&
+                     acl_check(PERM_ADMIN, "status", call->account->uid, NULL) != 0;
+    char *name = is_others ? strdup("(another user's)") : model_name_of(call->server->conf, m->path);
+    m->name = name;
+    m->path = is_others ? NULL : model_fds_label(m->path);
+    return name;
+}
+
 /* `result` is the engine's status, or NULL where no engine runs, or `err` where it has not answered. */
 static void reply(void *arg, const void *result, const struct hearth_err *err)
 {
@@ -77,8 +92,7 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
         r.engine = *(const struct wire_engine_status *)result;
     char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths, not names */
     for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
-        if (r.engine.models[i].path)
-            r.engine.models[i].name = names[i] = model_name_of(s->conf, r.engine.models[i].path);
+        names[i] = name_model(call, &r.engine.models[i]);
     r.engine.pid = engine_pid(s->engine_client);
     r.engine.state = err ? "not answering" : engine_state_name(s->engine_client);
     r.engine.restarts = engine_restarts(s->engine_client);

@@ -48,7 +48,7 @@ void session_describe(const struct server *s, const struct store_session *from, 
     *to = (struct wire_session){.id = from->id,
                                 .name = from->name,
                                 .model = from->model,
-                                .path = from->path,
+                                .path = model_fds_label(from->path),
                                 .tokens = from->n_tok,
                                 .turns = from->n_turns,
                                 .created = from->created,
@@ -68,10 +68,10 @@ void session_describe(const struct server *s, const struct store_session *from, 
 static int check_model(struct server *s, uid_t uid, const char *model, const struct store_session *row,
                        struct hearth_err *e)
 {
-    if (!model || strcmp(model, row->model) == 0 || strcmp(model, row->path) == 0)
+    if (!model || strcmp(model, row->model) == 0 || strcmp(model, model_fds_label(row->path)) == 0)
         return 0;
     char *path;
-    int rc = model_names_resolve(s->conf, model, acl_trusts_paths(uid), &path, e);
+    int rc = model_names_resolve(s->conf, s->passed, uid, model, &path, e);
     if (rc)
         return rc;
     if (strcmp(path, row->path) != 0)
@@ -127,7 +127,7 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
     }
     rc = session_new_id(ss->row.id, e);
     if (!rc)
-        rc = model_names_resolve(s->conf, g->model, acl_trusts_paths(uid), &ss->row.path, e);
+        rc = model_names_resolve(s->conf, s->passed, uid, g->model, &ss->row.path, e);
     if (rc)
         return rc;
     ss->is_new = true;

@@ -345,6 +345,15 @@ int64_t stream_make_way(struct server *s, uid_t uid)
     return 0;
 }
 
+bool stream_any_with(const struct server *s, bool (*match)(const char *path, void *arg), void *arg)
+{
+    const struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN)
+        if (match(st->session->row.path, arg))
+            return true;
+    return false;
+}
+
 void stream_each_loading(const struct server *s, const char *path,
                          void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg)
 {

@@ -104,6 +104,9 @@ int64_t stream_make_way(struct server *s, uid_t uid);
 void stream_each_loading(const struct server *s, const char *path,
                          void (*visit)(const struct subscriber *sub, const char *model, void *arg), void *arg);
 
+/* Whether there is a stream that has not ended of whose model's path `match` says so. */
+bool stream_any_with(const struct server *s, bool (*match)(const char *path, void *arg), void *arg);
+
 /* Events of the engine. */
 void stream_on_begin(struct server *s, const void *body);
 void stream_on_tokens(struct server *s, const void *body);

@@ -46,7 +46,8 @@ struct engine_client {
     uint32_t last_id;
     bool lost_device;
     bool may_leave; /* it said that it holds nothing */
-    void (*ready)(void *arg);
+    void (*ready)(void *arg), (*before)(void *arg);
+    int64_t link;            /* its number, from 1 on */
     int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
     struct timer *heartbeat; /* set while an answer is due */
     int64_t bytes;           /* of frames, both ways */
@@ -72,7 +73,8 @@ int engine_client_new(struct engine_client **out, struct event_base *base, const
     struct engine_client *ec = calloc(1, sizeof *ec);
     if (!ec)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *ec = (struct engine_client){.base = base, .on_event = on_event, .arg = arg, .timeout = timeout, .fd = -1};
+    *ec =
+        (struct engine_client){.base = base, .on_event = on_event, .arg = arg, .timeout = timeout, .fd = -1, .link = 1};
     frames_init(&ec->frames, &limits);
     TAILQ_INIT(&ec->requests);
     ec->heartbeat = timer_new(base, on_heartbeat, ec);
@@ -97,6 +99,7 @@ static void close_link(struct engine_client *ec)
     if (ec->fd >= 0)
         close(ec->fd);
     ec->fd = -1;
+    ec->link++;
     frames_fini(&ec->frames);
 }
 
@@ -232,6 +235,8 @@ static int call(struct engine_client *ec, const struct wire_method *m, const voi
     struct hearth_err err = {0};
     struct request *r = NULL;
     int rc = start_if_absent(ec, &err);
+    if (!rc && ec->before)
+        ec->before(ec->arg);
     if (!rc && !(r = request(ec, m, params, fn, arg, &err)))
         rc = err.code;
     if (r)
@@ -251,6 +256,27 @@ int engine_call_packed(struct engine_client *ec, const struct wire_method *m, co
                        void *arg, struct hearth_err *e)
 {
     return call(ec, m, params, true, fn, arg, e);
+}
+
+int engine_give(struct engine_client *ec, const struct wire_engine_pass *p, int fd, engine_completion *fn,
+                struct hearth_err *e)
+{
+    size_t before = frames_pending(&ec->frames);
+    if (request(ec, &wire_methods[WIRE_ENGINE_PASS], p, fn, ec, e))
+        return fd >= 0 ? frames_attach(&ec->frames, before, fd, e) : 0;
+    if (fd >= 0)
+        close(fd);
+    return e ? e->code : HEARTH_ENOMEM;
+}
+
+int64_t engine_link_number(const struct engine_client *ec)
+{
+    return ec->link;
+}
+
+void engine_client_before_calls(struct engine_client *ec, void (*before)(void *arg))
+{
+    ec->before = before;
 }
 
 static void on_forgotten(void *arg, const void *result, const struct hearth_err *err)

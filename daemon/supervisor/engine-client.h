@@ -35,6 +35,15 @@ int engine_call(struct engine_client *ec, const struct wire_method *m, const voi
 int engine_call_packed(struct engine_client *ec, const struct wire_method *m, const void *params,
                        engine_completion *complete, void *arg, struct hearth_err *e);
 
+/* engine.pass, whose descriptor is taken (-1: none). The number of the link to the engine, which changes with it: what
+ * another one was told this one has not heard. */
+int engine_give(struct engine_client *ec, const struct wire_engine_pass *p, int fd, engine_completion *complete,
+                struct hearth_err *e);
+int64_t engine_link_number(const struct engine_client *ec);
+
+/* `before` is called, with the argument of the events, ahead of every engine_call(): there is a link then. */
+void engine_client_before_calls(struct engine_client *ec, void (*before)(void *arg));
+
 /* Tells the engine that nobody waits for the answer of the call that was made with `arg`, which is completed all the
  * same: with what the engine had, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);

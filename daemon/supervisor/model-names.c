@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "daemon/acl.h"
 #include "daemon/supervisor/model-nearest.h"
 #include "libclient/utf8.h"
 
@@ -384,8 +385,10 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
     while (!trusted && i < n && (!real || strcmp(v[i].path, real) != 0))
         i++;
     if (!trusted && i == n) /* the same for every other path, so that no client can probe which files exist */
-        rc = err_set(e, HEARTH_EDENIED, "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user",
-                     model);
+        rc = err_set(
+            e, HEARTH_EDENIED,
+            "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user: pass it (models.pass)",
+            model);
     if (rc)
         free(real);
     else
@@ -393,8 +396,10 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
     return rc;
 }
 
-int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e)
+int model_names_resolve(const struct conf *conf, const struct model_fds *passed, uid_t uid, const char *model,
+                        char **path, struct hearth_err *e)
 {
+    int trusted = acl_trusts_paths(uid);
     const char *slash = strchr(model, '/'); /* ORG/NAME is a name */
     bool is_name = model[0] != '.' && (!slash || (!strchr(slash + 1, '/') && slash[1] != '\0'));
     if (model[0] == '\0' || (model[0] != '/' && !is_name))
@@ -404,9 +409,9 @@ int model_names_resolve(const struct conf *conf, const char *model, int trusted,
     bool is_path = model[0] == '/';
     int rc = is_path && trusted ? 0 : model_names_scan(conf, &v, &n, e);
     const struct model_entry *m = NULL;
-    if (!rc && is_path)
-        rc = resolve_path(v, n, model, trusted, path, e);
-    else if (!rc && (rc = pick(conf, v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
+    if (!rc && is_path && (rc = resolve_path(v, n, model, trusted, path, e)) != 0)
+        rc = (*path = model_fds_find(passed, uid, model)) ? 0 : rc;
+    else if (!rc && !is_path && (rc = pick(conf, v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     model_names_free(v, n);
     return rc;

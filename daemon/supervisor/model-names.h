@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/conf.h"
+#include "daemon/supervisor/model-fds.h"
 
 struct model_entry {
     char *name; /* the file's name without .gguf; the folder's; ORG/NAME in the hub's cache */
@@ -20,10 +21,12 @@ void model_names_free(struct model_entry *v, size_t n);
 
 /*
  * Resolves a client's name for a model to a path: it is the absolute path of a file or folder; or a file's name, with
- * or without .gguf; or that name without its quantisation suffix, where it fits only one model. A `trusted` peer may
- * name any path, others only models that model_names_scan() lists. *path is malloc'd.
+ * or without .gguf; or that name without its quantisation suffix, where it fits only one model. Root and hearthd's own
+ * user may name any path, others only models that model_names_scan() lists, and what they have passed. *path is
+ * malloc'd.
  */
-int model_names_resolve(const struct conf *conf, const char *model, int trusted, char **path, struct hearth_err *e);
+int model_names_resolve(const struct conf *conf, const struct model_fds *passed, uid_t uid, const char *model,
+                        char **path, struct hearth_err *e);
 
 /* The name of a model file, from its path; malloc'd. */
 char *model_name_of(const struct conf *conf, const char *path);

@@ -30,12 +30,12 @@ tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_buildd
 # fails; fim: fill in the middle; forks: sessions made of others; independent: the protocol as another implementation
 # sees it; longrope: a text that outgrows its frequencies; neovim: a real editor; numbers: weights that are no numbers; reasoning: thoughts apart from text; states: models with recurrent states; fair: two uids and a full pool;
 # swap: two models in turns, and little room for KV; tiers: KV that comes back; trace: the stages of a request, in the
-# log and by streams.trace; reload: SIGHUP; turns: what hearthd does at a time; windows: models that see a part of the context;
+# log and by streams.trace; passed: models that come as descriptors; reload: SIGHUP; turns: what hearthd does at a time; windows: models that see a part of the context;
 # yields: memory given to other programs beside eight streams.
 REAL_ENGINE_TESTS = tests/daemon/chats.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py \
 	tests/daemon/fim.py tests/daemon/forks.py tests/daemon/independent.py tests/daemon/kill.py tests/daemon/longrope.py \
 	tests/daemon/neovim.sh tests/daemon/numbers.py tests/daemon/states.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
-	tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/trace.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py
+	tests/daemon/passed.py tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/trace.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py
 dist_check_SCRIPTS += $(REAL_ENGINE_TESTS)
 TESTS += $(REAL_ENGINE_TESTS)
 EXTRA_DIST += tests/daemon/harness.py tests/daemon/rows.py tests/daemon/neovim.lua

@@ -16,7 +16,7 @@
 
 /* Above the high watermark the engine pauses until hearthd has read down to the low one. */
 static const struct frames_limits limits = {
-    .frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10, .high = 4 << 20, .low = 1 << 20};
+    .frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10, .high = 4 << 20, .low = 1 << 20, .takes_fds = true};
 
 struct frame_conn {
     int fd;
@@ -91,6 +91,15 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     }
     take_frames(l);
     flush(l);
+}
+
+int frame_conn_take_fd(struct frame_conn *l)
+{
+    int fds[FRAMES_FDS_IN];
+    size_t n = frames_take_fds(&l->frames, fds);
+    while (n > 1) /* hearthd sends one at a time */
+        close(fds[--n]);
+    return n ? fds[0] : -1;
 }
 
 static void on_write(evutil_socket_t fd, short what, void *arg)

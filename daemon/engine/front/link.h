@@ -32,6 +32,9 @@ int frame_conn_watch(struct frame_conn *l, int fd, void (*wake)(void *arg), stru
 /* The buffer that frames are packed into; they are sent at the end of the wake-up. */
 struct wire_buf *frame_conn_out(struct frame_conn *l);
 
+/* Takes the descriptor that came with the frame that is being handled; -1: none did. */
+int frame_conn_take_fd(struct frame_conn *l);
+
 /* Has `tick` called once, that many seconds from now; a second request until then changes nothing. */
 void frame_conn_tick_in(struct frame_conn *l, double seconds);
 

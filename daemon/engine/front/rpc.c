@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/model/passed.h"
 #include "daemon/trace.h"
 
 void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err *err)
@@ -165,6 +166,22 @@ static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, stru
     static const struct request_steps steps = {.begin = begin_pin};
     const struct wire_engine_pin *p = a->params;
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
+}
+
+static int on_pass(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_engine_pass *p = a->params;
+    int fd = frame_conn_take_fd(s->conn);
+    (void)taken;
+    if (fd < 0 && !p->gone)
+        return err_set(e, HEARTH_EPARAMS, "engine.pass: no descriptor came with it");
+    int rc = fd >= 0 ? passed_put(p->path, fd, e) : 0;
+    if (rc)
+        return rc;
+    if (p->gone)
+        passed_drop(p->path);
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
+    return 0;
 }
 
 static int on_yield(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
@@ -404,15 +421,26 @@ static int on_class(struct rpc_server *s, const struct asked *a, bool *taken, st
     return 0;
 }
 
-static handler *const handlers[WIRE_METHODS] = {
-    [WIRE_ENGINE_HELLO] = on_hello,       [WIRE_ENGINE_GENERATE] = on_generate,     [WIRE_ENGINE_CANCEL] = on_cancel,
-    [WIRE_ENGINE_LOAD] = on_load,         [WIRE_ENGINE_UNLOAD] = on_unload,         [WIRE_ENGINE_MODEL] = on_model,
-    [WIRE_ENGINE_MEASURE] = on_measure,   [WIRE_ENGINE_HEADS] = on_heads,           [WIRE_ENGINE_STATUS] = on_status,
-    [WIRE_ENGINE_TOKENIZE] = on_tokenize, [WIRE_ENGINE_DETOKENIZE] = on_detokenize, [WIRE_ENGINE_RENDER] = on_render,
-    [WIRE_ENGINE_EVAL] = on_eval,         [WIRE_ENGINE_FORGET] = on_forget,         [WIRE_ENGINE_KV_GONE] = on_kv_gone,
-    [WIRE_ENGINE_SHUTDOWN] = on_shutdown, [WIRE_ENGINE_CLASS] = on_class,           [WIRE_ENGINE_PIN] = on_pin,
-    [WIRE_ENGINE_YIELD] = on_yield,
-};
+static handler *const handlers[WIRE_METHODS] = {[WIRE_ENGINE_HELLO] = on_hello,
+                                                [WIRE_ENGINE_GENERATE] = on_generate,
+                                                [WIRE_ENGINE_CANCEL] = on_cancel,
+                                                [WIRE_ENGINE_LOAD] = on_load,
+                                                [WIRE_ENGINE_UNLOAD] = on_unload,
+                                                [WIRE_ENGINE_MODEL] = on_model,
+                                                [WIRE_ENGINE_MEASURE] = on_measure,
+                                                [WIRE_ENGINE_HEADS] = on_heads,
+                                                [WIRE_ENGINE_STATUS] = on_status,
+                                                [WIRE_ENGINE_TOKENIZE] = on_tokenize,
+                                                [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
+                                                [WIRE_ENGINE_RENDER] = on_render,
+                                                [WIRE_ENGINE_EVAL] = on_eval,
+                                                [WIRE_ENGINE_FORGET] = on_forget,
+                                                [WIRE_ENGINE_KV_GONE] = on_kv_gone,
+                                                [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
+                                                [WIRE_ENGINE_CLASS] = on_class,
+                                                [WIRE_ENGINE_PIN] = on_pin,
+                                                [WIRE_ENGINE_YIELD] = on_yield,
+                                                [WIRE_ENGINE_PASS] = on_pass};
 
 static int dispatch(struct rpc_server *s, const struct wire_frame *f, struct hearth_err *e)
 {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/model/file.h"
+#include "daemon/model/passed.h"
 
 enum {
     MODELS_CACHED_MAX = 32,    /* mapped files that are neither loaded nor in use */
@@ -92,14 +93,18 @@ static int identify(const char *path, struct file_id *id, struct hearth_err *e)
     struct stat st;
     if (path[0] != '/')
         return err_set(e, HEARTH_EPARAMS, "model: \"%.120s\" is not an absolute path", path);
-    if (stat(path, &st) < 0) {
+    int rc = passed_stat(path, &st);
+    if (rc && passed_is(path))
+        return err_set(e, HEARTH_ENOTPASSED, "%.120s: the descriptor that it was passed by is gone: pass it again",
+                       passed_label(path));
+    if (rc) {
         int code = errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOMODEL : HEARTH_EIO;
         return err_set(e, code, "%.120s: %s", path, strerror(errno));
     }
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return err_set(e, HEARTH_ENOMODEL, "%.120s is neither a file nor a folder", path);
     *id = (struct file_id){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
-    return S_ISDIR(st.st_mode) ? identify_folder(path, id, e) : 0;
+    return S_ISDIR(st.st_mode) && !passed_is(path) ? identify_folder(path, id, e) : 0;
 }
 
 static bool same_file(const struct file_id *a, const struct file_id *b)

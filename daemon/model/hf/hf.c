@@ -2,9 +2,9 @@
 #include "daemon/model/hf/hf-internal.h"
 
 #include "daemon/model/pace.h"
+#include "daemon/model/passed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { CONFIG_MAX = 4 << 20 };
 static int read_all(int fd, char *p, size_t n)
 {
     for (size_t got = 0; got < n;) {
-        ssize_t k = read(fd, p + got, n - got);
+        ssize_t k = pread(fd, p + got, n - got, (off_t)got);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
@@ -31,7 +31,7 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
         return err_set(h->e, HEARTH_EPARAMS, "the folder's path is too long");
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not wait for a writer */
+    int fd = passed_open(path);
     if (fd < 0)
         return errno == ENOENT ? 1 : err_set(h->e, HEARTH_EIO, "%.60s: %s", name, strerror(errno));
     struct stat st;

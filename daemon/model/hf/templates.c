@@ -6,6 +6,8 @@
 
 #include "daemon/model/hf/hf-internal.h"
 
+#include "daemon/model/passed.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,26 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
+static void add_found(struct names *found, const char *name)
+{
+    size_t n = strlen(name);
+    if (n > 6 && n - 6 < NAME_BYTES && !strcmp(name + n - 6, ".jinja"))
+        snprintf(found->v[found->n++], NAME_BYTES, "%.*s", (int)(n - 6), name);
+}
+
+static void list_templates(const char *path, struct names *found)
+{
+    char name[NAME_BYTES + 6];
+    for (size_t i = 0; passed_is(path) && found->n < NAMES_MAX && passed_name(path, i, name, sizeof name); i++)
+        add_found(found, name);
+    DIR *d = passed_is(path) ? NULL : opendir(path);
+    struct dirent *de;
+    for (int i = 0; d && i < ENTRIES_MAX && found->n < NAMES_MAX && (de = readdir(d)); i++)
+        add_found(found, de->d_name);
+    if (d)
+        closedir(d);
+}
+
 /* Files of the folder beside chat_template.jinja; in the order of their names, so that a folder is always the same. */
 static int put_additional(struct hf *h, struct names *names)
 {
@@ -48,15 +70,7 @@ static int put_additional(struct hf *h, struct names *names)
     int ret = 0;
     if (snprintf(path, sizeof path, "%s/%s", h->folder, folder) >= (int)sizeof path)
         return 0;
-    DIR *d = opendir(path);
-    struct dirent *de;
-    for (int i = 0; d && i < ENTRIES_MAX && found.n < NAMES_MAX && (de = readdir(d)); i++) {
-        size_t n = strlen(de->d_name);
-        if (n > 6 && n - 6 < NAME_BYTES && !strcmp(de->d_name + n - 6, ".jinja"))
-            snprintf(found.v[found.n++], NAME_BYTES, "%.*s", (int)(n - 6), de->d_name);
-    }
-    if (d)
-        closedir(d);
+    list_templates(path, &found);
     qsort(found.v, found.n, NAME_BYTES, by_name);
     for (size_t i = 0; i < found.n && !ret; i++) {
         char *text;

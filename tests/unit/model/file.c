@@ -7,11 +7,13 @@
 #include "daemon/model/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <sys/stat.h>
 
 #include "daemon/model/chat/templates.h"
+#include "daemon/model/passed.h"
 #include "daemon/model/tok/tok.h"
 #include "tests/unit/model/gguf-build.h"
 
@@ -470,6 +472,57 @@ static void test_huge(void **state)
     refused(dir, HEARTH_EBADMODEL, "not a regular file");
 }
 
+/* --- files that came as descriptors -------------------------------------------------------------------------- */
+
+#define PASSED "//7/home/x"
+
+static void pass(const char *name, const char *as)
+{
+    struct hearth_err e;
+    int fd = open(in_dir(name), O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(passed_put(as, fd, &e), 0);
+}
+
+/* A split model and a folder, of which nothing is left where they were: they open by what was passed, twice, and what
+ * is dropped is missed by name. */
+static void test_passed(void **state)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
+    char as[PATH_MAX];
+    struct hearth_err e;
+    struct gguf *g;
+    (void)state;
+    write_parts();
+    for (int i = 1; i <= PARTS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
+        snprintf(as, sizeof as, "%s/%s", PASSED, name);
+        pass(name, as);
+        unlink(in_dir(name));
+    }
+    check_whole(PASSED "/m-00001-of-00003.gguf");
+    check_whole(PASSED "/m-00001-of-00003.gguf");
+    passed_drop(PASSED "/m-00002-of-00003.gguf");
+    refused(PASSED "/m-00001-of-00003.gguf", HEARTH_EBADMODEL, "part 2 of 3 is missing");
+    write_folder();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(as, sizeof as, PASSED "/folder/%s", files[i]);
+        if (access(in_dir(files[i]), F_OK) == 0)
+            pass(files[i], as);
+        unlink(in_dir(files[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        if (model_file_open(&g, PASSED "/folder", &e))
+            fail_msg("%s", e.msg);
+        gguf_close(g);
+    }
+    passed_drop(PASSED "/folder/tokenizer.json");
+    refused(PASSED "/folder", HEARTH_EUNSUPPORTED, "no tokenizer.json");
+    refused("//8/home/x/folder", HEARTH_ENOMODEL, "/home/x/folder: No such file"); /* another user's */
+    assert_int_equal(passed_put("/home/x", open(dir, O_RDONLY), &e), HEARTH_EPARAMS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +536,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_passed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
