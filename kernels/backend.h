@@ -99,6 +99,10 @@ struct weight {
  * Layers with a recurrent state have a group of their own, whose page is what has become of all tokens up to some
  * position, in F32, whatever their number:
  *     page = [n_layer][d_state]
+ *
+ * A device may keep the vectors of a head's page in Q8_0 apart (device_info.kv_apart): first all their numbers
+ * [KV_PAGE][d] of 8 bits, then all their scales [KV_PAGE][d / 32] in F16, as many bytes as blocks take. Then numbers
+ * lie on the boundaries that a GPU reads by.
  */
 struct kv_desc {
     uint32_t n_layer;
@@ -137,6 +141,9 @@ static inline uint64_t kv_vector_at(const struct kv_desc *d, uint32_t layer, boo
     return layer * kv_layer_bytes(d) + (v ? kv_k_bytes(d) : 0) +
            ((uint64_t)head * KV_PAGE + pos % KV_PAGE) * dtype_bytes(d->type, v ? d->d_v : d->d_k);
 }
+/* Q8_0 pages in blocks to pages apart, and back; the two do not overlap. */
+void kv_page_apart(const struct kv_desc *d, const void *blocks, void *apart);
+void kv_page_blocks(const struct kv_desc *d, const void *apart, void *blocks);
 /* The first position that a token at `pos` sees through a window. */
 static inline uint32_t kv_first_visible(uint32_t pos, uint32_t window)
 {
@@ -246,6 +253,7 @@ struct device_params {
     int index;           /* which of the backend's devices */
     uint32_t threads;    /* CPU: worker threads, 0 = the machine's cores */
     const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
+    enum dtype kv_type;  /* DT_F16 or DT_Q8_0: what KV is to be kept in; DT_F32, which is 0: what the device likes */
 };
 
 /* What a device's memory is held for. Of the CPU the weights are the mapped file, of which the system keeps in memory
@@ -271,7 +279,8 @@ struct device_info {
                       "": not known, and what was found out about it is not to be remembered */
     bool gpu;
     bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
-    enum dtype kv_type;           /* what KV is kept in by default */
+    bool kv_apart;                /* pages of Q8_0 have numbers and scales apart: see struct kv_desc */
+    enum dtype kv_type;           /* what KV is kept in; a GPU has pools of this type alone, but for states */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
     uint32_t decode_rows;         /* steps that decode so many rows or fewer have INVARIANT_DECODE's bits anyway */
     uint64_t mem_total, mem_free; /* bytes */

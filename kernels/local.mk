@@ -1,6 +1,6 @@
 # Backends. The CPU backend always; CUDA where nvcc was found.
 noinst_LIBRARIES += kernels/libkernels.a
-kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/op.h kernels/op.c \
+kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/kv-page.c kernels/op.h kernels/op.c \
 	kernels/staged.h kernels/staged.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
 	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h kernels/quant/codebook.h kernels/quant/grids.h \
 	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q5_0.h kernels/quant/q8_0.h \
@@ -29,7 +29,7 @@ cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda
 cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq2_s.cuh kernels/cuda/quant/iq3_xxs.cuh kernels/cuda/quant/iq3_s.cuh \
 	kernels/cuda/quant/nvfp4.cuh
 # Nothing of these is compiled by itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/local.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/heads.cuh \
 	kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \

@@ -43,7 +43,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 	$(LIBEVENT_LIBS) $(SQLITE_LIBS) \
 	$(CMOCKA_LIBS) -lm -lpthread
 
-HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/run.h tests/golden/ties.h tests/ops/rig.h \
+HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/ties.h tests/ops/rig.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
 	tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
@@ -54,7 +54,7 @@ UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
 	tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
-	tests/unit/kernels/dtype tests/unit/kernels/program tests/unit/kernels/rules \
+	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
@@ -112,13 +112,14 @@ print-thread-tests:
 .PHONY: print-thread-tests
 
 # Goldens: logits of whole models.
-GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/states tests/golden/windows
+GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/states tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
 tests_golden_golden_SOURCES = tests/golden/golden.c tests/golden/ties.c $(GOLDEN_RUN)
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
+tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c $(GOLDEN_RUN)
 tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \

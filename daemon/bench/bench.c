@@ -201,6 +201,8 @@ static int run(struct bench *b, struct report *rep)
     if (strcmp(p->invariant, "nothing") && strcmp(p->invariant, "prompts") && strcmp(p->invariant, "all"))
         return err_set(&b->err, HEARTH_EPARAMS, "--invariant: \"%.40s\" is not one of nothing, prompts, all",
                        p->invariant);
+    if (strcmp(p->kv_type, "auto") && strcmp(p->kv_type, "f16") && strcmp(p->kv_type, "q8_0"))
+        return err_set(&b->err, HEARTH_EPARAMS, "--kv-type: \"%.40s\" is not one of auto, f16, q8_0", p->kv_type);
     if ((rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &prompt, &b->err)) ||
         (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &depth, &b->err)) ||
         (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &batch, &b->err)) ||

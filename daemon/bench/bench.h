@@ -46,6 +46,7 @@ struct bench_params {
     const char *variant;   /* of the backend; "auto" */
     uint32_t threads;      /* of the CPU; 0 = the machine's */
     const char *invariant; /* "nothing", "prompts", "all": what is measured as with that configuration */
+    const char *kv_type;   /* "auto", "f16", "q8_0": what KV is kept in */
     const char *kv_dir;    /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 

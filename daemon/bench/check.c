@@ -129,7 +129,8 @@ static int distance(struct bench *b, const float *want, const float *got, size_t
 static int compare_with_cpu(struct bench *b, const char *path, struct bench_check *out)
 {
     enum { OUT = 32 };
-    const struct bench_params params = {.backend = "cpu", .variant = "auto"};
+    bool q8_0 = b->info.kv_type == DT_Q8_0; /* whose own error is larger than what is looked for */
+    const struct bench_params params = {.backend = "cpu", .variant = "auto", .kv_type = q8_0 ? "q8_0" : "auto"};
     uint32_t n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS;
     n = n < b->hp.n_ctx ? n : b->hp.n_ctx;
     uint32_t n_out = n < OUT ? n : OUT;

@@ -17,6 +17,7 @@ static const char usage[] =
     "usage: hearth-bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--kv N,...]\n"
     "                    [--kv-dir PATH] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                    [--backend auto|cpu|cuda] [--variant NAME] [--threads N] [--invariant nothing|prompts|all]\n"
+    "                    [--kv-type auto|f16|q8_0]\n"
     "\n"
     "Checks a model's file on this machine's processors, then measures it: prompts, decoding, batches, the KV cache.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
@@ -39,6 +40,7 @@ enum {
     OPT_BACKEND,
     OPT_VARIANT,
     OPT_INVARIANT,
+    OPT_KV_TYPE,
     OPT_THREADS,
     OPT_HELP,
     OPT_VERSION
@@ -59,6 +61,7 @@ static const struct option options[] = {
     {"backend", required_argument, NULL, OPT_BACKEND},
     {"variant", required_argument, NULL, OPT_VARIANT},
     {"invariant", required_argument, NULL, OPT_INVARIANT},
+    {"kv-type", required_argument, NULL, OPT_KV_TYPE},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -73,7 +76,8 @@ static struct bench_params params = {.prompt = "128",
                                      .commit = HEARTH_COMMIT,
                                      .backend = "auto",
                                      .variant = "auto",
-                                     .invariant = "nothing"};
+                                     .invariant = "nothing",
+                                     .kv_type = "auto"};
 
 static bool threads_parse(const char *s, uint32_t *out)
 {
@@ -101,6 +105,7 @@ static const char **const texts[] = {
     [OPT_BACKEND] = &params.backend,
     [OPT_VARIANT] = &params.variant,
     [OPT_INVARIANT] = &params.invariant,
+    [OPT_KV_TYPE] = &params.kv_type,
 };
 
 /* False where the option was refused; the reason has been printed then. */

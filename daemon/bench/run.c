@@ -81,6 +81,7 @@ int bench_read_logits(struct bench *b, uint32_t out, float *to)
 int bench_open_device(struct bench *b, const struct bench_params *p)
 {
     struct device_params dp = {.threads = p->threads, .variant = p->variant};
+    dp.kv_type = !strcmp(p->kv_type, "q8_0") ? DT_Q8_0 : !strcmp(p->kv_type, "f16") ? DT_F16 : DT_F32;
     bool any = !strcmp(p->backend, "auto");
     int rc = err_set(&b->err, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", p->backend);
     for (int i = 0; backends[i] && !b->be; i++) {

@@ -85,6 +85,7 @@ static int cpu_open(struct device **out, const struct device_params *p, struct h
     if (!d)
         return err_set(e, HEARTH_ENOMEM, "no memory for a CPU device");
     d->k = k;
+    d->kv_type = p->kv_type;
     d->n_thread = p->threads ? p->threads : machine_cores();
     if (d->n_thread > THREADS_MAX)
         d->n_thread = THREADS_MAX;
@@ -134,7 +135,7 @@ static void cpu_info(struct device *d, struct device_info *out)
     snprintf(out->name, sizeof out->name, "%s (%s, %u thread%s)", model, d->k->name, (unsigned)d->n_thread,
              d->n_thread == 1 ? "" : "s");
     out->keeps_source = true;
-    out->kv_type = DT_F32;
+    out->kv_type = d->kv_type;
     out->max_in_flight = 1;
     out->decode_rows = UINT32_MAX;
     out->mem_total = meminfo("MemTotal");

@@ -137,6 +137,7 @@ struct device {
     const struct cpu_kernels *k;
     struct pool *pool;
     uint32_t n_thread;
+    enum dtype kv_type;         /* see device_info */
     struct hearth_err err;      /* the step's first error; code 0: none */
     uint64_t ticket, transfers; /* of the last step, and of the last KV transfer */
     uint64_t hot_allocs;

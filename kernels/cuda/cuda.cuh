@@ -186,7 +186,7 @@ struct kv_pool {
     uint64_t page_bytes, layer_bytes;
     unsigned long long *mapped; /* [kv_extents] the driver's handles of their memory, 0: none; NULL: one allocation */
 };
-/* One layer of a pool, by value to kernels. GPU pools are fp16. */
+/* One layer of a pool, by value to kernels: of fp16, or of Q8_0, where kv_q8.cuh says what lies in a page. */
 struct kv_view {
     __half *base;       /* page 0, this layer, K */
     uint64_t page_step; /* halves from page to page */
@@ -368,7 +368,8 @@ struct device {
     uint64_t wcache_budget;   /* for more of them, where wcache_budget_known */
     bool wcache_budget_known;
     uint64_t wcache_limit; /* bytes that all copies may have */
-    uint32_t n_split; /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
+    uint32_t n_split;   /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
+    enum dtype kv_type; /* of the pools: DT_F16 or DT_Q8_0 */
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */

@@ -117,6 +117,8 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     int n = 0, rc = variant_of(p->variant, &v, e);
     if (rc)
         return rc;
+    if (p->kv_type != DT_F32 && p->kv_type != DT_F16 && p->kv_type != DT_Q8_0)
+        return err_set(e, HEARTH_EPARAMS, "the CUDA backend keeps KV in F16 or Q8_0");
     cudaError_t ce = cudaGetDeviceCount(&n);
     if (ce != cudaSuccess)
         return no_gpu(ce, e);
@@ -129,6 +131,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     d->variant = v;
     d->wcache_limit = UINT64_MAX;
     d->reference = v == VARIANT_REFERENCE;
+    d->kv_type = p->kv_type == DT_Q8_0 ? DT_Q8_0 : DT_F16;
     cudaDeviceProp prop;
     if (!cuda_ok(d, cudaGetDeviceProperties(&prop, p->index)))
         goto fail;
@@ -184,7 +187,8 @@ static void dev_info(struct device *d, struct device_info *out)
     snprintf(out->name, sizeof(out->name), "%s", d->name);
     snprintf(out->id, sizeof(out->id), "%s", d->id);
     out->gpu = true;
-    out->kv_type = DT_F16;
+    out->kv_type = d->kv_type;
+    out->kv_apart = true;
     out->max_in_flight = MAX_IN_FLIGHT;
     out->kv_granule = d->kv_granule;
     out->decode_rows = GEMV_ROWS;

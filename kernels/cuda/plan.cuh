@@ -50,7 +50,7 @@ bool gemv_takes(const struct device *d, const struct op *o);
 
 /* Whether a launch of gemv or skinny for the op also does what follows its product; else a kernel of epilogue.cu does.
  */
-bool gemm_ends_here(const struct op *o, enum path path);
+bool gemm_ends_here(const struct device *d, const struct op *o, enum path path);
 
 /* wgmma.cu: all rows of a step, at most WG_ROWS but for INVARIANT_PROMPT, on Hopper, where every matrix of the model is
  * of a type that it takes (wg_supports); wg_can_run says the same of one op's. */

@@ -11,6 +11,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
+#include "kernels/quant/q8_0.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -174,9 +175,12 @@ static int allocate(struct device *d, struct kv_pool *p, struct hearth_err *e)
 
 int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
 {
-    if (desc->type != DT_F16)
-        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: the GPU has attention over F16 alone",
-                       dtype_get(desc->type) ? dtype_get(desc->type)->name : "?");
+    if (desc->type != d->kv_type)
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: this GPU was opened to keep %s",
+                       dtype_get(desc->type) ? dtype_get(desc->type)->name : "?", dtype_get(d->kv_type)->name);
+    if (desc->type == DT_Q8_0 && desc->d_k % Q8_0_LEN)
+        return err_set(e, HEARTH_EUNSUPPORTED, "KV of type Q8_0 for heads of %u: it needs multiples of %d", desc->d_k,
+                       Q8_0_LEN);
     if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
         return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
                        desc->d_k, desc->d_v);

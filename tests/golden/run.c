@@ -38,13 +38,20 @@ bool run_possible(void)
 void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
               uint32_t n_page, uint32_t n_row)
 {
+    run_open_kv(r, path, be, variant, threads, n_page, n_row, DT_F32);
+}
+
+void run_open_kv(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
+                 uint32_t n_page, uint32_t n_row, enum dtype kv_type)
+{
     struct workspace_dims dims = {.n_row = n_row, .n_out = n_row};
     memset(r, 0, sizeof *r);
     r->be = be;
     if (!variant && !strcmp(be->name, "cpu"))
         variant = getenv("HEARTH_CPU_VARIANT");
     MUST(model_file_open(&r->g, path, &e));
-    MUST(be->open(&r->dev, &(struct device_params){.variant = variant, .threads = threads}, &e));
+    struct device_params params = {.variant = variant, .threads = threads, .kv_type = kv_type};
+    MUST(be->open(&r->dev, &params, &e));
     be->info(r->dev, &r->info);
     MUST(model_load(&r->m, r->g, be, r->dev, NULL, NULL, &e));
     model_workspace(r->m, &dims);

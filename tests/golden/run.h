@@ -45,6 +45,9 @@ bool run_possible(void);
 /* `variant` NULL: the environment's. `n_page` 0: the model's context. Steps of up to n_row rows, all with logits. */
 void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
               uint32_t n_page, uint32_t n_row);
+/* ... with KV of that type: device_params.kv_type. */
+void run_open_kv(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
+                 uint32_t n_page, uint32_t n_row, enum dtype kv_type);
 void run_close(struct run *r);
 
 /* Rows of one sequence: the logits of the last n_out are wanted. */

@@ -2,7 +2,8 @@
  * moves.c - KV transfers between pool and host: they are exact, run after the steps submitted before them and before
  * those submitted after, any number may be in flight, and they leave other sequences' steps alone.
  *
- *     tests/ops/moves [BACKEND [VARIANT]]   exit status 77 where the machine has no such device
+ *     tests/ops/moves [BACKEND [VARIANT [q8_0]]]   of KV in F16, or in Q8_0; exit status 77 where the machine has no
+ * such device
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,21 +19,21 @@ static const struct backend *be;
 static const char *variant = "auto";
 
 /* Decode rows alone, so that a GPU captures the step and replays it; two pages a sequence at least. */
-static const struct op_case decode = {"decode",
-                                      DT_Q4_K,
-                                      256,
-                                      768,
-                                      47,
-                                      4,
-                                      2,
-                                      64,
-                                      .norm = NORM_RMS,
-                                      .rope = ROPE_NORM,
-                                      .glu = GLU_SWIGLU,
-                                      .n_rot = 64,
-                                      .embed_scale = 1.0f,
-                                      .kv_type = DT_F16,
-                                      .seq = {{33, 1}, {18, 1}, {40, 1}}};
+static struct op_case decode = {"decode",
+                                DT_Q4_K,
+                                256,
+                                768,
+                                47,
+                                4,
+                                2,
+                                64,
+                                .norm = NORM_RMS,
+                                .rope = ROPE_NORM,
+                                .glu = GLU_SWIGLU,
+                                .n_rot = 64,
+                                .embed_scale = 1.0f,
+                                .kv_type = DT_F16,
+                                .seq = {{33, 1}, {18, 1}, {40, 1}}};
 enum { SEQS = 3 };
 
 struct fixture {
@@ -448,6 +449,9 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "cpu";
     if (argc > 2)
         variant = argv[2];
+    if (argc > 3 && !strcmp(argv[3], "q8_0"))
+        decode.kv_type = DT_Q8_0;
+    rig_kv_type = decode.kv_type;
     be = backend_find(name);
     struct device *d = be ? rig_device(be, variant, 1) : NULL;
     if (!d) {

@@ -1,9 +1,10 @@
 /*
  * ops.c - every op of a backend against an independent computation in double precision, over the case table.
  *
- *     tests/ops/ops [BACKEND [VARIANT [HOW]]]   "cpu" by default; exit status 77 where the machine has no such device;
- *                                               HOW: fast, steps outside the invariant mode; prompt, its steps of
- *                                               prompts; else those that decode
+ *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0]]]]   "cpu" by default; exit status 77 where the machine has no such
+ *                                                      device; HOW: fast, steps outside the invariant mode; prompt, its
+ *                                                      steps of prompts; decode, those that decode, which is the
+ *                                                      default. q8_0: KV in that, of all heads that are whole blocks
  *
  * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
  * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
@@ -394,6 +395,8 @@ int main(int argc, char **argv)
         variant = argv[2];
     if (argc > 3)
         how = !strcmp(argv[3], "fast") ? INVARIANT_OFF : !strcmp(argv[3], "prompt") ? INVARIANT_PROMPT : how;
+    if (argc > 4 && !strcmp(argv[4], "q8_0"))
+        rig_kv_type = DT_Q8_0;
     backend = backend_find(name);
     struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
     if (!d) {
@@ -411,9 +414,10 @@ int main(int argc, char **argv)
     size_t n = 0;
     for (size_t i = 0; i < n_op_cases; i++) {
         cases[i] = op_cases[i];
-        if (info.gpu)
+        if (info.gpu || rig_kv_type == DT_Q8_0)
             cases[i].kv_type = info.kv_type; /* a GPU keeps KV one way, and has attention for real head sizes */
-        if (!info.gpu || cases[i].d_head >= 32)
+        bool blocks = cases[i].d_head % dtype_get(cases[i].kv_type)->block_len == 0;
+        if (blocks && (!info.gpu || cases[i].d_head >= 32))
             tests[n++] = (struct CMUnitTest){op_cases[i].name, test_case, NULL, NULL, &cases[i]};
     }
     int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);

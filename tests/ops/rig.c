@@ -110,11 +110,13 @@ void numbers_fini(struct numbers *n)
     free(n->head);
 }
 
+enum dtype rig_kv_type;
+
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads)
 {
     struct device *d;
     struct hearth_err e;
-    struct device_params p = {.threads = threads, .variant = variant};
+    struct device_params p = {.threads = threads, .variant = variant, .kv_type = rig_kv_type};
     if (be->open(&d, &p, &e) == 0)
         return d;
     print_message("# %s, %s: %s\n", be->name, variant, e.msg);
@@ -170,9 +172,12 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->n = n, r->be = be, r->d = d, r->how = INVARIANT_DECODE;
     struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
     ok(be->reserve(d, &dims, &e), &e);
-    struct kv_desc desc = {LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES, 0};
-    ok(be->kv_new(d, &desc, &r->kv, &e), &e);
-    ok(be->host_alloc(d, kv_page_bytes(&desc), &r->host, &e), &e);
+    struct device_info info;
+    be->info(d, &info);
+    r->desc = (struct kv_desc){LAYERS, c->n_kv, c->d_head, c->d_head, c->window, c->kv_type, RIG_PAGES, 0};
+    r->apart = info.kv_apart && c->kv_type == DT_Q8_0;
+    ok(be->kv_new(d, &r->desc, &r->kv, &e), &e);
+    ok(be->host_alloc(d, kv_page_bytes(&r->desc), &r->host, &e), &e);
     r->qkv = loaded(r, WEIGHT_QKV, P_Q, 3);
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
     r->ffn = glu_gated(c->glu) ? loaded(r, WEIGHT_GATE_UP, P_GATE, 2) : loaded(r, WEIGHT_GATE_UP, P_UP, 1);
@@ -278,13 +283,20 @@ void rig_page_read(struct rig *r, uint32_t page, void *out)
 {
     struct hearth_err e;
     ok(r->be->kv_transfer_wait(r->d, r->be->kv_save(r->d, r->kv, &page, &r->host, 1), &e), &e);
-    memcpy(out, r->host, rig_page_bytes(r));
+    if (r->apart)
+        kv_page_blocks(&r->desc, r->host, out);
+    else
+        memcpy(out, r->host, rig_page_bytes(r));
 }
 
 void rig_page_write(struct rig *r, uint32_t page, const void *in)
 {
     struct hearth_err e;
-    const void *host = memcpy(r->host, in, rig_page_bytes(r));
+    const void *host = r->host;
+    if (r->apart)
+        kv_page_apart(&r->desc, in, r->host);
+    else
+        memcpy(r->host, in, rig_page_bytes(r));
     ok(r->be->kv_transfer_wait(r->d, r->be->kv_load(r->d, r->kv, &page, &host, 1), &e), &e);
 }
 

@@ -70,6 +70,8 @@ struct rig {
     struct rope rope;
     float *bias_qkv, *bias_o, *bias_ffn, *bias_down, *bias_head, *row_gate, *sinks;
     void *host;             /* a page, in memory for moves */
+    struct kv_desc desc;    /* of kv */
+    bool apart;             /* the device keeps Q8_0 so; rig_page_read and rig_page_write have blocks */
     enum invariance how;    /* of its steps: INVARIANT_DECODE, unless the test says otherwise */
     struct program program; /* all of the layer, LAYERS times, between embedding and head */
     struct batch batch;     /* of rig_batch(), over the arrays below */
@@ -81,6 +83,8 @@ struct rig {
 };
 enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 
+/* What devices are opened to keep KV in; DT_F32, which is 0: what they like. */
+extern enum dtype rig_kv_type;
 /* Opens a device. NULL where the machine has none (the reason is printed): the test then skips. */
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads);
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);

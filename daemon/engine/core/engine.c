@@ -552,7 +552,8 @@ static void take_back(struct engine *eng, struct seq *q, double now)
 
 static int open_device(struct engine *eng, struct hearth_err *e)
 {
-    struct device_params p = {.threads = eng->params.threads, .variant = eng->params.variant};
+    struct device_params p = {
+        .threads = eng->params.threads, .variant = eng->params.variant, .kv_type = load_kv_type(&eng->params)};
     bool any = !strcmp(eng->params.backend, "auto");
     int rc = err_set(e, HEARTH_EDEVICE, "this build has no backend \"%.40s\"", eng->params.backend);
     for (int i = 0; backends[i] && !eng->be; i++) {

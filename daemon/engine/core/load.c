@@ -137,15 +137,17 @@ static uint32_t least_tokens(const struct hparams *hp)
     return hp->n_ctx < POOL_TOKENS_MIN ? hp->n_ctx : POOL_TOKENS_MIN;
 }
 
-static enum dtype kv_type_of(const struct engine *eng, const struct device_info *info)
+enum dtype load_kv_type(const struct engine_params *p)
 {
-    return eng->params.kv_type == KV_TYPE_F16 ? DT_F16 : eng->params.kv_type == KV_TYPE_Q8_0 ? DT_Q8_0 : info->kv_type;
+    static const enum dtype types[KV_TYPES] = {
+        [KV_TYPE_AUTO] = DT_F32, [KV_TYPE_F16] = DT_F16, [KV_TYPE_Q8_0] = DT_Q8_0};
+    return types[p->kv_type];
 }
 
 static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     const struct device_info *info = info_of(eng, m);
-    m->n_group = model_kv_descs(m->model, kv_type_of(eng, info), m->kv);
+    m->n_group = model_kv_descs(m->model, info->kv_type, m->kv);
     uint32_t n_page = pool_pages(eng, m);
     uint32_t least = least_tokens(&m->model->hp);
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
@@ -218,7 +220,7 @@ static void drop_model(struct model_entry *m)
 
 static int open_cpu(struct engine *eng, struct hearth_err *e)
 {
-    struct device_params p = {.threads = eng->params.threads, .variant = "auto"};
+    struct device_params p = {.threads = eng->params.threads, .variant = "auto", .kv_type = load_kv_type(&eng->params)};
     int rc = HEARTH_EDEVICE;
     for (int i = 0; backends[i] && !eng->cpu.be; i++)
         if (!strcmp(backends[i]->name, "cpu") && !(rc = backends[i]->open(&eng->cpu.dev, &p, e)))

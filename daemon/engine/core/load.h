@@ -12,6 +12,9 @@
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 
+/* What devices are opened to keep KV in: device_params.kv_type. */
+enum dtype load_kv_type(const struct engine_params *p);
+
 /* Whether no model holds memory of the device. */
 bool device_has_no_model(const struct engine *eng);
 

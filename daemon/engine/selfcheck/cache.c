@@ -90,6 +90,7 @@ int selfcheck_key_make(const struct model *m, const struct device_info *info, st
     add_string(h, m->be->name, strlen(m->be->name));
     add_string(h, info->name, strlen(info->name));
     add_string(h, info->id, strlen(info->id));
+    XXH3_128bits_update(h, &info->kv_type, sizeof info->kv_type);
     add_model(h, m);
     all = XXH3_128bits_digest(h);
     XXH3_freeState(h);

@@ -3,9 +3,9 @@
  *
  * A pass is remembered in one small file (--checked PATH, hearthd's $STATE/checked) by a key of 128 bits over
  * everything that a result could depend on: the model (every tensor's name, type, shape and some of its bytes), the
- * device (the backend's own words: chip, its serial, driver), and the build (the bytes of this program, so that a
- * kernel that was edited is checked again without a version number to maintain). Failures are not remembered: each load
- * finds out again, and says so.
+ * device (the backend's own words: chip, its serial, driver; what it keeps KV in), and the build (the bytes of this
+ * program, so that a kernel that was edited is checked again without a version number to maintain). Failures are not
+ * remembered: each load finds out again, and says so.
  *
  * The file is text, written whole under a temporary name and renamed: a line that names the format, up to
  * SELFCHECK_CACHE_MAX keys, the last one added first, and a line with the checksum of all before it. A file that cannot

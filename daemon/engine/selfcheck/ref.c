@@ -75,7 +75,11 @@ int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_e
 int pages_open(struct check_pages *p, const struct backend *be, struct device *d, const struct kv_desc *desc,
                struct hearth_err *e)
 {
+    struct device_info info;
+    be->info(d, &info);
     p->bytes = kv_page_bytes(desc) * CHECK_PAGES;
+    p->desc = *desc;
+    p->apart = info.kv_apart && desc->type == DT_Q8_0;
     int rc = be->kv_new(d, desc, &p->kv, e);
     return rc ? rc : be->host_alloc(d, p->bytes, (void **)&p->room, e);
 }
@@ -105,15 +109,24 @@ static int move(struct check_pages *p, const struct backend *be, struct device *
 int pages_upload(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
                  struct hearth_err *e)
 {
-    memcpy(p->room, from, p->bytes);
+    uint64_t page = p->bytes / CHECK_PAGES;
+    for (uint32_t i = 0; i < CHECK_PAGES; i++)
+        if (p->apart)
+            kv_page_apart(&p->desc, from + i * page, p->room + i * page);
+        else
+            memcpy(p->room + i * page, from + i * page, page);
     return move(p, be, d, true, e);
 }
 
 int pages_download(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e)
 {
+    uint64_t page = p->bytes / CHECK_PAGES;
     int rc = move(p, be, d, false, e);
-    if (!rc)
-        memcpy(to, p->room, p->bytes);
+    for (uint32_t i = 0; i < CHECK_PAGES && !rc; i++)
+        if (p->apart)
+            kv_page_blocks(&p->desc, p->room + i * page, to + i * page);
+        else
+            memcpy(to + i * page, p->room + i * page, page);
     return rc;
 }
 

@@ -114,10 +114,10 @@ static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, st
     kv->fill = malloc(kv->page_bytes * CHECK_PAGES);
     kv->now = malloc(kv->page_bytes * CHECK_PAGES);
     int rc = v && kv->fill && kv->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (!rc) { /* every page is the first one, rotated by some elements */
+    if (!rc) { /* every page is the first one, rotated by some blocks */
         check_input(v, n, SELFCHECK_OPS, ACT_X, 0);
         dtype_get((int)kv->desc.type)->from_f32(v, kv->fill, n);
-        uint64_t turn = kv->page_bytes / n * 37;
+        uint64_t turn = dtype_get((int)kv->desc.type)->block_bytes * 37;
         for (uint32_t p = 1; p < CHECK_PAGES; p++) {
             uint8_t *to = kv->fill + p * kv->page_bytes;
             uint64_t at = turn * p % kv->page_bytes;
@@ -244,14 +244,26 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
     return rc;
 }
 
-/* Compares a row's columns with the expected ones. */
+/* The step of a Q8_0 block that column k of a row of n is in. */
+static double q8_0_step(const float *row, uint32_t n, uint32_t k)
+{
+    double most = 0;
+    for (uint32_t i = k / 32 * 32; i < n && i < k / 32 * 32 + 32; i++)
+        most = fmax(most, fabs((double)row[i]));
+    return most / 127;
+}
+
+/* Compares a row's columns with the expected ones. blocks: both were rounded to Q8_0, which may have gone to either
+ * side. */
 static void compare(struct check *c, const char *what, const struct check_batch *b, const struct expect *x,
-                    const float *got, uint32_t row)
+                    const float *got, uint32_t row, bool blocks)
 {
     double tol = b->prompt ? c->tol->prompt : x->exact ? c->tol->exact : c->tol->rounded;
     for (uint32_t k = 0; k < x->n_col; k++) {
         double want = (double)x->want[row * x->n_col + k], have = (double)got[x->col[k]];
         double limit = tol * (fabs(want) + (double)x->scale[row * x->n_col + k]) + 1e-30;
+        if (blocks)
+            limit += q8_0_step(x->want + row * x->n_col, x->n_col, k);
         if (fabs(have - want) <= limit)
             continue;
         found(c, "%s, row %u of %u%s: column %u is %.6g, not %.6g (%.2g is allowed)", what, row, b->n,
@@ -274,7 +286,7 @@ static void compare_pages(struct check *c, const char *what, const struct op_qkv
             const uint8_t *page = kv->now + b->pages[row][b->pos[row] / KV_PAGE] * kv->page_bytes;
             dtype_get((int)d->type)->to_f32(page + at, v, part == 1 ? d->d_k : d->d_v);
             snprintf(text, sizeof text, "%s: %s of KV head %u in its page", what, part == 1 ? "K" : "V", head[part]);
-            compare(c, text, b, &x[part], v, row);
+            compare(c, text, b, &x[part], v, row, d->type == DT_Q8_0);
         }
 }
 
@@ -336,7 +348,7 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
         return j->rc;
     }
     for (uint32_t row = 0; row < b->n; row++)
-        compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * width_of(op), row);
+        compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * width_of(op), row, false);
     if (op->kind == OP_QKV)
         compare_pages(c, what, &op->qkv, b, j->want, j->head);
     if (batch == BATCHES - 1)

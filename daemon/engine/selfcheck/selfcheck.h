@@ -112,6 +112,8 @@ void expect_free(struct expect *x);
  * takes as long as the transfers. */
 struct check_pages {
     struct kv_pool *kv;
+    struct kv_desc desc;
+    bool apart; /* the device keeps Q8_0 so; those who read and write pages here have blocks */
     uint8_t *room;
     uint64_t bytes; /* of all pages */
 };

@@ -77,8 +77,8 @@ static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
 {
     if (!d->decode || d->invariant || d->bucket <= GEMV_ROWS)
         return 0;
-    const float kb = KV_PAGE * 4 * d->kv[0]->desc.d_k / 1024.f, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
-                us_reduce = 2.5f;
+    const float kb = d->kv[0]->layer_bytes / 1024.f / d->kv[0]->desc.n_kv, us_round = 0.8f + 0.11f * kb, kb_us = 2750,
+                us_end = 1, us_reduce = 2.5f;
     uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, n_kv = d->kv[0]->desc.n_kv;
     uint32_t warps = attend_warps((int)d->kv[0]->desc.d_k), pages = 0, chunk;
     float least = INFINITY;
@@ -149,6 +149,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     }
     a.q = d->ws.q, a.ldq = d->ws.ldq, a.out = d->ws.att;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
+    a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;

@@ -23,6 +23,7 @@ struct attend_args {
     uint32_t rows_max;       /* sequences with more rows are the other kernel's: prefill.cu's; 0: all are */
     uint32_t split;          /* prefill.cu: 0, or tokens of KV of a block, whose sums lie in `part` by [piece][row] */
     uint32_t split_rows;     /* rows of a piece there */
+    bool q8;                 /* KV is of Q8_0, of heads of whole blocks; else fp16 */
     bool one;                /* the step has one row, and a group's heads fit a tile */
     bool first;              /* likewise; it sees all its context, and its table is the step's first */
 };

@@ -9,8 +9,12 @@
  * In steps of INVARIANT_PROMPT all rows come here. A context is cut at multiples of ATTEND_SPLIT then, a block each,
  * and the pieces that a row sees are added in order: its bits depend on its position and its KV alone, and a few rows
  * at the end of a long context fill the GPU.
+ *
+ * Tiles of Q8_0 KV come to shared memory as they lie in pages, each beside the room of fp16 that it is turned into when
+ * it has come: the copy of the next one is under way meanwhile, as that of fp16 is.
  */
 #include "kernels/cuda/attend/attend.cuh"
+#include "kernels/cuda/kv_q8.cuh"
 #include "kernels/cuda/local.cuh"
 
 enum { LONG_ROWS = 128 };
@@ -26,15 +30,16 @@ enum { TOGETHER = 1 };
 enum { TOGETHER = 0 };
 #endif
 
-template <int D, int G> struct tiles {
+template <int D, int G, bool Q8> struct tiles {
     static constexpr int GROUPS = G;                           /* of warps, each with all rows and its part of the KV */
     static constexpr int MT = D > 128 ? 1 : 2;                 /* tiles of 16 rows a warp */
     static constexpr int THREADS = LONG_ROWS / (16 * MT) * 32; /* of a group */
     static constexpr int BN = D > 128 ? 32 : 64;               /* tokens of KV a turn */
     static constexpr int ROW = D * 2 + 16; /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
     static constexpr int Q = LONG_ROWS * ROW;
-    static constexpr int BYTES = BN * ROW; /* of K, or of V */
-    static constexpr int SMEM = Q + GROUPS * 2 * BYTES;
+    static constexpr int BYTES = BN * ROW;                                     /* of K, or of V */
+    static constexpr int STAGED = Q8 ? BN / KV_PAGE * (int)kv_q8_bytes(D) : 0; /* of either, as in the pages */
+    static constexpr int SMEM = Q + GROUPS * 2 * (BYTES + STAGED);
 };
 
 /* 16 bytes to shared memory; zeros where there is nothing to read. */
@@ -80,6 +85,41 @@ __device__ static inline void load_block(uint8_t *to, const attend_args &a, cons
         copy16(to + r * T::ROW + 16 * c, kv_k(a.kv, slot, head) + off + 8 * c, in);
     }
     copy_commit();
+}
+
+/* The same of Q8_0, page by page, to where it is staged. */
+template <int D, class T>
+__device__ static inline void stage_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
+                                          uint32_t off, uint32_t tok0, uint32_t len)
+{
+    constexpr int C = kv_q8_bytes(D) / 16; /* 16-byte pieces of a tile */
+    for (int i = threadIdx.x % T::THREADS; i < T::BN / KV_PAGE * C; i += T::THREADS) {
+        uint32_t p = i / C, c = i % C, tok = tok0 + p * KV_PAGE;
+        bool in = tok < len;
+        copy16(to + 16 * i, kv_q8_tile(a.kv, in ? pages[tok / KV_PAGE] : 0, head) + 2 * (uint64_t)off + 16 * c, in);
+    }
+    copy_commit();
+}
+/* What was staged, as load_block() would have left it: 16 elements a thread at a time. Tokens past `len` are zero. */
+template <int D, class T>
+__device__ static inline void expand_block(uint8_t *to, uint8_t *staged, uint32_t tok0, uint32_t len)
+{
+    constexpr int C = D / 16;
+    for (int i = threadIdx.x % T::THREADS; i < T::BN * C; i += T::THREADS) {
+        uint32_t r = i / C, c = i % C, slot = r % KV_PAGE;
+        uint8_t *tile = staged + r / KV_PAGE * kv_q8_bytes(D);
+        uint4 q = *(const uint4 *)(tile + slot * D + 16 * c);
+        __half2 scale = __half2half2(kv_q8_scales(tile, D, slot)[c / 2]), h[8];
+        const uint32_t words[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+        for (int w = 0; w < 4; w++)
+            kv_q8_halves(words[w], h + 2 * w);
+#pragma unroll
+        for (int w = 0; w < 8; w++)
+            h[w] = tok0 + r < len ? __hmul2(h[w], scale) : __half2half2(__ushort_as_half(0));
+        *(uint4 *)(to + r * T::ROW + 32 * c) = *(const uint4 *)h;
+        *(uint4 *)(to + r * T::ROW + 32 * c + 16) = *(const uint4 *)(h + 4);
+    }
 }
 
 /* Four neighbouring elements of a row's results, from k on, without the sums of sub-blocks. */
@@ -137,13 +177,15 @@ template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(
     }
 }
 
-template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREADS, 1) attend_rows(attend_args a)
+template <int D, int G, bool Q8>
+__global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(attend_args a)
 {
-    typedef tiles<D, G> T;
+    typedef tiles<D, G, Q8> T;
     constexpr int KS = D / 16, NT = T::BN / 8, DT = D / 8, MT = T::MT;
     extern __shared__ __align__(128) uint8_t sm8[];
     int part = threadIdx.x / T::THREADS; /* of the KV */
     uint8_t *const ks = sm8 + T::Q + part * 2 * T::BYTES, *const vs = ks + T::BYTES;
+    uint8_t *const staged = sm8 + T::Q + T::GROUPS * 2 * T::BYTES + part * 2 * T::STAGED; /* of K, then of V */
     auto sync = [&]() {
         if (T::GROUPS == 1 || TOGETHER)
             __syncthreads();
@@ -198,8 +240,14 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     copy_wait<0>();
     __syncthreads();
     b0 += part;
+    auto load = [&](bool v, uint32_t b) {
+        if constexpr (Q8)
+            stage_block<D, T>(staged + v * T::STAGED, a, pages, head, v ? a.kv.v_off : 0, b * T::BN, len);
+        else
+            load_block<D, T>(v ? vs : ks, a, pages, head, v ? a.kv.v_off : 0, b * T::BN, len);
+    };
     if (b0 < b1)
-        load_block<D, T>(ks, a, pages, head, 0, b0 * T::BN, len);
+        load(false, b0);
     float o[MT][DT][4] = {}, top[MT][2], sum[MT][2] = {};
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -212,7 +260,11 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
     for (uint32_t b = b0; (TOGETHER ? b - part : b) < b1; b += T::GROUPS) {
         copy_wait<0>();
         sync(); /* K is there, and V's room free */
-        load_block<D, T>(vs, a, pages, head, a.kv.v_off, b * T::BN, len);
+        load(true, b);
+        if constexpr (Q8) {
+            expand_block<D, T>(ks, staged, b * T::BN, len);
+            sync();
+        }
         float c[MT][NT][4] = {};
 #pragma unroll
         for (int k = 0; k < KS; k++) {
@@ -233,7 +285,7 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         }
         sync(); /* K's room is free */
         if (b + T::GROUPS < b1)
-            load_block<D, T>(ks, a, pages, head, 0, (b + T::GROUPS) * T::BN, len);
+            load(false, b + T::GROUPS);
         float f = scale2;
         if (a.softcap != 0) {
             f = 1.f;
@@ -288,6 +340,10 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
         else
             copy_wait<0>();
         sync(); /* V is there */
+        if constexpr (Q8) {
+            expand_block<D, T>(vs, staged + T::STAGED, b * T::BN, len);
+            sync();
+        }
 #pragma unroll
         for (int k = 0; k < NT; k += 2)
 #pragma unroll
@@ -399,35 +455,35 @@ template <int D, int G> __global__ void __launch_bounds__(G *tiles<D, G>::THREAD
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 template <int D> static constexpr int groups_most = D > 128 ? 1 : 2;
-template <int D> static bool two_groups(const struct device *d)
+template <int D, bool Q8> static bool two_groups(const struct device *d)
 {
-    return groups_most<D> == 2 && tiles<D, 2>::SMEM <= d->smem_max;
+    return groups_most<D> == 2 && tiles<D, 2, Q8>::SMEM <= d->smem_max;
 }
 
-template <int D> static void rows_init(struct device *d)
+template <int D, bool Q8> static void rows_init(struct device *d)
 {
-    if (tiles<D, 1>::SMEM <= d->smem_max)
-        cuda_smem(d, attend_rows<D, 1>, tiles<D, 1>::SMEM);
-    if (two_groups<D>(d))
-        cuda_smem(d, attend_rows<D, groups_most<D>>, tiles<D, groups_most<D>>::SMEM);
+    if (tiles<D, 1, Q8>::SMEM <= d->smem_max)
+        cuda_smem(d, attend_rows<D, 1, Q8>, tiles<D, 1, Q8>::SMEM);
+    if (two_groups<D, Q8>(d))
+        cuda_smem(d, attend_rows<D, groups_most<D>, Q8>, tiles<D, groups_most<D>, Q8>::SMEM);
 }
 
-template <int D, int G> static void rows_launch(struct device *d, const attend_args &a, uint32_t n_tile)
+template <int D, int G, bool Q8> static void rows_launch(struct device *d, const attend_args &a, uint32_t n_tile)
 {
-    typedef tiles<D, G> T;
+    typedef tiles<D, G, Q8> T;
     uint32_t pieces = a.split ? (d->max_pos + a.split - 1) / a.split : 1;
-    cuda_launch(d, attend_rows<D, G>, dim3(n_tile, a.kv.n_kv, pieces), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
+    cuda_launch(d, attend_rows<D, G, Q8>, dim3(n_tile, a.kv.n_kv, pieces), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
     if (a.split)
         cuda_launch(d, attend_join<D>, dim3((a.n_head + JOIN_WARPS - 1) / JOIN_WARPS, d->n_row), JOIN_WARPS * 32, 0,
                     LAUNCH_PDL, a);
 }
 /* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows. */
-template <int D> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
+template <int D, bool Q8> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
 {
-    if (two_groups<D>(d))
-        rows_launch<D, groups_most<D>>(d, a, n_tile);
-    else if (tiles<D, 1>::SMEM <= d->smem_max)
-        rows_launch<D, 1>(d, a, n_tile);
+    if (two_groups<D, Q8>(d))
+        rows_launch<D, groups_most<D>, Q8>(d, a, n_tile);
+    else if (tiles<D, 1, Q8>::SMEM <= d->smem_max)
+        rows_launch<D, 1, Q8>(d, a, n_tile);
     else
         return false;
     return true;
@@ -435,7 +491,11 @@ template <int D> static bool rows(struct device *d, const attend_args &a, uint32
 
 void attend_long_init(struct device *d)
 {
-    each_head([&](auto size) { rows_init<size.d>(d); });
+    each_head([&](auto size) {
+        rows_init<size.d, false>(d);
+        if constexpr (size.d % KV_Q8_BLOCK == 0)
+            rows_init<size.d, true>(d);
+    });
 }
 
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
@@ -447,6 +507,13 @@ bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
         if (d->host->n_rows[s] > a.rows_max)
             n_tile += (d->host->n_rows[s] * a.group + LONG_ROWS - 1) / LONG_ROWS;
     bool took = false;
-    by_head(op->d_head, [&](auto size) { took = rows<size.d>(d, a, n_tile); });
+    by_head(op->d_head, [&](auto size) {
+        if constexpr (size.d % KV_Q8_BLOCK == 0)
+            if (a.q8) {
+                took = rows<size.d, true>(d, a, n_tile);
+                return;
+            }
+        took = rows<size.d, false>(d, a, n_tile);
+    });
     return took;
 }

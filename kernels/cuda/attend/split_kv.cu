@@ -1,5 +1,5 @@
 /*
- * split_kv.cu - attention over paged fp16 KV for few rows a sequence, item by item of plan.cuh.
+ * split_kv.cu - attention over paged KV, of fp16 or Q8_0, for few rows a sequence, item by item of plan.cuh.
  *
  * Each warp of a block goes its own way through its pages of a chunk: K and V go from global memory straight into mma
  * fragments as the left operand (tokens are rows of the scores, dimensions rows of the result), rows of the tile are
@@ -10,50 +10,17 @@
  * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
  * position and KV alone where a chunk's length is fixed. Masked tokens weigh exactly zero.
  */
-#include "kernels/cuda/attend/plan.cuh"
-
-template <int D> struct shape {
-    static constexpr int WARPS = attend_warps(D);
-    static constexpr int PAGES = fixed_pages(D) / WARPS; /* of a fixed chunk, for a warp */
-    static constexpr int J = (D + 31) / 32;              /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
-    static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
-    static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
-    static constexpr int GROUPS = D / SPAN; /* of dimensions */
-    static constexpr int OLD = D + 4;       /* floats from row to row of the sums */
-};
+#include "kernels/cuda/attend/pages.cuh"
 
 template <int D> struct scratch {
     float o[shape<D>::WARPS][TILE_ROWS][shape<D>::OLD], m[shape<D>::WARPS][TILE_ROWS], l[shape<D>::WARPS][TILE_ROWS];
 };
 
-/* In order, and from L2: what a load before the wait brought into L1 must not be found there after it. */
-template <int W> __device__ static inline void load(uint32_t *to, const __half *from)
-{
-    if constexpr (W == 4)
-        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "l"(from));
-    else if constexpr (W == 2)
-        asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
-    else
-        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
-}
 __device__ static inline uint32_t transpose8(uint32_t w)
 {
     uint32_t r;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
     return r;
-}
-
-/* Asks L2 for a page's K and V of one head. */
-template <int D> __device__ static inline void prefetch(const attend_args &a, uint32_t page, uint32_t head, int lane)
-{
-    const char *k = (const char *)kv_k(a.kv, page * KV_PAGE, head);
-#pragma unroll
-    for (int i = lane; i < KV_PAGE * D * 2 / 128; i += 32) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 128 * i));
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 2 * (uint64_t)a.kv.v_off + 128 * i));
-    }
 }
 
 /*
@@ -154,8 +121,8 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
     }
 }
 
-/* BLOCKS: of a processor. */
-template <int D, class P, int BLOCKS>
+/* BLOCKS: of a processor. KV: a page in registers, pages.cuh. */
+template <int D, class P, int BLOCKS, template <int> class KV = page_f16>
 __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
@@ -185,27 +152,13 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
     auto pages_of = [&](const item &i) {
         return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ROUNDS * S::WARPS, i.last / KV_PAGE)];
     };
-    uint32_t k[S::J][2][4], v[S::GROUPS][4][S::W], q[S::J][4];
+    KV<D> kv;
+    uint32_t q[S::J][4];
     auto load_k = [&](uint32_t head, uint32_t pages, int round) {
-        const __half *from =
-            a.kv.base + __shfl_sync(~0u, pages, round) * a.kv.page_step + (head * KV_PAGE + g) * D + 8 * t;
-#pragma unroll
-        for (int j = 0; j < S::J; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                if (D % 32 == 0 || 32 * j + 8 * t < D)
-                    load<4>(k[j][e], from + 8 * e * D + 32 * j);
-                else
-                    k[j][e][0] = k[j][e][1] = k[j][e][2] = k[j][e][3] = 0;
+        kv.load_k(a.kv, __shfl_sync(~0u, pages, round), head, g, t);
     };
     auto load_v = [&](uint32_t head, uint32_t pages, int round) {
-        const __half *from = a.kv.base + a.kv.v_off + __shfl_sync(~0u, pages, round) * a.kv.page_step +
-                             (head * KV_PAGE + 2 * t) * D + 2 * S::W * g;
-#pragma unroll
-        for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
-                load<S::W>(v[b][e], from + ((e & 1) + 8 * (e / 2)) * D + b * S::SPAN);
+        kv.load_v(a.kv, __shfl_sync(~0u, pages, round), head, g, t);
     };
     /* Row g, as the right operand: where it lies, and the load. NULL past the tile's rows. */
     auto q_of = [&](const item &i) {
@@ -234,7 +187,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
         load_k(it.head, page, 0), load_v(it.head, page, 0);
 #pragma unroll 1
     for (int r = early; r < min(alive, S::PAGES); r++)
-        prefetch<D>(a, __shfl_sync(~0u, page, r), it.head, lane);
+        KV<D>::prefetch(a.kv, __shfl_sync(~0u, page, r), it.head, lane);
     bool begun = false; /* this item's first K, V and q are on their way */
 #pragma unroll 1
     for (;;) {
@@ -273,11 +226,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             bool ends = round + 1 >= alive, some = (uint32_t)round < (uint32_t)alive;
             float c[4] = {}, odd[4] = {}; /* two chains of sums */
             if (some)
-#pragma unroll
-                for (int j = 0; j < S::J; j++) {
-                    mma16816(c, k[j][0][0], k[j][1][0], k[j][0][1], k[j][1][1], q[j][0], q[j][1]);
-                    mma16816(odd, k[j][0][2], k[j][1][2], k[j][0][3], k[j][1][3], q[j][2], q[j][3]);
-                }
+                kv.scores(c, odd, q);
             /* what follows is asked for as soon as the registers are free */
             uint32_t then_head = ends ? next.head : it.head, then_page = ends ? next_page : page;
             int then_round = ends ? 0 : round + 1;
@@ -290,14 +239,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
                 uint32_t pr[2];
                 online_softmax<D>(a, c, odd, pos, lo, (int)(first_page(it) + round * S::WARPS) * KV_PAGE + g, o, m, l,
                                   pr);
-#pragma unroll
-                for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-                    for (int w = 0; w < S::W; w++)
-                        mma16816(o[b][w], __byte_perm(v[b][0][w], v[b][1][w], 0x5410),
-                                 __byte_perm(v[b][0][w], v[b][1][w], 0x7632),
-                                 __byte_perm(v[b][2][w], v[b][3][w], 0x5410),
-                                 __byte_perm(v[b][2][w], v[b][3][w], 0x7632), pr[0], pr[1]);
+                kv.values(o, pr, g);
             }
             if (then)
                 load_v(then_head, then_page, then_round);
@@ -344,35 +286,50 @@ constexpr int blocks_most(int d_head)
     return d_head <= 64 ? 2 : 1;
 }
 
+template <template <int> class KV, int D> static void split_init(struct device *d)
+{
+    cuda_smem(d, attend_split<D, plan, 1, KV>, 0);
+    cuda_smem(d, attend_split<D, plan_one<true, fixed_pages(D)>, 1, KV>, 0),
+        cuda_smem(d, attend_split<D, plan_one<false, fixed_pages(D)>, 1, KV>, 0);
+    if constexpr (blocks_most(D) > 1)
+        cuda_smem(d, attend_split<D, plan, blocks_most(D), KV>, 0);
+}
+
 void attend_split_init(struct device *d)
 {
     each_head([&](auto size) {
-        constexpr int D = size.d;
-        cuda_smem(d, attend_split<D, plan, 1>, 0);
-        cuda_smem(d, attend_split<D, plan_one<true, fixed_pages(D)>, 1>, 0),
-            cuda_smem(d, attend_split<D, plan_one<false, fixed_pages(D)>, 1>, 0);
-        if constexpr (blocks_most(D) > 1)
-            cuda_smem(d, attend_split<D, plan, blocks_most(D)>, 0);
+        split_init<page_f16, size.d>(d);
+        if constexpr (size.d % KV_Q8_BLOCK == 0)
+            split_init<page_q8, size.d>(d);
     });
+}
+
+template <template <int> class KV, int D> static void split_run(struct device *d, const split_args &a)
+{
+    constexpr int MOST = blocks_most(D);
+    uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms, split = d->n_split;
+    if (a.one && a.window) /* chunks that a window may have a part of */
+        split = min(split, (a.window + fixed_pages(D) * KV_PAGE - 2) / (fixed_pages(D) * KV_PAGE) + 1);
+    /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
+    uint32_t items = d->decode ? d->bucket * a.kv.n_kv * split * tiles : sms;
+    if (MOST > 1 && !a.one && items > sms)
+        cuda_launch(d, attend_split<D, plan, MOST, KV>, dim3(items < MOST * sms ? items : MOST * sms),
+                    shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
+    else
+        by_plan<D>(a, [&](auto kind) {
+            cuda_launch(d, attend_split<D, typename decltype(kind)::type, 1, KV>, dim3(items < sms ? items : sms),
+                        shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
+        });
 }
 
 void attend_split_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     by_head(d_head, [&](auto size) {
-        constexpr int D = size.d, MOST = blocks_most(D);
-        uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms, split = d->n_split;
-        if (a.one && a.window) /* chunks that a window may have a part of */
-            split = min(split, (a.window + fixed_pages(D) * KV_PAGE - 2) / (fixed_pages(D) * KV_PAGE) + 1);
-        /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights.
-         */
-        uint32_t items = d->decode ? d->bucket * a.kv.n_kv * split * tiles : sms;
-        if (MOST > 1 && !a.one && items > sms)
-            cuda_launch(d, attend_split<D, plan, MOST>, dim3(items < MOST * sms ? items : MOST * sms),
-                        shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
-        else
-            by_plan<D>(a, [&](auto kind) {
-                cuda_launch(d, attend_split<D, typename decltype(kind)::type, 1>, dim3(items < sms ? items : sms),
-                            shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
-            });
+        if constexpr (size.d % KV_Q8_BLOCK == 0)
+            if (a.q8) {
+                split_run<page_q8, size.d>(d, a);
+                return;
+            }
+        split_run<page_f16, size.d>(d, a);
     });
 }

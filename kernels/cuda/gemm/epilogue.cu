@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/gemm/split_k.cuh"
+#include "kernels/cuda/kv_q8.cuh"
 
 /* Stores four consecutive elements; the 8 lanes of a sub-block of 32 call together, so that its sum can be written. */
 __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k, uint32_t n, const float v[4])
@@ -204,6 +205,7 @@ struct qkv_epilogue_args {
     kv_view kv;
     const step_dev *s;
     const uint32_t *kv_slot; /* of the op's layer group */
+    bool q8;                 /* KV is of Q8_0 */
 };
 
 /* One warp a head (of q, k or v) of a row: at most 256 wide. */
@@ -287,6 +289,12 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         uint32_t slot = a.kv_slot[row];
         if (slot == NO_SLOT)
             return;
+        if (a.q8) {
+            uint32_t nth = head - a.n_head, of = part == 1 ? nth : nth - a.n_kv;
+            uint8_t *tile = kv_q8_tile(a.kv, slot / KV_PAGE, of) + (part == 1 ? 0 : 2 * (uint64_t)a.kv.v_off);
+            kv_q8_append(tile, a.d_head, slot, v, lane);
+            return;
+        }
         out = part == 1 ? kv_k(a.kv, slot, head - a.n_head) : kv_v(a.kv, slot, head - a.n_head - a.n_kv);
     }
     for (uint32_t i = lane; i < a.d_head; i += 32)
@@ -480,6 +488,7 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
+    a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, bucket);
     if (s)
         cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);

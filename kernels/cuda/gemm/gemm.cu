@@ -150,7 +150,8 @@ static void to_tmp(struct device *d, gemm_args &a)
 }
 
 /* Whether a launch by itself does what follows q|k|v: a block of skinny has 128 rows, of gemv a head's pairs of tiles,
- * whose norms are a cluster's of at most HEAD_BLOCKS. */
+ * whose norms are a cluster's of at most HEAD_BLOCKS. A block of Q8_0 KV has numbers of several tiles, which this does
+ * not bring together. */
 static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
@@ -164,11 +165,11 @@ static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
     return op->d_head % 2 == 0;
 }
 
-bool gemm_ends_here(const struct op *o, enum path path)
+bool gemm_ends_here(const struct device *d, const struct op *o, enum path path)
 {
     switch (o->kind) {
     case OP_QKV:
-        return qkv_ends_here(&o->qkv, path == PATH_GEMV);
+        return d->kv_type == DT_F16 && qkv_ends_here(&o->qkv, path == PATH_GEMV);
     case OP_PROJ:
         return !o->proj.post_norm;
     case OP_FFN_UP:
@@ -185,7 +186,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
-    bool ends = gemm_ends_here(o, p->path), batch = a.gemv && batch_takes(d, w, a.bucket);
+    bool ends = gemm_ends_here(d, o, p->path), batch = a.gemv && batch_takes(d, w, a.bucket);
     if (op->rope)
         a.rope = *op->rope;
     if (ends && batch && !qkv_ends_here(op, false)) {
@@ -231,7 +232,7 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     gemm_args a = args_of(p, w);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
-    if (!gemm_ends_here(o, p->path)) {
+    if (!gemm_ends_here(d, o, p->path)) {
         to_tmp(d, a);
         run(d, w, a);
         proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
@@ -247,7 +248,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(p, w);
     from_norm(d, &a, &op->norm, NULL);
-    if (!gemm_ends_here(o, p->path)) {
+    if (!gemm_ends_here(d, o, p->path)) {
         to_tmp(d, a);
         if (w->interleaved)
             a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows as they lie in the tiles */

@@ -168,13 +168,15 @@ struct bed {
     struct model *m;
 };
 
+static enum dtype kv_type; /* that devices are opened for */
+
 static void bed_open(struct bed *b, const char *path)
 {
     struct workspace_dims dims = {.n_row = 64, .n_out = 64};
     b->table = *real;
     b->table.kv_new = b_kv_new, b->table.kv_copy = b_kv_copy, b->table.kv_clear = b_kv_clear;
     b->table.step_run = b_step_run, b->table.step_wait = b_step_wait;
-    MUST(real->open(&b->d, &(struct device_params){.variant = variant, .threads = 2}, &e));
+    MUST(real->open(&b->d, &(struct device_params){.variant = variant, .threads = 2, .kv_type = kv_type}, &e));
     real->info(b->d, &b->info);
     MUST(model_file_open(&b->g, path, &e));
     MUST(model_load(&b->m, b->g, &b->table, b->d, NULL, NULL, &e));
@@ -236,6 +238,18 @@ static void a_sound_device_passes(void **state)
     for (size_t i = 0; i < sizeof models / sizeof *models && !n_named; i++)
         if (run_path(path, models[i]))
             sound(path);
+}
+
+static void a_sound_device_passes_with_q8_0(void **state)
+{
+    (void)state;
+    static const char *const models[] = {tale, "models/tiny/llama-rope3.gguf", "models/hf-tiny/cohere2"};
+    char path[4096];
+    kv_type = DT_Q8_0;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (run_path(path, models[i]))
+            sound(path);
+    kv_type = DT_F32;
 }
 
 static void every_broken_op_is_named(void **state)
@@ -349,9 +363,9 @@ int main(int argc, char **argv)
     named = argv + 2;
     n_named = argc > 2 ? argc - 2 : 0;
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(a_sound_device_passes),     cmocka_unit_test(every_broken_op_is_named),
-        cmocka_unit_test(a_broken_mixture_is_named), cmocka_unit_test(a_type_is_named),
-        cmocka_unit_test(a_whole_step_is_compared),
+        cmocka_unit_test(a_sound_device_passes),    cmocka_unit_test(a_sound_device_passes_with_q8_0),
+        cmocka_unit_test(every_broken_op_is_named), cmocka_unit_test(a_broken_mixture_is_named),
+        cmocka_unit_test(a_type_is_named),          cmocka_unit_test(a_whole_step_is_compared),
     };
     if (strcmp(backend, "cpu") || n_named)
         ref_variant = "auto"; /* as the engine has it */
