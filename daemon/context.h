@@ -33,6 +33,7 @@ struct store;
 struct streams;
 struct timer;
 struct retention;
+struct shows;
 
 TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(call_list, call);
@@ -90,6 +91,8 @@ struct server {
     struct pin_list pins;        /* models that every engine is to hold */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */
+    struct shows *shows;         /* sessions that are read for peers; NULL: none was yet */
+    bool reads_aside;            /* a thread reads the database */
 
     /* Before something that takes long: what waits for peers is written as far as it can be, and nothing else happens.
      */

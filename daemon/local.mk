@@ -46,7 +46,7 @@ JINJA_LIBS = daemon/libjinja.a libclient/libcore.la $(UTF8PROC_LIBS) $(XXHASH_LI
 noinst_LIBRARIES += daemon/libdaemon.a
 daemon_libdaemon_a_SOURCES = \
 	daemon/acl.c daemon/acl.h \
-	daemon/rpc/aside.c daemon/rpc/aside.h daemon/rpc/msg-pass.c \
+	daemon/rpc/aside.c daemon/rpc/aside.h daemon/rpc/msg-pass.c daemon/rpc/show.c daemon/rpc/show.h \
 	daemon/supervisor/model-fds.c daemon/supervisor/model-fds.h \
 	daemon/retention/clock-guard.c daemon/retention/clock-guard.h \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
@@ -90,7 +90,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/sessions.c daemon/stream/sessions.h \
 	daemon/store/kv-manifest.c daemon/store/kv-manifest.h \
 	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
-	daemon/store/chain.c daemon/store/copy.c daemon/store/fork.c \
+	daemon/store/chain.c daemon/store/copy.c daemon/store/fork.c daemon/store/import.c \
 	daemon/store/migrate.c daemon/store/open.c \
 	daemon/store/remove.c daemon/store/sql.c \
 	daemon/store/checksum.c \

@@ -22,6 +22,7 @@
 #include "daemon/rpc/backup.h"
 #include "daemon/rpc/conn.h"
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/show.h"
 #include "daemon/stream/journal.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/kvdir.h"
@@ -336,6 +337,8 @@ void server_fini(struct server *s)
     s->phase = SERVER_DONE; /* a loop that failed has left it in another phase */
     stop_listening(s);
     backup_stop(s->backup);
+    shows_free(s->shows);
+    s->shows = NULL;
     retention_free(s->retention);
     s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
     engine_client_free(s->engine_client);

@@ -193,7 +193,8 @@ static void on_scrub(void *arg)
 {
     struct retention *t = arg;
     struct hearth_err e;
-    if (t->server->backup) { /* the backup reads the log, and clearing it would block the loop until the end of that */
+    /* Whoever reads the log: clearing it would block the loop until the end of that. */
+    if (t->server->backup || t->server->reads_aside) {
         timer_set(t->scrub, SOON_MS);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);

@@ -6,15 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/loop.h"
 #include "daemon/rpc/forward.h"
 #include "daemon/supervisor/engine-client.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
 
-/* Writing a session blocks the loop, so its size has a limit; the longest timeline is smaller. A turn is at most as
- * large as a request to generate. TURN_COST is added for each turn, more than its bookkeeping takes in memory. */
-enum { IMPORT_MAX = 16 << 20, TURN_MAX = WIRE_FRAME_MAX, TURN_COST = 512 };
+/* A session is kept in memory until it is written, so its size has a limit; the longest timeline is smaller. A turn is
+ * at most as large as a request to generate. TURN_COST is added for each turn, more than its bookkeeping takes in
+ * memory. Writing blocks the loop: what is larger than SLICE, or has more turns, is written in parts of about that, one
+ * in each turn of the loop, which nobody sees before the last. */
+enum { IMPORT_MAX = 16 << 20, TURN_MAX = WIRE_FRAME_MAX, TURN_COST = 512, SLICE = 1 << 20, SLICE_TURNS = 512 };
 
 struct import {
     struct server *server;
@@ -24,19 +27,38 @@ struct import {
     int64_t vocab, pages, cost;
     struct store_turn *turns;
     size_t n, cap;
+    size_t n_written;         /* of the turns, which are in no memory any more */
+    int64_t pending;          /* bytes of the others */
+    bool begun;               /* the store has something of it */
+    struct timer *write;      /* set while there is something to write */
+    struct call *last;        /* the page that completed it, and waits; or NULL */
+    struct conn *conn;        /* whose import this is */
+    struct hearth_err failed; /* why it could not be written; code 0: it could */
 };
+
+static void free_turn(struct store_turn *t)
+{
+    free((void *)t->role);
+    free((void *)t->message);
+    free((void *)t->text);
+    free((void *)t->ids);
+    free((void *)t->generation);
+    *t = (struct store_turn){0};
+}
 
 void import_free(struct import *im)
 {
     if (!im)
         return;
-    for (size_t i = 0; i < im->n; i++) {
-        free((void *)im->turns[i].role);
-        free((void *)im->turns[i].message);
-        free((void *)im->turns[i].text);
-        free((void *)im->turns[i].ids);
-        free((void *)im->turns[i].generation);
+    struct call *last = im->last;
+    struct hearth_err e;
+    timer_free(im->write);
+    if (im->begun) {
+        store_import_drop(im->server->store, &im->row);
+        retention_purge_later(im->server);
     }
+    for (size_t i = 0; i < im->n; i++)
+        free_turn(&im->turns[i]);
     free(im->turns);
     free(im->row.name);
     free(im->row.model);
@@ -44,6 +66,10 @@ void import_free(struct import *im)
     im->account->imports--;
     acl_put(im->account);
     free(im);
+    if (last) {
+        err_set(&e, HEARTH_ECANCELLED, "the connection has gone");
+        call_fail(last, &e);
+    }
 }
 
 /* --- one page ------------------------------------------------------------------------------------------- */
@@ -82,6 +108,7 @@ static int add_turn(struct import *im, const struct wire_turn *t, size_t at, str
         most = IMPORT_MAX;
     im->cost += TURN_COST;
     im->row.bytes += (int64_t)(t->text.len + t->tokens.n * sizeof(int32_t));
+    im->pending += (int64_t)(t->text.len + t->tokens.n * sizeof(int32_t));
     if (im->row.bytes > most || im->cost > IMPORT_MAX)
         return err_set(e, HEARTH_ETOOBIG, "sessions.import: the session is larger than %lld bytes", (long long)most);
     if (im->row.n_tok + (int64_t)t->tokens.n > WIRE_TOKENS_MAX)
@@ -166,19 +193,83 @@ static int commit(struct import *im, struct hearth_err *e)
         rc = check_name_free(im, &old, e);
     else
         old = NULL;
-    if (!rc)
-        rc = session_new_id(im->row.id, e);
     im->row.used = server_now(); /* else retention would remove it at once for its age */
     if (im->row.created <= 0)
         im->row.created = im->row.used;
     if (!rc && old)
         rc = session_forget_removed(im->server, old, e);
-    if (!rc)
+    im->row.n_turns = (int64_t)im->n;
+    if (!rc && im->begun)
+        rc = store_import_end(im->server->store, &im->row, old, e);
+    else if (!rc)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
+    if (!rc)
+        im->begun = false; /* it is a session now */
     if (!rc && old)
         retention_purge_later(im->server);
     store_session_free(old);
     return rc;
+}
+
+/* Ends the import with the answer to its last page. */
+static void finish(struct import *im, struct call *call, int rc, struct hearth_err *e)
+{
+    struct server *s = im->server;
+    uid_t uid = im->row.uid;
+    struct wire_imported r;
+    im->last = NULL;
+    im->conn->import = NULL;
+    wire_defaults(call->method->result, &r);
+    if (!rc)
+        rc = commit(im, e);
+    if (!rc) {
+        r.has_session = true;
+        session_describe(s, &im->row, &r.session);
+        call_reply(call, &r);
+    } else {
+        call_fail(call, e);
+    }
+    import_free(im);
+    if (!rc)
+        retention_trim_uid(s, uid);
+}
+
+static bool has_slice(const struct import *im)
+{
+    size_t n = im->n - im->n_written;
+    return n > SLICE_TURNS || (n > 1 && im->pending > SLICE);
+}
+
+/* Writes about a slice of the turns that no page can go on with. */
+static int write_slice(struct import *im, struct hearth_err *e)
+{
+    struct store *st = im->server->store;
+    size_t whole = im->last ? im->n : im->n - 1, n = 0;
+    int64_t bytes = 0;
+    int rc = im->begun ? 0 : store_import_begin(st, &im->row, e);
+    im->begun = im->begun || rc == 0;
+    for (const struct store_turn *t; im->n_written + n < whole && bytes < SLICE && n < SLICE_TURNS; n++) {
+        t = &im->turns[im->n_written + n];
+        bytes += (int64_t)(t->len + t->n_ids * sizeof *t->ids);
+    }
+    if (!rc && n > 0)
+        rc = store_import_part(st, &im->row, &im->turns[im->n_written], n, e);
+    for (size_t i = 0; !rc && i < n; i++)
+        free_turn(&im->turns[im->n_written + i]);
+    im->n_written += rc ? 0 : n;
+    im->pending -= rc ? 0 : bytes;
+    return rc;
+}
+
+static void on_write(void *arg)
+{
+    struct import *im = arg;
+    int rc = im->failed.code ? im->failed.code : write_slice(im, &im->failed);
+    struct hearth_err e = im->failed;
+    if (im->last && (rc || im->n_written == im->n))
+        finish(im, im->last, rc, &e);
+    else if (!rc && (im->last || has_slice(im)))
+        timer_set(im->write, 0); /* what failed is told with the next page */
 }
 
 /* Adds a page to the connection's import and answers the call. An error in a page ends the import. */
@@ -193,26 +284,16 @@ static void add_page(struct call *call)
     for (size_t i = 0; !rc && i < p->n_turns; i++)
         rc = add_turn(im, &p->turns[i], i, &e);
     im->pages++;
-    if (!rc && !p->more)
-        rc = commit(im, &e);
-    if (!rc && p->more) {
+    if (!rc && im->failed.code)
+        rc = err_set(&e, im->failed.code, "%s", im->failed.msg);
+    if (!rc && (has_slice(im) || (im->begun && !p->more)))
+        timer_set(im->write, 0);
+    if (!rc && p->more)
         call_reply(call, &r);
-        return;
-    }
-    call->conn->import = NULL;
-    if (!rc) {
-        r.has_session = true;
-        im->row.n_turns = (int64_t)im->n;
-        session_describe(im->server, &im->row, &r.session);
-        call_reply(call, &r);
-    } else {
-        call_fail(call, &e);
-    }
-    struct server *s = im->server;
-    uid_t uid = im->row.uid;
-    import_free(im);
-    if (!rc)
-        retention_trim_uid(s, uid);
+    else if (!rc && timer_is_set(im->write))
+        im->last = call;
+    else
+        finish(im, call, rc, &e);
 }
 
 /* --- the beginning -------------------------------------------------------------------------------------- */
@@ -265,13 +346,17 @@ static int begin(struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
     im->server = s;
+    im->conn = call->conn;
     im->account->imports++;
     im->replace = p->replace;
     im->row = (struct store_session){
         .uid = account->uid, .turn_open = p->turn_open, .pinned = p->pinned, .created = p->created};
     im->row.name = strdup(p->name);
     im->row.model = strdup(p->model);
-    rc = im->row.name != NULL && im->row.model ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    im->write = timer_new(s->base, on_write, im);
+    rc = im->row.name && im->row.model && im->write ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (!rc)
+        rc = session_new_id(im->row.id, e);
     struct store_session *old = NULL;
     if (!rc)
         rc = check_name_free(im, &old, e); /* checked now, before all the pages are sent, and again at the commit */
@@ -301,6 +386,8 @@ void msg_sessions_import(struct call *call)
         rc = begin(call, &e);
         if (!rc)
             return; /* on_model() answers */
+    } else if (!rc && c->import && c->import->last) {
+        rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import: the session is being written");
     } else if (!rc && (!c->import || p->page != c->import->pages || p->page == 0)) {
         /* The first page may still wait for the engine's answer; a second page is out of turn until then. */
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",

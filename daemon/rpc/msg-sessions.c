@@ -71,44 +71,6 @@ void msg_sessions_list(struct call *call)
 
 /* --- one ------------------------------------------------------------------------------------------------ */
 
-static int show(struct call *call, const struct store_session *row, struct hearth_err *e)
-{
-    struct server *s = call->server;
-    const struct wire_session_ref *ref = call->params;
-    struct store_turn *turns = NULL;
-    struct generation_turns w = {0};
-    int32_t *ids = NULL;
-    size_t n = 0, n_ids = 0;
-    int rc = store_turns(s->store, row, &turns, &n, e);
-    if (!rc && ref->tokens)
-        rc = store_timeline(s->store, row, &ids, &n_ids, e);
-    if (!rc)
-        rc = generation_turns(turns, n, false, &w, e);
-    if (!rc) {
-        struct wire_session_show_result r = {.turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
-        session_describe(s, row, &r.session);
-        kvdir_describe(s->kv, &r.session, 1);
-        call_reply(call, &r);
-    }
-    store_turns_free(turns, n);
-    generation_turns_fini(&w);
-    free(ids);
-    return rc;
-}
-
-void msg_sessions_show(struct call *call)
-{
-    const struct wire_session_ref *ref = call->params;
-    struct store_session *row = NULL;
-    struct hearth_err e;
-    int rc = session_get(call->server, call->account->uid, ref->session, &row, &e);
-    if (!rc)
-        rc = show(call, row, &e);
-    if (rc)
-        call_fail(call, &e);
-    store_session_free(row);
-}
-
 static int rename_session(struct call *call, const char *name, const struct store_session *row, struct hearth_err *e)
 {
     int rc = session_check_name(name, e);

@@ -216,6 +216,14 @@ static void assign_ids(struct store *st)
         log_warn("%d sessions have lost their ids: they are damaged, and listed under others", sqlite3_changes(st->db));
 }
 
+/* What was being written in parts when hearthd was killed is nobody's, and is removed. */
+static void drop_parts(struct store *st)
+{
+    struct hearth_err e;
+    if (store_run(st, store_stmt(st, SQL_DROP_PARTS), "sessions that were being written", &e) != 0)
+        log_warn("%s", e.msg);
+}
+
 /* Called by SQLite for each row that a statement gives. */
 static int on_row(unsigned what, void *store, void *statement, void *unused)
 {
@@ -268,6 +276,8 @@ static int open_db(struct store *st, struct hearth_err *e)
         migrate_find_backup(st);
     if (!rc)
         assign_ids(st);
+    if (!rc)
+        drop_parts(st);
     st->has_deleted = rc == 0;
     if (!rc && store_purge_all(st, &why) != 0)
         log_warn("%s", why.msg);
@@ -304,6 +314,38 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         rc = make_file(st, e);
     if (!rc)
         rc = open_db(st, e);
+    if (rc) {
+        store_close(st);
+        return rc;
+    }
+    *out = st;
+    return 0;
+}
+
+int store_open_reader(struct store **out, const char *path, struct hearth_err *e)
+{
+    enum { BUSY_MS = 1000 }; /* a log that is being made anew; nobody waits but the reader */
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
+    struct store *st = calloc(1, sizeof *st);
+    if (!st || !(st->path = strdup(path))) {
+        free(st);
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    }
+    st->dir_fd = -1;
+    TAILQ_INIT(&st->timeline_cache);
+    int rc = sqlite3_open_v2(path, &st->db, flags, store_vfs()) == SQLITE_OK
+                 ? 0
+                 : err_set(e, HEARTH_ESTORE, "%s: %s", path, st->db ? sqlite3_errmsg(st->db) : "out of memory");
+    if (!rc) {
+        sqlite3_busy_timeout(st->db, BUSY_MS);
+        rc = store_define_checksum(st, e);
+    }
+    if (!rc)
+        rc = exec(st, "PRAGMA trusted_schema = OFF; PRAGMA query_only = ON; PRAGMA cache_size = -256", e);
+    if (!rc)
+        rc = prepare_all(st, e);
+    if (!rc)
+        rc = exec(st, "BEGIN", e);
     if (rc) {
         store_close(st);
         return rc;

@@ -143,6 +143,11 @@ const char *const store_sql[N_SQL] = {
     [SQL_ASSIGN_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
     /* uid -1 is nobody, and a name that is an id can be no session's. */
     [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
+    /* A session that is being written is uid -2's. */
+    [SQL_HIDE] = "UPDATE sessions SET uid = -2 WHERE id = ?1",
+    [SQL_PUBLISH] = "UPDATE sessions SET uid = ?2, name = ?3, turn_open = ?4, created = ?5, used = ?6, bytes = ?7,"
+                    " pinned = ?8, n_turns = ?9, n_tok = ?10 WHERE id = ?1 AND uid = -2",
+    [SQL_DROP_PARTS] = "UPDATE sessions SET uid = -1 WHERE uid = -2 AND name = id",
     [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
     /* Forks of a session, and the most that one of them has of it. */
     [SQL_SHARED] = "SELECT count(*), coalesce(max(base), 0), coalesce(max(base_tok), 0) FROM sessions"

@@ -39,6 +39,9 @@ enum sql {
     SQL_REMOVE_NAME,
     SQL_ASSIGN_IDS,
     SQL_SOFT_DELETE,
+    SQL_HIDE,
+    SQL_PUBLISH,
+    SQL_DROP_PARTS,
     SQL_DELETED,
     SQL_SHARED,
     SQL_MAKE_TRUNK,
@@ -163,6 +166,7 @@ struct amount {
     int64_t bytes, n_turns, n_tok;
 };
 struct amount amount_of(const struct store_turn *turns, size_t n);
+int store_set_sum(struct store *st, const char *id, struct hearth_err *e); /* that of the row as it is */
 int store_insert_session(struct store *st, const struct store_session *s, const struct amount *more,
                          struct hearth_err *e);
 

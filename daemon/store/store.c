@@ -367,7 +367,7 @@ struct amount amount_of(const struct store_turn *turns, size_t n)
 }
 
 /* The first checksum is that of the row as it is. */
-static int set_sum(struct store *st, const char *id, struct hearth_err *e)
+int store_set_sum(struct store *st, const char *id, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_SUM);
     sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
@@ -398,7 +398,7 @@ int store_insert_session(struct store *st, const struct store_session *s, const 
     int rc = store_run(st, q, "creating a session", e);
     if (rc && sqlite3_extended_errcode(st->db) == SQLITE_CONSTRAINT_UNIQUE)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", s->name);
-    return rc ? rc : set_sum(st, s->id, e);
+    return rc ? rc : store_set_sum(st, s->id, e);
 }
 
 static int update_session(struct store *st, const struct store_session *s, const struct amount *more,
@@ -432,30 +432,6 @@ int store_commit(struct store *st, const struct store_session *s, bool create, c
     rc = store_end(st, rc, "storing a turn", e);
     if (!rc)
         store_total_add(st, s->uid, more.bytes);
-    return rc;
-}
-
-int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
-                 const struct store_turn *turns, size_t n, struct hearth_err *e)
-{
-    struct amount more = amount_of(turns, n);
-    int64_t freed = 0;
-    int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
-    if (!rc)
-        rc = store_begin(st, e);
-    if (rc)
-        return rc;
-    if (replaced)
-        rc = store_take_away(st, replaced, &freed, e);
-    if (!rc)
-        rc = store_insert_session(st, s, &more, e);
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = store_insert_turn(st, s, &turns[i], e);
-    rc = store_end(st, rc, "storing a session", e);
-    if (replaced)
-        timeline_cache_forget(st, replaced->id);
-    if (!rc)
-        store_total_add(st, s->uid, more.bytes - freed);
     return rc;
 }
 

@@ -60,6 +60,10 @@ struct store_turn {
  * one and one that cannot be written are refused and left untouched.
  */
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
+
+/* Opens the database at `path` once more, to read it as it is at one moment, whatever is written meanwhile; for another
+ * thread, which closes it soon: the log grows until then. What only reads may be called. */
+int store_open_reader(struct store **out, const char *path, struct hearth_err *e);
 void store_close(struct store *st);
 
 /* What the database has done since it was opened: rows given and changed, and bytes of the pages read and written. */
@@ -147,6 +151,18 @@ void store_forget_streams(struct store *st, int64_t oldest);
 /* Writes a whole session, or nothing. `replaced` (or NULL) is removed in the same transaction. */
 int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
                  const struct store_turn *turns, size_t n, struct hearth_err *e);
+
+/*
+ * The same in parts, as a large session blocks the loop for long: nobody sees anything of it before store_import_end(),
+ * and store_import_drop() removes what there is of it (store_purge_some()); so does the next start. `s` has its id and
+ * its model all along, and what else it is at the end; its bytes, turns and tokens are those of all parts.
+ */
+int store_import_begin(struct store *st, const struct store_session *s, struct hearth_err *e);
+int store_import_part(struct store *st, const struct store_session *s, const struct store_turn *turns, size_t n,
+                      struct hearth_err *e);
+int store_import_end(struct store *st, const struct store_session *s, const struct store_session *replaced,
+                     struct hearth_err *e);
+void store_import_drop(struct store *st, const struct store_session *s);
 
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e);
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);

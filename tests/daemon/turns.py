@@ -10,9 +10,9 @@ sys.dont_write_bytecode = True
 import rows
 from harness import Box, Client, check, end
 
-# A turn takes in 16 MiB and one frame more, and one answer of the engine. The longest: a session of 14 MiB, which is
-# read and packed.
-BYTES = 64 << 20
+# A turn takes in 16 MiB and one frame more, and one answer of the engine, or of the thread that reads long sessions.
+BYTES = 40 << 20
+PARTS = 3 << 20  # where a session is written in parts
 ROWS = 1024
 rows.SESSIONS = 600
 COMPUTE = "8 prompts of 900 tokens", "32 streams", "eval, 1,000 greedy"  # these have the engine work, not hearthd
@@ -25,6 +25,10 @@ try:
     box.start()
     c = box.client()
     c.call("generate", text="Warm.", model="tale", max_tokens=1)
+
+    rows.large_session(c, "first")
+    most = c.call("status")["longest"]
+    check(most["bytes"] <= PARTS, "a session of 14 MiB is written in parts", most)
 
     def twice(c, act):
         act(c, box)

@@ -271,6 +271,62 @@ static void test_bytes(void **state)
     assert_int_equal(n, 17);
 }
 
+/* In parts: nobody sees it before its end, whoever looks; what is dropped, or was cut off by a kill, is gone. */
+static void test_parts(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), c = row(ID_C, 1000, "c"), *got, **list;
+    struct store_cursor at = {0};
+    struct hearth_err e;
+    bool more = true;
+    size_t n_list, n_ids;
+    int64_t n;
+    int32_t *ids;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_import_begin(b->st, &c, &e), 0);
+    assert_int_equal(store_import_part(b->st, &c, &one, 1, &e), 0);
+    assert_int_equal(store_import_part(b->st, &c, &one, 1, &e), 0);
+    assert_int_equal(store_get(b->st, 1000, ID_C, &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_get(b->st, 1000, "c", &got, NULL), HEARTH_ENOSESSION);
+    assert_int_equal(store_list(b->st, 1000, true, &at, 10, &list, &n_list, &e), 0);
+    assert_int_equal(n_list, 1);
+    store_session_free(list[0]);
+    free(list);
+    assert_int_equal(store_count(b->st, 1000, &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 17);
+    while (more)
+        assert_int_equal(store_purge_some(b->st, &more, &e), 0); /* it is not what was removed */
+    c.name = (char *)"a";
+    c.n_turns = 2;
+    c.bytes = 2 * 17;
+    c.n_tok = 2 * (int64_t)one.n_ids;
+    assert_int_equal(store_import_end(b->st, &c, NULL, &e), HEARTH_ESESSIONEXISTS);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    assert_int_equal(store_import_end(b->st, &c, got, &e), 0);
+    store_session_free(got);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), 0);
+    assert_string_equal(got->id, ID_C);
+    assert_int_equal(store_timeline(b->st, got, &ids, &n_ids, &e), 0);
+    assert_int_equal(n_ids, 2 * one.n_ids);
+    free(ids);
+    store_session_free(got);
+    assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
+    assert_int_equal(n, 2 * 17);
+
+    struct store_session dropped = row(ID_A, 1000, "d"), killed = row(ID_B, 1000, "e");
+    assert_int_equal(store_import_begin(b->st, &dropped, &e), 0);
+    assert_int_equal(store_import_part(b->st, &dropped, &one, 1, &e), 0);
+    store_import_drop(b->st, &dropped);
+    assert_int_equal(store_import_end(b->st, &dropped, NULL, &e), HEARTH_ESTORE);
+    assert_int_equal(store_import_begin(b->st, &killed, &e), 0);
+    assert_int_equal(store_import_part(b->st, &killed, &one, 1, &e), 0);
+    reopen(b);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 1);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 2);
+}
+
 static void test_names(void **state)
 {
     struct box *b = *state;
@@ -680,6 +736,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_uids_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
