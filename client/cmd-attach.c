@@ -55,6 +55,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (argc && !request && stream < 0)
         return usage(cmd, "a stream is a number (or say --request)");
 
+    gen.several = request;
     struct hearth *h;
     int status = daemon_open(&h);
     if (status != STATUS_OK)
@@ -68,6 +69,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     } else {
         if (gen.json)
             print_json(json_result(r));
+        else if (r->n_choices)
+            gen_print_choices(&gen, r);
         status = gen_report(&gen, r);
         hearth_free(r);
     }

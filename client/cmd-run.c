@@ -53,7 +53,7 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
 /* On a terminal where nothing was asked, people want to talk; options that only one answer has keep to that. */
 static bool is_for_chat(const struct gen *gen, bool no_special)
 {
-    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !gen->json && !gen->g.request && !no_special;
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !gen->json && !gen->g.request && !gen->g.n && !no_special;
 }
 
 /* Reads the prompt from stdin, with a word to whoever sits there. */
@@ -85,6 +85,8 @@ static int answer(struct hearth *h, struct gen *gen, struct hearth_bytes prompt,
         return fail(&err);
     if (gen->json)
         print_json(json_result(r));
+    else if (gen->g.n)
+        gen_print_choices(gen, r);
     else
         end_line(gen, r);
     int status = gen_report(gen, r);
@@ -104,12 +106,17 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"raw", 0, OPT_FLAG, &no_special, 0, 0, NULL, "take special tokens in the prompt as plain text"},
         {"request", 0, OPT_TEXT, &gen.g.request, 0, 0, "ID", "once more with the same ID: the same answer, made once"},
         {"logprobs", 0, OPT_INT, &gen.g.logprobs, 0, 20, "N", "with --json: log-probabilities, N alternatives each"},
+        {"choices", 0, OPT_INT, &gen.g.n, 1, 16, "N",
+         "so many answers, one after the other; each has a seed of its own"},
         {"json", 0, OPT_FLAG, &gen.json, 0, 0, NULL, "one JSON object at the end instead of text"},
         OPT_END,
     };
     int plain = opts_parse(cmd, &argc, &argv, gen.opts, own);
+    gen.several = gen.g.n > 0;
     if (argc > 2 || (argc == 2 && (gen.model || prompt_text)))
         return usage(cmd, "one prompt, please: put it in quotes");
+    if (gen.g.n > 1 && gen.session)
+        return usage(cmd, "--choices goes without --session; `hearth fork` makes several sessions of one");
     if (gen.g.logprobs >= 0 && !gen.json)
         return usage(cmd, "--logprobs goes with --json");
 

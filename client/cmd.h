@@ -141,6 +141,7 @@ int verb_end(struct hearth *h, void *result, int status);
 struct gen {
     const char *model, *session, *system; /* as given; NULL: not */
     bool json, stats, chat;
+    bool several;           /* texts of choices come at the end, one after the other */
     const char *template;   /* --template: a file or a name */
     struct hearth_strs set; /* --set: KEY=JSON */
     bool told;              /* the model that answers has been named on this terminal */
@@ -176,6 +177,9 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
 /* The same for a generation that was begun before. */
 int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *request, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err);
+
+/* The choices of a result, under a line each that says which it is. */
+void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r);
 
 /* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,7 +191,7 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
         break;
     case HEARTH_EVENT_TOKENS:
         progress_clear();
-        if (!gen->json) {
+        if (!gen->json && !(gen->several && ev->body.tokens->choice >= 0)) {
             reasoning_show(gen, ev->body.tokens->reasoning);
             if (ev->body.tokens->text.len)
                 reasoning_end(gen);
@@ -312,6 +313,27 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     gen->g.model = NULL;
     free(model);
     return rc;
+}
+
+/* Under a line each that says which it is, and the seed that makes it again. */
+void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r)
+{
+    for (size_t i = 0; i < r->n_choices; i++) {
+        const struct hearth_choice *c = &r->choices[i];
+        style_begin(stdout, STYLE_ASIDE);
+        printf("--- choice %lld, seed %" PRIu64 ", %s", (long long)c->index, c->seed, c->finish_reason);
+        style_end(stdout);
+        putchar('\n');
+        gen->shown = SHOWN_NOTHING;
+        reasoning_show(gen, c->reasoning);
+        reasoning_end(gen);
+        print_text(c->text.data, c->text.len);
+        if (!c->text.len || c->text.data[c->text.len - 1] != '\n')
+            putchar('\n');
+        if (c->error)
+            say("hearth: %s\n", c->error);
+    }
+    fflush(stdout);
 }
 
 bool gen_has_report(const struct gen *gen, const struct hearth_generate_result *r)

@@ -33,11 +33,11 @@ json_t *json_ids(struct hearth_ids ids)
     return a;
 }
 
-static json_t *json_logprobs(const struct hearth_generate_result *r)
+static json_t *json_logprobs(const struct hearth_token_logprobs *logprobs, size_t n)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < r->n_logprobs; i++) {
-        const struct hearth_token_logprobs *t = &r->logprobs[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct hearth_token_logprobs *t = &logprobs[i];
         json_t *top = json_array();
         for (size_t j = 0; j < t->n_top; j++)
             json_array_append_new(top, json_pack("{s:I, s:f, s:o}", "id", (json_int_t)t->top[j].id, "logprob",
@@ -47,6 +47,26 @@ static json_t *json_logprobs(const struct hearth_generate_result *r)
                               json_pack("{s:I, s:f, s:o}", "id", (json_int_t)t->id, "logprob", t->logprob, "top", top));
     }
     return all;
+}
+
+static json_t *json_choices(const struct hearth_generate_result *r)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < r->n_choices; i++) {
+        const struct hearth_choice *c = &r->choices[i];
+        json_t *o =
+            json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "index", (json_int_t)c->index, "stream", (json_int_t)c->stream,
+                      "text", json_text(c->text.data, c->text.len), "tokens", json_ids(c->tokens), "finish_reason",
+                      json_str(c->finish_reason), "seed", json_seed(c->seed));
+        if (c->reasoning.len)
+            json_object_set_new(o, "reasoning", json_text(c->reasoning.data, c->reasoning.len));
+        if (c->n_logprobs)
+            json_object_set_new(o, "logprobs", json_logprobs(c->logprobs, c->n_logprobs));
+        if (c->error)
+            json_object_set_new(o, "error", json_str(c->error));
+        json_array_append_new(a, o);
+    }
+    return a;
 }
 
 json_t *json_result(const struct hearth_generate_result *r)
@@ -60,7 +80,9 @@ json_t *json_result(const struct hearth_generate_result *r)
         json_object_set_new(o, "reasoning", json_text(r->reasoning.data, r->reasoning.len));
     json_object_set_new(o, "seed", json_seed(r->seed));
     if (r->n_logprobs)
-        json_object_set_new(o, "logprobs", json_logprobs(r));
+        json_object_set_new(o, "logprobs", json_logprobs(r->logprobs, r->n_logprobs));
+    if (r->n_choices)
+        json_object_set_new(o, "choices", json_choices(r));
     if (r->error)
         json_object_set_new(o, "error", json_str(r->error));
     return o;

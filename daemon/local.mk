@@ -96,7 +96,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store/checksum.c \
 	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
 	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c \
-	daemon/rpc/queue.c daemon/rpc/queue.h daemon/rpc/takeover.c daemon/rpc/takeover.h \
+	daemon/rpc/group.c daemon/rpc/group.h daemon/rpc/queue.c daemon/rpc/queue.h daemon/rpc/takeover.c daemon/rpc/takeover.h \
 	daemon/retention/retention.c daemon/retention/retention.h
 daemon_libdaemon_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS)
 

@@ -14,7 +14,10 @@ struct pending {
     struct pending *next;
     const struct wire_method *method;
     uint32_t id;
-    int64_t stream; /* the number of a generation's stream, -1 until it begins */
+    int64_t stream;                       /* the number of a generation's stream, -1 until it begins */
+    int64_t others[WIRE_CHOICES_MAX - 1]; /* of a generation of several choices, those of the other ones */
+    size_t n_others;
+    bool several;   /* its request has several streams */
     bool by_path;   /* it names a model by a path, which is passed where it has to be */
     bool dropped;   /* abandoned by its caller: its events and its answer are thrown away */
     char request[]; /* the request id of a generation, else empty */

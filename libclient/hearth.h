@@ -382,6 +382,9 @@ struct hearth_generate {
     /* With messages: "on" or "off": the chat template is asked to have the model think before it answers, or not to; a
      * notice THINK_UNKNOWN says where it does not know how. NULL: as the template has it. */
     const char *think;
+    /* So many completions of one prompt, 1..16, which is computed once; without a session. The result has `choices`,
+     * events say of which one they are. 0 = one, and no choices. */
+    int64_t n;
 };
 
 /* Sets every default; `size` is sizeof *g. */
@@ -393,7 +396,8 @@ struct hearth_stream_begin {
     const char *session; /* id; NULL where none is kept */
     const char *request;
     const char *model; /* the name of the model that answers */
-    HEARTH_ROOM(4);
+    int64_t choice;    /* of several; -1: it is not one of `n` */
+    HEARTH_ROOM(3);
 };
 struct hearth_stream_tokens {
     int64_t stream;
@@ -404,7 +408,8 @@ struct hearth_stream_tokens {
     struct hearth_token_logprobs *logprobs; /* one per token where they were asked for */
     size_t n_logprobs;
     struct hearth_bytes reasoning; /* what the model thought, which comes before text; absent where it is none */
-    HEARTH_ROOM(2);
+    int64_t choice;                /* as in BEGIN */
+    HEARTH_ROOM(1);
 };
 struct hearth_stream_progress {
     int64_t stream;
@@ -431,6 +436,21 @@ struct hearth_notice {
     int64_t stream;      /* -1: not about one stream */
     HEARTH_ROOM(4);
 };
+/* One of several completions. */
+struct hearth_choice {
+    int64_t index;  /* 0 .. n - 1 */
+    int64_t stream; /* each has a number of its own */
+    struct hearth_bytes text, reasoning;
+    struct hearth_ids tokens;
+    const char *finish_reason;
+    uint64_t seed; /* the first one's and the index added up: alone with it, the text is the same */
+    struct hearth_token_logprobs *logprobs;
+    size_t n_logprobs;
+    const char *error;
+    HEARTH_ROOM(8);
+};
+/* Of several completions the members are those of the first one, but for usage, whose completion_tokens and
+ * reasoning_tokens are of all. */
 struct hearth_generate_result {
     const char *session; /* id; NULL where none is kept */
     const char *request;
@@ -445,7 +465,9 @@ struct hearth_generate_result {
     size_t n_logprobs;
     const char *error;             /* "NAME: message" where finish_reason is error: the text so far stands */
     struct hearth_bytes reasoning; /* of the whole completion, apart from its text; absent where there is none */
-    HEARTH_ROOM(6);
+    struct hearth_choice *choices; /* where `n` was given */
+    size_t n_choices;
+    HEARTH_ROOM(4);
 };
 
 /* A later version may have more: a program passes over a type that it does not know. */
@@ -633,7 +655,8 @@ struct hearth_stream_info {
     int64_t tokens;      /* of the completion, so far */
     int64_t attached;    /* requests that wait for its end: 0 where its client has gone */
     double began, ended; /* seconds since the epoch; one of them is 0: while it runs, or afterwards */
-    HEARTH_ROOM(4);
+    int64_t choice;      /* of several of the request; -1: it is the only one */
+    HEARTH_ROOM(3);
 };
 struct hearth_streams_list_result {
     struct hearth_stream_info *streams;

@@ -165,8 +165,8 @@ int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
     if (!p || (p->method != &wire_methods[WIRE_GENERATE] && p->method != &wire_methods[WIRE_STREAM_ATTACH]))
         return err_set(e, HEARTH_ENOSTREAM, "no generation of number %" PRIu32 " is running", request);
     wire_defaults(wire_methods[WIRE_CANCEL].params, &cancel);
-    cancel.stream = p->stream;
-    cancel.request = p->stream < 0 ? p->request : NULL;
+    cancel.stream = p->several ? -1 : p->stream;
+    cancel.request = p->several || p->stream < 0 ? p->request : NULL;
     int rc = stream_submit(h, &wire_methods[WIRE_CANCEL], &cancel, NULL, &id, e);
     if (!rc)
         stream_abandon(h, id); /* the end of the generation says whether it was cancelled */
@@ -230,23 +230,40 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     return rc;
 }
 
+static bool has_stream(const struct pending *p, int64_t stream)
+{
+    for (size_t i = 0; i < p->n_others; i++)
+        if (p->others[i] == stream)
+            return true;
+    return p->stream >= 0 && p->stream == stream;
+}
+
 /* Returns the generation of a stream number, or NULL where it is not ours, or has ended. */
 static struct pending *of_stream(struct hearth *h, int64_t stream)
 {
     for (struct pending *p = h->pending; p; p = p->next)
-        if (p->stream >= 0 && p->stream == stream)
+        if (has_stream(p, stream))
             return p;
     return NULL;
 }
 
 static struct pending *of_begin(struct hearth *h, const struct hearth_stream_begin *begin)
 {
-    for (struct pending *p = h->pending; p; p = p->next)
-        if (p->stream == begin->stream ||
-            (p->stream < 0 && *p->request && begin->request && !strcmp(p->request, begin->request))) {
+    struct pending *p = of_stream(h, begin->stream);
+    if (p)
+        return p;
+    for (p = h->pending; p; p = p->next) {
+        if (!*p->request || !begin->request || strcmp(p->request, begin->request) != 0)
+            continue;
+        p->several = begin->choice >= 0;
+        if (p->stream < 0)
             p->stream = begin->stream;
-            return p;
-        }
+        else if (begin->choice >= 0 && p->n_others < WIRE_CHOICES_MAX - 1)
+            p->others[p->n_others++] = begin->stream;
+        else
+            continue;
+        return p;
+    }
     return NULL;
 }
 

@@ -191,6 +191,7 @@ static const struct wire_field journal_head_fields[] = {
     AMOUNT(wire_journal_head, created),
     COUNTER(wire_journal_head, history),
     BOOL(wire_journal_head, turn_open, false),
+    INT(wire_journal_head, choice, -1, WIRE_CHOICES_MAX - 1, -1, SPARSE),
     {.name = "req",
      .type = WIRE_STRUCT,
      .flags = FIELD_REQUIRED,

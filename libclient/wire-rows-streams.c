@@ -19,6 +19,9 @@ static int generate_check(const void *msg, struct hearth_err *e)
     if (fim && m->session)
         return err_set(e, HEARTH_EPARAMS,
                        "generate.session: what fills in the middle is kept in no session; its KV is found without one");
+    if (m->n > 1 && m->session)
+        return err_set(e, HEARTH_EPARAMS,
+                       "generate.n: several completions go without a session; sessions.fork makes several that go on");
     if (!m->model && !m->session)
         return err_set(e, HEARTH_EPARAMS, "generate.model: is missing (and no session is named)");
     bool chat = m->tools || m->documents || m->kwargs || m->chat_template || m->template_name || m->think;
@@ -39,7 +42,7 @@ TYPE(file, "file");
 
 static const char *const classes[] = {"interactive", "normal", "background", NULL};
 static const char *const on_off[] = {"on", "off", NULL};
-static const char *const generate_reserved[] = {"adapter", "grammar", "n", NULL};
+static const char *const generate_reserved[] = {"adapter", "grammar", NULL};
 static const struct wire_field generate_fields[] = {
     PATH(wire_generate, model),
     WORD(wire_generate, session),
@@ -72,6 +75,7 @@ static const struct wire_field generate_fields[] = {
     BOOL(wire_generate, dry, false, SPARSE),
     BOOL(wire_generate, ignore_eos, false, SPARSE),
     WORD(wire_generate, think, .one_of = on_off),
+    INT(wire_generate, n, 1, WIRE_CHOICES_MAX, 0, SPARSE),
     {0},
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);
@@ -80,6 +84,20 @@ TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_chec
  * none of messages, text, tokens is fine here. */
 const struct wire_type wire_engine_generate_req_type = {
     .name = "req", .size = sizeof(struct wire_generate), .fields = generate_fields};
+
+static const struct wire_field choice_fields[] = {
+    COUNTER(wire_choice, index, REQUIRED),
+    COUNTER(wire_choice, stream),
+    BYTES(wire_choice, text, REQUIRED),
+    BYTES(wire_choice, reasoning, SPARSE),
+    IDS(wire_choice, tokens, 0, REQUIRED),
+    WORD(wire_choice, finish_reason, REQUIRED),
+    UINT(wire_choice, seed),
+    ARRAY(wire_choice, logprobs, token_logprobs, WIRE_TOKENS_MAX),
+    STR(wire_choice, error, 0, WIRE_PATH_MAX),
+    {0},
+};
+static TYPE(choice, "choice");
 
 static const struct wire_field generate_result_fields[] = {
     WORD(wire_generate_result, session),
@@ -94,6 +112,7 @@ static const struct wire_field generate_result_fields[] = {
     UINT(wire_generate_result, seed),
     ARRAY(wire_generate_result, logprobs, token_logprobs, WIRE_TOKENS_MAX),
     STR(wire_generate_result, error, 0, WIRE_PATH_MAX),
+    ARRAY(wire_generate_result, choices, choice, WIRE_CHOICES_MAX, SPARSE),
     {0},
 };
 TYPE(generate_result, "generate result");
@@ -111,6 +130,7 @@ static const struct wire_field stream_begin_fields[] = {
     WORD(wire_stream_begin, session),
     WORD(wire_stream_begin, request),
     PATH(wire_stream_begin, model),
+    INT(wire_stream_begin, choice, -1, WIRE_CHOICES_MAX - 1, -1, SPARSE),
     {0},
 };
 TYPE(stream_begin, "stream.begin");
@@ -121,6 +141,7 @@ static const struct wire_field stream_tokens_fields[] = {
     COUNTER(wire_stream_tokens, count, REQUIRED),
     BYTES(wire_stream_tokens, text, REQUIRED),
     BYTES(wire_stream_tokens, reasoning, SPARSE),
+    INT(wire_stream_tokens, choice, -1, WIRE_CHOICES_MAX - 1, -1, SPARSE),
     IDS(wire_stream_tokens, tokens, 0),
     ARRAY(wire_stream_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
     {0},
@@ -215,6 +236,7 @@ static const struct wire_field stream_info_fields[] = {
     COUNTER(wire_stream_info, attached),
     AMOUNT(wire_stream_info, began),
     AMOUNT(wire_stream_info, ended),
+    INT(wire_stream_info, choice, -1, WIRE_CHOICES_MAX - 1, -1, SPARSE),
     {0},
 };
 static TYPE(stream_info, "stream");

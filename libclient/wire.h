@@ -42,6 +42,7 @@ enum {
     WIRE_TRACE_FIELDS_MAX = 16,
     WIRE_FILES_MAX = 1024, /* of `extra` */
     WIRE_FORKS_MAX = 64,   /* of one sessions.fork */
+    WIRE_CHOICES_MAX = 16, /* of one generate */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
@@ -72,6 +73,7 @@ enum {
 #define wire_hello_result         hearth_hello_result
 #define wire_file                 hearth_file
 #define wire_generate             hearth_generate
+#define wire_choice               hearth_choice
 #define wire_generate_result      hearth_generate_result
 #define wire_measured             hearth_measured
 #define wire_stream_begin         hearth_stream_begin
@@ -134,7 +136,7 @@ struct wire_hello {
     struct wire_strs notify_as; /* absent, or [METHOD, CODE]: events come as [2, METHOD, [CODE, [event, body]]] */
 };
 
-/* generate takes wire_generate. The reserved keys adapter, grammar, n are refused with UNSUPPORTED. */
+/* generate takes wire_generate. The reserved keys adapter and grammar are refused with UNSUPPORTED. */
 
 struct wire_cancel { /* one of the two */
     int64_t stream;  /* -1 = absent */
@@ -416,6 +418,7 @@ struct wire_journal_head {
     double created;           /* of the session */
     int64_t history;          /* tokens in the session's timeline before this stream ... */
     bool turn_open;           /* ... and whether it ends inside an assistant turn */
+    int64_t choice;           /* of several of the request; -1: it is the only one */
     struct wire_generate req; /* the client's request, with the seed that was drawn */
 };
 struct wire_journal_end {

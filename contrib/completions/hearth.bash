@@ -46,7 +46,7 @@ _hearth()
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --template --set --think --class --stats --json"
     local words= names= # of which verb the names are offered, too
     case $verb in
-    run) words="$generate --prompt --chat --raw --logprobs --request"; names=list ;;
+    run) words="$generate --prompt --chat --raw --logprobs --request --choices"; names=list ;;
     chat) words=$generate ;;
     resume) words=$generate names=sessions ;;
     attach) words="--from --request --stats --json" ;;

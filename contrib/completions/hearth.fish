@@ -59,6 +59,7 @@ complete -c hearth -n '__fish_seen_subcommand_from run' -f -a '(__hearth_names l
 complete -c hearth -n '__fish_seen_subcommand_from run' -s p -l prompt -x -d 'the prompt'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l chat -d 'the prompt is a message'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l raw -d 'no special tokens in the prompt'
+complete -c hearth -n '__fish_seen_subcommand_from run' -l choices -x -d 'so many answers'
 complete -c hearth -n '__fish_seen_subcommand_from run' -l logprobs -x -d 'alternatives per token'
 
 complete -c hearth -n '__fish_seen_subcommand_from run chat resume tokenize render eval' -s m -l model -r -a '(__hearth_names list)'

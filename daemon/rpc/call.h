@@ -38,6 +38,7 @@ struct call {
     /* Of a generation that waits on server->queue: queue.c. */
     size_t bytes;           /* of its frame */
     int64_t queue_position; /* that its peer was told */
+    int64_t wants;          /* streams that it begins; 0: one */
     bool has_waited;        /* and goes first now */
     bool cancel_requested;  /* its generation is to be cancelled as soon as it has begun */
     TAILQ_ENTRY(call) entry, forward_entry, waiter_entry;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/group.h"
 #include "daemon/rpc/queue.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/stream/journal.h"
@@ -36,7 +37,8 @@ static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
     struct stream *st;
     if (!g->request)
         return HEARTH_ENOSTREAM;
-    int rc = stream_get(call->server, call->account->uid, -1, g->request, hash, &st, e);
+    struct stream_name name = {.number = -1, .request = g->request, .choice = -1};
+    int rc = stream_get(call->server, call->account->uid, &name, hash, &st, e);
     if (!rc)
         stream_attach(st, subscription(call, g->stream, 0));
     return rc;
@@ -51,6 +53,7 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
         .client = call_client(call),
         .request = g,
         .hash = hash,
+        .choice = -1,
         .session = ss,
         .subscriber = subscription(call, g->stream, 0),
     };
@@ -91,6 +94,18 @@ static int measure(struct call *call, struct hearth_err *e)
     return rc;
 }
 
+/* Several choices: those that a request with the same id has made are attached to, the others begun. */
+static int several(struct call *call, uint64_t hash, struct hearth_err *e)
+{
+    call->wants = group_missing(call);
+    int rc = call->wants > 0 ? check(call, e) : 0;
+    if (rc == HEARTH_ELIMIT && queue_is_over(call))
+        return rc;
+    if (rc == HEARTH_ELIMIT)
+        return wait_for_room(call, e);
+    return rc ? rc : group_generate(call, hash, e);
+}
+
 void msg_generate(struct call *call)
 {
     const struct wire_generate *g = call->params;
@@ -103,6 +118,11 @@ void msg_generate(struct call *call)
         return;
     }
     int rc = journal_hash(g, &hash, &e);
+    if (!rc && g->n > 0) {
+        if ((rc = several(call, hash, &e)) != 0)
+            call_fail(call, &e);
+        return;
+    }
     if (!rc)
         rc = retry(call, &hash, &e);
     if (!rc)
@@ -124,22 +144,26 @@ void msg_generate(struct call *call)
 void msg_stream_attach(struct call *call)
 {
     const struct wire_attach *a = call->params;
+    struct stream_name name = {.number = a->stream, .request = a->request, .choice = -1};
     struct stream *st;
     struct hearth_err e;
-    if (stream_get(call->server, call->account->uid, a->stream, a->request, NULL, &st, &e) == 0)
+    size_t choice, n;
+    uint64_t seed;
+    int rc = stream_get(call->server, call->account->uid, &name, NULL, &st, &e);
+    if (!rc && a->request && stream_choices(st, &choice, &n, &seed))
+        rc = group_attach(call, st, a->request, a->from, &e);
+    else if (!rc)
         stream_attach(st, subscription(call, true, a->from));
-    else
+    if (rc)
         call_fail(call, &e);
 }
 
 void msg_cancel(struct call *call)
 {
     const struct wire_cancel *c = call->params;
-    struct stream *st = stream_find(call->server, call->account->uid, c->stream, c->request);
-    struct wire_cancel_result r = {.cancelled = st != NULL};
-    if (st)
-        stream_cancel(st);
-    else if (c->request)
+    struct stream_name name = {.number = c->stream, .request = c->request, .choice = -1};
+    struct wire_cancel_result r = {.cancelled = stream_cancel_named(call->server, call->account->uid, &name)};
+    if (!r.cancelled && c->request)
         r.cancelled = takeover_cancel(call->server, call->account->uid, c->request) ||
                       queue_cancel(call->server, call->account->uid, c->request);
     call_reply(call, &r);

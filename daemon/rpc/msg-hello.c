@@ -6,7 +6,7 @@
 
 static const char *const features[] = {"sessions", "streams",    "logprobs", "notify_as", "eval",          "shutdown",
                                        "attach",   "export",     "backup",   "strict",    "notifications", "render",
-                                       "classes",  "ignore_eos", "forks",    "reasoning", "pass"};
+                                       "classes",  "ignore_eos", "forks",    "reasoning", "pass",          "choices"};
 
 static int hello(struct call *call, struct hearth_err *e)
 {

@@ -15,9 +15,15 @@ static uid_t uid_of(const struct call *call)
     return call->account->uid;
 }
 
-static bool has_room(const struct server *s, const struct account *a)
+static int64_t wanted(const struct call *call)
 {
-    return a->streams < s->conf->streams_per_uid && streams_open(s->streams) < s->conf->streams;
+    return call->wants > 0 ? call->wants : 1;
+}
+
+static bool has_room(const struct server *s, const struct call *call)
+{
+    return call->account->streams + wanted(call) <= s->conf->streams_per_uid &&
+           streams_open(s->streams) + wanted(call) <= s->conf->streams;
 }
 
 bool queue_has(const struct server *s, uid_t uid)
@@ -29,12 +35,18 @@ bool queue_has(const struct server *s, uid_t uid)
     return false;
 }
 
+bool queue_is_over(const struct call *call)
+{
+    const struct server *s = call->server;
+    return wanted(call) > s->conf->streams_per_uid || wanted(call) > s->conf->streams;
+}
+
 int queue_check(const struct call *call, struct hearth_err *e)
 {
     const struct server *s = call->server;
     bool waits = !call->has_waited && queue_has(s, uid_of(call));
-    if (!has_room(s, call->account)) {
-        bool own = call->account->streams >= s->conf->streams_per_uid;
+    if (!has_room(s, call)) {
+        bool own = call->account->streams + wanted(call) > s->conf->streams_per_uid;
         return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)uid_of(call),
                              (long long)call->account->streams)
                    : err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit",
@@ -161,8 +173,9 @@ static struct call *next(const struct server *s)
     struct call *call, *best = NULL;
     bool open = server_check_open(s, NULL) == 0;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if ((!open || has_room(s, call->account)) &&
-            (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)))
+        if ((!open || has_room(s, call)) &&
+            (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
+            (!open || position(call) == 1)) /* one that wants several is not overtaken by its user's others */
             best = call;
     return best;
 }

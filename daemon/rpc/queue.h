@@ -15,6 +15,9 @@
  */
 int queue_check(const struct call *call, struct hearth_err *e);
 
+/* Whether it wants more streams than there may be at all. */
+bool queue_is_over(const struct call *call);
+
 /* Queues a call that queue_check() has refused: it goes to its handler once more. HEARTH_ELIMIT, where there is no room
  * in the queue either, keeps the reason that *e has and adds that. */
 int queue_wait(struct call *call, struct hearth_err *e);

@@ -12,15 +12,15 @@ static struct call *call_of(const struct subscriber *sub)
 
 struct conn *subscription_conn(const struct subscriber *sub)
 {
-    return call_of(sub)->conn;
+    return (struct conn *)sub->peer; /* whoever loses it is detached */
 }
 
-static bool has_room(const struct subscriber *sub)
+bool subscription_has_room(const struct subscriber *sub)
 {
     return !subscription_conn(sub)->throttled;
 }
 
-static void event(const struct subscriber *sub, const struct wire_method *m, const void *body)
+void subscription_event(const struct subscriber *sub, const struct wire_method *m, const void *body)
 {
     conn_event(subscription_conn(sub), m, body);
 }
@@ -42,7 +42,8 @@ static void on_disconnect(struct call *call)
 
 struct subscriber *subscription(struct call *call, bool events, int64_t from)
 {
-    static const struct subscriber_ops ops = {.has_room = has_room, .event = event, .end = end};
+    static const struct subscriber_ops ops = {
+        .has_room = subscription_has_room, .event = subscription_event, .end = end};
     call->sub = (struct subscriber){.ops = &ops, .peer = call->conn, .events = events, .from = (size_t)from};
     call->on_disconnect = on_disconnect;
     return &call->sub;

@@ -8,7 +8,9 @@
  * end is the answer. */
 struct subscriber *subscription(struct call *call, bool events, int64_t from);
 
-/* The connection of a subscriber that was made so. */
+/* The same for others whose peer is a connection: it, and what their tables of functions have in common. */
 struct conn *subscription_conn(const struct subscriber *sub);
+bool subscription_has_room(const struct subscriber *sub);
+void subscription_event(const struct subscriber *sub, const struct wire_method *m, const void *body);
 
 #endif

@@ -49,7 +49,7 @@ static struct call *next_waiter(struct server *s)
 {
     struct call *call;
     TAILQ_FOREACH (call, &s->waiters, waiter_entry)
-        if (!stream_find(s, call->account->uid, call->after_stream, NULL))
+        if (!stream_find(s, call->account->uid, call->after_stream))
             return call;
     return NULL;
 }

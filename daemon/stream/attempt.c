@@ -197,7 +197,7 @@ void stream_on_begin(struct server *s, const void *body)
         subscribers_notify(st, "HISTORY_KEPT",
                            "the chat template renders earlier messages otherwise than this session has them (without "
                            "their reasoning, or with other tools): the session keeps what it has");
-    if (b->think_unknown)
+    if (b->think_unknown && st->choice <= 0)
         subscribers_notify(st, "THINK_UNKNOWN",
                            "the chat template does not know how to have the model think, or not think");
     stream_record(st, &wire_methods[WIRE_ENGINE_BEGIN], b);

@@ -182,6 +182,7 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
         return NULL;
     }
     je->number = head->stream;
+    je->choice = head->choice;
     je->uid = (uid_t)head->uid;
     je->hash = head->hash;
     if (head->name)
@@ -264,14 +265,15 @@ int journal_end(struct journal *j, struct journal_entry *je, const struct wire_j
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request)
+struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request, int64_t choice)
 {
     struct journal_entry *je;
     TAILQ_FOREACH_REVERSE(je, &j->entries, journal_list, entry)
     {
         if (je->uid != uid)
             continue;
-        if (request ? je->request != NULL && strcmp(je->request, request) == 0 : je->number == number)
+        bool is_choice = choice < 0 || choice == je->choice;
+        if (request ? je->request != NULL && strcmp(je->request, request) == 0 && is_choice : je->number == number)
             if (!old(j, je))
                 return je;
     }

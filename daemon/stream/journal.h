@@ -27,7 +27,7 @@ struct journal;
 
 /* A stream's file, in the journal's list until it is removed. */
 struct journal_entry {
-    int64_t number;
+    int64_t number, choice; /* choice: of several of the request, or -1 */
     uid_t uid;
     char *request;    /* the client's id, or NULL */
     char *name;       /* of the session, or NULL */
@@ -66,8 +66,8 @@ int journal_end(struct journal *j, struct journal_entry *je, const struct wire_j
 
 void journal_remove(struct journal *j, struct journal_entry *je);
 
-/* Returns that uid's stream, by number or by request id; NULL. */
-struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request);
+/* Returns that uid's stream, by number or by request id and which of several of the request it is (-1: any); NULL. */
+struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number, const char *request, int64_t choice);
 
 /* That uid's stream that has ended, with the highest number below that of `je`, or of all where it is NULL; NULL. */
 struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct journal_entry *je);

@@ -37,6 +37,7 @@ static struct wire_stream_info of_stream(const struct stream *st)
         .session = row->name ? row->id : NULL,
         .name = row->name,
         .model = row->model,
+        .choice = st->choice,
         .tokens = (int64_t)st->output.n_ids,
         .began = server_now() - (stream_now_ms() - st->started_ms) / 1e3,
     };
@@ -54,6 +55,7 @@ static struct wire_stream_info of_journal(const struct journal_entry *je)
         .session = je->session[0] ? je->session : NULL,
         .name = je->name,
         .model = je->model,
+        .choice = je->choice,
         .tokens = je->tokens,
         .ended = je->time,
     };

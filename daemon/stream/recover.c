@@ -26,6 +26,7 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     st->session = ss;
     st->number = c->head->stream;
     st->hash = c->head->hash;
+    st->choice = c->head->choice;
     st->block = c->head;
     st->output = c->output;
     st->attempts = 1;

@@ -62,6 +62,7 @@ struct stream {
     struct wire_generate *request;
     void *block;    /* the allocation that holds the request; wire_free */
     uint64_t hash;  /* of the request's content */
+    int64_t choice; /* of several of the request; -1: it is the only one */
     int64_t client; /* number of the connection that made it; 0: it comes from the journal */
     struct session *session;
     struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */

@@ -25,8 +25,8 @@ void stream_move(struct stream *st,
 void stream_trace_at(struct stream *st, const struct trace_event *ev);
 #define stream_trace(st, ...) stream_trace_at((st), &(const struct trace_event){.stream = (st)->number, __VA_ARGS__})
 
-/* Whether that uid has it by that number, or by that request id where one is given. */
-bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request);
+/* Whether that uid has it by that name. */
+bool stream_is(const struct stream *st, uid_t uid, const struct stream_name *name);
 
 /* Appends a record to its journal. A failure costs the journal, not the stream. */
 void stream_record(struct stream *st, const struct wire_method *m, const void *body);

@@ -122,6 +122,7 @@ static int begin_journal(struct stream *st, struct hearth_err *e)
         .created = row->created,
         .history = (int64_t)st->session->n_ids,
         .turn_open = row->turn_open,
+        .choice = st->choice,
         .req = *st->request,
     };
     return journal_begin(s->journal, &h, &st->journal, e);
@@ -129,9 +130,7 @@ static int begin_journal(struct stream *st, struct hearth_err *e)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* A seed is drawn here, so that a stream which is submitted again goes on with the same numbers; 53 bits, which every
- * client's number type can hold. */
-static int draw_seed(struct wire_sampling *sampling, struct hearth_err *e)
+int stream_draw_seed(struct wire_sampling *sampling, struct hearth_err *e)
 {
     if (sampling->has_seed)
         return 0;
@@ -153,6 +152,7 @@ static struct stream *from_spec(struct server *s, const struct stream_spec *spec
     st->session = spec->session;
     st->number = s->streams->last + 1;
     st->hash = spec->hash;
+    st->choice = spec->choice;
     st->client = spec->client;
     st->request = spec->request;
     return st;
@@ -165,7 +165,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
         return HEARTH_ENOMEM;
     int rc = quarantine_check(&s->streams->quarantined, spec->uid, st->session->row.path, e);
     if (!rc)
-        rc = draw_seed(&spec->request->sampling, e);
+        rc = stream_draw_seed(&spec->request->sampling, e);
     if (!rc) {
         stream_trace(st, .stage = TRACE_CREATED, .n = {spec->uid, spec->call});
         rc = stream_submit(st, STREAM_QUEUED, e);
@@ -244,37 +244,77 @@ void stream_tell_class(const struct stream *st)
 
 /* --- looking for one ------------------------------------------------------------------------------------ */
 
-bool stream_is(const struct stream *st, uid_t uid, int64_t number, const char *request)
+bool stream_is(const struct stream *st, uid_t uid, const struct stream_name *name)
 {
     const char *its = st->request->request;
-    return st->account->uid == uid && (request ? its && strcmp(its, request) == 0 : st->number == number);
+    if (st->account->uid != uid)
+        return false;
+    if (!name->request)
+        return st->number == name->number;
+    return its && strcmp(its, name->request) == 0 && (name->choice < 0 || name->choice == st->choice);
 }
 
-static struct stream *find(struct server *s, uid_t uid, int64_t number, const char *id, unsigned states)
+static struct stream *find(struct server *s, uid_t uid, const struct stream_name *name, unsigned states)
 {
     struct stream *st;
     STREAMS_FOREACH (st, s->streams, states)
-        if (stream_is(st, uid, number, id))
+        if (stream_is(st, uid, name))
             return st;
     return NULL;
 }
 
-struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *id)
+struct stream *stream_find(struct server *s, uid_t uid, int64_t number)
 {
-    return find(s, uid, number, id, STREAMS_LIVE);
+    return find(s, uid, &(struct stream_name){.number = number}, STREAMS_LIVE);
 }
 
-int stream_get(struct server *s, uid_t uid, int64_t number, const char *id, const uint64_t *hash, struct stream **out,
+bool stream_cancel_named(struct server *s, uid_t uid, const struct stream_name *name)
+{
+    struct stream *st;
+    bool any = find(s, uid, name, STREAMS_LIVE) != NULL;
+    while ((st = find(s, uid, name, STREAMS_LIVE & ~STREAMS_CANCELLING)) != NULL)
+        stream_cancel(st);
+    return any;
+}
+
+/* Running or not, in memory or in its journal alone. */
+static bool look_up(struct server *s, uid_t uid, const struct stream_name *name, struct stream **st,
+                    struct journal_entry **je)
+{
+    *je = NULL;
+    *st = find(s, uid, name, STREAMS_OPEN | STREAMS_RETRY);
+    if (!*st && s->journal)
+        *je = journal_find(s->journal, uid, name->number, name->request, name->choice);
+    return *st || (*je && (*je)->ended);
+}
+
+bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name)
+{
+    struct stream *st;
+    struct journal_entry *je;
+    return look_up(s, uid, name, &st, &je);
+}
+
+bool stream_choices(const struct stream *st, size_t *choice, size_t *n, uint64_t *seed)
+{
+    if (st->choice < 0)
+        return false;
+    *choice = (size_t)st->choice;
+    *n = (size_t)st->request->n;
+    *seed = st->request->sampling.seed - (uint64_t)st->choice;
+    return st->choice < st->request->n;
+}
+
+int stream_get(struct server *s, uid_t uid, const struct stream_name *name, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
-    struct stream *st = find(s, uid, number, id, STREAMS_OPEN | STREAMS_RETRY);
-    struct journal_entry *je = NULL;
-    if (!st && s->journal)
-        je = journal_find(s->journal, uid, number, id);
-    if (!st && (!je || !je->ended)) {
+    struct stream *st;
+    struct journal_entry *je;
+    const char *id = name->request;
+    if (!look_up(s, uid, name, &st, &je)) {
         if (id)
             return err_set(e, HEARTH_ENOSTREAM, "there is no stream of the request \"%.80s\"", id);
-        return err_set(e, HEARTH_ENOSTREAM, "there is no stream %lld", (long long)number);
+        return err_set(e, HEARTH_ENOSTREAM, "there is no stream %lld", (long long)name->number);
     }
     if (hash && *hash != (st ? st->hash : je->hash))
         return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
@@ -360,7 +400,7 @@ void stream_each_loading(const struct server *s, const char *path,
     const struct stream *st;
     const struct subscriber *sub;
     STREAMS_FOREACH (st, s->streams, STREAMS_OPEN)
-        if (!stream_has_begun(st) && strcmp(st->session->row.path, path) == 0)
+        if (!stream_has_begun(st) && st->choice <= 0 && strcmp(st->session->row.path, path) == 0)
             TAILQ_FOREACH (sub, &st->subscribers, entry)
                 visit(sub, st->session->row.model, arg);
 }

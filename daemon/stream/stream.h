@@ -34,9 +34,14 @@ struct stream_spec {
     int64_t client;                /* the connection's number: whose turn it is in the engine */
     struct wire_generate *request; /* wire_free; the stream's where it is started */
     uint64_t hash;                 /* journal_hash() of it */
+    int64_t choice;                /* of several of the request; -1: it is the only one */
     struct session *session;       /* the stream's in any case */
     struct subscriber *subscriber; /* gets the end where the stream is started */
 };
+
+/* A seed is drawn here where none is given, so that a stream which is submitted again goes on with the same numbers; 53
+ * bits, which every client's number type can hold. HEARTH_EINTERNAL. */
+int stream_draw_seed(struct wire_sampling *sampling, struct hearth_err *e);
 
 /* Gives the generation to the engine. Errors are the engine's, and HEARTH_ENOMEM. */
 int stream_start(struct server *s, const struct stream_spec *spec, struct stream **out, struct hearth_err *e);
@@ -46,10 +51,22 @@ int stream_measure(struct server *s, const struct stream_spec *spec,
                    void (*complete)(void *arg, const void *result, const struct hearth_err *err), void *arg,
                    struct hearth_err *e);
 
-/* That uid's stream, running or finished, by number or by request id. `hash`: it must have been the same request, else
- * HEARTH_ECONFLICT; HEARTH_ENOSTREAM. What is found must be attached to at once. */
-int stream_get(struct server *s, uid_t uid, int64_t number, const char *request, const uint64_t *hash,
-               struct stream **out, struct hearth_err *e);
+/* What clients call a stream. */
+struct stream_name {
+    int64_t number;
+    const char *request; /* NULL: by number; else by this id, and ... */
+    int64_t choice;      /* ... one of several of the request; -1: any */
+};
+
+/* That uid's stream, running or finished. `hash`: it must have been the same request, else HEARTH_ECONFLICT;
+ * HEARTH_ENOSTREAM. What is found must be attached to at once. */
+int stream_get(struct server *s, uid_t uid, const struct stream_name *name, const uint64_t *hash, struct stream **out,
+               struct hearth_err *e);
+/* Whether there is one to get. */
+bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name);
+
+/* Of a stream that was got: which of how many it is, and their first one's seed. False: it is the only one. */
+bool stream_choices(const struct stream *st, size_t *choice, size_t *n, uint64_t *seed);
 
 /* The subscriber gets at once what there is from its token `from` on; its end may come before this returns. */
 void stream_attach(struct stream *st, struct subscriber *sub);
@@ -65,6 +82,8 @@ void stream_probe_next(struct server *s);
 
 /* Asks for the end: the engine answers with what there is by then. The stream may be freed. */
 void stream_cancel(struct stream *st);
+/* The same for those of that number, or of that request of which there may be several; false: none is running. */
+bool stream_cancel_named(struct server *s, uid_t uid, const struct stream_name *name);
 void stream_cancel_all(struct server *s);
 
 /* Ends all that run, here and now, when the engine is gone for good. Peers that do not read are not waited for: what is
@@ -74,8 +93,8 @@ void stream_end_all(struct server *s);
 /* The peer can take events again. */
 void stream_unthrottle(struct server *s, const void *peer);
 
-/* A running stream of that uid by its number, or by the client's request id; NULL. */
-struct stream *stream_find(struct server *s, uid_t uid, int64_t number, const char *request);
+/* A running stream of that uid by its number; NULL. */
+struct stream *stream_find(struct server *s, uid_t uid, int64_t number);
 
 /* Whether a stream runs in the session with that id; whether one is creating a session of that name. */
 bool stream_runs_in(const struct server *s, const char *session);

@@ -17,7 +17,8 @@ static void send_begin(struct subscriber *sub)
 {
     const struct stream *st = sub->stream;
     char *model = model_name_of(st->server->conf, st->session->row.path); /* without memory: none is told */
-    struct wire_stream_begin b = {.stream = st->number, .request = st->request->request, .model = model};
+    struct wire_stream_begin b = {
+        .stream = st->number, .request = st->request->request, .model = model, .choice = st->choice};
     if (st->session->row.name)
         b.session = st->session->row.id;
     sub->begin_sent = true;
@@ -53,7 +54,7 @@ static void finish(struct subscriber *sub)
 static void flush(struct subscriber *sub)
 {
     struct stream *st = sub->stream;
-    struct wire_stream_tokens f = {.stream = st->number};
+    struct wire_stream_tokens f = {.stream = st->number, .choice = st->choice};
     while (sub->events && stream_has_begun(st)) {
         if (!sub->ops->has_room(sub))
             return;

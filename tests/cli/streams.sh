@@ -42,4 +42,19 @@ case(re.search(rb"% of \d+ tokens \x1b\[K\r\x1b\[K[^\x1b]*[^\s\x1b][^\x1b]*$", t
      "which is gone when the text comes")
 P
 terminal 2 "$dir/bar.py"
+# Several choices of one prompt, over the library's one request with many streams.
+status 0 "two alone" "$hearth" run -m tale -n 8 --seed 6 "Once upon a time"
+six=$(cat "$dir/out")
+status 0 "choices" "$hearth" run -m tale -n 8 --seed 5 --choices 3 --request three "Once upon a time"
+is "come one after the other" "$(grep -c '^--- choice [012], seed [567], length$' "$dir/out")" 3
+is "each as it is alone" "$(sed -n '/^--- choice 1/,/^--- choice 2/p' "$dir/out" | sed '1d;$d')" "$six"
+cp "$dir/out" "$dir/choices"
+status 0 "they can be attached to" "$hearth" attach --request three
+is "all of them" "$(cat "$dir/out")" "$(cat "$dir/choices")"
+status 0 "as JSON" "$hearth" run -m tale -n 8 --seed 5 --choices 3 --json "Once upon a time"
+json_is "they are an array" "[(c['index'], c['seed'], len(c['tokens'])) for c in d['choices']] == [(0, 5, 8), (1, 6, 8), (2, 7, 8)]"
+status 2 "none" "$hearth" run --choices 0 x
+status 2 "too many" "$hearth" run --choices 17 x
+status 2 "in a session" "$hearth" run -s s --choices 2 x
+err_has "which has a verb of its own" "hearth fork"
 done_testing

@@ -171,7 +171,10 @@ static void test_params(void **state)
         {BYTES("\xa7session\xa0"), "session"},
         {BYTES("\xa7session\xa3x\x00y"), "session"},
         {BYTES("\xa7session\xa2\xc3\x28"), "session"}, /* not UTF-8 */
-        {BYTES("\xa1n\x02"), "n"},
+        {BYTES("\xa1n\x00"), "generate.n: 0 is under 1"},
+        {BYTES("\xa1n\x11"), "generate.n: 17 is over 16"},
+        {BYTES("\xa1n\xff"), "generate.n: -1 is under 1"},
+        {BYTES("\xa1n\xa1x"), "generate.n"},
         {BYTES("\xa5tools\x90"), "tools"},
         {BYTES("\xa6stream\x01"), "stream"},
         {BYTES("\xa4what\xc0"), NULL}, /* nil is absent */

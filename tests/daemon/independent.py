@@ -209,7 +209,7 @@ try:
     for method in "embed",:
         e = c.error(method)
         check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and method in e[1], "%s is reserved" % method, e)
-    for field, v in ("adapter", "x"), ("grammar", "x"), ("n", 2):
+    for field, v in ("adapter", "x"), ("grammar", "x"):
         e = c.error("generate", model="tale", text="x", **{field: v})
         check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and field in e[1], "generate.%s is reserved" % field, e)
     e = c.error("nonesuch")

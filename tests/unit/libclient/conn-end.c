@@ -113,7 +113,7 @@ static void frames_come_in_any_pieces(void **state)
     peer_expect(p, WIRE_GENERATE);
     peer_begin(p, 1, "a");
     assert_int_equal(peer_next(p, &ev), 1);
-    struct wire_stream_tokens t = {.stream = 1, .count = 1, .text = hearth_text("piece")};
+    struct wire_stream_tokens t = {.stream = 1, .count = 1, .text = hearth_text("piece"), .choice = -1};
     assert_int_equal(wire_pack_event(&b, &wire_methods[WIRE_STREAM_TOKENS], &t, NULL, NULL, &err), 0);
     for (size_t i = 0; i < b.len; i++) {
         assert_int_equal(peer_next(p, &ev), 0);

@@ -170,6 +170,41 @@ static void cancel_goes_by_request_before_the_stream_has_a_number(void **state)
     assert_string_equal(ev.body.result->finish_reason, "cancelled");
 }
 
+/* A request with several choices has one number here, whichever of its streams an event is of; cancelling ends all. */
+static void several_streams_are_one_request(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t other = peer_submit(p, "other"), a = peer_submit(p, "mine");
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_GENERATE);
+    peer_expect(p, WIRE_GENERATE);
+    uint32_t id = p->frame.id;
+    static const int64_t streams[] = {7, 5, 9};
+    for (int i = 0; i < 3; i++)
+        peer_begin_choice(p, streams[i], "mine", i);
+    peer_begin(p, 6, "other");
+    for (int i = 2; i >= 0; i--)
+        peer_tokens(p, streams[i], 0, "x");
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(peer_next(p, &ev), 1);
+        assert_int_equal(ev.type, i < 4 ? HEARTH_EVENT_BEGIN : HEARTH_EVENT_TOKENS);
+        assert_int_equal(ev.request, i == 3 ? other : a);
+        if (i < 4)
+            assert_int_equal(ev.body.begin->choice, i == 3 ? -1 : i);
+    }
+    peer_tokens(p, 8, 0, "x"); /* of nobody here */
+    assert_int_equal(peer_next(p, &ev), 0);
+    assert_int_equal(hearth_cancel(p->h, a, &err), 0);
+    struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
+    assert_string_equal(c->request, "mine");
+    peer_finish(p, id, 7, "", "cancelled");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_DONE);
+    assert_int_equal(ev.request, a);
+}
+
 /* By number it knows its events at once, by request id from its begin on; either can be cancelled. */
 static void attach_goes_on_with_a_stream(void **state)
 {
@@ -465,6 +500,7 @@ int main(void)
         WITH_PEER(two_streams_on_one_connection_are_told_apart),
         WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
         WITH_PEER(cancel_goes_by_request_before_the_stream_has_a_number),
+        WITH_PEER(several_streams_are_one_request),
         WITH_PEER(attach_goes_on_with_a_stream),
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(run_returns_the_result_and_shows_its_events),

@@ -102,15 +102,21 @@ void peer_finish(struct peer *p, uint32_t id, int64_t stream, const char *text, 
     peer_answer(p, id, WIRE_GENERATE, &r);
 }
 
+void peer_begin_choice(struct peer *p, int64_t stream, const char *request, int64_t choice)
+{
+    struct wire_stream_begin b = {.stream = stream, .request = request, .choice = choice};
+    peer_tell(p, WIRE_STREAM_BEGIN, &b);
+}
+
 void peer_begin(struct peer *p, int64_t stream, const char *request)
 {
-    struct wire_stream_begin b = {.stream = stream, .request = request};
-    peer_tell(p, WIRE_STREAM_BEGIN, &b);
+    peer_begin_choice(p, stream, request, -1);
 }
 
 void peer_tokens(struct peer *p, int64_t stream, int64_t index, const char *text)
 {
-    struct wire_stream_tokens t = {.stream = stream, .index = index, .count = 1, .text = hearth_text(text)};
+    struct wire_stream_tokens t = {
+        .stream = stream, .index = index, .count = 1, .text = hearth_text(text), .choice = -1};
     peer_tell(p, WIRE_STREAM_TOKENS, &t);
 }
 

@@ -38,6 +38,7 @@ void peer_refuse(struct peer *p, uint32_t id, int code, const char *msg);
 void peer_tell(struct peer *p, int method, const void *body);
 void peer_greet(struct peer *p, uint32_t id); /* the answer to hello */
 void peer_begin(struct peer *p, int64_t stream, const char *request);
+void peer_begin_choice(struct peer *p, int64_t stream, const char *request, int64_t choice);
 void peer_tokens(struct peer *p, int64_t stream, int64_t index, const char *text); /* one token */
 void peer_finish(struct peer *p, uint32_t id, int64_t stream, const char *text, const char *reason);
 

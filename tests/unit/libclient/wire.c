@@ -120,12 +120,12 @@ static void known_bytes_are_packed(void **state)
 
     int32_t ids[] = {1, 128, 70000};
     struct wire_stream_tokens tokens = {
-        .stream = 2, .index = 0, .count = 3, .text = {"h\xc3\xa9", 3}, .tokens = {ids, 3}};
+        .stream = 2, .index = 0, .count = 3, .text = {"h\xc3\xa9", 3}, .tokens = {ids, 3}, .choice = -1};
     assert_int_equal(wire_pack_event(&b, &wire_methods[WIRE_STREAM_TOKENS], &tokens, NULL, NULL, &err), 0);
     assert_packed(&b, "93 02 ad 73747265616d2e746f6b656e73 91 85 a6 73747265616d 02 a5 696e646578 00 a5 636f756e74 03"
                       "a4 74657874 a3 68c3a9 a6 746f6b656e73 93 01 cc80 ce00011170");
 
-    struct wire_stream_begin begin = {.stream = 2};
+    struct wire_stream_begin begin = {.stream = 2, .choice = -1};
     assert_int_equal(wire_pack_event(&b, &wire_methods[WIRE_STREAM_BEGIN], &begin, "nvim_exec_lua", "f(...)", &err), 0);
     assert_packed(&b, "93 02 ad 6e76696d5f657865635f6c7561 92 a6 66282e2e2e29"
                       "92 ac 73747265616d2e626567696e 81 a6 73747265616d 02");
@@ -338,9 +338,10 @@ static void refusals_name_the_field(void **state)
          "generate: adapter is reserved and not supported by this version"},
         {HEARTH_EUNSUPPORTED, GENERATE("a7 6772616d6d6172 a0"),
          "generate: grammar is reserved and not supported by this version"},
+        {HEARTH_EPARAMS, GENERATE("a1 6e 00"), "generate.n: 0 is under 1"},
+        {HEARTH_EPARAMS, GENERATE("a1 6e 11"), "generate.n: 17 is over 16"},
         {HEARTH_EPARAMS, GENERATE("a5 746f6f6c73 90"),
          "generate: tools, documents, kwargs, think, chat_template and template_name go with messages"},
-        {HEARTH_EUNSUPPORTED, GENERATE("a1 6e 01"), "generate: n is reserved and not supported by this version"},
         {HEARTH_EUNSUPPORTED, "94 00 01 a5 656d626564 91 80",
          "method embed is reserved and not supported by this version"},
         {HEARTH_EPARAMS, "94 00 01 ad 73747265616d2e617474616368 91 80",
