@@ -22,6 +22,7 @@ SHAPES = {  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, rope_base, 
     "qwen3-4b":       (36, 2560, 32, 8, 128, 9728, 151936, 1e6, 40960, "qwen3", True),
     "gemma3-12b":     (48, 3840, 16, 8, 256, 15360, 262208, 1e6, 131072, "gemma3", True, dict(window=1024)),
     "qwen3-30b-a3b":  (48, 2048, 32, 4, 128, 6144, 151936, 1e6, 40960, "qwen3moe", False, dict(experts=128, used=8, eff=768)),
+    "gemma4-26b-a4b": (30, 2816, 16, 8, 256, 2112, 262144, 1e6, 262144, "gemma4", True, dict(experts=128, used=8, eff=704, window=1024, full_kv=2, full_hd=512)),
     "gpt-oss-20b":    (24, 2880, 64, 8, 64, 2880, 201088, 1.5e5, 131072, "gpt-oss", False, dict(experts=32, used=4, eff=2880, window=128)),
     "qwen3.6-35b-a3b": (40, 2048, 16, 2, 256, 0, 248320, 1e7, 262144, "qwen35moe", False, dict(experts=256, used=8, eff=512, shared=512, hv=32, hk=16)),
     "qwen3.6-27b":    (64, 5120, 24, 4, 256, 17408, 248320, 1e7, 262144, "qwen35", False, dict(hv=48, hk=16)),
@@ -72,15 +73,17 @@ def kv(k, t, v):
 
 def main(shape, out, wtype="q4km", layers=0):
     L, H, NH, NKV, HD, FF, V, base, ctx, a, tied = SHAPES[shape][:11]; X = SHAPES[shape][11] if len(SHAPES[shape]) > 11 else {}
-    L = int(layers) or L; E = X.get("experts", 0); hybrid = "hv" in X
+    L = int(layers) or L; E = X.get("experts", 0); hybrid = "hv" in X; gemma4 = a == "gemma4"
+    full = lambda i: gemma4 and i % 6 == 5   # layers that see all, with heads of another size, and values from keys
     metas = [kv("general.architecture", STR, a), kv("general.name", STR, "synthetic " + shape),
         kv("general.file_type", U32, 15), kv(a + ".block_count", U32, L), kv(a + ".context_length", U32, ctx),
         kv(a + ".embedding_length", U32, H),
-        kv(a + ".attention.head_count", U32, NH), kv(a + ".attention.head_count_kv", U32, NKV),
-        kv(a + ".attention.layer_norm_rms_epsilon", FLT, 1e-5), kv(a + ".rope.dimension_count", U32, 64 if hybrid else HD),
+        kv(a + ".attention.head_count", U32, NH), kv(a + ".attention.head_count_kv", ARR, (I32, [X["full_kv"] if full(i) else NKV for i in range(L)])) if gemma4 else kv(a + ".attention.head_count_kv", U32, NKV),
+        kv(a + ".attention.layer_norm_rms_epsilon", FLT, 1e-5), kv(a + ".rope.dimension_count", U32, 64 if hybrid else X["full_hd"] if gemma4 else HD),
         kv(a + ".rope.freq_base", FLT, base), kv(a + ".vocab_size", U32, V)]
     if FF: metas.append(kv(a + ".feed_forward_length", U32, FF))
-    if a not in ("llama", "qwen2"): metas += [kv(a + ".attention.key_length", U32, HD), kv(a + ".attention.value_length", U32, HD)]
+    if gemma4: metas += [kv(a + ".attention.%s_length%s" % k, U32, n) for k, n in ((("key", ""), X["full_hd"]), (("value", ""), X["full_hd"]), (("key", "_swa"), HD), (("value", "_swa"), HD))] + [kv(a + ".attention.sliding_window_pattern", U32, 6), kv(a + ".rope.dimension_count_swa", U32, HD), kv(a + ".final_logit_softcapping", FLT, 30.0)]
+    elif a not in ("llama", "qwen2"): metas += [kv(a + ".attention.key_length", U32, HD), kv(a + ".attention.value_length", U32, HD)]
     if E: metas += [kv(a + ".expert_count", U32, E), kv(a + ".expert_used_count", U32, X["used"]), kv(a + ".expert_feed_forward_length", U32, X["eff"])]
     if "shared" in X: metas.append(kv(a + ".expert_shared_feed_forward_length", U32, X["shared"]))
     if "window" in X: metas.append(kv(a + ".attention.sliding_window", U32, X["window"]))
@@ -109,18 +112,24 @@ def main(shape, out, wtype="q4km", layers=0):
             w("attn_qkv.weight", (H, 2 * K + VD), v6); w("attn_gate.weight", (H, VD), q4); w("ssm_conv1d.weight", (4, 2 * K + VD), F32); w("ssm_dt.bias", (X["hv"],), F32); w("ssm_a", (X["hv"],), F32)
             w("ssm_beta.weight", (H, X["hv"]), F32); w("ssm_alpha.weight", (H, X["hv"]), F32); w("ssm_norm.weight", (128,), F32); w("ssm_out.weight", (VD, H), q4)
         else:
-            w("attn_q.weight", (H, NH * HD * (2 if hybrid else 1)), q4); w("attn_k.weight", (H, NKV * HD), q4); w("attn_v.weight", (H, NKV * HD), v6); w("attn_output.weight", (NH * HD, H), Q4_K if wtype == "q3km" else q4)
+            hd, nkv = (X["full_hd"], X["full_kv"]) if full(i) else (HD, NKV)
+            w("attn_q.weight", (H, NH * hd * (2 if hybrid else 1)), q4); w("attn_k.weight", (H, nkv * hd), q4)
+            if not full(i): w("attn_v.weight", (H, nkv * hd), v6)
+            w("attn_output.weight", (NH * hd, H), Q4_K if wtype == "q3km" else q4)
             if a in ("qwen2", "gpt-oss"): w("attn_q.bias", (NH * HD,), F32); w("attn_k.bias", (NKV * HD,), F32); w("attn_v.bias", (NKV * HD,), F32)
             if a == "gpt-oss": w("attn_output.bias", (H,), F32); w("attn_sinks.weight", (NH,), F32)
-            if a in ("qwen3", "qwen3moe", "gemma3") or hybrid: w("attn_q_norm.weight", (HD,), F32); w("attn_k_norm.weight", (HD,), F32)
-        if a == "gemma3": w("post_attention_norm.weight", (H,), F32); w("post_ffw_norm.weight", (H,), F32)
+            if a in ("qwen3", "qwen3moe", "gemma3", "gemma4") or hybrid: w("attn_q_norm.weight", (hd,), F32); w("attn_k_norm.weight", (hd,), F32)
+        if a in ("gemma3", "gemma4"): w("post_attention_norm.weight", (H,), F32); w("post_ffw_norm.weight", (H,), F32)
         w("post_attention_norm.weight" if hybrid or a == "gpt-oss" else "ffn_norm.weight", (H,), F32)
         if E:
             F = X["eff"]; w("ffn_gate_inp.weight", (H, E), F32); w("ffn_gate_exps.weight", (H, F, E), qe); w("ffn_up_exps.weight", (H, F, E), qe); w("ffn_down_exps.weight", (F, H, E), MXFP4 if qe == MXFP4 else v6)
             if a == "gpt-oss":
                 for n, d in (("gate_inp", (E,)), ("gate_exps", (F, E)), ("up_exps", (F, E)), ("down_exps", (H, E))): w("ffn_%s.bias" % n, d, F32)
             if "shared" in X: S = X["shared"]; w("ffn_gate_inp_shexp.weight", (H,), F32); w("ffn_gate_shexp.weight", (H, S), q4); w("ffn_up_shexp.weight", (H, S), q4); w("ffn_down_shexp.weight", (S, H), v6)
-        else: w("ffn_gate.weight", (H, FF), q4); w("ffn_up.weight", (H, FF), q4); w("ffn_down.weight", (FF, H), down)
+        if gemma4:
+            w("ffn_gate_inp.scale", (H,), F32); w("ffn_down_exps.scale", (E,), F32); w("layer_output_scale.weight", (1,), F32)
+            for n in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"): w(n + ".weight", (H,), F32)
+        if not E or gemma4: w("ffn_gate.weight", (H, FF), q4); w("ffn_up.weight", (H, FF), q4); w("ffn_down.weight", (FF, H), down)
     T.append(("output_norm.weight", (H,), F32))
     if not tied: T.append(("output.weight", (H, V), q6))
     T = [(n, d, fit(t, d[0]) if len(d) >= 2 else t) for n, d, t in T]
@@ -134,7 +143,7 @@ def main(shape, out, wtype="q4km", layers=0):
         f.write(b"\0" * (-f.tell() % 32))
         for n, t, ne, nb in sizes:
             if n.endswith("ssm_a"): f.write((-np.abs(rng.normal(1, .3, ne))).astype(np.float32).tobytes())
-            elif t == F32 and (".bias" in n or "gate_inp" in n or "ssm_" in n and "norm" not in n): f.write(rng.normal(0, .02, ne).astype(np.float32).tobytes())
+            elif t == F32 and (".bias" in n or "gate_inp" in n and not n.endswith(".scale") or "ssm_" in n and "norm" not in n): f.write(rng.normal(0, .02, ne).astype(np.float32).tobytes())
             else: write_blocks(f, t, ne)
             f.write(b"\0" * (-nb % 32))
     print(out, "%.3f GB" % (off / 1e9), len(T), "tensors")
