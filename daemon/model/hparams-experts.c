@@ -33,7 +33,8 @@ void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const st
     if (r->ret || !x->n)
         return;
     if (!row->experts.may) {
-        hparams_refuse(r, HEARTH_EUNSUPPORTED, "a mixture of experts, which hearth does not run in a %s", r->arch);
+        hparams_refuse(r, HEARTH_EUNSUPPORTED,
+                       "a mixture of experts (%s.expert_count), which hearth does not run in a %s", r->arch, r->arch);
         return;
     }
     x->n = hparams_number(r, "expert_count", 1, EXPERTS_MAX, REQUIRED);

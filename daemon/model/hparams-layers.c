@@ -73,7 +73,10 @@ void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const str
         hp->shape[i] = (struct layer_shape){.n_head = (uint16_t)heads[i], .n_kv = (uint16_t)kv[i], .d_ff = ff[i]};
         hp->kind[i] = (uint8_t)kind_of(row, kv[i], ff[i]);
         if (row->single && kv[i] && ff[i])
-            hparams_refuse(r, HEARTH_EBADMODEL, "layer %u has KV heads and a feed-forward network; one is possible", i);
+            hparams_refuse(r, HEARTH_EBADMODEL,
+                           "layer %u has KV heads (attention.head_count_kv) and a feed-forward network "
+                           "(feed_forward_length); one is possible",
+                           i);
         if (kv[i] && heads[i] % kv[i])
             hparams_refuse(r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads", heads[i], kv[i]);
     }

@@ -39,7 +39,7 @@ uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min
         r->ret = ret;
     else if (v < min || v > max)
         r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %u; %u to %u is possible", key, v, min, max);
-    return v;
+    return r->ret ? 0 : v; /* nobody counts or looks up by what was refused */
 }
 
 bool hparams_has(const struct hparams_reader *r, const char *name)
@@ -64,7 +64,7 @@ float hparams_real(struct hparams_reader *r, const char *name, float min, float 
     else if (!(v >= min && v <= max))
         r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %g; %g to %g is possible", key, (double)v, (double)min,
                          (double)max);
-    return v;
+    return r->ret ? 0 : v;
 }
 
 /* A float above 0, up to max; `absent` where the key is not there, or REQUIRED. */
@@ -80,7 +80,7 @@ static float real(struct hparams_reader *r, const char *name, float max, float a
     else if (!(v > 0 && v <= max))
         r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %g; it must be above 0 and at most %g", key, (double)v,
                          (double)max);
-    return v;
+    return r->ret ? 0 : v;
 }
 
 bool hparams_flag(struct hparams_reader *r, const char *name, bool absent)
@@ -136,6 +136,8 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arc
     float mscale = row->tenth_mscale ? all : 1;
     if (!r->ret && gguf_f32(r->g, "hearth.rope.mscale", &mscale, r->e) < 0)
         r->ret = HEARTH_EBADMODEL;
+    if (!(mscale >= 0 && mscale <= 1e3f))
+        hparams_refuse(r, HEARTH_EBADMODEL, "key hearth.rope.mscale is %g; 0 to 1000 is possible", (double)mscale);
     float scale = all != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
                            : rope_yarn_mscale(p->factor, 1);
     p->scale *= real(r, "rope.scaling.yarn_attn_factor", 1e6f, scale);
@@ -388,7 +390,9 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     if (d_value != hp.d_head && !reads(row, "attention.value_length"))
         hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
     if (hp.n_rot[ROPE_FULL] > hp.d_head || hp.n_rot[ROPE_FULL] % 2)
-        hparams_refuse(&r, HEARTH_EBADMODEL, "RoPE turns %u of %u dimensions", hp.n_rot[ROPE_FULL], hp.d_head);
+        hparams_refuse(&r, HEARTH_EBADMODEL,
+                       "RoPE turns %u of %u dimensions (%s.rope.dimension_count, attention.key_length)",
+                       hp.n_rot[ROPE_FULL], hp.d_head, hp.arch);
     hp.n_rot[ROPE_SLIDING] = hp.n_rot[ROPE_FULL];
     for (uint32_t i = 0; i < hp.n_layer; i++)
         hp.shape[i].d_head = (uint16_t)hp.d_head;

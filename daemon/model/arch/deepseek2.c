@@ -29,10 +29,11 @@ static void hparams(struct hparams *hp, struct hparams_reader *r)
     l->d_nope = d_qk - n_rot;
     uint32_t d_value = hparams_number(r, "attention.value_length", 1, 1024, l->d_c);
     if (hp->n_kv != 1 || hp->d_head != l->d_c + n_rot || d_value != l->d_c)
-        hparams_refuse(r, HEARTH_EBADMODEL,
-                       "%u KV heads of %u beside latent attention's one of %u and %u (%s); a file from before 2025-04 "
-                       "has to be converted again",
-                       hp->n_kv, hp->d_head, l->d_c, n_rot, hp->arch);
+        hparams_refuse(
+            r, HEARTH_EBADMODEL,
+            "%u KV heads of %u (attention.head_count_kv, attention.key_length) beside latent attention's one "
+            "of %u and %u (%s); a file from before 2025-04 has to be converted again",
+            hp->n_kv, hp->d_head, l->d_c, n_rot, hp->arch);
     float all = hparams_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0) / 0.1f;
     float m = rope->scaling == ROPE_SCALING_YARN && all != 0 ? rope_yarn_mscale(rope->factor, all) : 1;
     if (!hparams_has(r, "attention.scale"))

@@ -213,7 +213,8 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
     if (ret < 0)
         return ret;
     if (!texts.n || texts.n > TOKENS_MAX)
-        return err_set(e, HEARTH_EBADMODEL, "%zu tokens; 1 to %d are possible", texts.n, TOKENS_MAX);
+        return err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.tokens has %zu; 1 to %d are possible", texts.n,
+                       TOKENS_MAX);
     if (!ret && types.n != texts.n)
         return err_set(e, HEARTH_EBADMODEL, "tokenizer.ggml.token_type has %zu entries for %zu tokens", types.n,
                        texts.n);
@@ -255,7 +256,9 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
     for (size_t i = 0; i < ends.n; i++) {
         int32_t id = gguf_i32_at(&ends, i);
         if (id < 0 || (uint32_t)id >= v->n_tok)
-            return err_set(e, HEARTH_EBADMODEL, "token %d ends a generation; there are %u tokens", id, v->n_tok);
+            return err_set(e, HEARTH_EBADMODEL,
+                           "token %d ends a generation (eos_token_id, hearth.tokenizer.end_ids); there are %u tokens",
+                           id, v->n_tok);
         if (end_push(v, id))
             return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     }
