@@ -339,7 +339,12 @@ static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p,
         }
         if (admits)
             r->seq[r->n++] = q;
-        if (wants(of, q, rows_due(q)) && !schedule_prompt(s, p, q, b, of->now))
+        bool wanted = wants(of, q, rows_due(q)), planned = wanted && schedule_prompt(s, p, q, b, of->now);
+        if (!planned && rows_due(q) == 1) { /* all else was cached: its row is one of those that decode */
+            b->rows--;
+            b->out -= b->out > 0;
+        }
+        if (wanted && !planned)
             break;
     }
 }
@@ -381,7 +386,10 @@ static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p
 /* Prompts come first, so that whoever makes way for one that is admitted is in no plan. */
 static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, double now)
 {
-    enum { NEARLY = 4 }; /* chunks: a prompt with no more to go is nearly read */
+    enum {
+        NEARLY = 4, /* chunks: a prompt with no more to go is nearly read */
+        BRIEF = 8,  /* part of a chunk: one with no more to go takes a moment */
+    };
     struct running r;
     struct cost_work decoding = {0};
     s->plans++;
@@ -395,12 +403,18 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     uint32_t chunk = b.rows;
     if (b.seconds < INFINITY)
         chunk = cost_prompt_rows(&g->cost, 0, b.seconds, b.rows);
-    struct reading of = {true, NEARLY * (chunk ? chunk : 1), class_that_reads(s, g, &r, now), now};
-    if (!g->left_out)
+    struct reading of = {true, chunk / BRIEF, class_that_reads(s, g, &r, now), now};
+    if (!g->was_brief)
         plan_prompts(s, g, p, &r, &b, &of);
-    g->left_out = p->n_seq > 0;
+    g->was_brief = p->n_seq > 0;
+    of.most = NEARLY * (chunk ? chunk : 1);
+    if (!g->was_brief) {
+        if (!g->left_out)
+            plan_prompts(s, g, p, &r, &b, &of);
+        g->left_out = p->n_seq > 0;
+    }
     of.nearly = false;
-    if (!g->left_out)
+    if (!g->was_brief && !g->left_out)
         plan_prompts(s, g, p, &r, &b, &of);
     plan_decoding(s, g, p, &r, now);
     if (p->n_seq) {

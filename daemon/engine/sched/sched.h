@@ -16,7 +16,8 @@
  * sequences the oldest is. Where no prompt of a class has had rows for AGE_SECONDS, its are taken for ones of the class
  * above, so that nobody starves, and a sequence that decodes is when it has had none. In every other step the prompts
  * that are nearly read go before all that, and leave the long ones out: an answer of a moment does not wait for an
- * hour's reading, nor cost it more than half.
+ * hour's reading, nor cost it more than half. Those that take a small part of a step have one of their own, which ends
+ * when they are read: what came beside them waits for that alone, every other step at most.
  *
  * Admission is with pages for the whole prompt and a seat, and the first in line holds up those behind. Where there is
  * no room for it, running sequences make way (room.c): those of a lower class; those of a user, or of a client of the
@@ -54,7 +55,8 @@ struct sched_group {
     uint32_t leaving; /* pages that will be free soon: they are being saved. The engine counts them */
     double read_at[CLASS_BACKGROUND + 1]; /* when prompts of a class last had rows, or there were none before */
     uint64_t planned[2];                  /* sched.plans of the last two plans with rows, the later one first */
-    bool left_out;                        /* the last step was for prompts that were nearly read */
+    bool left_out;                        /* the last step but brief ones was for prompts that were nearly read */
+    bool was_brief;                       /* the last step was for prompts that take a moment */
     bool held;                            /* none of it is planned */
     bool line_stands;                     /* the first in line found no room, and those behind it wait */
     TAILQ_ENTRY(sched_group) link;

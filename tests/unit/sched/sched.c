@@ -173,28 +173,67 @@ static void prompts_come_in_pieces(void **state)
     world_fini();
 }
 
+/* A prompt that takes a moment is read in a step of its own, whatever else is nearly read, and those behind it wait for
+ * no more than that: they have the next one. */
+static void a_moment_is_a_step(void **state)
+{
+    (void)state;
+    world_init(11, 1, 200, 64, 64);
+    int32_t other[90] = {9}, shrt[8] = {3};
+    struct request *a[4], *b[2];
+    for (int i = 0; i < 4; i++) {
+        other[1] = i;
+        a[i] = submit(&w.pool[0], i, other, 90, 1);
+    }
+    turn(1);
+    assert_int_equal(w.in_flight[w.first].plan.n_row, 64);
+    for (int i = 0; i < 2; i++) { /* they come while the others are read */
+        shrt[1] = i;
+        b[i] = submit(&w.pool[0], 9, shrt, 8, 1);
+    }
+    turn(1);
+    turn(1);
+    assert_int_equal(w.in_flight[w.first].plan.n_row, 16);
+    shrt[0] = 7; /* the next of this kind comes at once */
+    struct request *c = submit(&w.pool[0], 9, shrt, 8, 1);
+    turn(1);
+    assert_false(b[0]->live || b[1]->live);
+    turn(1);
+    assert_int_equal(w.in_flight[w.first].plan.n_row, 64);
+    turn(1);
+    turn(1);
+    assert_int_equal(w.in_flight[w.first].plan.n_row, 8);
+    turn(1);
+    assert_false(c->live);
+    assert_true(a[3]->live);
+    while (turn(1)) {
+    }
+    world_fini();
+}
+
 /* Short prompts do not wait for the long one before them, and have every other step at most. */
 static void short_prompts_pass_long_ones(void **state)
 {
     (void)state;
     world_init(6, 1, 64, 64, 64);
-    int32_t lng[290] = {9}, shrt[10] = {3};
+    int32_t lng[290] = {9}, shrt[16] = {3};
     struct request *a = submit(&w.pool[0], 0, lng, 290, 1), *b[8];
     for (int i = 0; i < 8; i++) {
         shrt[1] = i;
-        b[i] = submit(&w.pool[0], 0, shrt, 10, 1);
+        b[i] = submit(&w.pool[0], 0, shrt, 16, 1);
     }
     turn(1);
     turn(1);
     assert_int_equal(a->seq->n_computed, 0);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 4; i++)
         assert_false(b[i]->live); /* what 64 rows have room for is done in the first step */
     turn(1);
     turn(1);
     assert_int_equal(a->seq->n_computed, 64);
     turn(1);
     turn(1);
-    assert_false(b[6]->live || b[7]->live);
+    for (int i = 4; i < 8; i++)
+        assert_false(b[i]->live);
     while (turn(1)) {
     }
     world_fini();
@@ -336,6 +375,7 @@ int main(void)
         cmocka_unit_test(steps_keep_their_time),     cmocka_unit_test(a_slow_machine_still_reads_prompts),
         cmocka_unit_test(quiet_makes_chunks_longer), cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),      cmocka_unit_test(short_prompts_pass_long_ones),
+        cmocka_unit_test(a_moment_is_a_step),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
