@@ -22,6 +22,7 @@ void attend_init(struct device *d)
 {
     attend_long_init(d);
     attend_split_init(d);
+    attend_stream_init(d);
     attend_reduce_init(d);
 }
 
@@ -179,7 +180,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
-        attend_split_run(d, split, op->d_head);
+        if (!attend_stream_run(d, split, op->d_head))
+            attend_split_run(d, split, op->d_head);
         if (d->n_split > 1)
             attend_reduce_run(d, split, op->d_head);
     }

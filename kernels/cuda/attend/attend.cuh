@@ -28,11 +28,17 @@ struct attend_args {
     bool first;              /* likewise; it sees all its context, and its table is the step's first */
 };
 
-/* split_kv.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).
+/* split_kv.cu, stream.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).
  */
 struct split_args;
 void attend_split_init(struct device *d);
 void attend_split_run(struct device *d, const split_args &a, uint32_t d_head);
+/* Blocks that such a launch has work for at most. No more are launched: the rest of the GPU then starts the next
+ * product's weights. */
+uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_head);
+/* stream.cu: the same for a step of one row; false where split_kv.cu has to. */
+void attend_stream_init(struct device *d);
+bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head);
 void attend_reduce_init(struct device *d);
 void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */

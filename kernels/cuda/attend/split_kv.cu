@@ -10,116 +10,7 @@
  * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
  * position and KV alone where a chunk's length is fixed. Masked tokens weigh exactly zero.
  */
-#include "kernels/cuda/attend/pages.cuh"
-
-template <int D> struct scratch {
-    float o[shape<D>::WARPS][TILE_ROWS][shape<D>::OLD], m[shape<D>::WARPS][TILE_ROWS], l[shape<D>::WARPS][TILE_ROWS];
-};
-
-__device__ static inline uint32_t transpose8(uint32_t w)
-{
-    uint32_t r;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
-    return r;
-}
-
-/*
- * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
- * right operand of the values; what was summed before is scaled to the new maximum. Both rows go side by side: each is
- * a chain of its own.
- */
-template <int D>
-__device__ static inline void online_softmax(const attend_args &a, float c[4], const float odd[4], const int pos[2],
-                                             const int lo[2], int tok, float o[shape<D>::GROUPS][shape<D>::W][4],
-                                             float m[2], float l[2], uint32_t pr[2])
-{
-    typedef shape<D> S;
-    float top[2], base[2], rescale[2];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        c[i] = (c[i] + odd[i]) * a.scale;
-    if (a.softcap != 0)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            c[i] = act_softcap(c[i], a.softcap);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int at = tok + 8 * (i / 2);
-        c[i] = at <= pos[i & 1] && at >= lo[i & 1] ? c[i] * 1.4426950408889634f : -INFINITY;
-    }
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        top[e] = fmaxf(fmaxf(m[e], c[e]), c[2 + e]);
-#pragma unroll
-    for (int i = 4; i < 32; i *= 2)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-            top[e] = fmaxf(top[e], __shfl_xor_sync(~0u, top[e], i));
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-        base[e] = top[e] == -INFINITY ? 0.f : top[e];
-        rescale[e] = exp2_fast(m[e] - base[e]);
-        m[e] = top[e], l[e] = __fmul_rn(l[e], rescale[e]);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        /* what multiplies V is also what is summed: the rounded probability */
-        __half2 w = __floats2half2_rn(exp2_fast(c[2 * h] - base[0]), exp2_fast(c[2 * h + 1] - base[1]));
-        float2 f = __half22float2(w);
-        l[0] = __fadd_rn(l[0], f.x), l[1] = __fadd_rn(l[1], f.y);
-        pr[h] = transpose8(*(uint32_t *)&w);
-    }
-#pragma unroll
-    for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-        for (int w = 0; w < S::W; w++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                o[b][w][i] *= rescale[i & 1];
-}
-
-/* Where the i-th four dimensions of an item's results belong. */
-struct four {
-    uint32_t r, dim, row, head;
-};
-template <int D, class P>
-__device__ static inline four four_at(const split_args &a, const P &p, const item &it, uint32_t i)
-{
-    four f;
-    f.r = i / (D / 4), f.dim = i % (D / 4) * 4;
-    f.head = head_of(a, p, it, f.r, &f.row);
-    return f;
-}
-/* The warps' sums of four of an item, added in order: a result where the rows see this chunk alone, else partial sums.
- */
-template <int D, class P>
-__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D> &x, const item &it, four f)
-{
-    typedef shape<D> S;
-    float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int w = 0; w < S::WARPS; w++)
-        top = fmaxf(top, x.m[w][f.r]);
-    float base = top == -INFINITY ? 0.f : top;
-#pragma unroll
-    for (int w = 0; w < S::WARPS; w++) {
-        float u = exp2_fast(x.m[w][f.r] - base);
-        float4 s = *(const float4 *)&x.o[w][f.r][f.dim];
-        den += u * x.l[w][f.r];
-        y[0] += u * s.x, y[1] += u * s.y, y[2] += u * s.z, y[3] += u * s.w;
-    }
-    if (it.c_lo == it.c_hi) {
-        den = 1.f / with_sink(a, f.head, top, den);
-        for (int e = 0; e < 4; e++)
-            y[e] *= den;
-        store_quad<D, P>(a, f.row, f.head, f.dim, y);
-    } else {
-        float *to = partial<D>(a, p, it.s, f.row, f.head, it.chunk);
-        *(float4 *)(to + f.dim) = make_float4(y[0], y[1], y[2], y[3]);
-        if (!f.dim)
-            *(float2 *)(to + D) = make_float2(top, den);
-    }
-}
+#include "kernels/cuda/attend/split_kv.cuh"
 
 /* BLOCKS: of a processor. KV: a page in registers, pages.cuh. */
 template <int D, class P, int BLOCKS, template <int> class KV = page_f16>
@@ -304,14 +195,19 @@ void attend_split_init(struct device *d)
     });
 }
 
+uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_head)
+{
+    uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, split = d->n_split,
+             chunk = fixed_pages((int)d_head) * KV_PAGE;
+    if (a.one && a.window) /* chunks that a window may have a part of */
+        split = min(split, (a.window + chunk - 2) / chunk + 1);
+    return d->decode ? d->bucket * a.kv.n_kv * split * tiles : d->sms;
+}
+
 template <template <int> class KV, int D> static void split_run(struct device *d, const split_args &a)
 {
     constexpr int MOST = blocks_most(D);
-    uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, sms = d->sms, split = d->n_split;
-    if (a.one && a.window) /* chunks that a window may have a part of */
-        split = min(split, (a.window + fixed_pages(D) * KV_PAGE - 2) / (fixed_pages(D) * KV_PAGE) + 1);
-    /* No more blocks than a decode step can have items: the rest of the GPU then starts the next product's weights. */
-    uint32_t items = d->decode ? d->bucket * a.kv.n_kv * split * tiles : sms;
+    uint32_t sms = d->sms, items = attend_items(d, a, D);
     if (MOST > 1 && !a.one && items > sms)
         cuda_launch(d, attend_split<D, plan, MOST, KV>, dim3(items < MOST * sms ? items : MOST * sms),
                     shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);

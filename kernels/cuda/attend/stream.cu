@@ -1,0 +1,239 @@
+/*
+ * stream.cu - attention of steps of one row on Hopper: the items of split_kv.cu and their bits, fed by bulk copies.
+ *
+ * A warp of its own copies K and V of a page and head, which lie in one piece each, into a ring of stages in shared
+ * memory, page by page and item by item, and is held up by nothing but a full ring: memory is at work while items end.
+ * The others take a page each, fragments from shared memory as they need them, so that wide heads need few registers.
+ */
+#include "kernels/cuda/attend/split_kv.cuh"
+#include "kernels/cuda/bulk.cuh"
+
+enum { STREAM_ROWS = 4 /* query heads of a KV head, at most */ };
+
+template <int D> struct stream_shape {
+    static constexpr int WARPS = shape<D>::WARPS, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
+    static constexpr int PAGES = fixed_pages(D); /* of a chunk */
+    static constexpr int PAGE = KV_PAGE * D;     /* halves of K, and of V */
+    static constexpr int QLD = D + 32;           /* halves from query to query: neighbours in other banks */
+    static constexpr uint32_t STAGES = 8;        /* a page each; a multiple of WARPS: see attend_stream_run */
+    static constexpr int BARRIERS = 128;         /* bytes */
+    __host__ __device__ static constexpr uint32_t q_bytes(uint32_t n_head)
+    {
+        return (n_head * QLD * 2 + 127) & ~127u;
+    }
+    static constexpr uint32_t SCRATCH = (sizeof(scratch<D, STREAM_ROWS>) + 127) & ~127u;
+    static constexpr uint32_t bytes(uint32_t n_head)
+    {
+        return BARRIERS + q_bytes(n_head) + SCRATCH + STAGES * PAGE * 4;
+    }
+};
+
+#if __CUDA_ARCH__ >= 900
+/* Pages of the item that the row sees. */
+template <class P> __device__ static inline uint32_t pages_of(const P &p, const item &it)
+{
+    return min(it.last / KV_PAGE + 1, (it.chunk + 1) * chunk_pages(p)) - it.page0;
+}
+
+/* The warp that copies. */
+template <int D, class P>
+__device__ static inline void stream_producer(const split_args &a, const P &p, item it, uint32_t at, uint64_t *full,
+                                              uint64_t *empty, __half *ring)
+{
+    typedef stream_shape<D> S;
+    uint32_t lane = threadIdx.x % 32, stage = 0, phase = 1;
+    uint64_t policy = evict_first();
+    bool waited = false, more = true;
+    auto pages = [&](const item &i) {
+        return a.pages[table_of(p, i.s) + min(i.page0 + lane, i.last / KV_PAGE)]; /* lanes of the chunk's */
+    };
+    uint32_t page = pages(it);
+    while (more) {
+        item next = it;
+        uint32_t n = pages_of(p, it), next_page = 0;
+        at += gridDim.x;
+        more = find(next, at, p, a);
+        if (more)
+            next_page = pages(next);
+        for (uint32_t r = 0; r < n; r++) {
+            /* KV of earlier steps is there, as split_kv.cu says; what this step writes, once the kernels before end */
+            if (!waited && (it.page0 + r + 1) * KV_PAGE > fresh_of(p, it.s)) {
+                pdl_wait();
+                waited = true;
+            }
+            const __half *from = kv_k(a.kv, __shfl_sync(~0u, page, r) * KV_PAGE, it.head);
+            if (!lane) {
+                mbar_wait(empty + stage, phase);
+                mbar_expect_tx(full + stage, S::PAGE * 4);
+                cp_async_bulk(ring + stage * 2 * S::PAGE, from, S::PAGE * 2, full + stage, policy);
+                cp_async_bulk(ring + stage * 2 * S::PAGE + S::PAGE, from + a.kv.v_off, S::PAGE * 2, full + stage,
+                              policy);
+            }
+            __syncwarp();
+            if (++stage == S::STAGES)
+                stage = 0, phase ^= 1;
+        }
+        it = next, page = next_page;
+    }
+    if (!waited)
+        pdl_wait();
+}
+#endif
+
+template <int D, class P>
+__global__ void __launch_bounds__(stream_shape<D>::THREADS, 2) attend_stream(const __grid_constant__ split_args a)
+{
+#if __CUDA_ARCH__ >= 900
+    typedef shape<D> F;
+    typedef stream_shape<D> S;
+    extern __shared__ __align__(128) uint8_t sm[];
+    uint64_t *full = (uint64_t *)sm, *empty = full + S::STAGES;
+    __half *queries = (__half *)(sm + S::BARRIERS);
+    scratch<D, STREAM_ROWS> &x = *(scratch<D, STREAM_ROWS> *)(sm + S::BARRIERS + S::q_bytes(a.n_head));
+    __half *ring = (__half *)(sm + S::BARRIERS + S::q_bytes(a.n_head) + S::SCRATCH);
+    pdl_trigger();
+    int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
+    if (!tid) {
+        for (uint32_t s = 0; s < S::STAGES; s++)
+            mbar_init(full + s, 1), mbar_init(empty + s, WARP_ARRIVALS);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    const P p = plan_of(a, (const P *)NULL);
+    uint32_t at = blockIdx.x;
+    item it;
+    bool more = find(it, at, p, a);
+    __syncthreads();
+    if (!more) {
+        pdl_wait();
+        return;
+    }
+    if (warp == S::WARPS) {
+        stream_producer<D>(a, p, it, at, full, empty, ring);
+        return;
+    }
+    auto sync = []() { asm volatile("bar.sync 1, %0;" ::"n"(S::CONSUMERS) : "memory"); };
+    pdl_wait();
+    for (uint32_t i = tid; i < a.n_head * (D / 8); i += S::CONSUMERS)
+        *(uint4 *)(queries + i / (D / 8) * S::QLD + i % (D / 8) * 8) = __ldcg((const uint4 *)a.q + i);
+    sync();
+    uint32_t first = 0, first_phase = 0; /* stage of the item's first page */
+    auto pass = [&](uint32_t &stage, uint32_t &phase, uint32_t n) {
+        for (stage += n; stage >= S::STAGES; stage -= S::STAGES)
+            phase ^= 1;
+    };
+    while (more) {
+        uint32_t n = pages_of(p, it);
+        item next = it;
+        at += gridDim.x;
+        more = find(next, at, p, a);
+        four mine = four_at<D>(a, p, it, tid);
+        const __half *q = queries + (it.head * a.group + g) * S::QLD + 8 * t;
+        bool live = g < (int)it.rows;
+        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        float o[F::GROUPS][F::W][4], m[2], l[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            pos[e] = 2 * t + e < (int)it.rows ? (int)p.pos : -1;
+            lo[e] = (int)first_visible(pos[e], a.window);
+            m[e] = -INFINITY, l[e] = 0;
+        }
+#pragma unroll
+        for (int b = 0; b < F::GROUPS; b++)
+#pragma unroll
+            for (int w = 0; w < F::W; w++)
+                o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        uint32_t stage = first, phase = first_phase;
+        pass(stage, phase, warp);
+        pass(first, first_phase, n);
+#pragma unroll 1
+        for (uint32_t r = warp; r < n; r += S::WARPS) {
+            const __half *k = ring + stage * 2 * S::PAGE + g * D + 8 * t,
+                         *v = ring + stage * 2 * S::PAGE + S::PAGE + 2 * t * D + 2 * F::W * g;
+            float c[4] = {}, odd[4] = {}; /* two chains of sums */
+            uint32_t pr[2];
+            mbar_wait(full + stage, phase);
+#pragma unroll
+            for (int j = 0; j < F::J; j++) {
+                uint4 ka = *(const uint4 *)(k + 32 * j), kb = *(const uint4 *)(k + 8 * D + 32 * j),
+                      b = live ? *(const uint4 *)(q + 32 * j) : make_uint4(0, 0, 0, 0);
+                mma16816(c, ka.x, kb.x, ka.y, kb.y, b.x, b.y);
+                mma16816(odd, ka.z, kb.z, ka.w, kb.w, b.z, b.w);
+            }
+            online_softmax<D>(a, c, odd, pos, lo, (int)(it.page0 + r) * KV_PAGE + g, o, m, l, pr);
+#pragma unroll
+            for (int b = 0; b < F::GROUPS; b++) {
+                uint32_t f[4][F::W];
+#pragma unroll
+                for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
+                    *(uint4 *)f[e] = *(const uint4 *)(v + ((e & 1) + 8 * (e / 2)) * D + b * F::SPAN);
+#pragma unroll
+                for (int w = 0; w < F::W; w++)
+                    mma16816(o[b][w], __byte_perm(f[0][w], f[1][w], 0x5410), __byte_perm(f[0][w], f[1][w], 0x7632),
+                             __byte_perm(f[2][w], f[3][w], 0x5410), __byte_perm(f[2][w], f[3][w], 0x7632), pr[0],
+                             pr[1]);
+            }
+            mbar_release(empty + stage, lane);
+            pass(stage, phase, S::WARPS);
+        }
+        /* the warps' results, added in order */
+#pragma unroll
+        for (int i = 4; i < 32; i *= 2)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                l[e] += __shfl_xor_sync(~0u, l[e], i);
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            if (2 * t + e < (int)it.rows) {
+                if (!g)
+                    x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
+#pragma unroll
+                for (int b = 0; b < F::GROUPS; b++)
+#pragma unroll
+                    for (int w = 0; w < F::W; w++)
+                        *(float2 *)&x.o[warp][2 * t + e][b * F::SPAN + 2 * (F::W * g + w)] =
+                            make_float2(o[b][w][e], o[b][w][2 + e]);
+            }
+        sync();
+        if (mine.r < it.rows)
+            reduce_warps<D>(a, p, x, it, mine);
+        if (STREAM_ROWS * D / 4 > S::CONSUMERS)
+            for (uint32_t i = tid + S::CONSUMERS; i < it.rows * (D / 4); i += S::CONSUMERS)
+                reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
+        if (more)
+            sync();
+        it = next;
+    }
+#endif
+}
+
+/* --- launchers ---------------------------------------------------------------------------------------------------- */
+
+enum { STREAM_HEAD = 256 /* dimensions; narrower heads have registers for a page, and split_kv.cu */ };
+typedef plan_one<true, fixed_pages(STREAM_HEAD)> plan_first;
+typedef plan_one<false, fixed_pages(STREAM_HEAD)> plan_other;
+
+void attend_stream_init(struct device *d)
+{
+    cuda_smem(d, attend_stream<STREAM_HEAD, plan_first>, d->smem_max);
+    cuda_smem(d, attend_stream<STREAM_HEAD, plan_other>, d->smem_max);
+}
+
+/*
+ * A stage is one warp's: it waits for a phase of the stage, and must not be two of them ahead. Pages of a chunk and
+ * stages are multiples of the warps, and what is not a whole chunk is a block's last item where there are no more KV
+ * heads than blocks.
+ */
+bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head)
+{
+    typedef stream_shape<STREAM_HEAD> S;
+    uint32_t items = attend_items(d, a, d_head), sms = d->sms, smem = S::bytes(a.n_head);
+    dim3 grid(items < sms ? items : sms);
+    if (d->cc < 90 || d_head != STREAM_HEAD || a.q8 || !a.one || a.group > STREAM_ROWS || a.kv.n_kv > sms ||
+        smem > d->smem_max)
+        return false;
+    if (a.first)
+        cuda_launch(d, attend_stream<STREAM_HEAD, plan_first>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+    else
+        cuda_launch(d, attend_stream<STREAM_HEAD, plan_other>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+    return true;
+}
