@@ -557,10 +557,11 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
     constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* stages come in whole turns of the sets: see pass() */
     uint32_t fixed = gemv_beside_ring<M, CGROUPS, EP>(a), cluster = EP == GEMV_QKV_NORMED ? a.pair : 1,
-             units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), room = gemv_smem<CGROUPS>(d, 2), blocks = 2;
+             units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), blocks = M == 1 && a.blocks ? a.blocks : 2,
+             room = gemv_smem<CGROUPS>(d, blocks);
     a.stage_bytes = R::stage_bytes(a.n_kblk);
-    if (CGROUPS == 1 && room < fixed + 2 * a.stage_bytes)
-        room = gemv_smem<CGROUPS>(d, 1), blocks = 1;
+    while (CGROUPS == 1 && blocks > 1 && room < fixed + 2 * a.stage_bytes)
+        room = gemv_smem<CGROUPS>(d, --blocks);
     uint32_t grid = min_u(units, d->sms * blocks / cluster * cluster),
              tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
              need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
