@@ -195,6 +195,7 @@ void plan_run(struct device *d, const struct program *program)
         bool alone = i + 1 < program->n_op && !(acts_read_from(program, i + 2) & ACT_BIT(op_writes(o)));
         p.reader = alone ? o + 1 : NULL;
         p.read_again = acts_read_from(program, i + 1);
+        p.next = i + 1 < program->n_op ? o + 1 : NULL;
         lower(d, &p, o);
     }
     plan_complete(d, &p, ~0u);

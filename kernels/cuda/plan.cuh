@@ -27,8 +27,13 @@ struct op_call {
     partials ff;
     struct op_ffn_up ff_op;
     bool ff_made;
-    bool grouped; /* the pairs of this route are in order: ws.experts.order */
-    bool routed;  /* a kernel since the route has waited for it before it let the next one start */
+    bool grouped;          /* the pairs of this route are in order: ws.experts.order */
+    bool routed;           /* a kernel since the route has waited for it before it let the next one start */
+    const struct op *next; /* the op after this one, or NULL */
+    struct {
+        const struct op *op;
+        uint32_t row0, bucket;
+    } planes; /* the op, and its rows, whose input the op before it has left as integers too (batch.cu) */
 };
 
 /* Launches one call of an op. */

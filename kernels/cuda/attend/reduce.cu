@@ -30,9 +30,10 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
     uint32_t first = live ? it.c_lo / (REDUCE_CHUNKS * REDUCE_WARPS) * (REDUCE_CHUNKS * REDUCE_WARPS) + warp : 0;
     /* from the first that is there: where `first` would lie if it were */
     const float *from = live ? partial<D>(a, p, it.s, row, head, it.c_lo) + ((int64_t)first - it.c_lo) * chunk : NULL;
-    /* Once without chunks, before the wait: the code, which takes longer to fetch than to execute, is there then. */
+    /* Once without chunks, before the wait: the code, which takes longer to fetch than to execute, is there then. Where
+     * there are more blocks than processors, those before have brought it. */
 #pragma unroll 1
-    for (int round = 0; round < 2; round++) {
+    for (int round = P::ONE || blockIdx.y * gridDim.x + head < 256 ? 0 : 1; round < 2; round++) {
         bool real = round;
         if (real) {
             pdl_wait();

@@ -136,10 +136,10 @@ static void by_types(struct device *d, const wdev *w, gemm_args &a)
     }
 }
 
-static void run(struct device *d, const wdev *w, gemm_args &a)
+static void run(struct device *d, struct op_call *p, const struct op *o, const wdev *w, gemm_args &a)
 {
     if (a.gemv && batch_takes(d, w, a.bucket))
-        batch_run(d, w, a, false);
+        batch_run(d, p, o, w, a, false);
     else
         by_types(d, w, a);
 }
@@ -194,14 +194,14 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
         batch = op->q_norm || op->k_norm;
         if (batch) {
             to_tmp(d, a);
-            batch_run(d, w, a, true);
+            batch_run(d, p, o, w, a, true);
             qkv_epilogue_run(d, op, p->row0, p->bucket);
             return;
         }
     }
     if (!ends) {
         to_tmp(d, a);
-        run(d, w, a);
+        run(d, p, o, w, a);
         qkv_epilogue_run(d, op, p->row0, p->bucket);
         return;
     }
@@ -224,7 +224,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     if (d->decode && d->bucket == 1 && d->n_split > 1 && !op->group && !d->kv[0]->desc.window)
         a.prefetch = d->pages, a.prefetch_items = d->sms;
     if (batch)
-        batch_run(d, w, a, true);
+        batch_run(d, p, o, w, a, true);
     else
         by_types(d, w, a);
 }
@@ -238,12 +238,12 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     a.x = in.p;
     if (!gemm_ends_here(d, o, p->path)) {
         to_tmp(d, a);
-        run(d, w, a);
+        run(d, p, o, w, a);
         proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
         return;
     }
     a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias, a.scale = residual_scale(op);
-    run(d, w, a);
+    run(d, p, o, w, a);
 }
 
 void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
@@ -256,12 +256,12 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
         to_tmp(d, a);
         if (w->interleaved)
             a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows as they lie in the tiles */
-        run(d, w, a);
+        run(d, p, o, w, a);
         glu_epilogue_run(d, op, d_ff_of(op), w->interleaved, p->row0, p->bucket);
         return;
     }
     a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;
-    run(d, w, a);
+    run(d, p, o, w, a);
 }
 
 void gemm_head(struct device *d, struct op_call *p, const struct op *o)
@@ -272,5 +272,5 @@ void gemm_head(struct device *d, struct op_call *p, const struct op *o)
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
     a.bias = op->bias;
-    run(d, w, a);
+    run(d, p, o, w, a);
 }

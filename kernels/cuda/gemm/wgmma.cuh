@@ -110,7 +110,8 @@ __device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
 
 enum { WG_FIXED = 256, WG_STAGES = 8 };
 
-__device__ static inline const wg_part &wg_part_of(const wg_args &a, uint32_t group)
+/* Args: with parts, n_part of them. */
+template <class Args> __device__ static inline const wg_part &wg_part_of(const Args &a, uint32_t group)
 {
     int i = 0;
     while (i + 1 < (int)a.n_part && group >= a.part[i + 1].group0)
