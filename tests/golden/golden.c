@@ -4,10 +4,11 @@
  *
  * Every logit must be within 0.001. A greedy id may differ only where the reference's own lead over its second best is
  * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
- * there logits may be off by 0.015, and an id may differ under a lead of 0.06. Where a dense model's logits are further
- * off, they must be within 0.015 of what the CPU gives with F16 at the same places. Of a mixture, a token whose choice
- * of experts hangs on less than TIE, and those after it, which see its KV, may have gone to other ones there; no more
- * than a quarter of them.
+ * there logits may be off by 0.015, and an id may differ under a lead of 0.06. A dense model that is further off must
+ * lose what it loses to F16 itself: the CPU, rounding at the same places (rounded.h), is compared with the reference as
+ * well, and the GPU may be half as much further off, in the mean and at worst. Of a mixture, a token whose choice of
+ * experts hangs on less than TIE, and those after it, which see its KV, may have gone to other ones there; no more than
+ * a quarter of them.
  */
 #include "tests/golden/rounded.h"
 #include "tests/golden/run.h"
@@ -31,9 +32,9 @@ static const double TIE = 0.005; /* in logits of the router, of which a GPU's ar
 /* What has come out of a model's cases. */
 struct found {
     double worst;
-    size_t excused, token, tied;     /* tied: tokens that are off where experts were close */
-    size_t rounded;                  /* tokens that are off, but not what is rounded at the same places */
-    double worst_off, worst_rounded; /* the most that these are off, and off that */
+    size_t excused, token, tied; /* tied: tokens that are off where experts were close */
+    double squares;              /* of what the logits of prompts are off */
+    size_t n;
 };
 
 /* Notes how far off the token at a position is. margin: as route_margins() gives it, or NULL. */
@@ -80,14 +81,15 @@ static int32_t best(const float *logits, uint32_t n)
     return (int32_t)b;
 }
 
-static double check_top(const float *logits, const json_t *top)
+static double check_top(const float *logits, const json_t *top, struct found *f)
 {
     double worst = 0;
     for (size_t k = 0; k < json_array_size(top); k++) {
         const json_t *pair = json_array_get(top, k);
         double want = json_number_value(json_array_get(pair, 1));
         double off = fabs((double)logits[json_integer_value(json_array_get(pair, 0))] - want);
-        worst = off > worst ? off : worst;
+        worst = off > worst || off != off ? off : worst;
+        f->squares += off * off, f->n++;
     }
     return worst;
 }
@@ -98,71 +100,62 @@ static void ids_of(const json_t *tokens, uint32_t pos, uint32_t n, int32_t *id)
         id[i] = (int32_t)json_integer_value(json_array_get(tokens, pos + i));
 }
 
-/* Logits of tokens pos .. pos + n - 1 of a case as the CPU gives them that rounds as the device of `like`; to free. */
-static float *as_rounded(const struct run *like, const char *path, const json_t *tokens, uint32_t pos, uint32_t n)
-{
-    struct rounded r;
-    int32_t id[ROWS];
-    float *out = malloc((size_t)ROWS * like->m->hp.n_vocab * sizeof *out);
-    assert_non_null(out);
-    rounded_open(&r, path, like, ROWS);
-    r.r.freq_set = like->freq_set;
-    for (uint32_t at = 0, chunk; at < pos + n; at += chunk) {
-        chunk = at == pos ? n : ROWS;
-        ids_of(tokens, at, chunk, id);
-        rounded_step(&r, id, chunk, at, out);
-    }
-    rounded_close(&r);
-    return out;
-}
-
-/* Tokens pos .. pos + n - 1 of a prompt, whose logits a device gave. */
-static void check_tokens(const struct run *r, const char *path, const json_t *c, uint32_t pos, uint32_t n,
-                         const float *logits, const double *margin, struct found *f)
+/* A prompt through the CPU that rounds; how far it is off. */
+static void check_rounded(struct rounded *r, const json_t *c, float *logits, struct found *f)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *top = json_object_get(c, "top");
-    uint32_t n_vocab = r->m->hp.n_vocab;
-    float *rounded = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        const float *row = logits + (size_t)i * n_vocab;
-        const json_t *want = json_array_get(top, pos + i);
-        double off = check_top(row, want);
-        if (off <= tolerance || !r->info.gpu || r->m->hp.experts.n) {
-            note(f, off, margin, pos + i);
-            continue;
-        }
-        if (!rounded)
-            rounded = as_rounded(r, path, tokens, pos, n);
-        f->token++, f->rounded++;
-        f->worst_off = fmax(off, f->worst_off);
-        for (size_t k = 0; k < json_array_size(want); k++) {
-            json_int_t id = json_integer_value(json_array_get(json_array_get(want, k), 0));
-            double from = fabs((double)row[id] - (double)rounded[(size_t)i * n_vocab + (size_t)id]);
-            f->worst_rounded = from > f->worst_rounded || from != from ? from : f->worst_rounded;
-        }
+    uint32_t n = (uint32_t)json_array_size(tokens), chunk;
+    for (uint32_t pos = 0; pos < n; pos += chunk) {
+        int32_t id[ROWS];
+        chunk = n - pos < ROWS ? n - pos : ROWS;
+        ids_of(tokens, pos, chunk, id);
+        rounded_step(r, id, chunk, pos, logits);
+        for (uint32_t i = 0; i < chunk; i++)
+            note(f, check_top(logits + (size_t)i * r->r.m->hp.n_vocab, json_array_get(top, pos + i), f), NULL, pos + i);
     }
-    free(rounded);
+}
+
+/* Whether a GPU that is further off than it may be loses no more than F16 does at the same places. */
+static bool as_rounded(const struct run *r, const char *path, const json_t *root, float *logits, const struct found *f)
+{
+    struct rounded rounded;
+    struct found lost = {0};
+    size_t i;
+    json_t *c;
+    if (!r->info.gpu || r->m->hp.experts.n || f->worst != f->worst)
+        return false;
+    rounded_open(&rounded, path, r, ROWS);
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+    {
+        rounded.r.freq_set = r->m->hp.long_from && json_array_size(json_object_get(c, "tokens")) > r->m->hp.long_from;
+        check_rounded(&rounded, c, logits, &lost);
+    }
+    rounded_close(&rounded);
+    double mean = sqrt(f->squares / (double)f->n), of_rounded = sqrt(lost.squares / (double)lost.n);
+    print_message("# ... in the mean %.6f; F16 at the same places by %.6f, in the mean %.6f\n", mean, lost.worst,
+                  of_rounded);
+    return f->worst <= 1.5 * lost.worst && mean <= 1.5 * of_rounded;
 }
 
 static void check_case(struct run *r, const char *path, const json_t *c, float *logits, struct found *f)
 {
-    const json_t *tokens = json_object_get(c, "tokens");
+    const json_t *tokens = json_object_get(c, "tokens"), *top = json_object_get(c, "top");
     const json_t *greedy = json_object_get(c, "greedy"), *gap = json_object_get(c, "greedy_gap");
     uint32_t n = (uint32_t)json_array_size(tokens), n_vocab = r->m->hp.n_vocab, chunk = 0;
-    assert_true(n > 0 && json_array_size(json_object_get(c, "top")) == n);
+    assert_true(n > 0 && json_array_size(top) == n);
     assert_true(n <= r->m->hp.n_ctx);
     r->freq_set = r->m->hp.long_from && n > r->m->hp.long_from;
     double *margin = margins(r, path, tokens, greedy);
     const json_t *all = json_object_get(c, "last_logits"); /* more of the last token's than its `top` */
     for (size_t i = 0; i < json_array_size(all); i++)
-        json_array_append_new(json_array_get(json_object_get(c, "top"), n - 1),
-                              json_pack("[i, O]", (int)i, json_array_get(all, i)));
+        json_array_append_new(json_array_get(top, n - 1), json_pack("[i, O]", (int)i, json_array_get(all, i)));
     for (uint32_t pos = 0; pos < n; pos += chunk) {
         int32_t ids[ROWS];
         chunk = n - pos < ROWS ? n - pos : ROWS;
         ids_of(tokens, pos, chunk, ids);
         step(r, ids, chunk, pos, logits);
-        check_tokens(r, path, c, pos, chunk, logits, margin, f);
+        for (uint32_t i = 0; i < chunk; i++)
+            note(f, check_top(logits + (size_t)i * n_vocab, json_array_get(top, pos + i), f), margin, pos + i);
     }
     const float *last = logits + (size_t)(chunk - 1) * n_vocab;
     for (size_t i = 0; i < json_array_size(greedy) && n + i < r->m->hp.n_ctx; i++) {
@@ -198,12 +191,8 @@ static void golden_paths(const char *gguf_path, const char *json_path)
     print_message("# %s: worst logit off by %.6f, %zu ids excused", r.m->hp.name, f.worst, f.excused);
     if (f.tied)
         print_message("; %zu of %zu tokens are off where experts were close", f.tied, f.token);
-    if (f.rounded)
-        print_message("; %zu of %zu tokens are off by up to %.6f, and off F16 at the same places by %.6f", f.rounded,
-                      f.token, f.worst_off, f.worst_rounded);
     print_message("\n");
-    assert_true(f.worst <= tolerance); /* false for NaN too */
-    assert_true(f.worst_rounded <= tolerance);
+    assert_true(f.worst <= tolerance || as_rounded(&r, gguf_path, root, logits, &f)); /* false for NaN too */
     assert_true(4 * f.tied <= f.token);
     json_decref(root);
     free(logits);

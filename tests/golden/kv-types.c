@@ -2,9 +2,10 @@
  * kv-types.c - KV in F16 and in Q8_0: the logits of a text are those of a computation on the CPU that rounds at the
  * same places (rounded.h), whichever way the device takes for its prompt, and for the tokens after it one by one.
  *
- * HEARTH_BACKEND=cuda runs it on a GPU. Numbers that fall close to the middle between two of Q8_0's become the one here
- * and the other there, a 127th of their block apart; so a GPU is held to what Q8_0 takes away by itself, against F32:
- * in the mean over all logits it may be half as far off. A CPU gives the same bits.
+ * HEARTH_BACKEND=cuda runs it on a GPU. There another order of a sum rounds a number to the other side now and then,
+ * and what comes of that is as large as what roundings take away by themselves; so a GPU is held to that, against F32,
+ * in the mean over all logits: of Q8_0 it may be as far off, which tells a wrong scale or place from a rounding, of F16
+ * twice. A CPU gives the same bits.
  */
 #include "tests/golden/rounded.h"
 
@@ -89,7 +90,7 @@ static void check(const char *model, const char *golden, enum dtype type)
         double off = apart(got, want, n);
         print_message("# ... %s: off what is rounded at the same places by %.5f\n", ways[i].name, off);
         if (r.info.gpu)
-            assert_true(off <= takes / 2);
+            assert_true(off <= takes * (type == DT_F16 ? 2 : 1));
         else
             assert_memory_equal(got, want, n * sizeof *got);
         free(got);

@@ -54,6 +54,7 @@ static void fixture_init(struct fixture *b)
     assert_non_null(b->d);
     rig_init(&b->r, &b->n, be, b->d);
     rig_fill_kv(&b->r);
+    b->r.apart = false; /* from here on pages are bytes */
     b->page = rig_page_bytes(&b->r);
     if (be->host_alloc(b->d, RIG_PAGES * b->page, (void **)&b->slab, &e))
         fail_msg("%s", e.msg);
