@@ -44,6 +44,7 @@ struct conf {
     int64_t idle_unload;                          /* minutes that a model stays without use; 0 = for ever */
     int64_t engine_idle;                          /* seconds that an engine without a model stays; 0 = for ever */
     int64_t kv_bytes;                             /* of each model's KV pool; 0 = the engine's choice */
+    int64_t gpu_headroom;    /* bytes that stay free of a GPU while other programs take more; 0 = none */
     int64_t gpu_memory;      /* bytes that the engine may take of a GPU; 0 = any; < 0: a share, in percent */
     int64_t kv_ram;          /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
     int64_t kv_disk;         /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */

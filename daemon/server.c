@@ -228,10 +228,11 @@ static void on_engine_ready(void *arg)
 static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
 {
     const struct conf *conf = s->conf;
-    char engine_idle[24], threads[24], gpu_memory[24], kv_bytes[24], kv_ram[24], idle[24], lock[PATH_MAX],
-        checked[PATH_MAX];
+    char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24], idle[24],
+        lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
+    snprintf(gpu_headroom, sizeof gpu_headroom, "%lld", (long long)conf->gpu_headroom);
     snprintf(gpu_memory, sizeof gpu_memory, conf->gpu_memory < 0 ? "%lld%%" : "%lld",
              llabs((long long)conf->gpu_memory));
     snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
@@ -245,6 +246,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
     } options[] = {
         {"--threads", threads, true},
         {"--gpu-memory", gpu_memory, conf->gpu_memory},
+        {"--gpu-headroom", gpu_headroom, conf->gpu_headroom},
         {"--kv-bytes", kv_bytes, true},
         {"--idle-unload", idle, true},
         {"--engine-idle", engine_idle, true},

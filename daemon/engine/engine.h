@@ -65,6 +65,7 @@ struct engine_params {
     uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
     uint64_t gpu_memory;    /* bytes that it may take of a GPU; 0 = any */
     uint32_t gpu_percent;   /* the same as a share of it; 0 = gpu_memory says it */
+    uint64_t gpu_headroom;  /* bytes that stay free of a GPU while other programs take more; 0 = none */
     const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */
     enum engine_kv_type kv_type;
     enum engine_invariant invariant;

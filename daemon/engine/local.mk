@@ -10,7 +10,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/sched/kv.c daemon/engine/sched/kv-state.c daemon/engine/sched/kv-cache.c daemon/engine/sched/kv-internal.h \
 	daemon/engine/sched/kv.h daemon/engine/sched/kv-size.c daemon/engine/sched/kv-size.h \
 	daemon/engine/sched/op-table.c daemon/engine/sched/op-table.h \
-	daemon/engine/sched/ledger.c daemon/engine/sched/ledger.h \
+	daemon/engine/sched/pressure.c daemon/engine/sched/pressure.h daemon/engine/sched/ledger.c daemon/engine/sched/ledger.h \
 	daemon/engine/kvtier/kvfile.c daemon/engine/kvtier/kvfile.h daemon/engine/kvtier/kvfile-internal.h daemon/engine/kvtier/kvfile-write.c \
 	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
 	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \

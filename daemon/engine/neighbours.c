@@ -86,9 +86,9 @@ static void *watch(void *arg)
         if (lib)
             look(lib, &now);
         pthread_mutex_lock(&n->lock);
-        bool more = now.known && now.used - now.own > n->seen.used - n->seen.own;
+        bool differs = now.known && now.used - now.own != n->seen.used - n->seen.own;
         n->seen = now;
-        if (first || more) {
+        if (first || differs) {
             pthread_mutex_unlock(&n->lock);
             n->changed(n->arg);
             pthread_mutex_lock(&n->lock);

@@ -28,7 +28,7 @@ struct neighbours_seen {
 };
 
 /* Begins to watch the GPU with that UUID, every so many seconds. `changed` is called, by the watching thread, after it
- * has looked for the first time and whenever others have more than at the look before. */
+ * has looked for the first time and whenever others have more or less than at the look before. */
 int neighbours_open(struct neighbours **out, const char *library, const char *uuid, double seconds,
                     void (*changed)(void *arg), void *arg, struct hearth_err *e);
 void neighbours_close(struct neighbours *n); /* may be NULL */

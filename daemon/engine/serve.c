@@ -25,7 +25,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--gpu-memory N|N%] [--kv-type auto|f16|q8_0] [--kv-pool auto|whole|growing]\n"
+    "                     [--gpu-memory N|N%] [--gpu-headroom N] [--kv-type auto|f16|q8_0] [--kv-pool "
+    "auto|whole|growing]\n"
     "                     [--invariant nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
     "[--step-seconds N]\n"
     "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
@@ -75,6 +76,7 @@ static const struct opt {
     {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"gpu-memory", OPT_SHARE, 0, 0},
+    {"gpu-headroom", OPT_SIZE, AT(engine.gpu_headroom), INT64_MAX},
     {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
     {"kv-pool", OPT_KV_POOL, AT(engine.kv_pool), 0},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},

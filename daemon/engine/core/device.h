@@ -9,6 +9,7 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/kvtier/tier.h"
+#include "daemon/engine/sched/pressure.h"
 
 enum {
     IN_FLIGHT_MAX = 8, /* steps in flight */
@@ -72,7 +73,8 @@ struct engine {
     pthread_mutex_t ledger_lock;
     struct ledger ledger; /* the device thread's; the lock is for its writes, and the loop thread's reads */
     _Atomic bool throttled, stop;
-    _Atomic bool neighbours_changed;   /* other programs have more than before */
+    _Atomic bool neighbours_changed;   /* other programs have more or less than before */
+    _Atomic bool neighbours_pressed;   /* the same, until it is looked at for pressure */
     _Atomic double watchdog_deadline;  /* eng->dev hangs if it is not done by then; 0: nothing is waited for */
     _Atomic uint32_t watchdog_seconds; /* that it was given */
     sem_t opened;                      /* posted once by the device thread */
@@ -114,7 +116,9 @@ struct engine {
         double until;                /* on the engine's clock */
         struct model_entry *parking; /* whose streams are being parked */
         void *owner;
+        bool pressed; /* nobody has asked for it: other programs take memory */
     } yield;
+    struct pressure pressure;
     bool refused;                  /* a pool was refused memory */
     double relieve_at;             /* it is not tried again before */
     struct neighbours *neighbours; /* NULL: the device is not watched */

@@ -8,13 +8,14 @@
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
 
-static const double look_seconds = 1; /* between two looks at the other programs */
+static const double look_seconds = 0.25; /* between two looks at the other programs */
 
 /* The watching thread's. */
 static void on_neighbours(void *arg)
 {
     struct engine *eng = arg;
     atomic_store(&eng->neighbours_changed, true);
+    atomic_store(&eng->neighbours_pressed, true);
     engine_wake(eng);
 }
 
@@ -27,6 +28,7 @@ void memory_open(struct engine *eng)
         eng->ledger.limit = ledger_share(&eng->ledger, eng->params.gpu_percent);
     if (!eng->info.gpu)
         eng->ledger.limit = 0;
+    eng->pressure.headroom = eng->info.gpu ? eng->params.gpu_headroom : 0;
     const char *library = eng->params.nvml ? eng->params.nvml : "libnvidia-ml.so.1";
     if (eng->info.gpu && eng->info.id[0] &&
         neighbours_open(&eng->neighbours, library, eng->info.id, look_seconds, on_neighbours, eng, &err))
@@ -102,6 +104,9 @@ int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_e
     uint64_t own = ledger_own(&eng->ledger);
     if (!eng->yield.on || own + bytes <= eng->yield.cap)
         return 0;
+    if (eng->yield.pressed)
+        return err_set(e, HEARTH_ENOMEM,
+                       "other programs take the GPU's memory (gpu_headroom); `hearth yield --end` has hearth take it");
     return err_set(e, HEARTH_ENOMEM,
                    "memory is yielded to other programs for %.0f s more; `hearth yield --end` ends that",
                    eng->yield.until - engine_now());

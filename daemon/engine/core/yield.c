@@ -172,8 +172,9 @@ static void end(struct engine *eng)
     if (!eng->yield.on)
         return;
     log_info("yielded memory may be taken again");
-    eng->yield.on = false;
+    eng->yield.on = eng->yield.pressed = false;
     eng->yield.parking = NULL;
+    pressure_accept(&eng->pressure, &eng->ledger);
     limit_cache(eng, UINT64_MAX);
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         sched_hold(&eng->sched, &m->group, false);
@@ -185,7 +186,7 @@ void yield_begin(struct engine *eng, const struct command *o)
 {
     struct hearth_err err = {0};
     memory_count(eng);
-    if (eng->yield.busy)
+    if (eng->yield.busy && !eng->yield.pressed)
         err_set(&err, HEARTH_ELIMIT, "memory is being yielded already: try again in a moment");
     if (err.code || o->seconds <= 0) {
         if (!err.code)
@@ -194,6 +195,7 @@ void yield_begin(struct engine *eng, const struct command *o)
         return;
     }
     eng->yield.on = eng->yield.busy = true;
+    eng->yield.pressed = false;
     eng->yield.all = o->all;
     eng->yield.bytes = o->bytes;
     eng->yield.until = engine_now() + o->seconds;
@@ -210,7 +212,12 @@ static void done(struct engine *eng, bool enough)
                 1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes);
     eng->yield.busy = false;
     eng->yield.cap = ledger_own(&eng->ledger);
-    answer(eng, eng->yield.owner, eng->yield.before, enough ? NULL : &err);
+    if (eng->yield.pressed)
+        log_info("other programs take the GPU's memory, %.1f GB by now: %.1f GB were given back, %.1f GB are free",
+                 1e-9 * (double)eng->ledger.others, 1e-9 * (double)(eng->yield.before - all_held(eng)),
+                 1e-9 * (double)free_now(eng));
+    else
+        answer(eng, eng->yield.owner, eng->yield.before, enough ? NULL : &err);
 }
 
 /* Gives back until it is enough. True while streams are being parked. */
@@ -255,8 +262,30 @@ static void relieve(struct engine *eng)
     may_grow(eng);
 }
 
+/* Others have more or less than before. A yield that somebody asked for is his to end. */
+static void look_for_pressure(struct engine *eng)
+{
+    bool looked = atomic_exchange(&eng->neighbours_pressed, false);
+    if (!looked || eng->yield.busy || (eng->yield.on && !eng->yield.pressed))
+        return;
+    memory_count(eng);
+    enum pressure_act act = pressure_look(&eng->pressure, &eng->ledger, free_now(eng));
+    if (act == PRESSURE_TAKE)
+        end(eng);
+    if (act != PRESSURE_GIVE)
+        return;
+    eng->yield.on = eng->yield.busy = eng->yield.pressed = true;
+    eng->yield.all = false;
+    eng->yield.bytes = eng->pressure.want;
+    eng->yield.until = INFINITY;
+    eng->yield.owner = NULL;
+    eng->yield.before = all_held(eng);
+    eng->yield.cap = ledger_own(&eng->ledger);
+}
+
 bool yield_advance(struct engine *eng)
 {
+    look_for_pressure(eng);
     if (eng->yield.busy)
         return go_on(eng);
     if (eng->yield.on && engine_now() >= eng->yield.until)

@@ -6,6 +6,9 @@
  * then those whose streams are parked: their KV is saved as for a preemption, and they wait where sequences wait for
  * their model's memory. Pinned models stay. Until its time is over hearth takes no more than it had when the yield was
  * answered; then all goes on by itself, a stream at the token where it stopped.
+ *
+ * The same is done where nobody asks, but other programs take what is left of the device (pressure.h), until they have
+ * given it back.
  */
 #ifndef HEARTH_ENGINE_YIELD_H
 #define HEARTH_ENGINE_YIELD_H

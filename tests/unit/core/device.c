@@ -2,6 +2,8 @@
  * device.c - the device thread through engine.h, with a toy model on a toy backend (toy.h). Also run under the thread
  * sanitizer.
  */
+#include <dlfcn.h>
+#include <unistd.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +13,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "daemon/engine/core/device.h"
 #include "tests/unit/core/toy.h"
+#include "tests/unit/engine/fake-nvml.h"
 
 static void any_number_of_steps_in_flight(void **state)
 {
@@ -406,6 +410,78 @@ static void a_yield_takes_what_it_must(void **state)
     toy_free = 1 << 30;
 }
 
+static void wait_until(const _Atomic bool *flag, bool is)
+{
+    while (atomic_load(flag) != is)
+        sched_yield();
+}
+
+/* Another program takes the card while eight streams run: they are parked, unasked, and go on when it has gone. What
+ * hearth has itself is no reason. */
+static void others_get_what_they_take(void **state)
+{
+    (void)state;
+    static struct heard h[8];
+    char library[4096];
+    struct world w;
+    snprintf(library, sizeof library, "%s/tests/unit/engine/.libs/fake-nvml.so", getenv("top_builddir"));
+    void *lib = dlopen(library, RTLD_NOW);
+    struct fake_nvml *fake = lib ? dlsym(lib, "fake_nvml") : NULL;
+    assert_non_null(fake);
+    *fake = (struct fake_nvml){.total = 1 << 30, .used = 600 << 20};
+    fake->compute = (struct fake_list){.n = 1, .v = {{(unsigned)getpid(), 500 << 20}}};
+    toy_id = "0123456789abcdef0123456789abcdef sm_90 13000 580";
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_pages = 160;
+    const struct engine_params p = {.kv_ram = 1 << 20,
+                                    .restore = TIER_ALWAYS,
+                                    .gpu_headroom = 100 << 20,
+                                    .nvml = library,
+                                    .kv_pool = KV_POOL_GROWING};
+    world_open_with(&w, &p, 2, true);
+    w.m.vocab = NULL; /* no end tokens */
+    struct neighbours_seen seen = {0};
+    while (!seen.known || atomic_load(&w.eng->neighbours_pressed)) /* what others have at first is known */
+        engine_neighbours(w.eng, &seen);
+    engine_throttle(w.eng, true);
+    for (int32_t k = 0; k < 8; k++)
+        engine_submit(w.eng,
+                      make(&w, &h[k], (int32_t[]){k, 5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}, 18, 150));
+    toy_hold_at = 40;
+    engine_throttle(w.eng, false);
+    wait_until_held();
+    assert_true(atomic_load(&w.m.loaded) && atomic_load(&w.m.on_gpu));
+    assert_int_equal(w.n_parked[1], 0);
+    toy_free = 1 << 20;
+    fake->used += 200 << 20;
+    while (!atomic_load(&w.eng->neighbours_pressed))
+        sched_yield();
+    toy_hold_at = 0;
+    while (w.n_parked[1] < 8)
+        hear_one(&w);
+    wait_until(&w.m.loaded, false);
+    uint64_t rows = engine_counters(w.eng)->rows;
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, HEARTH_ENOMEM);
+    assert_non_null(strstr(w.answer.msg, "gpu_headroom"));
+    assert_int_equal(engine_counters(w.eng)->rows, rows);
+    toy_free = 500 << 20;
+    fake->used -= 190 << 20;
+    hear_all(&w);
+    for (int k = 0; k < 8; k++) {
+        check_heard(&h[k]);
+        assert_int_equal(h[k].end.reason, END_LENGTH);
+        assert_int_equal(h[k].n_got, 150);
+    }
+    assert_int_equal(w.n_parked[0], 8);
+    assert_true(engine_close(w.eng, 30));
+    dlclose(lib);
+    toy_id = "";
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
 /* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
 static void the_pool_is_a_limit(void **state)
 {
@@ -733,17 +809,29 @@ static void a_device_without_room_for_kv(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(two_models_take_turns),         cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_device_without_the_kernels),  cmocka_unit_test(a_device_without_room),
-        cmocka_unit_test(a_device_without_room_for_kv),  cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(a_busy_model_is_not_unloaded),  cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(gpu_memory_is_a_limit),         cmocka_unit_test(memory_comes_as_it_is_needed),
-        cmocka_unit_test(streams_outlive_a_yield),       cmocka_unit_test(a_yield_takes_what_it_must),
-        cmocka_unit_test(who_makes_way_is_parked),       cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(closing_with_work_under_way),   cmocka_unit_test(texts_are_their_own_in_any_company),
+        cmocka_unit_test(any_number_of_steps_in_flight),
+        cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),
+        cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(two_models_take_turns),
+        cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),
+        cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),
+        cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_slot_without_room),
+        cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(gpu_memory_is_a_limit),
+        cmocka_unit_test(memory_comes_as_it_is_needed),
+        cmocka_unit_test(streams_outlive_a_yield),
+        cmocka_unit_test(a_yield_takes_what_it_must),
+        cmocka_unit_test(others_get_what_they_take),
+        cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(texts_are_their_own_in_any_company),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

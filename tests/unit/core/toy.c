@@ -37,6 +37,7 @@ struct device {
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
+const char *toy_id = "";
 int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
@@ -203,6 +204,7 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .held = {[MEM_CACHE] = toy_mem_cached, [MEM_KV] = toy_mapped * 1000},
                                 .path = {{"gemv", toy_mem_cached}},
                                 .n_path = 1};
+    snprintf(out->id, sizeof out->id, "%s", toy_id);
 }
 /* The same toy, as the CPU beside it: no steps ahead. */
 static void toy_cpu_info(struct device *d, struct device_info *out)

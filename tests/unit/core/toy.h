@@ -16,6 +16,7 @@ extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
 extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
+extern const char *toy_id;           /* of the device; "": none */
 extern int toy_refuses;              /* what loading on the toy says, where the toy's CPU takes the model */
 extern bool toy_moves_late;          /* kv_transfer_done says no at first */
 extern uint32_t toy_checks;          /* self-checks asked for */
