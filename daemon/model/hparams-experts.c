@@ -22,8 +22,8 @@ static void read_groups(struct hparams_reader *r, struct hparams_experts *x)
                        x->n, x->n_group, x->group_best, r->arch);
     else if (!x->n_group_used || x->n_group_used > x->n_group || x->n_used > x->n / x->n_group * x->n_group_used)
         hparams_refuse(r, HEARTH_EBADMODEL,
-                       "%u experts cannot be chosen from %u of %u groups of %u (%s.expert_group_used_count)", x->n_used,
-                       x->n_group_used, x->n_group, x->n / x->n_group, r->arch);
+                       "%u experts cannot be chosen from %u of %u groups of %u (key %s.expert_group_used_count)",
+                       x->n_used, x->n_group_used, x->n_group, x->n / x->n_group, r->arch);
 }
 
 void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const struct arch *row)

@@ -342,8 +342,8 @@ static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
     if (ret < 0)
         r->ret = ret;
     if (!ret && tokens.n != hp->n_vocab)
-        hparams_refuse(r, HEARTH_EBADMODEL, "%zu tokens in the vocabulary, %u in token_embd.weight", tokens.n,
-                       hp->n_vocab);
+        hparams_refuse(r, HEARTH_EBADMODEL, "%zu tokens in the vocabulary (vocab_size), %u in tensor token_embd.weight",
+                       tokens.n, hp->n_vocab);
 }
 
 const char *model_type(const struct gguf *g)

@@ -355,7 +355,7 @@ static int rope_factors(struct binder *b, const char *name, uint32_t n, float *o
         dtype_get(DT_F32)->to_f32(t->data, out, n);
     for (uint32_t i = 0; i < n && !ret; i++)
         if (!(out[i] >= 1e-3f && out[i] <= 1e30f)) /* 1e30: of a pair that does not turn */
-            ret = err_set(b->e, HEARTH_EBADMODEL, "%s: entry %u is %g; 0.001 to 1e30 is possible", name, i,
+            ret = err_set(b->e, HEARTH_EBADMODEL, "tensor %s: entry %u is %g; 0.001 to 1e30 is possible", name, i,
                           (double)out[i]);
     return ret;
 }

@@ -292,9 +292,10 @@ static int put_scaling(struct hf *h, const json_t *r)
         /* the latter two become a tensor of factors: tensors.c */
         return 0;
     if (strcmp(type, "linear") && !is_yarn && !is_long)
-        return err_set(h->e, HEARTH_EUNSUPPORTED,
-                       "RoPE scaling \"%.40s\" (config.json); default, linear, yarn, llama3 and longrope are known",
-                       gguf_label((struct gguf_str){type, strlen(type)}).s);
+        return err_set(
+            h->e, HEARTH_EUNSUPPORTED,
+            "RoPE scaling \"%.40s\" (rope_type in config.json); default, linear, yarn, llama3 and longrope are known",
+            gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
     int ret = put_rope_number(h, r, "factor", "rope.scaling.factor");
     whole_orig = hf_get(h, "original_max_position_embeddings");
@@ -331,7 +332,7 @@ static int put_rope(struct hf *h)
     const json_t *sliding = json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention");
     if (!ret && strcmp(rope_type(sliding), "default"))
         return err_set(h->e, HEARTH_EUNSUPPORTED,
-                       "RoPE scaling \"%.40s\" of layers with a sliding window (config.json)",
+                       "RoPE scaling \"%.40s\" of layers with a sliding window (rope_type in config.json)",
                        gguf_label((struct gguf_str){rope_type(sliding), strlen(rope_type(sliding))}).s);
     swa = json_object_get(sliding, "rope_theta");
     if (!swa)
@@ -392,7 +393,7 @@ static int put_window(struct hf *h)
     if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
         return 0;
     if (types && json_array_size(types) != h->n_layer)
-        return hf_wrong(h, "layer_types", "an array with an entry for each layer");
+        return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");
     for (i = 0; i < h->n_layer; i++)
         slides[i] = i >= first && (!period || (i + 1) % period != 0);
     json_array_foreach(types, i, v)
@@ -401,7 +402,8 @@ static int put_window(struct hf *h)
         slides[i] = type && !strcmp(type, "sliding_attention");
         if (!slides[i] && (!type || strcmp(type, "full_attention")))
             return err_set(h->e, HEARTH_EUNSUPPORTED,
-                           "config.json: layer %zu is neither of full_attention nor of sliding_attention", i);
+                           "config.json: layer_types: layer %zu is neither of full_attention nor of sliding_attention",
+                           i);
     }
     for (i = 0; i < h->n_layer; i++)
         any |= slides[i] != 0;
@@ -423,7 +425,7 @@ static int put_no_rope(struct hf *h)
     for (i = 0; i < h->n_layer; i++)
         turns[i] = (i + 1) % (interval ? interval : 4) != 0;
     if (list && json_array_size(list) != h->n_layer)
-        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer");
+        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer (num_hidden_layers)");
     json_array_foreach(list, i, v) turns[i] = json_integer_value(v) != 0;
     gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
     return 0;
@@ -479,8 +481,10 @@ static int refuse_others(const struct hf *h)
         act = hf_get(h, "mlp_hidden_act");
     const char *name = json_string_value(act);
     if (name && strcmp(name, h->arch->act))
-        return err_set(h->e, HEARTH_EUNSUPPORTED, "activation \"%.40s\" (config.json); a %s has %s here",
-                       gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->arch->act);
+        return err_set(
+            h->e, HEARTH_EUNSUPPORTED,
+            "activation \"%.40s\" (hidden_act, hidden_activation, mlp_hidden_act of config.json); a %s has %s here",
+            gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->arch->act);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         const json_t *v = hf_get(h, fixed[i].hf);
         if (fixed[i].but && !strcmp(fixed[i].but, h->arch->model_type))

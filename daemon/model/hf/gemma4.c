@@ -53,8 +53,10 @@ static int head_sizes(struct hf *h, uint32_t size[2])
     for (uint32_t i = 0; i < h->n_layer; i++) {
         uint32_t d = of_layer(h, i, "head_dim", "global_head_dim"), *want = &size[slides(h, i)];
         if (*want && *want != d)
-            return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: heads of %u in layer %u beside others of %u", d, i,
-                           *want);
+            return err_set(h->e, HEARTH_EUNSUPPORTED,
+                           "config.json: heads of %u (head_dim, global_head_dim) in layer %u of layer_types or "
+                           "per_layer_config beside others of %u",
+                           d, i, *want);
         *want = d;
     }
     for (int i = 0; i < 2; i++)
@@ -72,7 +74,9 @@ int hf_gemma4(struct hf *h)
     bool equal = json_is_true(json_object_get(h->config, "attention_k_eq_v"));
     char key[128];
     if (!h->n_layer || h->n_layer > LAYERS_MAX || !d_ff)
-        return err_set(h->e, HEARTH_EBADMODEL, "config.json: a gemma4 of %u layers, d_ff of %u", h->n_layer, d_ff);
+        return err_set(h->e, HEARTH_EBADMODEL,
+                       "config.json: num_hidden_layers is %u, intermediate_size %u; neither may be 0", h->n_layer,
+                       d_ff);
     if (!json_object_get(h->config, "per_layer_config") && !json_object_get(h->config, "global_head_dim") &&
         json_object_set_new(h->config, "global_head_dim", json_integer(512))) /* as transformers has it */
         return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
@@ -102,7 +106,9 @@ int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n)
     uint32_t half = hf_head_dim(h) / 2;
     float *v = half && share > 0 && share <= 1 ? gguf_make_alloc(h->m, half * sizeof *v) : NULL;
     if (!v)
-        return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE \"proportional\" with values that cannot be");
+        return err_set(h->e, HEARTH_EBADMODEL,
+                       "config.json: rope_parameters: RoPE \"proportional\" (partial_rotary_factor, rope_theta) with "
+                       "values that cannot be");
     for (uint32_t i = 0; i < half; i++)
         v[i] = i < (uint32_t)(2 * half * share / 2) ? 1 : 1e30f;
     *out = v;

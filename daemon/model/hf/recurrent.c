@@ -46,7 +46,7 @@ static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
     if (h->arch->rules & HF_SINGLE && n <= LAYERS_MAX)
         h->n_layer = (uint32_t)n;
     if (!n || n > LAYERS_MAX || n != h->n_layer)
-        return hf_wrong(h, key, "an entry for each layer");
+        return hf_wrong(h, key, "an entry for each layer (num_hidden_layers)");
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         kind[i] = json_is_array(list) && !name ? KINDS : kind_of(name, name ? 0 : pattern[i]);
@@ -120,6 +120,8 @@ static int put_mamba(struct hf *h)
         const char *position = json_string_value(hf_get(h, "position_embedding_type"));
         gguf_make_bool(h->m, hf_key(h, "rope.scaling.finetuned", key), position && !strcmp(position, "rope"));
     }
+    if (granite && !hf_whole(h, "num_local_experts") && !hf_whole(h, "shared_intermediate_size"))
+        return hf_wrong(h, "shared_intermediate_size", "a whole number above 0");
     if (granite && !hf_whole(h, "num_local_experts"))
         return json_object_set(h->config, "intermediate_size", json_object_get(h->config, "shared_intermediate_size"))
                    ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")

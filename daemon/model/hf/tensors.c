@@ -377,7 +377,10 @@ static int put_llama3(struct hf *h, const json_t *r)
     double factor = real_of(r, "factor", 8);
     float *v = n ? gguf_make_alloc(h->m, n * sizeof *v) : NULL;
     if (!v || !(theta > 0) || !(ctx > 0) || !(high > low) || !(factor > 0))
-        return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE scaling llama3 with values that cannot be");
+        return err_set(
+            h->e, HEARTH_EBADMODEL,
+            "config.json: RoPE scaling llama3 with values that cannot be (rope_theta, factor, low_freq_factor, "
+            "high_freq_factor, original_max_position_embeddings)");
     for (uint32_t i = 0; i < n; i++) {
         double wave = 2 * M_PI * pow(theta, (double)i / n), smooth = (ctx / wave - low) / (high - low);
         double f = wave < ctx / high ? 1 : wave > ctx / low ? factor : 1 / ((1 - smooth) / factor + smooth);
