@@ -134,7 +134,10 @@ struct workspace {
     uint32_t ldq;    /* pad256(d_q) */
     act_buf att, ff; /* ACT_ATT [rows, d_q], ACT_FF [rows, d_ff]; `plain` is set per step */
     float *tmp;      /* [rows, ldtmp] f32: products that another kernel finishes (post-norm, q/k norm, NEOX pairs) */
-    uint32_t ldtmp;  /* pad256(max(d_model, d_q + 2 d_kv, 2 d_ff)) */
+    uint32_t ldtmp;  /* pad256(max(d_model, max(d_q, d_mix) + 2 d_kv, 2 d_ff)) */
+    float *mix;      /* [rows, ldmix] f32: ACT_MIX */
+    float *made;     /* [rows, ldmix] f32: what states/recur.cu makes of it on the way */
+    uint32_t ldmix;  /* pad256(d_mix) */
     float *logits;   /* [n_out rounded up, ldl] f32: ACT_LOGITS */
     uint32_t ldl;    /* pad256(n_vocab) */
     uint32_t out_rows;
@@ -295,6 +298,7 @@ struct wdev {
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
     uint32_t n_expert;     /* 0, or so many matrices of these parts, one after the other */
     uint64_t expert_bytes; /* from one to the next, of all parts; filled by pack_plan() */
+    bool plain;            /* rows of F32, those of all parts at part[0].raw: multiplied by experts/route.cu */
     __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
     struct wdev *next;     /* list of the device's weights */
     const void *model;     /* see weight */
@@ -302,7 +306,8 @@ struct wdev {
 /* Whether the dense products' paths multiply by it: some are chosen for all such matrices of a model. */
 static inline bool wdev_dense(const wdev *w)
 {
-    return w->role == WEIGHT_QKV || w->role == WEIGHT_PROJ || w->role == WEIGHT_GATE_UP;
+    return w->role == WEIGHT_QKV || w->role == WEIGHT_PROJ || w->role == WEIGHT_GATE_UP ||
+           (w->role == WEIGHT_MIXER && !w->plain);
 }
 static inline const wdev *wdev_of(const struct weight *w)
 {
@@ -345,6 +350,7 @@ struct device {
     uint32_t pages_cap;                /* words behind step_dev: more groups, block tables */
     struct kv_pool *kv[KV_GROUPS_MAX]; /* the step's pools */
     uint32_t n_group;
+    uint32_t mix_cols;            /* columns of ACT_MIX, by who wrote it last */
     uint32_t bucket, out_bucket;  /* the step's buckets of rows and of out rows */
     uint32_t n_row, n_seq, n_out; /* host's copy: eager launchers may use them, captured ones must not */
     const step_dev *host;         /* likewise */

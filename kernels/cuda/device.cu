@@ -227,7 +227,8 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     w->ldx = pad256(s->d_model);
     w->ldxn = w->att.ld = w->ff.ld = XFRAG_KBLK; /* a step in the plain form sets its own */
     w->ldq = pad256(s->d_q);
-    w->ldtmp = pad256(max_u32(s->d_model, max_u32(s->d_q + 2 * s->d_kv, 2 * s->d_ff)));
+    w->ldtmp = pad256(max_u32(s->d_model, max_u32(max_u32(s->d_q, s->d_mix) + 2 * s->d_kv, 2 * s->d_ff)));
+    w->ldmix = pad256(s->d_mix);
     w->ldl = pad256(s->n_vocab);
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
     w->xn = (__half *)cut(base, &used, xfrag_halves(s->d_model) * 2);
@@ -235,6 +236,8 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q) * 2);
     w->ff.p = (__half *)cut(base, &used, xfrag_halves(s->d_ff) * 2);
     w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
+    w->mix = (float *)cut(base, &used, r * w->ldmix * 4);
+    w->made = (float *)cut(base, &used, r * w->ldmix * 4);
     w->logits = (float *)cut(base, &used, (uint64_t)w->out_rows * w->ldl * 4);
     w->semaphore = (uint32_t *)cut(base, &used, SEMAPHORES * 4);
     w->split_k = (float *)cut(base, &used, SPLIT_K_FLOATS * 4ull);
@@ -272,6 +275,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     s->n_out = max_u32(s->n_out, want->n_out);
     s->d_route = max_u32(s->d_route, want->d_route);
     s->d_experts = max_u32(s->d_experts, want->d_experts);
+    s->d_mix = max_u32(s->d_mix, want->d_mix);
     if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
         return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows",
                        s->n_row, s->n_out, BATCH_ROWS_MAX);

@@ -9,10 +9,10 @@ const char *cuda_lacks(const struct op *o)
 {
     switch (o->kind) {
     case OP_QKV:
-        return o->qkv.v_norm           ? "a norm of values"
-               : o->qkv.gated          ? "gated attention"
-               : o->qkv.w->n_part != 3 ? "queries without keys and values of their own"
-                                       : NULL;
+        return o->qkv.v_norm                        ? "a norm of values"
+               : o->qkv.gated && o->qkv.whole_norms ? "gated attention with norms over all heads"
+               : o->qkv.w->n_part != 3              ? "queries without keys and values of their own"
+                                                    : NULL;
     case OP_PROJ:
         return o->proj.aside          ? "a result beside the residual stream"
                : o->proj.x_scale != 0 ? "a scale of the residual stream"
@@ -24,7 +24,11 @@ const char *cuda_lacks(const struct op *o)
                : o->experts_down.x_scale != 0 ? "a scale of the residual stream"
                                               : NULL;
     case OP_ATTEND:
-        return o->attend.d_latent ? "latent attention" : o->attend.gated ? "gated attention" : NULL;
+        return o->attend.d_latent ? "latent attention" : NULL;
+    case OP_DELTA:
+        return o->delta.d_k > 256 ? "a delta net's heads of more than 256" : NULL;
+    case OP_MAMBA2:
+        return o->mamba2.d_state > 256 ? "states of more than 256 a head" : NULL;
     default:
         return NULL;
     }

@@ -30,8 +30,18 @@ static const struct lowering lowerings[] = {
     {OP_ROUTE,  route_run},
     {OP_EXPERTS_UP,   experts_up_run},
     {OP_EXPERTS_DOWN, experts_down_run},
+    {OP_PROJECT, NULL,    {ref_project, wg_project, prefill_project, prefill_project, gemm_project, gemm_project}, ACT_BIT(ACT_X)},
+    {OP_SHORTCONV, shortconv_run},
+    {OP_DELTA,  delta_run},
+    {OP_MAMBA2, mamba2_run},
 };
 /* clang-format on */
+
+/* The way that takes all rows of the op at once; NULL where it has several. */
+static op_run *only_way(const struct lowering *l, const struct op *o)
+{
+    return o->kind == OP_PROJECT && wdev_of(o->project.w)->plain ? project_plain : l->only;
+}
 
 /* The op's row; NULL where CUDA has none. */
 static const struct lowering *lowering_of(enum op_kind kind)
@@ -91,7 +101,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
         return "one+plan";
     if (o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_DOWN)
         return experts_path(d, o, n_row, invariant);
-    if (!l || l->only)
+    if (!l || only_way(l, o))
         return l ? "one" : NULL;
     enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;
     enum path step = plan_step_path(d, p->model, n_row, true, how), path;
@@ -150,8 +160,8 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
         cuda_refuse(d, HEARTH_EUNSUPPORTED, "%s: the GPU has no kernel for %s", op_name(o->kind), lacks);
         return;
     }
-    if (l->only) {
-        call(d, p, o, l->only, 0);
+    if (only_way(l, o)) {
+        call(d, p, o, only_way(l, o), 0);
         return;
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);

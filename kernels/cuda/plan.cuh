@@ -34,6 +34,7 @@ struct op_call {
         const struct op *op;
         uint32_t row0, bucket;
     } planes; /* the op, and its rows, whose input the op before it has left as integers too (batch.cu) */
+    const struct op_project *gates; /* left to the delta net after it, which computes them itself; NULL: none */
 };
 
 /* Launches one call of an op. */
@@ -49,7 +50,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
 
 /* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
  * a row's bits depend neither on bucket nor on row0. */
-op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head;
+op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head, gemm_project;
 /* Whether few rows of this op may take PATH_GEMV: chip, types, and a row of activations that fits shared memory. */
 bool gemv_takes(const struct device *d, const struct op *o);
 
@@ -59,7 +60,7 @@ bool gemm_ends_here(const struct device *d, const struct op *o, enum path path);
 
 /* wgmma.cu: all rows of a step, at most WG_ROWS but for INVARIANT_PROMPT, on Hopper, where every matrix of the model is
  * of a type that it takes (wg_supports); wg_can_run says the same of one op's. */
-op_run wg_qkv, wg_proj, wg_ffn_up, wg_head;
+op_run wg_qkv, wg_proj, wg_ffn_up, wg_head, wg_project;
 bool wg_supports(const struct device *d, const void *model);
 bool wg_can_run(const struct op *o);
 
@@ -68,9 +69,9 @@ bool wg_can_run(const struct op *o);
 bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out);
 
 /* cublaslt.cu: all rows of a step. */
-op_run prefill_qkv, prefill_proj, prefill_ffn_up;
+op_run prefill_qkv, prefill_proj, prefill_ffn_up, prefill_project;
 /* ref.cu: slow and plain, from the untouched file layout (variant "reference"). */
-op_run ref_qkv, ref_proj, ref_ffn_up, ref_head;
+op_run ref_qkv, ref_proj, ref_ffn_up, ref_head, ref_project;
 /* embed.cu, attend.cu */
 op_run embed_run, attend_run;
 /* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
@@ -78,5 +79,12 @@ bool attend_one(const struct op_attend *op);
 /* experts/: the ops of mixtures, all rows of a step. experts_path: "few" or "grouped", which they take. */
 op_run route_run, experts_up_run, experts_down_run;
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
+/* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
+ * fit ACT_MIX; project_pieces, project_tmp: columns [at, at + n) of it, a part's from its products in pieces, or out of
+ * ws.tmp. experts/route.cu: project_plain, in F32, from a matrix that is kept as plain rows. */
+op_run shortconv_run, delta_run, mamba2_run, project_plain;
+bool project_begin(struct device *d, const struct op_project *op);
+void project_pieces(struct device *d, const partials *s, const struct wpart *p, uint32_t at, uint32_t bucket);
+void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket);
 
 #endif

@@ -175,13 +175,17 @@ static int allocate(struct device *d, struct kv_pool *p, struct hearth_err *e)
 
 int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e)
 {
-    if (desc->type != d->kv_type)
+    bool is_state = desc->d_state != 0;
+    if (is_state && (desc->n_kv || desc->d_k || desc->d_v || desc->window || desc->type != DT_F32))
+        return err_set(e, HEARTH_EPARAMS, "a pool of states of %u numbers, in %s, with %u KV heads beside",
+                       desc->d_state, dtype_get(desc->type) ? dtype_get(desc->type)->name : "?", desc->n_kv);
+    if (!is_state && desc->type != d->kv_type)
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type %s: this GPU was opened to keep %s",
                        dtype_get(desc->type) ? dtype_get(desc->type)->name : "?", dtype_get(d->kv_type)->name);
-    if (desc->type == DT_Q8_0 && desc->d_k % Q8_0_LEN)
+    if (!is_state && desc->type == DT_Q8_0 && desc->d_k % Q8_0_LEN)
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type Q8_0 for heads of %u: it needs multiples of %d", desc->d_k,
                        Q8_0_LEN);
-    if (desc->d_k != desc->d_v || !attend_supports(desc->d_k))
+    if (!is_state && (desc->d_k != desc->d_v || !attend_supports(desc->d_k)))
         return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
                        desc->d_k, desc->d_v);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));

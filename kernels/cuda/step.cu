@@ -183,7 +183,8 @@ static uint32_t bucket_of(uint32_t n)
 static void set_widths(struct device *d, const struct program *p)
 {
     const struct workspace_dims *w = &d->ws.dims;
-    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q, w->d_q, w->d_ff, w->n_vocab, w->d_route, w->d_experts};
+    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q,     w->d_q,       w->d_ff,
+                                       w->n_vocab, w->d_route, w->d_experts, w->d_mix};
     struct step_rec *r = d->rec;
     memcpy(r->width, width, sizeof(width));
     for (const struct staged *s = r->staged; s; s = s->next)
@@ -204,6 +205,15 @@ static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b
     const struct batch_seq *q = &b->seq[s];
     const uint32_t *from = q->pages[group];
     struct step_group *sg = &m->group[group];
+    const struct kv_pool *pool = d->kv[group];
+    if (pool->desc.d_state) { /* the page that is read, where one is, and the one that is written */
+        uint32_t *two = (uint32_t *)(m->group + b->n_group) + at;
+        two[0] = q->pos0 ? from[0] : from[1], two[1] = from[1];
+        if (kv_page_ok(d, pool, two[0]))
+            kv_page_ok(d, pool, two[1]);
+        sg->pages0[s] = at;
+        return at + 2;
+    }
     uint32_t *pages = (uint32_t *)(m->group + b->n_group), n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
     uint32_t seen = kv_first_visible(q->pos0, d->kv[group]->desc.window) / KV_PAGE;
     uint32_t first = seen - seen % (ATTEND_CHUNK / KV_PAGE);
@@ -237,7 +247,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     }
     uint64_t n_page = 0, groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
     for (uint32_t s = 0; s < b->n_seq; s++)
-        n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE);
+        n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE + 2);
     if (n_page > (1u << 26) || pages_room(d, (uint32_t)(groups + n_page))) {
         cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
         return;
@@ -545,8 +555,9 @@ static uint32_t act_rows(const struct device *d, enum act a)
 static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 {
     const struct workspace *w = &d->ws;
-    const uint32_t lds[ACT_COUNT] = {w->ldx, 0, 0, 0, w->ldl, d->rec->width[ACT_ROUTE], d->rec->width[ACT_EXPERTS]};
-    float *const at[ACT_COUNT] = {w->x, NULL, NULL, NULL, w->logits, w->experts.route, w->experts.hidden};
+    const uint32_t lds[ACT_COUNT] = {w->ldx,  0, 0, 0, w->ldl, d->rec->width[ACT_ROUTE], d->rec->width[ACT_EXPERTS],
+                                     w->ldmix};
+    float *const at[ACT_COUNT] = {w->x, NULL, NULL, NULL, w->logits, w->experts.route, w->experts.hidden, w->mix};
     *ld = lds[a];
     return at[a];
 }
@@ -559,7 +570,7 @@ static act_buf act_f16(struct device *d, enum act a)
 
 static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)
 {
-    if (a < 0 || a > ACT_EXPERTS || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
+    if (a < 0 || a > ACT_MIX || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
         return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
     return 0;
 }
@@ -594,13 +605,16 @@ int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint3
 static void apply(struct device *d, const struct staged *s)
 {
     struct hearth_err e;
-    uint32_t ld, w = s->n_col, most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq,          d->ws.dims.d_q,      d->ws.dims.d_ff,
-                                                  d->ws.ldl, d->ws.dims.d_route, d->ws.dims.d_experts};
+    uint32_t ld, w = s->n_col,
+                 most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq,          d->ws.dims.d_q,       d->ws.dims.d_ff,
+                                    d->ws.ldl, d->ws.dims.d_route, d->ws.dims.d_experts, d->ws.dims.d_mix};
     if (w > most[s->act] || act_check(d, s->act, s->row0, s->n_row, &e)) {
         cuda_refuse(d, HEARTH_EPARAMS, "rows %u+%u of %u columns of activation %d: the workspace has not so many",
                     s->row0, s->n_row, w, (int)s->act);
         return;
     }
+    if (s->act == ACT_MIX)
+        d->mix_cols = w;
     float *f32 = act_f32(d, s->act, &ld), *dst = f32 ? f32 + (uint64_t)s->row0 * ld : d->ws.tmp;
     if (!f32)
         ld = w;

@@ -101,9 +101,13 @@ static uint64_t transfer(struct device *d, struct kv_pool *p, int dir, const uin
         while (i + run < n && (run + 1) * p->page_bytes <= PIECE && pages[i + run] == pages[i] + run &&
                host[i + run] == at + run * p->page_bytes)
             run++;
-        if (!cuda_ok(d, cudaMemcpyAsync(dir == SAVE ? at : page, dir == SAVE ? page : at, run * p->page_bytes,
-                                        dir == SAVE ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, l->stream)))
-            return 0;
+        uint64_t bytes = run * p->page_bytes, n_byte;
+        for (uint64_t k = 0; k < bytes; k += n_byte) { /* a page of states is longer than a piece */
+            n_byte = bytes - k < PIECE ? bytes - k : PIECE;
+            if (!cuda_ok(d, cudaMemcpyAsync((dir == SAVE ? at : page) + k, (dir == SAVE ? page : at) + k, n_byte,
+                                            dir == SAVE ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, l->stream)))
+                return 0;
+        }
     }
     uint64_t s = l->submitted + 1;
     if (!cuda_ok(d, cudaEventRecord(l->end[s % EVENTS], l->stream)))

@@ -204,21 +204,37 @@ static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const s
         upload_rows(d, &one, i, src, (const uint8_t *)src->expert[e], n_out, true);
 }
 
-/* A router is kept as F32 rows, whatever it is in the file: what it decides hangs on the last bits. */
-static int upload_router(struct device *d, struct wdev *v, const struct weight_part *src, struct hearth_err *e)
+/*
+ * A router is kept as F32 rows, whatever it is in the file: what it decides hangs on the last bits. So is a layer's
+ * mixer that is F32 in the file, as the gates of delta nets are: small, and what a state forgets hangs on it.
+ */
+static bool kept_plain(const struct weight *w)
 {
-    uint64_t n = (uint64_t)v->n_in * v->n_out;
+    bool plain = w->role == WEIGHT_MIXER;
+    for (uint32_t i = 0; i < w->n_part; i++)
+        plain = plain && w->part[i].type == DT_F32;
+    return plain || w->role == WEIGHT_ROUTER;
+}
+
+static int upload_plain(struct device *d, struct wdev *v, const struct weight_part *src, struct hearth_err *e)
+{
+    uint64_t n = (uint64_t)v->n_in * v->n_out, at = 0;
     struct wpart *p = &v->part[0];
-    float *f = (float *)malloc(n * sizeof(float)), scale = weight_part_scale(src);
+    float *f = (float *)malloc(n * sizeof(float));
     p->type = DT_F32;
     p->raw_row_bytes = v->n_in * sizeof(float);
-    if (!f || !(p->raw = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, n * sizeof(float), "a router", e))) {
+    if (!f || !(p->raw = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, n * sizeof(float), "rows of F32", e))) {
         free(f);
-        return f ? HEARTH_ENOMEM : err_set(e, HEARTH_ENOMEM, "no memory for a router of %u x %u", v->n_in, v->n_out);
+        return f ? HEARTH_ENOMEM
+                 : err_set(e, HEARTH_ENOMEM, "no memory for a matrix of %u x %u in F32", v->n_in, v->n_out);
     }
-    dtype_get(src->type)->to_f32(src->data, f, n);
-    for (uint64_t i = 0; scale != 1 && i < n; i++)
-        f[i] *= scale;
+    for (uint32_t i = 0; i < v->n_part; i++) {
+        float scale = weight_part_scale(&src[i]);
+        uint64_t end = at + (uint64_t)v->n_in * src[i].n_out;
+        dtype_get(src[i].type)->to_f32(src[i].data, f + at, end - at);
+        for (; at < end; at++)
+            f[at] *= scale;
+    }
     cuda_ok(d, cudaMemcpy(p->raw, f, n * sizeof(float), cudaMemcpyHostToDevice));
     free(f);
     return 0;
@@ -236,9 +252,7 @@ static void wdev_free(struct device *d, struct wdev *w)
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
     NVTX_RANGE("weight upload");
-    bool router = w->role == WEIGHT_ROUTER, raw = d->reference && !w->n_expert && !router, mixed = false;
-    if (w->role == WEIGHT_MIXER)
-        return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for recurrent states");
+    bool plain = kept_plain(w), raw = d->reference && !w->n_expert && !plain, mixed = false;
     if (w->role == WEIGHT_LATENT || w->role == WEIGHT_HEADS)
         return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for latent attention");
     struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
@@ -246,7 +260,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     if (!v)
         return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
     v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
-    v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert;
+    v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert, v->plain = plain;
     for (uint32_t i = 1; i < w->n_part; i++) /* gate and up of an expert share tiles */
         mixed = mixed || (w->n_expert && w->part[i].type != w->part[0].type);
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
@@ -259,7 +273,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
             goto fail;
         }
         bool own = quant_has_kernels(w->part[i].type) && weight_part_scale(&w->part[i]) == 1 && !mixed;
-        p->type = own || router ? w->part[i].type : DT_F16;
+        p->type = own || plain ? w->part[i].type : DT_F16;
         if (p->type != w->part[i].type)
             w->expanded |= 1u << i;
         p->n_out = w->part[i].n_out;
@@ -267,8 +281,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         row += p->n_out;
         p->raw_row_bytes = dtype_bytes(p->type, w->n_in);
     }
-    if (router) {
-        rc = upload_router(d, v, &w->part[0], e);
+    if (plain) {
+        rc = upload_plain(d, v, w->part, e);
         if (rc)
             goto fail;
     } else if (raw) {
@@ -287,7 +301,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         /* rows past the last whole tile and columns past n_in weigh nothing */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
-    for (uint32_t i = 0; i < v->n_part && !router; i++)
+    for (uint32_t i = 0; i < v->n_part && !plain; i++)
         if (w->n_expert)
             upload_experts(d, v, i, &w->part[i]);
         else

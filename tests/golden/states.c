@@ -116,7 +116,7 @@ static void feed(struct paged *p, uint32_t until, uint32_t n, const float *want,
         uint32_t rows[2] = {1 + rnd(rnd(2) ? ROWS : 3), 1 + rnd(20)};
         rows[0] = until - p->done[0] < rows[0] ? until - p->done[0] : rows[0];
         uint32_t both = n == 2 && p->done[1] + 20 < LEN ? 2 : 1;
-        if (!rnd(3))
+        if (!rnd(3) && !run_on_gpu()) /* a GPU's steps are too short to be stopped */
             step(p, both, rows, 1 + rnd(p->r->m->program.n_op - 1), got);
         step(p, both, rows, 0, got);
         if (memcmp(got, want + (size_t)(p->done[0] - 1) * n_vocab, n_vocab * sizeof *got))
@@ -140,6 +140,12 @@ static void resume(struct paged *p, uint32_t n)
         fail_msg("%s: %u of %u tokens are there", p->r->m->hp.name, p->done[0], n);
 }
 
+static void moved(struct run *r, uint64_t ticket)
+{
+    assert_true(ticket > 0);
+    MUST(r->be->kv_transfer_wait(r->dev, ticket, &e));
+}
+
 /* All that is cached of the first sequence goes to host memory and comes back into fresh pools. */
 static void restart(struct paged *p)
 {
@@ -161,7 +167,7 @@ static void restart(struct paged *p)
                 kv_hold(p->kv, &t, g, i);
                 usable = i + 1;
             }
-            assert_true(r->be->kv_save(r->dev, p->pool[g], &t.page[g][i], &to, 1) > 0);
+            moved(r, r->be->kv_save(r->dev, p->pool[g], &t.page[g][i], &to, 1));
         }
     }
     assert_true(usable * KV_PAGE + 512 >= LEN);
@@ -173,8 +179,9 @@ static void restart(struct paged *p)
     for (uint32_t g = 0; g < r->n_group; g++) {
         for (uint32_t i = 0; i < usable; i++) {
             const void *from = host[g] + i * kv_page_bytes(&p->desc[g]);
+            assert_true(t.page[g][i] == KV_NONE || there[g][i]);
             if (t.page[g][i] != KV_NONE)
-                assert_true(there[g][i] && r->be->kv_load(r->dev, p->pool[g], &t.page[g][i], &from, 1) > 0);
+                moved(r, r->be->kv_load(r->dev, p->pool[g], &t.page[g][i], &from, 1));
         }
         free(host[g]);
     }
@@ -267,7 +274,5 @@ int main(void)
 #undef X
     if (!run_possible())
         return 77;
-    if (run_on_gpu())
-        return 77; /* no GPU computes them yet */
     return cmocka_run_group_tests_name("states", tests, NULL, NULL);
 }

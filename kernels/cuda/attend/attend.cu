@@ -26,11 +26,19 @@ void attend_init(struct device *d)
     attend_reduce_init(d);
 }
 
+/* The step's model has states alone: theirs is the last group, and the first only where there is no other. */
+static bool attends_nowhere(const struct device *d)
+{
+    return d->kv[0]->desc.d_state;
+}
+
 /* Pages of the step's shortest chunk. */
 static uint32_t pages_of(const struct device *d, const step_dev *m)
 {
     uint32_t least = m->chunk_pages;
     for (uint32_t g = 0; g < d->n_group && !m->chunk_pages; g++) {
+        if (d->kv[g]->desc.d_state)
+            continue;
         uint32_t fixed = fixed_pages((int)d->kv[g]->desc.d_k);
         least = least && least < fixed ? least : fixed;
     }
@@ -40,7 +48,11 @@ static uint32_t pages_of(const struct device *d, const step_dev *m)
 void attend_reserve(struct device *d, const step_dev *m)
 {
     uint64_t pairs = 0, floats = 0; /* floats: of all heads, by the group with the most */
+    if (attends_nowhere(d))
+        return;
     for (uint32_t g = 0; g < d->n_group; g++) {
+        if (d->kv[g]->desc.d_state)
+            continue;
         uint64_t d_head = d->kv[g]->desc.d_k, n = d->ws.dims.d_q / d_head * (d_head + 4);
         floats = n > floats ? n : floats;
     }
@@ -103,10 +115,13 @@ static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
 
 void attend_cut(struct device *d, step_dev *m)
 {
+    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
+    m->chunk_pages = m->chunk_magic = 0;
+    if (attends_nowhere(d))
+        return;
     uint32_t pages = chunk_pages_of(d, m), tokens;
     m->chunk_pages = pages, m->chunk_magic = pages ? fastdiv_magic(pages) : 0;
     tokens = pages_of(d, m) * KV_PAGE;
-    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
     while (d->n_split * tokens < d->max_pos &&
            (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
         d->n_split *= 2;
@@ -154,6 +169,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;
+    if (op->gated)
+        a.gates = d->ws.mix, a.ldgates = d->ws.ldmix;
     a.one = d->decode && d->bucket == 1 && attend_one(op);
     a.first = !a.window && !op->group;
     a.part = d->ws.part;

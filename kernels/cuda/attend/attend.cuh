@@ -17,7 +17,9 @@ struct attend_args {
     const uint32_t *pages, *pages0; /* the step's block tables; where a sequence's begins: step_group.pages0 */
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
-    const float *sinks;      /* of the query heads, or NULL: op_attend.sinks */
+    const float *sinks; /* of the query heads, or NULL: op_attend.sinks */
+    const float *gates; /* ACT_MIX, where results have gates there (op_attend.gated); else NULL */
+    uint32_t ldgates;
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
     uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's: prefill.cu's; 0: all are */
@@ -27,6 +29,14 @@ struct attend_args {
     bool one;                /* the step has one row, and a group's heads fit a tile */
     bool first;              /* likewise; it sees all its context, and its table is the step's first */
 };
+
+/* Four neighbouring dimensions of a row's result times sigmoid of their gates. */
+template <int D>
+__device__ static inline void apply_gates(const attend_args &a, uint32_t row, uint32_t head, uint32_t dim, float v[4])
+{
+    float4 g = __ldcg((const float4 *)(a.gates + (uint64_t)row * a.ldgates + (2 * head + 1) * D + dim));
+    v[0] *= act_sigmoid(g.x), v[1] *= act_sigmoid(g.y), v[2] *= act_sigmoid(g.z), v[3] *= act_sigmoid(g.w);
+}
 
 /* split_kv.cu, stream.cu and reduce.cu: rows [row_lo, row_hi) of sequences of at most rows_max rows (plan.cuh).
  */

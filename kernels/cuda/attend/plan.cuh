@@ -262,12 +262,14 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one<FI
  * bit.
  */
 template <int D, class P>
-__device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim,
-                                         const float v[4], bool keep = true)
+__device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim, float v[4],
+                                         bool keep = true)
 {
     float sum = 0;
     __half h[4];
     uint32_t k = head * D + dim;
+    if (a.gates && keep)
+        apply_gates<D>(a, row, head, dim, v);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         h[i] = half_sat(v[i]);

@@ -139,6 +139,18 @@ __device__ static inline void store_four(const attend_args &a, uint32_t row, uin
         *(uint2 *)(to + xfrag_at(k)) = make_uint2(*(uint32_t *)&even, *(uint32_t *)&odd);
 }
 
+/* Results that are rounded already times their gates, where they have some. */
+template <int D>
+__device__ static inline void gate_halves(const attend_args &a, uint32_t row, uint32_t head, uint32_t dim, __half h[4])
+{
+    if (!a.gates)
+        return;
+    float v[4] = {__half2float(h[0]), __half2float(h[1]), __half2float(h[2]), __half2float(h[3])};
+    apply_gates<D>(a, row, head, dim, v);
+    for (int i = 0; i < 4; i++)
+        h[i] = half_sat(v[i]);
+}
+
 /* Where the sums over a piece of the context lie, of a row's head: D of them, the maximum, the denominator. */
 template <int D>
 __device__ static inline float *sums_of(const attend_args &a, uint32_t piece, uint32_t row, uint32_t head)
@@ -172,7 +184,8 @@ template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(
             v[2] = __fmaf_rn(u, f.z, v[2]), v[3] = __fmaf_rn(u, f.w, v[3]);
         }
         float inv = 1.f / den;
-        const __half h[4] = {half_sat(v[0] * inv), half_sat(v[1] * inv), half_sat(v[2] * inv), half_sat(v[3] * inv)};
+        __half h[4] = {half_sat(v[0] * inv), half_sat(v[1] * inv), half_sat(v[2] * inv), half_sat(v[3] * inv)};
+        gate_halves<D>(a, row, head, dim, h);
         store_four<D>(a, row, head * D + dim, h);
     }
 }
@@ -438,6 +451,8 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
             __half h[4];
         } v;
         v.u = *(const uint2 *)(out + r * OLD + dim);
+        if (p < n)
+            gate_halves<D>(a, row0 + p / a.group, k / D, dim, v.h);
         float sum = (__half2float(v.h[0]) + __half2float(v.h[1])) + (__half2float(v.h[2]) + __half2float(v.h[3]));
         for (int d = 1; d < 8; d *= 2)
             sum += __shfl_xor_sync(~0u, sum, d);

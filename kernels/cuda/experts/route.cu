@@ -10,10 +10,10 @@
 extern "C" {
 #include "kernels/fmath.h"
 }
-#include "kernels/cuda/plan.cuh"
+#include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/states/states.cuh"
 
 enum {
-    ROUTE_WARPS = 8,
     ROUTE_ROWS = 8, /* a warp each to choose */
     EARLY = 24,     /* fours of an expert's weights, for a lane */
     GAINS = 4,      /* fours of the norm's weights, for a thread */
@@ -35,25 +35,11 @@ struct route_args {
     const step_dev *step;
     uint32_t row0;
     float *row_gate; /* [rows], in place of a choice */
+    float *product;  /* [rows][ldproduct], in place of logits and a choice: op_project's columns */
+    uint32_t ldproduct;
 };
 
 /* --- logits ----------------------------------------------------------------------------------------------------- */
-
-__device__ static inline float warp_sum(float v)
-{
-    for (int i = 16; i; i /= 2)
-        v += __shfl_xor_sync(~0u, v, i);
-    return v;
-}
-
-/* Columns k .. k + 3 of n; zeros past the end. */
-__device__ static inline float4 four_at(const float *v, uint32_t k, uint32_t n)
-{
-    if (k + 4 <= n && !((uintptr_t)v & 15))
-        return __ldcg((const float4 *)(v + k));
-    return make_float4(k < n ? __ldcg(v + k) : 0, k + 1 < n ? __ldcg(v + k + 1) : 0, k + 2 < n ? __ldcg(v + k + 2) : 0,
-                       k + 3 < n ? __ldcg(v + k + 3) : 0);
-}
 
 /* Mean and factor of a row's norm, by one warp. */
 __device__ static inline float2 row_stats(const float *x, uint32_t n, const struct norm &nm, uint32_t lane)
@@ -93,11 +79,6 @@ __device__ static inline float4 normed_four(const float *x, const struct norm &n
                        __fadd_rn(__fmul_rn(__fmul_rn(f.y - st.x, st.y), w.y), b.y),
                        __fadd_rn(__fmul_rn(__fmul_rn(f.z - st.x, st.y), w.z), b.z),
                        __fadd_rn(__fmul_rn(__fmul_rn(f.w - st.x, st.y), w.w), b.w));
-}
-
-__device__ static inline float dot_four(float4 w, float4 x, float s)
-{
-    return __fmaf_rn(w.w, x.w, __fmaf_rn(w.z, x.z, __fmaf_rn(w.y, x.y, __fmaf_rn(w.x, x.x, s))));
 }
 
 /* --- the choice --------------------------------------------------------------------------------------------------- */
@@ -242,11 +223,6 @@ __device__ static void choose(const route_args &a, uint32_t row, float *room, ui
         out[lane] = (float)id, out[a.n_used + lane] = broken ? NAN : w * a.scale;
 }
 
-/* The last norm's factor where it can be multiplied with the sums: NORM_RMS without a bias. */
-__device__ static inline bool deferred(const struct norm &nm)
-{
-    return nm.kind == NORM_RMS && !nm.b;
-}
 /* Squares of the columns that thread t of a block has; x times the norm's weights goes to `to`. gain(i): the weights of
  * its i-th four, of the first GAINS. */
 template <class G>
@@ -311,7 +287,7 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
         for (uint32_t w = 0; w < ROUTE_WARPS; w++)
             s += squares[w];
         if (!threadIdx.x)
-            scale[0] = rsqrtf(s / n + a.norm.eps);
+            scale[0] = row_factor(s, n, a.norm.eps);
     } else if (warp < rows) {
         const float *x = a.x + (uint64_t)(row0 + warp) * a.ldx;
         float s = 0, *to = room + warp * ld;
@@ -322,7 +298,7 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
                     x, n, t, a.norm.w, [&](uint32_t i) { return four_at(a.norm.w, (i * ROUTE_WARPS * 32 + t) * 4, n); },
                     to);
             }
-            scale[warp] = rsqrtf(s / n + a.norm.eps);
+            scale[warp] = row_factor(s, n, a.norm.eps);
         } else {
             float2 st = row_stats(x, n, a.norm, lane);
             for (uint32_t k = lane * 4; k < n; k += 128)
@@ -359,11 +335,13 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
                 continue;
             if (a.row_gate)
                 a.row_gate[row0 + r] = 1.f / (1.f + fm_exp(-v));
+            else if (a.product)
+                a.product[(uint64_t)(row0 + r) * a.ldproduct + e] = v;
             else
                 __stcg(a.logits + (uint64_t)(row0 + r) * a.n_expert + e, v + (a.bias ? a.bias[e] : 0.f));
         }
     }
-    if (a.row_gate)
+    if (a.row_gate || a.product)
         return;
     __threadfence();
     __syncthreads();
@@ -382,7 +360,7 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
 
 static uint32_t room_bytes(const route_args &a, uint32_t rows)
 {
-    uint32_t x = (a.n_in + 3) & ~3u, choice = 4 * a.n_expert;
+    uint32_t x = (a.n_in + 3) & ~3u, choice = a.product ? 0 : 4 * a.n_expert;
     return rows * (x > choice ? x : choice) * sizeof(float);
 }
 
@@ -395,6 +373,16 @@ template <int R> static void launch(struct device *d, const route_args &a, uint3
     }
     cuda_launch(d, route_rows<R>, dim3(blocks, (bucket + R - 1) / R), ROUTE_WARPS * 32, room_bytes(a, R), LAUNCH_PDL,
                 a);
+}
+
+/* All rows of the step: eight a block, or each for itself, to the same bits. */
+static void rows_run(struct device *d, const route_args &a)
+{
+    uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS;
+    if (d->bucket > GEMV_ROWS && room_bytes(a, ROUTE_ROWS) + 1024 <= d->smem_max)
+        launch<ROUTE_ROWS>(d, a, d->bucket, d->bucket <= 64 ? blocks : (blocks + 3) / 4);
+    else
+        launch<1>(d, a, d->bucket, blocks);
 }
 
 /* Whether so many can be chosen of so many experts: as on the CPU. */
@@ -425,11 +413,23 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.logits = d->ws.experts.logits, a.out = d->ws.experts.route;
     a.semaphore = d->ws.semaphore, a.step = d->step;
     p->grouped = p->routed = false;
-    uint32_t blocks = (w->n_out + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    if (d->bucket > GEMV_ROWS && room_bytes(a, ROUTE_ROWS) + 1024 <= d->smem_max)
-        launch<ROUTE_ROWS>(d, a, d->bucket, d->bucket <= 64 ? blocks : (blocks + 3) / 4);
-    else
-        launch<1>(d, a, d->bucket, blocks);
+    rows_run(d, a);
+}
+
+void project_plain(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_project *op = &o->project;
+    const wdev *w = wdev_of(op->w);
+    route_args a = {};
+    if (!project_begin(d, op))
+        return;
+    if (p->reader && p->reader->kind == OP_DELTA && delta_takes_gates(d, op, &p->reader->delta)) {
+        p->gates = op;
+        return;
+    }
+    a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out, a.norm = op->norm;
+    a.x = d->ws.x, a.ldx = d->ws.ldx, a.step = d->step, a.product = d->ws.mix + op->at, a.ldproduct = d->ws.ldmix;
+    rows_run(d, a);
 }
 
 const float *row_gate_run(struct device *d, const struct op_ffn_up *op, uint32_t row0, uint32_t bucket)

@@ -420,6 +420,21 @@ void prefill_proj(struct device *d, struct op_call *, const struct op *o)
     proj_epilogue_run(d, op, w->n_out, 0, d->bucket);
 }
 
+void prefill_project(struct device *d, struct op_call *, const struct op *o)
+{
+    const struct op_project *op = &o->project;
+    wdev *w = (wdev *)op->w->dev;
+    if (!project_begin(d, op))
+        return;
+    act_buf x = normed(d, &op->norm, w->n_in);
+    if (op->at % 64 == 0) { /* the library takes 256 bytes for granted */
+        matmul(d, w, x, d->ws.mix + op->at, d->ws.ldmix, false, false);
+        return;
+    }
+    matmul(d, w, x, d->ws.tmp, d->ws.ldtmp, false, false);
+    project_tmp(d, w->n_out, op->at, d->bucket);
+}
+
 /* glu_epilogue_run() for products in fp16: eight elements a thread, to the plain form. */
 __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
                          const float *row_gate, act_buf out)
@@ -482,6 +497,9 @@ void prefill_proj(struct device *, struct op_call *, const struct op *)
 {
 }
 void prefill_ffn_up(struct device *, struct op_call *, const struct op *)
+{
+}
+void prefill_project(struct device *, struct op_call *, const struct op *)
 {
 }
 

@@ -3,60 +3,8 @@
  * form, bias, q/k norm, RoPE and the KV append, the residual, the gated activation; and activations to and from f32.
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
-#include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/gemm/split_k.cuh"
+#include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/kv_q8.cuh"
-
-/* Stores four consecutive elements; the 8 lanes of a sub-block of 32 call together, so that its sum can be written. */
-__device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k, uint32_t n, const float v[4])
-{
-    __half h[4];
-    float sum = 0;
-    for (int i = 0; i < 4; i++) {
-        h[i] = half_sat(k + i < n ? v[i] : 0.f);
-        sum += __half2float(h[i]);
-    }
-    __half *r = o.p + (uint64_t)row * o.ld;
-    if (o.layout == LAYOUT_ROW_MAJOR) {
-        if (k < n)
-            *(uint2 *)(r + k) = *(const uint2 *)h;
-        return;
-    }
-    __half q[4] = {h[0], h[2], h[1], h[3]};
-    if (o.layout >= LAYOUT_WG) {
-        if (k < (n + 255) / 256 * 256) {
-            __half *at = wg_place(o, row, k, n);
-            *(uint32_t *)at = *(const uint32_t *)q;
-            *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(q + 2);
-        }
-        return;
-    }
-    for (int i = 1; i < 8; i *= 2)
-        sum += __shfl_xor_sync(~0u, sum, i);
-    if (k < (n + 255) / 256 * 256) {
-        *(uint2 *)(r + xfrag_at(k)) = *(const uint2 *)q;
-        if (k % 32 == 0) {
-            __half hi = half_sat(sum);
-            r[xfrag_sum_at(k)] = hi;
-            r[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
-        }
-    }
-}
-
-/* The sum of v over the block, in a fixed order; every thread gets it. */
-__device__ static inline float block_sum(float v, float *shared)
-{
-    for (int i = 16; i; i /= 2)
-        v += __shfl_xor_sync(~0u, v, i);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = 0;
-    for (uint32_t i = 0; i < blockDim.x / 32; i++)
-        v += shared[i];
-    return v;
-}
 
 /* Mean (0 for RMS) and 1 / deviation of n values that f(k) gives; 0 and 1 where there is no norm. */
 template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n, struct norm nm, float *shared)
@@ -171,13 +119,6 @@ __global__ void to_f32(act_buf in, uint32_t n, float *dst, uint32_t row0)
         dst[(uint64_t)row * n + k] = __half2float(in.p[(uint64_t)(row0 + row) * in.ld + (in.layout ? k : xfrag_at(k))]);
 }
 
-__device__ static inline float warp_sum(float v)
-{
-    for (int i = 16; i; i /= 2)
-        v += __shfl_xor_sync(~0u, v, i);
-    return v;
-}
-
 /* Products in ws.tmp, as `sums` gives them. */
 struct tmp_rows {
     const float *t;
@@ -196,6 +137,8 @@ struct tmp_rows {
 
 struct qkv_epilogue_args {
     uint32_t n_head, n_kv, d_head, row0;
+    float *gates; /* ACT_MIX, [rows][ldgates], where each head's query has its gate behind it; else NULL */
+    uint32_t ldgates;
     const float *bias;
     struct norm q_norm, k_norm; /* w NULL = none */
     struct rope rope;
@@ -216,11 +159,20 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     pdl_wait();
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
     float *v = buf[threadIdx.x / 32];
-    if (head >= a.n_head + 2 * a.n_kv)
+    uint32_t of = head; /* where it lies among the product's */
+    if (head >= a.n_head + 2 * a.n_kv) {
+        head -= a.n_head + 2 * a.n_kv;
+        if (!a.gates || head >= a.n_head)
+            return;
+        for (uint32_t i = lane * 4, k = (2 * head + 1) * a.d_head; i < a.d_head; i += 128)
+            *(float4 *)(a.gates + (uint64_t)row * a.ldgates + k + i) = t.four(row, k + i);
         return;
+    }
+    if (a.gates)
+        of = head < a.n_head ? 2 * head : head + a.n_head;
     uint32_t part = head < a.n_head ? 0 : head < a.n_head + a.n_kv ? 1 : 2; /* q, k, v */
     for (uint32_t i = lane * 4; i < a.d_head; i += 128) {
-        float4 f = t.four(row, head * a.d_head + i);
+        float4 f = t.four(row, of * a.d_head + i);
         v[i] = f.x, v[i + 1] = f.y, v[i + 2] = f.z, v[i + 3] = f.w;
         for (uint32_t j = i; a.bias && j < i + 4; j++)
             v[j] += a.bias[head * a.d_head + j];
@@ -385,21 +337,61 @@ __global__ void __launch_bounds__(PROJ_THREADS)
         x[k] = end(x[k], at(k), st, nm.w[k], k);
 }
 
-template <class Rows>
-__global__ void glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, const float *row_gate,
-                             act_buf out, uint32_t row0)
+/* op_ffn_up's gate for a whole row of norm(x), where the norm's factor can be multiplied with the sum. */
+struct whole_gate {
+    const float *w; /* [n]; NULL: none */
+    const float *x;
+    uint32_t ldx, n;
+    struct norm norm;
+};
+__device__ static inline float4 four_or_less(const float *v, uint32_t k, uint32_t n)
 {
-    pdl_trigger();
-    pdl_wait();
+    if (k + 4 <= n)
+        return __ldcg((const float4 *)(v + k));
+    return make_float4(k < n ? v[k] : 0.f, k + 1 < n ? v[k + 1] : 0.f, k + 2 < n ? v[k + 2] : 0.f, 0.f);
+}
+
+enum { GLU_THREADS = 256, GATE_KEPT = 2 /* fours of a gate's weights that a thread has before the wait */ };
+template <class Rows>
+__global__ void __launch_bounds__(GLU_THREADS)
+    glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, const float *row_gate, whole_gate whole,
+                 act_buf out, uint32_t row0)
+{
+    __shared__ float shared[32];
     uint32_t row = row0 + blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    float4 kept[GATE_KEPT];
+    pdl_trigger();
+    auto weights = [&](uint32_t i) {
+        float4 g = four_or_less(whole.w, i, whole.n), w = four_or_less(whole.norm.w, i, whole.n);
+        return make_float4(g.x * w.x, g.y * w.y, g.z * w.z, g.w * w.w);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < GATE_KEPT; i++)
+        kept[i] = whole.w ? weights((threadIdx.x + i * GLU_THREADS) * 4) : make_float4(0, 0, 0, 0);
+    pdl_wait();
     float4 gate = {0, 0, 0, 0}, with = {1, 1, 1, 1};
     if (k < d_ff) {
         gate = t.four(row, k);
         if (has_gate(glu))
             with = t.four(row, d_ff + k);
     }
-    const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w},
-                by = row_gate ? row_gate[row] : 1.f;
+    float by = row_gate ? row_gate[row] : 1.f;
+    if (whole.w) {
+        const float *x = whole.x + (uint64_t)row * whole.ldx;
+        float squares = 0, dot = 0;
+        auto add = [&](float4 w, float4 f) {
+            squares = __fmaf_rn(f.x, f.x, __fmaf_rn(f.y, f.y, __fmaf_rn(f.z, f.z, __fmaf_rn(f.w, f.w, squares))));
+            dot = __fmaf_rn(f.x, w.x, __fmaf_rn(f.y, w.y, __fmaf_rn(f.z, w.z, __fmaf_rn(f.w, w.w, dot))));
+        };
+#pragma unroll
+        for (uint32_t i = 0; i < GATE_KEPT; i++)
+            add(kept[i], four_or_less(x, (threadIdx.x + i * GLU_THREADS) * 4, whole.n));
+        for (uint32_t i = (threadIdx.x + GATE_KEPT * GLU_THREADS) * 4; i < whole.n; i += GLU_THREADS * 4)
+            add(weights(i), four_or_less(x, i, whole.n));
+        squares = block_sum(squares, shared), dot = block_sum(dot, shared);
+        by = 1.f / (1.f + expf(-dot * rsqrtf(squares / whole.n + whole.norm.eps)));
+    }
+    const float g[4] = {gate.x, gate.y, gate.z, gate.w}, w[4] = {with.x, with.y, with.z, with.w};
     float v[4];
     for (int i = 0; i < 4; i++) {
         uint32_t j = k + i;
@@ -489,7 +481,9 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
-    dim3 grid((op->n_head + 2 * op->n_kv + 3) / 4, bucket);
+    if (op->gated)
+        a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
+    dim3 grid((op->n_head * (op->gated ? 2 : 1) + 2 * op->n_kv + 3) / 4, bucket);
     if (s)
         cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);
     else
@@ -513,19 +507,29 @@ void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_ou
                 op->post_norm ? *op->post_norm : none, residual_scale(op), d->ws.x, d->ws.ldx, row0);
 }
 
+template <class Rows>
+static void glu_launch(struct device *d, const struct op_ffn_up *op, Rows t, uint32_t d_ff, const act_buf *out,
+                       uint32_t row0, uint32_t bucket)
+{
+    whole_gate whole = {};
+    const float *row_gate = NULL;
+    if (op->row_gate && op->norm.kind == NORM_RMS && !op->norm.b)
+        whole = {op->row_gate, d->ws.x, d->ws.ldx, wdev_of(op->w)->n_in, op->norm};
+    else
+        row_gate = row_gate_run(d, op, row0, bucket);
+    cuda_launch(d, glu_epilogue<Rows>, dim3((pad256(d_ff) + 1023) / 1024, bucket), GLU_THREADS, 0, LAUNCH_PDL, t, d_ff,
+                op->bias, op->glu, row_gate, whole, *out, row0);
+}
+
 void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, bool interleaved, uint32_t row0,
                       uint32_t bucket)
 {
     tmp_rows t = {d->ws.tmp, d->ws.ldtmp, interleaved ? d_ff : 0};
-    const float *row_gate = row_gate_run(d, op, row0, bucket);
-    cuda_launch(d, glu_epilogue<tmp_rows>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, t, d_ff,
-                op->bias, op->glu, row_gate, d->ws.ff, row0);
+    glu_launch(d, op, t, d_ff, &d->ws.ff, row0, bucket);
 }
 
 void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,
                     uint32_t bucket)
 {
-    const float *row_gate = row_gate_run(d, op, 0, bucket);
-    cuda_launch(d, glu_epilogue<partials>, dim3((pad256(d_ff) + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, d_ff,
-                op->bias, op->glu, row_gate, *out, 0u);
+    glu_launch(d, op, *s, d_ff, out, 0, bucket);
 }

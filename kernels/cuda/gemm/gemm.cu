@@ -155,6 +155,8 @@ static void to_tmp(struct device *d, gemm_args &a)
 static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
+    if (op->gated)
+        return false;
     bool normed = op->q_norm || op->k_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
     auto rms = [](const struct norm *n) { return !n || norm_deferrable(*n); };
     if (normed)
@@ -261,6 +263,18 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;
+    run(d, p, o, w, a);
+}
+
+void gemm_project(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_project *op = &o->project;
+    const wdev *w = wdev_of(op->w);
+    if (!project_begin(d, op))
+        return;
+    gemm_args a = args_of(p, w);
+    from_norm(d, &a, &op->norm, NULL);
+    a.ep = EP_TMP, a.out = d->ws.mix + op->at, a.ldout = d->ws.ldmix;
     run(d, p, o, w, a);
 }
 

@@ -72,6 +72,15 @@ void ref_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     glu_epilogue_run(d, op, d_ff_of(op), false, row0, bucket);
 }
 
+void ref_project(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_project *op = &o->project;
+    const wdev *w = wdev_of(op->w);
+    if (project_begin(d, op))
+        matmul(d, w, normed(d, &op->norm, w->n_in, false, p->row0, p->bucket), d->ws.mix + op->at, d->ws.ldmix, p->row0,
+               p->bucket, 1, 0, NULL);
+}
+
 void ref_head(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_head *op = &o->head;

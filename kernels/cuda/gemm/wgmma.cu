@@ -215,19 +215,31 @@ static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
     return NULL;
 }
 
+/* Whether each of the parts has a kernel of its own, where all of them have none together: op_project's. */
+static bool parts_apart(const wdev *w)
+{
+    bool can = w->role == WEIGHT_MIXER && w->packed;
+    for (uint32_t i = 0; i < w->n_part && can; i++) {
+        wdev one = *w;
+        one.n_part = 1, one.part[0] = w->part[i];
+        can = kernel_of(NULL, &one, 32);
+    }
+    return can;
+}
+
 bool wg_supports(const struct device *d, const void *model)
 {
     bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
         if (w->model == model && wdev_dense(w))
-            all = w->packed && kernel_of(NULL, w, 32), any = true;
+            all = w->packed && (kernel_of(NULL, w, 32) || parts_apart(w)), any = true;
     return any && all;
 }
 
 bool wg_can_run(const struct op *o)
 {
     const wdev *w = wdev_of(op_weight(o));
-    return w->packed && kernel_of(NULL, w, 32);
+    return w->packed && (kernel_of(NULL, w, 32) || parts_apart(w));
 }
 
 /* Blocks of WG_ROWS that so many rows come in. */
@@ -239,7 +251,8 @@ static uint32_t columns_of(uint32_t rows)
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
-    uint64_t n = dims->d_q + 2ull * dims->d_kv, most = 256ull * 96, rows = columns_of(dims->n_row) * WG_ROWS;
+    uint64_t n = (dims->d_q > dims->d_mix ? dims->d_q : dims->d_mix) + 2ull * dims->d_kv, most = 256ull * 96,
+             rows = columns_of(dims->n_row) * WG_ROWS;
     n = n > dims->d_model ? n : dims->d_model;
     n = n > 2ull * dims->d_ff ? n : 2ull * dims->d_ff;
     return d->cc == 90 ? ((n + 4 * 256) * rows + (2ull * d->sms + 8) * most) * 4 : 0;
@@ -381,6 +394,25 @@ void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
     qkv_reduce_run(d, op, &s, p->bucket);
 }
 
+void wg_project(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_project *op = &o->project;
+    const wdev *w = wdev_of(op->w);
+    bool together = kernel_of(NULL, w, 32);
+    if (!project_begin(d, op))
+        return;
+    normed(d, p, w, &op->norm, false);
+    for (uint32_t i = 0; i < (together ? 1 : w->n_part); i++) {
+        wdev one = *w;
+        wg_args a = {};
+        if (!together)
+            one.n_part = 1, one.part[0] = w->part[i];
+        partials s = matmul(d, &one, a, p->bucket, false);
+        for (uint32_t k = 0; k < one.n_part; k++)
+            project_pieces(d, &s, &one.part[k], op->at, p->bucket);
+    }
+}
+
 bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out)
 {
     const struct op *reader = p->reader;
@@ -439,6 +471,10 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     } else {
         p->ff = matmul(d, w, a, p->bucket, false);
         p->ff_op = *op;
+        if (op->row_gate) { /* which is made of ACT_X as it is now, not as it will be when `down` comes */
+            glu_reduce_run(d, op, &p->ff, d_ff_of(op), &d->ws.ff, p->bucket);
+            return;
+        }
     }
     act_in_pieces(&p->acts, ACT_FF);
 }

@@ -1,0 +1,700 @@
+/*
+ * recur.cu - the gated delta net and Mamba-2 (op_delta, op_mamba2 of op.h), which are one recurrence: of each head a
+ * matrix S of d_k by d_v numbers, of which a row of the step makes
+ *     S' = keep S + k change^T,   y = S'^T q = keep S^T q + (k . q) change,
+ * where the delta net's change is beta (v - keep S^T k), and Mamba-2's is t x, its k and q being B and C.
+ *
+ * A step that decodes a delta net has one kernel, `delta_decode`. Else there are three: `prepare` makes q, k, v and the
+ * gates of all rows at once; `scan` goes through a sequence's rows, S in registers; `finish` has the norm and the gate
+ * of the result. A column of S depends on no other, so that a warp of `scan` has eight columns, a lane a quarter of
+ * one, and 32 heads of 128 by 128 are 512 warps: a warp for each of an H100's schedulers, which needs some 0.13 us for
+ * a row. So a prompt is read by the recurrence itself, and has the bits of decode; what chunks of rows through matrix
+ * products would save is a twentieth of the prompt's time (tests/bench/lab/NOTES.md).
+ *
+ * keep is kept as what it lacks to 1: a head that forgets one part in 100,000 would lose digits that count.
+ */
+#include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/states/states.cuh"
+
+#include <cuda_pipeline_primitives.h>
+
+enum {
+    PREPARE_WARPS = 4,
+    SCAN_WARPS = 4,
+    SCAN_COLS = 8 * SCAN_WARPS, /* columns of S that a block has */
+    SCAN_ROWS = 16,             /* rows of the step on their way to shared memory together */
+    HEAD_MAX = 256,             /* of d_k */
+    FINISH_THREADS = 256,
+    FINISH_COLS = 4 * FINISH_THREADS,
+};
+
+struct recur_args {
+    state_view state;
+    struct state_conv conv;
+    uint32_t n_channel, n_k, n_v, d_k, d_v;
+    bool delta, tiled, paired;
+    const float *mix; /* ACT_MIX; in its columns: */
+    uint32_t ldmix, at_conv, at_gate, at_z;
+    float *made; /* [rows][ldmade]: channels after the convolution, where v becomes y; 2 n_v gates; n_k times k . q */
+    uint32_t ldmade, at_q, at_k, at_v;
+    const float *decay, *dt_bias, *skip;
+    struct { /* delta_decode: rows of F32 that make the gates of norm(x); w NULL: they are in ACT_MIX */
+        const float *w, *x;
+        uint32_t n, ldx;
+        struct norm norm;
+    } gates;
+    struct norm norm;
+    uint32_t norm_cols; /* columns that a norm is over */
+    uint32_t span;      /* columns of a block of `finish` */
+    act_buf out;
+};
+
+/* --- q, k, v and gates ------------------------------------------------------------------------------------------ */
+
+/* Channel c of input i of the sequence, whose first row of the step is row0: convolved, then x sigmoid(x). */
+__device__ static inline float convolved(const recur_args &a, const float *from, uint32_t row0, uint32_t i, uint32_t c)
+{
+    uint32_t taps = a.conv.n_tap, before = taps - 1;
+    const float *mix = a.mix + a.at_conv + c;
+    const float *w = a.conv.w + (uint64_t)c * taps;
+    float sum = a.conv.bias ? a.conv.bias[c] : 0.f;
+    for (uint32_t k0 = 0; k0 < taps; k0 += 4) { /* whose loads are under way together */
+        float x[4], by[4];
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++) {
+            uint32_t k = k0 + j;
+            x[j] = by[j] = 0;
+            if (k < taps && (from || i + k >= before)) {
+                x[j] = __ldcg(i + k >= before ? mix + (uint64_t)(row0 + i + k - before) * a.ldmix
+                                              : from + (uint64_t)(i + k) * a.n_channel + c);
+                by[j] = w[k];
+            }
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++)
+            sum = __fmaf_rn(by[j], x[j], sum);
+    }
+    return state_silu(sum);
+}
+
+/* log(1 + exp(x)) */
+__device__ static inline float softplus(float x)
+{
+    return x > 20.f ? x : log1pf(expf(x));
+}
+
+/* What S lacks after a row of what it had, and what its change is multiplied by: with `delta` sigmoid(b), else the
+ * step's length. One body for all kernels, as libraries' functions may be fused with what is around them. */
+__device__ static __noinline__ float2 gates_of(bool delta, float b, float x, float decay)
+{
+    float length = softplus(x);
+    return make_float2(expm1f(__fmul_rn(decay, length)), delta ? __fdiv_rn(1.f, __fadd_rn(1.f, expf(-b))) : length);
+}
+/* Where a head's two numbers lie among the gates' columns; Mamba-2 has one. */
+__device__ static inline uint2 gates_at(const recur_args &a, uint32_t head)
+{
+    uint32_t each = a.n_v / a.n_k;
+    if (a.paired)
+        return make_uint2(head / each * 2 * each + head % each, head / each * 2 * each + each + head % each);
+    return make_uint2(head, a.delta ? a.n_v + head : head);
+}
+__device__ static inline float2 head_gates(const recur_args &a, const float *mix, uint32_t head)
+{
+    uint2 at = gates_at(a, head);
+    const float *g = mix + a.at_gate;
+    return gates_of(a.delta, __ldcg(g + at.x), __fadd_rn(__ldcg(g + at.y), a.dt_bias[head]), a.decay[head]);
+}
+
+/* What a warp makes of q and k of a head, element lane + 32 e in q[e] and k[e]: of length 1 for a delta net, q over
+ * sqrt(d_k). Returns k . q. */
+template <int EACH> __device__ static inline float unit_vectors(const recur_args &a, float (&q)[EACH], float (&k)[EACH])
+{
+    float qq = 0, kk = 0, qk = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        qq = __fmaf_rn(q[e], q[e], qq), kk = __fmaf_rn(k[e], k[e], kk);
+    if (a.delta) {
+        float by_q = __fdiv_rn(__fdiv_rn(1.f, __fsqrt_rn((float)a.d_k)), __fsqrt_rn(__fadd_rn(warp_sum(qq), 1e-6f)));
+        float by_k = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(warp_sum(kk), 1e-6f)));
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            q[e] = __fmul_rn(q[e], by_q), k[e] = __fmul_rn(k[e], by_k);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        qk = __fmaf_rn(q[e], k[e], qk);
+    return warp_sum(qk);
+}
+
+/* q and k of key head `of`, by a warp, and k . q to *dot. */
+__device__ static inline void queries(const recur_args &a, const float *from, uint32_t row0, uint32_t i, uint32_t of,
+                                      uint32_t lane, float *q_to, float *k_to, float *dot)
+{
+    enum { EACH = HEAD_MAX / 32 };
+    float q[EACH], k[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        uint32_t c = lane + 32 * e;
+        q[e] = k[e] = 0;
+        if (c < a.d_k) {
+            q[e] = convolved(a, from, row0, i, a.at_q + of * a.d_k + c);
+            k[e] = convolved(a, from, row0, i, a.at_k + of * a.d_k + c);
+        }
+    }
+    float qk = unit_vectors(a, q, k);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (lane + 32 * e < a.d_k)
+            q_to[lane + 32 * e] = q[e], k_to[lane + 32 * e] = k[e];
+    if (!lane)
+        *dot = qk;
+}
+
+/* A warp a task of a row: a key head; 32 channels of v four times; 32 heads' gates. */
+__global__ void __launch_bounds__(PREPARE_WARPS * 32) prepare(const __grid_constant__ recur_args a)
+{
+    uint32_t task = blockIdx.x * PREPARE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
+    const step_dev *s = a.state.s;
+    uint32_t n_inner = a.n_v * a.d_v, of_v = (n_inner + 127) / 128;
+    bool live = row < s->n_row;
+    uint32_t seq = live ? s->seq[row] : 0, row0 = s->row0[seq];
+    pdl_trigger();
+    pdl_wait();
+    if (!live)
+        return;
+    const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
+    float *to = a.made + (uint64_t)row * a.ldmade, *gates = to + a.n_channel;
+    uint32_t i = row - row0;
+    if (task < a.n_k) {
+        queries(a, from, row0, i, task, lane, to + a.at_q + task * a.d_k, to + a.at_k + task * a.d_k,
+                gates + 2 * a.n_v + task);
+        return;
+    }
+    task -= a.n_k;
+    if (task < of_v) {
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++) {
+            uint32_t c = task * 128 + e * 32 + lane;
+            if (c < n_inner)
+                to[a.at_v + c] = convolved(a, from, row0, i, a.at_v + c);
+        }
+        return;
+    }
+    uint32_t head = (task - of_v) * 32 + lane;
+    if (head < a.n_v) {
+        float2 g = head_gates(a, mix, head);
+        gates[2 * head] = g.x, gates[2 * head + 1] = g.y;
+    }
+}
+
+/* --- the recurrence --------------------------------------------------------------------------------------------- */
+
+/* Shared memory that is read again, not kept in registers. */
+__device__ static inline float4 read_again(const float *at)
+{
+    float4 f;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(f.x), "=f"(f.y), "=f"(f.z), "=f"(f.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(at)));
+    return f;
+}
+
+/* A quarter of a column of S: rows g NR .. g NR + NR - 1, of lane 8 g + column. */
+template <int NR> struct column {
+    float s[NR];
+
+    /* A row of the step: k and q are the quarter's, in shared memory on 16 bytes. Returns y; all four lanes of a column
+     * have it. REREAD: k is read again, not kept in registers. */
+    template <bool DELTA, bool REREAD = false>
+    __device__ inline float step(const float *k_of, const float *q_of, float v, float less, float gate, float kq)
+    {
+        float k[NR], sk[2] = {0, 0}, sq[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < NR; i += 4) {
+            float4 kk = *(const float4 *)(k_of + i), qq = *(const float4 *)(q_of + i);
+            k[i] = kk.x, k[i + 1] = kk.y, k[i + 2] = kk.z, k[i + 3] = kk.w;
+            if (DELTA) {
+                sk[0] = __fmaf_rn(s[i], kk.x, sk[0]), sk[1] = __fmaf_rn(s[i + 1], kk.y, sk[1]);
+                sk[0] = __fmaf_rn(s[i + 2], kk.z, sk[0]), sk[1] = __fmaf_rn(s[i + 3], kk.w, sk[1]);
+            }
+            sq[0] = __fmaf_rn(s[i], qq.x, sq[0]), sq[1] = __fmaf_rn(s[i + 1], qq.y, sq[1]);
+            sq[0] = __fmaf_rn(s[i + 2], qq.z, sq[0]), sq[1] = __fmaf_rn(s[i + 3], qq.w, sq[1]);
+        }
+        float change, a = __fadd_rn(sk[0], sk[1]), b = __fadd_rn(sq[0], sq[1]);
+        if (DELTA)
+            a = __fadd_rn(a, __shfl_xor_sync(~0u, a, 8));
+        b = __fadd_rn(b, __shfl_xor_sync(~0u, b, 8));
+        if (DELTA)
+            a = __fadd_rn(a, __shfl_xor_sync(~0u, a, 16));
+        b = __fadd_rn(b, __shfl_xor_sync(~0u, b, 16));
+        change = __fmul_rn(gate, DELTA ? __fsub_rn(v, __fmaf_rn(less, a, a)) : v);
+#pragma unroll
+        for (int i = 0; i < NR; i += 4) {
+            float4 f = REREAD ? read_again(k_of + i) : make_float4(k[i], k[i + 1], k[i + 2], k[i + 3]);
+            s[i] = __fmaf_rn(f.x, change, __fmaf_rn(s[i], less, s[i]));
+            s[i + 1] = __fmaf_rn(f.y, change, __fmaf_rn(s[i + 1], less, s[i + 1]));
+            s[i + 2] = __fmaf_rn(f.z, change, __fmaf_rn(s[i + 2], less, s[i + 2]));
+            s[i + 3] = __fmaf_rn(f.w, change, __fmaf_rn(s[i + 3], less, s[i + 3]));
+        }
+        return __fmaf_rn(kq, change, __fmaf_rn(less, b, b));
+    }
+
+    /* Of S of a head at `at`, [d_k, d_v]; NULL: zeros. */
+    __device__ inline void load(const float *at, uint32_t first, uint32_t d_k, uint32_t col, uint32_t d_v)
+    {
+#pragma unroll
+        for (int i = 0; i < NR; i++)
+            s[i] = at && first + i < d_k && col < d_v ? __ldcg(at + (uint64_t)(first + i) * d_v + col) : 0.f;
+    }
+    __device__ inline void store(float *at, uint32_t first, uint32_t d_k, uint32_t col, uint32_t d_v) const
+    {
+#pragma unroll
+        for (int i = 0; i < NR; i++)
+            if (first + i < d_k && col < d_v)
+                at[(uint64_t)(first + i) * d_v + col] = s[i];
+    }
+};
+
+/* Quarters of a vector lie so that four lanes' 16 bytes hit different banks. */
+template <int NR> __device__ static inline uint32_t quarter_at(uint32_t i)
+{
+    return i / NR * (NR + 4) + i % NR;
+}
+template <int NR> struct scan_stage {
+    float k[SCAN_ROWS][4 * (NR + 4)], q[SCAN_ROWS][4 * (NR + 4)], v[SCAN_ROWS][SCAN_COLS], gate[SCAN_ROWS][4];
+};
+
+/* The convolution's state after n_row rows, of this block's share of the channels. */
+__device__ static inline void leave_inputs(const recur_args &a, const float *from, float *to, uint32_t row0,
+                                           uint32_t n_row, uint32_t share, uint32_t shares)
+{
+    uint32_t before = a.conv.n_tap - 1, c0 = (uint32_t)((uint64_t)a.n_channel * share / shares),
+             c1 = (uint32_t)((uint64_t)a.n_channel * (share + 1) / shares);
+    for (uint32_t c = c0 + threadIdx.x; c < c1; c += blockDim.x)
+        for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
+            uint32_t i = n_row + k;
+            to[(uint64_t)k * a.n_channel + c] =
+                i >= before ? __ldcg(a.mix + (uint64_t)(row0 + i - before) * a.ldmix + a.at_conv + c)
+                : from      ? from[(uint64_t)i * a.n_channel + c]
+                            : 0.f;
+        }
+}
+
+/* SCAN_COLS columns of a head, all rows of a sequence. */
+template <int NR, bool DELTA>
+__global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ recur_args a)
+{
+    __shared__ __align__(16) scan_stage<NR> stage[NR <= 32 ? 2 : 1];
+    constexpr uint32_t STAGES = NR <= 32 ? 2 : 1;
+    uint32_t chunks = (a.d_v + SCAN_COLS - 1) / SCAN_COLS, head = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
+    uint32_t seq = blockIdx.y, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 8 + lane % 8;
+    uint32_t col = chunk * SCAN_COLS + mine, first = lane / 8 * NR,
+             of = a.tiled ? head % a.n_k : head / (a.n_v / a.n_k);
+    const step_dev *s = a.state.s;
+    column<NR> c;
+    pdl_trigger();
+    if (seq >= s->n_seq) {
+        pdl_wait();
+        return;
+    }
+    uint32_t row0 = s->row0[seq], n_row = s->n_rows[seq];
+    uint64_t at = (uint64_t)(a.conv.n_tap - 1) * a.n_channel + (uint64_t)head * a.d_k * a.d_v;
+    const float *from = state_from(a.state, seq);
+    float *to = state_to(a.state, seq), skip = DELTA ? 0.f : a.skip[head];
+    c.load(from ? from + at : NULL, first, a.d_k, col, a.d_v); /* written in an earlier step */
+    for (uint32_t i = threadIdx.x; i < STAGES * SCAN_ROWS * (4 * NR - min(a.d_k, 4u * NR)); i += blockDim.x) {
+        uint32_t pad = 4 * NR - a.d_k, r = i / pad, e = quarter_at<NR>(a.d_k + i % pad);
+        stage[r / SCAN_ROWS].k[r % SCAN_ROWS][e] = stage[r / SCAN_ROWS].q[r % SCAN_ROWS][e] = 0.f;
+    }
+    pdl_wait();
+    bool aligned = (a.d_k | a.d_v | a.at_q | a.at_k | a.at_v) % 4 == 0;
+    auto fetch = [&](uint32_t r0, scan_stage<NR> &st) {
+        uint32_t n = min((uint32_t)SCAN_ROWS, n_row - r0), width = aligned ? 4 : 1, of_k = a.d_k / width;
+        uint32_t left = min((uint32_t)SCAN_COLS, a.d_v - chunk * SCAN_COLS), of_v = left / width;
+        uint32_t each = 2 * of_k + of_v + 3;
+        for (uint32_t i = threadIdx.x; i < n * each; i += blockDim.x) {
+            uint32_t r = i / each, e = i % each;
+            const float *row = a.made + (uint64_t)(row0 + r0 + r) * a.ldmade, *x;
+            float *y;
+            bool four = aligned;
+            if (e < of_k)
+                x = row + a.at_k + of * a.d_k + e * width, y = &st.k[r][quarter_at<NR>(e * width)];
+            else if (e < 2 * of_k)
+                e -= of_k, x = row + a.at_q + of * a.d_k + e * width, y = &st.q[r][quarter_at<NR>(e * width)];
+            else if (e < 2 * of_k + of_v)
+                e -= 2 * of_k, x = row + a.at_v + head * a.d_v + chunk * SCAN_COLS + e * width, y = &st.v[r][e * width];
+            else {
+                e -= 2 * of_k + of_v, four = false, y = &st.gate[r][e];
+                x = row + a.n_channel + (e < 2 ? 2 * head + e : 2 * a.n_v + of);
+            }
+            if (four)
+                __pipeline_memcpy_async(y, x, 16);
+            else
+                __pipeline_memcpy_async(y, x, 4);
+        }
+        __pipeline_commit();
+    };
+    if (STAGES == 2 && n_row)
+        fetch(0, stage[0]);
+    for (uint32_t r0 = 0, turn = 0; r0 < n_row; r0 += SCAN_ROWS, turn ^= STAGES - 1) {
+        uint32_t next = r0 + SCAN_ROWS;
+        if (STAGES == 1)
+            fetch(r0, stage[0]);
+        if (STAGES == 2 && next < n_row) {
+            fetch(next, stage[turn ^ (STAGES - 1)]);
+            __pipeline_wait_prior(1);
+        } else
+            __pipeline_wait_prior(0);
+        __syncthreads();
+        const scan_stage<NR> &st = stage[turn];
+        for (uint32_t r = 0; r < SCAN_ROWS && r0 + r < n_row; r++) {
+            float v = st.v[r][mine];
+            float4 g = *(const float4 *)st.gate[r];
+            float y = c.template step<DELTA>(&st.k[r][quarter_at<NR>(first)], &st.q[r][quarter_at<NR>(first)], v, g.x,
+                                             g.y, g.z);
+            if (lane < 8 && col < a.d_v)
+                a.made[(uint64_t)(row0 + r0 + r) * a.ldmade + a.at_v + head * a.d_v + col] =
+                    DELTA ? y : __fmaf_rn(skip, v, y);
+        }
+        __syncthreads();
+    }
+    c.store(to + at, first, a.d_k, col, a.d_v);
+    leave_inputs(a, from, to, row0, n_row, blockIdx.x, gridDim.x);
+}
+
+/* --- the result ------------------------------------------------------------------------------------------------- */
+
+/* The number that the norm is over: Mamba-2's gate comes before it. */
+__device__ static inline float ungated(const recur_args &a, const float *y, const float *z, uint32_t k)
+{
+    return a.delta ? __ldcg(y + k) : __fmul_rn(__ldcg(y + k), state_silu(__ldcg(z + k)));
+}
+
+__device__ static inline float norm_factor(float squares, uint32_t n, float eps)
+{
+    return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)n), eps)));
+}
+
+/* `span` columns of a row, which are whole norms. Dynamic shared memory: a factor for each. */
+__global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__ recur_args a)
+{
+    extern __shared__ float factor[];
+    __shared__ float shared[32];
+    uint32_t row = blockIdx.y, n = a.n_v * a.d_v, k0 = blockIdx.x * a.span, k1 = min(n, k0 + a.span),
+             each = a.norm_cols;
+    bool live = row < a.state.s->n_row;
+    pdl_trigger();
+    pdl_wait();
+    if (!live)
+        return;
+    const float *y = a.made + (uint64_t)row * a.ldmade + a.at_v, *z = a.mix + (uint64_t)row * a.ldmix + a.at_z;
+    uint32_t lane = threadIdx.x % 32, groups = (k1 - k0) / each;
+    bool together = each > 512; /* the block has a norm together */
+    for (uint32_t g = together ? 0 : threadIdx.x / 32; g < groups; g += together ? 1 : FINISH_THREADS / 32) {
+        float sum = 0;
+        for (uint32_t j = together ? threadIdx.x : lane; j < each; j += together ? FINISH_THREADS : 32) {
+            float v = ungated(a, y, z, k0 + g * each + j);
+            sum = __fmaf_rn(v, v, sum);
+        }
+        sum = together ? block_sum(sum, shared) : warp_sum(sum);
+        if (together ? !threadIdx.x : !lane)
+            factor[g] = norm_factor(sum, each, a.norm.eps);
+    }
+    __syncthreads();
+    for (uint32_t base = k0; base < k1; base += FINISH_COLS) { /* whole warps, for the sums of store4 */
+        uint32_t k = base + threadIdx.x * 4;
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[i] = 0;
+            if (k + i < k1) {
+                float f = factor[(k + i - k0) / each], w = a.norm.w[a.delta ? (k + i) % each : k + i];
+                v[i] = __fmul_rn(__fmul_rn(ungated(a, y, z, k + i), f), w);
+                if (a.delta)
+                    v[i] = __fmul_rn(v[i], state_silu(__ldcg(z + k + i)));
+            }
+        }
+        store4(a.out, row, k < k1 ? k : 0xffffff00u, n, v);
+    }
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * All three for a row of a delta net: a block has a head of a sequence, four threads a column of S, which is on its way
+ * before the kernel before has ended, and is read and written once. What the other kernels would give, to the bit.
+ *
+ * Where the gates' matrix is rows of F32, a head's two are multiplied here, as route.cu would: dynamic shared memory
+ * has norm(x) then, but for the norm's factor.
+ *
+ * Value heads of a key head convolve the same channels. Where a state is left in the page that it is read from, the
+ * last of these blocks to have read them leaves the new inputs.
+ */
+enum { DECODE_HEAD = 128, DECODE_TAPS = 4 };
+template <int NR>
+__global__ void __launch_bounds__(4 * DECODE_HEAD, 2)
+    delta_decode(const __grid_constant__ recur_args a, uint32_t *semaphore)
+{
+    __shared__ __align__(16) float k_s[4 * (NR + 4)], q_s[4 * (NR + 4)], raw[3 * DECODE_HEAD], y_s[DECODE_HEAD],
+        gate[3];
+    __shared__ float squares_s[ROUTE_WARPS];
+    __shared__ bool last;
+    extern __shared__ __align__(16) float room[];
+    const step_dev *s = a.state.s;
+    uint32_t head = blockIdx.x, seq = blockIdx.y, tid = threadIdx.x, lane = tid % 32, d_k = a.d_k, d_v = a.d_v;
+    uint32_t mine = tid / 32 * 8 + lane % 8, first = lane / 8 * NR, each = a.n_v / a.n_k;
+    uint32_t of = a.tiled ? head % a.n_k : head / each, before = a.conv.n_tap - 1;
+    column<NR> c;
+    pdl_trigger();
+    if (seq >= s->n_seq) {
+        pdl_wait();
+        return;
+    }
+    uint32_t row = s->row0[seq];
+    uint64_t at = (uint64_t)before * a.n_channel + (uint64_t)head * d_k * d_v;
+    const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
+    float *to = state_to(a.state, seq);
+    c.load(from ? from + at : NULL, first, d_k, mine, d_v);
+    /* a channel a thread */
+    bool has = tid < 2 * d_k + d_v, shared = tid < 2 * d_k;
+    uint32_t channel = tid < d_k       ? a.at_q + of * d_k + tid
+                       : tid < 2 * d_k ? a.at_k + of * d_k + tid - d_k
+                                       : a.at_v + head * d_v + tid - 2 * d_k;
+    float x[DECODE_TAPS], by[DECODE_TAPS], sum = has && a.conv.bias ? a.conv.bias[channel] : 0.f;
+#pragma unroll
+    for (uint32_t k = 0; k < DECODE_TAPS; k++) {
+        x[k] = by[k] = 0;
+        if (has && k <= before && (from || k == before)) {
+            by[k] = a.conv.w[(uint64_t)channel * a.conv.n_tap + k];
+            if (k < before)
+                x[k] = __ldcg(from + (uint64_t)k * a.n_channel + channel);
+        }
+    }
+    uint32_t k4 = lane * 4; /* the first warp's columns of the result */
+    float w[4], z[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        w[i] = tid < 32 && k4 + i < d_v ? a.norm.w[k4 + i] : 0.f;
+    pdl_wait();
+    float now = has ? __ldcg(mix + a.at_conv + channel) : 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        z[i] = tid < 32 && k4 + i < d_v ? __ldcg(mix + a.at_z + head * d_v + k4 + i) : 0.f;
+#pragma unroll
+    for (uint32_t k = 0; k < DECODE_TAPS; k++) {
+        x[k] = k == before ? now : x[k];
+        sum = __fmaf_rn(by[k], x[k], sum);
+    }
+    if (has)
+        raw[tid] = state_silu(sum);
+    if (!a.gates.w && tid == blockDim.x - 1) {
+        float2 g = head_gates(a, mix, head);
+        gate[0] = g.x, gate[1] = g.y;
+    }
+    for (uint32_t t = tid; a.gates.w && t < ROUTE_WARPS * 32; t += blockDim.x) {
+        float squares = weigh_few(a.gates.x + (uint64_t)row * a.gates.ldx, a.gates.n, t, a.gates.norm.w, room);
+        if (!lane)
+            squares_s[t / 32] = squares;
+    }
+    __syncthreads();
+    if (a.gates.w && tid / 32 == 1) {
+        uint2 of_gates = gates_at(a, head);
+        const float *wb = a.gates.w + (uint64_t)of_gates.x * a.gates.n,
+                    *wa = a.gates.w + (uint64_t)of_gates.y * a.gates.n;
+        float b = 0, g = 0, squares = 0;
+#pragma unroll 4
+        for (uint32_t k = lane * 4; k < a.gates.n; k += 128) {
+            float4 f = *(const float4 *)(room + k);
+            b = dot_four(four_at(wb, k, a.gates.n), f, b), g = dot_four(four_at(wa, k, a.gates.n), f, g);
+        }
+        b = warp_sum(b), g = warp_sum(g);
+#pragma unroll
+        for (int i = 0; i < ROUTE_WARPS; i++)
+            squares += squares_s[i];
+        float factor = row_factor(squares, a.gates.n, a.gates.norm.eps);
+        if (!lane) {
+            float2 both =
+                gates_of(true, __fmul_rn(b, factor), __fadd_rn(__fmul_rn(g, factor), a.dt_bias[head]), a.decay[head]);
+            gate[0] = both.x, gate[1] = both.y;
+        }
+    }
+    if (tid < 32) {
+        enum { EACH = DECODE_HEAD / 32 };
+        float q[EACH], k[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            uint32_t i = lane + 32 * e;
+            q[e] = i < d_k ? raw[i] : 0.f, k[e] = i < d_k ? raw[d_k + i] : 0.f;
+        }
+        float qk = unit_vectors(a, q, k);
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            uint32_t i = lane + 32 * e;
+            if (i < 4 * NR)
+                q_s[quarter_at<NR>(i)] = q[e], k_s[quarter_at<NR>(i)] = k[e];
+        }
+        if (!lane)
+            gate[2] = qk;
+    }
+    if (!tid)
+        last = false;
+    __syncthreads();
+    float y = c.template step<true, true>(&k_s[quarter_at<NR>(first)], &q_s[quarter_at<NR>(first)], raw[2 * d_k + mine],
+                                          gate[0], gate[1], gate[2]);
+    if (lane < 8)
+        y_s[mine] = y;
+    bool in_place = from && state_page(a.state, seq, 0) == state_page(a.state, seq, 1);
+    if (in_place && !tid) {
+        __threadfence();
+        uint32_t *sem = semaphore + seq * a.n_k + of;
+        last = atomicAdd(sem, 1) == each - 1;
+        if (last)
+            *sem = 0;
+    }
+    __syncthreads();
+    if (tid < 32) {
+        float squares = 0, v[4];
+        for (uint32_t j = lane; j < d_v; j += 32)
+            squares = __fmaf_rn(y_s[j], y_s[j], squares);
+        float f = norm_factor(warp_sum(squares), d_v, a.norm.eps);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            v[i] = k4 + i < d_v ? __fmul_rn(__fmul_rn(__fmul_rn(y_s[k4 + i], f), w[i]), state_silu(z[i])) : 0.f;
+        store4(a.out, row, k4 < d_v ? head * d_v + k4 : 0xffffff00u, a.n_v * d_v, v);
+    }
+    c.store(to + at, first, d_k, mine, d_v);
+    bool leaves = in_place ? last : a.tiled ? head < a.n_k : head % each == 0;
+    if (has && (!shared || leaves))
+#pragma unroll
+        for (uint32_t k = 0; k < DECODE_TAPS - 1; k++)
+            if (k < before)
+                to[(uint64_t)k * a.n_channel + channel] = x[k + 1];
+}
+
+/* --- launchers ------------------------------------------------------------------------------------------------ */
+
+template <int NR> static void scan_of(struct device *d, const recur_args &a, dim3 grid)
+{
+    if (a.delta)
+        cuda_launch(d, scan<NR, true>, grid, SCAN_WARPS * 32, 0, LAUNCH_PDL, a);
+    else
+        cuda_launch(d, scan<NR, false>, grid, SCAN_WARPS * 32, 0, LAUNCH_PDL, a);
+}
+
+/* Whether a step that decodes has a kernel for itself. */
+static bool decodes(const struct device *d, const struct op_delta *op)
+{
+    return d->decode && op->conv.n_tap <= DECODE_TAPS && op->d_v % 32 == 0 && op->d_v <= DECODE_HEAD &&
+           op->d_k <= DECODE_HEAD && 2 * op->d_k <= 3 * op->d_v && BATCH_SEQS_MAX * op->n_k <= SEMAPHORES;
+}
+
+enum { GATES_ROOM = 40 << 10 /* bytes of norm(x) that fit beside what a block has */ };
+bool delta_takes_gates(const struct device *d, const struct op_project *gates, const struct op_delta *op)
+{
+    return decodes(d, op) && deferred(gates->norm) && gates->at == delta_channels(op) + op->n_v * op->d_v &&
+           gates->w->n_out == 2 * op->n_v && gates->w->n_in <= GATES_ROOM / sizeof(float);
+}
+
+template <int NR> static void decode_of(struct device *d, const recur_args &a)
+{
+    cuda_launch(d, delta_decode<NR>, dim3(a.n_v, state_seqs(d)), 4 * a.d_v, a.gates.w ? (a.gates.n + 3) / 4 * 16 : 0,
+                LAUNCH_PDL, a, d->ws.semaphore);
+}
+
+/* alone: one kernel does all. */
+static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
+{
+    uint32_t n = a.n_v * a.d_v, chunks = (a.d_v + SCAN_COLS - 1) / SCAN_COLS, tasks;
+    a.mix = d->ws.mix, a.ldmix = d->ws.ldmix, a.made = d->ws.made, a.ldmade = d->ws.ldmix;
+    if (a.n_channel + 2 * a.n_v + a.n_k > a.ldmade) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "%u heads of %u: the GPU has no room for their gates", a.n_v, a.d_v);
+        return;
+    }
+    if (alone) {
+        a.out = state_result(d, p, n);
+        if (a.d_k <= 16)
+            decode_of<4>(d, a);
+        else if (a.d_k <= 32)
+            decode_of<8>(d, a);
+        else if (a.d_k <= 64)
+            decode_of<16>(d, a);
+        else
+            decode_of<32>(d, a);
+        return;
+    }
+    tasks = a.n_k + (n + 127) / 128 + (a.n_v + 31) / 32;
+    cuda_launch(d, prepare, dim3((tasks + PREPARE_WARPS - 1) / PREPARE_WARPS, d->bucket), PREPARE_WARPS * 32, 0,
+                LAUNCH_PDL, a);
+    dim3 grid(a.n_v * chunks, state_seqs(d));
+    if (a.d_k <= 16)
+        scan_of<4>(d, a, grid);
+    else if (a.d_k <= 32)
+        scan_of<8>(d, a, grid);
+    else if (a.d_k <= 64)
+        scan_of<16>(d, a, grid);
+    else if (a.d_k <= 128)
+        scan_of<32>(d, a, grid);
+    else
+        scan_of<64>(d, a, grid);
+    a.out = state_result(d, p, n);
+    for (a.span = a.norm_cols; a.span < n && (a.span % 32 || a.span < FINISH_COLS);)
+        a.span += a.norm_cols;
+    cuda_launch(d, finish, dim3((n + a.span - 1) / a.span, d->bucket), FINISH_THREADS,
+                a.span / a.norm_cols * sizeof(float), LAUNCH_PDL, a);
+}
+
+/* Whether a recurrence of these sizes is one, and has its kernels (lacks.cu has refused what has none). */
+static bool sizes_ok(struct device *d, const char *what, const recur_args &a)
+{
+    uint64_t channels = 2ull * a.n_k * a.d_k + (uint64_t)a.n_v * a.d_v;
+    if (a.conv.n_tap >= 2 && a.conv.n_tap <= STATE_TAPS_MAX && a.n_k && a.n_v && a.n_v % a.n_k == 0 && a.d_k && a.d_v &&
+        a.d_k <= STATE_D_MAX && a.d_v <= STATE_D_MAX && channels <= UINT32_MAX / STATE_TAPS_MAX)
+        return true;
+    cuda_refuse(d, HEARTH_EPARAMS, "%s of %u heads of %u on %u of %u, with %u taps", what, a.n_v, a.d_v, a.n_k, a.d_k,
+                a.conv.n_tap);
+    return false;
+}
+
+void delta_run(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_delta *op = &o->delta;
+    recur_args a = {};
+    a.delta = true, a.tiled = op->tiled, a.paired = op->paired, a.conv = op->conv;
+    a.n_k = op->n_k, a.n_v = op->n_v, a.d_k = op->d_k, a.d_v = op->d_v;
+    if (!sizes_ok(d, "delta", a))
+        return;
+    a.n_channel = delta_channels(op);
+    uint32_t inner = a.n_v * a.d_v, n_mix = a.n_channel + inner + 2 * a.n_v;
+    uint64_t n = (uint64_t)(a.conv.n_tap - 1) * a.n_channel + (uint64_t)inner * a.d_k;
+    if (!state_begin(d, "delta", op->group, op->layer, n, n_mix, inner, &a.state))
+        return;
+    a.at_z = a.n_channel, a.at_gate = a.n_channel + inner;
+    a.at_k = a.n_k * a.d_k, a.at_v = 2 * a.at_k;
+    a.decay = op->decay, a.dt_bias = op->dt_bias, a.norm = op->norm, a.norm_cols = a.d_v;
+    if (p->gates) {
+        const wdev *w = wdev_of(p->gates->w);
+        a.gates = {(const float *)w->part[0].raw, d->ws.x, w->n_in, d->ws.ldx, p->gates->norm};
+        p->gates = NULL;
+    }
+    run(d, p, a, decodes(d, op));
+}
+
+void mamba2_run(struct device *d, struct op_call *p, const struct op *o)
+{
+    const struct op_mamba2 *op = &o->mamba2;
+    recur_args a = {};
+    a.conv = op->conv;
+    a.n_k = op->n_group, a.n_v = op->n_head, a.d_k = op->d_state, a.d_v = op->d_head;
+    if (!sizes_ok(d, "mamba2", a))
+        return;
+    a.n_channel = mamba2_channels(op);
+    uint32_t inner = a.n_v * a.d_v, n_mix = inner + a.n_channel + a.n_v;
+    uint64_t n = (uint64_t)(a.conv.n_tap - 1) * a.n_channel + (uint64_t)inner * a.d_k;
+    if (!state_begin(d, "mamba2", op->group, op->layer, n, n_mix, inner, &a.state))
+        return;
+    a.at_conv = inner, a.at_gate = inner + a.n_channel;
+    a.at_k = inner, a.at_q = inner + a.n_k * a.d_k;
+    a.decay = op->decay, a.dt_bias = op->dt_bias, a.skip = op->skip, a.norm = op->norm;
+    a.norm_cols = inner / op->n_group;
+    run(d, p, a, false);
+}
