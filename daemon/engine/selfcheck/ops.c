@@ -37,14 +37,15 @@ bool same_qkv(const struct op_qkv *a, const struct op_qkv *b)
     return a->group == b->group && same_weight(a->w, b->w) && a->n_head == b->n_head && a->n_kv == b->n_kv &&
            same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->rope == b->rope &&
            same_norm(a->q_norm, b->q_norm) && same_norm(a->k_norm, b->k_norm) && a->whole_norms == b->whole_norms &&
-           same_float(a->temperature.beta, b->temperature.beta) && a->temperature.length == b->temperature.length;
+           a->gated == b->gated && same_float(a->temperature.beta, b->temperature.beta) &&
+           a->temperature.length == b->temperature.length;
 }
 
 bool same_attend(const struct op_attend *a, const struct op_attend *b)
 {
     return a->group == b->group && a->n_head == b->n_head && a->n_kv == b->n_kv && a->d_head == b->d_head &&
            a->window == b->window && same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap) &&
-           !a->sinks == !b->sinks;
+           !a->sinks == !b->sinks && a->gated == b->gated;
 }
 
 bool same_proj(const struct op_proj *a, const struct op_proj *b)
@@ -97,6 +98,12 @@ static void note(struct op_list *l, const struct op *op)
         new->qkv.layer = l->n_layer[new->qkv.group]++;
     else if (new->kind == OP_ATTEND)
         new->attend.layer = l->n_layer[new->attend.group] ? l->n_layer[new->attend.group] - 1 : 0;
+    else if (new->kind == OP_SHORTCONV)
+        new->shortconv.layer = l->n_layer[new->shortconv.group]++;
+    else if (new->kind == OP_DELTA)
+        new->delta.layer = l->n_layer[new->delta.group]++;
+    else if (new->kind == OP_MAMBA2)
+        new->mamba2.layer = l->n_layer[new->mamba2.group]++;
 }
 
 void ops_collect(const struct program *p, struct op_list *out)

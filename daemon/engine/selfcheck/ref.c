@@ -77,7 +77,7 @@ int pages_open(struct check_pages *p, const struct backend *be, struct device *d
 {
     struct device_info info;
     be->info(d, &info);
-    p->bytes = kv_page_bytes(desc) * CHECK_PAGES;
+    p->bytes = kv_page_bytes(desc) * desc->n_page;
     p->desc = *desc;
     p->apart = info.kv_apart && desc->type == DT_Q8_0;
     int rc = be->kv_new(d, desc, &p->kv, e);
@@ -97,20 +97,20 @@ static int move(struct check_pages *p, const struct backend *be, struct device *
 {
     uint32_t pages[CHECK_PAGES];
     void *at[CHECK_PAGES];
-    for (uint32_t i = 0; i < CHECK_PAGES; i++) {
+    for (uint32_t i = 0; i < p->desc.n_page; i++) {
         pages[i] = i;
-        at[i] = p->room + i * (p->bytes / CHECK_PAGES);
+        at[i] = p->room + i * (p->bytes / p->desc.n_page);
     }
-    uint64_t ticket = put ? be->kv_load(d, p->kv, pages, (const void *const *)at, CHECK_PAGES)
-                          : be->kv_save(d, p->kv, pages, at, CHECK_PAGES);
+    uint64_t ticket = put ? be->kv_load(d, p->kv, pages, (const void *const *)at, p->desc.n_page)
+                          : be->kv_save(d, p->kv, pages, at, p->desc.n_page);
     return ticket ? be->kv_transfer_wait(d, ticket, e) : be->sync(d, e);
 }
 
 int pages_upload(struct check_pages *p, const struct backend *be, struct device *d, const uint8_t *from,
                  struct hearth_err *e)
 {
-    uint64_t page = p->bytes / CHECK_PAGES;
-    for (uint32_t i = 0; i < CHECK_PAGES; i++)
+    uint64_t page = p->bytes / p->desc.n_page;
+    for (uint32_t i = 0; i < p->desc.n_page; i++)
         if (p->apart)
             kv_page_apart(&p->desc, from + i * page, p->room + i * page);
         else
@@ -120,9 +120,9 @@ int pages_upload(struct check_pages *p, const struct backend *be, struct device 
 
 int pages_download(struct check_pages *p, const struct backend *be, struct device *d, uint8_t *to, struct hearth_err *e)
 {
-    uint64_t page = p->bytes / CHECK_PAGES;
+    uint64_t page = p->bytes / p->desc.n_page;
     int rc = move(p, be, d, false, e);
-    for (uint32_t i = 0; i < CHECK_PAGES && !rc; i++)
+    for (uint32_t i = 0; i < p->desc.n_page && !rc; i++)
         if (p->apart)
             kv_page_blocks(&p->desc, p->room + i * page, to + i * page);
         else
@@ -136,11 +136,12 @@ int reference_open(struct reference *r, const struct model *m, const struct back
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e)
 {
     struct workspace_dims dims = {.n_row = CHECK_ROWS, .n_out = CHECK_ROWS};
+    uint32_t d_head = m->hp.d_head ? m->hp.d_head : 1; /* a model of states alone has none */
     memset(r, 0, sizeof *r);
     r->m = m;
     r->be = be;
-    r->desc = (struct kv_desc){
-        .n_layer = 1, .n_kv = 1, .d_k = m->hp.d_head, .d_v = m->hp.d_head, .type = kv_type, .n_page = CHECK_PAGES};
+    r->desc =
+        (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = d_head, .d_v = d_head, .type = kv_type, .n_page = CHECK_PAGES};
     int rc = be->open(&r->d, params, e);
     if (rc)
         return rc;
@@ -266,6 +267,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     uint32_t i = j->i, *head = j->head;
     uint32_t n = q->d_head, d_q = q->n_head * n, d_kv = q->n_kv * n, first[3] = {0, d_q, d_q + d_kv};
     const uint32_t *cols[3];
+    uint32_t gated[2 * 1024], both = q->gated ? 2 * n : n; /* of heads' queries and gates, which lie by turns */
     struct op_qkv mine = *q;
     struct op op;
     struct norm q_norm, k_norm;
@@ -276,6 +278,8 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
     if (q->v_norm || q->w->n_part != 3)
         return err_set(e, HEARTH_EUNSUPPORTED, "values that are normalised, or another layer's, are not checked");
+    if (2 * n > sizeof gated / sizeof *gated)
+        return err_set(e, HEARTH_EUNSUPPORTED, "heads of %u are not checked", n);
     head[0] = check_hash(i * 8 + b->n) % q->n_head;
     head[1] = check_hash(i * 8 + b->n + 64) % q->n_kv;
     head[2] = check_hash(i * 8 + b->n + 128) % q->n_kv;
@@ -285,7 +289,9 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         for (uint32_t k = 0; k < n; k++)
             out[p].col[k] = head[p] * n + k;
         cols[p] = out[p].col;
-        rc = slice_part(&c, q->w, p, out[p].col, n, e);
+        for (uint32_t k = 0; k < both && p == 0; k++)
+            gated[k] = head[0] * both + k;
+        rc = slice_part(&c, q->w, p, p ? out[p].col : gated, p ? n : both, e);
     }
     mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
@@ -347,7 +353,7 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
         for (uint32_t v = 0; v < 2; v++)
             memcpy(r->page + (p * 2 + v) * head_bytes,
                    kv + p * kv_page_bytes(desc) + kv_vector_at(desc, mine.layer, v, from, 0), head_bytes);
-    float *in = malloc(d_q * sizeof *in);
+    float *in = malloc(2 * d_q * sizeof *in);
     int rc = in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
     if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
         goto out;
@@ -357,6 +363,10 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, d_q, i, ACT_Q, b->input_id[row]);
         rc = r->be->act_write(r->d, ACT_Q, row, 1, n, in + head * n, e);
+        if (rc || !mine.gated)
+            continue;
+        check_input(in, 2 * d_q, i, ACT_MIX, b->input_id[row]);
+        rc = r->be->act_write(r->d, ACT_MIX, row, 1, 2 * n, in + head * 2 * n, e);
     }
     op = (struct op){.kind = OP_ATTEND, .attend = mine};
     if (!rc)

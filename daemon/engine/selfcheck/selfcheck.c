@@ -102,13 +102,30 @@ static void make_batches(struct check *c)
         else
             make_row(c, p, 0, DEEP + 1 + i - (CHECK_ROWS - 2), CHECK_SEQS + i, (int32_t)i * 31 % n);
 }
-static const uint32_t spare[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
+static const uint32_t spare_kv[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
+
+static int make_states(struct check *c, struct check_kv *kv, struct hearth_err *e)
+{
+    uint64_t bytes = kv->page_bytes * kv->desc.n_page;
+    kv->fill = calloc(1, bytes);
+    kv->now = malloc(bytes);
+    if (!kv->fill || !kv->now)
+        return err_set(e, HEARTH_ENOMEM, "no memory for states to check");
+    for (uint32_t s = 0; s < CHECK_SEQS; s++)
+        for (uint32_t l = 0; l < kv->desc.n_layer; l++)
+            check_state((float *)(kv->fill + check_state_pages[s][0] * kv->page_bytes + l * kv_layer_bytes(&kv->desc)),
+                        kv->desc.d_state, l, s);
+    int rc = pages_open(&kv->pool, c->be, c->d, &kv->desc, e);
+    return rc ? rc : pages_upload(&kv->pool, c->be, c->d, kv->fill, e);
+}
 
 static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, struct hearth_err *e)
 {
     kv->desc.n_layer = n_layer ? n_layer : 1;
-    kv->desc.n_page = CHECK_PAGES;
+    kv->desc.n_page = kv->desc.d_state ? CHECK_STATES : CHECK_PAGES;
     kv->page_bytes = kv_page_bytes(&kv->desc);
+    if (kv->desc.d_state)
+        return make_states(c, kv, e);
     uint32_t n = kv->desc.n_layer * kv->desc.n_kv * KV_PAGE * (kv->desc.d_k + kv->desc.d_v);
     float *v = malloc((size_t)n * sizeof *v);
     kv->fill = malloc(kv->page_bytes * CHECK_PAGES);
@@ -180,7 +197,7 @@ static int step(struct check *c, const struct check_batch *b, const struct progr
             seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i], .freq_set = b->seq[i] % 2};
         seq[n_seq - 1].n_row++;
         for (uint32_t g = 0; g < c->n_group; g++) /* those of its last row, which include the other rows' pages */
-            seq[n_seq - 1].pages[g] = b->pages[i];
+            seq[n_seq - 1].pages[g] = c->kv[g].desc.d_state ? check_state_pages[b->seq[i]] : b->pages[i];
     }
     struct batch batch = {.n_row = b->n,
                           .n_seq = n_seq,
@@ -239,6 +256,9 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
         struct program one = program_of(c->m, op, 1);
         if (!(rc = write_inputs(c, i, b, room, e)) && !(rc = step(c, b, &one, true, NULL, NULL, e)))
             rc = c->be->act_read(c->d, op_writes(op), 0, b->n, c->out[batch][i], e);
+        for (uint32_t k = 0; !rc && op->kind == OP_PROJECT && k < b->n * width_of(op); k++)
+            if (k % width_of(op) - op->project.at >= op->project.w->n_out)
+                c->out[batch][i][k] = 0; /* another op's columns */
     }
     free(room);
     return rc;
@@ -311,7 +331,11 @@ static void compare_alone(struct check *c, uint32_t i, const char *what)
 static void compare_rest(struct check *c, struct check_kv *kv)
 {
     const struct kv_desc *d = &kv->desc;
-    for (uint32_t batch = 0; batch < BATCHES; batch++)
+    for (uint32_t s = 0; s < CHECK_SEQS && d->d_state; s++) {
+        uint64_t at = check_state_pages[s][1] * kv->page_bytes;
+        memcpy(kv->fill + at, kv->now + at, kv->page_bytes);
+    }
+    for (uint32_t batch = 0; batch < BATCHES && !d->d_state; batch++)
         for (uint32_t row = 0; row < c->batch[batch].n; row++) {
             const struct check_batch *b = &c->batch[batch];
             uint64_t page = b->pages[row][b->pos[row] / KV_PAGE] * kv->page_bytes;
@@ -321,12 +345,13 @@ static void compare_rest(struct check *c, struct check_kv *kv)
                 memcpy(kv->fill + at, kv->now + at, dtype_bytes((int)d->type, v ? d->d_v : d->d_k));
             }
         }
-    if (!memcmp(kv->fill, kv->now, kv->page_bytes * CHECK_PAGES))
+    if (!memcmp(kv->fill, kv->now, kv->page_bytes * d->n_page))
         return;
-    for (uint64_t k = 0; k < kv->page_bytes * CHECK_PAGES; k++)
+    for (uint64_t k = 0; k < kv->page_bytes * d->n_page; k++)
         if (kv->fill[k] != kv->now[k]) {
-            found(c, "qkv: byte %llu of KV page %llu changed, which no row of the step owns",
-                  (unsigned long long)(k % kv->page_bytes), (unsigned long long)(k / kv->page_bytes));
+            found(c, "%s: byte %llu of KV page %llu changed, which no row of the step owns",
+                  d->d_state ? "states" : "qkv", (unsigned long long)(k % kv->page_bytes),
+                  (unsigned long long)(k / kv->page_bytes));
             return;
         }
 }
@@ -450,7 +475,9 @@ static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
 static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err *e)
 {
     double begun = now_ms();
-    memcpy(kv->fill, kv->now, kv->page_bytes * CHECK_PAGES);
+    uint32_t n_page = kv->desc.n_page;
+    const uint32_t states[SPARE] = {n_page - 2, n_page - 1}, *spare = kv->desc.d_state ? states : spare_kv;
+    memcpy(kv->fill, kv->now, kv->page_bytes * n_page);
     c->be->kv_copy(c->d, kv->pool.kv, spare[0], 0);
     c->be->kv_clear(c->d, kv->pool.kv, spare[1]);
     memcpy(kv->fill + spare[0] * kv->page_bytes, kv->fill, kv->page_bytes);
@@ -459,7 +486,7 @@ static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err 
     if (!rc)
         rc = pages_download(&kv->pool, c->be, c->d, kv->now, e);
     c->device_ms += now_ms() - begun;
-    for (uint32_t p = 0; p < CHECK_PAGES && !rc; p++)
+    for (uint32_t p = 0; p < n_page && !rc; p++)
         if (memcmp(kv->now + p * kv->page_bytes, kv->fill + p * kv->page_bytes, kv->page_bytes))
             found(c, "%s: page %u is not what it should be after it", p == spare[1] ? "kv_clear" : "kv_copy", p);
     return rc;

@@ -58,16 +58,20 @@ void ops_collect(const struct program *p, struct op_list *out);
 
 /* The ops that are checked. An op gets its row when a GPU gets a launcher for it: until then a device that would run it
  * is refused, since it has not proved itself. */
-#define CHECKED_OPS(X)        \
-    X(EMBED, embed)           \
-    X(QKV, qkv)               \
-    X(ATTEND, attend)         \
-    X(PROJ, proj)             \
-    X(FFN_UP, ffn_up)         \
-    X(HEAD, head)             \
-    X(ROUTE, route)           \
-    X(EXPERTS_UP, experts_up) \
-    X(EXPERTS_DOWN, experts_down)
+#define CHECKED_OPS(X)            \
+    X(EMBED, embed)               \
+    X(QKV, qkv)                   \
+    X(ATTEND, attend)             \
+    X(PROJ, proj)                 \
+    X(FFN_UP, ffn_up)             \
+    X(HEAD, head)                 \
+    X(ROUTE, route)               \
+    X(EXPERTS_UP, experts_up)     \
+    X(EXPERTS_DOWN, experts_down) \
+    X(PROJECT, project)           \
+    X(SHORTCONV, shortconv)       \
+    X(DELTA, delta)               \
+    X(MAMBA2, mamba2)
 
 /* Whether two matrices, norms (either may be NULL), numbers are the same in what a kernel depends on. */
 bool same_weight(const struct weight *a, const struct weight *b);
@@ -108,7 +112,13 @@ struct expect {
 };
 void expect_free(struct expect *x);
 
-/* A pool of CHECK_PAGES pages, and host memory to transfer them to and from. It is allocated once, because pinning it
+/* Of a group of states: each sequence reads its first page always, and writes the second. */
+enum { CHECK_STATES = 2 * CHECK_SEQS + 2 /* pages, with two of no sequence */ };
+extern const uint32_t check_state_pages[CHECK_SEQS][2];
+/* The n numbers of a layer's state in the page that a sequence reads. */
+void check_state(float *v, uint32_t n, uint32_t layer, uint32_t seq);
+
+/* A pool of desc.n_page pages, and host memory to transfer them to and from. It is allocated once, because pinning it
  * takes as long as the transfers. */
 struct check_pages {
     struct kv_pool *kv;
