@@ -78,8 +78,13 @@ struct bench {
     struct kv_desc kv[KV_GROUPS_MAX];
     uint32_t n_group;
     uint32_t n_seqs;
-    uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables, the same in every group's pool */
-    uint32_t chunk;                  /* the most prompt rows in a step, as in the scheduler */
+    uint32_t *pages[BATCH_SEQS_MAX]; /* the sequences' block tables, the same in every pool of KV */
+    /* Of the sequences' recurrent states: the tokens that one has seen that is kept, and that which steps go on in; and
+     * what a step's batch_seq points to. */
+    struct {
+        uint32_t kept, now, turn, pages[2];
+    } state[BATCH_SEQS_MAX];
+    uint32_t chunk; /* the most prompt rows in a step, as in the scheduler */
     uint32_t max_in_flight;
     enum invariance prompts, decodes; /* of its steps, and of those of a row a sequence */
     uint32_t n_deep;                  /* sequences that hold BENCH_BATCH_DEPTH tokens */
@@ -131,8 +136,11 @@ int bench_wait(struct bench *b, uint32_t left, uint32_t n_sample);
 /* Computes a prompt in chunks, up to the logits of its last token, with as many steps in flight as the device allows.
  */
 int bench_prefill(struct bench *b, uint32_t seq, uint32_t n, uint32_t chunk);
-/* Rows of sequence `seq` in a step. */
-struct batch_seq bench_seq(const struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0);
+/* Keeps the sequence's recurrent states, where the model has some, as its last step left them: a step may begin there
+ * any number of times. Otherwise a sequence goes on where it is, or begins anew. */
+void bench_state_save(struct bench *b, uint32_t seq);
+/* Rows of sequence `seq` in the next step. */
+struct batch_seq bench_seq(struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0);
 int bench_read_logits(struct bench *b, uint32_t out, float *to);
 
 /* time.c: a function a test. */

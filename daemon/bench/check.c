@@ -58,6 +58,8 @@ static int check_invariant(struct bench *b, enum invariance how)
     /* The last row is computed again in one step with the whole prompt of another sequence. */
     struct bench_part both[] = {{0, n - 1, 1}, {1, 0, n}};
     int32_t token[1 + BENCH_COMPARE_TOKENS];
+    if (n > 1 && (rc = bench_prefill(b, 0, n - 1, n - 1)))
+        goto out;
     token[0] = b->token[n - 1];
     for (uint32_t i = 0; i < n; i++)
         token[1 + i] = b->token[2 * i + 1];

@@ -178,9 +178,13 @@ int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, siz
     int rc = want ? bench_saved_init(&k, b, depth)
                   : err_set(&b->err, HEARTH_ENOMEM, "no memory for %u logits", b->hp.n_vocab);
     pin = 1e3 * (engine_now() - begin);
-    if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)) || (rc = bench_next_logits(b, depth, want)) ||
-        (rc = time_moves(&k, BENCH_SAVE, &save)) || (rc = time_moves(&k, BENCH_LOAD, &load)) ||
-        (rc = bench_next_logits(b, depth, b->logits)))
+    if (!rc && b->kv[0].d_state)
+        rc = err_set(&b->err, HEARTH_EUNSUPPORTED, "a %s has no KV, but states alone: nothing for --kv", b->hp.arch);
+    if (rc || (rc = bench_prefill(b, 0, depth, b->chunk)))
+        goto out;
+    bench_state_save(b, 0);
+    if ((rc = bench_next_logits(b, depth, want)) || (rc = time_moves(&k, BENCH_SAVE, &save)) ||
+        (rc = time_moves(&k, BENCH_LOAD, &load)) || (rc = bench_next_logits(b, depth, b->logits)))
         goto out;
     if (memcmp(want, b->logits, b->hp.n_vocab * sizeof *want)) {
         rc = err_set(&b->err, HEARTH_EINTERNAL, "pages that were saved and restored give other logits");

@@ -14,12 +14,32 @@ enum { STRIDE = 7919 }; /* between pages and between ids: a prime visits each re
 
 /* --- steps ----------------------------------------------------------------------------------------------- */
 
-struct batch_seq bench_seq(const struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0)
+/* Pages of a pool of states: one that is kept, and two that steps go on in by turns, as the engine's do. */
+enum { STATE_PAGES = 3, KEPT = 2 };
+static uint32_t state_page(uint32_t seq, uint32_t which)
+{
+    return STATE_PAGES * seq + which;
+}
+
+struct batch_seq bench_seq(struct bench *b, uint32_t seq, uint32_t row0, uint32_t n_row, uint32_t pos0)
 {
     struct batch_seq s = {.row0 = row0, .n_row = n_row, .pos0 = pos0};
+    bool goes_on = !pos0 || pos0 == b->state[seq].now, again = pos0 == b->state[seq].kept;
+    uint32_t from = goes_on ? b->state[seq].turn : KEPT;
+    b->state[seq].pages[0] = goes_on || again ? state_page(seq, from) : UINT32_MAX; /* the device refuses it */
+    b->state[seq].pages[1] = state_page(seq, b->state[seq].turn ^= 1);
+    b->state[seq].now = pos0 + n_row;
     for (uint32_t g = 0; g < b->n_group; g++)
-        s.pages[g] = b->pages[seq];
+        s.pages[g] = b->kv[g].d_state ? b->state[seq].pages : b->pages[seq];
     return s;
+}
+
+void bench_state_save(struct bench *b, uint32_t seq)
+{
+    for (uint32_t g = 0; g < b->n_group; g++)
+        if (b->kv[g].d_state)
+            b->be->kv_copy(b->dev, b->pool[g], state_page(seq, KEPT), state_page(seq, b->state[seq].turn));
+    b->state[seq].kept = b->state[seq].now;
 }
 
 void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part, uint32_t n_out, const int32_t *token,
@@ -103,7 +123,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
 }
 
 /* Fills the block tables: consecutive pages of a sequence lie far apart, as they do after a day of use. */
-static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
+static int give_pages(struct bench *b, uint32_t n_page, uint32_t n_first, uint32_t n_other)
 {
     uint64_t next = 0;
     for (uint32_t i = 0; i < b->n_seqs; i++) {
@@ -111,18 +131,18 @@ static int give_pages(struct bench *b, uint32_t n_first, uint32_t n_other)
         if (!(b->pages[i] = malloc(n * sizeof **b->pages)))
             return err_set(&b->err, HEARTH_ENOMEM, "no memory for %u page numbers", n);
         for (uint32_t k = 0; k < n; k++)
-            b->pages[i][k] = (uint32_t)(next++ * STRIDE % b->kv[0].n_page);
+            b->pages[i][k] = (uint32_t)(next++ * STRIDE % n_page);
     }
     return 0;
 }
 
-/* A pool for each layer group, in which those with a window keep all as the others do. */
+/* A pool for each layer group, in which those with a window keep all as the others do; of states some a sequence. */
 static int open_pools(struct bench *b, uint32_t n_page)
 {
     int rc = 0;
     uint32_t n = model_kv_descs(b->model, b->info.kv_type, b->kv);
     for (; b->n_group < n && !rc; b->n_group += !rc) {
-        b->kv[b->n_group].n_page = n_page;
+        b->kv[b->n_group].n_page = b->kv[b->n_group].d_state ? STATE_PAGES * b->n_seqs : n_page;
         rc = b->be->kv_new(b->dev, &b->kv[b->n_group], &b->pool[b->n_group], &b->err);
     }
     return rc;
@@ -135,10 +155,6 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     int rc;
     if ((rc = model_file_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))
         return rc;
-    if (b->hp.n_group && b->hp.kv[b->hp.n_group - 1].d_state) /* of a state no step can be measured twice */
-        return err_set(&b->err, HEARTH_EUNSUPPORTED,
-                       "a %s has recurrent states, which hearth-bench cannot measure yet; `hearth bench --clients` can",
-                       b->hp.arch);
     if (most > b->hp.n_ctx)
         return err_set(&b->err, HEARTH_ECONTEXT, "%u tokens are asked for; the context of the model is %u", most,
                        b->hp.n_ctx);
@@ -153,7 +169,7 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     uint32_t n_page = first + (b->n_seqs - 1) * other;
     n_page += n_page % STRIDE == 0;
     if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = open_pools(b, n_page)) ||
-        (rc = give_pages(b, first, other)))
+        (rc = give_pages(b, n_page, first, other)))
         return rc;
     uint32_t n_id = 2 * most + BATCH_SEQS_MAX; /* sequence i's prompt begins at token i */
     b->token = malloc(n_id * sizeof *b->token);
@@ -184,6 +200,7 @@ void bench_close_model(struct bench *b)
     b->model = NULL;
     b->gguf = NULL;
     b->n_deep = 0;
+    memset(b->state, 0, sizeof b->state);
 }
 
 void bench_close(struct bench *b)

@@ -103,15 +103,27 @@ static int decode(struct bench *b, uint32_t n, uint32_t depth)
     return rc ? rc : bench_wait(b, 0, n);
 }
 
-/* Bytes of KV that a token sees after so many others. */
+/* Bytes of KV that a token sees after so many others, and those of its states, which are read and written. */
 static double kv_bytes(const struct bench *b, uint32_t depth)
 {
     double bytes = 0;
     for (uint32_t g = 0; g < b->n_group; g++) {
+        if (b->kv[g].d_state) {
+            bytes += 2 * (double)kv_page_bytes(&b->kv[g]);
+            continue;
+        }
         uint32_t window = b->kv[g].window, seen = window && window < depth ? window : depth;
         bytes += (double)kv_page_bytes(&b->kv[g]) / KV_PAGE * seen;
     }
     return bytes;
+}
+
+/* A prompt that steps go on from, again and again. */
+static int prefix(struct bench *b, uint32_t seq, uint32_t depth)
+{
+    int rc = bench_prefill(b, seq, depth, b->chunk);
+    bench_state_save(b, seq);
+    return rc;
 }
 
 int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct bench_result *out)
@@ -119,10 +131,10 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
     double ms[BENCH_RUNS];
     int rc = 0;
     if (n_seq == 1)
-        rc = depth ? bench_prefill(b, 0, depth, b->chunk) : 0;
+        rc = depth ? prefix(b, 0, depth) : 0;
     else
         for (; b->n_deep < n_seq && !rc; b->n_deep += !rc)
-            rc = bench_prefill(b, b->n_deep, depth, b->chunk);
+            rc = prefix(b, b->n_deep, depth);
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
         if ((rc = bench_set_slots(b, n_seq, depth + 1)))
             return rc;
@@ -146,7 +158,7 @@ int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
 {
     struct bench_part part = {0, depth, BENCH_RESUME_TOKENS};
     double ms[BENCH_RUNS];
-    int rc = bench_prefill(b, 0, depth, b->chunk);
+    int rc = prefix(b, 0, depth);
     for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
         double begin = engine_now();
         if ((rc = bench_set_slots(b, 1, depth + part.n_row)))
