@@ -18,6 +18,12 @@ static const struct dtype_info types[DT_COUNT] = {
 #undef X
 };
 
+void (*const dtype_ints[DT_COUNT])(const void *block, struct quant_ints *out) = {
+#define X(t, T) [DT_##T] = t##_ints,
+    QUANTS_INT(X)
+#undef X
+};
+
 const struct dtype_info *dtype_get(int type)
 {
     return type >= 0 && type < DT_COUNT && types[type].name ? &types[type] : NULL;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/quant/ints.h"
 #include "kernels/quant/list.h"
 
 enum dtype { /* DT_F32, DT_F16, DT_Q4_K, ... */
@@ -29,6 +30,9 @@ struct dtype_info {
     /* Packs n floats into dst, rounding to nearest; NULL where hearth never writes the type. */
     void (*from_f32)(const float *src, void *dst, size_t n);
 };
+
+/* Takes a superblock of a type of QUANTS_INT apart, exactly; NULL of other types. */
+extern void (*const dtype_ints[DT_COUNT])(const void *block, struct quant_ints *out);
 
 /* The row of a type, or NULL where hearth does not know it. Any int is a valid argument. */
 const struct dtype_info *dtype_get(int type);

@@ -2,7 +2,7 @@
 noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/kv-page.c kernels/op.h kernels/op.c \
 	kernels/staged.h kernels/staged.c kernels/dtype.h kernels/dtype.c kernels/fmath.h kernels/philox.h \
-	kernels/quant/list.h kernels/quant/half.h kernels/quant/k_scales.h kernels/quant/codebook.h kernels/quant/grids.h \
+	kernels/quant/list.h kernels/quant/half.h kernels/quant/ints.h kernels/quant/k_scales.h kernels/quant/codebook.h kernels/quant/grids.h \
 	kernels/quant/f32.h kernels/quant/f16.h kernels/quant/bf16.h kernels/quant/q4_0.h kernels/quant/q5_0.h kernels/quant/q8_0.h \
 	kernels/quant/q4_1.h kernels/quant/q5_1.h kernels/quant/q2_k.h kernels/quant/q3_k.h kernels/quant/q4_k.h kernels/quant/q5_k.h kernels/quant/q6_k.h \
 	kernels/quant/iq4_nl.h kernels/quant/iq4_xs.h kernels/quant/iq3_s.h kernels/quant/iq3_xxs.h kernels/quant/iq2_s.h kernels/quant/iq2_xs.h \
@@ -10,7 +10,7 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/kv-pa
 	kernels/cpu/cpu.h kernels/cpu/cpu.c kernels/cpu/pool.h kernels/cpu/pool.c kernels/cpu/kv.c kernels/cpu/rate.c kernels/cpu/step.c \
 	kernels/cpu/inputs.c kernels/cpu/latent.c kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c \
 	kernels/cpu/state.h kernels/cpu/state.c kernels/cpu/project.c kernels/cpu/shortconv.c kernels/cpu/delta.c kernels/cpu/mamba2.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
-	kernels/cpu/tuned-dot.h kernels/cpu/tuned-vec.h \
+	kernels/cpu/tuned-dot.h kernels/cpu/tuned-int.h kernels/cpu/tuned-tile.h kernels/cpu/kblock.h kernels/cpu/tuned-vec.h \
 	kernels/cpu/avx2.c kernels/cpu/avx512.c \
 	kernels/cuda/rules.h kernels/cuda/rules.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
@@ -69,7 +69,7 @@ kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/batch.o: NVCC_GENCODE = -gencode arc
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)
 $(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o: $(cuda_experts)
-$(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/k_scales.h
+$(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/ints.h kernels/quant/k_scales.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

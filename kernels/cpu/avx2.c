@@ -137,6 +137,151 @@ VFN v16 v16_of_int(v16i x)
     return (v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
 
+/* --- bytes and their products ------------------------------------------------------------------------------ */
+
+/* A vector of VB bytes. Products of unsigned and signed bytes are summed by twos in 16 bits, and those, scaled, by twos
+ * in 32 bits. */
+typedef __m256i vb;
+enum { VB = 32 };
+
+VFN vb vb_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+VFN vb vb_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+VFN vb vb_or(vb a, vb b)
+{
+    return _mm256_or_si256(a, b);
+}
+VFN void vb_store(void *p, vb v)
+{
+    _mm256_storeu_si256(p, v);
+}
+VFN vb vb_set8(int v)
+{
+    return _mm256_set1_epi8((char)v);
+}
+VFN vb vb_sub8(vb a, int b)
+{
+    return _mm256_sub_epi8(a, vb_set8(b));
+}
+VFN vb vb_pairs(vb u, vb s)
+{
+    return _mm256_maddubs_epi16(u, s);
+}
+VFN vb vb_add_scaled(vb sum, vb pairs, vb scale)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, scale));
+}
+VFN __m256i vb_half(vb v)
+{
+    return v;
+}
+VFN vb vb_add_half(vb v, __m256i add)
+{
+    return _mm256_add_epi32(v, add);
+}
+/* Sixteen scales as 16 bits, those of even number below those of odd; and a vector's, each for sixteen columns. */
+typedef __m256i vb_scales;
+VFN vb_scales vb_scales_of(__m128i bytes)
+{
+    const __m128i parted = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, parted));
+}
+VFN vb vb_scale(vb_scales s, int i)
+{
+    return _mm256_shuffle_epi8(s, _mm256_set1_epi16((short)((2 * i + 1) << 8 | 2 * i)));
+}
+/* Nibbles of 32 bytes: low ones are the first 32 of 64 columns. Vector i of such columns. */
+VFN vb vb_nibbles(const uint8_t *qs, int i)
+{
+    __m256i v = _mm256_loadu_si256((const void *)(qs + 32 * (i / 2)));
+    return _mm256_and_si256(i & 1 ? _mm256_srli_epi16(v, 4) : v, _mm256_set1_epi8(15));
+}
+/* Fifth bits, in place, of columns whose bit i of byte k is of column 32 i + k. */
+VFN vb vb_fifths(const uint8_t *qh, int i)
+{
+    __m256i v = _mm256_loadu_si256((const void *)qh);
+    return _mm256_and_si256(i < 4 ? _mm256_slli_epi16(v, 4 - i) : _mm256_srli_epi16(v, i - 4), _mm256_set1_epi8(16));
+}
+/* Six bits as Q6_K has them. */
+VFN vb vb_sixes(const uint8_t *ql, const uint8_t *qh, int i)
+{
+    int half = i / 4, quarter = i % 4;
+    __m256i lo = _mm256_loadu_si256((const void *)(ql + 64 * half + 32 * (quarter & 1)));
+    __m256i hi = _mm256_loadu_si256((const void *)(qh + 32 * half));
+    lo = _mm256_and_si256(quarter & 2 ? _mm256_srli_epi16(lo, 4) : lo, _mm256_set1_epi8(15));
+    hi = quarter < 2 ? _mm256_slli_epi16(hi, 4 - 2 * quarter) : _mm256_srli_epi16(hi, 2 * quarter - 4);
+    return _mm256_or_si256(lo, _mm256_and_si256(hi, _mm256_set1_epi8(48)));
+}
+
+/* --- many rows: see tuned-tile.h ----------------------------------------------------------------------------- */
+
+enum { VR = 8, TILE_TOKENS = 2 };
+#define TILE_RUN(T)     T##_GROUPS
+#define tile_add_scaled vb_add_scaled
+/* Four columns of two vectors of rows. In assembler, as the compiler would make all products before it adds any, and
+ * run out of registers: twice as slow. */
+VFN void tile_mac2(vb *s0, vb *s1, const int8_t *x, vb w0, vb w1)
+{
+    vb a, b;
+    __asm__("vpbroadcastd %6, %2\n\t"
+            "vpmaddubsw %4, %2, %3\n\t"
+            "vpmaddubsw %5, %2, %2\n\t"
+            "vpaddw %3, %0, %0\n\t"
+            "vpaddw %2, %1, %1"
+            : "+x"(*s0), "+x"(*s1), "=&x"(a), "=&x"(b)
+            : "x"(w0), "x"(w1), "m"(*(const int32_t(*)[1])(const void *)x));
+}
+VFN int32_t tile_scale(int8_t sc) /* for both sums of 16 bits in a lane */
+{
+    return (int32_t)((uint32_t)(uint16_t)sc * 0x10001u);
+}
+typedef __m256 vr;
+VFN vr vr_of_digits(vb h, vb m, vb l)
+{
+    __m256i low = _mm256_set1_epi32(127);
+    m = _mm256_add_epi32(m, _mm256_srai_epi32(l, DIGIT_BITS));
+    h = _mm256_add_epi32(h, _mm256_srai_epi32(m, DIGIT_BITS));
+    l = _mm256_or_si256(_mm256_slli_epi32(_mm256_and_si256(m, low), DIGIT_BITS), _mm256_and_si256(l, low));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(h), _mm256_set1_ps(16384.0f), _mm256_cvtepi32_ps(l));
+}
+VFN vb vr_sub(vb a, vb b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+VFN vr vr_set1(float f)
+{
+    return _mm256_set1_ps(f);
+}
+VFN vr vr_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+VFN void vr_store(float *p, vr v)
+{
+    _mm256_storeu_ps(p, v);
+}
+VFN vr vr_fma(vr a, vr b, vr c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+VFN vr vr_fnma(vr a, vr b, vr c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+VFN vr vr_mul(vr a, vr b)
+{
+    return _mm256_mul_ps(a, b);
+}
+VFN vr vr_add(vr a, vr b)
+{
+    return _mm256_add_ps(a, b);
+}
+
 static bool avx2_usable(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* F16C comes with these */

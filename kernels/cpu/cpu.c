@@ -65,6 +65,7 @@ static void cpu_close(struct device *d)
     staged_free(&d->staged);
     free(d->scores.v);
     free(d->gathered.v);
+    free(d->kblocks.v);
     free(d->convolved.v);
     free(d->scratch);
     free(d->workspace);

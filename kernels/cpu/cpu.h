@@ -1,7 +1,8 @@
 /*
  * cpu.h - inside the CPU backend: the device, the panel form of activations, and the table of variants.
  *
- * THE DOT PRODUCT, once for all variants. Of a weight row w and an activation x, both [K]:
+ * THE DOT PRODUCT, once for all variants, but for the types that kblock.h has. Of a weight row w and an activation x,
+ * both [K]:
  *   - w[k] is the f32 value that dtype.c's to_f32 gives; w and x are continued with zeros to a multiple of LANES;
  *   - within each block of KB columns: sum[l] = fma(w[k], x[k], sum[l]) for k = l, l + 16, l + 32 ... ascending, from
  *     +0, for each lane l; then sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1;
@@ -19,6 +20,7 @@
 #define HEARTH_CPU_H
 
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/kblock.h"
 #include "kernels/staged.h"
 
 enum {
@@ -35,7 +37,13 @@ enum {
 struct panel {
     float *v; /* [ceil(n_col / KB)][n_row][KB] */
     uint32_t n_row, n_col;
+    struct kblock *kb; /* the same as integers, or NULL: then all weights are multiplied as f32 */
 };
+enum { INT_DOTS_TOKENS = 4 }; /* up to so many, weights are taken apart for each; else once for all: the tile */
+static inline bool panel_many(const struct panel *p)
+{
+    return p->n_row > INT_DOTS_TOKENS;
+}
 static inline size_t panel_stride(const struct panel *p) /* floats between blocks */
 {
     return (size_t)p->n_row * KB;
@@ -80,6 +88,8 @@ struct cpu_kernels {
     /* y[row * ldy + o - o0] = dot(row o of the part, row of x), o in [o0, o1); scratch: MATMUL_SCRATCH(n_in) bytes */
     void (*matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
                    float *y, size_t ldy, float *scratch);
+    /* Makes a k-block of 256 values; `biased` as kblock.h has it. */
+    void (*kblock)(const float *x, struct kblock *out, bool biased);
     /* Normalises n values of x into y, whose blocks of KB columns are `ystride` floats apart (KB: contiguous). y may be
      * x. */
     void (*norm)(const struct norm *p, const float *x, uint32_t n, float *y, size_t ystride);
@@ -96,12 +106,17 @@ extern const struct cpu_kernels cpu_reference;
 extern const struct cpu_kernels cpu_avx2, cpu_avx512;
 #endif
 
-enum { MATMUL_TOKENS = 128, MATMUL_ROWS = 8 };     /* one pass of the tuned matmul */
+enum {
+    MATMUL_TOKENS = 128, /* one pass of the tuned matmul */
+    MATMUL_ROWS = 8,
+    TILE_SCRATCH = 16384 / 4, /* floats that the tile's weights take at most */
+};
 static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 {
     size_t tuned = (size_t)MATMUL_ROWS * KB;
     size_t row = round_up(n_in, KB); /* the reference expands one row */
-    return row > tuned ? row : tuned;
+    row = row > tuned ? row : tuned;
+    return row > TILE_SCRATCH ? row : TILE_SCRATCH;
 }
 
 struct kv_pool {
@@ -156,6 +171,7 @@ struct device {
     float *aside, *inputs;           /* [n_row, d_model], [n_row, d_inputs] */
     struct scratch *scratch;         /* [n_thread] */
     struct scratch scores, gathered; /* [n_row, n_expert] a router's; the rows of each expert as panels */
+    struct scratch kblocks;          /* of the panel that is being multiplied */
     struct scratch convolved;        /* [n_row, channels] state.h */
     uint32_t d_model, d_q, n_logit;  /* columns of x, q and logits, as they were last written */
     uint32_t d_route, d_experts;     /* of route and experts, likewise */

@@ -18,6 +18,7 @@ struct by_expert {
     const void *op;
     uint32_t n_used, n_active;       /* of a row; experts that have rows, ascending */
     uint32_t chunk, n_chunk;         /* output rows of an item, and items of an expert, or of all at once */
+    struct kblock *kb;               /* of the gathered rows, or NULL */
     uint32_t stride;                 /* floats of a gathered row */
     uint32_t expert[EXPERTS_MAX];    /* [n_active] */
     uint32_t first[EXPERTS_MAX + 1]; /* [n_active + 1] where an expert's entries of `at` begin */
@@ -62,8 +63,8 @@ static bool sort_rows(struct by_expert *b, struct device *d, const struct weight
 /* The gathered rows of the ith active expert. */
 static struct panel panel_of(const struct by_expert *b, uint32_t i)
 {
-    return (struct panel){b->d->gathered.v + (size_t)b->first[i] * b->stride, b->first[i + 1] - b->first[i],
-                          b->w->n_in};
+    return (struct panel){b->d->gathered.v + (size_t)b->first[i] * b->stride, b->first[i + 1] - b->first[i], b->w->n_in,
+                          b->kb ? b->kb + (size_t)b->first[i] * (b->w->n_in / KBLOCK_LEN) : NULL};
 }
 
 /* Copies an expert's rows into its panel: of `normed`, which has its zeros, or of the experts' hidden rows. */
@@ -88,6 +89,8 @@ static void gather_item(void *arg, uint32_t i, uint32_t thread)
             for (uint32_t z = real; z < n; z++)
                 to[z] = 0.0f;
         }
+        if (p.kb)
+            cpu_kblocks_of_row(d, &p, r);
     }
 }
 
@@ -95,6 +98,9 @@ static bool gather(struct by_expert *b)
 {
     b->stride = round_up(b->w->n_in, KB);
     if (!cpu_scratch(b->d, &b->d->gathered, (size_t)b->d->batch.n_row * b->n_used * b->stride))
+        return false;
+    b->kb = NULL;
+    if (cpu_has_ints(b->w) && !(b->kb = cpu_kblocks_room(b->d, (size_t)b->d->batch.n_row * b->n_used, b->w->n_in)))
         return false;
     pool_run(b->d->pool, b->n_active, gather_item, b);
     return true;

@@ -59,6 +59,39 @@ bool cpu_fits(struct device *d, const char *what, uint64_t n, uint64_t limit)
     return false;
 }
 
+bool cpu_has_ints(const struct weight *w)
+{
+    for (uint32_t i = 0; i < w->n_part; i++)
+        if (dtype_ints[w->part[i].type])
+            return true;
+    return false;
+}
+
+void cpu_kblocks_of_row(const struct device *d, const struct panel *x, uint32_t row)
+{
+    for (uint32_t k = 0; k < x->n_col; k += KBLOCK_LEN)
+        d->k->kblock(panel_row(x, row) + k / KB * panel_stride(x) + k % KB,
+                     x->kb + (size_t)(k / KBLOCK_LEN) * x->n_row + row, panel_many(x));
+}
+
+struct kblock *cpu_kblocks_room(struct device *d, size_t n_row, uint32_t n_col)
+{
+    size_t floats = n_row * (n_col / KBLOCK_LEN) * sizeof(struct kblock) / sizeof(float);
+    return cpu_scratch(d, &d->kblocks, floats) ? (struct kblock *)(void *)d->kblocks.v : NULL;
+}
+
+struct kblocks {
+    const struct device *d;
+    const struct panel *x;
+};
+
+static void kblocks_item(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct kblocks *r = arg;
+    (void)thread;
+    cpu_kblocks_of_row(r->d, r->x, row);
+}
+
 bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w, struct panel *x)
 {
     if (w->n_in != x->n_col)
@@ -72,6 +105,13 @@ bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w
     for (uint32_t k = x->n_col; k < pad; k++)
         for (uint32_t r = 0; r < x->n_row; r++)
             panel_row(x, r)[k / KB * panel_stride(x) + k % KB] = 0.0f;
+    x->kb = NULL;
+    if (w->n_expert || !cpu_has_ints(w))
+        return true;
+    if (!(x->kb = cpu_kblocks_room(d, x->n_row, x->n_col)))
+        return false;
+    struct kblocks r = {d, x};
+    pool_run(d->pool, x->n_row, kblocks_item, &r);
     return true;
 }
 

@@ -34,10 +34,17 @@ uint32_t cpu_matmul_chunk(const struct device *d, uint32_t n_out, uint32_t n_in,
 void cpu_matmul(struct device *d, const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
                 uint32_t o1, float *y, size_t ldy, float *scratch);
 
+/* Whether a part of it is of a type that is multiplied in integers. */
+bool cpu_has_ints(const struct weight *w);
+/* Room for the k-blocks of so many rows, which is the step's until the next product begins; NULL, and an error that
+ * sticks, where memory is out. */
+struct kblock *cpu_kblocks_room(struct device *d, size_t n_row, uint32_t n_col);
+/* Makes a row's k-blocks in x->kb. */
+void cpu_kblocks_of_row(const struct device *d, const struct panel *x, uint32_t row);
 /* Gives each thread its scratch: the variant's matmul scratch, then two blocks of TMP_FLOATS. */
 bool cpu_matmul_reserve(struct device *d, uint32_t n_in);
 /* The same, and what a product asks of its operands: shapes that fit, a matrix of the step's model, zeros to whole
- * lanes in x. false, and an error that sticks, where it cannot be. */
+ * lanes in x, and its k-blocks where the matrix wants them. false, and an error that sticks, where it cannot be. */
 bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w, struct panel *x);
 /* Returns the number of columns of n_row rows that fit in a block of TMP_FLOATS, a multiple of MATMUL_ROWS. */
 static inline uint32_t cpu_tmp_cols(uint32_t n_row)

@@ -26,11 +26,77 @@ static float dot_panel(const float *w, const struct panel *x, uint32_t row)
     return total;
 }
 
+static void ref_kblock(const float *x, struct kblock *out, bool biased)
+{
+    float most = 0.0f, nan = 0.0f;
+    for (int k = 0; k < KBLOCK_LEN; k++) {
+        most = fabsf(x[k]) > most ? fabsf(x[k]) : most;
+        nan += x[k] - x[k]; /* NaN where one is infinite or NaN */
+    }
+    bool none = !(nan == 0.0f) || most < KBLOCK_LEAST;
+    float to = none ? 0.0f : (float)KBLOCK_MAX / most;
+    int32_t sum[KBLOCK_DIGITS][16] = {{0}}, total[8] = {0};
+    out->scale = nan != 0.0f ? NAN : none ? 0.0f : most / (float)KBLOCK_MAX;
+    for (int k = 0; k < KBLOCK_LEN; k++) {
+        int32_t rest = none ? 0 : (int32_t)rintf(x[k] * to);
+        total[k / 32] += rest;
+        for (int i = KBLOCK_DIGITS - 1; i >= 0; i--) {
+            int32_t digit = i ? ((rest + DIGIT_BIAS) & 127) - DIGIT_BIAS : rest;
+            rest = (rest - digit) / 128;
+            sum[i][k / 16] += digit;
+            out->digit[i][k] = (int8_t)(biased ? digit + DIGIT_BIAS : digit);
+        }
+    }
+    for (int i = 0; i < KBLOCK_DIGITS; i++)
+        for (int j = 0; j < 16; j++)
+            out->off[i][j] = (int16_t)(-32 * sum[i][j]);
+    for (int j = 0; j < 8; j++)
+        out->sum[j] = out->scale * (float)total[j];
+}
+
+/* A superblock's part of a dot product. */
+static float dot_ints(const struct quant_ints *w, const struct kblock *x, bool biased, float y)
+{
+    int bias = biased ? DIGIT_BIAS : 0;
+    int64_t v = 0;
+    for (int k = 0; k < INTS_LEN; k++) {
+        int32_t n = 0;
+        for (int i = 0; i < KBLOCK_DIGITS; i++)
+            n = 128 * n + x->digit[i][k] - bias;
+        v += (int64_t)w->sc[k / 16] * w->q[k] * n;
+    }
+    float low = (float)(v & 16383), f = fmaf((float)((v - (v & 16383)) / 16384), 16384.0f, low), e[4];
+    y = fmaf(f, w->d * x->scale, y);
+    for (int i = 0; i < 4; i++)
+        e[i] = fmaf(w->m[i + 4], x->sum[i + 4], w->m[i] * x->sum[i]);
+    return w->mins ? fmaf(-w->dmin, (e[0] + e[2]) + (e[1] + e[3]), y) : y;
+}
+
+static void ref_matmul_ints(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
+                            float *y, size_t ldy)
+{
+    size_t bytes = dtype_get(w->type)->block_bytes, row_bytes = n_in / KBLOCK_LEN * bytes;
+    for (uint32_t o = o0; o < o1; o++, y++) {
+        for (uint32_t r = 0; r < x->n_row; r++)
+            y[r * ldy] = 0.0f;
+        for (uint32_t b = 0; b < n_in / KBLOCK_LEN; b++) {
+            struct quant_ints block;
+            dtype_ints[w->type]((const char *)w->data + o * row_bytes + b * bytes, &block);
+            for (uint32_t r = 0; r < x->n_row; r++)
+                y[r * ldy] = dot_ints(&block, x->kb + (size_t)b * x->n_row + r, panel_many(x), y[r * ldy]);
+        }
+    }
+}
+
 static void ref_matmul(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
                        float *y, size_t ldy, float *scratch)
 {
     const struct dtype_info *t = dtype_get(w->type);
     size_t row_bytes = (size_t)n_in / t->block_len * t->block_bytes;
+    if (x->kb && dtype_ints[w->type]) {
+        ref_matmul_ints(w, n_in, x, o0, o1, y, ldy);
+        return;
+    }
     for (uint32_t o = o0; o < o1; o++) {
         t->to_f32((const char *)w->data + o * row_bytes, scratch, n_in);
         for (uint32_t r = 0; r < x->n_row; r++)
@@ -130,6 +196,7 @@ const struct cpu_kernels cpu_reference = {
     .name = "reference",
     .usable = ref_usable,
     .matmul = ref_matmul,
+    .kblock = ref_kblock,
     .norm = ref_norm,
     .glu = ref_glu,
     .attend = ref_attend,

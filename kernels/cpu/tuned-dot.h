@@ -240,6 +240,10 @@ VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t l
         TUNED(tile1)(ws, x, klen, out);
 }
 
+#include "kernels/cpu/tuned-int.h"
+
+#include "kernels/cpu/tuned-tile.h"
+
 /* --- matmul ------------------------------------------------------------------------------------------------- */
 
 /* Up to this many tokens, expanding the weights for each costs less than writing them to a panel. */
@@ -274,6 +278,10 @@ VFN void add_some(float *to, const float *v, uint32_t n)
 TARGET static void TUNED(matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
                                  uint32_t o1, float *y, size_t ldy, float *scratch)
 {
+    if (x->kb && int_kernels[w->type].dots) {
+        TUNED(matmul_ints)(w, n_in, x, o0, o1, y, ldy, scratch);
+        return;
+    }
     if (x->n_row <= DOTS_TOKENS && n_in % LANES == 0) {
         const struct dtype_info *t = dtype_get(w->type);
         size_t row_bytes = (size_t)n_in / t->block_len * t->block_bytes;

@@ -9,6 +9,7 @@
 #define HEARTH_QUANT_K_SCALES_H
 
 #include "kernels/quant/half.h"
+#include "kernels/quant/ints.h"
 
 /* The j-th (0..7) scale and minimum of a Q4_K or Q5_K superblock. */
 QUANT_FN void quant_scale_min(const uint8_t *s, int j, uint8_t *sc, uint8_t *m)
@@ -22,7 +23,29 @@ QUANT_FN void quant_scale_min(const uint8_t *s, int j, uint8_t *sc, uint8_t *m)
     }
 }
 
+/* What Q4_K and Q5_K have in common as integers: all but the weights. */
+static inline void k_ints(uint16_t d, uint16_t dmin, const uint8_t *scales, struct quant_ints *out)
+{
+    out->mins = true;
+    out->d = f16_to_f32(d);
+    out->dmin = f16_to_f32(dmin);
+    for (int j = 0; j < 8; j++) {
+        uint8_t sc;
+        quant_scale_min(scales, j, &sc, &out->m[j]);
+        out->sc[2 * j] = out->sc[2 * j + 1] = (int8_t)sc;
+    }
+}
+
 #ifdef TUNED
+/* The twelve bytes sorted: eight scales, and eight minimums. */
+VFN void k_scale_bytes(const uint8_t *scales, __m128i *sc, __m128i *m)
+{
+    uint32_t u[3], lo = 0x3f3f3f3f, nib = 0x0f0f0f0f, top = 0x03030303;
+    memcpy(u, scales, sizeof u);
+    *sc = _mm_cvtsi64_si128((long long)((uint64_t)((u[2] & nib) | (u[0] >> 6 & top) << 4) << 32 | (u[0] & lo)));
+    *m = _mm_cvtsi64_si128((long long)((uint64_t)((u[2] >> 4 & nib) | (u[1] >> 6 & top) << 4) << 32 | (u[1] & lo)));
+}
+
 /* s: eight scales d * sc, then eight minimums -dmin * m. Both are exact. */
 VFN void k_scales(uint16_t d, uint16_t dmin, const uint8_t *scales, float *s)
 {

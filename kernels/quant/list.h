@@ -34,6 +34,12 @@
     X(mxfp4, MXFP4, 39)     \
     X(nvfp4, NVFP4, 40)
 
+/* The types of these that the CPU multiplies in integers; kernels/cpu/kblock.h. */
+#define QUANTS_INT(X) \
+    X(q4_k, Q4_K)     \
+    X(q5_k, Q5_K)     \
+    X(q6_k, Q6_K)
+
 #endif
 
 #define QUANT_STRING(s) #s

@@ -27,6 +27,14 @@ static inline void q4_k_decode(const void *src, float *dst, size_t n)
         }
 }
 
+static inline void q4_k_ints(const void *block, struct quant_ints *out)
+{
+    const struct block_q4_k *b = (const struct block_q4_k *)block;
+    k_ints(b->d, b->dmin, b->scales, out);
+    for (int k = 0; k < INTS_LEN; k++)
+        out->q[k] = (int8_t)(b->qs[k / 64 * 32 + k % 32] >> 4 * (k / 32 & 1) & 15);
+}
+
 #define q4_k_encode NULL /* hearth never writes this type */
 
 /* Gives a block of random bits weights of about this standard deviation, for tests and benchmarks. */
@@ -54,6 +62,26 @@ VFN void q4_k_chunk(const void *block, const float *s, int j, float *dst, const 
     d = v16_set1(s[2 * j + 1]), m = v16_set1(s[8 + 2 * j + 1]);
     EMIT(64 * j + 32, v16_fma(v16_of_int(v16i_srl(q0, 4)), d, m));
     EMIT(64 * j + 48, v16_fma(v16_of_int(v16i_srl(q1, 4)), d, m));
+}
+/* As integers: tuned-int.h, and Q4_K_GROUPS and Q4_K_SHARED are tuned-tile.h's. */
+enum { Q4_K_OFFSET = 0, Q4_K_GROUPS = 8, Q4_K_SHARED = 8 };
+#define Q4_K_MINS(...) __VA_ARGS__
+VFN __m128i q4_k_scale_bytes(const void *block)
+{
+    __m128i sc, m;
+    k_scale_bytes(((const struct block_q4_k *)block)->scales, &sc, &m);
+    return _mm_unpacklo_epi8(sc, sc);
+}
+VFN __m128i q4_k_min_bytes(const void *block)
+{
+    __m128i sc, m;
+    k_scale_bytes(((const struct block_q4_k *)block)->scales, &sc, &m);
+    return m;
+}
+VFN vb q4_k_vector(const void *block, int i)
+{
+    const struct block_q4_k *b = block;
+    return vb_nibbles(b->qs, i);
 }
 #endif
 

@@ -29,6 +29,16 @@ static inline void q5_k_decode(const void *src, float *dst, size_t n)
         }
 }
 
+static inline void q5_k_ints(const void *block, struct quant_ints *out)
+{
+    const struct block_q5_k *b = (const struct block_q5_k *)block;
+    k_ints(b->d, b->dmin, b->scales, out);
+    for (int k = 0; k < INTS_LEN; k++) {
+        int low = b->qs[k / 64 * 32 + k % 32] >> 4 * (k / 32 & 1) & 15;
+        out->q[k] = (int8_t)(low | (b->qh[k % 32] >> k / 32 & 1) << 4);
+    }
+}
+
 #define q5_k_encode NULL /* hearth never writes this type */
 
 /* Gives a block of random bits weights of about this standard deviation, for tests and benchmarks. */
@@ -66,6 +76,26 @@ VFN void q5_k_chunk(const void *block, const float *s, int j, float *dst, const 
         EMIT(32 * i, v16_fma(v16_of_int(v16i_load_u8(q)), d, m));
         EMIT(32 * i + 16, v16_fma(v16_of_int(v16i_load_u8(q + 16)), d, m));
     }
+}
+/* As integers: tuned-int.h, and Q5_K_GROUPS and Q5_K_SHARED are tuned-tile.h's. */
+enum { Q5_K_OFFSET = 0, Q5_K_GROUPS = 4, Q5_K_SHARED = 8 };
+#define Q5_K_MINS(...) __VA_ARGS__
+VFN __m128i q5_k_scale_bytes(const void *block)
+{
+    __m128i sc, m;
+    k_scale_bytes(((const struct block_q5_k *)block)->scales, &sc, &m);
+    return _mm_unpacklo_epi8(sc, sc);
+}
+VFN __m128i q5_k_min_bytes(const void *block)
+{
+    __m128i sc, m;
+    k_scale_bytes(((const struct block_q5_k *)block)->scales, &sc, &m);
+    return m;
+}
+VFN vb q5_k_vector(const void *block, int i)
+{
+    const struct block_q5_k *b = block;
+    return vb_or(vb_nibbles(b->qs, i), vb_fifths(b->qh, i));
 }
 #endif
 

@@ -3,6 +3,7 @@
 #define HEARTH_QUANT_Q6_K_H
 
 #include "kernels/quant/half.h"
+#include "kernels/quant/ints.h"
 
 struct block_q6_k { /* per half of 128: ql[l] and ql[l + 32] low and high nibbles, qh[l] four 2-bit tops; q - 32 */
     uint8_t ql[128];
@@ -27,6 +28,19 @@ static inline void q6_k_decode(const void *src, float *dst, size_t n)
                 dst[k + 16 * j + i] = d * (float)(q - 32);
             }
         }
+}
+
+static inline void q6_k_ints(const void *block, struct quant_ints *out)
+{
+    const struct block_q6_k *b = (const struct block_q6_k *)block;
+    memset(out, 0, sizeof *out);
+    out->d = f16_to_f32(b->d);
+    memcpy(out->sc, b->scales, sizeof out->sc);
+    for (int k = 0; k < INTS_LEN; k++) {
+        int half = k / 128, quarter = k / 32 % 4, i = k % 32;
+        int low = b->ql[64 * half + 32 * (quarter & 1) + i] >> 4 * (quarter / 2) & 15;
+        out->q[k] = (int8_t)((low | (b->qh[32 * half + i] >> 2 * quarter & 3) << 4) - 32);
+    }
 }
 
 #define q6_k_encode NULL /* hearth never writes this type */
@@ -64,6 +78,18 @@ VFN void q6_k_chunk(const void *block, const float *s, int j, float *dst, const 
         EMIT(128 * j + 32 * i, v16_mul(v16_of_int(v16i_load_s8(q)), v16_set1(s[8 * j + 2 * i])));
         EMIT(128 * j + 32 * i + 16, v16_mul(v16_of_int(v16i_load_s8(q + 16)), v16_set1(s[8 * j + 2 * i + 1])));
     }
+}
+/* As integers: tuned-int.h, and Q6_K_GROUPS and Q6_K_SHARED are tuned-tile.h's. */
+enum { Q6_K_OFFSET = 32, Q6_K_GROUPS = 4, Q6_K_SHARED = 4 };
+#define Q6_K_MINS(...)
+VFN __m128i q6_k_scale_bytes(const void *block)
+{
+    return _mm_loadu_si128((const void *)((const struct block_q6_k *)block)->scales);
+}
+VFN vb q6_k_vector(const void *block, int i)
+{
+    const struct block_q6_k *b = block;
+    return vb_sixes(b->ql, b->qh, i);
 }
 #endif
 
