@@ -31,7 +31,10 @@
  * as the tokens come near (kv_grow's `ahead`) and freed when the window has left them; but those of the window before
  * the prompt's end (kv_table.keep) and before the timeline's end when it is released stay cached, with KV_SLACK tokens
  * more, because those are the places that others go on from. A prefix of a timeline is found where its nodes are, and
- * the pages of every window before its end.
+ * the pages of every window before its end. So two prompts that begin with one document and then differ share it only
+ * where a prompt or a turn ended with it: who means to share one computes it first, alone (max_tokens 0), or forks
+ * there. Where timelines will part is not known while the first of them is read, and to keep windows at fixed places in
+ * between, for all, would be a share of what windows save: 1024 tokens of each 4096 are a quarter of a full cache.
  *
  * A group of recurrent states (kernels/backend.h) has a page in a node where the state after that node's last token was
  * kept. A table has two pages of its own: the state before the next step, which that step only reads, so that it can be
