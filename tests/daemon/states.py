@@ -54,6 +54,7 @@ NEXT = " But one day" + STORY[:80]
 SAYS = 140  # tokens of an answer: more than a state is kept after
 
 box = Box("states")
+box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
 os.makedirs(box.dir + "/models")
 for name in models:
     shutil.copytree(os.path.join(shared, name), os.path.join(box.dir, "models", name))
