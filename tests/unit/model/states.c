@@ -154,7 +154,10 @@ static void refused(void **state)
         {"qwen35", qwen35, {"attention.head_count_kv", 1, {0}}, "head_count_kv is 0"},
         {"nemotron_h", nemotron, {"ssm.inner_size", 1, {100}}, "into 8 heads"},
         {"nemotron_h", nemotron, {"feed_forward_length", 4, {0, -1, 0, 0}}, "feed_forward_length is -1"},
-        {"nemotron_h", nemotron, {"feed_forward_length", 4, {0, 0, 128, 0}}, "layer 2 has KV heads and a feed-forward"},
+        {"nemotron_h",
+         nemotron,
+         {"feed_forward_length", 4, {0, 0, 128, 0}},
+         "layer 2 has KV heads (attention.head_count_kv) and a feed-forward"},
         {"mamba2", mamba2, {"ssm.time_step_rank", 1, {0}}, "ssm.time_step_rank is 0"},
         {"mamba2", mamba2, {"feed_forward_length", 1, {64}}, "no layer recurs or attends"},
     };
