@@ -288,7 +288,8 @@ static void a_slow_machine_still_reads_prompts(void **state)
     struct request *b = submit(&w.pool[0], 0, lng, 100, 1);
     timed_turn();
     timed_turn();
-    for (uint32_t at = b->seq->n_computed; b->live; at = b->seq->n_computed) {
+    while (b->live) {
+        uint32_t at = b->seq->n_computed;
         double t = timed_turn();
         assert_true(t < 2.6 * (c_step + c_decode));
         assert_true(!b->live || b->seq->n_computed > at);
