@@ -5,28 +5,44 @@
 #include "daemon/log.h"
 #include "daemon/store/store-internal.h"
 
-int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
-                 const struct store_turn *turns, size_t n, struct hearth_err *e)
+/* Begins the transaction that writes a session, and takes away the one that it replaces, or NULL, of `freed` bytes.
+ * After an error nothing is open. */
+static int replace_begin(struct store *st, const struct store_session *replaced, int64_t *freed, struct hearth_err *e)
 {
-    struct amount more = amount_of(turns, n);
-    int64_t freed = 0;
-    int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
+    int rc = replaced ? migrate_remove_session(st, replaced, e) : 0;
+    *freed = 0;
     if (!rc)
         rc = store_begin(st, e);
-    if (rc)
+    if (rc || !replaced)
         return rc;
-    if (replaced)
-        rc = store_take_away(st, replaced, &freed, e);
-    if (!rc)
-        rc = store_insert_session(st, s, &more, e);
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = store_insert_turn(st, s, &turns[i], e);
+    rc = store_take_away(st, replaced, freed, e);
+    return rc ? store_end(st, rc, "storing a session", e) : 0;
+}
+
+/* Ends it, by what came of it; the session is s's user's, and of these bytes. */
+static int replace_end(struct store *st, int rc, const struct store_session *s, int64_t bytes,
+                       const struct store_session *replaced, int64_t freed, struct hearth_err *e)
+{
     rc = store_end(st, rc, "storing a session", e);
     if (replaced)
         timeline_cache_forget(st, replaced->id);
     if (!rc)
-        store_total_add(st, s->uid, more.bytes - freed);
+        store_total_add(st, s->uid, bytes - freed);
     return rc;
+}
+
+int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
+                 const struct store_turn *turns, size_t n, struct hearth_err *e)
+{
+    struct amount more = amount_of(turns, n);
+    int64_t freed;
+    int rc = replace_begin(st, replaced, &freed, e);
+    if (rc)
+        return rc;
+    rc = store_insert_session(st, s, &more, e);
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = store_insert_turn(st, s, &turns[i], e);
+    return replace_end(st, rc, s, more.bytes, replaced, freed, e);
 }
 
 /* --- in parts ------------------------------------------------------------------------------------------------- */
@@ -83,22 +99,9 @@ static int publish(struct store *st, const struct store_session *s, struct heart
 int store_import_end(struct store *st, const struct store_session *s, const struct store_session *replaced,
                      struct hearth_err *e)
 {
-    int64_t freed = 0;
-    int rc = replaced != NULL ? migrate_remove_session(st, replaced, e) : 0;
-    if (!rc)
-        rc = store_begin(st, e);
-    if (rc)
-        return rc;
-    if (replaced)
-        rc = store_take_away(st, replaced, &freed, e);
-    if (!rc)
-        rc = publish(st, s, e);
-    rc = store_end(st, rc, "storing a session", e);
-    if (replaced)
-        timeline_cache_forget(st, replaced->id);
-    if (!rc)
-        store_total_add(st, s->uid, s->bytes - freed);
-    return rc;
+    int64_t freed;
+    int rc = replace_begin(st, replaced, &freed, e);
+    return rc ? rc : replace_end(st, publish(st, s, e), s, s->bytes, replaced, freed, e);
 }
 
 void store_import_drop(struct store *st, const struct store_session *s)
