@@ -3,12 +3,15 @@
 
 #include "daemon/engine/neighbours.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "daemon/engine/clock.h"
 
 struct neighbours {
     char *library, uuid[33];
@@ -57,13 +60,13 @@ static void look(const struct nvml *lib, struct neighbours_seen *out)
     }
 }
 
-/* Waits for the next look; false where there is none. */
-static bool rest(struct neighbours *n)
+/* Waits so long for the next look; false where there is none. */
+static bool rest(struct neighbours *n, double seconds)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)n->seconds;
-    until.tv_nsec += (long)(1e9 * (n->seconds - (double)(time_t)n->seconds));
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)(1e9 * (seconds - (double)(time_t)seconds));
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     while (!n->stop && !pthread_cond_timedwait(&n->wake, &n->lock, &until))
@@ -78,6 +81,7 @@ static void *watch(void *arg)
     struct hearth_err err;
     struct nvml *lib = NULL;
     bool first = true;
+    double changed_at = -INFINITY;
     if (nvml_open(&lib, n->library, n->uuid, &err))
         snprintf(now.why, sizeof now.why, "%s", err.msg);
     pthread_mutex_lock(&n->lock);
@@ -86,7 +90,10 @@ static void *watch(void *arg)
         if (lib)
             look(lib, &now);
         pthread_mutex_lock(&n->lock);
-        bool differs = now.known && now.used - now.own != n->seen.used - n->seen.own;
+        uint64_t has = now.used - now.own, had = n->seen.used - n->seen.own;
+        bool differs = now.known && has != had;
+        if (differs && !first && (has > had ? has - had : had - has) >= NEIGHBOURS_MUCH)
+            changed_at = engine_now();
         n->seen = now;
         if (first || differs) {
             pthread_mutex_unlock(&n->lock);
@@ -94,7 +101,7 @@ static void *watch(void *arg)
             pthread_mutex_lock(&n->lock);
         }
         first = false;
-    } while (lib && rest(n));
+    } while (lib && rest(n, neighbours_pause(n->seconds, engine_now() - changed_at)));
     pthread_mutex_unlock(&n->lock);
     nvml_close(lib);
     return NULL;

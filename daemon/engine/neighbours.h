@@ -27,8 +27,18 @@ struct neighbours_seen {
     struct neighbour v[NEIGHBOURS_MAX]; /* [n] other processes, those with the most */
 };
 
-/* Begins to watch the GPU with that UUID, every so many seconds. `changed` is called, by the watching thread, after it
- * has looked for the first time and whenever others have more or less than at the look before. */
+/* Seconds until the next look, where the last great change of what others have, of NEIGHBOURS_MUCH bytes between two
+ * looks, was so long ago: a program that takes memory takes more of it, a piece at a time, and waits for each. */
+enum { NEIGHBOURS_MUCH = 64 << 20 };
+static inline double neighbours_pause(double usual, double since_change)
+{
+    static const double eager = 0.025, lasts = 3;
+    return since_change < lasts && eager < usual ? eager : usual;
+}
+
+/* Begins to watch the GPU with that UUID, every so many seconds, and more often while much changes. `changed` is
+ * called, by the watching thread, after it has looked for the first time and whenever others have more or less than at
+ * the look before. */
 int neighbours_open(struct neighbours **out, const char *library, const char *uuid, double seconds,
                     void (*changed)(void *arg), void *arg, struct hearth_err *e);
 void neighbours_close(struct neighbours *n); /* may be NULL */

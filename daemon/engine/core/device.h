@@ -113,7 +113,7 @@ struct engine {
         uint64_t bytes;              /* are free */
         uint64_t cap;                /* what hearth may hold meanwhile */
         uint64_t before;             /* what it held */
-        double until;                /* on the engine's clock */
+        double begun, until;         /* on the engine's clock */
         struct model_entry *parking; /* whose streams are being parked */
         void *owner;
         bool pressed; /* nobody has asked for it: other programs take memory */

@@ -213,9 +213,10 @@ static void done(struct engine *eng, bool enough)
     eng->yield.busy = false;
     eng->yield.cap = ledger_own(&eng->ledger);
     if (eng->yield.pressed)
-        log_info("other programs take the GPU's memory, %.1f GB by now: %.1f GB were given back, %.1f GB are free",
+        log_info("other programs take the GPU's memory, %.1f GB by now: %.1f GB were given back in %.0f ms, %.1f GB "
+                 "are free",
                  1e-9 * (double)eng->ledger.others, 1e-9 * (double)(eng->yield.before - all_held(eng)),
-                 1e-9 * (double)free_now(eng));
+                 1e3 * (engine_now() - eng->yield.begun), 1e-9 * (double)free_now(eng));
     else
         answer(eng, eng->yield.owner, eng->yield.before, enough ? NULL : &err);
 }
@@ -280,6 +281,7 @@ static void look_for_pressure(struct engine *eng)
     eng->yield.until = INFINITY;
     eng->yield.owner = NULL;
     eng->yield.before = all_held(eng);
+    eng->yield.begun = engine_now();
     eng->yield.cap = ledger_own(&eng->ledger);
 }
 

@@ -30,6 +30,7 @@ void ledger_count(struct ledger *l, const struct device_info *info, const struct
     uint64_t counted = ledger_own(l) + l->held[MEM_CACHE];
     l->headroom = seen->known && seen->display ? display_headroom : 0;
     l->others_known = seen->known;
+    l->others_apart = seen->known && seen->own;
     l->others = 0;
     if (!seen->known)
         return;

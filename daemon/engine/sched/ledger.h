@@ -18,8 +18,8 @@ struct ledger {
     uint64_t held[MEM_KINDS];
     uint64_t context; /* what the process has beside that: the driver's and the runtime's; 0: not known */
     uint64_t pinned;  /* bytes of host memory */
-    bool others_known;
-    uint64_t others; /* what other programs have; with the context where that is not known */
+    bool others_known, others_apart;
+    uint64_t others; /* what other programs have; where they are not known apart, with hearth's context */
 };
 
 /* What was seen of the device from outside (neighbours.h), where it was. */

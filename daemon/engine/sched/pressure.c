@@ -11,16 +11,26 @@ void pressure_accept(struct pressure *p, const struct ledger *l)
     p->calm = p->last = l->others;
 }
 
-/* Others are known apart from hearth where the driver tells which memory is hearth's: its context is, then. */
-static bool knows_others(const struct ledger *l)
+/* What is to be free at first: enough to be met in few steps, and no more than a part of the card for a program that
+ * wants little. */
+static uint64_t first_want(const struct pressure *p, const struct ledger *l)
 {
-    return l->others_known && l->context > 0;
+    enum { PARTS = 16 };
+    uint64_t part = l->total / PARTS;
+    return part > 2 * p->headroom ? part : 2 * p->headroom;
+}
+
+/* Less than this is free: who asks for the next piece may be refused. It grows with what was taken, as pieces may. */
+static uint64_t least_free(const struct pressure *p)
+{
+    uint64_t ahead = p->on ? p->want / 4 : 0;
+    return ahead > p->headroom ? ahead : p->headroom;
 }
 
 enum pressure_act pressure_look(struct pressure *p, const struct ledger *l, uint64_t free)
 {
     bool was_on = p->on, grew = p->seen && l->others > p->last;
-    if (!p->headroom || !knows_others(l)) {
+    if (!p->headroom || !l->others_apart) {
         p->on = p->seen = false;
         return was_on ? PRESSURE_TAKE : PRESSURE_NONE;
     }
@@ -34,7 +44,7 @@ enum pressure_act pressure_look(struct pressure *p, const struct ledger *l, uint
     if (!p->on) {
         p->on = true;
         p->most = l->others;
-        p->want = 2 * p->headroom;
+        p->want = first_want(p, l);
         return PRESSURE_GIVE;
     }
     p->most = l->others > p->most ? l->others : p->most;
@@ -42,7 +52,7 @@ enum pressure_act pressure_look(struct pressure *p, const struct ledger *l, uint
         pressure_accept(p, l);
         return PRESSURE_TAKE;
     }
-    if (!grew || free >= p->headroom)
+    if (!grew || free >= least_free(p))
         return PRESSURE_NONE;
     p->want = p->want < l->total / 2 ? 2 * p->want : l->total;
     return PRESSURE_GIVE;

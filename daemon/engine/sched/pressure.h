@@ -3,8 +3,9 @@
  * that ask for nothing. Pure.
  *
  * All that is seen of such a program is that what others have grows, until nothing is free. So a headroom is kept free
- * while it grows; and as a program that takes gigabytes at a time is not to wait for each of them, what is to be free
- * doubles each time that is used up. When the others have given back most of what they took, hearth takes it again.
+ * while it grows; and as a program that takes gigabytes at a time is not to wait for each of them, the first time a
+ * sixteenth of the card is to be free, and twice as much each time that three quarters of that are used up. When the
+ * others have given back most of what they took, hearth takes it again.
  * What hearth itself takes is no pressure, however little is free.
  */
 #ifndef HEARTH_ENGINE_PRESSURE_H

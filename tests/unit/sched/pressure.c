@@ -1,6 +1,7 @@
 /*
  * pressure.c - when memory is given to programs that ask for none: a card of 80 GB, hearth and another program.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "daemon/engine/neighbours.h"
 #include "daemon/engine/sched/pressure.h"
 
 static const uint64_t GB = 1000000000;
@@ -19,7 +21,8 @@ struct card {
 
 static enum pressure_act look(struct card *c)
 {
-    struct ledger l = {.total = 80 * GB, .context = GB / 2, .others_known = true, .others = c->others};
+    struct ledger l = {
+        .total = 80 * GB, .context = GB / 2, .others_known = true, .others_apart = true, .others = c->others};
     uint64_t used = c->hearth + c->others;
     l.free = used < l.total ? l.total - used : 0;
     return pressure_look(&c->p, &l, l.free);
@@ -38,30 +41,82 @@ static void what_hearth_takes_is_no_pressure(void **state)
     assert_int_equal(look(&c), PRESSURE_NONE);
 }
 
-/* A program wants all but 2 GB, 1 GB at a time, and hearth gives what it is told to: it has it after few looks, and
- * hearth has it back when the program ends. Between two looks it takes what is free. */
+/* A program wants all but 2 GB, a piece at a time, and tries again every 20 ms where it is refused. Others are looked
+ * at as neighbours.h says, and hearth gives what it is told to, 5 ms for each GB. The clock is the test's, in ms. */
 static void a_program_gets_all_that_it_wants(void **state)
 {
     (void)state;
-    struct card c = {.p.headroom = GB, .hearth = 60 * GB};
-    int looks = 0, gives = 0;
-    assert_int_equal(look(&c), PRESSURE_NONE);
-    while (c.others < 77 * GB && looks++ < 100) {
-        uint64_t had = c.others;
-        while (c.others < 77 * GB && c.hearth + c.others + GB <= 80 * GB)
-            c.others += GB;
-        enum pressure_act act = look(&c);
-        assert_int_not_equal(act, PRESSURE_TAKE);
-        assert_true(act == PRESSURE_GIVE || c.others > had);
-        gives += act == PRESSURE_GIVE;
-        if (act == PRESSURE_GIVE) {
-            uint64_t free = 80 * GB - c.hearth - c.others;
-            uint64_t lacks = c.p.want > free ? c.p.want - free : 0;
-            c.hearth -= lacks < c.hearth ? lacks : c.hearth;
+    static const uint64_t pieces[] = {GB / 4, GB, 2 * GB, 4 * GB};
+    for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++)
+        for (int phase = 0; phase < 250; phase += 10) {
+            struct card c = {.p.headroom = k < 2 ? GB : pieces[k], .hearth = 60 * GB, .others = GB};
+            uint64_t piece = pieces[k], most = 78 * GB, had = c.others, given = 0;
+            double changed_at = -INFINITY, look_at = phase, try_at = 0, refused_at = -1, end = -1;
+            int gives = 0, given_at = -1;
+            assert_int_equal(look(&c), PRESSURE_NONE);
+            for (int ms = 0; end < 0 && ms < 10000; ms++) {
+                if (ms == given_at) {
+                    c.hearth -= given;
+                    given_at = -1;
+                }
+                if (ms >= try_at && c.hearth + c.others + piece <= 80 * GB) {
+                    c.others += piece;
+                    try_at = ms + 1;
+                } else if (ms >= try_at) {
+                    refused_at = refused_at < 0 ? ms : refused_at;
+                    try_at = ms + 20;
+                }
+                end = c.others + piece > most ? ms : end;
+                if (ms < look_at || given_at >= 0)
+                    continue;
+                if (c.others - had >= NEIGHBOURS_MUCH)
+                    changed_at = ms;
+                enum pressure_act act = c.others != had ? look(&c) : PRESSURE_NONE;
+                had = c.others;
+                look_at = ms + 1e3 * neighbours_pause(0.25, 1e-3 * (ms - changed_at));
+                assert_int_not_equal(act, PRESSURE_TAKE);
+                if (act != PRESSURE_GIVE)
+                    continue;
+                uint64_t free = 80 * GB - c.hearth - c.others, lacks = c.p.want > free ? c.p.want - free : 0;
+                given = lacks < c.hearth ? lacks : c.hearth;
+                given_at = ms + 1 + 5 * (int)(given / GB);
+                gives += given > 0;
+            }
+            assert_true(end >= 0 && refused_at >= 0);
+            assert_true(end - refused_at < 1000 && gives <= 5);
         }
+}
+
+/* One that wants a little gets a part of the card, not hearth. */
+static void a_little_is_a_little(void **state)
+{
+    (void)state;
+    struct card c = {.p.headroom = GB, .hearth = 78 * GB, .others = GB};
+    assert_int_equal(look(&c), PRESSURE_NONE);
+    c.others += GB / 2;
+    assert_int_equal(look(&c), PRESSURE_GIVE);
+    assert_true(c.p.want == 5 * GB);
+    c.hearth -= c.p.want - GB / 2;
+    for (uint64_t i = 0; i < 3; i++) {
+        c.others += GB;
+        assert_int_equal(look(&c), PRESSURE_NONE);
     }
-    assert_true(c.others >= 77 * GB);
-    assert_true(gives <= 6 && looks <= 8);
+    c.others += GB;
+    assert_int_equal(look(&c), PRESSURE_GIVE);
+    assert_true(c.p.want == 10 * GB);
+}
+
+/* Hearth has it back when the program ends, and not before. */
+static void it_comes_back(void **state)
+{
+    (void)state;
+    struct card c = {.p.headroom = GB, .hearth = 78 * GB, .others = GB};
+    assert_int_equal(look(&c), PRESSURE_NONE);
+    c.others += GB / 2;
+    assert_int_equal(look(&c), PRESSURE_GIVE);
+    c.hearth = GB;
+    c.others = 77 * GB;
+    assert_int_equal(look(&c), PRESSURE_NONE);
     c.others -= 40 * GB; /* much, and not most */
     assert_int_equal(look(&c), PRESSURE_NONE);
     c.others += 30 * GB; /* there is room for that */
@@ -81,12 +136,12 @@ static void it_is_known_or_off(void **state)
     c.others = GB;
     assert_int_equal(look(&c), PRESSURE_NONE); /* there is no headroom */
     struct pressure p = {.headroom = GB};
-    struct ledger l = {.total = 80 * GB, .others_known = true, .others = GB, .context = 1};
+    struct ledger l = {.total = 80 * GB, .others_known = true, .others = GB, .others_apart = true};
     assert_int_equal(pressure_look(&p, &l, 2 * GB), PRESSURE_NONE);
     l.others = 3 * GB;
-    l.context = 0; /* which memory is hearth's is not told: others' is not either */
+    l.others_apart = false; /* which memory is hearth's is not told: others' is not either */
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_NONE);
-    l.context = 1;
+    l.others_apart = true;
     l.others = GB;
     assert_int_equal(pressure_look(&p, &l, 2 * GB), PRESSURE_NONE);
     l.others = 3 * GB;
@@ -95,7 +150,7 @@ static void it_is_known_or_off(void **state)
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_NONE);
     l.others = 4 * GB;
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_GIVE);
-    l.others_known = false;
+    l.others_known = l.others_apart = false;
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_TAKE);
 }
 
@@ -104,6 +159,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_hearth_takes_is_no_pressure),
         cmocka_unit_test(a_program_gets_all_that_it_wants),
+        cmocka_unit_test(a_little_is_a_little),
+        cmocka_unit_test(it_comes_back),
         cmocka_unit_test(it_is_known_or_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
