@@ -14,7 +14,7 @@
 
 #include "client/bench.h"
 
-enum { KEYSTROKE_IDS = 16, KEYSTROKE_MS = 30, LATE_REQUESTS = 2, WARM_IDS = 2 };
+enum { KEYSTROKE_IDS = 16, KEYSTROKE_MS = 30, MOMENTS_MS = 50, WARM_IDS = 2 };
 
 /* A connection, and the requests that it waits for. */
 struct load_client {
@@ -28,6 +28,9 @@ struct run {
     size_t n_client;
     size_t next; /* request that is to be sent */
     size_t open, answered;
+    int64_t late;     /* arrivals that were sent */
+    double late_due;  /* the next one is sent then; 0: there is no moment for it yet */
+    uint64_t moments; /* these are random, by this state */
 };
 
 double bench_now(void)
@@ -75,7 +78,7 @@ static void make_requests(struct load *l, uint64_t vocab)
     const struct load_params *p = l->params;
     uint64_t ids = bench_fresh(), arrivals = p->seed;
     double due = 0;
-    l->n_request = (size_t)p->requests + (p->late ? LATE_REQUESTS : 0);
+    l->n_request = (size_t)(p->requests + LATE_REQUESTS * load_arrivals(p));
     l->request = allocate(l->n_request, sizeof *l->request);
     for (size_t i = 0; i < l->n_request; i++) {
         struct load_request *r = &l->request[i];
@@ -83,7 +86,7 @@ static void make_requests(struct load *l, uint64_t vocab)
         if (i < (size_t)p->requests)
             request_init(r, p->prompt, p->output);
         else
-            request_init(r, late == 0 ? p->late : KEYSTROKE_IDS, 1);
+            request_init(r, late % LATE_REQUESTS ? KEYSTROKE_IDS : p->late, 1);
         size_t same = i && i < (size_t)p->requests ? (size_t)p->shared : 0;
         memcpy(r->prompt, l->request[0].prompt, same * sizeof *r->prompt);
         for (size_t k = same; k < r->n_prompt; k++)
@@ -194,14 +197,38 @@ static bool all_decode(const struct run *run)
     return true;
 }
 
+/* The keystroke of the last arrival, which is due at its time; NULL: it was sent. */
+static struct load_request *keystroke(const struct run *run)
+{
+    struct load_request *r = run->late ? load_late(run->load, run->late - 1) + 1 : NULL;
+    return r && r->sent <= 0 ? r : NULL;
+}
+
+/* Whether the next arrival is next: those before it have been answered. */
+static bool late_is_next(const struct run *run)
+{
+    if (run->late == load_arrivals(run->load->params))
+        return false;
+    const struct load_request *before = run->late ? load_late(run->load, run->late - 1) : NULL;
+    return !before || (before[0].end > 0 && before[1].end > 0);
+}
+
+/* At a random moment of those in which all decode: steps do not begin with it. */
 static void send_late(struct run *run)
 {
-    const struct load_params *p = run->load->params;
-    struct load_request *r = run->load->request + p->requests;
-    if (p->late && r[0].sent <= 0 && all_decode(run))
-        request_send(run, &r[0], &run->client[p->clients]);
-    else if (p->late && r[0].sent > 0 && r[1].sent <= 0 && bench_now() >= r[0].sent + KEYSTROKE_MS)
-        request_send(run, &r[1], &run->client[p->clients + 1]);
+    struct load_request *r = keystroke(run);
+    double now = bench_now();
+    if (r && now >= r[-1].sent + KEYSTROKE_MS)
+        request_send(run, r, &run->client[run->load->params->clients + 1]);
+    if (!late_is_next(run) || !all_decode(run)) {
+        run->late_due = 0;
+    } else if (run->late_due <= 0) {
+        run->late_due = now + MOMENTS_MS * 0x1p-53 * (double)(bench_random(&run->moments) >> 11);
+    } else if (now >= run->late_due) {
+        request_send(run, load_late(run->load, run->late), &run->client[run->load->params->clients]);
+        run->late++;
+        run->late_due = 0;
+    }
 }
 
 static void send_due(struct run *run)
@@ -224,12 +251,14 @@ static void send_due(struct run *run)
 static int patience(const struct run *run)
 {
     const struct load_params *p = run->load->params;
-    const struct load_request *late = load_late(run->load);
+    const struct load_request *late = keystroke(run);
     double until = -1;
     if (p->rate > 0 && run->next < (size_t)p->requests)
         until = run->load->begin + run->load->request[run->next].due;
-    if (late && late[0].sent > 0 && late[1].sent <= 0)
-        until = late[0].sent + KEYSTROKE_MS; /* no rate goes with it */
+    if (late) /* no rate goes with it */
+        until = late[-1].sent + KEYSTROKE_MS;
+    else if (run->late_due > 0)
+        until = run->late_due;
     if (until < 0)
         return -1;
     double ms = ceil(until - bench_now());
@@ -239,11 +268,7 @@ static int patience(const struct run *run)
 /* All have been answered, and the late ones too if they could be sent. */
 static bool is_over(const struct run *run)
 {
-    const struct load_request *late = load_late(run->load);
-    size_t want = (size_t)run->load->params->requests;
-    if (late && late[0].sent > 0)
-        want += LATE_REQUESTS;
-    return run->answered >= want;
+    return run->answered >= (size_t)(run->load->params->requests + LATE_REQUESTS * run->late);
 }
 
 static void run_load(struct run *run)
@@ -363,7 +388,7 @@ static int warm(struct hearth *h, struct load *l, struct hearth_model_load_resul
 int bench_load(struct hearth *h, const struct hearth_model *m, const struct load_params *p)
 {
     struct load l = {.params = p, .model = m};
-    struct run run = {.load = &l};
+    struct run run = {.load = &l, .moments = p->seed};
     struct hearth_model_load_result *loaded = NULL;
     struct hearth_err err;
     int64_t longest = p->late > p->prompt + p->output ? p->late : p->prompt + p->output;

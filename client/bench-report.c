@@ -34,7 +34,8 @@ struct report {
     double *sample[METRICS]; /* milliseconds */
     size_t n_sample[METRICS];
     struct figures of[METRICS];
-    double others_gap;
+    int64_t n_late;                               /* arrivals that had an answer */
+    double late_ttft, keystroke_ttft, others_gap; /* medians of theirs */
 };
 
 static int by_value(const void *a, const void *b)
@@ -112,15 +113,9 @@ static double peak_tokens(const struct load *l)
     return most;
 }
 
-static bool late_came(const struct load *l)
-{
-    return load_late(l) && load_late(l)[0].n && load_late(l)[1].n;
-}
-
 /* The longest time that one of the load waited for a token between the late prompt's sending and its first token. */
-static double others_longest_gap(const struct load *l)
+static double others_longest_gap(const struct load *l, const struct load_request *late)
 {
-    const struct load_request *late = load_late(l);
     double most = 0;
     for (int64_t i = 0; i < l->params->requests; i++)
         for (size_t k = 1; k < l->request[i].n; k++) {
@@ -129,6 +124,35 @@ static double others_longest_gap(const struct load *l)
                 most = fmax(most, to - from);
         }
     return most;
+}
+
+static double ttft_of(const struct load_request *r)
+{
+    return r->at[0] - r->sent;
+}
+
+static void add_late(struct report *rp)
+{
+    const struct load *l = rp->load;
+    size_t n = 0, most = (size_t)load_arrivals(l->params);
+    double *ms = calloc(3 * most + 1, sizeof *ms);
+    if (!ms)
+        abort();
+    for (int64_t k = 0; k < (int64_t)most; k++) {
+        const struct load_request *late = load_late(l, k);
+        if (!late[0].n || !late[1].n)
+            continue;
+        ms[n] = ttft_of(&late[0]);
+        ms[most + n] = ttft_of(&late[1]);
+        ms[2 * most + n++] = others_longest_gap(l, late);
+    }
+    rp->n_late = (int64_t)n;
+    if (n) {
+        rp->late_ttft = bench_quantile(ms, n, 0.5);
+        rp->keystroke_ttft = bench_quantile(ms + most, n, 0.5);
+        rp->others_gap = bench_quantile(ms + 2 * most, n, 0.5);
+    }
+    free(ms);
 }
 
 static void make_report(struct report *rp, const struct load *l)
@@ -144,8 +168,7 @@ static void make_report(struct report *rp, const struct load *l)
         rp->of[m] = figures_of(rp->sample[m], rp->n_sample[m]);
         free(rp->sample[m]);
     }
-    if (late_came(l))
-        rp->others_gap = others_longest_gap(l);
+    add_late(rp);
 }
 
 /* --- for people --------------------------------------------------------------------------------------------------- */
@@ -170,11 +193,6 @@ static void title(const char *text, char fill)
     while (right-- > 0)
         putchar(fill);
     putchar('\n');
-}
-
-static double ttft_of(const struct load_request *r)
-{
-    return r->at[0] - r->sent;
 }
 
 static void print_block(const struct report *rp)
@@ -208,10 +226,12 @@ static void print_block(const struct report *rp)
         snprintf(label, sizeof label, "P99 %s (ms):", metric_names[m].label);
         line(label, rp->of[m].p99);
     }
-    if (late_came(rp->load)) {
-        title("A late prompt", '-');
-        line("TTFT of the late prompt (ms):", ttft_of(&load_late(rp->load)[0]));
-        line("TTFT of 16 tokens beside it (ms):", ttft_of(&load_late(rp->load)[1]));
+    if (rp->n_late) {
+        title(rp->n_late == 1 ? "A late prompt" : "Late prompts, medians", '-');
+        if (rp->n_late > 1)
+            count("Late prompts:", rp->n_late);
+        line("TTFT of the late prompt (ms):", rp->late_ttft);
+        line("TTFT of 16 tokens beside it (ms):", rp->keystroke_ttft);
         line("Longest gap of the others (ms):", rp->others_gap);
     }
     if (rp->load->n_checked) {
@@ -235,7 +255,6 @@ static json_t *json_report(const struct report *rp)
 {
     const struct load *l = rp->load;
     const struct load_params *p = l->params;
-    const struct load_request *late = load_late(l);
     char date[32] = "";
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime(&now));
@@ -264,9 +283,10 @@ static json_t *json_report(const struct report *rp)
         put(o, "std", metric_names[m].key, rp->of[m].std);
         put(o, "p99", metric_names[m].key, rp->of[m].p99);
     }
-    if (late_came(l)) {
-        put(o, "late", "ttft", ttft_of(&late[0]));
-        put(o, "keystroke", "ttft", ttft_of(&late[1]));
+    if (rp->n_late) {
+        json_object_set_new(o, "late_prompts", json_integer((json_int_t)rp->n_late));
+        put(o, "late", "ttft", rp->late_ttft);
+        put(o, "keystroke", "ttft", rp->keystroke_ttft);
         put(o, "others_longest", "gap", rp->others_gap);
     }
     return o;
@@ -276,19 +296,22 @@ static json_t *json_report(const struct report *rp)
 static int explain(const struct report *rp)
 {
     const struct load *l = rp->load;
-    const struct load_request *late = load_late(l), *first = NULL;
+    const struct load_request *first = NULL;
+    int64_t arrivals = load_arrivals(l->params), sent = 0;
     for (size_t i = 0; i < l->n_request && !first; i++)
         first = l->request[i].err.code ? &l->request[i] : NULL;
     if (first)
         say("hearth bench: %lld of %lld requests failed, the first of them: %s: %s\n", (long long)rp->failed,
             (long long)l->params->requests, hearth_error_name(first->err.code), first->err.msg);
-    if (late && late->sent <= 0)
-        say("hearth bench: there was no moment in which all %lld clients were decoding, so no late prompt was sent; a "
-            "larger --output makes one\n",
-            (long long)l->params->clients);
+    for (int64_t k = 0; k < arrivals; k++)
+        sent += load_late(l, k)->sent > 0;
+    if (sent < arrivals)
+        say("hearth bench: there were not moments enough in which all %lld clients were decoding, so that %lld of %lld "
+            "late prompts were sent; a larger --output or --requests makes some\n",
+            (long long)l->params->clients, (long long)sent, (long long)arrivals);
     if (l->n_differ)
         say("hearth bench: %zu of %zu texts are not what they are alone\n", l->n_differ, l->n_checked);
-    return first || l->n_differ || (late && late->sent <= 0) ? STATUS_ERROR : STATUS_OK;
+    return first || l->n_differ || sent < arrivals ? STATUS_ERROR : STATUS_OK;
 }
 
 int load_report(const struct load *l)

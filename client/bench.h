@@ -23,7 +23,8 @@ struct load_params {
     int64_t clients, prompt, output; /* connections; ids in and out of a request */
     int64_t requests;                /* in all */
     int64_t shared;                  /* of the ids in, those that all begin with */
-    int64_t late;                    /* ids of one more client's prompt once all decode; 0: there is none */
+    int64_t late;                    /* ids of one more client's prompt while all decode; 0: there is none */
+    int64_t arrivals;                /* of such prompts, one after another */
     double rate;                     /* requests per second that arrive at random; 0: each client asks when answered */
     uint64_t seed;                   /* of the arrivals */
     double ttft, tpot, e2el;         /* goodput: milliseconds, 0: any */
@@ -51,17 +52,24 @@ struct load {
     const struct load_params *params;
     const struct hearth_model *model;
     const char *where;            /* cpu, cuda:0 */
-    struct load_request *request; /* [params->requests], then the late one and the keystroke */
+    struct load_request *request; /* [params->requests], then a late one and its keystroke, for each arrival */
     size_t n_request;
     double begin, end;
     size_t most_open;           /* requests that were not answered, at most */
     size_t n_checked, n_differ; /* texts, and those that were another alone */
 };
 
-/* Both late requests; NULL: there are none. */
-static inline const struct load_request *load_late(const struct load *l)
+enum { LATE_REQUESTS = 2 }; /* of an arrival */
+
+/* Both requests of an arrival, k < load_arrivals(). */
+static inline struct load_request *load_late(const struct load *l, int64_t k)
 {
-    return l->params->late ? l->request + l->params->requests : NULL;
+    return l->request + l->params->requests + LATE_REQUESTS * k;
+}
+
+static inline int64_t load_arrivals(const struct load_params *p)
+{
+    return p->late ? p->arrivals : 0;
 }
 
 /* Runs the load, checks its texts where the device promises it, and prints what came of it. */

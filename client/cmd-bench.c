@@ -252,7 +252,7 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
     if (b->depth || b->batch || b->resume || b->kv || b->load || b->socket || b->csv || b->backend || b->variant ||
         b->threads || b->name || b->commit)
         return usage(cmd, "--clients goes with --prompt, --output, --requests, --rate, --seed, --shared, --late, "
-                          "--goodput and --json");
+                          "--arrivals, --goodput and --json");
     const struct opt prompt = {"prompt", 0, OPT_INT, &p->prompt, 1, 1 << 20, NULL, NULL};
     if (b->prompt && !opt_set(&prompt, b->prompt)) {
         opt_explain(&prompt, "hearth bench: --", b->prompt);
@@ -269,6 +269,9 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
         p->requests = p->clients;
     if (p->requests < p->clients)
         return usage(cmd, "%lld clients have %lld requests in all", (long long)p->clients, (long long)p->requests);
+    if (p->arrivals && !p->late)
+        return usage(cmd, "--arrivals goes with --late");
+    p->arrivals = p->arrivals ? p->arrivals : 1;
     p->seed = b->arrivals.seed;
     p->json = b->json;
     return STATUS_OK;
@@ -320,6 +323,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         {"seed", 0, OPT_SEED, &b.arrivals, 0, 0, "S", "... of these arrivals (0)"},
         {"shared", 0, OPT_INT, &b.clients.shared, 0, 1 << 20, "N", "... tokens that all prompts begin with (0)"},
         {"late", 0, OPT_INT, &b.clients.late, 1, 1 << 20, "N", "... tokens of a prompt that comes while all decode"},
+        {"arrivals", 0, OPT_INT, &b.clients.arrivals, 1, 1000, "N", "... of so many such prompts the medians (1)"},
         {"goodput", 0, OPT_TEXT, &b.goodput, 0, 0, "ttft:MS,...", "... what a request must keep: ttft, tpot, e2el"},
         {"json", 0, OPT_FLAG, &b.json, 0, 0, NULL, "one JSON object"},
         {"csv", 0, OPT_FLAG, &b.csv, 0, 0, NULL, "a line of CSV per test"},
@@ -334,9 +338,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "--json or --csv, not both");
     if (b.clients.clients)
         return run_clients(cmd, &b, argv[0]);
-    if (b.clients.requests || b.clients.rate > 0 || b.clients.shared || b.clients.late || b.goodput ||
-        b.arrivals.has_seed)
-        return usage(cmd, "--requests, --rate, --seed, --shared, --late and --goodput go with --clients");
+    if (b.clients.requests || b.clients.rate > 0 || b.clients.shared || b.clients.late || b.clients.arrivals ||
+        b.goodput || b.arrivals.has_seed)
+        return usage(cmd, "--requests, --rate, --seed, --shared, --late, --arrivals and --goodput go with --clients");
     b.prompt = b.prompt ? b.prompt : "128";
     b.depth = b.depth ? b.depth : "0";
     b.commit = b.commit ? b.commit : HEARTH_COMMIT;

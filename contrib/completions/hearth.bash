@@ -82,7 +82,7 @@ _hearth()
         [[ $verb == bench ]] &&
             words+=" --prompt --depth --batch --resume --kv --load --socket --csv --backend --variant --threads --name --commit"
         [[ $verb == bench ]] &&
-            words+=" --clients --output --requests --rate --seed --shared --late --goodput"
+            words+=" --clients --output --requests --rate --seed --shared --late --arrivals --goodput"
         names=list ;;
     pin) words="--off --json" names=list ;;
     yield) words="--for --all --seconds --end --json" ;;

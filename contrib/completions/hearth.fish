@@ -117,6 +117,7 @@ complete -c hearth -n '__fish_seen_subcommand_from bench' -l rate -x -d 'arrival
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l seed -x -d 'of the arrivals'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l shared -x -d 'tokens in common'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l late -x -d 'tokens of a late prompt'
+complete -c hearth -n '__fish_seen_subcommand_from bench' -l arrivals -x -d 'of such prompts'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l goodput -x -d 'ttft, tpot and e2el to keep'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l csv -d 'a line per test'
 complete -c hearth -n '__fish_seen_subcommand_from bench' -l name -x -d "the model's"

@@ -25,7 +25,11 @@ json_is "its first token is told, the keystroke's, and the others' gap" \
     "d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] >= d['median_itl_ms'] > 0"
 json_is "both are checked and in no sum" "(d['texts_checked'], d['completed'], d['total_input_tokens']) == (4, 2, 40)"
 status 1 "no moment for it" "$hearth" bench tale --clients 2 --prompt 20 --output 1 --late 20
-err_has "... is said, with what makes one" "a larger --output makes one"
+err_has "... is said, with what makes one" "a larger --output or --requests makes some"
+status 0 "three late prompts" "$hearth" bench tale --clients 2 --requests 8 --prompt 20 --output 500 --late 300 --arrivals 3 --json
+json_is "of which the medians are told" \
+    "d['late_prompts'] == 3 and d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] > 0"
+json_is "all are checked" "(d['texts_checked'], d['completed'], d['texts_different']) == (14, 8, 0)"
 
 status 0 "for people" "$hearth" bench tale --clients 2 --prompt 20 --output 4
 is "the block has vLLM's lines" "$(grep -cE '^(============ Serving Benchmark Result ============|Successful requests:                     2         |Failed requests:                         0         |Maximum request concurrency:             2         |Total input tokens:                      40        |Total generated tokens:                  8         |---------------Time to First Token----------------|-----Time per Output Token \(excl\. 1st token\)------|---------------Inter-token Latency----------------|P99 ITL \(ms\): +[0-9.]+ *)$' "$dir/out")" 10
@@ -36,6 +40,7 @@ status 1 "more connections than a user may have" "$hearth" bench tale --clients 
 err_has "... names the key" "connections_per_uid in hearth.conf is the limit"
 status 2 "more in common than there is" "$hearth" bench tale --clients 1 --prompt 4 --shared 5
 status 2 "fewer requests than clients" "$hearth" bench tale --clients 4 --requests 3
+status 2 "arrivals of nothing" "$hearth" bench tale --clients 2 --arrivals 3
 status 2 "bounds of nothing" "$hearth" bench tale --clients 1 --goodput ttfb:3
 status 2 "--rate without --clients" "$hearth" bench tale --rate 3
 status 2 "--clients with what measures the engine alone" "$hearth" bench tale --clients 2 --depth 0
