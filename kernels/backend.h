@@ -69,10 +69,21 @@ struct weight_part {
     const void *const *expert; /* [weight.n_expert] matrices [n_out, n_in] in place of `data`; both the list and what
                                   it points to last as long as data must */
     float scale; /* multiplies every weight (NVFP4 has such a factor for a tensor); 0 = none, which is 1 */
+    const float *expert_scale; /* [weight.n_expert] in place of `scale`, or NULL; lasts as `expert` does */
 };
 static inline float weight_part_scale(const struct weight_part *p)
 {
     return p->scale != 0.0f ? p->scale : 1.0f;
+}
+/* One expert's matrix, as an ordinary part. */
+static inline struct weight_part weight_part_of(const struct weight_part *p, uint32_t expert)
+{
+    struct weight_part one = *p;
+    one.data = p->expert[expert];
+    one.scale = p->expert_scale ? p->expert_scale[expert] : p->scale;
+    one.expert = NULL;
+    one.expert_scale = NULL;
+    return one;
 }
 
 /* Up to three matrices over the same input, used by one op in one pass. */

@@ -35,6 +35,34 @@ static int find_experts(struct binder *b, const char *stem, uint32_t n_in, uint3
     return ret;
 }
 
+/* The experts' factors of a part, where the file has some: STEM_exps.scale, a number for each (NVFP4's). As with
+ * matrices, input_scale is for those who round activations. Like `list`, it lasts as long as the model. */
+static int find_scales(struct binder *b, const char *stem, enum weight_role role, uint32_t n, const float **out)
+{
+    const struct gguf_tensor *t;
+    char name[96];
+    *out = NULL;
+    snprintf(name, sizeof name, "%s_exps.input_scale", stem);
+    bind_ignore(b, name);
+    snprintf(name, sizeof name, "%s_exps.scale", stem);
+    if (!bind_has(b, name) || (role == WEIGHT_EXPERTS_DOWN && b->m->arch->experts.scaled_weights))
+        return 0;
+    int ret = bind_find(b, name, n, 0, 0, &t);
+    float *scale = ret ? NULL : bind_own(b, n * sizeof *scale);
+    if (ret || !scale)
+        return ret ? ret : err_set(b->e, HEARTH_ENOMEM, "no memory for %u experts", n);
+    if (t->type != DT_F32)
+        return err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32 is possible", gguf_label(t->name).s,
+                       dtype_get((int)t->type)->name);
+    dtype_get(DT_F32)->to_f32(t->data, scale, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (!(scale[i] > 0 && scale[i] <= SCALE_MAX))
+            return err_set(b->e, HEARTH_EBADMODEL, "%s is %g for expert %u; a positive number is possible",
+                           gguf_label(t->name).s, (double)scale[i], i);
+    *out = scale;
+    return 0;
+}
+
 int bind_experts(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
                  const struct bind_part *parts, uint32_t n_part)
 {
@@ -49,28 +77,36 @@ int bind_experts(struct binder *b, struct weight *w, enum weight_role role, uint
         if (ret)
             return ret;
         made.part[i] = (struct weight_part){.type = type, .n_out = parts[i].n_out, .expert = list};
+        if ((ret = find_scales(b, parts[i].name, role, n_expert, &made.part[i].expert_scale)))
+            return ret;
         made.n_out += parts[i].n_out;
     }
     return bind_load(b, w, &made, bytes);
 }
 
 int bind_experts_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
-                       const char *name, uint32_t n_out)
+                       const char *stem, uint32_t n_out)
 {
     struct weight made = {
         .role = role, .n_in = n_in, .n_out = 2 * n_out, .n_part = 2, .model = b->m, .n_expert = n_expert};
     const struct gguf_tensor *t;
+    const float *scale;
+    char name[96];
+    snprintf(name, sizeof name, "%s_exps.weight", stem);
     const void **list = bind_own(b, 2 * (size_t)n_expert * sizeof *list);
     if (!list)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for %u experts", n_expert);
     int ret = bind_find(b, name, n_in, 2 * n_out, n_expert, &t);
+    if (!ret)
+        ret = find_scales(b, stem, role, n_expert, &scale);
     if (ret)
         return ret;
     uint64_t half = dtype_bytes((enum dtype)t->type, (uint64_t)n_in * n_out);
     for (uint32_t i = 0; i < 2; i++, list += n_expert) {
         for (uint32_t e = 0; e < n_expert; e++)
             list[e] = (const char *)t->data + (2 * e + i) * half;
-        made.part[i] = (struct weight_part){.type = (enum dtype)t->type, .n_out = n_out, .expert = list};
+        made.part[i] =
+            (struct weight_part){.type = (enum dtype)t->type, .n_out = n_out, .expert = list, .expert_scale = scale};
     }
     return bind_load(b, w, &made, t->bytes);
 }

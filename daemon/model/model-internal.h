@@ -8,6 +8,8 @@
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
+#define SCALE_MAX 1e30f /* of a matrix's own factor, so that no product of weights overflows by it alone */
+
 struct binder {
     struct model *m;
     bool load;     /* second pass */

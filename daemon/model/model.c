@@ -126,7 +126,7 @@ static int find_scale(struct binder *b, const char *name, enum weight_role role,
         return err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32 is possible", full,
                        dtype_get((int)t->type)->name);
     dtype_get(DT_F32)->to_f32(t->data, scale, 1);
-    if (!(*scale > 0 && *scale <= 1e30f))
+    if (!(*scale > 0 && *scale <= SCALE_MAX))
         return err_set(b->e, HEARTH_EBADMODEL, "%s is %g; a positive number is possible", full, (double)*scale);
     return 0;
 }

@@ -106,12 +106,6 @@ static bool gather(struct by_expert *b)
     return true;
 }
 
-static struct weight_part part_of(const struct weight *w, uint32_t part, uint32_t expert)
-{
-    return (struct weight_part){
-        .type = w->part[part].type, .n_out = w->part[part].n_out, .data = w->part[part].expert[expert]};
-}
-
 static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
 {
     for (uint32_t r = 0; r < n_row; r++, v += n)
@@ -130,7 +124,7 @@ static void up_item(void *arg, uint32_t item, uint32_t thread)
     struct device *d = b->d;
     uint32_t i = item / b->n_chunk, e = b->expert[i], d_ff = w->part[0].n_out, n_gate = w->n_part - 1;
     struct panel x = panel_of(b, i);
-    struct weight_part gate_part = part_of(w, 0, e), up_part = part_of(w, n_gate, e);
+    struct weight_part gate_part = weight_part_of(&w->part[0], e), up_part = weight_part_of(&w->part[n_gate], e);
     uint32_t o0 = item % b->n_chunk * b->chunk, o1 = d_ff - o0 < b->chunk ? d_ff : o0 + b->chunk;
     uint32_t cols = cpu_tmp_cols(x.n_row);
     float *scratch = d->scratch[thread].v, *gate = scratch + matmul_scratch(w->n_in), *up = gate + TMP_FLOATS;
@@ -138,8 +132,8 @@ static void up_item(void *arg, uint32_t item, uint32_t thread)
     for (uint32_t o = o0, n; o < o1; o += n) {
         n = o1 - o < cols ? o1 - o : cols;
         if (n_gate)
-            d->k->matmul(&gate_part, w->n_in, &x, o, o + n, gate, n, scratch);
-        d->k->matmul(&up_part, w->n_in, &x, o, o + n, up, n, scratch);
+            cpu_matmul(d, &gate_part, w->n_in, &x, o, o + n, gate, n, scratch);
+        cpu_matmul(d, &up_part, w->n_in, &x, o, o + n, up, n, scratch);
         if (bias && n_gate)
             add_bias(gate, bias + o, x.n_row, n);
         if (bias)
@@ -191,8 +185,8 @@ static void down_item(void *arg, uint32_t item, uint32_t thread)
         memset(sum, 0, (size_t)n_row * n * sizeof *sum);
         for (uint32_t i = 0; i < b->n_active; i++) {
             struct panel x = panel_of(b, i);
-            struct weight_part part = part_of(w, 0, b->expert[i]);
-            d->k->matmul(&part, w->n_in, &x, o, o + n, y, n, scratch);
+            struct weight_part part = weight_part_of(&w->part[0], b->expert[i]);
+            cpu_matmul(d, &part, w->n_in, &x, o, o + n, y, n, scratch);
             if (op->bias)
                 add_bias(y, op->bias + (size_t)b->expert[i] * w->n_out + o, x.n_row, n);
             for (uint32_t r = 0; r < x.n_row; r++) {

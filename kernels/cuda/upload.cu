@@ -192,7 +192,7 @@ static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const s
     uint32_t n = w->n_expert, n_out = w->part[i].n_out;
     uint64_t bytes = dtype_bytes(src->type, w->n_in) * n_out;
     const uint8_t *first = (const uint8_t *)src->expert[0];
-    bool tall = n_out % (w->interleaved ? 8 : 16) == 0 && (uint64_t)n * n_out <= UINT32_MAX;
+    bool tall = n_out % (w->interleaved ? 8 : 16) == 0 && (uint64_t)n * n_out <= UINT32_MAX && !src->expert_scale;
     for (uint32_t e = 1; e < n && tall; e++)
         tall = src->expert[e] == first + e * bytes;
     if (tall) {
@@ -200,8 +200,10 @@ static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const s
         return;
     }
     struct wdev one = *w;
-    for (uint32_t e = 0; e < n && !d->err.code; e++, one.packed += w->expert_bytes)
-        upload_rows(d, &one, i, src, (const uint8_t *)src->expert[e], n_out, true);
+    for (uint32_t e = 0; e < n && !d->err.code; e++, one.packed += w->expert_bytes) {
+        struct weight_part of = weight_part_of(src, e);
+        upload_rows(d, &one, i, &of, (const uint8_t *)of.data, n_out, true);
+    }
 }
 
 /*
@@ -272,7 +274,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                          t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
             goto fail;
         }
-        bool own = quant_has_kernels(w->part[i].type) && weight_part_scale(&w->part[i]) == 1 && !mixed;
+        bool scaled = w->part[i].expert_scale || weight_part_scale(&w->part[i]) != 1;
+        bool own = quant_has_kernels(w->part[i].type) && !scaled && !mixed;
         p->type = own || plain ? w->part[i].type : DT_F16;
         if (p->type != w->part[i].type)
             w->expanded |= 1u << i;

@@ -357,6 +357,7 @@ struct experts_case {
     enum glu_kind glu;
     bool bias;
     float residual_scale;
+    bool factors; /* each expert's matrices have one of their own */
 };
 #define OF_TYPE(t, T, number) {#t, {DT_##T, DT_##T, DT_##T}, 512, 256, 6, 2, GLU_SWIGLU, false, 0},
 static const struct experts_case experts_cases[] = {
@@ -367,12 +368,15 @@ static const struct experts_case experts_cases[] = {
     {"types mixed", {DT_Q4_K, DT_Q5_K, DT_Q6_K}, 256, 512, 4, 2, GLU_SWIGLU, true, 0},
     {"all of them", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 4, GLU_SWIGLU, false, 0},
     {"ungated", {DT_F16, DT_F16, DT_F16}, 40, 72, 7, 3, GLU_RELU2, true, 0},
+    {"factors", {DT_NVFP4, DT_NVFP4, DT_NVFP4}, 256, 128, 6, 2, GLU_SWIGLU, false, 0, true},
+    {"factors of types mixed", {DT_F16, DT_Q8_0, DT_Q4_K}, 512, 256, 5, 3, GLU_OAI, true, 0.4f, true},
 };
 
 struct experts_numbers {
     uint8_t *packed[3]; /* [n] matrices, one after the other */
     const void *list[3][N_MAX];
-    float *exact[3]; /* the same in F32 */
+    float factor[3][N_MAX];
+    float *exact[3]; /* the same in F32, times the factors */
     float x[ROWS * D_MAX], route[ROWS * 2 * 8], hidden[ROWS * 8 * D_MAX], norm[D_MAX];
     float *bias_up, *bias_down;
     uint32_t n_in[3], n_out[3];
@@ -405,8 +409,12 @@ static void experts_init(struct experts_numbers *n, const struct experts_case *c
         n->exact[i] = malloc((size_t)in[i] * out[i] * c->n * sizeof *n->exact[i]);
         assert_non_null(n->exact[i]);
         dtype_get(c->type[i])->to_f32(n->packed[i], n->exact[i], (size_t)in[i] * out[i] * c->n);
-        for (uint32_t e = 0; e < c->n; e++)
+        for (uint32_t e = 0; e < c->n; e++) {
             n->list[i][e] = n->packed[i] + e * bytes;
+            n->factor[i][e] = c->factors ? 0.3f + 0.25f * (float)((e + (uint32_t)i) % 5) : 1;
+            for (size_t k = 0, size = (size_t)in[i] * out[i]; k < size; k++)
+                n->exact[i][e * size + k] *= n->factor[i][e];
+        }
     }
     random_floats(20, n->x, (size_t)ROWS * c->d);
     random_floats(21, n->hidden, (size_t)ROWS * c->used * c->d_ff);
@@ -436,8 +444,10 @@ static struct weight experts_weight(const struct experts_case *c, const struct e
                        .n_part = (uint32_t)n_part,
                        .n_expert = c->n};
     for (int i = 0; i < n_part; i++) {
-        w.part[i] =
-            (struct weight_part){.type = c->type[first + i], .n_out = n->n_out[first], .expert = n->list[first + i]};
+        w.part[i] = (struct weight_part){.type = c->type[first + i],
+                                         .n_out = n->n_out[first],
+                                         .expert = n->list[first + i],
+                                         .expert_scale = c->factors ? n->factor[first + i] : NULL};
         w.n_out += n->n_out[first];
     }
     return w;

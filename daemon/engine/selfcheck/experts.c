@@ -141,8 +141,13 @@ static int slice_experts(struct slice *c, const void **list, const struct weight
         for (uint32_t i = 0; i < n; i++)
             memcpy(to + (k * n + i) * row_bytes, (const uint8_t *)p->expert[u->id[k]] + col[i] * row_bytes, row_bytes);
     }
-    c->w.part[c->w.n_part++] =
-        (struct weight_part){.type = p->type, .n_out = n, .data = to, .expert = list, .scale = p->scale};
+    float *scale = c->scale[c->w.n_part] = p->expert_scale ? malloc(u->n * sizeof *scale) : NULL;
+    if (p->expert_scale && !scale)
+        return err_set(e, HEARTH_ENOMEM, "no memory for factors of %u experts", u->n);
+    for (uint32_t k = 0; scale && k < u->n; k++)
+        scale[k] = p->expert_scale[u->id[k]];
+    c->w.part[c->w.n_part++] = (struct weight_part){
+        .type = p->type, .n_out = n, .data = to, .expert = list, .scale = p->scale, .expert_scale = scale};
     c->w.n_out += n;
     c->w.n_expert = u->n;
     return 0;

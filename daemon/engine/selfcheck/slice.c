@@ -15,8 +15,10 @@ void slice_free(struct slice *c)
         c->r->be->vec_free(c->r->d, c->vec[i]);
     for (uint32_t i = 0; i < c->n_host; i++)
         free(c->host[i]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         free(c->bytes[i]);
+        free(c->scale[i]);
+    }
     free(c->row);
 }
 
@@ -95,5 +97,5 @@ float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *ga
         sum[0] += c->row[k] * c->row[k];
     for (uint32_t j = 1; j < 8; j++)
         sum[0] += sum[j];
-    return sqrtf(sum[0]) * weight_part_scale(p);
+    return sqrtf(sum[0]) * (p->expert_scale ? p->expert_scale[i / p->n_out] : weight_part_scale(p));
 }

@@ -13,6 +13,7 @@ struct slice {
     struct reference *r;
     struct weight w;        /* a matrix of the sampled rows */
     uint8_t *bytes[3];      /* the bytes of its parts */
+    float *scale[3];        /* their experts' factors, or NULL */
     float *row;             /* room for one row */
     float *vec[SLICE_VECS]; /* on the reference's device */
     uint32_t n_vec;

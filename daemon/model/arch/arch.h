@@ -86,6 +86,7 @@ struct arch {
         enum route_kind kind; /* what scores are, */
         bool normalise;       /* whether the weights of the chosen add up to 1 */
         bool ungated;         /* experts have no gate, as GLU_RELU2 has none */
+        bool scaled_weights;  /* ffn_down_exps.scale multiplies the router's weights: the architecture binds it */
     } experts;
     /* Changes what the keys that all have in common came to, by keys of its own and what it computes otherwise. May be
      * NULL. */
@@ -142,11 +143,11 @@ void bind_ignore(struct binder *b, const char *name);
 int bind_rows(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part, uint32_t n_row);
 /* bind-experts.c: a matrix for each of n_expert experts. Names are without what tells that: "ffn_gate" is
  * "ffn_gate_exps.weight", or "ffn_gate.0.weight" and so on; the same with two parts of n_out rows in one tensor, one
- * after the other for each expert. */
+ * after the other for each expert. "ffn_gate_exps.scale", where it is there, has a factor for each expert. */
 int bind_experts(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
                  const struct bind_part *parts, uint32_t n_part);
 int bind_experts_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, uint32_t n_expert,
-                       const char *name, uint32_t n_out);
+                       const char *stem, uint32_t n_out);
 /* A matrix for each head, as the experts of one tensor. */
 int bind_per_head(struct binder *b, struct weight *w, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_head);
 /* The layer's router, and the biases of its logits and of the choice where they are there. All must be finite. */

@@ -21,10 +21,10 @@ static int bind_up(struct binder *b, struct layer *l)
     const struct bind_part bias[] = {{"ffn_gate_exps.bias", x->d_expert}, {"ffn_up_exps.bias", x->d_expert}};
     if (x->ungated)
         return bind_experts(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, &parts[1], 1);
-    int ret = bind_has(b, "ffn_gate_up_exps.weight")
-                  ? bind_experts_fused(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n,
-                                       "ffn_gate_up_exps.weight", x->d_expert)
-                  : bind_experts(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, parts, 2);
+    int ret =
+        bind_has(b, "ffn_gate_up_exps.weight")
+            ? bind_experts_fused(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, "ffn_gate_up", x->d_expert)
+            : bind_experts(b, &l->experts_up, WEIGHT_EXPERTS_UP, hp->d_model, x->n, parts, 2);
     return ret || !bind_has(b, bias[0].name) ? ret : bind_rows(b, &l->experts_up_bias, bias, 2, x->n);
 }
 

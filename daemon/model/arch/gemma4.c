@@ -201,7 +201,7 @@ static void build(const struct model *m, struct program *p)
 const struct arch arch_gemma4 = {"gemma4",
                                  ROPE_NEOX,
                                  .period = 6,
-                                 .experts = {true, ROUTE_SOFTMAX, true},
+                                 .experts = {true, ROUTE_SOFTMAX, true, .scaled_weights = true},
                                  .layer_bytes = sizeof(struct gemma4_layer),
                                  .own_bytes = sizeof(struct gemma4),
                                  .reads = reads,

@@ -30,7 +30,7 @@ struct odd {
     const char *float_key; /* whose value attn_factor is; NULL: rope.scaling.attn_factor */
     float attn_factor;
     float freq;         /* rope_freqs.weight, all entries; 0: none */
-    const char *scaled; /* a tensor of one number, `scale` */
+    const char *scaled; /* a tensor of one number, or one for each expert of the mixture: `scale` */
     float scale;
 };
 
@@ -186,7 +186,7 @@ static struct build model_file(const struct odd *odd)
     if (odd->more)
         add_tensor(&p, odd->more, 8, 1);
     if (odd->scaled)
-        add_tensor(&p, odd->scaled, 1, 1);
+        add_tensor(&p, odd->scaled, odd->mixture ? odd->mixture : 1, 1);
     if (odd->freq != 0)
         add_tensor(&p, "rope_freqs.weight", HEAD / 2, 1);
 
@@ -315,6 +315,16 @@ static void test_runs(void **state)
         assert_true(distance(&plain, &(struct odd){.scaled = factors[i], .scale = 0.7f}) > 1e-6f);
     }
     assert_true(distance(&plain, &(struct odd){.scaled = "blk.0.ffn_up.input_scale", .scale = 0.7f}) == 0);
+    static const struct odd mixture = {.mixture = 4, .set_key = "expert_used_count", .set_u32 = 2};
+    static const char *const of_experts[] = {"blk.0.ffn_gate_exps.scale", "blk.1.ffn_up_exps.scale",
+                                             "blk.1.ffn_down_exps.scale"};
+    for (size_t i = 0; i < sizeof of_experts / sizeof *of_experts; i++) {
+        struct odd scaled = mixture;
+        scaled.scaled = of_experts[i], scaled.scale = 1;
+        assert_true(distance(&mixture, &scaled) == 0);
+        scaled.scale = 0.7f;
+        assert_true(distance(&mixture, &scaled) > 1e-6f);
+    }
     static const struct odd lists[] = {{.list_key = "feed_forward_length", .list = {FF, FF / 2}, .n_list = 2},
                                        {.list_key = "attention.head_count", .list = {HEADS, KV}, .n_list = 2},
                                        {.list_key = "attention.head_count_kv", .list = {1, KV}, .n_list = 2}};
@@ -419,6 +429,9 @@ static void test_refused(void **state)
          "layers is 2; 0 to 1"},
         {{.scaled = "blk.1.ffn_up.scale", .scale = -1}, HEARTH_EBADMODEL, "blk.1.ffn_up.scale is -1"},
         {{.scaled = "output.scale", .scale = NAN}, HEARTH_EBADMODEL, "output.scale is"},
+        {{.mixture = 4, .set_key = "expert_used_count", .set_u32 = 2, .scaled = "blk.1.ffn_up_exps.scale"},
+         HEARTH_EBADMODEL,
+         "blk.1.ffn_up_exps.scale is 0 for expert 0"},
         {{.scaled = "blk.0.attn_norm.scale", .scale = 1}, HEARTH_EUNSUPPORTED, "blk.0.attn_norm.scale has no place"},
         {{.scaled = "output.scale", .scale = 1, .reshape = "output.scale"}, HEARTH_EBADMODEL, "output.scale is 9 x 2"},
         {{.scaled = "output.scale", .scale = 1, .retype = "output.scale", .type = DT_F16},
