@@ -124,10 +124,11 @@ tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json tests/golden/data/tiny-phi3.json tests/golden/data/tiny-qwen2.json \
-	tests/golden/data/tiny-qwen3.json tests/golden/data/tiny-qwen3moe.json
+	tests/golden/data/tiny-qwen3.json tests/golden/data/tiny-qwen3moe.json tests/golden/data/hf
 
 # Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
 EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py tests/tools/script_model.py
+EXTRA_DIST += tests/tools/hf_latent.py
 CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.

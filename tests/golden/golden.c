@@ -320,10 +320,10 @@ static void tiny(const char *name, const char *arch)
 TINIES(TINY)
 
 /* A folder in Hugging Face form, against transformers in float64. */
-static void folder(const char *name, const char *arch)
+static void folder(const char *dir, const char *name, const char *arch)
 {
     char at[128], path[4096], json[4096];
-    snprintf(at, sizeof at, "models/hf-tiny/%s/golden.json", name);
+    snprintf(at, sizeof at, "%s/%s/golden.json", dir, name);
     if (!run_path(json, at))
         skip();
     snprintf(path, sizeof path, "%.*s", (int)(strlen(json) - strlen("/golden.json")), json);
@@ -352,7 +352,14 @@ static void converted(const char *name, const char *arch)
     static void test_hf_##name(void **state) \
     {                                        \
         (void)state;                         \
-        folder(at, arch);                    \
+        folder("models/hf-tiny", at, arch);  \
+    }
+/* Folders of tests/tools/hf_latent.py. */
+#define OWN(name, at, arch)                       \
+    static void test_own_##name(void **state)     \
+    {                                             \
+        (void)state;                              \
+        folder("tests/golden/data/hf", at, arch); \
     }
 #define CONVERTED(name, at, arch)                 \
     static void test_hf_gguf_##name(void **state) \
@@ -404,7 +411,13 @@ static void converted(const char *name, const char *arch)
 #define FOLDERS(X)                         \
     X(llama_rope3, "llama-rope3", "llama") \
     X(mistral, "mistral", "llama")
+#define OWNS(X)                                              \
+    X(deepseek_v2_yarn, "deepseek_v2-yarn", "deepseek2")     \
+    X(deepseek_v2_groups, "deepseek_v2-groups", "deepseek2") \
+    X(deepseek_v3_yarn, "deepseek_v3-yarn", "deepseek2")     \
+    X(glm4_moe_lite, "glm4_moe_lite", "deepseek2")
 FILES(FOLDER)
+OWNS(OWN)
 FILES(CONVERTED)
 FOLDERS(FOLDER)
 
@@ -425,8 +438,11 @@ int main(void)
 #define X(name, at, arch) cmocka_unit_test(test_hf_##name),
                                                FILES(X) FOLDERS(X)
 #undef X
+#define X(name, at, arch) cmocka_unit_test(test_own_##name),
+                                                   OWNS(X)
+#undef X
 #define X(name, at, arch) cmocka_unit_test(test_hf_gguf_##name),
-                                                   FILES(X)
+                                                       FILES(X)
 #undef X
     };
     if (!run_possible())

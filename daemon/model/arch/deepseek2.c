@@ -7,6 +7,10 @@
 
 #include <math.h>
 
+/* The norms within attention have this whatever rms_norm_eps is: transformers' DeepseekV3Attention and all that are
+ * made of it. GLM-4.7-Flash has 1e-5 elsewhere. */
+#define LATENT_EPS 1e-6f
+
 struct deepseek2_layer {
     struct layer base;
     struct weight latent, q_b; /* [q_lora or n_head d_qk | d_c + n_rot, d_model]; [n_head d_qk, q_lora] or none */
@@ -55,6 +59,7 @@ static int bind_latent(struct binder *b, struct deepseek2_layer *l)
         ret = bind_matrix(b, &l->q_b, WEIGHT_PROJ, x->d_q, &q_b, 1);
     if (!ret)
         ret = bind_rms_norm(b, &l->kv_a_norm, "attn_kv_a_norm", x->d_c);
+    l->q_a_norm.eps = l->kv_a_norm.eps = LATENT_EPS;
     if (!ret)
         ret = bind_per_head(b, &l->k_b, "attn_k_b.weight", x->d_nope, x->d_c, l->base.n_head);
     if (!ret)

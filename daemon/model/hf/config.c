@@ -23,7 +23,9 @@ static const struct hf_arch archs[] = {
     {"qwen3_moe", "qwen3moe", "silu", 0, 1},
     {"glm4_moe", "glm4moe", "silu", HF_POST, 0.5f},
     {"dots1", "dots1", "silu", 0, 1},
-    {"deepseek_v3", "deepseek2", "silu", 0, 1},
+    {"deepseek_v2", "deepseek2", "silu", HF_LATENT, 1},
+    {"deepseek_v3", "deepseek2", "silu", HF_LATENT | HF_SIGMOID, 1},
+    {"glm4_moe_lite", "deepseek2", "silu", HF_LATENT | HF_SIGMOID, 1},
     {"gpt_oss", "gpt-oss", "silu", HF_POST | HF_TRANSPOSED, 1},
     {"gemma2", "gemma2", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
     {"gemma3_text", "gemma3", "gelu_pytorch_tanh", HF_PLUS_ONE | HF_SANDWICH, 1},
@@ -73,9 +75,9 @@ static const struct key {
     {"top_k_experts", "expert_used_count", "gemma4_text", false},
     {"num_kv_shared_layers", "attention.shared_kv_layers", "gemma4_text", false},
     {"hidden_size_per_layer_input", "embedding_length_per_layer_input", "gemma4_text", false},
-    {"kv_lora_rank", "attention.kv_lora_rank", "deepseek_v3", false},
-    {"q_lora_rank", "attention.q_lora_rank", "deepseek_v3", false},
-    {"v_head_dim", "attention.value_length_mla", "deepseek_v3", false},
+    {"kv_lora_rank", "attention.kv_lora_rank", NULL, false},
+    {"q_lora_rank", "attention.q_lora_rank", NULL, false},
+    {"v_head_dim", "attention.value_length_mla", NULL, false},
     {"moe_intermediate_size", "expert_feed_forward_length", NULL, false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", NULL, false},
     {"n_shared_experts", "expert_shared_count", NULL, false},
@@ -156,6 +158,12 @@ static const struct {
     {"glm4_moe", "num_experts_per_tok", 8, false},
     {"glm4_moe", "n_shared_experts", 1, false},
     {"glm4_moe", "first_k_dense_replace", 1, false},
+    {"glm4_moe_lite", "num_experts_per_tok", 4, false},
+    {"glm4_moe_lite", "n_shared_experts", 1, false},
+    {"glm4_moe_lite", "first_k_dense_replace", 1, false},
+    {"glm4_moe_lite", "routed_scaling_factor", 1.8, true},
+    {"glm4_moe_lite", "rms_norm_eps", 1e-5, true},
+    {"deepseek_v2", "n_shared_experts", 2, false},
     {"gpt_oss", "num_experts_per_tok", 4, false},
     {"gpt_oss", "head_dim", 64, false},
     {"gpt_oss", "num_key_value_heads", 8, false},
@@ -437,17 +445,17 @@ static int put_experts(struct hf *h)
     const json_t *norm = hf_get(h, "norm_topk_prob"), *scoring = hf_get(h, "scoring_func"),
                  *limit = hf_get(h, "swiglu_limit");
     const char *how = json_string_value(scoring);
-    bool is_v3 = !strcmp(h->arch->model_type, "deepseek_v3");
-    bool sigmoid = how ? !strcmp(how, "sigmoid") : is_v3;
+    bool is_latent = h->arch->rules & HF_LATENT, by_sigmoid = h->arch->rules & HF_SIGMOID;
+    bool sigmoid = how ? !strcmp(how, "sigmoid") : by_sigmoid;
     char key[128];
     if (norm && !json_is_boolean(norm))
         return hf_wrong(h, "norm_topk_prob", "true or false");
     bool is_glm = !strcmp(h->arch->model_type, "glm4_moe"), is_qwen = !strcmp(h->arch->model_type, "qwen3_moe");
-    if (norm || is_glm || is_qwen || is_v3) /* these mean otherwise by silence than their GGUF files */
-        gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm || is_v3);
+    if (norm || is_glm || is_qwen || is_latent) /* these mean otherwise by silence than their GGUF files */
+        gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm || by_sigmoid);
     if (scoring && !sigmoid && (!how || strcmp(how, "softmax")))
         return hf_wrong(h, "scoring_func", "softmax or sigmoid");
-    if (scoring || is_v3)
+    if (scoring || is_latent)
         gguf_make_u32(h->m, hf_key(h, "expert_gating_func", key), sigmoid ? 2 : 1);
     if (limit && !(json_is_number(limit) && json_number_value(limit) == 7))
         return err_set(h->e, HEARTH_EUNSUPPORTED, "config.json: a swiglu_limit other than 7");
@@ -534,7 +542,7 @@ int hf_config(struct hf *h)
     int ret = add_defaults(h);
     if (!ret && !strcmp(type, "gemma4_text"))
         ret = hf_gemma4(h);
-    if (!ret && !strcmp(type, "deepseek_v3"))
+    if (!ret && h->arch->rules & HF_LATENT)
         ret = hf_latent(h);
     if (!ret)
         ret = refuse_others(h);

@@ -27,7 +27,9 @@ enum {
     HF_KV_BY_LAYER = 128, /* layers with a recurrent state have no KV heads in GGUF: recurrent.c */
     HF_DELTA = 256,       /* gated delta nets, GGUF has a list of them */
     HF_MAMBA = 512,       /* Mamba-2 */
-    HF_SINGLE = 1024      /* a layer is one of Mamba-2, attention and a feed-forward network */
+    HF_SINGLE = 1024,     /* a layer is one of Mamba-2, attention and a feed-forward network */
+    HF_LATENT = 2048,     /* latent attention: latent.c */
+    HF_SIGMOID = 4096 /* experts' scores are sigmoids, the weights of the chosen add up to 1, where nothing is said */
 };
 
 struct hf {

@@ -6,6 +6,47 @@
 
 #include <stdio.h>
 
+/* Which layers are dense: GGUF can say that the first ones are, and so can first_k_dense_replace. */
+static int put_dense(struct hf *h)
+{
+    const json_t *types = hf_get(h, "mlp_layer_types"), *v;
+    size_t i, n_dense = 0;
+    char key[128];
+    if (!types)
+        return 0;
+    if (json_array_size(types) != h->n_layer)
+        return hf_wrong(h, "mlp_layer_types", "an array with an entry for each layer (num_hidden_layers)");
+    json_array_foreach(types, i, v)
+    {
+        const char *type = json_string_value(v);
+        bool dense = type && !strcmp(type, "dense");
+        if (!dense && (!type || strcmp(type, "sparse")))
+            return hf_wrong(h, "mlp_layer_types", "an array of \"dense\" and \"sparse\"");
+        if (dense && n_dense != i)
+            return err_set(h->e, HEARTH_EUNSUPPORTED,
+                           "config.json: mlp_layer_types: layer %zu is dense behind one that is not", i);
+        n_dense += dense;
+    }
+    json_object_del(h->config, "first_k_dense_replace");
+    gguf_make_u32(h->m, hf_key(h, "leading_dense_block_count", key), (uint32_t)n_dense);
+    return 0;
+}
+
+/* DeepSeek V2's way to choose among groups; the later ones have one way alone, noaux_tc. */
+static int check_choice(struct hf *h)
+{
+    const char *how = json_string_value(hf_get(h, "topk_method"));
+    if (!how || strcmp(h->arch->model_type, "deepseek_v2"))
+        return 0;
+    if (!strcmp(how, "greedy")) /* groups or not */
+        return json_object_del(h->config, "n_group"), json_object_del(h->config, "topk_group"), 0;
+    return !strcmp(how, "group_limited_greedy")
+               ? 0
+               : err_set(h->e, HEARTH_EUNSUPPORTED,
+                         "config.json: topk_method \"%.40s\"; greedy and group_limited_greedy are computed",
+                         gguf_label((struct gguf_str){how, strlen(how)}).s);
+}
+
 int hf_latent(struct hf *h)
 {
     uint32_t d_c = hf_whole(h, "kv_lora_rank"), nope = hf_whole(h, "qk_nope_head_dim"),
@@ -20,6 +61,11 @@ int hf_latent(struct hf *h)
     gguf_make_u32(h->m, hf_key(h, "attention.key_length_mla", key), nope + rot);
     if (json_is_false(interleave))
         gguf_make_bool(h->m, "hearth.rope.neox", true);
+    int ret = put_dense(h);
+    if (!ret)
+        ret = check_choice(h);
+    if (ret)
+        return ret;
     json_object_del(h->config, "num_key_value_heads"); /* as many as heads, once keys are made of what is kept */
     return json_object_set_new(h->config, "head_dim", json_integer(d_c + rot))
                ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")

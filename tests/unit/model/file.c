@@ -138,9 +138,12 @@ static void test_split_refused(void **state)
 
 /* --- folders ------------------------------------------------------------------------------------------- */
 
-#define CONFIG                                                                                    \
-    "\"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, \"vocab_size\": 4, " \
-    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"max_position_embeddings\": 64, "   \
+#define LATENT  "\"kv_lora_rank\": 8, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 4, \"v_head_dim\": 4, "
+#define CONFIG  CONFIG_OF("1")
+#define CONFIG2 CONFIG_OF("2")
+#define CONFIG_OF(layers)                                                                                  \
+    "\"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": " layers ", \"vocab_size\": 4, " \
+    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"max_position_embeddings\": 64, "            \
     "\"rms_norm_eps\": 1e-5"
 #define VOCAB "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]"
 static const char byte_level[] =
@@ -370,6 +373,16 @@ static void test_folder_refused(void **state)
          "norm_topk_prob"},
         {"config.json", "{\"model_type\": \"glm4_moe\", \"scoring_func\": \"tanh\", " CONFIG "}", HEARTH_EBADMODEL,
          "scoring_func"},
+        {"config.json", "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [3], " CONFIG "}",
+         HEARTH_EBADMODEL, "mlp_layer_types is not an array of \"dense\" and \"sparse\""},
+        {"config.json",
+         "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [\"dense\", \"dense\"], " CONFIG "}",
+         HEARTH_EBADMODEL, "mlp_layer_types is not an array with an entry for each layer"},
+        {"config.json",
+         "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [\"sparse\", \"dense\"], " CONFIG2 "}",
+         HEARTH_EUNSUPPORTED, "layer 1 is dense behind one that is not"},
+        {"config.json", "{\"model_type\": \"deepseek_v2\", " LATENT "\"topk_method\": \"best\", " CONFIG "}",
+         HEARTH_EUNSUPPORTED, "topk_method \"best\""},
         {"config.json", "{\"model_type\": \"gpt_oss\", \"swiglu_limit\": 6, " CONFIG "}", HEARTH_EUNSUPPORTED,
          "swiglu_limit"},
         {"config.json", "{\"model_type\": \"lfm2\", " CONFIG "}", HEARTH_EBADMODEL, "layer_types is not an entry"},
