@@ -97,6 +97,8 @@ struct weight {
     const void *model; /* whose it is, or NULL: compared with program.model, never read through */
     uint32_t n_expert; /* 0: each part is one matrix; else one for each expert, and n_out counts those of one */
     uint32_t expanded; /* bit i: the device keeps part i as F16, for want of kernels of its type; set by weight_load */
+    bool host;         /* a device with memory of its own shall keep it in the host's, and read it from there: slower,
+                          and the same bits. Of a matrix that is kept otherwise than others (a router) it takes no notice */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */
@@ -330,6 +332,10 @@ struct backend {
 
     /* Takes a matrix: fills w->dev from w->part. HEARTH_EUNSUPPORTED names a type it cannot multiply by. */
     int (*weight_load)(struct device *d, struct weight *w, struct hearth_err *e);
+    /* Bytes that weight_load would take of the memory that w->host names; 0: it would refuse the matrix. *passing: of a
+     * matrix in the host's memory, what it needs of the device's to pass through, once for all of them; 0: it can be in
+     * the device's alone. Looks at no numbers. NULL: the device reads the mapped file. */
+    uint64_t (*weight_bytes)(struct device *d, const struct weight *w, uint64_t *passing);
     void (*weight_free)(struct device *d, struct weight *w);
     /* Copies n floats to device memory; free with vec_free. */
     int (*vec_load)(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e);
@@ -408,9 +414,10 @@ struct backend {
     /* Waits for everything, moves included, and reports the sticky error. */
     int (*sync)(struct device *d, struct hearth_err *e);
 
-    /* Measures how fast the device reads memory that no cache holds, in bytes per second: the ceiling of a decode
-     * step. Takes a good part of a second and a buffer of its own; for the bench. */
-    int (*read_rate)(struct device *d, double *bytes_per_s, struct hearth_err *e);
+    /* Measures how fast the device reads memory that no cache holds, its own or, `host`, what it keeps of weight.host,
+     * in bytes per second: the ceiling of a decode step. Takes a good part of a second and a buffer of so many bytes;
+     * 0: as many as no cache falsifies. */
+    int (*read_rate)(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
 };
 
 /* All backends of this build, best first, NULL-terminated. */

@@ -225,7 +225,7 @@ static int run(struct bench *b, struct report *rep)
             return rc;
         fprintf(stderr, "hearth-bench: %s; measured anyway\n", rep->check.failed);
     }
-    if ((rc = b->be->read_rate(b->dev, &b->ceiling, &b->err)))
+    if ((rc = b->be->read_rate(b->dev, false, 0, &b->ceiling, &b->err)))
         return rc;
     if (strcmp(p->invariant, "nothing"))
         b->prompts = INVARIANT_PROMPT;

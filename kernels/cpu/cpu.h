@@ -216,7 +216,7 @@ int cpu_host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_e
 void cpu_host_free(struct device *d, void *p);
 
 /* rate.c */
-int cpu_read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
+int cpu_read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
 
 /* step.c */
 uint64_t cpu_step_run(struct device *d, const struct batch *b, const struct program *p);

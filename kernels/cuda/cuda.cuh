@@ -293,7 +293,8 @@ struct wdev {
     enum weight_role role;
     uint32_t n_in, n_out, n_kblk, n_part, n_tile;
     struct wpart part[3];
-    uint8_t *packed;
+    uint8_t *packed;       /* device memory, or `host`, or a copy of it */
+    uint8_t *host;         /* pinned host memory, where the matrix is kept there; else NULL */
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
     uint32_t n_expert;     /* 0, or so many matrices of these parts, one after the other */
@@ -328,6 +329,7 @@ struct sampler;     /* sample.cu */
 struct uploader;    /* upload.cu */
 struct kv_transfer; /* transfer.cu */
 struct lt;          /* cublaslt.cu */
+struct spill;       /* spill.cu */
 struct cuda_block;  /* memory.cu */
 
 struct device {
@@ -363,6 +365,7 @@ struct device {
     struct uploader *up;
     struct kv_transfer *kv_transfer;
     struct lt *lt;
+    struct spill *spill; /* NULL: no matrix is in the host's memory */
     struct wdev *weights;
     struct {
         struct cuda_block *v;

@@ -12,6 +12,19 @@ void upload_init(struct device *d);
 void upload_fini(struct device *d);
 int weight_load(struct device *d, struct weight *w, struct hearth_err *e);
 void weight_free(struct device *d, struct weight *w);
+uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passing);
+
+/* spill.cu: weights that stay in the host's memory. Kernels read them there; for many rows a step copies each matrix
+ * once, before the op that multiplies by it. spill_add: a matrix of so many bytes is there; spill_remove: it goes, its
+ * copies are done. spill_begin, spill_op, spill_op_end: around a step's ops, and around one: its matrix is in a copy
+ * between the two. */
+int spill_add(struct device *d, const wdev *w, struct hearth_err *e);
+void spill_remove(struct device *d, const wdev *w);
+uint64_t spill_bytes(const wdev *w);
+void spill_begin(struct device *d, const struct program *p);
+void spill_op(struct device *d, const struct op *o);
+void spill_op_end(struct device *d);
+void spill_fini(struct device *d);
 
 /* pool.cu: KV pools. kv_page_ok: refuses a page that the pool has not. kv_granule: bytes in which a pool's memory may
  * come and go; 0: this driver has nothing for that. */
@@ -100,7 +113,7 @@ bool wcache_has_all(const struct device *d, const void *model);
 const char *cuda_lacks(const struct op *o);
 
 /* rate.cu */
-int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e);
+int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
 
 /* embed.cu: false where this build holds no code for the current GPU. */
 bool embed_has_code(void);

@@ -200,13 +200,16 @@ void plan_run(struct device *d, const struct program *program)
     struct op_call p = {};
     if (!same_model(d, program))
         return;
+    spill_begin(d, program);
     for (uint32_t i = 0; i < program->n_op && !d->err.code; i++) {
         const struct op *o = &program->op[i];
         bool alone = i + 1 < program->n_op && !(acts_read_from(program, i + 2) & ACT_BIT(op_writes(o)));
         p.reader = alone ? o + 1 : NULL;
         p.read_again = acts_read_from(program, i + 1);
         p.next = i + 1 < program->n_op ? o + 1 : NULL;
+        spill_op(d, o);
         lower(d, &p, o);
+        spill_op_end(d);
     }
     plan_complete(d, &p, ~0u);
 }

@@ -1,6 +1,6 @@
 /*
- * rate.cu - how fast this GPU reads its memory: every thread adds up what it loads, 16 bytes at a time and several
- * loads under way. Thread: the engine's device thread.
+ * rate.cu - how fast this GPU reads its memory, or the host's over its link: every thread adds up what it loads, 16
+ * bytes at a time and several loads under way. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
@@ -12,7 +12,8 @@ enum {
     PASSES = 5,
 };
 
-static const uint64_t buffer_bytes = 2ull << 30; /* forty times the largest L2 */
+static const uint64_t own_bytes = 2ull << 30; /* forty times the largest L2 */
+static const uint64_t host_bytes = 128ull << 20;
 
 /* Of bytes of 1 no sum is 1: nothing is written, but no load can be left out. */
 static __global__ void __launch_bounds__(THREADS) read_all(const uint4 *buf, uint64_t n, uint32_t *out)
@@ -34,25 +35,28 @@ static __global__ void __launch_bounds__(THREADS) read_all(const uint4 *buf, uin
         out[threadIdx.x] = sum;
 }
 
-int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e)
+int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e)
 {
     cudaEvent_t begin = NULL, end = NULL;
     double best = 0;
-    uint8_t *buf = (uint8_t *)cuda_alloc(d, buffer_bytes, "a buffer to read", e);
-    if (!buf)
+    void *buf = NULL;
+    bytes = bytes ? bytes : host ? host_bytes : own_bytes;
+    if (host && host_alloc(d, bytes, &buf, e))
+        return e ? e->code : HEARTH_ENOMEM;
+    if (!host && !(buf = cuda_alloc(d, bytes, "a buffer to read", e)))
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
     if (!cuda_ok(d, cudaEventCreate(&begin)) || !cuda_ok(d, cudaEventCreate(&end)) ||
-        !cuda_ok(d, cudaMemsetAsync(buf, 1, buffer_bytes, d->stream)))
+        !cuda_ok(d, cudaMemsetAsync(buf, 1, bytes, d->stream)))
         goto out;
     for (int i = 0; i < PASSES; i++) {
         float ms = 0;
         cuda_ok(d, cudaEventRecord(begin, d->stream));
-        cuda_launch(d, read_all, dim3(d->sms * BLOCKS_SM), THREADS, 0, 0, (const uint4 *)buf, buffer_bytes / 16,
+        cuda_launch(d, read_all, dim3(d->sms * BLOCKS_SM), THREADS, 0, 0, (const uint4 *)buf, bytes / 16,
                     (uint32_t *)buf);
         if (!cuda_ok(d, cudaEventRecord(end, d->stream)) || !cuda_ok(d, cudaEventSynchronize(end)) ||
             !cuda_ok(d, cudaEventElapsedTime(&ms, begin, end)))
             goto out;
-        double rate = 1e3 * (double)buffer_bytes / ms;
+        double rate = 1e3 * (double)bytes / ms;
         best = rate > best ? rate : best;
     }
 out:
@@ -60,7 +64,10 @@ out:
         cudaEventDestroy(begin);
     if (end)
         cudaEventDestroy(end);
-    cuda_free(d, buf);
+    if (host)
+        host_free(d, buf);
+    else
+        cuda_free(d, buf);
     if (d->err.code && e)
         *e = d->err;
     *bytes_per_s = best;

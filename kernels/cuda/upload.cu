@@ -6,6 +6,9 @@
  * A type that the GPU has no kernels for, or a matrix with a factor of its own, becomes F16 on the way: the helpers
  * expand its blocks into the pinned buffer in place of copying them, and from there on it is a matrix of F16.
  *
+ * A matrix that is to stay in the host's memory (weight.host) is packed on the GPU all the same, in memory that it then
+ * leaves: its tiles have the bits that they would have there.
+ *
  * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers.
  * Thread: the engine's device thread; helpers touch nothing but the bytes they copy.
  */
@@ -247,46 +250,94 @@ static void wdev_free(struct device *d, struct wdev *w)
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_free(d, w->part[i].raw);
     wcache_free(d, w);
-    cuda_free(d, w->packed);
+    if (w->host) {
+        spill_remove(d, w);
+        host_free(d, w->host);
+    } else
+        cuda_free(d, w->packed);
     free(w);
 }
 
-int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
+/* How the matrix will be kept, and as what; nothing is taken. *expanded as in struct weight. */
+static int wdev_plan(const struct device *d, const struct weight *w, struct wdev *v, bool *raw, uint32_t *expanded,
+                     struct hearth_err *e)
 {
-    NVTX_RANGE("weight upload");
-    bool plain = kept_plain(w), raw = d->reference && !w->n_expert && !plain, mixed = false;
+    bool mixed = false;
+    memset(v, 0, sizeof(*v));
+    *expanded = 0;
     if (w->role == WEIGHT_LATENT || w->role == WEIGHT_HEADS)
         return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for latent attention");
-    struct wdev *v = (struct wdev *)calloc(1, sizeof(*v));
-    int rc = HEARTH_ENOMEM;
-    if (!v)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
     v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
-    v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert, v->plain = plain;
+    v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert, v->plain = kept_plain(w);
+    *raw = d->reference && !w->n_expert && !v->plain;
     for (uint32_t i = 1; i < w->n_part; i++) /* gate and up of an expert share tiles */
         mixed = mixed || (w->n_expert && w->part[i].type != w->part[0].type);
     for (uint32_t i = 0, row = 0; i < w->n_part; i++) {
         struct wpart *p = &v->part[i];
         const struct dtype_info *t = dtype_get(w->part[i].type);
         bool tall = w->role != WEIGHT_EMBED && w->role != WEIGHT_HEAD && w->part[i].n_out > ROWS_MAX;
-        if (!t || !t->name || w->n_in % t->block_len || w->n_in > COLS_MAX || tall) {
-            rc = err_set(e, HEARTH_EUNSUPPORTED, "a matrix of type %s, %u x %u: the GPU cannot multiply by it",
-                         t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
-            goto fail;
-        }
+        if (!t || !t->name || w->n_in % t->block_len || w->n_in > COLS_MAX || tall)
+            return err_set(e, HEARTH_EUNSUPPORTED, "a matrix of type %s, %u x %u: the GPU cannot multiply by it",
+                           t && t->name ? t->name : "?", w->n_in, w->part[i].n_out);
         bool scaled = w->part[i].expert_scale || weight_part_scale(&w->part[i]) != 1;
         bool own = quant_has_kernels(w->part[i].type) && !scaled && !mixed;
-        p->type = own || plain ? w->part[i].type : DT_F16;
+        p->type = own || v->plain ? w->part[i].type : DT_F16;
         if (p->type != w->part[i].type)
-            w->expanded |= 1u << i;
+            *expanded |= 1u << i;
         p->n_out = w->part[i].n_out;
         p->row0 = row;
         row += p->n_out;
         p->raw_row_bytes = dtype_bytes(p->type, w->n_in);
     }
-    if (plain) {
-        rc = upload_plain(d, v, w->part, e);
-        if (rc)
+    return v->plain || *raw ? 0 : pack_plan(v, e);
+}
+
+uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passing)
+{
+    struct wdev v;
+    uint32_t expanded;
+    bool raw;
+    uint64_t bytes = 0;
+    *passing = 0;
+    if (wdev_plan(d, w, &v, &raw, &expanded, NULL))
+        return 0;
+    if (v.plain)
+        return (uint64_t)v.n_in * v.n_out * sizeof(float);
+    for (uint32_t i = 0; i < v.n_part && raw; i++)
+        bytes += v.part[i].raw_row_bytes * v.part[i].n_out;
+    if (w->host && !raw)
+        *passing = v.packed_bytes + spill_bytes(&v);
+    return raw ? bytes : v.packed_bytes;
+}
+
+/* Moves a matrix that was packed in device memory to the host's. */
+static int to_host(struct device *d, struct wdev *v, struct hearth_err *e)
+{
+    void *host = NULL;
+    uint8_t *packed = v->packed;
+    int rc = d->err.code ? d->err.code : host_alloc(d, v->packed_bytes, &host, e);
+    if (rc)
+        return rc;
+    cuda_ok(d, cudaMemcpyAsync(host, packed, v->packed_bytes, cudaMemcpyDeviceToHost, d->copy));
+    cuda_ok(d, cudaStreamSynchronize(d->copy));
+    cuda_free(d, packed);
+    v->packed = v->host = (uint8_t *)host;
+    return d->err.code ? d->err.code : spill_add(d, v, e);
+}
+
+int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    NVTX_RANGE("weight upload");
+    bool raw;
+    int rc = HEARTH_ENOMEM;
+    struct wdev *v = (struct wdev *)malloc(sizeof(*v));
+    if (!v)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a weight");
+    if ((rc = wdev_plan(d, w, v, &raw, &w->expanded, e)))
+        goto fail;
+    rc = HEARTH_ENOMEM;
+    if (v->plain) {
+        if ((rc = upload_plain(d, v, w->part, e)))
             goto fail;
     } else if (raw) {
         for (uint32_t i = 0; i < v->n_part; i++)
@@ -294,21 +345,19 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                       d, MEM_WEIGHTS, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
                 goto fail;
     } else {
-        rc = pack_plan(v, e);
-        if (rc)
-            goto fail;
-        rc = HEARTH_ENOMEM;
-        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, v->packed_bytes,
+        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, w->host ? MEM_WORKSPACE : MEM_WEIGHTS, v->packed_bytes,
                                                     w->n_expert ? "the weights of a layer's experts" : "weights", e)))
             goto fail;
         /* rows past the last whole tile and columns past n_in weigh nothing */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
-    for (uint32_t i = 0; i < v->n_part && !plain; i++)
+    for (uint32_t i = 0; i < v->n_part && !v->plain; i++)
         if (w->n_expert)
             upload_experts(d, v, i, &w->part[i]);
         else
             upload_rows(d, v, i, &w->part[i], (const uint8_t *)w->part[i].data, v->part[i].n_out, !raw);
+    if (w->host && v->packed && (rc = to_host(d, v, e)))
+        goto fail;
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
     cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
     if (d->err.code) {

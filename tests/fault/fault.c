@@ -204,9 +204,9 @@ static int sync_all(struct device *d, struct hearth_err *e)
     return fault.dead ? failed(e) : fault.inner->sync(d, e);
 }
 
-static int read_rate(struct device *d, double *bytes_per_s, struct hearth_err *e)
+static int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e)
 {
-    return fault.dead ? failed(e) : fault.inner->read_rate(d, bytes_per_s, e);
+    return fault.dead ? failed(e) : fault.inner->read_rate(d, host, bytes, bytes_per_s, e);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
  * experts.c - the ops of mixtures of experts against an independent computation in double precision, and what they
  * promise: the same bits in every variant, alone and among others; lower ids first; refusals with a reason.
  *
- *     tests/ops/experts [BACKEND [fast]]   as tests/ops/ops; fast: steps outside the invariant mode, in which bits may
- *                                          depend on the rows beside
+ *     tests/ops/experts [BACKEND [fast] [host]]   as tests/ops/ops; fast: steps outside the invariant mode, in which
+ * bits may depend on the rows beside
  *
  * A GPU rounds activations to fp16 where they enter a product; what a router decides it computes in F32, as the CPU.
  */
@@ -463,6 +463,7 @@ static bool experts_rows(const struct experts_case *c, const struct experts_numb
     if (!bench_open(&b, variant, threads))
         return false;
     struct weight up = experts_weight(c, n, false), down = experts_weight(c, n, true);
+    up.host = down.host = rig_host;
     ok(b.be->weight_load(b.d, &up, &e), &e);
     ok(b.be->weight_load(b.d, &down, &e), &e);
     bool gated = glu_gated(c->glu);
@@ -628,6 +629,7 @@ int main(int argc, char **argv)
     backend->info(d, &info);
     backend->close(d);
     fast = argc > 2 && !strcmp(argv[2], "fast");
+    rig_host = argc > 2 && !strcmp(argv[argc - 1], "host");
     if (info.gpu)
         variants = gpu_variants, tolerance = 2e-3, route_tolerance = 8e-6;
     else

@@ -1,10 +1,10 @@
 /*
  * ops.c - every op of a backend against an independent computation in double precision, over the case table.
  *
- *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0]]]]   "cpu" by default; exit status 77 where the machine has no such
- *                                                      device; HOW: fast, steps outside the invariant mode; prompt, its
- *                                                      steps of prompts; decode, those that decode, which is the
- *                                                      default. q8_0: KV in that, of all heads that are whole blocks
+ *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0] [host]]]]   "cpu" by default; exit status 77 where the machine has no
+ *                                                      such device; HOW: fast, steps outside the invariant mode;
+ * prompt, its steps of prompts; decode, those that decode, which is the default. q8_0: KV in that, of all heads that
+ * are whole blocks; host: a GPU's weights in the host's memory
  *
  * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
  * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
@@ -395,8 +395,11 @@ int main(int argc, char **argv)
         variant = argv[2];
     if (argc > 3)
         how = !strcmp(argv[3], "fast") ? INVARIANT_OFF : !strcmp(argv[3], "prompt") ? INVARIANT_PROMPT : how;
-    if (argc > 4 && !strcmp(argv[4], "q8_0"))
-        rig_kv_type = DT_Q8_0;
+    for (int i = 4; i < argc; i++)
+        if (!strcmp(argv[i], "q8_0"))
+            rig_kv_type = DT_Q8_0;
+        else if (!strcmp(argv[i], "host"))
+            rig_host = true;
     backend = backend_find(name);
     struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
     if (!d) {

@@ -111,6 +111,7 @@ void numbers_fini(struct numbers *n)
 }
 
 enum dtype rig_kv_type;
+bool rig_host;
 
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads)
 {
@@ -133,7 +134,7 @@ static struct weight loaded(struct rig *r, enum weight_role role, int first, int
 {
     const struct numbers *n = r->n;
     struct hearth_err e;
-    struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part, .model = r};
+    struct weight w = {.role = role, .n_in = n->n_in[first], .n_part = (uint32_t)n_part, .model = r, .host = rig_host};
     for (int i = 0; i < n_part; i++) {
         w.part[i] = (struct weight_part){.type = n->type[first + i],
                                          .n_out = n->n_out[first + i],
@@ -182,7 +183,8 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->o = loaded(r, WEIGHT_PROJ, P_O, 1);
     r->ffn = glu_gated(c->glu) ? loaded(r, WEIGHT_GATE_UP, P_GATE, 2) : loaded(r, WEIGHT_GATE_UP, P_UP, 1);
     r->down = loaded(r, WEIGHT_PROJ, P_DOWN, 1);
-    r->head = (struct weight){.role = WEIGHT_HEAD, .n_in = c->d_model, .n_out = c->n_vocab, .n_part = 1, .model = r};
+    r->head = (struct weight){
+        .role = WEIGHT_HEAD, .n_in = c->d_model, .n_out = c->n_vocab, .n_part = 1, .model = r, .host = rig_host};
     r->head.part[0] =
         (struct weight_part){.type = n->head_type, .n_out = c->n_vocab, .data = n->head, .scale = c->factor};
     ok(be->weight_load(d, &r->head, &e), &e);

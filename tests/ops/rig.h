@@ -85,6 +85,8 @@ enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 
 /* What devices are opened to keep KV in; DT_F32, which is 0: what they like. */
 extern enum dtype rig_kv_type;
+/* Weights are loaded to stay in the host's memory: weight.host. */
+extern bool rig_host;
 /* Opens a device. NULL where the machine has none (the reason is printed): the test then skips. */
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads);
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);

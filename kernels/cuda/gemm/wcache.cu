@@ -32,7 +32,8 @@ __half *wcache_alloc(struct device *d, struct wdev *w)
         d->wcache_budget = avail > reserve(total) ? avail - reserve(total) : 0;
         d->wcache_budget_known = true;
     }
-    if (d->err.code || d->wcache_budget < want || d->wcache_limit < want || d->wcache_bytes > d->wcache_limit - want)
+    if (d->err.code || w->host || d->wcache_budget < want || d->wcache_limit < want ||
+        d->wcache_bytes > d->wcache_limit - want)
         return NULL;
     d->hot_allocs++;
     void *p = NULL;
