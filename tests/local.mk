@@ -59,7 +59,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire \
-	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/keys tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/states tests/unit/model/templates \
+	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/keys tests/unit/model/kind tests/unit/model/model tests/unit/model/pace tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
@@ -112,7 +112,7 @@ print-thread-tests:
 .PHONY: print-thread-tests
 
 # Goldens: logits of whole models.
-GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/states tests/golden/windows
+GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/states tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
@@ -120,6 +120,7 @@ tests_golden_golden_SOURCES = tests/golden/golden.c tests/golden/rounded.c tests
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
 tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c $(GOLDEN_RUN)
+tests_golden_places_SOURCES = tests/golden/places.c $(GOLDEN_RUN)
 tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \

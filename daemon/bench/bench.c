@@ -192,6 +192,23 @@ static uint32_t most_of(const struct list *l, uint32_t more, uint32_t least)
     return least;
 }
 
+/* Says what of the weights is not in the device's memory, and what it reads them at. */
+static int tell_place(struct bench *b)
+{
+    const struct model_place *p = &b->model->place;
+    double link = 0;
+    if (!p->host)
+        return 0;
+    int rc = b->be->read_rate(b->dev, true, 0, &link, &b->err);
+    if (!rc)
+        fprintf(
+            stderr,
+            "hearth-bench: %.2f of %.2f GB of weights are in the host's memory, which the device reads at %.1f GB/s: "
+            "at most %.1f tokens/s\n",
+            1e-9 * (double)p->host, 1e-9 * (double)(p->host + p->own), 1e-9 * link, place_speed(p, b->ceiling, link));
+    return rc;
+}
+
 static int run(struct bench *b, struct report *rep)
 {
     const struct bench_params *p = rep->p;
@@ -225,7 +242,7 @@ static int run(struct bench *b, struct report *rep)
             return rc;
         fprintf(stderr, "hearth-bench: %s; measured anyway\n", rep->check.failed);
     }
-    if ((rc = b->be->read_rate(b->dev, false, 0, &b->ceiling, &b->err)))
+    if ((rc = b->be->read_rate(b->dev, false, 0, &b->ceiling, &b->err)) || (rc = tell_place(b)))
         return rc;
     if (strcmp(p->invariant, "nothing"))
         b->prompts = INVARIANT_PROMPT;

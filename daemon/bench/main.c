@@ -17,12 +17,13 @@ static const char usage[] =
     "usage: hearth-bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--kv N,...]\n"
     "                    [--kv-dir PATH] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                    [--backend auto|cpu|cuda] [--variant NAME] [--threads N] [--invariant nothing|prompts|all]\n"
-    "                    [--kv-type auto|f16|q8_0]\n"
+    "                    [--kv-type auto|f16|q8_0] [--gpu-weights MIB]\n"
     "\n"
     "Checks a model's file on this machine's processors, then measures it: prompts, decoding, batches, the KV cache.\n"
+    "--gpu-weights: what weights may take of a GPU's memory; what has no room there stays in the host's.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
 
-enum { THREADS_MAX = 1024, USAGE = 2 };
+enum { THREADS_MAX = 1024, MIB_MAX = 1 << 30, USAGE = 2 };
 
 enum {
     OPT_PROMPT = 1,
@@ -41,6 +42,7 @@ enum {
     OPT_VARIANT,
     OPT_INVARIANT,
     OPT_KV_TYPE,
+    OPT_GPU_WEIGHTS,
     OPT_THREADS,
     OPT_HELP,
     OPT_VERSION
@@ -62,6 +64,7 @@ static const struct option options[] = {
     {"variant", required_argument, NULL, OPT_VARIANT},
     {"invariant", required_argument, NULL, OPT_INVARIANT},
     {"kv-type", required_argument, NULL, OPT_KV_TYPE},
+    {"gpu-weights", required_argument, NULL, OPT_GPU_WEIGHTS},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -79,13 +82,13 @@ static struct bench_params params = {.prompt = "128",
                                      .invariant = "nothing",
                                      .kv_type = "auto"};
 
-static bool threads_parse(const char *s, uint32_t *out)
+static bool number_parse(const char *option, const char *s, uint32_t most, uint32_t *out)
 {
     char *end;
     errno = 0;
     unsigned long v = strtoul(s, &end, 10);
-    if (errno || end == s || *end || *s == '-' || v > THREADS_MAX) {
-        fprintf(stderr, "hearth-bench: --threads: \"%s\" is not a number within 0..%d\n", s, THREADS_MAX);
+    if (errno || end == s || *end || *s == '-' || v > most) {
+        fprintf(stderr, "hearth-bench: %s: \"%s\" is not a number within 0..%u\n", option, s, most);
         return false;
     }
     *out = (uint32_t)v;
@@ -123,7 +126,9 @@ static bool option_take(int opt)
         params.format = BENCH_CSV;
         return true;
     case OPT_THREADS:
-        return threads_parse(optarg, &params.threads);
+        return number_parse("--threads", optarg, THREADS_MAX, &params.threads);
+    case OPT_GPU_WEIGHTS:
+        return number_parse("--gpu-weights", optarg, MIB_MAX, &params.gpu_weights);
     case OPT_HELP:
         fputs(usage, stdout);
         exit(EXIT_SUCCESS);

@@ -115,6 +115,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
     if (rc)
         return rc;
     b->be->info(b->dev, &b->info);
+    b->gpu_weights = (uint64_t)p->gpu_weights << 20;
     b->chunk = b->info.gpu ? ROWS_GPU : ROWS_CPU;
     b->max_in_flight = b->info.max_in_flight < 1               ? 1
                        : b->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
@@ -162,7 +163,8 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     most = most > check ? most : check;
     uint32_t first = (room->n_first > check ? room->n_first : check) / KV_PAGE + 1;
     uint32_t other = (room->n_other > check ? room->n_other : check) / KV_PAGE + 1;
-    if ((rc = model_load(&b->model, b->gguf, b->be, b->dev, NULL, NULL, &b->err)))
+    struct model_room within = {b->gpu_weights ? b->gpu_weights : UINT64_MAX, UINT64_MAX};
+    if ((rc = model_load_within(&b->model, b->gguf, b->be, b->dev, &within, NULL, NULL, &b->err)))
         return rc;
     model_workspace(b->model, &dims);
     b->n_seqs = room->n_seqs;

@@ -16,6 +16,9 @@ struct binder {
     int32_t layer; /* -1: tensors of no layer */
     bool *used;    /* [gguf_n_tensor] tensors that were bound */
     uint64_t done, total;
+    const struct model_room *room; /* NULL: all matrices go to the device's own memory */
+    struct place_item *item;       /* [n_item] the matrices, in the order of bind_load, where there is a room */
+    size_t n_item, next;           /* next: in the second pass, the one that is loaded next */
     model_progress *cb;
     void *arg;
     struct hearth_err *e;

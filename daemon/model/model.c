@@ -139,6 +139,35 @@ static int progress(struct binder *b, uint64_t bytes)
     return 0;
 }
 
+/* Of a matrix's bytes, what a step of one token reads. */
+static uint64_t read_by_one(const struct model *m, const struct weight *w, bool head, uint64_t bytes)
+{
+    if (w->role == WEIGHT_EMBED && !head)
+        return bytes / w->n_out;
+    if (w->role == WEIGHT_EXPERTS_UP || w->role == WEIGHT_EXPERTS_DOWN)
+        return bytes / w->n_expert * m->hp.experts.n_used;
+    return bytes;
+}
+
+/* Notes the matrix, which place_choose() then finds a place for. */
+static int add_item(struct binder *b, const struct weight *made, bool head)
+{
+    struct weight w = *made;
+    struct place_item i = {0};
+    w.host = true;
+    i.bytes = b->m->be->weight_bytes(b->m->dev, &w, &i.passing);
+    i.fixed = !i.passing;
+    i.read = read_by_one(b->m, &w, head, i.bytes);
+    if ((b->n_item & (b->n_item - 1)) == 0) { /* as many as there is room for */
+        struct place_item *v = reallocarray(b->item, b->n_item ? 2 * b->n_item : 1, sizeof *v);
+        if (!v)
+            return err_set(b->e, HEARTH_ENOMEM, "no memory for %zu matrices", b->n_item);
+        b->item = v;
+    }
+    b->item[b->n_item++] = i;
+    return 0;
+}
+
 int bind_load(struct binder *b, struct weight *w, const struct weight *made, uint64_t bytes)
 {
     struct model *m = b->m;
@@ -146,12 +175,13 @@ int bind_load(struct binder *b, struct weight *w, const struct weight *made, uin
         b->total += bytes;
         if (!m->be) /* nothing will be loaded: types and shapes are all that the program's ops will name */
             *w = *made;
-        return 0;
+        return b->room ? add_item(b, made, m->tied && w == &m->tok_embd) : 0;
     }
     struct loaded *l = malloc(sizeof *l);
     if (!l)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for a matrix");
     *w = *made;
+    w->host = b->item && b->item[b->next++].host;
     int ret = m->be->weight_load(m->dev, w, b->e);
     if (ret) {
         free(l);
@@ -524,11 +554,13 @@ static int begin(struct binder *b, struct gguf *g, const struct backend *be, str
     return 0;
 }
 
-/* The first pass: every tensor is there, has the right shape, and has a place. */
+/* The first pass: every tensor is there, has the right shape, and has a place; the matrices, too, in a room. */
 static int check(struct binder *b)
 {
     int ret = bind_all(b);
-    return ret ? ret : all_used(b);
+    if (!ret)
+        ret = all_used(b);
+    return ret || !b->room ? ret : place_choose(b->item, b->n_item, b->room, &b->m->place, b->e);
 }
 
 static int load(struct binder *b)
@@ -543,6 +575,7 @@ static int end(struct binder *b, struct model **out, int ret)
     if (!ret)
         ret = build(b->m, b->e);
     free(b->used);
+    free(b->item);
     if (ret)
         model_free(b->m);
     else
@@ -553,13 +586,34 @@ static int end(struct binder *b, struct model **out, int ret)
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e)
 {
-    struct binder b = {.cb = cb, .arg = arg, .e = e};
+    return model_load_within(out, g, be, dev, NULL, cb, arg, e);
+}
+
+int model_load_within(struct model **out, struct gguf *g, const struct backend *be, struct device *dev,
+                      const struct model_room *room, model_progress *cb, void *arg, struct hearth_err *e)
+{
+    struct binder b = {.room = be->weight_bytes ? room : NULL, .cb = cb, .arg = arg, .e = e};
     int ret = begin(&b, g, be, dev);
     if (!ret)
         ret = check(&b);
     if (!ret)
         ret = load(&b);
     return end(&b, out, ret);
+}
+
+int model_find_places(struct gguf *g, const struct backend *be, struct device *dev, const struct model_room *room,
+                      struct model_place *out, struct hearth_err *e)
+{
+    struct binder b = {.room = be->weight_bytes ? room : NULL, .e = e};
+    struct model *m = NULL;
+    int ret = begin(&b, g, be, dev);
+    if (!ret)
+        ret = check(&b);
+    ret = end(&b, &m, ret);
+    if (!ret)
+        *out = m->place;
+    model_free(m);
+    return ret;
 }
 
 int model_outline(struct model **out, struct gguf *g, struct hearth_err *e)

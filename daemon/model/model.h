@@ -8,6 +8,7 @@
 #define HEARTH_MODEL_H
 
 #include "daemon/model/gguf.h"
+#include "daemon/model/place.h"
 #include "daemon/model/rope.h"
 #include "kernels/backend.h"
 
@@ -111,6 +112,7 @@ struct model {
     struct weight tok_embd, out; /* [n_vocab, d_model] each */
     const float *out_bias;       /* [n_vocab] or NULL */
     bool tied;                   /* `out` is a copy of tok_embd */
+    struct model_place place;    /* where the matrices lie, of a model that was loaded within a room; else 0 */
     struct norm out_norm;
     struct rope rope[ROPES];
     void *own;             /* what the architecture keeps beside its layers: arch.own_bytes */
@@ -136,6 +138,13 @@ typedef bool model_progress(void *arg, uint64_t done, uint64_t total);
 /* Binds every tensor, checks shapes, loads weights onto the device. `g` must outlive the model. */
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e);
+/* The same within a room: what does not fit into the device's own memory stays in the host's (place.h). HEARTH_ENOMEM
+ * where both have no room. Of a device that reads the mapped file, model_load. */
+int model_load_within(struct model **out, struct gguf *g, const struct backend *be, struct device *dev,
+                      const struct model_room *room, model_progress *cb, void *arg, struct hearth_err *e);
+/* Where model_load_within would put what; loads nothing. */
+int model_find_places(struct gguf *g, const struct backend *be, struct device *dev, const struct model_room *room,
+                      struct model_place *out, struct hearth_err *e);
 /* The same without a device: the checks and the program, whose ops name types and shapes, and no numbers. It cannot be
  * run. Any thread. */
 int model_outline(struct model **out, struct gguf *g, struct hearth_err *e);

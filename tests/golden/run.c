@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const struct model_room *run_room;
+
 const struct backend *run_backend(void)
 {
     const char *name = getenv("HEARTH_BACKEND");
@@ -53,7 +55,7 @@ void run_open_kv(struct run *r, const char *path, const struct backend *be, cons
     struct device_params params = {.variant = variant, .threads = threads, .kv_type = kv_type};
     MUST(be->open(&r->dev, &params, &e));
     be->info(r->dev, &r->info);
-    MUST(model_load(&r->m, r->g, be, r->dev, NULL, NULL, &e));
+    MUST(model_load_within(&r->m, r->g, be, r->dev, run_room, NULL, NULL, &e));
     model_workspace(r->m, &dims);
     MUST(be->reserve(r->dev, &dims, &e));
     r->n_group = model_kv_descs(r->m, r->info.kv_type, r->kv);

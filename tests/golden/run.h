@@ -42,6 +42,9 @@ bool run_on_gpu(void); /* the backend is not "cpu" */
 /* False where the machine has no device of that backend (the reason is printed): the program then exits with 77. */
 bool run_possible(void);
 
+/* What models are opened within (model_load_within); NULL: without bounds. */
+extern const struct model_room *run_room;
+
 /* `variant` NULL: the environment's. `n_page` 0: the model's context. Steps of up to n_row rows, all with logits. */
 void run_open(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
               uint32_t n_page, uint32_t n_row);

@@ -530,6 +530,58 @@ static void test_given_back(void **state)
     }
 }
 
+static uint32_t outside; /* of the matrices that were loaded */
+
+static int placed_load(struct device *d, struct weight *w, struct hearth_err *e)
+{
+    outside += w->host;
+    assert_true(!w->host || w->role != WEIGHT_QKV);
+    return inner->weight_load(d, w, e);
+}
+
+/* All matrices are of 100 bytes; q, k and v have to stay. */
+static uint64_t placed_bytes(struct device *d, const struct weight *w, uint64_t *passing)
+{
+    (void)d;
+    assert_true(w->host);
+    *passing = w->role == WEIGHT_QKV ? 0 : 10;
+    return 100;
+}
+
+/* Within a room matrices are asked for outside, those that may be; which, is the same before and at the load. */
+static void test_within_a_room(void **state)
+{
+    (void)state;
+    static const struct odd odd = {0};
+    enum { N = 4 * LAYERS + 2 };
+    struct hearth_err e = {0};
+    struct loaded l;
+    inner = backend_find("cpu");
+    struct backend placing = *inner;
+    placing.weight_load = placed_load;
+    placing.weight_bytes = placed_bytes;
+    assert_int_equal(load(&l, &odd, NULL, NULL, &e), 0);
+    model_free(l.m);
+    for (uint32_t own = 0; own <= N; own++) {
+        struct model_room room = {100 * own + 10, 100 * N};
+        struct model_place p;
+        outside = 0;
+        l.m = NULL;
+        int rc = model_find_places(l.g, &placing, l.dev, &room, &p, &e);
+        assert_int_equal(model_load_within(&l.m, l.g, &placing, l.dev, &room, NULL, NULL, &e), rc);
+        assert_int_equal(rc, own < LAYERS ? HEARTH_ENOMEM : 0);
+        if (rc)
+            continue;
+        assert_memory_equal(&l.m->place, &p, sizeof p);
+        assert_int_equal(outside, N - own);
+        assert_int_equal(p.host, 100 * outside);
+        assert_int_equal(p.own, 100 * own);
+        model_free(l.m);
+    }
+    l.m = NULL;
+    unload(&l);
+}
+
 static struct gguf *open_model(const struct odd *odd)
 {
     struct build b = model_file(odd);
@@ -653,10 +705,14 @@ static void test_latent(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_progress),   cmocka_unit_test(test_layers_ahead_are_left_out),
-        cmocka_unit_test(test_given_back), cmocka_unit_test(test_outline),
-        cmocka_unit_test(test_latent),     cmocka_unit_test(test_outline_is_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_progress),
+                                       cmocka_unit_test(test_layers_ahead_are_left_out),
+                                       cmocka_unit_test(test_given_back),
+                                       cmocka_unit_test(test_within_a_room),
+                                       cmocka_unit_test(test_outline),
+                                       cmocka_unit_test(test_latent),
+                                       cmocka_unit_test(test_outline_is_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
