@@ -80,11 +80,24 @@ bool attend_one(const struct op_attend *op);
 op_run route_run, experts_up_run, experts_down_run;
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
 /* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
- * fit ACT_MIX; project_pieces, project_tmp: columns [at, at + n) of it, a part's from its products in pieces, or out of
- * ws.tmp. experts/route.cu: project_plain, in F32, from a matrix that is kept as plain rows. */
+ * fit ACT_MIX; project_pieces: columns [at + row0, at + row0 + n) of it from a product's rows in pieces; project_tmp:
+ * [at, at + n) out of ws.tmp. experts/route.cu: project_plain, in F32, from a matrix that is kept as plain rows. */
 op_run shortconv_run, delta_run, mamba2_run, project_plain;
 bool project_begin(struct device *d, const struct op_project *op);
-void project_pieces(struct device *d, const partials *s, const struct wpart *p, uint32_t at, uint32_t bucket);
+void project_pieces(struct device *d, const partials *s, uint32_t row0, uint32_t n, uint32_t at, uint32_t bucket);
 void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket);
+
+/* The parts' types, where these are one or two, the lesser first: the order in which kernels for two name them. */
+static inline bool wdev_types(const wdev *w, enum dtype *a, enum dtype *b)
+{
+    *a = *b = w->part[0].type;
+    for (uint32_t i = 1; i < w->n_part; i++) {
+        enum dtype t = w->part[i].type;
+        if (t != *a && t != *b && *a != *b)
+            return false;
+        *a = t < *a ? t : *a, *b = t > *b ? t : *b;
+    }
+    return true;
+}
 
 #endif

@@ -320,13 +320,9 @@ template <int TA, int TB> static batch_kernel *by_rows(struct device *d, uint32_
 /* The kernel for a weight's types, or NULL. */
 static batch_kernel *kernel_of(struct device *d, const wdev *w, uint32_t rows)
 {
-    enum dtype a = w->part[0].type, b = a;
-    for (uint32_t i = 1; i < w->n_part; i++)
-        if (w->part[i].type != a) {
-            if (b != a && b != w->part[i].type)
-                return NULL;
-            b = w->part[i].type;
-        }
+    enum dtype a, b;
+    if (!wdev_types(w, &a, &b))
+        return NULL;
 #define X(A, B)                     \
     if (a == DT_##A && b == DT_##B) \
         return by_rows<DT_##A, DT_##B>(d, rows);

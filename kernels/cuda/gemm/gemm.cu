@@ -59,6 +59,8 @@ bool gemv_takes(const struct device *d, const struct op *o)
 static gemm_args args_of(const struct op_call *p, const wdev *w)
 {
     gemm_args a = {};
+    enum dtype first, second;
+    wdev_types(w, &first, &second);
     a.w = w->packed;
     a.n_part = w->interleaved ? 1 : w->n_part;
     a.n_kblk = w->n_kblk;
@@ -68,7 +70,7 @@ static gemm_args args_of(const struct op_call *p, const wdev *w)
     a.gemv = p->path == PATH_GEMV;
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &wp = w->part[i];
-        gemm_part o = {wp.tile0, wp.n_tile, wp.row0, wp.n_out, wp.type != w->part[0].type, wp.off};
+        gemm_part o = {wp.tile0, wp.n_tile, wp.row0, wp.n_out, wp.type != first, wp.off};
         a.part[i] = o;
     }
     return a;
@@ -104,13 +106,9 @@ static gemm_fn *gemm_of(enum dtype type)
 /* The body that takes all parts of a weight in one launch, or NULL: then each type has one. */
 static gemm_fn *one_kernel(const wdev *w)
 {
-    enum dtype a = w->part[0].type, b = a;
-    for (uint32_t i = 1; i < w->n_part; i++)
-        if (w->part[i].type != a) {
-            if (b != a && b != w->part[i].type)
-                return NULL;
-            b = w->part[i].type;
-        }
+    enum dtype a, b;
+    if (!wdev_types(w, &a, &b))
+        return NULL;
     return a == b ? gemm_of(a) : a == DT_Q4_K && b == DT_Q6_K ? gemm_q46_k : NULL;
 }
 

@@ -189,19 +189,15 @@ template <int T> static wg_kernel *of_type(struct device *d, uint32_t cols)
         return NULL;
 }
 
-/* Types beside each other in one q|k|v: those of Q4_K_M and Q5_K_M. */
+/* Types beside each other in one q|k|v, or q|k|v|z: those of Q4_K_M and Q5_K_M. */
 #define WG_PAIRS(X) X(Q4_K, Q6_K) X(Q5_K, Q6_K)
 
 /* The kernel for a weight's types, or NULL. */
 static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
 {
-    enum dtype a = w->part[0].type, b = a;
-    for (uint32_t i = 1; i < w->n_part; i++)
-        if (w->part[i].type != a) {
-            if (b != a && b != w->part[i].type)
-                return NULL;
-            b = w->part[i].type;
-        }
+    enum dtype a, b;
+    if (!wdev_types(w, &a, &b))
+        return NULL;
 #define X(t, T, number)        \
     if (a == DT_##T && b == a) \
         return of_type<DT_##T>(d, cols);
@@ -302,7 +298,9 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     bool blocks = bucket > WG_ROWS;
     const struct shape *f = shape_for(blocks ? WG_ROWS : bucket);
     uint32_t tiles = f->groups * 4, frag = 0;
+    enum dtype first, second;
     partials s = {};
+    wdev_types(w, &first, &second);
     a.bucket = bucket;
     a.w = w->packed, a.n_kblk = w->n_kblk, a.n_part = w->interleaved ? 1 : w->n_part;
     for (int o = 0; o < 2; o++)
@@ -310,7 +308,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
             a.x[o] = d->ws.wg_x[o];
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &p = w->part[i];
-        a.part[i] = {a.n_group, p.n_tile, p.type != w->part[0].type, p.off};
+        a.part[i] = {a.n_group, p.n_tile, p.type != first, p.off};
         s.part[i] = {a.n_group, p.row0};
         a.n_group += (p.n_tile + tiles - 1) / tiles;
         frag = t16_frag_bytes(p.type) > frag ? t16_frag_bytes(p.type) : frag;
@@ -408,8 +406,12 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
         if (!together)
             one.n_part = 1, one.part[0] = w->part[i];
         partials s = matmul(d, &one, a, p->bucket, false);
+        bool fours = true; /* which are added together, lie in one part */
         for (uint32_t k = 0; k < one.n_part; k++)
-            project_pieces(d, &s, &one.part[k], op->at, p->bucket);
+            fours = fours && one.part[k].row0 % 4 == 0;
+        for (uint32_t k = 0; k < (fours && together ? 1 : one.n_part); k++)
+            project_pieces(d, &s, one.part[k].row0, fours && together ? w->n_out : one.part[k].n_out, op->at,
+                           p->bucket);
     }
 }
 

@@ -42,10 +42,10 @@ bool project_begin(struct device *d, const struct op_project *op)
     return !d->err.code;
 }
 
-void project_pieces(struct device *d, const partials *s, const struct wpart *p, uint32_t at, uint32_t bucket)
+void project_pieces(struct device *d, const partials *s, uint32_t row0, uint32_t n, uint32_t at, uint32_t bucket)
 {
-    cuda_launch(d, pieces_to_mix, dim3((p->n_out + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, p->row0, p->n_out,
-                d->ws.mix + at, d->ws.ldmix);
+    cuda_launch(d, pieces_to_mix, dim3((n + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, row0, n, d->ws.mix + at,
+                d->ws.ldmix);
 }
 
 void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket)
