@@ -36,19 +36,4 @@ __device__ static inline float row_factor(float squares, uint32_t n, float eps)
     return rsqrtf(squares / n + eps);
 }
 
-/* As route.cu's weigh(), with few registers: thread t's fours of x times the norm's weights go to `to`; its warp's sum
- * of squares is returned. */
-__device__ static inline float weigh_few(const float *x, uint32_t n, uint32_t t, const float *weights, float *to)
-{
-    float s = 0;
-#pragma unroll 2
-    for (uint32_t k = t * 4; k < n; k += ROUTE_WARPS * 128) {
-        float4 f = four_at(x, k, n), w = four_at(weights, k, n);
-        s = dot_four(f, f, s);
-        *(float4 *)(to + k) =
-            make_float4(__fmul_rn(f.x, w.x), __fmul_rn(f.y, w.y), __fmul_rn(f.z, w.z), __fmul_rn(f.w, w.w));
-    }
-    return warp_sum(s);
-}
-
 #endif

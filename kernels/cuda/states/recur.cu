@@ -421,104 +421,187 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
 /* --- decode ----------------------------------------------------------------------------------------------------- */
 
 /*
- * All three for a row of a delta net: a block has a head of a sequence, four threads a column of S, which is on its way
- * before the kernel before has ended, and is read and written once. What the other kernels would give, to the bit.
+ * All three for a row of a delta net: a head of a sequence is a thread block cluster's, 32 columns of S a block, or,
+ * before Hopper, a block's; four threads have a column, which is on its way before the kernel before has ended, and is
+ * read and written once. What the other kernels would give, to the bit. Blocks are small, so that they find room beside
+ * those of the product before.
  *
- * Where the gates' matrix is rows of F32, a head's two are multiplied here, as route.cu would: dynamic shared memory
- * has norm(x) then, but for the norm's factor.
+ * Where the gates' matrix is rows of F32, the head's two are multiplied here, as route.cu would, by a block each, which
+ * has asked for its row before the wait: dynamic shared memory has norm(x) without the norm's factor, the norm's
+ * weights, and the row, or both.
  *
  * Value heads of a key head convolve the same channels. Where a state is left in the page that it is read from, the
  * last of these blocks to have read them leaves the new inputs.
  */
-enum { DECODE_HEAD = 128, DECODE_TAPS = 4 };
-template <int NR>
-__global__ void __launch_bounds__(4 * DECODE_HEAD, 2)
-    delta_decode(const __grid_constant__ recur_args a, uint32_t *semaphore)
+enum { DECODE_HEAD = 128, DECODE_TAPS = 4, DECODE_COLS = 32, DECODE_CHANNELS = 3 /* of a thread */ };
+
+/* Numbers in shared memory go to the same place in block `rank` of the cluster, too. */
+__device__ static inline void tell(float *at, uint32_t rank, float v)
 {
-    __shared__ __align__(16) float k_s[4 * (NR + 4)], q_s[4 * (NR + 4)], raw[3 * DECODE_HEAD], y_s[DECODE_HEAD],
-        gate[3];
-    __shared__ float squares_s[ROUTE_WARPS];
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(at)),
+                 "r"(rank), "f"(v)
+                 : "memory");
+#else
+    *at = v;
+#endif
+}
+/* All threads of all of a head's blocks: what was told is there. */
+__device__ static inline void all_told()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+#define DECODE_BOUNDS 4 * DECODE_COLS, 5
+#else
+#define DECODE_BOUNDS 4 * DECODE_HEAD, 1
+#endif
+template <int NR>
+__global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_constant__ recur_args a, uint32_t *semaphore)
+{
+    __shared__ __align__(16) float k_s[4 * (NR + 4)], q_s[4 * (NR + 4)], raw[3 * DECODE_HEAD], y_s[DECODE_HEAD];
+    __shared__ float squares_s[ROUTE_WARPS], dots[2], kq;
     __shared__ bool last;
     extern __shared__ __align__(16) float room[];
     const step_dev *s = a.state.s;
-    uint32_t head = blockIdx.x, seq = blockIdx.y, tid = threadIdx.x, lane = tid % 32, d_k = a.d_k, d_v = a.d_v;
-    uint32_t mine = tid / 32 * 8 + lane % 8, first = lane / 8 * NR, each = a.n_v / a.n_k;
+    uint32_t cols = blockDim.x / 4, blocks = a.d_v / cols, rank = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    uint32_t seq = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, d_k = a.d_k, d_v = a.d_v;
+    uint32_t mine = warp * 8 + lane % 8, col = rank * cols + mine, first = lane / 8 * NR, each = a.n_v / a.n_k;
     uint32_t of = a.tiled ? head % a.n_k : head / each, before = a.conv.n_tap - 1;
+    uint32_t n = a.gates.n, from_gate = blocks > 1 ? rank : 0,
+             n_gate = !a.gates.w    ? 0
+                      : blocks == 1 ? 2
+                      : rank < 2    ? 1
+                                    : 0; /* products of this block */
+    float *normed = room, *gains = room + n, *rows = gains + n;
+    auto fetch = [&](float *y, const float *v) { /* n numbers, a multiple of 4 */
+                                                 for (uint32_t k = tid * 4; k < n; k += blockDim.x * 4)
+                                                     __pipeline_memcpy_async(y + k, v + k, 16);
+    };
     column<NR> c;
     pdl_trigger();
     if (seq >= s->n_seq) {
         pdl_wait();
         return;
     }
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
+#endif
     uint32_t row = s->row0[seq];
     uint64_t at = (uint64_t)before * a.n_channel + (uint64_t)head * d_k * d_v;
     const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
     float *to = state_to(a.state, seq);
-    c.load(from ? from + at : NULL, first, d_k, mine, d_v);
-    /* a channel a thread */
-    bool has = tid < 2 * d_k + d_v, shared = tid < 2 * d_k;
-    uint32_t channel = tid < d_k       ? a.at_q + of * d_k + tid
-                       : tid < 2 * d_k ? a.at_k + of * d_k + tid - d_k
-                                       : a.at_v + head * d_v + tid - 2 * d_k;
-    float x[DECODE_TAPS], by[DECODE_TAPS], sum = has && a.conv.bias ? a.conv.bias[channel] : 0.f;
+    c.load(from ? from + at : NULL, first, d_k, col, d_v);
+    /* its channels: the key head's, then the block's of v */
+    uint32_t channel[DECODE_CHANNELS];
+    float x[DECODE_CHANNELS][DECODE_TAPS], by[DECODE_CHANNELS][DECODE_TAPS], sum[DECODE_CHANNELS];
+    auto has = [&](uint32_t e) { return tid + e * blockDim.x < 2 * d_k + cols; };
 #pragma unroll
-    for (uint32_t k = 0; k < DECODE_TAPS; k++) {
-        x[k] = by[k] = 0;
-        if (has && k <= before && (from || k == before)) {
-            by[k] = a.conv.w[(uint64_t)channel * a.conv.n_tap + k];
-            if (k < before)
-                x[k] = __ldcg(from + (uint64_t)k * a.n_channel + channel);
+    for (uint32_t e = 0; e < DECODE_CHANNELS; e++) {
+        uint32_t i = tid + e * blockDim.x;
+        channel[e] = i < d_k       ? a.at_q + of * d_k + i
+                     : i < 2 * d_k ? a.at_k + of * d_k + i - d_k
+                                   : a.at_v + head * d_v + rank * cols + i - 2 * d_k;
+        sum[e] = has(e) && a.conv.bias ? a.conv.bias[channel[e]] : 0.f;
+#pragma unroll
+        for (uint32_t k = 0; k < DECODE_TAPS; k++) {
+            x[e][k] = by[e][k] = 0;
+            if (has(e) && k <= before && (from || k == before)) {
+                by[e][k] = a.conv.w[(uint64_t)channel[e] * a.conv.n_tap + k];
+                if (k < before)
+                    x[e][k] = __ldcg(from + (uint64_t)k * a.n_channel + channel[e]);
+            }
         }
     }
-    uint32_t k4 = lane * 4; /* the first warp's columns of the result */
-    float w[4], z[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        w[i] = tid < 32 && k4 + i < d_v ? a.norm.w[k4 + i] : 0.f;
-    pdl_wait();
-    float now = has ? __ldcg(mix + a.at_conv + channel) : 0.f;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        z[i] = tid < 32 && k4 + i < d_v ? __ldcg(mix + a.at_z + head * d_v + k4 + i) : 0.f;
-#pragma unroll
-    for (uint32_t k = 0; k < DECODE_TAPS; k++) {
-        x[k] = k == before ? now : x[k];
-        sum = __fmaf_rn(by[k], x[k], sum);
-    }
-    if (has)
-        raw[tid] = state_silu(sum);
-    if (!a.gates.w && tid == blockDim.x - 1) {
-        float2 g = head_gates(a, mix, head);
-        gate[0] = g.x, gate[1] = g.y;
-    }
-    for (uint32_t t = tid; a.gates.w && t < ROUTE_WARPS * 32; t += blockDim.x) {
-        float squares = weigh_few(a.gates.x + (uint64_t)row * a.gates.ldx, a.gates.n, t, a.gates.norm.w, room);
-        if (!lane)
-            squares_s[t / 32] = squares;
-    }
-    __syncthreads();
-    if (a.gates.w && tid / 32 == 1) {
+    if (n_gate) {
         uint2 of_gates = gates_at(a, head);
-        const float *wb = a.gates.w + (uint64_t)of_gates.x * a.gates.n,
-                    *wa = a.gates.w + (uint64_t)of_gates.y * a.gates.n;
-        float b = 0, g = 0, squares = 0;
-#pragma unroll 4
-        for (uint32_t k = lane * 4; k < a.gates.n; k += 128) {
-            float4 f = *(const float4 *)(room + k);
-            b = dot_four(four_at(wb, k, a.gates.n), f, b), g = dot_four(four_at(wa, k, a.gates.n), f, g);
-        }
-        b = warp_sum(b), g = warp_sum(g);
+        for (uint32_t i = 0; i < n_gate; i++)
+            fetch(rows + i * n, a.gates.w + (uint64_t)(i + from_gate ? of_gates.y : of_gates.x) * n);
+        fetch(gains, a.gates.norm.w);
+        __pipeline_commit();
+    }
+    uint32_t k4 = lane * 4; /* of the first warp's columns of the result */
+    float w[4], z[4];
+    bool ends = warp == 0 && k4 < cols;
 #pragma unroll
-        for (int i = 0; i < ROUTE_WARPS; i++)
-            squares += squares_s[i];
-        float factor = row_factor(squares, a.gates.n, a.gates.norm.eps);
-        if (!lane) {
-            float2 both =
-                gates_of(true, __fmul_rn(b, factor), __fadd_rn(__fmul_rn(g, factor), a.dt_bias[head]), a.decay[head]);
-            gate[0] = both.x, gate[1] = both.y;
+    for (int i = 0; i < 4; i++)
+        w[i] = ends ? a.norm.w[rank * cols + k4 + i] : 0.f;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+    pdl_wait();
+    if (n_gate) {
+        fetch(normed, a.gates.x + (uint64_t)row * a.gates.ldx);
+        __pipeline_commit();
+    }
+    float now[DECODE_CHANNELS];
+#pragma unroll
+    for (uint32_t e = 0; e < DECODE_CHANNELS; e++)
+        now[e] = has(e) ? __ldcg(mix + a.at_conv + channel[e]) : 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        z[i] = ends ? __ldcg(mix + a.at_z + head * d_v + rank * cols + k4 + i) : 0.f;
+#pragma unroll
+    for (uint32_t e = 0; e < DECODE_CHANNELS; e++) {
+#pragma unroll
+        for (uint32_t k = 0; k < DECODE_TAPS; k++) {
+            x[e][k] = k == before ? now[e] : x[e][k];
+            sum[e] = __fmaf_rn(by[e][k], x[e][k], sum[e]);
+        }
+        if (has(e))
+            raw[tid + e * blockDim.x] = state_silu(sum[e]);
+    }
+    if (n_gate)
+        __pipeline_wait_prior(0);
+    __syncthreads();
+    bool in_place = from && state_page(a.state, seq, 0) == state_page(a.state, seq, 1);
+    if (tid == blockDim.x - 1) { /* the block has read its inputs: who is last is wanted in the end */
+        bool is_last = false;
+        if (in_place) {
+            __threadfence();
+            uint32_t *sem = semaphore + seq * a.n_k + of;
+            is_last = atomicAdd(sem, 1) == each * blocks - 1;
+            if (is_last)
+                *sem = 0;
+        }
+        last = is_last;
+    }
+    if (n_gate) {
+        for (uint32_t t = tid; t < ROUTE_WARPS * 32; t += blockDim.x) {
+            float squares = 0;
+            for (uint32_t k = t * 4; k < n; k += ROUTE_WARPS * 128) {
+                float4 f = *(const float4 *)(normed + k), g = *(const float4 *)(gains + k);
+                squares = dot_four(f, f, squares);
+                *(float4 *)(normed + k) =
+                    make_float4(__fmul_rn(f.x, g.x), __fmul_rn(f.y, g.y), __fmul_rn(f.z, g.z), __fmul_rn(f.w, g.w));
+            }
+            squares = warp_sum(squares);
+            if (!lane)
+                squares_s[t / 32] = squares;
+        }
+        __syncthreads();
+        if (warp >= 1 && warp <= n_gate) {
+            const float *of_row = rows + (warp - 1) * n;
+            float product = 0, squares = 0;
+#pragma unroll 8
+            for (uint32_t k = k4; k < n; k += 128)
+                product = dot_four(*(const float4 *)(of_row + k), *(const float4 *)(normed + k), product);
+            product = warp_sum(product);
+#pragma unroll
+            for (int i = 0; i < ROUTE_WARPS; i++)
+                squares += squares_s[i];
+            product = __fmul_rn(product, row_factor(squares, n, a.gates.norm.eps));
+            if (lane < blocks)
+                tell(&dots[warp - 1 + from_gate], lane, product);
         }
     }
-    if (tid < 32) {
+    if (warp == 0) {
         enum { EACH = DECODE_HEAD / 32 };
         float q[EACH], k[EACH];
 #pragma unroll
@@ -534,41 +617,42 @@ __global__ void __launch_bounds__(4 * DECODE_HEAD, 2)
                 q_s[quarter_at<NR>(i)] = q[e], k_s[quarter_at<NR>(i)] = k[e];
         }
         if (!lane)
-            gate[2] = qk;
+            kq = qk;
     }
-    if (!tid)
-        last = false;
-    __syncthreads();
+    float2 gate;
+    if (a.gates.w) {
+        all_told();
+        gate = gates_of(true, dots[0], __fadd_rn(dots[1], a.dt_bias[head]), a.decay[head]);
+    } else {
+        __syncthreads();
+        gate = head_gates(a, mix, head);
+    }
     float y = c.template step<true, true>(&k_s[quarter_at<NR>(first)], &q_s[quarter_at<NR>(first)], raw[2 * d_k + mine],
-                                          gate[0], gate[1], gate[2]);
+                                          gate.x, gate.y, kq);
     if (lane < 8)
-        y_s[mine] = y;
-    bool in_place = from && state_page(a.state, seq, 0) == state_page(a.state, seq, 1);
-    if (in_place && !tid) {
-        __threadfence();
-        uint32_t *sem = semaphore + seq * a.n_k + of;
-        last = atomicAdd(sem, 1) == each - 1;
-        if (last)
-            *sem = 0;
-    }
-    __syncthreads();
-    if (tid < 32) {
+        for (uint32_t r = 0; r < blocks; r++)
+            tell(&y_s[col], r, y);
+    all_told();
+    if (warp == 0) {
         float squares = 0, v[4];
         for (uint32_t j = lane; j < d_v; j += 32)
             squares = __fmaf_rn(y_s[j], y_s[j], squares);
         float f = norm_factor(warp_sum(squares), d_v, a.norm.eps);
+        uint32_t k = rank * cols + k4;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            v[i] = k4 + i < d_v ? __fmul_rn(__fmul_rn(__fmul_rn(y_s[k4 + i], f), w[i]), state_silu(z[i])) : 0.f;
-        store4(a.out, row, k4 < d_v ? head * d_v + k4 : 0xffffff00u, a.n_v * d_v, v);
+            v[i] = ends ? __fmul_rn(__fmul_rn(__fmul_rn(y_s[k + i], f), w[i]), state_silu(z[i])) : 0.f;
+        store4(a.out, row, ends ? head * d_v + k : 0xffffff00u, a.n_v * d_v, v);
     }
-    c.store(to + at, first, d_k, mine, d_v);
-    bool leaves = in_place ? last : a.tiled ? head < a.n_k : head % each == 0;
-    if (has && (!shared || leaves))
+    c.store(to + at, first, d_k, col, d_v);
+    bool leaves = in_place ? last : rank == 0 && (a.tiled ? head < a.n_k : head % each == 0);
 #pragma unroll
-        for (uint32_t k = 0; k < DECODE_TAPS - 1; k++)
-            if (k < before)
-                to[(uint64_t)k * a.n_channel + channel] = x[k + 1];
+    for (uint32_t e = 0; e < DECODE_CHANNELS; e++)
+        if (has(e) && (tid + e * blockDim.x >= 2 * d_k || leaves))
+#pragma unroll
+            for (uint32_t k = 0; k < DECODE_TAPS - 1; k++)
+                if (k < before)
+                    to[(uint64_t)k * a.n_channel + channel[e]] = x[e][k + 1];
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
@@ -584,21 +668,41 @@ template <int NR> static void scan_of(struct device *d, const recur_args &a, dim
 /* Whether a step that decodes has a kernel for itself. */
 static bool decodes(const struct device *d, const struct op_delta *op)
 {
-    return d->decode && op->conv.n_tap <= DECODE_TAPS && op->d_v % 32 == 0 && op->d_v <= DECODE_HEAD &&
-           op->d_k <= DECODE_HEAD && 2 * op->d_k <= 3 * op->d_v && BATCH_SEQS_MAX * op->n_k <= SEMAPHORES;
+    return d->decode && op->conv.n_tap <= DECODE_TAPS && op->d_v % DECODE_COLS == 0 && op->d_v <= DECODE_HEAD &&
+           op->d_k <= DECODE_HEAD && 2 * op->d_k + DECODE_COLS <= DECODE_CHANNELS * 4 * DECODE_COLS &&
+           BATCH_SEQS_MAX * op->n_k <= SEMAPHORES;
 }
 
-enum { GATES_ROOM = 40 << 10 /* bytes of norm(x) that fit beside what a block has */ };
+/* Threads of a block of a step that decodes: a column's four. */
+static uint32_t decode_threads(const struct device *d, uint32_t d_v)
+{
+    return 4 * (d->cc >= 90 ? (uint32_t)DECODE_COLS : d_v);
+}
+
+/* Bytes for gates of n columns: norm(x), the norm's weights, and one row of the matrix or both. */
+static uint32_t gates_room(const struct device *d, uint32_t d_v, uint32_t n)
+{
+    return n * sizeof(float) * (decode_threads(d, d_v) < 4 * d_v ? 3 : 4);
+}
+
+enum { GATES_ROOM = 96 << 10 /* bytes that leave room for two such blocks on a processor */ };
 bool delta_takes_gates(const struct device *d, const struct op_project *gates, const struct op_delta *op)
 {
+    uint32_t most = d->smem_max < GATES_ROOM + 8192 ? (uint32_t)d->smem_max - 8192 : (uint32_t)GATES_ROOM;
     return decodes(d, op) && deferred(gates->norm) && gates->at == delta_channels(op) + op->n_v * op->d_v &&
-           gates->w->n_out == 2 * op->n_v && gates->w->n_in <= GATES_ROOM / sizeof(float);
+           gates->w->n_out == 2 * op->n_v && gates->w->n_in % 4 == 0 && gates_room(d, op->d_v, gates->w->n_in) <= most;
 }
 
 template <int NR> static void decode_of(struct device *d, const recur_args &a)
 {
-    cuda_launch(d, delta_decode<NR>, dim3(a.n_v, state_seqs(d)), 4 * a.d_v, a.gates.w ? (a.gates.n + 3) / 4 * 16 : 0,
-                LAUNCH_PDL, a, d->ws.semaphore);
+    static uint32_t done;
+    uint32_t threads = decode_threads(d, a.d_v), blocks = 4 * a.d_v / threads;
+    if (!(done >> d->index & 1)) {
+        cuda_smem(d, delta_decode<NR>, d->smem_max - 8192); /* some of it is static */
+        done |= 1u << d->index;
+    }
+    cuda_launch_clusters(d, blocks, delta_decode<NR>, dim3(a.n_v * blocks, state_seqs(d)), threads,
+                         a.gates.w ? gates_room(d, a.d_v, a.gates.n) : 0, LAUNCH_PDL, a, d->ws.semaphore);
 }
 
 /* alone: one kernel does all. */
