@@ -46,7 +46,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/ties.h tests/ops/rig.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
-	tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
+	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.

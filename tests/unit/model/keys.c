@@ -2,7 +2,7 @@
  * keys.c - every key that a model is read by, wrong: of another type, zero, negative, huge, not a number, an array of
  * another length, or gone. Each model either loads and computes a token, or is refused by an error that names the key.
  *
- * The models are the tiny ones of every architecture beside the checkout. Besides the keys that each has, it is given
+ * The models are those of folders.h. Besides the keys that each has, it is given
  * those that the sources of daemon/model ask for anywhere; one that its architecture does not read changes nothing.
  *
  * An array or a number that contradicts the tensors is refused by the tensor's name and shape, since neither is known
@@ -27,6 +27,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "tests/unit/model/folders.h"
 
 enum { U32 = 4, I32, F32, BOOL, STR, ARR, KEYS_MAX = 400, SECONDS_MOST = 20 /* of one load */ };
 
@@ -362,19 +364,9 @@ static void model(const char *path)
 static void test_models(void **state)
 {
     (void)state;
-    char pattern[4096];
-    glob_t found;
-    const char *shared = getenv("HEARTH_SHARED");
-    snprintf(pattern, sizeof pattern, "%s/models/hf-tiny/*/", shared ? shared : "../shared");
-    if (glob(pattern, GLOB_MARK, NULL, &found))
-        skip();
     collect(&all);
     print_message("# %zu names of keys\n", all.n);
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        found.gl_pathv[i][strlen(found.gl_pathv[i]) - 1] = 0;
-        model(found.gl_pathv[i]);
-    }
-    globfree(&found);
+    folders_each(model);
     print_message("# %zu loaded, %zu refused\n", n_loaded, n_refused);
     assert_true(n_refused > 0);
     assert_int_equal(n_unnamed, 0);
