@@ -19,9 +19,11 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (rc)
         return verb_end(h, NULL, fail(&err));
     if (json)
-        status = print_json(json_pack("{s:o, s:o, s:f, s:b, s:o, s:o, s:o}", "model", json_str(r->model), "path",
-                                      json_str(r->path), "load_ms", r->load_ms, "was_loaded", r->was_loaded, "where",
-                                      json_str(r->where), "no_gpu", json_str(r->no_gpu), "slow", json_strs(r->slow)));
+        status =
+            print_json(json_pack("{s:o, s:o, s:f, s:b, s:o, s:o, s:o, s:I, s:I, s:f}", "model", json_str(r->model),
+                                 "path", json_str(r->path), "load_ms", r->load_ms, "was_loaded", r->was_loaded, "where",
+                                 json_str(r->where), "no_gpu", json_str(r->no_gpu), "slow", json_strs(r->slow), "bytes",
+                                 (json_int_t)r->bytes, "host_bytes", (json_int_t)r->host_bytes, "speed", r->speed));
     else if (r->was_loaded)
         printf("%s is in memory already\n", r->model);
     else

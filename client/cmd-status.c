@@ -161,6 +161,10 @@ static void print_status(const struct hearth_status_result *r)
             printf("  WARNING  %s runs on the CPU, and not on the %s device: %s\n", e->models[i].name, e->backend,
                    e->models[i].self_check);
     for (size_t i = 0; i < e->n_models; i++)
+        if (e->models[i].host_bytes)
+            printf("  slower   %s: %s of its weights are in the host's memory: at most %.1f tokens/s\n",
+                   e->models[i].name, human_bytes(e->models[i].host_bytes), e->models[i].speed);
+    for (size_t i = 0; i < e->n_models; i++)
         for (size_t k = 0; k < e->models[i].slow.n; k++)
             printf("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);

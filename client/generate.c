@@ -102,8 +102,24 @@ static void bar(const char *what, int64_t done, int64_t total, const char *of)
     bar_drawn = true;
 }
 
+/* What a model that the GPU has no room for is to be expected to be, said once, before it is there. */
+static void expectation_show(const struct hearth_model_progress *p)
+{
+    static int64_t told;
+    if (!p->host_bytes || p->host_bytes == told)
+        return;
+    told = p->host_bytes;
+    progress_clear();
+    say("hearth: %s does not fit into the GPU's memory: %s of its weights stay in the host's", p->model,
+        human_bytes(p->host_bytes));
+    if (p->speed > 0)
+        say(", at most %.1f tokens/s", p->speed);
+    say("\n");
+}
+
 void progress_show(const struct hearth_model_progress *p)
 {
+    expectation_show(p);
     bar("loading", p->done, p->total, human_bytes(p->total));
 }
 

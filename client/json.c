@@ -176,15 +176,17 @@ json_t *json_loaded_models(const struct hearth_engine_status *e)
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
         json_array_append_new(
-            a, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:b, s:o, s:o}",
-                         "name", json_str(m->name), "path", json_str(m->path), "where", json_str(m->where), "bytes",
-                         (json_int_t)m->bytes, "context", (json_int_t)m->context, "context_used",
-                         (json_int_t)m->context_used, "sequences", (json_int_t)m->sequences, "pages_used",
-                         (json_int_t)m->pages_used, "pages_total", (json_int_t)m->pages_total, "page_bytes",
-                         (json_int_t)m->page_bytes, "states_used", (json_int_t)m->states_used, "states_total",
-                         (json_int_t)m->states_total, "state_bytes", (json_int_t)m->state_bytes, "vocab_only",
-                         m->vocab_only, "expires", m->expires, "pinned", m->pinned, "self_check",
-                         json_str(m->self_check), "slow", json_strs(m->slow)));
+            a,
+            json_pack(
+                "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:b, s:o, s:o, s:I, s:f}",
+                "name", json_str(m->name), "path", json_str(m->path), "where", json_str(m->where), "bytes",
+                (json_int_t)m->bytes, "context", (json_int_t)m->context, "context_used", (json_int_t)m->context_used,
+                "sequences", (json_int_t)m->sequences, "pages_used", (json_int_t)m->pages_used, "pages_total",
+                (json_int_t)m->pages_total, "page_bytes", (json_int_t)m->page_bytes, "states_used",
+                (json_int_t)m->states_used, "states_total", (json_int_t)m->states_total, "state_bytes",
+                (json_int_t)m->state_bytes, "vocab_only", m->vocab_only, "expires", m->expires, "pinned", m->pinned,
+                "self_check", json_str(m->self_check), "slow", json_strs(m->slow), "host_bytes",
+                (json_int_t)m->host_bytes, "speed", m->speed));
     }
     return a;
 }

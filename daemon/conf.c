@@ -29,6 +29,7 @@ const struct conf_key conf_keys[] = {
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda ", .fixed = true},
     {"gpu_headroom", CONF_SIZE, FIELD(gpu_headroom), 0, INT64_MAX, 1 << 30, .fixed = true},
     {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0, .fixed = true},
+    {"host_weights", CONF_AUTO, FIELD(host_weights), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0, .fixed = true},
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_pool", CONF_WORD, FIELD(kv_pool), 0, 0, 0, "auto whole growing ", .fixed = true},

@@ -44,10 +44,11 @@ struct conf {
     int64_t idle_unload;                          /* minutes that a model stays without use; 0 = for ever */
     int64_t engine_idle;                          /* seconds that an engine without a model stays; 0 = for ever */
     int64_t kv_bytes;                             /* of each model's KV pool; 0 = the engine's choice */
-    int64_t gpu_headroom;    /* bytes that stay free of a GPU while other programs take more; 0 = none */
-    int64_t gpu_memory;      /* bytes that the engine may take of a GPU; 0 = any; < 0: a share, in percent */
-    int64_t kv_ram;          /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
-    int64_t kv_disk;         /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
+    int64_t gpu_headroom; /* bytes that stay free of a GPU while other programs take more; 0 = none */
+    int64_t gpu_memory;   /* bytes that the engine may take of a GPU; 0 = any; < 0: a share, in percent */
+    int64_t host_weights; /* bytes of host memory for weights that a GPU has no room for; CONF_IS_AUTO = what is free */
+    int64_t kv_ram;       /* bytes of KV that the engine keeps in host memory; CONF_IS_AUTO = its choice */
+    int64_t kv_disk;      /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
     int64_t kv_disk_per_uid; /* of one user's; CONF_IS_AUTO = as kv_disk */
     int64_t kv_age;          /* days that a KV file is kept unused; 0 = any number */
     char *kv_pool;           /* auto, whole, growing; NULL = auto */

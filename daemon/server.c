@@ -228,13 +228,14 @@ static void on_engine_ready(void *arg)
 static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
 {
     const struct conf *conf = s->conf;
-    char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24], idle[24],
-        lock[PATH_MAX], checked[PATH_MAX];
+    char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24], host_weights[24],
+        idle[24], lock[PATH_MAX], checked[PATH_MAX];
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
     snprintf(gpu_headroom, sizeof gpu_headroom, "%lld", (long long)conf->gpu_headroom);
     snprintf(gpu_memory, sizeof gpu_memory, conf->gpu_memory < 0 ? "%lld%%" : "%lld",
              llabs((long long)conf->gpu_memory));
+    snprintf(host_weights, sizeof host_weights, "%lld", (long long)conf->host_weights);
     snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
     snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000);              /* ms */
     snprintf(engine_idle, sizeof engine_idle, "%lld", (long long)conf->engine_idle * 1000); /* ms */
@@ -257,6 +258,7 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--kv-type", conf->kv_type, conf->kv_type},
         {"--invariant", conf->invariant, conf->invariant},
         {"--kv-pool", conf->kv_pool, conf->kv_pool},
+        {"--host-weights", host_weights, conf->host_weights != CONF_IS_AUTO},
         {"--kv-ram", kv_ram, conf->kv_ram != CONF_IS_AUTO},
         {"--kv-dir", s->kv ? kvdir_path(s->kv) : NULL, s->kv && conf->kv_disk},
     };

@@ -425,7 +425,9 @@ struct hearth_stream_queued { /* before BEGIN, where too many streams are runnin
 struct hearth_model_progress {
     const char *model;
     int64_t done, total; /* bytes */
-    HEARTH_ROOM(4);
+    int64_t host_bytes;  /* of its weights, that stay in the host's memory because the GPU's has no room; 0: none */
+    double speed;        /* tokens per second that are to be expected then, at most; 0: not known, or nothing is */
+    HEARTH_ROOM(2);
 };
 struct hearth_notice {
     const char *name;    /* a symbol. RECOVERING: an engine died, and the stream goes on in the next one.
@@ -851,8 +853,10 @@ struct hearth_model_load_result {
     bool was_loaded;         /* already there */
     const char *where;       /* "cpu", "cuda:0" */
     const char *no_gpu;      /* NULL, or why the CPU runs it although the engine could use a GPU */
-    struct hearth_strs slow; /* as in struct hearth_loaded_model */
-    HEARTH_ROOM(4);
+    struct hearth_strs slow; /* this and the others as in struct hearth_loaded_model */
+    int64_t bytes, host_bytes;
+    double speed;
+    HEARTH_ROOM(1);
 };
 HEARTH_API int hearth_models_list(struct hearth *h, struct hearth_models_list_result **out,
                                   const struct timespec *timeout, struct hearth_err *err);
@@ -908,7 +912,9 @@ struct hearth_loaded_model {
                                 as the cache has it; else why the CPU runs the model: what
                                 was wrong, or what the device lacks (room, kernels) */
     struct hearth_strs slow; /* ops that are off the GPU's fast paths, and why; at most 8, none on the CPU */
-    HEARTH_ROOM(8);
+    int64_t host_bytes;      /* of `bytes`, in the host's memory, because the GPU's has no room for them; 0: none */
+    double speed;            /* tokens per second that are to be expected then, at most; 0: not known, or nothing is */
+    HEARTH_ROOM(6);
 };
 /* The tiers of KV below the models' pages on the device: host memory, and files. Counters start with the engine; rates
  * are recent means, 0 where nothing was measured yet. */

@@ -63,6 +63,8 @@ static const struct wire_field loaded_model_fields[] = {
     BOOL(wire_loaded_model, pinned, false),
     STR(wire_loaded_model, self_check, 1, HEARTH_ERR_MSG),
     STRS(wire_loaded_model, slow, 16),
+    COUNTER(wire_loaded_model, host_bytes, SPARSE),
+    AMOUNT(wire_loaded_model, speed),
     {0},
 };
 TYPE(loaded_model, "loaded model");

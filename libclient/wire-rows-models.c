@@ -109,18 +109,24 @@ static const struct wire_field model_show_fields[] = {
 TYPE(model_show, "models.show");
 
 static const struct wire_field model_load_result_fields[] = {
-    PATH(wire_model_load_result, model),     PATH(wire_model_load_result, path),
-    AMOUNT(wire_model_load_result, load_ms), BOOL(wire_model_load_result, was_loaded, false),
-    WORD(wire_model_load_result, where),     STR(wire_model_load_result, no_gpu, 1, HEARTH_ERR_MSG),
-    STRS(wire_model_load_result, slow, 16),  {0},
+    PATH(wire_model_load_result, model),
+    PATH(wire_model_load_result, path),
+    AMOUNT(wire_model_load_result, load_ms),
+    BOOL(wire_model_load_result, was_loaded, false),
+    WORD(wire_model_load_result, where),
+    STR(wire_model_load_result, no_gpu, 1, HEARTH_ERR_MSG),
+    STRS(wire_model_load_result, slow, 16),
+    COUNTER(wire_model_load_result, bytes),
+    COUNTER(wire_model_load_result, host_bytes, SPARSE),
+    AMOUNT(wire_model_load_result, speed),
+    {0},
 };
 TYPE(model_load_result, "models.load result");
 
 static const struct wire_field model_progress_fields[] = {
-    PATH(wire_model_progress, model, REQUIRED),
-    COUNTER(wire_model_progress, done),
-    COUNTER(wire_model_progress, total),
-    {0},
+    PATH(wire_model_progress, model, REQUIRED), COUNTER(wire_model_progress, done),
+    COUNTER(wire_model_progress, total),        COUNTER(wire_model_progress, host_bytes, SPARSE),
+    AMOUNT(wire_model_progress, speed),         {0},
 };
 TYPE(model_progress, "model.progress");
 

@@ -64,6 +64,8 @@ struct engine_params {
     uint64_t kv_bytes;      /* of a model's KV pool; 0 = by the device's memory */
     uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
     uint64_t gpu_memory;    /* bytes that it may take of a GPU; 0 = any */
+    uint64_t host_weights;  /* bytes of the host's memory for weights that a GPU has no room for; 0 = none, UINT64_MAX:
+                               what is free */
     uint32_t gpu_percent;   /* the same as a share of it; 0 = gpu_memory says it */
     uint64_t gpu_headroom;  /* bytes that stay free of a GPU while other programs take more; 0 = none */
     const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */

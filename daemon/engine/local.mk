@@ -15,7 +15,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/kvtier/kvio.c daemon/engine/kvtier/kvio.h \
 	daemon/engine/kvtier/fingerprint.c daemon/engine/kvtier/fingerprint.h \
 	daemon/engine/front/link.c daemon/engine/front/link.h \
-	daemon/engine/core/load.c daemon/engine/core/load.h daemon/engine/core/memory.c daemon/engine/core/memory.h daemon/engine/core/yield.c daemon/engine/core/yield.h \
+	daemon/engine/core/fit.c daemon/engine/core/fit.h daemon/engine/host-memory.c daemon/engine/host-memory.h daemon/engine/core/load.c daemon/engine/core/load.h daemon/engine/core/memory.c daemon/engine/core/memory.h daemon/engine/core/yield.c daemon/engine/core/yield.h \
 	daemon/engine/core/events.c daemon/engine/core/events.h \
 	daemon/engine/sched/models.c daemon/engine/sched/models.h \
 	daemon/engine/post.c daemon/engine/post.h daemon/engine/nvml.c daemon/engine/nvml.h \

@@ -25,8 +25,8 @@
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
     "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
-    "                     [--gpu-memory N|N%] [--gpu-headroom N] [--kv-type auto|f16|q8_0] [--kv-pool "
-    "auto|whole|growing]\n"
+    "                     [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto] [--kv-type auto|f16|q8_0]\n"
+    "                     [--kv-pool auto|whole|growing]\n"
     "                     [--invariant nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
     "[--step-seconds N]\n"
     "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
@@ -73,6 +73,7 @@ static const struct opt {
     {"variant", OPT_TEXT, AT(engine.variant), 0},
     {"threads", OPT_COUNT, AT(engine.threads), 1024},
     {"ahead", OPT_COUNT, AT(engine.max_in_flight), 8},
+    {"host-weights", OPT_SIZE_OR_AUTO, AT(engine.host_weights), INT64_MAX},
     {"kv-bytes", OPT_SIZE, AT(engine.kv_bytes), UINT64_MAX},
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"gpu-memory", OPT_SHARE, 0, 0},
@@ -291,7 +292,8 @@ static int serve(const struct engine_params *p, int link_fd)
 int serve_main(int argc, char **argv, engine_wrap *wrap)
 {
     struct args a = {
-        .engine = {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO, .wrap = wrap},
+        .engine =
+            {.backend = "auto", .variant = "auto", .kv_ram = TIER_RAM_AUTO, .host_weights = UINT64_MAX, .wrap = wrap},
         .link = 3,
         .log_level = LOG_LEVEL_INFO,
     };

@@ -243,7 +243,8 @@ static void tell(struct conn *c, const char *model, const struct progress *p)
     if (!c || c->progress_mark == p->mark)
         return;
     c->progress_mark = p->mark;
-    struct wire_model_progress named = {.model = model, .done = p->body->done, .total = p->body->total};
+    struct wire_model_progress named = *p->body;
+    named.model = model;
     conn_event(c, &wire_methods[WIRE_MODEL_PROGRESS], &named);
 }
 

@@ -123,6 +123,10 @@ struct engine {
     double relieve_at;             /* it is not tried again before */
     struct neighbours *neighbours; /* NULL: the device is not watched */
     struct model_entry *loading;
+    struct {
+        bool known;
+        double own, host; /* bytes per second that `dev` reads of its memory and of the host's; 0: not known */
+    } rate;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
     double next_deadline;               /* of those that have no token yet; INFINITY: none */

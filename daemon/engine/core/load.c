@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/engine/core/events.h"
+#include "daemon/engine/core/fit.h"
 #include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/kvtier/fingerprint.h"
@@ -58,6 +59,8 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
     if (!bytes) {
         /* half of what a GPU has for us: the rest is for the weight cache (MEM_CACHE) and for another model */
         uint64_t share = info.gpu ? memory_room(eng) / 2 : info.mem_total / 4;
+        if (m->model->place.host) /* the weights have left it this room */
+            share = 2 * share - (fit_spare(eng) < 2 * share ? fit_spare(eng) : 2 * share);
         uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);
         pages = pages < KV_PAGES_MAX ? pages : KV_PAGES_MAX;
         bytes = kv_size_bytes(m->kv, m->n_group, (uint32_t)pages, hp->n_ctx, eng->sched.rows_max);
@@ -183,33 +186,34 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     return 0;
 }
 
-static int make_workspace(struct engine *eng, const struct model_entry *m, struct hearth_err *e)
+static int make_workspace(struct engine *eng, const struct model *m, const struct backend *be, struct device *dev,
+                          struct hearth_err *e)
 {
-    struct workspace_dims *have = m->model->dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
+    struct workspace_dims *have = dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
     dims.n_row = eng->sched.rows_max;
     dims.n_out = eng->sched.out_max;
-    model_workspace(m->model, &dims);
+    model_workspace(m, &dims);
     float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
     if (!logits)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
     eng->logits = logits;
-    int rc = m->model->be->reserve(m->model->dev, &dims, e);
+    int rc = be->reserve(dev, &dims, e);
     if (!rc)
         *have = dims;
     return rc;
 }
 
-/* Loads the model's weights to a device, and reserves the workspace of its steps. */
+/* Loads the model's weights to a device, within the room if there is one, and reserves the workspace of its steps. */
 static int place_model(struct engine *eng, struct model_entry *m, const struct backend *be, struct device *dev,
-                       struct hearth_err *e)
+                       const struct model_room *room, struct hearth_err *e)
 {
-    int rc = model_load(&m->model, m->gguf, be, dev, on_progress, eng, e);
+    int rc = model_load_within(&m->model, m->gguf, be, dev, room, on_progress, eng, e);
     if (rc)
         return rc;
     step_drain(eng); /* the workspace may move */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
-    return rc ? rc : make_workspace(eng, m, e);
+    return rc ? rc : make_workspace(eng, m->model, be, dev, e);
 }
 
 static void drop_model(struct model_entry *m)
@@ -256,9 +260,10 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
 {
     struct hearth_err err = {0};
     drop_model(m);
+    fit_note(m);
     int rc = eng->cpu.be ? 0 : open_cpu(eng, &err);
     if (!rc)
-        rc = place_model(eng, m, eng->cpu.be, eng->cpu.dev, &err);
+        rc = place_model(eng, m, eng->cpu.be, eng->cpu.dev, NULL, &err);
     if (!rc)
         rc = make_pools(eng, m, &err);
     if (rc == HEARTH_EUNSUPPORTED) /* no backend runs it, and the CPU's message says why */
@@ -309,15 +314,15 @@ bool load_may_evict(struct engine *eng)
     return device_has_no_model(eng) || idle_to_evict(eng);
 }
 
-/* Loads all of the model on the engine's own device, if its self-check passes. */
-static int load_on_device(struct engine *eng, struct model_entry *m, struct selfcheck_verdict *selfcheck_verdict,
-                          struct hearth_err *e)
+/* Loads the model on the engine's own device, all of it or within a room, if its self-check passes. */
+static int load_on_device(struct engine *eng, struct model_entry *m, const struct model_room *room,
+                          struct selfcheck_verdict *selfcheck_verdict, struct hearth_err *e)
 {
     eng->watchdog_load = true;
     step_watchdog(eng, NULL);
-    int rc = eng->info.gpu ? memory_check(eng, m, least_tokens(&m->hp), e) : 0;
+    int rc = eng->info.gpu && !room ? memory_check(eng, m, least_tokens(&m->hp), e) : 0;
     if (!rc)
-        rc = place_model(eng, m, eng->be, eng->dev, e);
+        rc = place_model(eng, m, eng->be, eng->dev, room, e);
     if (!rc && eng->info.gpu) /* a CPU is the reference and needs no check */
         rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
     if (!rc && selfcheck_verdict->ok)
@@ -327,6 +332,24 @@ static int load_on_device(struct engine *eng, struct model_entry *m, struct self
     eng->watchdog_load = false;
     step_watchdog(eng, NULL);
     return rc;
+}
+
+/* Loads the model with what of its weights has no room on the device in the host's memory. */
+static int load_within(struct engine *eng, struct model_entry *m, struct selfcheck_verdict *selfcheck_verdict,
+                       struct hearth_err *e)
+{
+    struct model_room room;
+    struct model *outline;
+    drop_model(m);
+    int rc = model_outline(&outline, m->gguf, e);
+    if (rc)
+        return rc;
+    step_drain(eng); /* the workspace may move */
+    rc = make_workspace(eng, outline, eng->be, eng->dev, e);
+    model_free(outline);
+    if (!rc)
+        rc = fit_plan(eng, m, &room, e);
+    return rc ? rc : load_on_device(eng, m, &room, selfcheck_verdict, e);
 }
 
 /* Returns whether the CPU may run a model that the device refused: it has no kernel for the model, or no room although
@@ -361,7 +384,10 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     struct selfcheck_verdict selfcheck_verdict = {.ok = true, .cached = true};
     const char *state = NULL;
     struct hearth_err err = {0};
-    int rc = load_on_device(eng, m, &selfcheck_verdict, &err);
+    fit_note(m);
+    int rc = load_on_device(eng, m, NULL, &selfcheck_verdict, &err);
+    if (rc == HEARTH_ENOMEM && fit_possible(eng) && device_has_no_model(eng))
+        rc = load_within(eng, m, &selfcheck_verdict, &err);
     if (!rc && eng->info.gpu && selfcheck_verdict.ok)
         state = selfcheck_verdict.cached ? "passed before" : "passed";
     else if (refused(eng, rc) || (!rc && !selfcheck_verdict.ok)) {
@@ -374,6 +400,7 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     }
     atomic_store(&m->on_gpu, info_of(eng, m)->gpu);
     atomic_store(&m->self_check, state);
+    fit_note(m);
     note_paths(eng, m);
     return 0;
 }

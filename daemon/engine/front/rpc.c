@@ -290,6 +290,13 @@ static struct wire_memory count_memory(const struct ledger *l, const struct neig
     };
 }
 
+/* Bytes of its weights, wherever they are. */
+static int64_t weights_held(const struct model_entry *m)
+{
+    uint64_t host = atomic_load(&m->host_bytes);
+    return (int64_t)(host ? host + atomic_load(&m->own_bytes) : m->hp.weight_bytes);
+}
+
 static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct engine_counters *c = engine_counters(s->engine);
@@ -307,7 +314,9 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
             .path = model->path,
             .where = loaded ? where(atomic_load(&model->on_gpu)) : NULL,
             .self_check = loaded ? atomic_load(&model->self_check) : NULL,
-            .bytes = loaded ? (int64_t)model->hp.weight_bytes : 0,
+            .bytes = loaded ? weights_held(model) : 0,
+            .host_bytes = loaded ? (int64_t)atomic_load(&model->host_bytes) : 0,
+            .speed = loaded ? atomic_load(&model->speed) : 0,
             .context = model->hp_err.code ? 0 : model->hp.n_ctx,
             .context_used = atomic_load(&model->context_used),
             .sequences = atomic_load(&model->sequences),
@@ -479,7 +488,11 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
 static void on_model_event(struct rpc_server *s, const struct event_model *ev)
 {
     if (ev->ev.kind == EV_PROGRESS) {
-        struct wire_model_progress body = {ev->model->path, (int64_t)ev->done, (int64_t)ev->total};
+        struct wire_model_progress body = {.model = ev->model->path,
+                                           .done = (int64_t)ev->done,
+                                           .total = (int64_t)ev->total,
+                                           .host_bytes = (int64_t)atomic_load(&ev->model->host_bytes),
+                                           .speed = atomic_load(&ev->model->speed)};
         serve_event(s, &wire_methods[WIRE_MODEL_PROGRESS], &body);
         return;
     }
@@ -505,6 +518,9 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
                       : check ? check
                               : engine_no_gpu(s->engine),
             .slow = slow_ops(ev->model),
+            .bytes = weights_held(ev->model),
+            .host_bytes = (int64_t)atomic_load(&ev->model->host_bytes),
+            .speed = atomic_load(&ev->model->speed),
         };
         struct wire_empty empty = {0};
         serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);

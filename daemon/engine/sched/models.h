@@ -69,6 +69,9 @@ struct model_entry {
 
     /* Written by the device thread, read by the loop's status. */
     _Atomic bool loaded, on_gpu;
+    _Atomic uint64_t own_bytes, host_bytes; /* of weights that lie in the device's memory and, because that had no room,
+                                               in the host's; 0 and 0: all where they belong */
+    _Atomic double speed;                   /* tokens per second that are to be expected then, at most; 0: not known */
     _Atomic bool changed; /* the file was written to while its weights were in use; nothing is computed from here on,
                              even where the true bytes come back with the old time */
     _Atomic(const char *) self_check;     /* "passed", "passed before", or a reason; NULL: the device needs none */

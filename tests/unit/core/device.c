@@ -532,6 +532,75 @@ static void gpu_memory_is_a_limit(void **state)
     }
 }
 
+static void forget_reasons(struct model_entry *m)
+{
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
+}
+
+/* What of a model has no room on the GPU stays in the host's memory, as far as the configuration lets it; how much that
+ * is, and how quick it will be, is told while it loads. */
+static void what_does_not_fit_stays_outside(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t host_weights;
+        uint32_t outside; /* matrices; 0: the CPU runs it */
+        const char *why;
+    } rows[] = {
+        {UINT64_MAX, 6, "passed"},
+        {UINT64_C(6) * TOY_MATRIX, 6, "passed"},
+        {UINT64_C(6) * TOY_MATRIX - 1, 0, "GPU's memory has 0.5 GB for them, and the host's 0.6 GB of the 0.6 GB"},
+        {0, 0, "it needs 1.0 GB on the GPU (weights 1.0 GB"},
+    };
+    static struct heard h;
+    struct world w;
+    toy_matrices = 10;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint32_t outside = rows[i].outside;
+        world_open_with(&w, &(struct engine_params){.gpu_percent = 50, .host_weights = rows[i].host_weights}, 1, true);
+        w.m.hp.weight_bytes = UINT64_C(10) * TOY_MATRIX;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h);
+        assert_int_equal(toy_loads, 1);
+        assert_int_equal(atomic_load(&w.m.on_gpu), outside > 0);
+        assert_int_equal(atomic_load(&w.m.host_bytes), (uint64_t)outside * TOY_MATRIX);
+        assert_int_equal(w.told_host, (uint64_t)outside * TOY_MATRIX);
+        double seconds = outside * TOY_MATRIX / TOY_HOST_RATE + (10 - outside) * TOY_MATRIX / TOY_RATE;
+        assert_float_equal(atomic_load(&w.m.speed), outside ? 1 / seconds : 0, 1e-6);
+        if (!strstr(atomic_load(&w.m.self_check), rows[i].why))
+            fail_msg("%s", atomic_load(&w.m.self_check));
+        assert_true(engine_close(w.eng, 30));
+        forget_reasons(&w.m);
+    }
+    toy_matrices = 0;
+}
+
+/* Where others hold memory of the GPU they make way first: a model is loaded in part only where it is alone. */
+static void who_is_idle_makes_way_first(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    toy_matrices = 4;
+    world_open_with(&w, &(struct engine_params){.host_weights = UINT64_MAX}, 1, true);
+    ask(&w, engine_load);
+    other.hp = w.m.hp;
+    other.hp.weight_bytes = UINT64_C(11) * TOY_MATRIX;
+    w.answered = false;
+    engine_load(w.eng, &other, &w);
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    assert_true(atomic_load(&other.on_gpu));
+    assert_int_equal(atomic_load(&other.host_bytes), 0); /* alone it fits after all: its matrices are smaller */
+    assert_int_equal(toy_loads, 2);
+    assert_true(engine_close(w.eng, 30));
+    toy_matrices = 0;
+}
+
 /* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
  * copies are, and none of it is computed twice but for what fills no page. */
 static void who_makes_way_is_parked(void **state)
@@ -722,12 +791,6 @@ static void runs_on_the_cpu(struct world *w, struct model_entry *other, const ch
         check_heard(&h[i]);
 }
 
-static void forget_reasons(struct model_entry *m)
-{
-    for (struct reason *r; (r = m->reasons); free(r))
-        m->reasons = r->next;
-}
-
 static void a_distrusted_device(void **state)
 {
     (void)state;
@@ -824,6 +887,8 @@ int main(void)
         cmocka_unit_test(a_busy_model_is_not_unloaded),
         cmocka_unit_test(a_load_does_not_stop_the_others),
         cmocka_unit_test(gpu_memory_is_a_limit),
+        cmocka_unit_test(what_does_not_fit_stays_outside),
+        cmocka_unit_test(who_is_idle_makes_way_first),
         cmocka_unit_test(memory_comes_as_it_is_needed),
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),

@@ -43,6 +43,7 @@ uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped;
+uint32_t toy_matrices;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools, toy_decode_rows;
 _Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
@@ -351,12 +352,27 @@ static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_
     return 0;
 }
 
+static uint64_t toy_weight_bytes(struct device *d, const struct weight *w, uint64_t *passing)
+{
+    (void)d, (void)w, (void)passing;
+    fail(); /* model_find_places is ours */
+    return 0;
+}
+static int toy_read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e)
+{
+    (void)d, (void)bytes, (void)e;
+    *bytes_per_s = host ? TOY_HOST_RATE : TOY_RATE;
+    return 0;
+}
+
 static const struct backend toy = {
     .name = "toy",
     .open = toy_open,
     .close = toy_close,
     .info = toy_info,
     .reserve = toy_reserve,
+    .weight_bytes = toy_weight_bytes,
+    .read_rate = toy_read_rate,
     .kv_new = toy_kv_new,
     .kv_free = toy_kv_free,
     .kv_map = toy_kv_map,
@@ -409,10 +425,28 @@ int selfcheck_verify(const struct model *m, const char *record, struct selfcheck
     return 0;
 }
 
-int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
-               void *arg, struct hearth_err *e)
+int model_find_places(struct gguf *g, const struct backend *be, struct device *dev, const struct model_room *room,
+                      struct model_place *out, struct hearth_err *e)
 {
+    struct place_item v[TOY_MATRICES_MAX];
+    (void)g, (void)dev;
+    assert_ptr_equal(be, &toy);
+    for (uint32_t i = 0; i < toy_matrices; i++)
+        v[i] = (struct place_item){.bytes = TOY_MATRIX, .read = TOY_MATRIX, .passing = 10 << 20};
+    return place_choose(v, toy_matrices, room, out, e);
+}
+int model_outline(struct model **out, struct gguf *g, struct hearth_err *e)
+{
+    (void)g, (void)e;
+    *out = calloc(1, sizeof **out);
+    return 0;
+}
+int model_load_within(struct model **out, struct gguf *g, const struct backend *be, struct device *dev,
+                      const struct model_room *room, model_progress *cb, void *arg, struct hearth_err *e)
+{
+    struct model_place place = {0};
     toy_loads++;
+    assert_true(!room || !model_find_places(g, be, dev, room, &place, e));
     if (toy_no_load)
         return err_set(e, HEARTH_EBADMODEL, "the toy does not load");
     if (toy_refuses && be == &toy)
@@ -425,6 +459,7 @@ int model_load(struct model **out, struct gguf *g, const struct backend *be, str
     (*out)->dev = dev;
     (*out)->gguf = g;
     (*out)->hp.n_ctx = MAX_LEN;
+    (*out)->place = place;
     return 0;
 }
 int kv_fingerprint_make(struct kv_fingerprint out[KV_GROUPS_MAX], const struct model *m, const struct kv_desc *desc,
@@ -569,6 +604,7 @@ void hear(struct world *w, struct engine_event *ev)
     }
     case EV_PROGRESS:
         w->n_progress++;
+        w->told_host = atomic_load(&((struct event_model *)ev)->model->host_bytes);
         break;
     case EV_LOADED:
     case EV_UNLOADED:

@@ -16,11 +16,16 @@ extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
 extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
 extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
-extern const char *toy_id;           /* of the device; "": none */
-extern int toy_refuses;              /* what loading on the toy says, where the toy's CPU takes the model */
-extern bool toy_moves_late;          /* kv_transfer_done says no at first */
-extern uint32_t toy_checks;          /* self-checks asked for */
-extern uint32_t toy_loads;           /* of models, begun */
+extern const char *toy_id;  /* of the device; "": none */
+extern int toy_refuses;     /* what loading on the toy says, where the toy's CPU takes the model */
+extern bool toy_moves_late; /* kv_transfer_done says no at first */
+extern uint32_t toy_checks; /* self-checks asked for */
+extern uint32_t toy_loads;  /* of models, begun */
+/* Matrices of a model that is loaded within a room, and what they take; what the toy reads in a second. */
+extern uint32_t toy_matrices;
+enum { TOY_MATRICES_MAX = 20, TOY_MATRIX = 100 << 20 };
+#define TOY_RATE      1e12
+#define TOY_HOST_RATE 1e10
 extern uint32_t toy_pages;           /* of the pool: up to 160; 0 = as the engine chooses */
 extern uint64_t toy_granule;         /* pools may grow in multiples of so many bytes; 0: they are whole */
 extern _Atomic uint32_t toy_extents; /* that there is memory for */
@@ -60,7 +65,8 @@ struct world {
     uint32_t live, n_progress, n_idle, n_parked[2]; /* went on, waits */
     uint64_t freed, free;                           /* of EV_YIELDED */
     bool answered, finished;
-    uint32_t n_kv[3]; /* EV_KV, by kind */
+    uint64_t told_host; /* of the model's weights, with EV_PROGRESS last */
+    uint32_t n_kv[3];   /* EV_KV, by kind */
     struct hearth_err answer, fatal;
 };
 

@@ -1,0 +1,64 @@
+/* host-memory.c - what may be pinned of the host's memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/engine/host-memory.h"
+
+static const uint64_t gib = UINT64_C(1) << 30;
+
+static void test_what_is_left(void **state)
+{
+    (void)state;
+    assert_true(host_memory_left(64 * gib, 40 * gib, 0, 0) == 36 * gib); /* a sixteenth stays for others ... */
+    assert_true(host_memory_left(8 * gib, 4 * gib, 0, 0) == 3 * gib);    /* ... and 1 GiB at least */
+    assert_true(host_memory_left(8 * gib, gib, 0, 0) == 0);
+    assert_true(host_memory_left(8 * gib, 0, 0, 0) == 0);
+    assert_true(host_memory_left(64 * gib, 40 * gib, 10 * gib, 4 * gib) == 6 * gib); /* the group's limit */
+    assert_true(host_memory_left(64 * gib, 40 * gib, 10 * gib, 11 * gib) == 0);
+    assert_true(host_memory_left(64 * gib, 40 * gib, 100 * gib, 0) == 36 * gib);
+    assert_true(host_memory_left(UINT64_MAX, UINT64_MAX, UINT64_MAX, 0) == UINT64_MAX - UINT64_MAX / 16);
+}
+
+static void test_lines(void **state)
+{
+    (void)state;
+    static const char text[] = "MemTotal:       131981020 kB\nMemAvail: 5 kB\nMemAvailable:   1000 kB\nHugePages: 7\n"
+                               "Huge: 99999999999999999999 kB\nMany:  18446744073709551615 kB\nNone: kB\n";
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    assert_true(fwrite(text, 1, sizeof text - 1, f) == sizeof text - 1);
+    assert_true(host_memory_line(f, "MemAvailable") == 1000 << 10);
+    assert_true(host_memory_line(f, "MemTotal") == UINT64_C(131981020) << 10);
+    assert_true(host_memory_line(f, "Mem") == 0);
+    assert_true(host_memory_line(f, "HugePages") == 0); /* not in kB */
+    assert_true(host_memory_line(f, "Many") == UINT64_MAX);
+    assert_true(host_memory_line(f, "None") == 0);
+    fclose(f);
+}
+
+static void test_this_machine(void **state)
+{
+    (void)state;
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f)
+        skip();
+    uint64_t total = host_memory_line(f, "MemTotal");
+    fclose(f);
+    assert_true(total > 0 && host_memory_room() < total);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_left),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_this_machine),
+    };
+    return cmocka_run_group_tests_name("host-memory", tests, NULL, NULL);
+}
