@@ -451,7 +451,8 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
  */
 static void finish_saves(struct engine *eng, struct model_entry *m)
 {
-    static const double most = 5; /* seconds; a slower disk is not waited for */
+    /* Seconds: a slower disk is not waited for, and who wants the memory does not wait until the host's is pinned. */
+    const double most = eng->yield.busy ? 0.1 : 5;
     struct hearth_err err;
     double until = engine_now() + most;
     int rc = 0;
