@@ -43,7 +43,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 	$(LIBEVENT_LIBS) $(SQLITE_LIBS) \
 	$(CMOCKA_LIBS) -lm -lpthread
 
-HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/ties.h tests/ops/rig.h \
+HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
 	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
@@ -116,10 +116,10 @@ GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
-tests_golden_golden_SOURCES = tests/golden/golden.c tests/golden/rounded.c tests/golden/ties.c $(GOLDEN_RUN)
+tests_golden_golden_SOURCES = tests/golden/golden.c tests/golden/rounded.c tests/golden/routes.c $(GOLDEN_RUN)
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
-tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c $(GOLDEN_RUN)
+tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c tests/golden/routes.c $(GOLDEN_RUN)
 tests_golden_places_SOURCES = tests/golden/places.c $(GOLDEN_RUN)
 tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)

@@ -7,18 +7,30 @@
 #define QUANT_HEADERS
 #include "kernels/quant/list.h"
 
-void rounded_open(struct rounded *r, const char *path, const struct run *like, uint32_t n_row)
+static void open_as(struct rounded *r, const char *path, const struct run *like, uint32_t n_row, enum dtype kv_type)
 {
     const struct program *p = &like->m->program;
-    run_open_kv(&r->r, path, backend_find("cpu"), NULL, 0, 0, n_row, like->info.kv_type);
-    r->gpu = like->info.gpu;
+    memset(r, 0, sizeof *r);
+    run_open_kv(&r->r, path, backend_find("cpu"), NULL, 0, 0, n_row, kv_type);
     r->integers = calloc(p->n_op, sizeof *r->integers);
     assert_non_null(r->integers);
     assert_int_equal(p->n_op, r->r.m->program.n_op);
+}
+
+void rounded_open(struct rounded *r, const char *path, const struct run *like, uint32_t n_row)
+{
+    const struct program *p = &like->m->program;
+    open_as(r, path, like, n_row, like->info.kv_type);
+    r->gpu = like->info.gpu;
     for (uint32_t i = 0; i < p->n_op; i++) {
         const char *way = like->be->op_path(like->dev, p, i, n_row, true);
-        r->integers[i] = way && !strncmp(way, "gemv", 4);
+        r->integers[i] = way && (!strncmp(way, "gemv", 4) || !strncmp(way, "few", 3));
     }
+}
+
+void exact_open(struct rounded *r, const char *path, const struct run *like, uint32_t n_row)
+{
+    open_as(r, path, like, n_row, DT_F32);
 }
 
 void rounded_close(struct rounded *r)
@@ -72,13 +84,62 @@ static void normed(const struct norm *n, const float *x, uint32_t rows, uint32_t
     }
 }
 
-/* The norm that an op begins with, whose result is an input of a product; NULL: none. */
-static struct norm *norm_of(struct op *o)
+/* Whether the op's product of ACT_X is one of rounded numbers: not a router's, nor one by plain rows of F32. */
+static bool takes_rounded(const struct op *o)
 {
-    return o->kind == OP_QKV      ? &o->qkv.norm
-           : o->kind == OP_FFN_UP ? &o->ffn_up.norm
-           : o->kind == OP_HEAD   ? &o->head.norm
-                                  : NULL;
+    const struct weight *w = op_weight(o);
+    bool plain = o->kind == OP_PROJECT;
+    for (uint32_t i = 0; w && i < w->n_part; i++)
+        plain = plain && w->part[i].type == DT_F32;
+    return !plain && o->kind != OP_ROUTE;
+}
+
+/* The norm that an op begins with, whose result is an input of a product; NULL: there is no such product. `none`: one
+ * that takes ACT_X as it is. */
+static struct norm *norm_of(struct op *o, struct norm *none)
+{
+    *none = (struct norm){NORM_NONE, 0, NULL, NULL};
+    if (!takes_rounded(o))
+        return NULL;
+    switch (o->kind) {
+    case OP_QKV:
+        return &o->qkv.norm;
+    case OP_FFN_UP:
+        return &o->ffn_up.norm;
+    case OP_HEAD:
+        return &o->head.norm;
+    case OP_EXPERTS_UP:
+        return &o->experts_up.norm;
+    case OP_PROJECT:
+        return &o->project.norm;
+    case OP_LATENT:
+        return &o->latent.norm;
+    case OP_INPUTS:
+    case OP_INPUT_GATE:
+        return none;
+    default:
+        return NULL;
+    }
+}
+
+/* Whether an activation is fp16 on a GPU. */
+static bool is_half(enum act a)
+{
+    return a == ACT_Q || a == ACT_ATT || a == ACT_FF || a == ACT_LATENT;
+}
+
+/* What a product takes of another activation than ACT_X, which is in fp16 already or is rounded here; rows of the
+ * matrix's n_in columns, of which `a` has `each` times as many. */
+static void take(struct rounded *rounded, const struct op *o, enum act a, uint32_t rows, uint32_t each, bool integers,
+                 float *y)
+{
+    struct run *r = &rounded->r;
+    uint32_t n = op_weight(o)->n_in;
+    if (!integers && is_half(a))
+        return;
+    MUST(r->be->act_read(r->dev, a, 0, rows, y, &e));
+    to_input(y, rows * each, n, integers);
+    MUST(r->be->act_write(r->dev, a, 0, rows, n * each, y, &e));
 }
 
 /* The widest of the activations that ops write, but for logits. */
@@ -98,35 +159,39 @@ void rounded_step(struct rounded *rounded, const int32_t *token, uint32_t n, uin
     struct run *r = &rounded->r;
     const struct program *p = &r->m->program;
     const struct piece piece = {token, n, pos, n, r->pages};
-    uint32_t width = r->m->hp.d_model, most = widest(p);
+    uint32_t width = r->m->hp.d_model, most = widest(p), router = 0;
     float *x = malloc((size_t)n * width * sizeof *x), *y = malloc((size_t)n * most * sizeof *y);
     assert_true(x && y);
     for (uint32_t i = 0; i < p->n_op; i++) {
         struct op o = p->op[i];
         enum act out = op_writes(&o);
-        struct norm *norm = norm_of(&o);
-        assert_true(o.kind == OP_EMBED || o.kind == OP_ATTEND || o.kind == OP_PROJ || norm); /* a dense model's */
-        if (norm && rounded->gpu) {
+        struct norm none, *norm = rounded->gpu ? norm_of(&o, &none) : NULL;
+        if (norm) {
             normed(norm, x, n, width, y);
             to_input(y, n, width, rounded->integers[i]);
             MUST(r->be->act_write(r->dev, ACT_X, 0, n, width, y, &e));
             *norm = (struct norm){NORM_NONE, 0, NULL, NULL};
-        } else if (o.kind == OP_PROJ && rounded->integers[i]) { /* of halves: y is what the op before wrote */
-            to_input(y, n, o.proj.w->n_in, true);
-            MUST(r->be->act_write(r->dev, o.proj.in, 0, n, o.proj.w->n_in, y, &e));
-        }
+        } else if (rounded->gpu && o.kind == OP_PROJ)
+            take(rounded, &o, o.proj.in, n, 1, rounded->integers[i], y);
+        else if (rounded->gpu && o.kind == OP_EXPERTS_DOWN)
+            take(rounded, &o, ACT_EXPERTS, n, o.experts_down.n_used, rounded->integers[i], y);
+        else if (rounded->gpu && o.kind == OP_LATENT_Q && o.latent_q.w)
+            take(rounded, &o, ACT_LATENT, n, 1, rounded->integers[i], y);
         struct program one = program_of(r->m, &o, 1);
         r->program = &one;
         run_step(r, &piece, 1, INVARIANT_DECODE, out == ACT_LOGITS ? logits : NULL);
+        if (o.kind == OP_ROUTE && rounded->routes)
+            routes_follow(rounded->routes, r, &o, router, pos, n, !rounded->gpu);
+        router += o.kind == OP_ROUTE;
         if (out == ACT_LOGITS)
             continue;
         uint32_t columns = op_columns(&o, out);
         MUST(r->be->act_read(r->dev, out, 0, n, out == ACT_X ? x : y, &e));
-        if (out != ACT_X && rounded->gpu) {
+        if (is_half(out) && rounded->gpu) {
             to_half(y, (size_t)n * columns);
             MUST(r->be->act_write(r->dev, out, 0, n, columns, y, &e));
         }
-        if (norm && rounded->gpu) /* what its result took the place of */
+        if (norm) /* what its result took the place of */
             MUST(r->be->act_write(r->dev, ACT_X, 0, n, width, x, &e));
     }
     r->program = NULL;

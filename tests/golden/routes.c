@@ -1,0 +1,158 @@
+/* routes.c - see routes.h. */
+#include "tests/golden/routes.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 32 };
+
+/* The router's logits of a row, in double. */
+static void logits_of(const struct op_route *op, const float *w, const float *x, double *logit)
+{
+    uint32_t width = op->w->n_in;
+    const struct norm *n = &op->norm;
+    double mean = 0, square = 0;
+    for (uint32_t i = 0; n->kind == NORM_LAYER && i < width; i++)
+        mean += (double)x[i] / width;
+    for (uint32_t i = 0; i < width; i++)
+        square += ((double)x[i] - mean) * ((double)x[i] - mean) / width;
+    double by = n->kind == NORM_NONE ? 1 : 1 / sqrt(square + (double)n->eps);
+    for (uint32_t e = 0; e < op->w->n_out; e++)
+        logit[e] = op->bias ? (double)op->bias[e] : 0;
+    for (uint32_t i = 0; i < width; i++) {
+        double y = ((double)x[i] - mean) * by * (n->w ? (double)n->w[i] : 1) + (n->b ? (double)n->b[i] : 0);
+        for (uint32_t e = 0; e < op->w->n_out; e++)
+            logit[e] += (double)w[(size_t)e * width + i] * y;
+    }
+}
+
+/* The sum of the n greatest of `of`; `taken`: which they are; *next: the greatest of the others. */
+static double greatest(const double *of, uint32_t of_n, uint32_t n, bool *taken, double *last, double *next)
+{
+    double sum = 0;
+    memset(taken, 0, of_n * sizeof *taken);
+    for (uint32_t k = 0; k <= n && k < of_n; k++) {
+        uint32_t best = of_n;
+        for (uint32_t e = 0; e < of_n; e++)
+            if (!taken[e] && (best == of_n || of[e] > of[best]))
+                best = e;
+        *next = of[best];
+        if (k == n)
+            return sum;
+        taken[best] = true, *last = of[best], sum += of[best];
+    }
+    *next = -INFINITY;
+    return sum;
+}
+
+/* The least difference between what an expert, or its group, is chosen by, and one that is not: no logit that moves by
+ * less than half of it changes a choice. */
+static double margin(const struct op_route *op, const double *logit)
+{
+    double by[EXPERTS_MAX] = {0}, of[EXPERTS_MAX], last = 0, next = 0, least = INFINITY;
+    bool taken[EXPERTS_MAX], among[EXPERTS_MAX];
+    uint32_t n = op->w->n_out, groups = op->n_group > 1 ? op->n_group : 1, each = n / groups;
+    for (uint32_t e = 0; e < n; e++) /* a sigmoid is at most a quarter as steep as its logit */
+        by[e] = op->kind == ROUTE_SIGMOID
+                    ? 4 * (1 / (1 + exp(-logit[e])) + (op->select_bias ? (double)op->select_bias[e] : 0))
+                    : logit[e] + (op->select_bias ? (double)op->select_bias[e] : 0);
+    if (groups > 1) {
+        for (uint32_t g = 0; g < groups; g++)
+            of[g] = greatest(by + (size_t)g * each, each, op->group_best, taken, &last, &next);
+        greatest(of, groups, op->n_group_used, among, &last, &next);
+        least = (last - next) / op->group_best;
+        for (uint32_t e = 0; e < n; e++)
+            by[e] = among[e / each] ? by[e] : -INFINITY;
+    }
+    greatest(by, n, op->n_used, taken, &last, &next);
+    return fmin(least, last - next);
+}
+
+void routes_read(struct routes *t, struct run *r, const int32_t *token, uint32_t n)
+{
+    const struct program *p = &r->m->program;
+    memset(t, 0, sizeof *t);
+    t->n_token = t->first = n, t->width = r->m->hp.d_model;
+    for (uint32_t i = 0; i < p->n_op; i++)
+        if (p->op[i].kind == OP_ROUTE)
+            t->n_router++, t->n_used = p->op[i].route.n_used;
+    t->chosen = malloc((size_t)t->n_router * n * 2 * t->n_used * sizeof *t->chosen);
+    t->x = malloc((size_t)t->n_router * n * t->width * sizeof *t->x);
+    assert_true(t->chosen && t->x && t->n_router);
+    for (uint32_t i = 0, router = 0; i < p->n_op; i++) {
+        if (p->op[i].kind != OP_ROUTE)
+            continue;
+        assert_int_equal(p->op[i].route.n_used, t->n_used);
+        struct program until = program_of(r->m, p->op, i + 1);
+        r->program = &until;
+        for (uint32_t pos = 0, chunk; pos < n; pos += chunk) {
+            size_t at = (size_t)router * n + pos;
+            chunk = n - pos < ROWS ? n - pos : ROWS;
+            run_step(r, &(struct piece){token + pos, chunk, pos, 0, r->pages}, 1, INVARIANT_DECODE, NULL);
+            MUST(r->be->act_read(r->dev, ACT_ROUTE, 0, chunk, t->chosen + at * 2 * t->n_used, &e));
+            MUST(r->be->act_read(r->dev, ACT_X, 0, chunk, t->x + at * t->width, &e));
+        }
+        router++;
+    }
+    r->program = NULL;
+}
+
+void routes_free(struct routes *t)
+{
+    free(t->chosen), free(t->x);
+    memset(t, 0, sizeof *t);
+}
+
+static bool same_set(const float *a, const float *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool there = false;
+        for (uint32_t k = 0; k < n; k++)
+            there |= a[i] == b[k];
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
+/* One choice that differs: by no more than what its logits were off. x: the CPU's. */
+static void judged(struct routes *t, const struct op_route *op, const float *w, const float *x, const float *device_x,
+                   uint32_t router, uint32_t pos)
+{
+    double logit[EXPERTS_MAX], device[EXPERTS_MAX], off = 1e-5, m;
+    logits_of(op, w, x, logit);
+    logits_of(op, w, device_x, device);
+    m = margin(op, logit);
+    for (uint32_t e = 0; e < op->w->n_out; e++)
+        off = fmax(off, fabs(logit[e] - device[e]));
+    if (!(m <= 2 * off))
+        fail_msg("token %u goes to other experts of router %u, where %g decides and logits are off by %g", pos, router,
+                 m, off);
+    t->differ++;
+    t->first = pos < t->first ? pos : t->first;
+    t->margin = fmax(t->margin, m), t->off = fmax(t->off, off);
+}
+
+void routes_follow(struct routes *t, struct run *cpu, const struct op *o, uint32_t router, uint32_t pos, uint32_t n,
+                   bool judge)
+{
+    const struct op_route *op = &o->route;
+    uint32_t two = 2 * t->n_used, width = op->w->n_in;
+    size_t n_w = (size_t)width * op->w->n_out;
+    float *own = malloc((size_t)n * two * sizeof *own), *x = malloc((size_t)n * width * sizeof *x),
+          *w = malloc(n_w * sizeof *w);
+    assert_true(own && x && w && pos + n <= t->n_token);
+    dtype_get((int)op->w->part[0].type)->to_f32(op->w->part[0].data, w, n_w);
+    MUST(cpu->be->act_read(cpu->dev, ACT_ROUTE, 0, n, own, &e));
+    MUST(cpu->be->act_read(cpu->dev, ACT_X, 0, n, x, &e));
+    for (uint32_t i = 0; i < n; i++) {
+        size_t at = (size_t)router * t->n_token + pos + i;
+        const float *of_device = t->chosen + at * two;
+        if (same_set(own + (size_t)i * two, of_device, t->n_used))
+            continue;
+        if (judge)
+            judged(t, op, w, x + (size_t)i * width, t->x + at * t->width, router, pos + i);
+        MUST(cpu->be->act_write(cpu->dev, ACT_ROUTE, i, 1, two, of_device, &e));
+    }
+    free(own), free(x), free(w);
+}
