@@ -291,6 +291,7 @@ struct device_info {
     char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
                       "": not known, and what was found out about it is not to be remembered */
     bool gpu;
+    uint32_t devices;             /* of this kind that this process could open; 0: they are not counted */
     bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
     bool kv_apart;                /* pages of Q8_0 have numbers and scales apart: see struct kv_desc */
     enum dtype kv_type;           /* what KV is kept in; a GPU has pools of this type alone, but for states */

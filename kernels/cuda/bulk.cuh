@@ -1,28 +1,50 @@
-/* bulk.cuh - Hopper's bulk copies into shared memory, and the barriers that they complete on. */
+/*
+ * bulk.cuh - copies into the stages of a ring in shared memory, and the barriers that they complete on. Hopper's copies
+ * are bulk copies, one instruction of one lane each; cards since Ampere have copies of 16 bytes, which a whole warp
+ * makes. A kernel that has both takes them by its argument `bulk`, so that a Hopper runs the other cards' way for a
+ * test.
+ */
 #ifndef HEARTH_CUDA_BULK_CUH
 #define HEARTH_CUDA_BULK_CUH
 
 #include <stdint.h>
 
-#if __CUDA_ARCH__ >= 900
 __device__ static inline uint32_t smem_of(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 __device__ static inline void mbar_init(uint64_t *b, int n)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));
+}
+/* Barriers that were initialised are there for the copies; __syncthreads() makes them so for the block's threads. */
+__device__ static inline void mbar_init_done()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 __device__ static inline void mbar_wait(uint64_t *b, uint32_t phase)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D; bra W; D: }" ::"r"(
                      smem_of(b)),
                  "r"(phase)
                  : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred p; W: mbarrier.test_wait.parity.shared.b64 p, [%0], %1; @p bra D; bra W; D: }" ::"r"(smem_of(b)),
+        "r"(phase)
+        : "memory");
+#endif
 }
 __device__ static inline void mbar_arrive(uint64_t *b)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_of(b)) : "memory");
+#else
+    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" ::"r"(smem_of(b)) : "memory");
+#endif
 }
 /*
  * A warp has read a stage and gives it back: its lanes' reads come before __syncwarp, and that before lane 0's arrival.
@@ -40,6 +62,35 @@ __device__ static inline void mbar_release(uint64_t *b, uint32_t lane)
     if (lane < WARP_ARRIVALS)
         mbar_arrive(b);
 }
+
+/* Whether the code is for a chip that has copies which complete on barriers. */
+__host__ __device__ constexpr bool has_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    return true;
+#else
+    return false;
+#endif
+}
+/* Arrivals that fill a stage: of one lane with the bytes that it has asked for, or of the lanes of the copying warp. */
+__device__ static inline int fill_arrivals(bool bulk)
+{
+    return bulk ? 1 : 32;
+}
+/* A warp's copy of n bytes, a multiple of 16, in parts of 16 bytes. Weights are read once: past the first cache. */
+__device__ static inline void cp_async_warp(void *dst, const void *src, uint32_t n, uint64_t policy, uint32_t lane)
+{
+    for (uint32_t at = lane * 16; at < n; at += 512)
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(smem_of(dst) + at),
+                     "l"((const uint8_t *)src + at), "l"(policy)
+                     : "memory");
+}
+/* The calling lane's copies so far fill the stage: it arrives once they are done. */
+__device__ static inline void cp_async_arrive(uint64_t *b)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_of(b)) : "memory");
+}
+#if __CUDA_ARCH__ >= 900
 __device__ static inline void mbar_expect_tx(uint64_t *b, uint32_t n)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_of(b)), "r"(n) : "memory");
@@ -52,6 +103,22 @@ __device__ static inline void cp_async_bulk(void *dst, const void *src, uint32_t
         "l"(src), "r"(n), "r"(smem_of(b)), "l"(policy)
         : "memory");
 }
+/* The bulk copies that follow read what ordinary stores wrote. */
+__device__ static inline void fence_copies()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+#else /* never called: `bulk` is false there */
+__device__ static inline void mbar_expect_tx(uint64_t *, uint32_t)
+{
+}
+__device__ static inline void cp_async_bulk(void *, const void *, uint32_t, uint64_t *, uint64_t)
+{
+}
+__device__ static inline void fence_copies()
+{
+}
+#endif
 __device__ static inline uint64_t evict_first()
 {
     uint64_t p;
@@ -64,6 +131,5 @@ __device__ static inline uint64_t evict_last()
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
     return p;
 }
-#endif
 
 #endif

@@ -323,6 +323,7 @@ static inline uint32_t d_ff_of(const struct op_ffn_up *op)
 /* --- the device ----------------------------------------------------------------------------------------------- */
 
 enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
+enum { SMEM_LEAST = 99 << 10 /* bytes of a block: what every card since Ampere allows */ };
 
 struct step_rec;    /* step.cu */
 struct sampler;     /* sample.cu */
@@ -333,8 +334,8 @@ struct spill;       /* spill.cu */
 struct cuda_block;  /* memory.cu */
 
 struct device {
-    int index, sms, cc; /* cc: 90 for sm_90 */
-    uint64_t l2_bytes, smem_max, kv_granule;
+    int index, sms, cc; /* cc: 90 for sm_90; what its code may use (dev_open) */
+    uint64_t l2_bytes, smem_card, smem_max /* of a block: that the card allows, and that is used */, kv_granule;
     char name[96], id[160]; /* see device_info */
     enum variant variant;
     bool reference; /* matrices stay as in the file and go through ref.cu */

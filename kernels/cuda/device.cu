@@ -67,19 +67,30 @@ static void dev_close(struct device *d)
     free(d);
 }
 
-static int variant_of(const char *s, enum variant *out, struct hearth_err *e)
+/* A variant, and the cards whose way it goes: those of Ampere and Ada have no bulk copies, clusters, wgmma or dependent
+ * launches, and less shared memory than Hopper's. */
+struct way {
+    const char *name;
+    enum variant v;
+    int cc; /* 0: the card's own */
+    uint64_t smem;
+};
+
+static int way_of(const char *s, struct way *out, struct hearth_err *e)
 {
-    static const struct {
-        const char *name;
-        enum variant v;
-    } names[] = {
-        {"auto", VARIANT_GRAPH}, {"graph", VARIANT_GRAPH}, {"eager", VARIANT_EAGER}, {"reference", VARIANT_REFERENCE}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (!s || !strcmp(s, names[i].name)) {
-            *out = names[i].v;
+    static const struct way ways[] = {{"auto", VARIANT_GRAPH},
+                                      {"graph", VARIANT_GRAPH},
+                                      {"eager", VARIANT_EAGER},
+                                      {"reference", VARIANT_REFERENCE},
+                                      {"ampere", VARIANT_GRAPH, 80, 163 << 10},
+                                      {"ada", VARIANT_GRAPH, 89, SMEM_LEAST}};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        if (!s || !strcmp(s, ways[i].name)) {
+            *out = ways[i];
             return 0;
         }
-    return err_set(e, HEARTH_EPARAMS, "the CUDA backend has no variant \"%.40s\": auto, graph, eager or reference", s);
+    return err_set(e, HEARTH_EPARAMS,
+                   "the CUDA backend has no variant \"%.40s\": auto, graph, eager, reference, ampere or ada", s);
 }
 
 /* The chip's serial, its architecture and the driver: the runtime knows of the latter what it can do, the kernel's
@@ -114,8 +125,8 @@ static int no_gpu(cudaError_t why, struct hearth_err *e)
 
 static int dev_open(struct device **out, const struct device_params *p, struct hearth_err *e)
 {
-    enum variant v = VARIANT_GRAPH;
-    int n = 0, rc = variant_of(p->variant, &v, e);
+    struct way way = {};
+    int n = 0, rc = way_of(p->variant, &way, e);
     if (rc)
         return rc;
     if (p->kv_type != DT_F32 && p->kv_type != DT_F16 && p->kv_type != DT_Q8_0)
@@ -129,20 +140,19 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     if (!d)
         return err_set(e, HEARTH_ENOMEM, "no memory for a device");
     d->index = p->index;
-    d->variant = v;
+    d->variant = way.v;
     d->wcache_limit = UINT64_MAX;
-    d->reference = v == VARIANT_REFERENCE;
+    d->reference = way.v == VARIANT_REFERENCE;
     d->kv_type = p->kv_type == DT_Q8_0 ? DT_Q8_0 : DT_F16;
     cudaDeviceProp prop;
+    int code = 0;
     if (!cuda_ok(d, cudaGetDeviceProperties(&prop, p->index)))
         goto fail;
     snprintf(d->name, sizeof(d->name), "%.95s", prop.name);
     d->cc = prop.major * 10 + prop.minor;
     d->sms = prop.multiProcessorCount;
     d->l2_bytes = (uint64_t)prop.l2CacheSize;
-    d->smem_max = prop.sharedMemPerBlockOptin;
-    d->pdl = d->cc >= 90 && v == VARIANT_GRAPH;
-    dev_id(d, &prop);
+    d->smem_card = d->smem_max = prop.sharedMemPerBlockOptin;
     if (d->cc < 75) {
         cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs",
                     d->index, d->name, prop.major, prop.minor);
@@ -150,11 +160,18 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     }
     if (!cuda_ok(d, cudaSetDevice(p->index)))
         goto fail;
-    if (!embed_has_code()) {
+    if (!(code = embed_code())) {
         cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): this engine was built without code for sm_%d", d->index, d->name,
                     d->cc);
         goto fail;
     }
+    if (way.cc && d->cc > way.cc) {
+        d->cc = way.cc;
+        d->smem_max = d->smem_max < way.smem ? d->smem_max : way.smem;
+    }
+    d->cc = d->cc < code ? d->cc : code; /* what older PTX became has not what the card has */
+    d->pdl = d->cc >= 90 && way.v == VARIANT_GRAPH;
+    dev_id(d, &prop);
     if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
         !cuda_ok(d, cudaStreamCreateWithFlags(&d->copy, cudaStreamNonBlocking)) ||
         !cuda_ok(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming)))
@@ -166,7 +183,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     sample_init(d);
     attend_init(d);
     gemm_init(d);
-    if (v != VARIANT_REFERENCE)
+    if (way.v != VARIANT_REFERENCE)
         prefill_init(d);
     if (d->err.code)
         goto fail;
@@ -187,7 +204,9 @@ static void dev_info(struct device *d, struct device_info *out)
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "%s", d->name);
     snprintf(out->id, sizeof(out->id), "%s", d->id);
+    int devices = 0;
     out->gpu = true;
+    out->devices = cuda_ok(d, cudaGetDeviceCount(&devices)) ? (uint32_t)devices : 1;
     out->kv_type = d->kv_type;
     out->kv_apart = true;
     out->max_in_flight = MAX_IN_FLIGHT;

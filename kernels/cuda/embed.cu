@@ -41,10 +41,10 @@ __global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const ui
         x[row * ldx + k + i] = v[i] * scale;
 }
 
-bool embed_has_code(void)
+int embed_code(void)
 {
     cudaFuncAttributes a;
-    return cudaFuncGetAttributes(&a, embed) == cudaSuccess;
+    return cudaFuncGetAttributes(&a, embed) == cudaSuccess ? a.ptxVersion : 0;
 }
 
 void embed_run(struct device *d, struct op_call *, const struct op *o)

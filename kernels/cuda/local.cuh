@@ -115,8 +115,9 @@ const char *cuda_lacks(const struct op *o);
 /* rate.cu */
 int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
 
-/* embed.cu: false where this build holds no code for the current GPU. */
-bool embed_has_code(void);
+/* embed.cu: the architecture that the code of this build which the current GPU runs was written for, as 90 of sm_90:
+ * that of the card, or of older PTX; 0: this build has none for it. */
+int embed_code(void);
 /* attend.cu */
 #define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192 and 256"
 bool attend_supports(uint32_t d_head);

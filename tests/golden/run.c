@@ -49,8 +49,8 @@ void run_open_kv(struct run *r, const char *path, const struct backend *be, cons
     struct workspace_dims dims = {.n_row = n_row, .n_out = n_row};
     memset(r, 0, sizeof *r);
     r->be = be;
-    if (!variant && !strcmp(be->name, "cpu"))
-        variant = getenv("HEARTH_CPU_VARIANT");
+    if (!variant)
+        variant = getenv(strcmp(be->name, "cpu") ? "HEARTH_GPU_VARIANT" : "HEARTH_CPU_VARIANT");
     MUST(model_file_open(&r->g, path, &e));
     struct device_params params = {.variant = variant, .threads = threads, .kv_type = kv_type};
     MUST(be->open(&r->dev, &params, &e));

@@ -1,7 +1,7 @@
 /*
  * run.h - runs a whole model on a device, one step at a time, for the tests of this folder.
  *
- * HEARTH_BACKEND names the backend ("cpu" where it is not set), HEARTH_CPU_VARIANT its variant.
+ * HEARTH_BACKEND names the backend ("cpu" where it is not set), HEARTH_CPU_VARIANT or HEARTH_GPU_VARIANT its variant.
  */
 #ifndef TESTS_GOLDEN_RUN_H
 #define TESTS_GOLDEN_RUN_H

@@ -25,10 +25,10 @@ static struct device_info info;
 static bool fast;
 static double tolerance = 4e-6, route_tolerance = 4e-6;
 /* What a step's bits must not depend on. */
-static const char *const cpu_variants[] = {"avx2", "avx512", "reference"}, *const gpu_variants[] = {"eager", "graph",
-                                                                                                    "reference"};
+static const char *const cpu_variants[] = {"avx2", "avx512", "reference", NULL}, *const gpu_variants[] = {
+                                                                                     "eager",  "graph", "reference",
+                                                                                     "ampere", "ada",   NULL};
 static const char *const *variants = cpu_variants;
-enum { N_VARIANTS = 3 };
 
 /* A device with room for these ops, and pages that a step must name though they read none. */
 struct bench {
@@ -271,7 +271,7 @@ static void route_is_exact(void **state)
     for (uint32_t r = 0; r < ROWS; r++)
         check_row(c, &n, r, got + r * row);
     assert_true(n_close <= ROWS / 10);
-    for (size_t v = 0; v < N_VARIANTS; v++) {
+    for (size_t v = 0; variants[v]; v++) {
         if (route_rows(c, &n, variants[v], 3, 0, ROWS, other, &e) == 1)
             continue;
         assert_memory_equal(got, other, ROWS * row * sizeof *got);
@@ -569,7 +569,7 @@ static void experts_are_exact(void **state)
     experts_rows(c, &n, "reference", 1, 0, ROWS, hidden[0], x[0]);
     for (uint32_t r = 0; r < ROWS; r++)
         check_experts_row(c, &n, r, hidden[0] + r * width, x[0] + r * c->d);
-    for (size_t v = 0; v < N_VARIANTS; v++)
+    for (size_t v = 0; variants[v]; v++)
         for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) { /* together, then in pieces: alone, few, the rest */
             m = row0 == 0 ? 1 : row0 == 1 ? 5 : ROWS - row0;
             if (!experts_rows(c, &n, variants[v], 3, row0, m, hidden[1] + row0 * width, x[1] + row0 * c->d))

@@ -128,7 +128,7 @@ static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t
 {
     uint32_t records = w->role == WEIGHT_EXPERTS_DOWN ? n_used * w->n_kblk : w->n_kblk;
     enum dtype type = w->part[0].type;
-    return d->cc >= 90 && int_type(type) && (invariant || n_row <= GEMV_ROWS) &&
+    return d->cc >= 80 && int_type(type) && (invariant || n_row <= GEMV_ROWS) &&
            few_fixed(records) + WARPS * t16_frag_bytes(type) <= smem_for(d, 1);
 }
 
@@ -157,7 +157,7 @@ static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
     experts_args a = {};
     a.w = w->packed, a.expert_bytes = w->expert_bytes;
     a.n_expert = w->n_expert, a.n_tile = w->n_tile, a.n_kblk = w->n_kblk, a.k = w->n_in, a.n_used = n_used;
-    a.route = room->route, a.step = d->step, a.bucket = d->bucket;
+    a.route = room->route, a.step = d->step, a.bucket = d->bucket, a.bulk = d->cc >= 90;
     a.n_out = w->part[0].n_out, a.hidden = room->hidden;
     a.order = room->order, a.n_job = room->n_job, a.jobs = room->jobs;
     /* columns: as few as most experts have, so that few of them are empty */

@@ -21,6 +21,7 @@ struct experts_args {
     const float *route; /* [rows][2 n_used] */
     const step_dev *step;
     uint32_t bucket;
+    bool bulk; /* rings are filled by bulk copies */
     /* activations: f32 rows to be normed or prepared rows, of `up`; hidden rows, of `down` */
     const float *xf;
     uint32_t ldxf;

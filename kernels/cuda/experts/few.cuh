@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/experts/experts.cuh"
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
 
 /* The fragments that a warp reads, one after the other. */
 template <int T, bool DOWN> struct few_cursor {
@@ -71,7 +71,7 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
 template <int T, bool DOWN>
 __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __grid_constant__ experts_args a)
 {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     using C = few_cursor<T, DOWN>;
     extern __shared__ __align__(128) uint8_t sm[];
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.y,
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         pdl_trigger();
     if (!lane) {
         for (uint32_t s = 0; s < a.stages; s++)
-            mbar_init(full + s, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            mbar_init(full + s, fill_arrivals(a.bulk));
+        mbar_init_done();
     }
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
@@ -113,7 +113,10 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
                                          if (ask.tile >= tiles || r0 >= r1)
                                              return;
                                          const uint8_t *from = ask.at(a, id);
-                                         if (!lane) {
+                                         if (!a.bulk) {
+                                             cp_async_warp(ring + stage * C::FRAG, from, C::FRAG, policy, lane);
+                                             cp_async_arrive(full + stage);
+                                         } else if (!lane) {
                                              mbar_expect_tx(full + stage, C::FRAG);
                                              cp_async_bulk(ring + stage * C::FRAG, from, C::FRAG, full + stage, policy);
                                          }

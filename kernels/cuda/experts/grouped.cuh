@@ -70,7 +70,8 @@ template <bool DOWN> __device__ static inline const __half *grouped_row(const ex
     return a.x + (uint64_t)(DOWN ? pair : pair / a.n_used) * XFRAG_KBLK;
 }
 
-template <int T, int NT, bool DOWN>
+/* STAGED: through the ring, where the chip has copies that complete on barriers. */
+template <int T, int NT, bool DOWN, bool STAGED>
 __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constant__ experts_args a)
 {
     using S = grouped_shape<T, NT>;
@@ -78,22 +79,24 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
     extern __shared__ __align__(128) uint8_t sm[];
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk,
              n_group = (a.n_tile + WARPS - 1) / WARPS;
+    constexpr bool RING = STAGED && has_copies();
     pdl_trigger();
-#if __CUDA_ARCH__ >= 900
     uint64_t *full = (uint64_t *)sm, *empty = full + GROUPED_STAGES;
     uint8_t *ring = sm + GROUPED_FIXED;
-    if (!threadIdx.x) {
+    if (RING && !threadIdx.x) {
         for (uint32_t s = 0; s < a.stages; s++)
-            mbar_init(full + s, 1), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            mbar_init(full + s, fill_arrivals(a.bulk)), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
+        mbar_init_done();
     }
-    __syncthreads();
-#endif
+    if (RING)
+        __syncthreads();
     pdl_wait();
     uint32_t n_job = __ldcg(a.n_job), items = n_job * n_group;
-#if __CUDA_ARCH__ >= 900
-    if (warp == WARPS) {
-        asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
+    if (!RING && warp == WARPS)
+        return;
+    if (RING && warp == WARPS) {
+        if (a.bulk)
+            fence_copies();
         uint64_t first = evict_first(), keep = evict_last();
         uint32_t s = 0, phase = 1;
         for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
@@ -104,16 +107,25 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
             for (uint32_t r = 0; r < n_kblk; r++) {
                 mbar_wait(empty + s, phase);
                 uint8_t *to = ring + s * S::STAGE;
-                if (!lane)
+                if (!lane && a.bulk)
                     mbar_expect_tx(full + s, n * S::KBLK + job.n * XFRAG_KBLK * 2);
                 __syncwarp();
-                for (uint32_t i = lane; i < n * PER; i += 32) {
+                for (uint32_t i = a.bulk ? lane : 0; i < n * PER; i += a.bulk ? 32 : 1) {
                     uint32_t tile = i / PER, q = i % PER;
-                    cp_async_bulk(to + i * FRAG,
-                                  w + ((uint64_t)tile * n_kblk * PER + t16_frag_at(n_kblk, PER, r, q)) * FRAG, FRAG,
-                                  full + s, first);
+                    const uint8_t *from = w + ((uint64_t)tile * n_kblk * PER + t16_frag_at(n_kblk, PER, r, q)) * FRAG;
+                    if (a.bulk)
+                        cp_async_bulk(to + i * FRAG, from, FRAG, full + s, first);
+                    else
+                        cp_async_warp(to + i * FRAG, from, FRAG, first, lane);
                 }
-                if (lane < job.n)
+                if (!a.bulk) {
+                    for (uint32_t c = 0; c < job.n; c++) {
+                        const __half *row = (const __half *)__shfl_sync(~0u, (unsigned long long)x, c);
+                        cp_async_warp(to + WARPS * S::KBLK + c * XFRAG_KBLK * 2, row + r * a.x_step, XFRAG_KBLK * 2,
+                                      keep, lane);
+                    }
+                    cp_async_arrive(full + s);
+                } else if (lane < job.n)
                     cp_async_bulk(to + WARPS * S::KBLK + lane * XFRAG_KBLK * 2, x + r * a.x_step, XFRAG_KBLK * 2,
                                   full + s, keep);
                 if (++s == a.stages)
@@ -123,10 +135,6 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
         return;
     }
     uint32_t s = 0, phase = 0;
-#else
-    if (warp == WARPS)
-        return;
-#endif
     for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
         experts_job job = a.jobs[it % n_job];
         uint32_t tile = it / n_job * WARPS + warp;
@@ -134,33 +142,31 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
         float acc[NT][4];
         zero(acc);
         for (uint32_t r = 0; r < n_kblk; r++) {
-#if __CUDA_ARCH__ >= 900
-            const uint8_t *w = ring + s * S::STAGE + warp * S::KBLK;
-            const __half *x = (const __half *)(ring + s * S::STAGE + WARPS * S::KBLK);
-            mbar_wait(full + s, phase);
-            auto at = [&](uint32_t q) { return w + q * FRAG; };
-#else
-            const uint8_t *w = a.w + job.expert * a.expert_bytes + (uint64_t)tile * n_kblk * S::KBLK;
-            __half *x = (__half *)sm;
-            consumers_sync(); /* the record before was read */
-            for (uint32_t i = threadIdx.x; i < job.n * (XFRAG_KBLK / 8); i += CONSUMERS) {
-                uint32_t c = i / (XFRAG_KBLK / 8), j = i % (XFRAG_KBLK / 8) * 8;
-                *(uint4 *)(x + c * XFRAG_KBLK + j) =
-                    *(const uint4 *)(grouped_row<DOWN>(a, job.first + c) + r * a.x_step + j);
+            const uint8_t *w = RING ? ring + s * S::STAGE + warp * S::KBLK
+                                    : a.w + job.expert * a.expert_bytes + (uint64_t)tile * n_kblk * S::KBLK;
+            __half *x = (__half *)(RING ? ring + s * S::STAGE + WARPS * S::KBLK : sm);
+            if (RING)
+                mbar_wait(full + s, phase);
+            else {
+                consumers_sync(); /* the record before was read */
+                for (uint32_t i = threadIdx.x; i < job.n * (XFRAG_KBLK / 8); i += CONSUMERS) {
+                    uint32_t c = i / (XFRAG_KBLK / 8), j = i % (XFRAG_KBLK / 8) * 8;
+                    *(uint4 *)(x + c * XFRAG_KBLK + j) =
+                        *(const uint4 *)(grouped_row<DOWN>(a, job.first + c) + r * a.x_step + j);
+                }
+                consumers_sync();
             }
-            consumers_sync();
-            auto at = [&](uint32_t q) { return w + (uint64_t)t16_frag_at(n_kblk, PER, r, q) * FRAG; };
-#endif
+            auto at = [&](uint32_t q) { return w + (RING ? q : (uint64_t)t16_frag_at(n_kblk, PER, r, q)) * FRAG; };
             x += (lane >> 2) * XFRAG_KBLK;
             xfrag v = {x, x + XFRAG_SUM, 8 * XFRAG_KBLK, 8 * XFRAG_KBLK};
             if (on)
                 for (uint32_t q = 0; q < PER; q++)
                     t16_mul_add<T, NT>(at(q), q, v, lane, acc);
-#if __CUDA_ARCH__ >= 900
-            mbar_release(empty + s, lane);
-            if (++s == a.stages)
-                s = 0, phase ^= 1;
-#endif
+            if (RING) {
+                mbar_release(empty + s, lane);
+                if (++s == a.stages)
+                    s = 0, phase ^= 1;
+            }
         }
         if (on)
             grouped_end<NT, DOWN>(a, job, tile, lane, acc);
@@ -171,21 +177,21 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
 
 template <int T, int NT, bool DOWN> static void launch_grouped(struct device *d, experts_args &a)
 {
-    static uint32_t done;
+    static uint32_t done[2];
     using S = grouped_shape<T, NT>;
     uint32_t n_group = (a.n_tile + WARPS - 1) / WARPS, blocks = 2, jobs = a.bucket * a.n_used;
-    bool bulk_copies = d->cc >= 90;
-    if (bulk_copies && smem_for(d, blocks) < GROUPED_FIXED + 2 * S::STAGE)
+    constexpr bool large = GROUPED_FIXED + S::STAGE > SMEM_LEAST; /* a card may have no room for a stage */
+    bool ring = d->cc >= 80 && (!large || smem_for(d, 1) >= GROUPED_FIXED + S::STAGE), direct = false;
+    if (ring && smem_for(d, blocks) < GROUPED_FIXED + 2 * S::STAGE)
         blocks = 1;
     a.stages = min_u((smem_for(d, blocks) - GROUPED_FIXED) / S::STAGE, GROUPED_STAGES);
-    if (bulk_copies && !a.stages) {
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "experts' weights of type %d: a stage of %u bytes does not fit", T,
-                    (uint32_t)S::STAGE);
-        return;
-    }
-    smem_once(d, experts_grouped<T, NT, DOWN>, &done);
-    cuda_launch(d, experts_grouped<T, NT, DOWN>, dim3(min_u(jobs * n_group, d->sms * blocks)), BLOCK,
-                bulk_copies ? GROUPED_FIXED + a.stages * S::STAGE : S::COLS * XFRAG_KBLK * 2, LAUNCH_PDL, a);
+    auto kernel = experts_grouped<T, NT, DOWN, true>; /* which reads without a ring before Ampere */
+    if constexpr (large)
+        if (d->cc >= 80 && !ring)
+            kernel = experts_grouped<T, NT, DOWN, false>, direct = true;
+    smem_once(d, kernel, &done[direct]);
+    cuda_launch(d, kernel, dim3(min_u(jobs * n_group, d->sms * blocks)), BLOCK,
+                ring ? GROUPED_FIXED + a.stages * S::STAGE : S::COLS * XFRAG_KBLK * 2, LAUNCH_PDL, a);
 }
 
 template <int T, bool DOWN> static void run_grouped(struct device *d, experts_args &a)

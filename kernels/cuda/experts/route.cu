@@ -368,7 +368,7 @@ template <int R> static void launch(struct device *d, const route_args &a, uint3
 {
     static uint32_t done;
     if (!(done >> d->index & 1)) {
-        cuda_smem(d, route_rows<R>, d->smem_max - 1024); /* some of it is static */
+        cuda_smem(d, route_rows<R>, d->smem_card - 1024); /* some of it is static */
         done |= 1u << d->index;
     }
     cuda_launch(d, route_rows<R>, dim3(blocks, (bucket + R - 1) / R), ROUTE_WARPS * 32, room_bytes(a, R), LAUNCH_PDL,

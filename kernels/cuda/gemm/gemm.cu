@@ -49,14 +49,14 @@ static bool row_fits(const struct device *d, uint32_t n_kblk)
 bool gemv_takes(const struct device *d, const struct op *o)
 {
     const wdev *w = wdev_of(op_weight(o));
-    bool can = d->cc >= 90 && row_fits(d, w->n_kblk);
+    bool can = d->cc >= 80 && row_fits(d, w->n_kblk);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
     /* gemv writes no sub-block sums, which `down` wants where it is too long for gemv */
     return can && (o->kind != OP_FFN_UP || row_fits(d, (d_ff_of(&o->ffn_up) + 255) / 256));
 }
 
-static gemm_args args_of(const struct op_call *p, const wdev *w)
+static gemm_args args_of(const struct device *d, const struct op_call *p, const wdev *w)
 {
     gemm_args a = {};
     enum dtype first, second;
@@ -68,6 +68,7 @@ static gemm_args args_of(const struct op_call *p, const wdev *w)
     a.row0 = p->row0, a.bucket = p->bucket;
     a.k = w->n_in;
     a.gemv = p->path == PATH_GEMV;
+    a.bulk = d->cc >= 90;
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &wp = w->part[i];
         gemm_part o = {wp.tile0, wp.n_tile, wp.row0, wp.n_out, wp.type != first, wp.off};
@@ -150,7 +151,7 @@ static void to_tmp(struct device *d, gemm_args &a)
 /* Whether a launch by itself does what follows q|k|v: a block of skinny has 128 rows, of gemv a head's pairs of tiles,
  * whose norms are a cluster's of at most HEAD_BLOCKS. A block of Q8_0 KV has numbers of several tiles, which this does
  * not bring together. */
-static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
+static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
     if (op->gated)
@@ -158,7 +159,7 @@ static bool qkv_ends_here(const struct op_qkv *op, bool gemv)
     bool normed = op->q_norm || op->k_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
     auto rms = [](const struct norm *n) { return !n || norm_deferrable(*n); };
     if (normed)
-        return gemv && pairs && op->d_head % 32 == 0 && op->d_head > 32 && op->d_head <= 32 * HEAD_BLOCKS &&
+        return gemv && clusters && pairs && op->d_head % 32 == 0 && op->d_head > 32 && op->d_head <= 32 * HEAD_BLOCKS &&
                !op->whole_norms && rms(op->q_norm) && rms(op->k_norm);
     if (kind == ROPE_NEOX)
         return pairs && op->d_head >= 32 && (gemv ? op->d_head % 32 == 0 : 128 % op->d_head == 0);
@@ -169,7 +170,7 @@ bool gemm_ends_here(const struct device *d, const struct op *o, enum path path)
 {
     switch (o->kind) {
     case OP_QKV:
-        return d->kv_type == DT_F16 && qkv_ends_here(&o->qkv, path == PATH_GEMV);
+        return d->kv_type == DT_F16 && qkv_ends_here(&o->qkv, path == PATH_GEMV, d->cc >= 90);
     case OP_PROJ:
         return !o->proj.post_norm;
     case OP_FFN_UP:
@@ -184,12 +185,12 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(p, w);
+    gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
     bool ends = gemm_ends_here(d, o, p->path), batch = a.gemv && batch_takes(d, w, a.bucket);
     if (op->rope)
         a.rope = *op->rope;
-    if (ends && batch && !qkv_ends_here(op, false)) {
+    if (ends && batch && !qkv_ends_here(op, false, false)) {
         /* norms of heads have the same bits in the kernel that follows; other heads go through gemv by fours */
         batch = op->q_norm || op->k_norm;
         if (batch) {
@@ -221,7 +222,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     a.q = d->ws.q, a.ldq = d->ws.ldq;
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.step = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
-    if (d->decode && d->bucket == 1 && d->n_split > 1 && !op->group && !d->kv[0]->desc.window)
+    if (a.bulk && d->decode && d->bucket == 1 && d->n_split > 1 && !op->group && !d->kv[0]->desc.window)
         a.prefetch = d->pages, a.prefetch_items = d->sms;
     if (batch)
         batch_run(d, p, o, w, a, true);
@@ -233,7 +234,7 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_proj *op = &o->proj;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(p, w);
+    gemm_args a = args_of(d, p, w);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
     if (!gemm_ends_here(d, o, p->path)) {
@@ -250,7 +251,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_ffn_up *op = &o->ffn_up;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(p, w);
+    gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
     if (!gemm_ends_here(d, o, p->path)) {
         to_tmp(d, a);
@@ -270,7 +271,7 @@ void gemm_project(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     if (!project_begin(d, op))
         return;
-    gemm_args a = args_of(p, w);
+    gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
     a.ep = EP_TMP, a.out = d->ws.mix + op->at, a.ldout = d->ws.ldmix;
     run(d, p, o, w, a);
@@ -280,7 +281,7 @@ void gemm_head(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_head *op = &o->head;
     const wdev *w = wdev_of(op->w);
-    gemm_args a = args_of(p, w);
+    gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, d->step->out_row);
     a.ep = EP_LOGITS, a.out = d->ws.logits, a.ldout = d->ws.ldl, a.scale = op->scale, a.softcap = op->softcap;
     a.bias = op->bias;

@@ -2,7 +2,7 @@
  * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (tile16.cuh), and what follows a product.
  *
  * `few` (gemv.cuh) is for one to four rows times quantised weights, in integers. `wide` (skinny.cuh) is for up
- * to 64 rows, in fp16, and for one row where weights are floats or the chip has no bulk copies (it then reads weights
+ * to 64 rows, in fp16, and for one row where weights are floats or the chip is older than Ampere (it then reads weights
  * and activations straight from memory). A block of wide takes groups of eight tiles, a warp each, so that a record of
  * activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its chunks of K
  * over eight blocks; the last to arrive adds the chunks in order.
@@ -41,6 +41,7 @@ struct gemm_args {
     uint32_t stages, split_k;  /* wide: split = blocks over K, 1 or K_SLICES */
     uint32_t row0, bucket;
     bool gemv;
+    bool bulk; /* the ring is filled by bulk copies */
     /* activations: prepared rows, or f32 rows to be normed (few) */
     const __half *x;
     uint32_t k;
@@ -466,7 +467,7 @@ template <typename K> static inline void smem_once(struct device *d, K *k, uint3
 {
     if (*done >> d->index & 1)
         return;
-    cuda_smem(d, k, d->smem_max);
+    cuda_smem(d, k, d->smem_card);
     *done |= 1u << d->index;
 }
 

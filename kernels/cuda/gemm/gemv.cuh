@@ -70,12 +70,13 @@ template <int TA, int TB> struct gemv_ring {
     }
 };
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
 
-/* The producer's lane: the block's tiles, unit by unit as t16_frag_at() lays them out. */
-template <int TA, int TB>
+/* The producer: the block's tiles, unit by unit as t16_frag_at() lays them out. Of bulk copies it is one lane; else all
+ * lanes of a warp. */
+template <int TA, int TB, bool BULK>
 __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty,
-                                            uint8_t *ring)
+                                            uint8_t *ring, uint32_t lane)
 {
     using R = gemv_ring<TA, TB>;
     uint64_t policy = evict_first();
@@ -95,8 +96,13 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
                 if (++back == a.stages)
                     back = 0, back_phase ^= 1;
             }
-            mbar_expect_tx(full + s, u * frag);
-            cp_async_bulk(ring + s * a.stage_bytes, src, u * frag, full + s, policy);
+            if (BULK) {
+                mbar_expect_tx(full + s, u * frag);
+                cp_async_bulk(ring + s * a.stage_bytes, src, u * frag, full + s, policy);
+            } else {
+                cp_async_warp(ring + s * a.stage_bytes, src, u * frag, policy, lane);
+                cp_async_arrive(full + s);
+            }
             src += u * frag, left -= u;
             if (++s == a.stages)
                 s = 0, phase ^= 1;
@@ -110,6 +116,7 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
  */
 __device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
 {
+#if __CUDA_ARCH__ >= 900
     uint32_t pos = a.step->pos0[0], n_kv = a.kv.n_kv, n = min(a.prefetch_items, (pos / ATTEND_CHUNK + 1) * n_kv);
     for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n * ATTEND_FIRST_PAGES; i += 32 * gridDim.x) {
         uint32_t item = i / ATTEND_FIRST_PAGES, chunk = item / n_kv, head = item - chunk * n_kv,
@@ -120,6 +127,7 @@ __device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
                 "r"((uint32_t)(KV_PAGE * a.kv.d_head * sizeof(__half)))
                 : "memory");
     }
+#endif
 }
 
 /*
@@ -217,7 +225,7 @@ template <int N> __device__ static inline void named_bar_arrive(int id)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(N) : "memory");
 }
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
 
 /* The warps that multiply. */
 template <int TA, int TB, int M, int CGROUPS, int EP>
@@ -487,7 +495,9 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
                                                                                                                    : 2)
     gemv_int8(const __grid_constant__ gemm_args a)
 {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
+    if (EP == GEMV_QKV_NORMED && __CUDA_ARCH__ < 900)
+        return; /* of clusters; no code for the others */
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
     uint32_t tid, tiles = a.tile_hi - a.tile_lo, n;
@@ -500,10 +510,10 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     if (!tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            mbar_init(full + s, 1), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
+            mbar_init(full + s, fill_arrivals(a.bulk)), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
         if (EP == GEMV_QKV_NORMED)
             heads_init(heads_of<M, CGROUPS, EP>(a, sm));
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        mbar_init_done();
     }
     if (tid < 16)
         ((uint32_t *)(sm + gemv_shape<M, CGROUPS, EP>::ZERO))[tid] = 0;
@@ -515,8 +525,11 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     else if (warp > CGROUPS * WARPS)
         gemv_epilogue<M, CGROUPS, EP>(a, n, sm, lane);
     else {
-        if (!lane)
-            gemv_producer<TA, TB>(a, n, full, empty, sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk));
+        uint8_t *ring = sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk);
+        if (!a.bulk)
+            gemv_producer<TA, TB, false>(a, n, full, empty, ring, lane);
+        else if (!lane)
+            gemv_producer<TA, TB, true>(a, n, full, empty, ring, 0);
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
         if (is_qkv(EP) && M == 1 && a.prefetch)
             prefetch_keys(a, lane);

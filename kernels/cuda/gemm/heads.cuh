@@ -86,6 +86,20 @@ __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uin
             s[m] = __fadd_rn(s[m], __shfl_xor_sync(~0u, s[m], i));
     }
 }
+#else /* no clusters: gemm_ends_here() has said so */
+__device__ static inline void heads_init(uint8_t *)
+{
+}
+__device__ static inline void cluster_arrive()
+{
+}
+__device__ static inline void cluster_wait()
+{
+}
+template <int M>
+__device__ static inline void heads_squares(uint8_t *, uint32_t, uint32_t, uint32_t, uint32_t, const float *, float *)
+{
+}
 #endif
 
 #endif

@@ -36,8 +36,8 @@ __device__ static inline void t16_mul_add(const uint8_t *r, uint32_t q, const xf
 }
 
 /* CGROUPS of eight warps, NT * 8 columns each: sixteen warps hide more of each other's waits than eight with twice the
- * columns. */
-template <int TA, int TB, int NT, int CGROUPS>
+ * columns. STAGED: through the ring, where the chip has copies that complete on barriers. */
+template <int TA, int TB, int NT, int CGROUPS, bool STAGED>
 __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     gemm_skinny(const __grid_constant__ gemm_args a)
 {
@@ -48,49 +48,60 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     uint32_t *last = (uint32_t *)(sm + 256);
     uint32_t tid = threadIdx.x, warp = tid >> 5 & 7, cgroup = tid >> 8, lane = tid & 31, n_kblk = a.n_kblk;
     uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, items = groups * a.split_k;
-#if __CUDA_ARCH__ >= 900
+    constexpr bool RING = STAGED && has_copies();
     constexpr uint32_t COLS = CGROUPS * NT * 8, STAGE = skinny_stage_bytes<TA, TB, COLS>();
     uint64_t *full = (uint64_t *)sm, *empty = full + 16;
     uint8_t *ring = sm + skinny_fixed<COLS>();
-    if (!tid) {
+    if (RING && !tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            mbar_init(full + s, 1), mbar_init(empty + s, WARPS * CGROUPS * WARP_ARRIVALS);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            mbar_init(full + s, fill_arrivals(a.bulk)), mbar_init(empty + s, WARPS * CGROUPS * WARP_ARRIVALS);
+        mbar_init_done();
     }
     __syncthreads();
     pdl_trigger();
-    if (cgroup == CGROUPS) { /* the producer: weights of the first stages before the wait, activations after it */
+    if (!RING && cgroup == CGROUPS)
+        return;
+    if (RING &&
+        cgroup == CGROUPS) { /* the producer: weights of the first stages before the wait, activations after it */
         uint64_t first = evict_first(), keep = evict_last();
         uint32_t fill = 0;
         auto weights = [&](uint32_t group, uint32_t r, uint32_t s) {
             uint32_t bytes = 0;
-            for (uint32_t w = 0; w < WARPS; w++) {
+            for (uint32_t w = 0; a.bulk && w < WARPS; w++) {
                 uint32_t tile = a.tile_lo + group * WARPS + w;
                 if (tile < a.tile_hi)
                     bytes += TA != TB && part_of(a, tile).second ? R::UB * R::PB : R::UA * R::PA;
             }
-            if (!lane)
+            if (!lane && a.bulk)
                 mbar_expect_tx(full + s, bytes + a.bucket * XFRAG_KBLK * 2);
             __syncwarp();
-            for (uint32_t i = lane; i < WARPS * R::PA; i += 32) {
+            for (uint32_t i = a.bulk ? lane : 0; i < WARPS * R::PA; i += a.bulk ? 32 : 1) {
                 uint32_t w = i / R::PA, q = i % R::PA, tile = a.tile_lo + group * WARPS + w;
                 if (tile >= a.tile_hi)
                     continue;
                 const gemm_part &p = part_of(a, tile);
                 bool second = TA != TB && p.second;
                 uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA;
-                cp_async_bulk(ring + s * STAGE + w * R::REC + q * frag,
-                              a.w + p.off +
-                                  ((uint64_t)(tile - p.tile0) * n_kblk * per + t16_frag_at(n_kblk, per, r, q)) * frag,
-                              frag, full + s, first);
+                uint8_t *to = ring + s * STAGE + w * R::REC + q * frag;
+                const uint8_t *from =
+                    a.w + p.off + ((uint64_t)(tile - p.tile0) * n_kblk * per + t16_frag_at(n_kblk, per, r, q)) * frag;
+                if (a.bulk)
+                    cp_async_bulk(to, from, frag, full + s, first);
+                else
+                    cp_async_warp(to, from, frag, first, lane);
             }
         };
         auto activations = [&](uint32_t r, uint32_t s) {
-            if (!lane)
-                cp_async_bulk(ring + s * STAGE + R::REC * WARPS, a.x + (uint64_t)r * XFRAG_STRIDE + a.row0 * XFRAG_KBLK,
-                              a.bucket * XFRAG_KBLK * 2, full + s, keep);
+            uint8_t *to = ring + s * STAGE + R::REC * WARPS;
+            const __half *from = a.x + (uint64_t)r * XFRAG_STRIDE + a.row0 * XFRAG_KBLK;
+            if (!a.bulk)
+                cp_async_warp(to, from, a.bucket * XFRAG_KBLK * 2, keep, lane), cp_async_arrive(full + s);
+            else if (!lane)
+                cp_async_bulk(to, from, a.bucket * XFRAG_KBLK * 2, full + s, keep);
         };
-        for (int pass = 0; pass < 2; pass++) {
+        if (!a.bulk) /* a stage's copies arrive together, and no kernel starts before the one before it has ended */
+            pdl_wait();
+        for (int pass = !a.bulk; pass < 2; pass++) {
             uint32_t s = 0, phase = 1, k = 0;
             for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
                 uint32_t r0 = a.split_k == 1 ? 0 : t16_slice(n_kblk, it % K_SLICES),
@@ -113,16 +124,12 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
             }
             if (!pass) {
                 pdl_wait();
-                asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
+                fence_copies();
             }
         }
         return;
     }
     uint32_t s = 0, phase = 0;
-#else
-    if (cgroup == CGROUPS)
-        return;
-#endif
     pdl_wait();
     for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
         uint32_t group = it / a.split_k, tile0 = a.tile_lo + group * WARPS, tile = tile0 + warp;
@@ -135,20 +142,17 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
         for (uint32_t c = c0; c < c1; c++) {
             zero(acc);
             for (uint32_t r = t16_slice(n_kblk, c); r < t16_slice(n_kblk, c + 1); r++) {
-#if __CUDA_ARCH__ >= 900
-                const uint8_t *w = ring + s * STAGE + warp * R::REC;
-                const __half *x =
-                    (const __half *)(ring + s * STAGE + R::REC * WARPS) + (cgroup * NT * 8 + (lane >> 2)) * XFRAG_KBLK;
-                mbar_wait(full + s, phase);
-                auto at = [&](uint32_t q, uint32_t frag, uint32_t) { return w + q * frag; };
-#else
-                const uint8_t *w = a.w + p.off;
-                const __half *x =
-                    a.x + (uint64_t)r * XFRAG_STRIDE + (a.row0 + cgroup * NT * 8 + (lane >> 2)) * XFRAG_KBLK;
+                uint32_t first = cgroup * NT * 8 + (lane >> 2); /* column */
+                const uint8_t *w = RING ? ring + s * STAGE + warp * R::REC : a.w + p.off;
+                const __half *x = RING ? (const __half *)(ring + s * STAGE + R::REC * WARPS) + first * XFRAG_KBLK
+                                       : a.x + (uint64_t)r * XFRAG_STRIDE + (a.row0 + first) * XFRAG_KBLK;
+                if (RING)
+                    mbar_wait(full + s, phase);
                 auto at = [&](uint32_t q, uint32_t frag, uint32_t per) {
-                    return w + ((uint64_t)(tile - p.tile0) * n_kblk * per + t16_frag_at(n_kblk, per, r, q)) * frag;
+                    return RING ? w + q * frag
+                                : w + ((uint64_t)(tile - p.tile0) * n_kblk * per + t16_frag_at(n_kblk, per, r, q)) *
+                                          frag;
                 };
-#endif
                 xfrag v = {x, x + XFRAG_SUM, 8 * XFRAG_KBLK, 8 * XFRAG_KBLK};
                 if (on && second)
                     for (uint32_t q = 0; q < R::PB; q++)
@@ -156,11 +160,11 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
                 else if (on)
                     for (uint32_t q = 0; q < R::PA; q++)
                         t16_mul_add<TA, NT>(at(q, R::UA, R::PA), q, v, lane, acc);
-#if __CUDA_ARCH__ >= 900
-                mbar_release(empty + s, lane);
-                if (++s == a.stages)
-                    s = 0, phase ^= 1;
-#endif
+                if (RING) {
+                    mbar_release(empty + s, lane);
+                    if (++s == a.stages)
+                        s = 0, phase ^= 1;
+                }
             }
             if (a.split_k > 1)
                 break;
@@ -224,21 +228,27 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
 
 template <int TA, int TB, int NT, int CGROUPS> static void run_skinny(struct device *d, gemm_args &a)
 {
-    static uint32_t done;
+    static uint32_t done[2];
     constexpr uint32_t cols = CGROUPS * NT * 8, stage_bytes = skinny_stage_bytes<TA, TB, cols>(),
                        fixed = skinny_fixed<cols>();
-    bool bulk_copies = d->cc >= 90;
+    constexpr bool large = fixed + stage_bytes > SMEM_LEAST; /* a card may have no room for a stage */
+    bool ring = d->cc >= 80 && (!large || smem_for(d, 1) >= fixed + stage_bytes);
     uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, blocks = CGROUPS == 1 ? 2 : 1;
-    if (bulk_copies && smem_for(d, blocks) < fixed + 2 * stage_bytes)
+    if (ring && smem_for(d, blocks) < fixed + 2 * stage_bytes)
         blocks = 1;
     a.stages = min_u((smem_for(d, blocks) - fixed) / stage_bytes, 16);
     a.split_k = groups < (uint32_t)d->sms && (uint64_t)groups * K_SLICES * a.bucket * 128 <= SPLIT_K_FLOATS &&
                         groups <= SEMAPHORES && a.n_kblk >= K_SLICES
                     ? K_SLICES
                     : 1;
-    smem_once(d, gemm_skinny<TA, TB, NT, CGROUPS>, &done);
-    cuda_launch(d, gemm_skinny<TA, TB, NT, CGROUPS>, dim3(min_u(groups * a.split_k, d->sms * blocks)),
-                CGROUPS * CONSUMERS + 32, fixed + (bulk_copies ? a.stages * stage_bytes : 0), LAUNCH_PDL, a);
+    auto kernel = gemm_skinny<TA, TB, NT, CGROUPS, true>; /* which reads without a ring before Ampere */
+    bool direct = false;
+    if constexpr (large)
+        if (d->cc >= 80 && !ring)
+            kernel = gemm_skinny<TA, TB, NT, CGROUPS, false>, direct = true;
+    smem_once(d, kernel, &done[direct]);
+    cuda_launch(d, kernel, dim3(min_u(groups * a.split_k, d->sms * blocks)), CGROUPS * CONSUMERS + 32,
+                fixed + (ring ? a.stages * stage_bytes : 0), LAUNCH_PDL, a);
 }
 
 /* NT2: whether 16 columns have a width of their own. */

@@ -29,7 +29,7 @@ enum {
     IX_MAX = 32639, /* 127 * 256 + 127 */
 };
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
 
 /* c += a * b, 32 k; a unsigned or signed bytes of rows g (a0, a2) and g + 8 (a1, a3). */
 template <int SIGNED>

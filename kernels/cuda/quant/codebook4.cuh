@@ -155,7 +155,7 @@ template <class S> struct quant_codebook4 : quant_own {
         return v;
     }
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     /* A block of 32 k is two mma; lanes with g >> 1 == (its number) % 4 have the activations. |C| < 2^27. */
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])

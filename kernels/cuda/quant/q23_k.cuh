@@ -245,7 +245,7 @@ template <int THREE> struct quant_q23_k : quant_own {
 
     /* Sixteen sub-blocks of 16 k, an mma each; q as it lies, whose 4 the sums of the activations take off. The sum of
      * four sub-blocks times their scales is at most 4 * 32 * 16 * 8 * 4 * 32639 < 2^31 in magnitude. */
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
     {

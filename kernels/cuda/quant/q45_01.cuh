@@ -171,7 +171,7 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
         }
     }
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     /* A block of 32 k is an mma; lanes with g >> 1 == (its number) % 4 have the activations. |C| < 2^28. */
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])

@@ -187,7 +187,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
 
     /* |C| <= 32 * 15 * 32639 < 2^24, times two scales of 6 bits: in an int still. Q5_K's is twice that: scaled in
      * floats. */
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
     {

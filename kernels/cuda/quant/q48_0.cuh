@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/gemm/tile16_int.cuh"
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
 /* Blocks of 32 k, an mma each: eight of them (Q4_0), or four in each of two units (Q8_0). */
 template <int EIGHT, int M>
 __device__ static inline void int_q_0(const uint8_t *r, int frag, const ix_frag &v, int lane, float (&acc)[M][2])

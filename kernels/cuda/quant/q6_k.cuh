@@ -137,7 +137,7 @@ template <> struct quant<DT_Q6_K> : quant_own {
     }
 
     /* Sixteen sub-blocks of 16 k, an mma each; q without its 32, which the sums of the activations take off. */
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
     {

@@ -88,7 +88,7 @@ template <> struct quant<DT_Q8_0> : quant_own {
         }
     }
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int frag, const ix_frag &v, int lane, float (&acc)[M][2])
     {
