@@ -49,14 +49,29 @@ static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
                   human_bytes(m->pages_used * m->page_bytes), until(m));
     }
     table_print(&t);
-    if (!e->n_models)
-        return;
+}
+
+/* Who has the memory of a device; `name` tells several apart. */
+static void print_memory(const struct hearth_engine_status *e, const char *name)
+{
     char line[1024];
     memory_own_line(&e->memory, line, sizeof line);
-    printf("\nmemory: %s free of ", human_bytes(e->mem_free));
+    printf("%s: %s free of ", name, human_bytes(e->mem_free));
     printf("%s; hearth %s", human_bytes(e->mem_total), line);
     memory_others_line(&e->memory, line, sizeof line);
     printf("; others %s\n", line);
+}
+
+static void print_memories(const struct hearth_status_result *r)
+{
+    if (!r->engine.n_models)
+        return;
+    putchar('\n');
+    for (size_t i = 0; i < r->n_engines; i++)
+        if (r->engines[i].pid)
+            print_memory(&r->engines[i], r->engines[i].device ? r->engines[i].device : r->engines[i].state);
+    if (!r->n_engines)
+        print_memory(&r->engine, "memory");
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -73,8 +88,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (json)
         status = print_json(json_pack("{s:o, s:o}", "models", json_loaded_models(&r->engine), "memory",
                                       json_memory(&r->engine.memory)));
-    else
+    else {
         print_rows(h, &r->engine);
+        print_memories(r);
+    }
     return verb_end(h, r, status);
 }
 

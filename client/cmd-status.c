@@ -73,13 +73,16 @@ static json_t *json_loop(const struct hearth_loop *l)
 
 static json_t *json_status(const struct hearth_status_result *r)
 {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "pid",
+    json_t *engines = json_array();
+    for (size_t i = 0; i < r->n_engines; i++)
+        json_array_append_new(engines, json_engine(&r->engines[i]));
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pid",
                      (json_int_t)r->pid, "version", json_str(r->version), "socket", json_str(r->socket), "uptime",
                      r->uptime, "connections", (json_int_t)r->connections, "streams", (json_int_t)r->streams,
                      "sessions", (json_int_t)r->sessions, "rss_bytes", (json_int_t)r->rss_bytes, "config",
                      json_str(r->config), "no_sessions", json_str(r->no_sessions), "kv_files",
                      json_kv_files(&r->kv_files), "served", json_served(&r->served), "longest", json_loop(&r->longest),
-                     "engine", json_engine(&r->engine));
+                     "engine", json_engine(&r->engine), "engines", engines);
 }
 
 /* "  paths    gemv 93 %, cublaslt 7 % of rows; 98 % of steps replayed" */
@@ -130,19 +133,8 @@ static void print_kv_files(const struct hearth_kv_files *k)
     }
 }
 
-static void print_status(const struct hearth_status_result *r)
+static void print_engine(const struct hearth_engine_status *e)
 {
-    const struct hearth_engine_status *e = &r->engine;
-    printf("hearthd %s, process %lld, up %.0f s, %s\n", r->version, (long long)r->pid, r->uptime,
-           human_bytes(r->rss_bytes));
-    printf("  socket   %s\n", r->socket);
-    if (r->config)
-        printf("  config   %s\n", r->config);
-    printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
-           (long long)r->sessions);
-    if (r->no_sessions)
-        printf("  WARNING  named sessions are not available: %s\n", r->no_sessions);
-    print_kv_files(&r->kv_files);
     if (!e->pid) {
         printf("engine %s\n", e->state);
         return;
@@ -168,6 +160,24 @@ static void print_status(const struct hearth_status_result *r)
         for (size_t k = 0; k < e->models[i].slow.n; k++)
             printf("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
     printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
+}
+
+static void print_status(const struct hearth_status_result *r)
+{
+    printf("hearthd %s, process %lld, up %.0f s, %s\n", r->version, (long long)r->pid, r->uptime,
+           human_bytes(r->rss_bytes));
+    printf("  socket   %s\n", r->socket);
+    if (r->config)
+        printf("  config   %s\n", r->config);
+    printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
+           (long long)r->sessions);
+    if (r->no_sessions)
+        printf("  WARNING  named sessions are not available: %s\n", r->no_sessions);
+    print_kv_files(&r->kv_files);
+    for (size_t i = 0; i < r->n_engines; i++)
+        print_engine(&r->engines[i]);
+    if (!r->n_engines)
+        print_engine(&r->engine);
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)

@@ -29,6 +29,7 @@ const struct conf_key conf_keys[] = {
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda ", .fixed = true},
     {"gpu_headroom", CONF_SIZE, FIELD(gpu_headroom), 0, INT64_MAX, 1 << 30, .fixed = true},
     {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0, .fixed = true},
+    {"gpus", CONF_GPUS, FIELD(gpus), .fixed = true},
     {"host_weights", CONF_AUTO, FIELD(host_weights), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_bytes", CONF_SIZE, FIELD(kv_bytes), 0, INT64_MAX, 0, .fixed = true},
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
@@ -73,6 +74,11 @@ static void *field(struct conf *c, const struct conf_key *k)
     return (char *)c + k->offset;
 }
 
+static bool is_text(const struct conf_key *k)
+{
+    return k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_GPUS || k->type == CONF_PATH;
+}
+
 void conf_init(struct conf *c)
 {
     memset(c, 0, sizeof *c);
@@ -85,7 +91,7 @@ void conf_init(struct conf *c)
 void conf_fini(struct conf *c)
 {
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++)
-        if (k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_PATH)
+        if (is_text(k))
             free(*(char **)field(c, k));
     free(c->built_in_models);
     free(c->file);
@@ -169,6 +175,25 @@ static int parse_word(const struct conf_key *k, const char *value, char **out, s
     return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %s", k->key, value, k->words);
 }
 
+/* Takes "all", or numbers of devices, each once. */
+static int parse_gpus(const char *key, const char *value, char **out, struct hearth_err *e)
+{
+    enum { GPUS = 16 };
+    unsigned seen = 0;
+    bool fine = strcmp(value, "all") != 0;
+    for (const char *s = value; fine && *s; s += *s == ',') {
+        char *end;
+        unsigned long n = strtoul(s, &end, 10);
+        fine = isdigit((unsigned char)*s) && n < GPUS && !(seen & 1u << n) && (!*end || (*end == ',' && end[1]));
+        seen |= fine ? 1u << n : 0;
+        s = end;
+    }
+    if (!fine && strcmp(value, "all") != 0)
+        return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is neither all nor numbers from 0 to %d, each once, as 0,1",
+                       key, value, GPUS - 1);
+    return join(out, e, value, "");
+}
+
 /* Takes a model's name or absolute path, which goes out to clients. */
 static int parse_name(const char *key, const char *value, char **out, struct hearth_err *e)
 {
@@ -222,9 +247,11 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
     switch (k->type) {
     case CONF_NAME:
     case CONF_WORD:
+    case CONF_GPUS:
     case CONF_PATH:
         rc = k->type == CONF_PATH   ? parse_path(key, value, &s, e)
              : k->type == CONF_WORD ? parse_word(k, value, &s, e)
+             : k->type == CONF_GPUS ? parse_gpus(key, value, &s, e)
                                     : parse_name(key, value, &s, e);
         if (rc)
             return rc;
@@ -323,7 +350,7 @@ static bool is_same(const struct conf *a, const struct conf *b, const struct con
     const void *x = (const char *)a + k->offset, *y = (const char *)b + k->offset;
     if (k->type == CONF_PATHS)
         return a->n_model_dirs == b->n_model_dirs && same_strings(a->model_dirs, b->model_dirs, a->n_model_dirs);
-    if (k->type != CONF_NAME && k->type != CONF_WORD && k->type != CONF_PATH)
+    if (!is_text(k))
         return *(const int64_t *)x == *(const int64_t *)y;
     const char *s = *(char *const *)x, *t = *(char *const *)y;
     return s == t || (s && t && strcmp(s, t) == 0);
@@ -350,7 +377,7 @@ void conf_reload(struct conf *c, struct conf *fresh, struct conf_change *change)
         if (k->type == CONF_PATHS) {
             SWAP(char **, c->model_dirs, fresh->model_dirs);
             SWAP(size_t, c->n_model_dirs, fresh->n_model_dirs);
-        } else if (k->type == CONF_NAME || k->type == CONF_WORD || k->type == CONF_PATH) {
+        } else if (is_text(k)) {
             SWAP(char *, *(char **)field(c, k), *(char **)field(fresh, k));
         } else {
             SWAP(int64_t, *(int64_t *)field(c, k), *(int64_t *)field(fresh, k));

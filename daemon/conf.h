@@ -51,6 +51,7 @@ struct conf {
     int64_t kv_disk;      /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
     int64_t kv_disk_per_uid; /* of one user's; CONF_IS_AUTO = as kv_disk */
     int64_t kv_age;          /* days that a KV file is kept unused; 0 = any number */
+    char *gpus;              /* all, or numbers with commas; NULL = all */
     char *kv_pool;           /* auto, whole, growing; NULL = auto */
     char *kv_type;           /* auto, f16, q8_0; NULL = auto */
     char *invariant;         /* nothing, prompts, all; NULL = nothing */
@@ -59,8 +60,19 @@ struct conf {
 };
 
 /* CONF_AUTO is a CONF_SIZE that may also be the word auto; CONF_SHARE one that may also be a share, 1% to 100%, which
- * is kept below zero. */
-enum conf_type { CONF_NAME, CONF_WORD, CONF_PATH, CONF_PATHS, CONF_INT, CONF_SIZE, CONF_AUTO, CONF_SHARE, CONF_LEVEL };
+ * is kept below zero. CONF_GPUS is "all" or a list of numbers. */
+enum conf_type {
+    CONF_NAME,
+    CONF_WORD,
+    CONF_GPUS,
+    CONF_PATH,
+    CONF_PATHS,
+    CONF_INT,
+    CONF_SIZE,
+    CONF_AUTO,
+    CONF_SHARE,
+    CONF_LEVEL
+};
 
 enum { CONF_IS_AUTO = -1 };
 

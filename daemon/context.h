@@ -27,7 +27,7 @@ struct journal;
 struct kvdir;
 struct model_fds;
 struct pin;
-struct engine_client;
+struct engines;
 struct socket_watch;
 struct store;
 struct streams;
@@ -85,7 +85,8 @@ struct server {
     struct hearth_err store_err;
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
-    struct engine_client *engine_client;
+    const char *engine;      /* hearth-engine's path, or NULL */
+    struct engines *engines;
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
     struct timer *passed_sweep;  /* set while some of them may be closed */
     struct pin_list pins;        /* models that every engine is to hold */

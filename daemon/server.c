@@ -26,7 +26,7 @@
 #include "daemon/stream/journal.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/log.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream.h"
@@ -123,7 +123,7 @@ static void enter(struct server *s, enum server_phase phase)
         break;
     case SERVER_STOPPING:
         set_timer(s->phase_timer, ENGINE_MS);
-        engine_client_stop(s->engine_client);
+        engines_stop(s->engines);
         break;
     case SERVER_DONE:
         event_base_loopbreak(s->base);
@@ -137,7 +137,7 @@ static bool next_phase(struct server *s)
     bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
     if (streams && streams_open(s->streams) == 0)
         enter(s, SERVER_STOPPING);
-    else if (s->phase == SERVER_STOPPING && engine_state(s->engine_client) == ENGINE_ABSENT && conn_all_sent(s))
+    else if (s->phase == SERVER_STOPPING && engines_absent(s->engines) && conn_all_sent(s))
         enter(s, SERVER_DONE);
     else
         return false;
@@ -213,23 +213,25 @@ static void on_engine_event(void *arg, const struct wire_method *m, const void *
     dispatch_engine_event(arg, m, body);
 }
 
-static void before_engine_calls(void *arg)
+static void before_engine_calls(void *arg, struct engine_client *ec)
 {
     struct server *s = arg;
-    model_fds_tell(s->passed, s->engine_client);
+    model_fds_tell(s->passed, ec);
 }
 
-static void on_engine_ready(void *arg)
+static void on_engine_ready(void *arg, struct engine_client *ec)
 {
-    pins_restore(arg);
+    pins_restore(arg, ec);
 }
 
-/* The engine's command line is made of the configuration and of what there is in the state directory. */
-static int init_engine(struct server *s, const char *engine, struct hearth_err *e)
+/* An engine's command line is made of the configuration and of what there is in the state directory. */
+static void engine_command(void *arg, int number, bool first, const char *argv[])
 {
+    const struct server *s = arg;
     const struct conf *conf = s->conf;
-    char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24], host_weights[24],
-        idle[24], lock[PATH_MAX], checked[PATH_MAX];
+    static char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24],
+        host_weights[24], idle[24], device[24], lock[PATH_MAX],
+        checked[PATH_MAX]; /* one engine's at a time, until they are copied */
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
     snprintf(gpu_headroom, sizeof gpu_headroom, "%lld", (long long)conf->gpu_headroom);
@@ -239,8 +241,12 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
     snprintf(kv_ram, sizeof kv_ram, "%lld", (long long)conf->kv_ram);
     snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000);              /* ms */
     snprintf(engine_idle, sizeof engine_idle, "%lld", (long long)conf->engine_idle * 1000); /* ms */
-    snprintf(lock, sizeof lock, "%s/engine.lock", conf->state_dir);
-    snprintf(checked, sizeof checked, "%s/checked", conf->state_dir);
+    snprintf(device, sizeof device, number ? "-%d" : "", number);
+    snprintf(lock, sizeof lock, "%s/engine%s.lock", conf->state_dir, device);
+    snprintf(checked, sizeof checked, "%s/checked%s", conf->state_dir, device);
+    snprintf(device, sizeof device, "%d", number);
+    /* The first may fall back on the CPU; the others are there for GPUs alone. */
+    const char *backend = !first && (!conf->backend || !strcmp(conf->backend, "auto")) ? "cuda" : conf->backend;
     const struct {
         const char *option, *value;
         bool given;
@@ -252,7 +258,8 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--idle-unload", idle, true},
         {"--engine-idle", engine_idle, true},
         {"--log-level", log_level_name((enum log_level)conf->log_level), true},
-        {"--backend", conf->backend, conf->backend},
+        {"--backend", backend, backend},
+        {"--device", device, number},
         {"--lock", lock, s->store},       /* two engines never hold the device at once */
         {"--checked", checked, s->store}, /* where the results of its self-checks are kept */
         {"--kv-type", conf->kv_type, conf->kv_type},
@@ -263,18 +270,25 @@ static int init_engine(struct server *s, const char *engine, struct hearth_err *
         {"--kv-dir", s->kv ? kvdir_path(s->kv) : NULL, s->kv && conf->kv_disk},
     };
     enum { N_OPTIONS = sizeof options / sizeof *options };
-    const char *argv[1 + 2 * N_OPTIONS + 1] = {engine};
+    _Static_assert(1 + 2 * N_OPTIONS <= ENGINE_ARGS, "the command line has room");
+    argv[0] = s->engine;
     for (size_t i = 0, n = 1; i < N_OPTIONS; i++)
         if (options[i].given) {
             argv[n++] = options[i].option;
             argv[n++] = options[i].value;
         }
-    int rc = engine_client_new(&s->engine_client, s->base, argv, conf->engine_timeout, on_engine_event, s, e);
-    if (!rc)
-        engine_client_on_ready(s->engine_client, on_engine_ready);
-    if (!rc)
-        engine_client_before_calls(s->engine_client, before_engine_calls);
-    return rc;
+}
+
+static int init_engines(struct server *s, struct hearth_err *e)
+{
+    static const struct engines_calls calls = {
+        .command = engine_command,
+        .event = on_engine_event,
+        .before = before_engine_calls,
+        .ready = on_engine_ready,
+    };
+    return engines_new(&s->engines, s->base, s->conf->gpus ? s->conf->gpus : "all", s->conf->engine_timeout, &calls, s,
+                       e);
 }
 
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
@@ -326,7 +340,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         log_error("%s; streams have no journal", e->msg);
     if (s->store && kvdir_open(&s->kv, s, e) != 0)
         log_error("%s; KV is not kept on the disk", e->msg);
-    rc = init_engine(s, engine, e);
+    s->engine = engine;
+    rc = init_engines(s, e);
     if (rc) {
         server_fini(s);
         return rc;
@@ -345,9 +360,9 @@ void server_fini(struct server *s)
     s->shows = NULL;
     retention_free(s->retention);
     s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
-    engine_client_free(s->engine_client);
+    engines_free(s->engines);
     pins_fini(s);
-    s->engine_client = NULL;
+    s->engines = NULL;
     stream_end_all(s);
     takeover_resume(s);
     queue_resume(s);
@@ -380,7 +395,7 @@ static void end_turn(struct server *s)
     do {
         stream_probe_next(s);
         conn_flush_all(s); /* a peer with room again is read here, and its requests may go to the engine */
-        engine_client_flush(s->engine_client);
+        engines_flush(s->engines);
         conn_reap(s);
     } while (takeover_resume(s) || queue_resume(s) || next_phase(s));
 }
@@ -394,7 +409,7 @@ static void count_turn(struct server *s, const struct store_work *before, int64_
         s->turn.rows += work.rows - before->rows;
         s->turn.bytes += work.bytes - before->bytes;
     }
-    s->turn.bytes += engine_link_bytes(s->engine_client) - link;
+    s->turn.bytes += engines_link_bytes(s->engines) - link;
     s->turn.cpu = server_cpu() - cpu;
     most->bytes = s->turn.bytes > most->bytes ? s->turn.bytes : most->bytes;
     most->rows = s->turn.rows > most->rows ? s->turn.rows : most->rows;
@@ -406,7 +421,7 @@ static int turn(struct server *s, struct hearth_err *e)
 {
     struct store_work before = {0};
     double cpu = server_cpu();
-    int64_t link = engine_link_bytes(s->engine_client);
+    int64_t link = engines_link_bytes(s->engines);
     if (s->store)
         store_work(s->store, &before);
     s->turn = (struct turn){0};

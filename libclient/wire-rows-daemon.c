@@ -210,6 +210,7 @@ static const struct wire_field status_result_fields[] = {
     STRUCT(wire_status_result, served, served),
     STRUCT(wire_status_result, longest, loop),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),
+    ARRAY(wire_status_result, engines, engine_status, 64),
     {0},
 };
 TYPE(status_result, "status result");

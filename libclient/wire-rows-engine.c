@@ -14,6 +14,7 @@ static const struct wire_field engine_hello_result_fields[] = {
     COUNTER(wire_engine_hello_result, pid),
     WORD(wire_engine_hello_result, backend),
     WORD(wire_engine_hello_result, device),
+    COUNTER(wire_engine_hello_result, devices),
     {0},
 };
 TYPE(engine_hello_result, "engine.hello result");

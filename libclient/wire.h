@@ -270,6 +270,7 @@ struct wire_engine_hello {
 struct wire_engine_hello_result {
     int64_t version, pid;
     const char *backend, *device;
+    int64_t devices; /* that the backend could use; 0: it does not count them */
 };
 
 /* A message of a session, and what was thought before it. */

@@ -89,6 +89,7 @@ bool engine_close(struct engine *eng, double seconds);
 
 const char *engine_backend(const struct engine *eng); /* "cpu" */
 const char *engine_device(const struct engine *eng);  /* its description */
+uint32_t engine_devices(const struct engine *eng);    /* how many the backend could use */
 
 /* --- in -------------------------------------------------------------------------------------------------- */
 

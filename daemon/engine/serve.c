@@ -24,7 +24,8 @@
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
-    "                     [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH]\n"
+    "                     [--device N] [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto]\n"
+    "                     [--kv-dir PATH]\n"
     "                     [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto] [--kv-type auto|f16|q8_0]\n"
     "                     [--kv-pool auto|whole|growing]\n"
     "                     [--invariant nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
@@ -39,6 +40,7 @@ struct args {
     struct engine_params engine;
     const char *lock;
     uint64_t link;
+    uint32_t device; /* the only GPU that the process sees; 0: of all that it sees the first */
     enum log_level log_level;
 };
 
@@ -67,6 +69,7 @@ static const struct opt {
     uint64_t max;
 } opts[] = {
     {"link", OPT_SIZE, AT(link), 1 << 20},
+    {"device", OPT_COUNT, AT(device), 1023},
     {"lock", OPT_TEXT, AT(lock), 0},
     {"checked", OPT_TEXT, AT(engine.checked), 0},
     {"backend", OPT_TEXT, AT(engine.backend), 0},
@@ -289,6 +292,26 @@ static int serve(const struct engine_params *p, int link_fd)
     return rc;
 }
 
+/* Leaves the process one of the GPUs that CUDA would show it: by the environment, because each thread that uses CUDA
+ * has the first one otherwise, and nothing of this process is to be on any other. */
+static bool see_device(uint32_t device, struct hearth_err *e)
+{
+    char name[64];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    snprintf(name, sizeof name, "%u", device);
+    for (uint32_t i = 0; visible && i < device; i++)
+        visible = (visible = strchr(visible, ',')) ? visible + 1 : "";
+    if (visible) {
+        size_t n = strcspn(visible, ",");
+        if (!n || n >= sizeof name) {
+            err_set(e, HEARTH_EDEVICE, "CUDA_VISIBLE_DEVICES has no device %u", device);
+            return false;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)n, visible);
+    }
+    return setenv("CUDA_VISIBLE_DEVICES", name, 1) == 0;
+}
+
 int serve_main(int argc, char **argv, engine_wrap *wrap)
 {
     struct args a = {
@@ -308,6 +331,11 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
     signal(SIGPIPE, SIG_IGN); /* writing to a closed link is an error of write() */
     signal(SIGXFSZ, SIG_IGN); /* so is exceeding a limit on the size of files */
     signal(SIGINT, SIG_IGN);  /* Ctrl+C reaches a daemon in the foreground too, which closes the link */
+    if (a.device && !see_device(a.device, &err)) {
+        log_error("%s", err.msg);
+        rpc_server_refuse((int)a.link, &err);
+        return EXIT_FAILURE;
+    }
     if (a.lock && take_lock(a.lock, &lock, &err)) {
         log_error("%s", err.msg);
         rpc_server_refuse((int)a.link, &err); /* whoever waits for the engine is told why there is none */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/retention/kvdir-internal.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
 
@@ -66,11 +66,14 @@ static void on_notified(void *arg, const void *result, const struct hearth_err *
  * not write it again for a while. */
 static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
 {
-    struct engine_client *ec = d->server->engine_client; /* NULL at hearthd's end */
+    const struct engines *es = d->server->engines; /* NULL at hearthd's end */
     bool fresh = kvdir_now(d) - f->row.created <= KVDIR_FRESH;
     struct wire_engine_kv_gone gone = {.file = f->row.name, .again = f->is_orphaned || !fresh};
-    if (ec && (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING))
-        engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
+    for (size_t i = 0; es && i < engines_count(es); i++) {
+        struct engine_client *ec = engines_at(es, i);
+        if (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING)
+            engine_call(ec, &wire_methods[WIRE_ENGINE_KV_GONE], &gone, on_notified, NULL, NULL);
+    }
 }
 
 /* Removes a batch of victims. A file that cannot be removed stays, and counts. */

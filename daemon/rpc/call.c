@@ -57,8 +57,9 @@ static void leave_forwards(struct call *call)
     if (call->path)
         TAILQ_REMOVE(&call->server->forwards, call, forward_entry);
     free(call->path);
+    free(call->where);
     free(call->name);
-    call->path = call->name = NULL;
+    call->path = call->name = call->where = NULL;
 }
 
 static void call_free(struct call *call)

@@ -31,7 +31,9 @@ struct call {
     char *path;        /* the same as a file; NULL: it is not on the list */
     char *name;        /* the same as models.list names it; NULL without memory */
     void (*finish)(struct call *call, void *result);
-    bool is_retry; /* it was forwarded before, to a device that was lost */
+    struct engine_client *engine; /* that it was forwarded to */
+    char *where;                  /* its device, where the engine has another name for it */
+    bool is_retry;                /* it was forwarded before, to a device that was lost */
 
     /* While it is on server->waiters: takeover.c. */
     int64_t after_stream; /* number of the stream whose end it waits for */

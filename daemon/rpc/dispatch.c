@@ -52,7 +52,7 @@ static const struct {
     {WIRE_ENGINE_PROGRESS, stream_on_progress}, {WIRE_MODEL_PROGRESS, msg_on_model_progress},
     {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
     {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},        {WIRE_ENGINE_TRACE, stream_on_trace},
-    {WIRE_ENGINE_IDLE, msg_on_engine_idle},     {WIRE_ENGINE_PARKED, stream_on_parked},
+    {WIRE_ENGINE_PARKED, stream_on_parked},
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))

@@ -46,6 +46,5 @@ void msg_yield(struct call *call);
 /* The connection holds no file any more that it has passed; files that nobody uses are closed, now or later. */
 void msg_pass_lost(struct conn *c);
 void msg_sweep_passed(void *server);
-void msg_on_engine_idle(struct server *s, const void *body);
 
 #endif

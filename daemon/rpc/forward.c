@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/supervisor/model-names.h"
 
 int forward_resolve(const struct call *call, const char *model, char **path, struct hearth_err *e)
@@ -16,7 +16,7 @@ int forward_resolve(const struct call *call, const char *model, char **path, str
 static bool may_retry(const struct call *call, const struct hearth_err *err)
 {
     const struct server *s = call->server;
-    return err->code == HEARTH_EENGINE && engine_lost_device(s->engine_client) && s->phase == SERVER_RUNNING &&
+    return err->code == HEARTH_EENGINE && engine_lost_device(call->engine) && s->phase == SERVER_RUNNING &&
            !call->is_retry;
 }
 
@@ -52,7 +52,7 @@ static void on_packed(void *arg, const void *result, const struct hearth_err *er
 /* Nobody reads the answer any more, so the engine need not work for it; what it says still ends the call. */
 static void on_disconnect(struct call *call)
 {
-    engine_forget(call->server->engine_client, call);
+    engine_forget(call->engine, call);
 }
 
 void forward(struct call *call, const struct wire_method *m, const void *params, const char *model, char *path,
@@ -65,7 +65,10 @@ void forward(struct call *call, const struct wire_method *m, const void *params,
     call->path = path;
     call->name = model_name_of(call->server->conf, path);
     TAILQ_INSERT_TAIL(&call->server->forwards, call, forward_entry);
-    struct engine_client *ec = call->server->engine_client;
+    bool weights = m == &wire_methods[WIRE_ENGINE_LOAD] || m == &wire_methods[WIRE_ENGINE_PIN] ||
+                   m == &wire_methods[WIRE_ENGINE_EVAL];
+    struct engines *es = call->server->engines;
+    struct engine_client *ec = call->engine = weights ? engines_for(es, path) : engines_near(es, path);
     if (finish ? engine_call(ec, m, params, on_done, call, &e) : engine_call_packed(ec, m, params, on_packed, call, &e))
         call_fail(call, &e);
 }

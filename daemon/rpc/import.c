@@ -8,7 +8,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/rpc/forward.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
@@ -366,7 +366,8 @@ static int begin(struct call *call, struct hearth_err *e)
     struct wire_engine_model ask = {.path = im->row.path, .client = call_client(call)};
     call->conn->import = im;
     if (!rc)
-        rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MODEL], &ask, on_model, call, e);
+        rc = engine_call(engines_near(s->engines, im->row.path), &wire_methods[WIRE_ENGINE_MODEL], &ask, on_model, call,
+                         e);
     if (rc) {
         call->conn->import = NULL;
         import_free(im);

@@ -5,7 +5,7 @@
 #include "daemon/retention/kvdir.h"
 #include "daemon/stream/fork.h"
 #include "daemon/stream/sessions.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 static void reply(struct call *call, struct store_session **rows, size_t n)
 {
@@ -67,7 +67,8 @@ void msg_sessions_fork(struct call *call)
     } else {
         struct wire_detokenize ask = {.model = p->row.path, .tokens = p->untold, .client = call_client(call)};
         call->arg = (void *)(uintptr_t)p->untold.n;
-        rc = engine_call(call->server->engine_client, &wire_methods[WIRE_ENGINE_DETOKENIZE], &ask, on_text, call, &e);
+        rc = engine_call(engines_near(call->server->engines, p->row.path), &wire_methods[WIRE_ENGINE_DETOKENIZE], &ask,
+                         on_text, call, &e);
         if (rc)
             call_fail(call, &e);
     }

@@ -8,7 +8,7 @@
 #include "daemon/rpc/pins.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/log.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/supervisor/model-names.h"
 #include "daemon/stream/stream.h"
 
@@ -49,6 +49,7 @@ static void reply_list(struct call *call, void (*fill)(struct wire_model *m, siz
             .name = l->v[i].name, .path = l->v[i].path, .bytes = l->v[i].bytes, .modified = l->v[i].modified};
         if (told)
             fill(&w[i], i, told);
+        w[i].loaded |= engines_has(call->server->engines, w[i].path);
     }
     struct wire_models_list_result r = {
         .models = w,
@@ -66,18 +67,17 @@ static void reply_list(struct call *call, void (*fill)(struct wire_model *m, siz
     free(w);
 }
 
-static void fill_loaded(struct wire_model *m, size_t i, const void *status)
+static void fill_loaded(struct wire_model *m, size_t i, const void *told)
 {
+    const struct engines_status *all = told;
     (void)i;
-    m->loaded = is_loaded(status, m->path);
+    for (size_t k = 0; k < all->n; k++)
+        m->loaded |= is_loaded(all->of[k].told, m->path);
 }
 
-/* `result` is the engine's status, or NULL where no engine runs and so no model is loaded, or none that
- * answers. */
-static void on_list_status(void *arg, const void *result, const struct hearth_err *err)
+static void on_list_status(void *arg, const struct engines_status *all)
 {
-    (void)err;
-    reply_list(arg, fill_loaded, result);
+    reply_list(arg, fill_loaded, all);
 }
 
 static void fill_head(struct wire_model *m, size_t i, const void *told)
@@ -86,7 +86,7 @@ static void fill_head(struct wire_model *m, size_t i, const void *told)
     if (i >= r->n_heads) /* more than one request asks for */
         return;
     const struct wire_model *from = &r->heads[i];
-    m->loaded = from->loaded;
+    m->loaded |= from->loaded;
     m->read = from->read;
     m->arch = from->arch;
     m->type = from->type;
@@ -111,7 +111,8 @@ static int ask_heads(struct call *call, struct listing *l, struct hearth_err *e)
     for (size_t i = 0; i < ask.n_files; i++)
         ask.files[i] =
             (struct wire_engine_file){.path = l->v[i].path, .bytes = l->v[i].bytes, .modified = l->v[i].modified};
-    return engine_call(call->server->engine_client, &wire_methods[WIRE_ENGINE_HEADS], &ask, on_list_heads, call, e);
+    return engine_call(engines_near(call->server->engines, ""), &wire_methods[WIRE_ENGINE_HEADS], &ask, on_list_heads,
+                       call, e);
 }
 
 void msg_models_list(struct call *call)
@@ -129,7 +130,7 @@ void msg_models_list(struct call *call)
             listing_free(l);
         return;
     }
-    if (!p->details && engine_ask_status(call->server->engine_client, on_list_status, call) != 0)
+    if (!p->details && engines_ask_status(call->server->engines, on_list_status, call) != 0)
         reply_list(call, fill_loaded, NULL);
 }
 
@@ -152,6 +153,9 @@ static void finish_load(struct call *call, void *result)
     struct wire_model_load_result *r = result;
     r->model = call->model;
     r->path = model_fds_label(call->path);
+    free(call->where);
+    if ((call->where = engines_where(call->server->engines, call->engine, r->where)))
+        r->where = call->where;
 }
 
 /* The path of the model that the client names, malloc'd; NULL where the call has failed over it. */
@@ -190,6 +194,12 @@ void msg_models_load(struct call *call)
     ask(call, &wire_methods[WIRE_ENGINE_LOAD], finish_load);
 }
 
+/* Without an engine no model is loaded. */
+static bool runs(const struct server *s)
+{
+    return !engines_absent(s->engines);
+}
+
 static void finish_unload(struct call *call, void *result)
 {
     (void)result;
@@ -199,7 +209,7 @@ static void finish_unload(struct call *call, void *result)
 void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
-    if (engine_pid(call->server->engine_client) == 0)
+    if (!runs(call->server))
         call_reply(call, &nothing); /* without an engine no model is loaded, and none is started for this */
     else
         ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], finish_unload);
@@ -221,7 +231,7 @@ void msg_models_pin(struct call *call)
         return; /* the call is gone */
     if (!p->pinned)
         pins_set(call->server, path, false, NULL);
-    if (!p->pinned && engine_pid(call->server->engine_client) == 0) { /* none is started for this */
+    if (!p->pinned && !runs(call->server)) { /* none is started for this */
         call_reply(call, &(struct wire_model_load_result){.model = p->model, .path = model_fds_label(path)});
         free(path);
         return;

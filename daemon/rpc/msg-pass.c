@@ -8,7 +8,7 @@
 #include "daemon/rpc/aside.h"
 #include "daemon/rpc/dispatch.h"
 #include "daemon/stream/stream.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/supervisor/model-fds.h"
 
 enum { SWEEP_MS = 10000 };
@@ -52,7 +52,7 @@ void msg_models_pass(struct call *call)
 
 struct users {
     struct server *server;
-    const struct wire_engine_status *engine; /* NULL: none runs */
+    const struct engines_status *engines; /* NULL: none runs */
 };
 
 static bool is_of(const char *model, void *file)
@@ -67,20 +67,24 @@ static bool is_used(void *arg, const char *path)
     TAILQ_FOREACH (call, &u->server->forwards, forward_entry)
         if (model_fds_is_of(path, call->path))
             return true;
-    for (size_t i = 0; u->engine && i < u->engine->n_models; i++) {
-        const struct wire_loaded_model *m = &u->engine->models[i];
-        if (m->path && !m->vocab_only && model_fds_is_of(path, m->path))
-            return true;
+    for (size_t k = 0; u->engines && k < u->engines->n; k++) {
+        const struct wire_engine_status *told = u->engines->of[k].told;
+        for (size_t i = 0; told && i < told->n_models; i++) {
+            const struct wire_loaded_model *m = &told->models[i];
+            if (m->path && !m->vocab_only && model_fds_is_of(path, m->path))
+                return true;
+        }
     }
     return stream_any_with(u->server, is_of, (void *)path);
 }
 
-static void on_status(void *arg, const void *result, const struct hearth_err *err)
+static void on_status(void *arg, const struct engines_status *all)
 {
-    struct users u = {.server = arg, .engine = result};
-    size_t left = 1;
-    if (!err || engine_pid(u.server->engine_client) == 0)
-        left = model_fds_sweep(u.server->passed, u.server->engine_client, is_used, &u);
+    struct users u = {.server = arg, .engines = all};
+    bool silent = false;
+    for (size_t i = 0; all && i < all->n; i++)
+        silent |= all->of[i].silent && engine_pid(engines_at(u.server->engines, i));
+    size_t left = silent ? 1 : model_fds_sweep(u.server->passed, u.server->engines, is_used, &u);
     if (left)
         timer_set(u.server->passed_sweep, SWEEP_MS);
 }
@@ -88,8 +92,8 @@ static void on_status(void *arg, const void *result, const struct hearth_err *er
 void msg_sweep_passed(void *server)
 {
     struct server *s = server;
-    if (model_fds_idle(s->passed) && engine_ask_status(s->engine_client, on_status, s) != 0)
-        on_status(s, NULL, NULL);
+    if (model_fds_idle(s->passed) && engines_ask_status(s->engines, on_status, s) != 0)
+        on_status(s, NULL);
 }
 
 void msg_pass_lost(struct conn *c)

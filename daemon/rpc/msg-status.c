@@ -8,7 +8,7 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 #include "daemon/log.h"
 #include "daemon/supervisor/model-names.h"
 #include "daemon/store/store.h"
@@ -62,8 +62,70 @@ static char *name_model(const struct call *call, struct wire_loaded_model *m)
     return name;
 }
 
-/* `result` is the engine's status, or NULL where no engine runs, or `err` where it has not answered. */
-static void reply(void *arg, const void *result, const struct hearth_err *err)
+/* What the answer is made of besides what the engines have told. */
+struct told {
+    struct wire_engine_status *v;     /* one for each */
+    struct wire_loaded_model *models; /* of all of them */
+    char **names, **where;            /* of models */
+    char *device[ENGINES_MAX];        /* with its number, where there are several */
+    size_t n, n_models;
+};
+
+static void told_free(struct told *t)
+{
+    for (size_t i = 0; t->names && i < t->n_models; i++)
+        free(t->names[i]);
+    for (size_t i = 0; t->where && i < t->n_models; i++)
+        free(t->where[i]);
+    for (size_t i = 0; i < t->n; i++)
+        free(t->device[i]);
+    free(t->where);
+    free(t->names);
+    free(t->models);
+    free(t->v);
+}
+
+/* `all` is NULL where no engine runs. Engines know paths, not names. */
+static int collect(struct told *t, const struct call *call, const struct engines_status *all)
+{
+    const struct engines *es = call->server->engines;
+    size_t n = 0;
+    t->n = engines_count(es);
+    for (size_t i = 0; all && i < all->n; i++)
+        n += all->of[i].told ? all->of[i].told->n_models : 0;
+    t->v = calloc(t->n, sizeof *t->v);
+    t->models = calloc(n + 1, sizeof *t->models);
+    t->names = calloc(n + 1, sizeof *t->names);
+    t->where = calloc(n + 1, sizeof *t->where);
+    if (!t->v || !t->models || !t->names || !t->where)
+        return HEARTH_ENOMEM;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct engine_client *ec = engines_at(es, i);
+        bool has = all && i < all->n, silent = has && all->of[i].silent;
+        struct wire_engine_status *v = &t->v[i];
+        if (has && all->of[i].told)
+            *v = *all->of[i].told;
+        struct wire_loaded_model *m = t->models + t->n_models;
+        for (size_t k = 0; k < v->n_models; k++) {
+            m[k] = v->models[k];
+            if ((t->where[t->n_models] = engines_where(es, ec, m[k].where)))
+                m[k].where = t->where[t->n_models];
+            t->names[t->n_models++] = name_model(call, &m[k]);
+        }
+        v->models = m;
+        if (t->n > 1 && v->device &&
+            asprintf(&t->device[i], "%s (%s:%d)", v->device, v->backend, engines_device(es, i)) > 0)
+            v->device = t->device[i];
+        v->pid = engine_pid(ec);
+        v->state = silent && v->pid ? "not answering" : engine_state_name(ec);
+        v->restarts = engine_restarts(ec);
+    }
+    return 0;
+}
+
+/* `all` is NULL where no engine runs. `engine` is of the first device, but for the models, which are all; `engines` has
+ * each by itself where there are several. */
+static void reply(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
     struct server *s = call->server;
@@ -88,54 +150,88 @@ static void reply(void *arg, const void *result, const struct hearth_err *err)
     }
     struct served_room room;
     streams_served(s->streams, &room, &r.served);
-    if (result)
-        r.engine = *(const struct wire_engine_status *)result;
-    char **names = calloc(r.engine.n_models + 1, sizeof *names); /* the engine knows paths, not names */
-    for (size_t i = 0; names != NULL && i < r.engine.n_models; i++)
-        names[i] = name_model(call, &r.engine.models[i]);
-    r.engine.pid = engine_pid(s->engine_client);
-    r.engine.state = err ? "not answering" : engine_state_name(s->engine_client);
-    r.engine.restarts = engine_restarts(s->engine_client);
-    size_t n = r.engine.n_models;
-    call_reply(call, &r);
-    for (size_t i = 0; names != NULL && i < n; i++)
-        free(names[i]);
-    free(names);
+    struct told t = {0};
+    if (collect(&t, call, all) == 0) {
+        r.engine = t.v[0];
+        r.engine.models = t.models;
+        r.engine.n_models = t.n_models;
+        if (t.n > 1) {
+            r.engines = t.v;
+            r.n_engines = t.n;
+        }
+        call_reply(call, &r);
+    } else {
+        struct hearth_err e;
+        err_set(&e, HEARTH_ENOMEM, "out of memory");
+        call_fail(call, &e);
+    }
+    told_free(&t);
     free(shares);
 }
 
 void msg_status(struct call *call)
 {
-    if (engine_ask_status(call->server->engine_client, reply, call) != 0)
-        reply(call, NULL, NULL);
+    if (engines_ask_status(call->server->engines, reply, call) != 0)
+        reply(call, NULL);
+}
+
+/* A yield that several devices are asked for. */
+struct yielding {
+    struct call *call;
+    size_t left;
+    bool any;
+    struct wire_yield_result sum;
+    struct hearth_err err; /* of one that could not; code 0: none */
+};
+
+static void yield_end(struct yielding *y)
+{
+    if (y->err.code)
+        call_fail(y->call, &y->err);
+    else
+        call_reply(y->call, &y->sum);
+    free(y);
 }
 
 static void on_yielded(void *arg, const void *result, const struct hearth_err *err)
 {
-    struct call *call = arg;
-    if (err)
-        call_fail(call, err);
-    else
-        call_reply(call, result);
+    struct yielding *y = arg;
+    const struct wire_yield_result *r = result;
+    if (err) {
+        y->err = *err;
+    } else {
+        y->sum.freed += r->freed;
+        if (!y->any || r->free < y->sum.free)
+            y->sum.free = r->free;
+        y->any = true;
+    }
+    if (--y->left == 0)
+        yield_end(y);
 }
 
-/* Without an engine nothing is held, and none is started for this. */
+/* Each engine that runs gives so much of its device. Without one nothing is held, and none is started for this. */
 void msg_yield(struct call *call)
 {
-    static const struct wire_yield_result nothing;
-    struct engine_client *ec = call->server->engine_client;
+    const struct engines *es = call->server->engines;
+    struct yielding *y = calloc(1, sizeof *y);
     struct hearth_err e;
-    if (engine_pid(ec) == 0)
-        call_reply(call, &nothing);
-    else if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], call->params, on_yielded, call, &e))
+    if (!y) {
+        err_set(&e, HEARTH_ENOMEM, "out of memory");
         call_fail(call, &e);
-}
-
-/* Nothing is left on the device: the context goes with the process. */
-void msg_on_engine_idle(struct server *s, const void *body)
-{
-    (void)body;
-    engine_client_may_leave(s->engine_client);
+        return;
+    }
+    y->call = call;
+    for (size_t i = 0; i < engines_count(es); i++) {
+        struct engine_client *ec = engines_at(es, i);
+        if (engine_pid(ec) == 0)
+            continue;
+        if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], call->params, on_yielded, y, &e))
+            y->err = e;
+        else
+            y->left++;
+    }
+    if (!y->left)
+        yield_end(y);
 }
 
 void msg_shutdown(struct call *call)

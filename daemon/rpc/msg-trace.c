@@ -6,7 +6,7 @@
 #include "daemon/rpc/dispatch.h"
 #include "daemon/stream/stream.h"
 #include "daemon/stream/trace-log.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 enum { FIELDS = 2 + TRACE_NUMBERS }; /* the sequence's number, the word, the numbers */
 
@@ -60,11 +60,11 @@ static int reply(struct call *call, struct answer *a, struct hearth_err *e)
 }
 
 /* What the engine had told before it answered is in the log by now. */
-static void answer(void *arg, const void *result, const struct hearth_err *err)
+static void answer(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
     struct hearth_err e;
-    (void)result, (void)err;
+    (void)all;
     struct answer *a = calloc(1, sizeof *a);
     if (!a)
         err_set(&e, HEARTH_ENOMEM, "out of memory");
@@ -75,9 +75,6 @@ static void answer(void *arg, const void *result, const struct hearth_err *err)
 
 void msg_streams_trace(struct call *call)
 {
-    static const struct wire_empty nothing;
-    struct engine_client *ec = call->server->engine_client;
-    if (engine_state(ec) != ENGINE_RUNNING ||
-        engine_call(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, answer, call, NULL) != 0)
-        answer(call, NULL, NULL);
+    if (engines_ask_status(call->server->engines, answer, call) != 0)
+        answer(call, NULL);
 }

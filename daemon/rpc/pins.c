@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 struct pin {
     TAILQ_ENTRY(pin) entry;
@@ -49,13 +49,16 @@ static void on_pinned(void *arg, const void *result, const struct hearth_err *er
         log_warn("a pinned model was not loaded: %s", err->msg);
 }
 
-void pins_restore(struct server *s)
+void pins_restore(struct server *s, const struct engine_client *ec)
 {
     struct hearth_err e;
     const struct pin *p;
     TAILQ_FOREACH (p, &s->pins, entry) {
         struct wire_engine_pin ask = {.path = p->path, .pinned = true};
-        if (engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_PIN], &ask, on_pinned, s, &e))
+        const struct engine_client *has = engines_of(s->engines, p->path);
+        if (has && has != ec)
+            continue;
+        if (engine_call(engines_for(s->engines, p->path), &wire_methods[WIRE_ENGINE_PIN], &ask, on_pinned, s, &e))
             log_warn("%s is not pinned: %s", p->path, e.msg);
     }
 }

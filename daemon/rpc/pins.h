@@ -5,11 +5,13 @@
 
 #include "daemon/context.h"
 
+struct engine_client;
+
 /* Remembers the model, or forgets it. HEARTH_ENOMEM. */
 int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err *e);
 
-/* An engine is ready: it is asked to pin all of them. */
-void pins_restore(struct server *s);
+/* An engine is ready: it is asked to pin those that are its own, and those that are nobody's go where there is room. */
+void pins_restore(struct server *s, const struct engine_client *ec);
 
 void pins_fini(struct server *s);
 

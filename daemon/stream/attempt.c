@@ -15,7 +15,7 @@
 #include "daemon/log.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/stream-internal.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
 
@@ -83,7 +83,8 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.n_past = past.n;
         g.past_at = past.at;
     }
-    int rc = engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
+    st->engine = engines_for(st->server->engines, g.path);
+    int rc = engine_call(st->engine, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
     free(all);
     past_fini(&past);
     if (rc)
@@ -109,8 +110,8 @@ static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
     struct server *s = st->server;
     /* An engine that does not even start will not do so for a new request, which fails; streams that had begun wait for
-     * a later start. */
-    if (st->state == STREAM_QUEUED && !engine_was_ready(s->engine_client)) {
+     * a later start; one of several devices leaves it to the others. */
+    if (st->state == STREAM_QUEUED && !engine_was_ready(st->engine) && !engines_has_other(s->engines, st->engine)) {
         stream_end_here(st, err);
         return;
     }

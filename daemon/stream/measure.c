@@ -3,7 +3,7 @@
 
 #include "daemon/stream/past.h"
 #include "daemon/stream/stream-internal.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 int stream_measure(struct server *s, const struct stream_spec *spec,
                    void (*complete)(void *arg, const void *result, const struct hearth_err *err), void *arg,
@@ -28,7 +28,7 @@ int stream_measure(struct server *s, const struct stream_spec *spec,
         g.n_past = past.n;
         g.past_at = past.at;
     }
-    int rc = engine_call(s->engine_client, &wire_methods[WIRE_ENGINE_MEASURE], &g, complete, arg, e);
+    int rc = engine_call(engines_near(s->engines, row->path), &wire_methods[WIRE_ENGINE_MEASURE], &g, complete, arg, e);
     past_fini(&past);
     return rc;
 }

@@ -67,10 +67,11 @@ struct stream {
     struct session *session;
     struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
     struct subscriber_list subscribers;
-    struct timer *grace; /* runs while there is no subscriber; NULL before the first one left */
-    int attempts;        /* times that an engine was given it; all of an earlier hearthd's count as one */
-    int64_t retries;     /* engine deaths since the last token */
-    int crashes;         /* engine deaths in all */
+    struct timer *grace;          /* runs while there is no subscriber; NULL before the first one left */
+    struct engine_client *engine; /* that was given it last */
+    int attempts;                 /* times that an engine was given it; all of an earlier hearthd's count as one */
+    int64_t retries;              /* engine deaths since the last token */
+    int crashes;                  /* engine deaths in all */
     double started_ms;
     int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;

@@ -9,7 +9,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/stream/stream-internal.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 double stream_now_ms(void)
 {
@@ -177,7 +177,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
     st->block = spec->request;
     s->streams->last = st->number;
     /* The engine begins while the journal does; none of its events is looked at before. */
-    engine_client_flush(s->engine_client);
+    engine_client_flush(st->engine);
     struct hearth_err lost = {0};
     begin_journal(st, &lost);
     stream_attach(st, spec->subscriber);
@@ -204,7 +204,7 @@ void stream_cancel(struct stream *st)
     if (!stream_in(st, STREAMS_SUBMITTED & ~STREAMS_CANCELLING))
         return;
     stream_move(st, st->state == STREAM_PROBING ? STREAM_CANCELLING_PROBE : STREAM_CANCELLING);
-    engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CANCEL], &c, ignore_answer, NULL, NULL);
+    engine_call(st->engine, &wire_methods[WIRE_ENGINE_CANCEL], &c, ignore_answer, NULL, NULL);
 }
 
 void stream_cancel_all(struct server *s)
@@ -239,7 +239,7 @@ void stream_tell_class(const struct stream *st)
 {
     struct wire_engine_class c = {.stream = st->number, .class = stream_class(st)};
     if (stream_in(st, STREAMS_SUBMITTED & ~STREAMS_CANCELLING))
-        engine_call(st->server->engine_client, &wire_methods[WIRE_ENGINE_CLASS], &c, ignore_answer, NULL, NULL);
+        engine_call(st->engine, &wire_methods[WIRE_ENGINE_CLASS], &c, ignore_answer, NULL, NULL);
 }
 
 /* --- looking for one ------------------------------------------------------------------------------------ */

@@ -46,7 +46,9 @@ struct engine_client {
     uint32_t last_id;
     bool lost_device;
     bool may_leave; /* it said that it holds nothing */
-    void (*ready)(void *arg), (*before)(void *arg);
+    void (*ready)(void *arg), (*before)(void *arg), (*end)(void *arg);
+    int number;
+    int64_t devices;
     int64_t link;            /* its number, from 1 on */
     int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
     struct timer *heartbeat; /* set while an answer is due */
@@ -68,13 +70,14 @@ static void request_free(struct request *r)
 }
 
 int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[], int64_t timeout,
-                      engine_event *on_event, void *arg, struct hearth_err *e)
+                      int number, engine_event *on_event, void *arg, struct hearth_err *e)
 {
     struct engine_client *ec = calloc(1, sizeof *ec);
     if (!ec)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *ec =
         (struct engine_client){.base = base, .on_event = on_event, .arg = arg, .timeout = timeout, .fd = -1, .link = 1};
+    ec->number = number;
     frames_init(&ec->frames, &limits);
     TAILQ_INIT(&ec->requests);
     ec->heartbeat = timer_new(base, on_heartbeat, ec);
@@ -180,6 +183,7 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
         engine_process_kill(ec->process);
         return;
     }
+    ec->devices = r->devices;
     engine_process_ready(ec->process);
     if (ec->ready)
         ec->ready(ec->arg);
@@ -307,6 +311,7 @@ int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg
     if (!r->deadline || timer_set(r->deadline, PATIENCE_MS))
         return HEARTH_ENOMEM; /* its answer is read, and nobody is told */
     r->complete = fn;
+    r->packed = true;
     return 0;
 }
 
@@ -345,6 +350,11 @@ void engine_client_stop(struct engine_client *ec)
 void engine_client_on_ready(struct engine_client *ec, void (*ready)(void *arg))
 {
     ec->ready = ready;
+}
+
+void engine_client_on_end(struct engine_client *ec, void (*end)(void *arg))
+{
+    ec->end = end;
 }
 
 void engine_client_may_leave(struct engine_client *ec)
@@ -551,8 +561,11 @@ static void on_last_words(void *arg)
 
 static void on_exited(void *arg, const struct hearth_err *e)
 {
-    close_link(arg);
-    fail_all(arg, e);
+    struct engine_client *ec = arg;
+    close_link(ec);
+    if (ec->end)
+        ec->end(ec->arg);
+    fail_all(ec, e);
 }
 
 static void on_restart(void *arg)
@@ -568,6 +581,16 @@ static void on_restart(void *arg)
 static const struct engine_process_calls process_calls = {on_is_needed, on_last_words, on_exited, on_restart};
 
 /* --- what is known of it ---------------------------------------------------------------------------------- */
+
+int engine_number(const struct engine_client *ec)
+{
+    return ec->number;
+}
+
+int64_t engine_devices(const struct engine_client *ec)
+{
+    return ec->devices;
+}
 
 enum engine_state engine_state(const struct engine_client *ec)
 {

@@ -21,9 +21,10 @@ typedef void engine_event(void *arg, const struct wire_method *m, const void *bo
 int64_t engine_link_bytes(const struct engine_client *ec);
 
 /* `argv` is the engine's command line (engine_process_new() copies it); every event goes to `on_event` with `arg`. An
- * engine that says nothing for `timeout` seconds while an answer is due is killed. */
+ * engine that says nothing for `timeout` seconds while an answer is due is killed. `number` tells the engines of one
+ * hearthd apart, from 0 on. */
 int engine_client_new(struct engine_client **out, struct event_base *base, const char *const argv[], int64_t timeout,
-                      engine_event *on_event, void *arg, struct hearth_err *e);
+                      int number, engine_event *on_event, void *arg, struct hearth_err *e);
 void engine_client_free(struct engine_client *ec); /* kills the engine; calls are dropped, not completed */
 
 /* Calls a method of the engine; `complete` is never called from inside. An error means that it will not be called. */
@@ -48,8 +49,10 @@ void engine_client_before_calls(struct engine_client *ec, void (*before)(void *a
  * same: with what the engine had, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);
 
-/* Calls engine.status where an engine runs; `complete` is told within half a second, with an error where the engine
- * has not answered by then. An error means that it will not be called: there is none to ask. */
+/* Calls engine.status where an engine runs; `complete` is told within half a second, with the result as it is packed,
+ * or an error where the engine has not answered by then. An error means that it will not be called: there is none to
+ * ask.
+ */
 int engine_ask_status(struct engine_client *ec, engine_completion *complete, void *arg);
 
 /* Writes the calls of this turn of the loop, at its end. */
@@ -58,6 +61,10 @@ void engine_client_flush(struct engine_client *ec);
 /* `ready` is told, with the argument of the events, whenever an engine has answered its hello. */
 void engine_client_on_ready(struct engine_client *ec, void (*ready)(void *arg));
 
+/* `end` is told, with the argument of the events, when an engine has ended, ahead of its calls' completions; not when
+ * it has left. */
+void engine_client_on_end(struct engine_client *ec, void (*end)(void *arg));
+
 /* The engine said that it holds nothing: it is let go once the frames that have come are read, unless an answer is due.
  * The next call starts another. */
 void engine_client_may_leave(struct engine_client *ec);
@@ -65,6 +72,8 @@ void engine_client_may_leave(struct engine_client *ec);
 /* Lets the engine exit; a second call kills it. engine_state() is ENGINE_ABSENT once it is gone. */
 void engine_client_stop(struct engine_client *ec);
 
+int engine_number(const struct engine_client *ec);
+int64_t engine_devices(const struct engine_client *ec); /* that the backend of the last one found */
 enum engine_state engine_state(const struct engine_client *ec);
 const char *engine_state_name(const struct engine_client *ec);
 bool engine_was_ready(const struct engine_client *ec);   /* this engine, or else the last one, answered its hello */

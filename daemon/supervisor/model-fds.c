@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engines.h"
 
 enum { FILES_MIN = 16, TAIL = 20 /* "-00001-of-00003.gguf" */ };
 
@@ -26,9 +26,9 @@ struct model_fd {
     ino_t ino;
     off_t size;
     struct timespec mtime;
-    int64_t link;   /* the number of the engine's link that has it; 0: none */
-    unsigned holds; /* connections */
-    char path[];    /* "//UID/PATH" */
+    int64_t link[ENGINES_MAX]; /* of each engine: the number of its link that has it; 0: none */
+    unsigned holds;            /* connections */
+    char path[];               /* "//UID/PATH" */
 };
 
 struct model_fds {
@@ -199,7 +199,7 @@ int model_fds_put(struct model_fds *t, uid_t uid, const char *label, int fd, con
     f->ino = sb->st_ino;
     f->size = sb->st_size;
     f->mtime = sb->st_mtim;
-    f->link = 0;
+    memset(f->link, 0, sizeof f->link);
     return 0;
 }
 
@@ -250,9 +250,10 @@ void model_fds_tell(struct model_fds *t, struct engine_client *ec)
     struct model_fd *f;
     struct hearth_err e;
     TAILQ_FOREACH (f, &t->list, entry) {
-        if (f->link == engine_link_number(ec) || f->fd < 0)
+        int64_t *link = &f->link[engine_number(ec)];
+        if (*link == engine_link_number(ec) || f->fd < 0)
             continue;
-        f->link = engine_link_number(ec);
+        *link = engine_link_number(ec);
         int fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
         struct wire_engine_pass p = {.path = f->path};
         if (fd < 0 || engine_give(ec, &p, fd, on_notified, &e))
@@ -260,7 +261,7 @@ void model_fds_tell(struct model_fds *t, struct engine_client *ec)
     }
 }
 
-size_t model_fds_sweep(struct model_fds *t, struct engine_client *ec, bool (*is_used)(void *arg, const char *path),
+size_t model_fds_sweep(struct model_fds *t, const struct engines *es, bool (*is_used)(void *arg, const char *path),
                        void *arg)
 {
     struct model_fd *f, *next;
@@ -269,8 +270,11 @@ size_t model_fds_sweep(struct model_fds *t, struct engine_client *ec, bool (*is_
         if (f->holds || is_used(arg, f->path))
             continue;
         struct wire_engine_pass p = {.path = f->path, .gone = true};
-        if (engine_pid(ec) && f->link == engine_link_number(ec))
-            engine_give(ec, &p, -1, on_notified, NULL);
+        for (size_t i = 0; es && i < engines_count(es); i++) {
+            struct engine_client *ec = engines_at(es, i);
+            if (engine_pid(ec) && f->link[i] == engine_link_number(ec))
+                engine_give(ec, &p, -1, on_notified, NULL);
+        }
         log_debug("%s, which was passed, is closed", f->path);
         forget(t, f);
     }

@@ -19,6 +19,7 @@
 struct engine_client;
 struct model_fd;
 struct model_fds;
+struct engines;
 
 enum { MODEL_FDS_LABEL = 4000 }; /* bytes of a path that a file may be passed by: the uid goes before it */
 
@@ -40,7 +41,7 @@ void model_fds_release(struct model_hold *hold);
 
 /* Closes the files that nobody holds, but for those that `is_used` says are of a model in use, by their own paths and
  * model_fds_is_of(). Returns how many such files are left. */
-size_t model_fds_sweep(struct model_fds *t, struct engine_client *ec, bool (*is_used)(void *arg, const char *path),
+size_t model_fds_sweep(struct model_fds *t, const struct engines *es, bool (*is_used)(void *arg, const char *path),
                        void *arg);
 size_t model_fds_idle(const struct model_fds *t); /* files that nobody holds */
 

@@ -18,7 +18,9 @@
  *     kvorphan   with the label of no session       kvbad=S    it is set aside
  *     kvstay     and not: it is only said to be bad
  *
- * $FAKE_ENGINE: "exit" before hello, "version" (another one).
+ * $FAKE_ENGINE: "exit" before hello, "exit1" the same of device 1, "version" (another one). $FAKE_DEVICES: how many
+ * there are, each of 1,000,000 bytes, less what $FAKE_OTHERS says of it ("0,500000"): of that, the files of the models
+ * that were asked to generate or loaded take their sizes.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "libclient/wire.h"
@@ -45,6 +48,54 @@ static struct stream {
 static struct wire_buf out;
 static const char *kv_dir; /* --kv-dir */
 static int64_t steps, rows;
+
+/* The device and the models on it. */
+enum { DEVICE_BYTES = 1000000, MODELS = 8 };
+static int device; /* --device */
+static char *models[MODELS];
+static size_t n_models;
+
+static void hold(const char *path)
+{
+    for (size_t i = 0; i < n_models; i++)
+        if (strcmp(models[i], path) == 0)
+            return;
+    if (n_models == MODELS)
+        exit(6);
+    models[n_models++] = strdup(path);
+}
+
+static void drop(const char *path)
+{
+    for (size_t i = 0; i < n_models; i++)
+        if (strcmp(models[i], path) == 0) {
+            free(models[i]);
+            models[i] = models[--n_models];
+            return;
+        }
+}
+
+static void status(uint32_t id, const struct wire_method *m)
+{
+    struct wire_loaded_model loaded[MODELS] = {0};
+    struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
+    const char *others = getenv("FAKE_OTHERS");
+    for (int i = 0; others && i < device; i++)
+        others = (others = strchr(others, ',')) ? others + 1 : NULL;
+    r.models = loaded;
+    r.n_models = n_models;
+    r.mem_total = DEVICE_BYTES;
+    r.memory.others = others ? atoll(others) : 0;
+    r.mem_free = r.mem_total - r.memory.others;
+    for (size_t i = 0; i < n_models; i++) {
+        struct stat sb;
+        loaded[i].path = models[i];
+        loaded[i].where = "cuda:0"; /* the only one that it sees */
+        loaded[i].bytes = stat(models[i], &sb) == 0 ? sb.st_size : 0;
+        r.mem_free -= loaded[i].bytes;
+    }
+    wire_pack_result(&out, id, m, &r, NULL);
+}
 
 static void flush(void)
 {
@@ -97,6 +148,7 @@ static void tell_prompt(int64_t stream, int64_t n)
 
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
 {
+    hold(g->path);
     struct stream *st = streams;
     while (st->live)
         st++;
@@ -278,11 +330,12 @@ static void step(struct stream *st)
 
 static void load(uint32_t id, const struct wire_engine_path *p)
 {
+    hold(p->path);
     for (int64_t i = 1; i <= 2; i++) {
         struct wire_model_progress m = {.model = p->path, .done = i * 50, .total = 100};
         wire_pack_event(&out, &wire_methods[WIRE_MODEL_PROGRESS], &m, NULL, NULL, NULL);
     }
-    struct wire_model_load_result r = {.load_ms = 1, .where = "cpu", .no_gpu = "no room"};
+    struct wire_model_load_result r = {.load_ms = 1, .where = device ? "cuda:0" : "cpu", .no_gpu = "no room"};
     wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
 }
 
@@ -330,7 +383,8 @@ static void request(const struct wire_frame *f)
     }
     const char *how = getenv("FAKE_ENGINE");
     if (m == &wire_methods[WIRE_ENGINE_HELLO]) {
-        struct wire_engine_hello_result r = {WIRE_VERSION, getpid(), "fake", "none"};
+        const char *devices = getenv("FAKE_DEVICES");
+        struct wire_engine_hello_result r = {WIRE_VERSION, getpid(), "fake", "none", devices ? atoi(devices) : 0};
         if (how && strcmp(how, "version") == 0)
             r.version = 99;
         wire_pack_result(&out, f->id, m, &r, NULL);
@@ -347,10 +401,15 @@ static void request(const struct wire_frame *f)
         trace(c->stream, "class", c->class, 0);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_STATUS]) {
-        struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
-        wire_pack_result(&out, f->id, m, &r, NULL);
+        status(f->id, m);
     } else if (m == &wire_methods[WIRE_ENGINE_LOAD]) {
         load(f->id, p);
+    } else if (m == &wire_methods[WIRE_ENGINE_UNLOAD]) {
+        drop(((struct wire_engine_path *)p)->path);
+        wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_YIELD]) {
+        struct wire_yield_result r = {.freed = 10 + device, .free = 1000 + device};
+        wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENIZE]) {
         tokenize(f->id, p);
     } else if (m == &wire_methods[WIRE_ENGINE_MODEL]) {
@@ -379,11 +438,13 @@ int main(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--kv-dir") == 0)
             kv_dir = argv[i + 1];
+        else if (strcmp(argv[i], "--device") == 0)
+            device = atoi(argv[i + 1]);
     static uint8_t in[WIRE_LINK_FRAME_MAX];
     size_t len = 0;
     struct wire_scan scan = {0};
     const char *how = getenv("FAKE_ENGINE");
-    if (how && strcmp(how, "exit") == 0)
+    if (how && (strcmp(how, "exit") == 0 || (strcmp(how, "exit1") == 0 && device == 1)))
         return 7;
     for (;;) {
         bool busy = false;

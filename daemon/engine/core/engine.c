@@ -126,6 +126,11 @@ const char *engine_device(const struct engine *eng)
     return eng->info.name;
 }
 
+uint32_t engine_devices(const struct engine *eng)
+{
+    return eng->info.devices;
+}
+
 const char *engine_no_gpu(const struct engine *eng)
 {
     return eng->no_gpu[0] ? eng->no_gpu : NULL;

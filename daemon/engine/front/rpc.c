@@ -78,7 +78,8 @@ static int on_hello(struct rpc_server *s, const struct asked *a, bool *taken, st
     if (hello->version != WIRE_VERSION)
         return err_set(e, HEARTH_EVERSION, "the engine speaks version %d, not %lld", WIRE_VERSION,
                        (long long)hello->version);
-    struct wire_engine_hello_result res = {WIRE_VERSION, getpid(), engine_backend(s->engine), engine_device(s->engine)};
+    struct wire_engine_hello_result res = {WIRE_VERSION, getpid(), engine_backend(s->engine), engine_device(s->engine),
+                                           engine_devices(s->engine)};
     serve_result(s, a->rpc_id, a->method, &res);
     return 0;
 }

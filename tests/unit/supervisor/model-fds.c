@@ -6,7 +6,6 @@
 
 #include "daemon/supervisor/model-fds.h"
 
-#include <event2/event.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,21 +17,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/supervisor/engine-client.h"
-
 enum { LIMIT = 256 };
 
 struct world {
-    struct event_base *base;
-    struct engine_client *ec; /* which has no engine */
     struct model_fds *t;
     int n_open;
 };
-
-static void on_event(void *arg, const struct wire_method *m, const void *body)
-{
-    (void)arg, (void)m, (void)body;
-}
 
 static int count_open(void)
 {
@@ -44,13 +34,9 @@ static int count_open(void)
 
 static int set_up(void **state)
 {
-    static const char *const argv[] = {"/nonexistent", NULL};
     static const struct rlimit limit = {LIMIT, LIMIT};
     struct world *w = calloc(1, sizeof *w);
-    struct hearth_err e;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    w->base = event_base_new();
-    assert_int_equal(engine_client_new(&w->ec, w->base, argv, 10, on_event, w, &e), 0);
     w->t = model_fds_new();
     assert_non_null(w->t);
     w->n_open = count_open();
@@ -63,8 +49,6 @@ static int tear_down(void **state)
     struct world *w = *state;
     model_fds_free(w->t);
     assert_int_equal(count_open(), w->n_open);
-    engine_client_free(w->ec);
-    event_base_free(w->base);
     free(w);
     return 0;
 }
@@ -144,10 +128,10 @@ static void what_nobody_holds_or_uses_is_closed(void **state)
     assert_int_equal(count_open(), w->n_open + 2); /* the first form of m.gguf is closed */
     model_fds_release(&a);
     assert_int_equal(model_fds_idle(w->t), 1);
-    assert_int_equal(model_fds_sweep(w->t, w->ec, is_used, (void *)"//1/used"), 1);
+    assert_int_equal(model_fds_sweep(w->t, NULL, is_used, (void *)"//1/used"), 1);
     finds(w, 1, "/used", "//1/used");
     model_fds_release(&b);
-    assert_int_equal(model_fds_sweep(w->t, w->ec, nothing_is_used, NULL), 0);
+    assert_int_equal(model_fds_sweep(w->t, NULL, nothing_is_used, NULL), 0);
     assert_int_equal(count_open(), w->n_open);
     finds(w, 1, "/m.gguf", NULL);
 }

@@ -1,0 +1,226 @@
+/*
+ * devices.c - several GPUs of one machine: an engine for each, models placed by what is free, and what harms one device
+ * harms its own models alone. The fake engine has the devices; each run of it is one.
+ */
+#include "config.h"
+
+#include "tests/daemon/harness.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* A model's file of that many bytes. */
+static void make_model(struct box *b, const char *name, off_t bytes)
+{
+    char *path = box_model(b, name);
+    assert_int_equal(truncate(path, bytes), 0);
+    free(path);
+}
+
+/* A hearthd with three models; `others`: what other programs have of each device. */
+static struct box *begin(void **state, const char *devices, const char *others, const char *engine, const char *lines)
+{
+    box_setup_idle(state);
+    struct box *b = *state;
+    make_model(b, "fake", 300000);
+    make_model(b, "other", 200000);
+    make_model(b, "third", 100000);
+    box_configure(b, lines);
+    setenv("FAKE_DEVICES", devices, 1);
+    setenv("FAKE_OTHERS", others, 1);
+    if (engine)
+        setenv("FAKE_ENGINE", engine, 1);
+    box_start(b);
+    unsetenv("FAKE_DEVICES");
+    unsetenv("FAKE_OTHERS");
+    unsetenv("FAKE_ENGINE");
+    return b;
+}
+
+static struct wire_model_load_result *load(struct peer *p, const char *model)
+{
+    struct wire_model_ref ref = {.model = model};
+    return peer_call(p, WIRE_MODELS_LOAD, &ref);
+}
+
+static void unload(struct peer *p, const char *model)
+{
+    struct wire_model_ref ref = {.model = model};
+    wire_free(peer_call(p, WIRE_MODELS_UNLOAD, &ref));
+}
+
+/* The device of a model that is loaded, as the status of all says; -1: none has it. */
+static int64_t device_of(struct peer *p, const char *model)
+{
+    struct wire_status_result *st = peer_status(p);
+    int64_t device = -1;
+    for (size_t i = 0; i < st->engine.n_models; i++)
+        if (strcmp(st->engine.models[i].name, model) == 0)
+            assert_int_equal(sscanf(st->engine.models[i].where, "cuda:%" SCNd64, &device), 1);
+    wire_free(st);
+    return device;
+}
+
+static pid_t engine_of(struct peer *p, size_t i)
+{
+    struct wire_status_result *st = peer_status(p);
+    assert_true(i < st->n_engines);
+    pid_t pid = (pid_t)st->engines[i].pid;
+    wire_free(st);
+    return pid;
+}
+
+static uint32_t generate(struct peer *p, const char *model, const char *script)
+{
+    struct wire_generate g = request(script, NULL);
+    g.model = model;
+    return peer_ask(p, WIRE_GENERATE, &g);
+}
+
+static void loaded_on(struct peer *p, const char *model, int64_t device)
+{
+    wire_free(load(p, model));
+    assert_int_equal(device_of(p, model), device);
+}
+
+/* The first engine tells how many there are; a model goes where most is free, and stays. */
+static void a_model_goes_where_most_is_free(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b);
+    loaded_on(p, "fake", 0);
+    loaded_on(p, "other", 1);
+    loaded_on(p, "third", 1); /* 700,000 are free of the first, 800,000 of the second */
+    loaded_on(p, "fake", 0);
+    struct wire_status_result *st = peer_status(p);
+    assert_int_equal(st->n_engines, 2);
+    assert_int_not_equal(st->engines[0].pid, st->engines[1].pid);
+    assert_int_equal(st->engines[0].n_models, 1);
+    assert_int_equal(st->engines[1].n_models, 2);
+    assert_int_equal(st->engines[1].mem_free, 700000);
+    assert_int_equal(st->engine.n_models, 3);
+    assert_int_equal(st->engine.pid, st->engines[0].pid);
+    wire_free(st);
+    peer_close(p);
+}
+
+static void other_programs_count(void **state)
+{
+    struct box *b = begin(state, "2", "0,750000", NULL, "");
+    struct peer *p = peer_open(b);
+    loaded_on(p, "third", 0);
+    loaded_on(p, "other", 1); /* nothing is known of the second before its engine runs */
+    unload(p, "other");
+    assert_int_equal(device_of(p, "other"), -1);
+    loaded_on(p, "other", 0);
+    peer_close(p);
+}
+
+/* Where one engine is killed, the other's stream sees nothing, and its own goes on. */
+static void an_engines_end_is_its_models_alone(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b), *q = peer_open(b), *r = peer_open(b);
+    loaded_on(r, "fake", 0);
+    loaded_on(r, "other", 1);
+    uint32_t a = generate(p, "fake", "n=5 gate"), c = generate(q, "other", "n=5 hang");
+    peer_await_begin(p, 1);
+    peer_await_begin(q, 1);
+    peer_tick(r); /* of the model "fake" */
+    peer_await_tokens(p, 1);
+    pid_t first = engine_of(r, 0), second = engine_of(r, 1);
+    assert_int_equal(kill(second, SIGKILL), 0);
+    while (q->n_notices == 0)
+        wire_free(peer_status(q));
+    assert_memory_equal(q->notice, "RECOVERING", 10);
+    for (int i = 0; i < 5; i++)
+        peer_tick(r);
+    struct hearth_err e = {0};
+    struct wire_generate_result *g = peer_answer(p, a, WIRE_GENERATE, &e);
+    assert_non_null(g);
+    assert_int_equal(g->tokens.n, 5);
+    wire_free(g);
+    assert_int_equal(p->n_notices, 0);
+    struct wire_cancel cancel = {.stream = q->stream};
+    wire_free(peer_call(q, WIRE_CANCEL, &cancel));
+    g = peer_answer(q, c, WIRE_GENERATE, &e);
+    assert_non_null(g);
+    assert_string_equal(g->finish_reason, "cancelled");
+    wire_free(g);
+    struct wire_status_result *st = peer_status(r);
+    assert_int_equal(st->engines[0].pid, first);
+    assert_int_equal(st->engines[0].restarts, 0);
+    assert_int_not_equal(st->engines[1].pid, second);
+    assert_int_equal(st->engines[1].restarts, 1);
+    wire_free(st);
+    assert_int_equal(device_of(r, "other"), 1);
+    peer_close(p);
+    peer_close(q);
+    peer_close(r);
+}
+
+/* A device whose engine does not start is passed by. */
+static void a_device_that_fails_is_passed_by(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", "exit1", "");
+    struct peer *p = peer_open(b);
+    struct hearth_err e = {0};
+    loaded_on(p, "fake", 0);
+    struct wire_generate_result *g = peer_answer(p, generate(p, "other", "n=3"), WIRE_GENERATE, &e);
+    if (!g)
+        fail_msg("%s", e.msg);
+    assert_int_equal(g->tokens.n, 3);
+    wire_free(g);
+    assert_int_equal(device_of(p, "other"), 0);
+    loaded_on(p, "third", 0);
+    peer_close(p);
+}
+
+static void all_devices_yield(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b);
+    loaded_on(p, "fake", 0);
+    loaded_on(p, "other", 1);
+    struct wire_yield y = {.all = true};
+    struct wire_yield_result *r = peer_call(p, WIRE_YIELD, &y);
+    assert_int_equal(r->freed, 21);
+    assert_int_equal(r->free, 1000);
+    wire_free(r);
+    peer_close(p);
+}
+
+static void devices_can_be_named(void **state)
+{
+    struct box *b = begin(state, "4", "0,0", NULL, "gpus = 0\n");
+    struct peer *p = peer_open(b);
+    loaded_on(p, "fake", 0);
+    loaded_on(p, "other", 0);
+    struct wire_status_result *st = peer_status(p);
+    assert_int_equal(st->n_engines, 0);
+    wire_free(st);
+    peer_close(p);
+    box_stop(b, SIGTERM);
+    box_configure(b, "gpus = 3,1\n");
+    box_start(b);
+    p = peer_open(b);
+    struct wire_model_load_result *r = load(p, "fake");
+    assert_string_equal(r->where, "cuda:3");
+    wire_free(r);
+    assert_int_equal(device_of(p, "fake"), 3);
+    loaded_on(p, "other", 1);
+    peer_close(p);
+}
+
+int main(void)
+{
+#define CASE(t) cmocka_unit_test_teardown(t, box_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_model_goes_where_most_is_free),  CASE(other_programs_count), CASE(an_engines_end_is_its_models_alone),
+        CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),    CASE(devices_can_be_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
