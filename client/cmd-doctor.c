@@ -122,8 +122,11 @@ static void judge(const struct hearth_model *m, const struct hearth_engine_statu
         *where = "cpu";
         snprintf(why, size, "%s", e->no_gpu ? e->no_gpu : "the engine uses no GPU");
     } else if (m->bytes > e->mem_total) {
-        *where = "cpu";
-        snprintf(why, size, "its weights alone are more than the memory of the device");
+        *where = "gpu";
+        snprintf(
+            why, size,
+            "its weights alone are more than the memory of the device: what has no room stays in the host's, as far "
+            "as host_weights lets it; else the CPU runs it");
     } else {
         *where = "gpu";
         snprintf(why, size, "%s, if the self-check at its first load passes",
