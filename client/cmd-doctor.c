@@ -81,8 +81,12 @@ static void tell_engine(struct table *t, const struct hearth_status_result *r)
     char what[512];
     snprintf(what, sizeof what, "hearthd %s, process %lld, at %s", r->version, (long long)r->pid, r->socket);
     table_add(t, 2, "daemon", what);
-    snprintf(what, sizeof what, "%s: %s", e->backend ? e->backend : e->state, e->device ? e->device : "-");
-    table_add(t, 2, "engine", what);
+    for (size_t i = 0; i < r->n_engines || !i; i++) {
+        const struct hearth_engine_status *one = r->n_engines ? &r->engines[i] : e;
+        snprintf(what, sizeof what, "%s: %s", one->backend ? one->backend : one->state,
+                 one->device ? one->device : "-");
+        table_add(t, 2, "engine", what);
+    }
     if (e->no_gpu)
         table_add(t, 2, "no GPU", e->no_gpu);
     else if (e->backend && !strcmp(e->backend, "cpu"))

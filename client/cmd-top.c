@@ -126,6 +126,14 @@ static const char *part_of(int64_t used, int64_t limit)
     return text;
 }
 
+static void draw_engine(const struct hearth_engine_status *e)
+{
+    if (!e->pid)
+        line("engine  %s", e->state);
+    else
+        line("engine  %s  %s: %s", e->state, e->backend ? e->backend : "-", e->device ? e->device : "-");
+}
+
 static void draw_head(const struct hearth_status_result *r)
 {
     const struct hearth_engine_status *e = &r->engine;
@@ -133,10 +141,10 @@ static void draw_head(const struct hearth_status_result *r)
     line("hearthd %s  up %.0f s  %lld clients  %lld running, %lld waiting  %lld done", r->version, r->uptime,
          (long long)r->connections, (long long)e->running, (long long)e->queued,
          (long long)(s->stop + s->length + s->context_full + s->cancelled + s->error));
-    if (!e->pid)
-        line("engine  %s", e->state);
-    else
-        line("engine  %s  %s: %s", e->state, e->backend ? e->backend : "-", e->device ? e->device : "-");
+    for (size_t i = 0; i < r->n_engines; i++)
+        draw_engine(&r->engines[i]);
+    if (!r->n_engines)
+        draw_engine(e);
     if (e->no_gpu)
         line("WARNING no GPU is used: %s", e->no_gpu);
     line("memory  %s free of the device's", part_of(e->mem_free, e->mem_total));

@@ -1024,7 +1024,7 @@ struct hearth_status_result {
     const char *no_sessions; /* NULL, or why named sessions are not available */
     struct hearth_served served;
     struct hearth_loop longest;
-    struct hearth_engine_status engine;   /* of the first device; models are those of all devices */
+    struct hearth_engine_status engine;   /* of the first device, with the models and sums of all */
     struct hearth_engine_status *engines; /* one for each device, where there are several */
     size_t n_engines;
     HEARTH_ROOM(10);

@@ -1,6 +1,7 @@
 /* msg-status.c - status and shutdown. Loop thread. */
 #include "config.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,51 @@ static void told_free(struct told *t)
     free(t->v);
 }
 
+/* What several devices have, or have done, together; their number, what they are and rates are the first one's. */
+static void add_up(struct wire_engine_status *sum, const struct wire_engine_status *v, size_t n)
+{
+#define AT(field) offsetof(struct wire_engine_status, field)
+    static const size_t counts[] = {
+        AT(steps),
+        AT(rows),
+        AT(tokens_computed),
+        AT(queued),
+        AT(running),
+        AT(restarts),
+        AT(mem_total),
+        AT(mem_free),
+        AT(mem_cached),
+        AT(replays),
+        AT(memory.limit),
+        AT(memory.weights),
+        AT(memory.kv),
+        AT(memory.workspace),
+        AT(memory.cache),
+        AT(memory.context),
+        AT(memory.pinned),
+        AT(memory.others),
+        AT(kv.host_pages),
+        AT(kv.host_bytes),
+        AT(kv.host_limit),
+        AT(kv.pages_saved),
+        AT(kv.pages_restored),
+        AT(kv.pages_dropped),
+        AT(kv.bytes_saved),
+        AT(kv.bytes_restored),
+        AT(kv.bytes_written),
+        AT(kv.bytes_read),
+        AT(kv.files_written),
+        AT(kv.files_bad),
+        AT(kv.moving),
+    };
+#undef AT
+    for (size_t i = 1; i < n; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+            *(int64_t *)((char *)sum + counts[k]) += *(const int64_t *)((const char *)&v[i] + counts[k]);
+        sum->rows_max = v[i].rows_max > sum->rows_max ? v[i].rows_max : sum->rows_max;
+    }
+}
+
 /* `all` is NULL where no engine runs. Engines know paths, not names. */
 static int collect(struct told *t, const struct call *call, const struct engines_status *all)
 {
@@ -123,8 +169,8 @@ static int collect(struct told *t, const struct call *call, const struct engines
     return 0;
 }
 
-/* `all` is NULL where no engine runs. `engine` is of the first device, but for the models, which are all; `engines` has
- * each by itself where there are several. */
+/* `all` is NULL where no engine runs. `engine` is of the first device, with the models and the sums of all; `engines`
+ * has each by itself where there are several. */
 static void reply(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
@@ -153,6 +199,7 @@ static void reply(void *arg, const struct engines_status *all)
     struct told t = {0};
     if (collect(&t, call, all) == 0) {
         r.engine = t.v[0];
+        add_up(&r.engine, t.v, t.n);
         r.engine.models = t.models;
         r.engine.n_models = t.n_models;
         if (t.n > 1) {

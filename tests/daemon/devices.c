@@ -103,6 +103,8 @@ static void a_model_goes_where_most_is_free(void **state)
     assert_int_equal(st->engines[1].mem_free, 700000);
     assert_int_equal(st->engine.n_models, 3);
     assert_int_equal(st->engine.pid, st->engines[0].pid);
+    assert_int_equal(st->engine.mem_total, 2000000);
+    assert_int_equal(st->engine.mem_free, 1400000);
     wire_free(st);
     peer_close(p);
 }
