@@ -573,12 +573,6 @@ static int open_device(struct engine *eng, struct hearth_err *e)
     }
     if (rc)
         return rc;
-    eng->be->info(eng->dev, &eng->info);
-    eng->max_in_flight = eng->info.max_in_flight < 1               ? 1
-                         : eng->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
-                                                                   : eng->info.max_in_flight;
-    if (eng->params.max_in_flight && eng->params.max_in_flight < eng->max_in_flight)
-        eng->max_in_flight = eng->params.max_in_flight;
     if (eng->params.wrap) {
         const struct backend *wrapped = eng->params.wrap(eng->be, eng->dev, e);
         if (!wrapped) {
@@ -587,6 +581,12 @@ static int open_device(struct engine *eng, struct hearth_err *e)
         }
         eng->be = wrapped;
     }
+    eng->be->info(eng->dev, &eng->info);
+    eng->max_in_flight = eng->info.max_in_flight < 1               ? 1
+                         : eng->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
+                                                                   : eng->info.max_in_flight;
+    if (eng->params.max_in_flight && eng->params.max_in_flight < eng->max_in_flight)
+        eng->max_in_flight = eng->params.max_in_flight;
     eng->memory_changed = true;
     eng->empty_since = engine_now();
     sched_init(&eng->sched, eng->info.gpu ? ROWS_GPU : ROWS_CPU, OUT_MAX);
