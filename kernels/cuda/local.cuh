@@ -121,8 +121,12 @@ int embed_code(void);
 /* attend.cu */
 #define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192 and 256"
 bool attend_supports(uint32_t d_head);
-/* Cuts the step's KV into work items: fills in chunk_pages, chunk_magic and the device's n_split. */
+/* Words of attention's own before the first block table of a step's metadata. */
+uint32_t attend_words(void);
+/* Cuts the step's KV into work items: fills in chunk_pages, chunk_magic, attention's words and the device's n_split. */
 void attend_cut(struct device *d, step_dev *m);
+/* Whether sequences of the step that was cut share what they begin with: it has other launches then. */
+bool attend_shares(const struct device *d);
 /* Room for the partials of a step with these lengths; may drop captured graphs. */
 void attend_reserve(struct device *d, const step_dev *m);
 

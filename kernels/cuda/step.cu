@@ -30,15 +30,15 @@ struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv[KV_GROUPS_MAX];
     uint32_t bucket, out_bucket, n_split;
-    uint32_t mode;               /* decode, sample: bits; then what bits may depend on, and the path */
-    cudaGraphExec_t exec;        /* NULL = run eagerly */
+    uint32_t mode;        /* decode, sample: bits; what bits may depend on, and the path; whether there are trunks */
+    cudaGraphExec_t exec; /* NULL = run eagerly */
     uint32_t rows[DEVICE_PATHS]; /* that its products take by path, in the order of step_rec.path */
     uint64_t used;               /* ticket of the last use; 0 = empty */
 };
 
 struct step_rec {
     struct shape shape[GRAPHS_MAX];
-    uint8_t *meta[RING];           /* pinned: step_dev, more of its groups, then the block tables */
+    uint8_t *meta[RING];           /* pinned: step_dev, more of its groups, attention's words, then the block tables */
     uint32_t n_word;               /* behind step_dev in this step's metadata */
     uint32_t arg_words_max;        /* words of metadata that a launch may carry */
     struct result *ring;           /* pinned, [RING] */
@@ -194,6 +194,12 @@ static void set_widths(struct device *d, const struct program *p)
             r->width[a] = p->width[a];
 }
 
+/* The block tables of a step's metadata: behind its groups and attention's words. */
+static uint32_t *tables_of(step_dev *m, uint32_t n_group)
+{
+    return (uint32_t *)(m->group + n_group) + attend_words();
+}
+
 /*
  * The group's part of sequence s: where its rows go, and its block table from word `at` on; returns the next. A group's
  * table begins with the chunk of attention that the first row's window begins in. The pages of that chunk before the
@@ -207,14 +213,14 @@ static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b
     struct step_group *sg = &m->group[group];
     const struct kv_pool *pool = d->kv[group];
     if (pool->desc.d_state) { /* the page that is read, where one is, and the one that is written */
-        uint32_t *two = (uint32_t *)(m->group + b->n_group) + at;
+        uint32_t *two = tables_of(m, b->n_group) + at;
         two[0] = q->pos0 ? from[0] : from[1], two[1] = from[1];
         if (kv_page_ok(d, pool, two[0]))
             kv_page_ok(d, pool, two[1]);
         sg->pages0[s] = at;
         return at + 2;
     }
-    uint32_t *pages = (uint32_t *)(m->group + b->n_group), n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
+    uint32_t *pages = tables_of(m, b->n_group), n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
     uint32_t seen = kv_first_visible(q->pos0, d->kv[group]->desc.window) / KV_PAGE;
     uint32_t first = seen - seen % (ATTEND_CHUNK / KV_PAGE);
     for (uint32_t i = first; i < n; i++)
@@ -245,7 +251,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         cuda_refuse(d, HEARTH_EINTERNAL, "step of %u layer groups, limit %d", b->n_group, KV_GROUPS_MAX);
         return;
     }
-    uint64_t n_page = 0, groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
+    uint64_t n_page = attend_words(), groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
     for (uint32_t s = 0; s < b->n_seq; s++)
         n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE + 2);
     if (n_page > (1u << 26) || pages_room(d, (uint32_t)(groups + n_page))) {
@@ -255,7 +261,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     memset(d->kv, 0, sizeof(d->kv));
     memcpy(d->kv, b->kv, b->n_group * sizeof(b->kv[0]));
     d->n_group = b->n_group;
-    d->pages = (uint32_t *)(d->step->group + b->n_group);
+    d->pages = tables_of(d->step, b->n_group);
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
     d->max_pos = 0;
@@ -296,7 +302,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
     d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
     d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
-    r->n_word = (uint32_t)groups + at;
+    r->n_word = (uint32_t)groups + attend_words() + at;
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
     uint32_t bucket = d->bucket < BATCH_ROWS_MAX ? d->bucket : BATCH_ROWS_MAX;
@@ -405,7 +411,8 @@ static void upload_meta(struct device *d)
 static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
-    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (uint32_t)d->invariant << 2 | (uint32_t)d->path << 4;
+    uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (uint32_t)d->invariant << 2 | (uint32_t)d->path << 4 |
+                    (attend_shares(d) ? 1u << 16 : 0);
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

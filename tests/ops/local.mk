@@ -1,5 +1,5 @@
 # Backends: every op against the exact result, the tuned variants against the reference.
-OPS_TESTS = tests/ops/beside tests/ops/experts tests/ops/layers tests/ops/moves tests/ops/ops tests/ops/order tests/ops/kblocks tests/ops/same tests/ops/sample tests/ops/states tests/ops/step
+OPS_TESTS = tests/ops/beside tests/ops/experts tests/ops/layers tests/ops/moves tests/ops/ops tests/ops/order tests/ops/kblocks tests/ops/same tests/ops/sample tests/ops/states tests/ops/step tests/ops/trunk
 OPS_RIG = tests/ops/rig.c tests/ops/cases.c
 check_PROGRAMS += $(OPS_TESTS)
 TESTS += $(OPS_TESTS)
@@ -14,6 +14,7 @@ tests_ops_same_SOURCES = tests/ops/same.c $(OPS_RIG)
 tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)
 tests_ops_states_SOURCES = tests/ops/states.c $(OPS_RIG)
 tests_ops_step_SOURCES = tests/ops/step.c $(OPS_RIG)
+tests_ops_trunk_SOURCES = tests/ops/trunk.c $(OPS_RIG)
 
 dist_check_SCRIPTS += tests/ops/no-algorithm.sh
 TESTS += tests/ops/no-algorithm.sh

@@ -12,6 +12,7 @@
 #include "kernels/cuda/plan.cuh"
 
 #include <math.h>
+#include <string.h>
 
 bool attend_supports(uint32_t d_head)
 {
@@ -23,6 +24,7 @@ void attend_init(struct device *d)
     attend_long_init(d);
     attend_split_init(d);
     attend_stream_init(d);
+    attend_trunk_init(d);
     attend_reduce_init(d);
 }
 
@@ -82,44 +84,98 @@ void attend_reserve(struct device *d, const step_dev *m)
 }
 
 /*
- * Pages of a chunk, 0: fixed ones. Where bits are free, decode has as few chunks as fill the GPU: at a chunk's end its
- * block reads nothing, and more than one of a sequence are added up by another launch. A cut takes what all of its
- * bytes take, or what the longest way of a block does, by rounds of a page a warp; the figures are an H100's.
+ * What attention of a decode step takes in chunks of so many pages, us: what all of its bytes take, or what the longest
+ * way of a block does, by rounds of a page a warp; at a chunk's end its block reads nothing, and more than one of a
+ * sequence are added up by another launch. Chunks of a trunk (pages: by sequence, those of its trunk) are items of a
+ * launch of their own. The figures are an H100's.
  */
-static uint32_t chunk_pages_of(const struct device *d, const step_dev *m)
+static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, const uint32_t pages[BATCH_SEQS_MAX],
+                    const struct step_trunks *trunks, uint32_t n_trunk)
 {
+    const struct kv_desc *kv = &d->kv[0]->desc;
+    const float kb = d->kv[0]->layer_bytes / 1024.f / kv->n_kv, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
+                us_trunk_end = 3, us_reduce = 2.5f, us_launch = 3;
+    uint32_t warps = attend_warps((int)kv->d_k), most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, items = 0, all = 0;
+    auto us_of = [&](uint32_t n, uint32_t total, float end) {
+        float turns = (float)((n * kv->n_kv + d->sms - 1) / d->sms), mean = turns * total / n;
+        float way = ceilf((mean > chunk ? mean : chunk) / warps) * us_round, bytes = kb * total * kv->n_kv / kb_us;
+        return (way > bytes ? way : bytes) + turns * end;
+    };
+    for (uint32_t s = 0; s < m->n_seq; s++) {
+        uint32_t shared = pages[s] / chunk;
+        items += m->pos0[s] / KV_PAGE / chunk + 1 - shared, all += m->pos0[s] / KV_PAGE + 1 - shared * chunk;
+    }
+    float us = us_of(items, all, us_end) + (most > chunk ? us_reduce : 0);
+    items = all = 0;
+    uint32_t group = d->ws.dims.d_q / kv->d_k / kv->n_kv;
+    for (uint32_t t = 0; t < n_trunk; t++) {
+        uint32_t chunks = pages[trunks->seq[trunks->trunk[t].first]] / chunk;
+        items += chunks * ((trunks->trunk[t].n_seq * group + TRUNK_ROWS - 1) / TRUNK_ROWS), all += chunks * chunk;
+    }
+    return us + (items ? us_of(items, all, us_trunk_end) + us_launch : 0);
+}
+
+/*
+ * Pages of a chunk, 0: fixed ones. Where bits are free, decode has chunks of the length that cut_us() likes best, and
+ * the trunks of the step where it likes them better than none: of those a chunk is an even share, so that little of
+ * them is left to each sequence.
+ */
+static uint32_t chunk_pages_of(const struct device *d, const step_dev *m, struct step_trunks *to)
+{
+    uint32_t pages[BATCH_SEQS_MAX] = {}, none[BATCH_SEQS_MAX] = {};
     if (!d->decode || d->invariant || d->bucket <= GEMV_ROWS)
         return 0;
-    const float kb = d->kv[0]->layer_bytes / 1024.f / d->kv[0]->desc.n_kv, us_round = 0.8f + 0.11f * kb, kb_us = 2750,
-                us_end = 1, us_reduce = 2.5f;
-    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, n_kv = d->kv[0]->desc.n_kv;
-    uint32_t warps = attend_warps((int)d->kv[0]->desc.d_k), pages = 0, chunk;
+    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, warps = attend_warps((int)d->kv[0]->desc.d_k),
+             chunk;
     float least = INFINITY;
-    for (uint32_t s = 0; s < m->n_seq; s++)
-        pages += m->pos0[s] / KV_PAGE + 1;
     uint32_t n = (most + ATTEND_ROUNDS * warps - 1) / (ATTEND_ROUNDS * warps);
     do {
-        uint32_t items = 0;
         chunk = (most + n - 1) / n;
-        for (uint32_t s = 0; s < m->n_seq; s++)
-            items += m->pos0[s] / KV_PAGE / chunk + 1;
-        float turns = (float)((items * n_kv + d->sms - 1) / d->sms), mean = turns * pages / items;
-        float way = ceilf((mean > chunk ? mean : chunk) / warps) * us_round, all = kb * pages * n_kv / kb_us;
-        float us = (way > all ? way : all) + turns * us_end + (n > 1 ? us_reduce : 0);
+        float us = cut_us(d, m, chunk, none, to, 0);
         if (us < least)
             least = us, best = chunk;
         n += (n + 3) / 4;
     } while (chunk > warps);
-    return best;
+    uint32_t n_trunk = attend_trunks(d, m, to, pages), longest = 0, with = 0;
+    for (uint32_t s = 0; s < m->n_seq; s++)
+        longest = pages[s] > longest ? pages[s] : longest;
+    for (n = (longest + ATTEND_ROUNDS * warps - 1) / (ATTEND_ROUNDS * warps); n && longest / n >= warps;
+         n += (n + 15) / 16) {
+        float us = cut_us(d, m, longest / n, pages, to, n_trunk);
+        if (us < least)
+            least = us, with = longest / n;
+    }
+    if (!with)
+        return best;
+    to->n = n_trunk;
+    for (uint32_t s = 0; s < m->n_seq; s++) {
+        to->chunks[s] = pages[s] / with;
+        to->rows += to->chunks[s] > 0;
+    }
+    for (uint32_t t = 0; t < n_trunk; t++)
+        to->trunk[t].n_chunk = to->chunks[to->seq[to->trunk[t].first]];
+    return with;
+}
+
+uint32_t attend_words(void)
+{
+    return sizeof(struct step_trunks) / 4;
+}
+
+bool attend_shares(const struct device *d)
+{
+    return trunks_of(d, d->host)->rows;
 }
 
 void attend_cut(struct device *d, step_dev *m)
 {
     d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
     m->chunk_pages = m->chunk_magic = 0;
+    struct step_trunks *trunks = trunks_of(d, m);
+    memset(trunks, 0, sizeof(*trunks));
     if (attends_nowhere(d))
         return;
-    uint32_t pages = chunk_pages_of(d, m), tokens;
+    uint32_t pages = chunk_pages_of(d, m, trunks), tokens;
     m->chunk_pages = pages, m->chunk_magic = pages ? fastdiv_magic(pages) : 0;
     tokens = pages_of(d, m) * KV_PAGE;
     while (d->n_split * tokens < d->max_pos &&
@@ -167,6 +223,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     a.s = d->step, a.pages = d->pages, a.pages0 = d->step->group[op->group].pages0;
+    a.trunks = attend_shares(d) && !op->window ? trunks_of(d, d->step) : NULL;
     a.n_head = op->n_head, a.group = op->n_head / op->n_kv, a.window = op->window;
     a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;
     if (op->gated)
@@ -197,6 +254,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
+        if (split.trunks)
+            attend_trunk_run(d, split, op->d_head);
         if (!attend_stream_run(d, split, op->d_head))
             attend_split_run(d, split, op->d_head);
         if (d->n_split > 1)

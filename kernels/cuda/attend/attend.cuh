@@ -6,7 +6,30 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-enum { TILE_ROWS = 8 /* of a work item: the columns of an mma */ };
+enum {
+    TILE_ROWS = 8,   /* of a work item: the columns of an mma */
+    TRUNK_ROWS = 32, /* of a work item of trunk.cu */
+};
+
+/*
+ * Attention's words of a step's metadata, before the block tables: trunks, which are sequences whose block tables begin
+ * alike, and how many whole chunks of attention they have in common.
+ */
+enum { TRUNKS_MAX = 8 };
+struct step_trunk {
+    uint32_t first, n_seq; /* of step_trunks.seq */
+    uint32_t n_chunk;
+};
+struct step_trunks {
+    uint32_t n, rows; /* trunks, and rows that have one */
+    struct step_trunk trunk[TRUNKS_MAX];
+    uint32_t seq[BATCH_SEQS_MAX];    /* their sequences, trunk by trunk */
+    uint32_t chunks[BATCH_SEQS_MAX]; /* a sequence's chunks that are its trunk's; 0: it has none */
+};
+static inline struct step_trunks *trunks_of(const struct device *d, const step_dev *m)
+{
+    return (struct step_trunks *)(m->group + d->n_group);
+}
 
 struct attend_args {
     const __half *q; /* [rows, ldq] */
@@ -15,6 +38,7 @@ struct attend_args {
     kv_view kv;
     const step_dev *s;
     const uint32_t *pages, *pages0; /* the step's block tables; where a sequence's begins: step_group.pages0 */
+    const step_trunks *trunks;      /* NULL: the step has none, or the layer does not read them */
     uint32_t n_head, group, window; /* group: query heads a KV head */
     float scale, softcap;
     const float *sinks; /* of the query heads, or NULL: op_attend.sinks */
@@ -49,6 +73,15 @@ uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_he
 /* stream.cu: the same for a step of one row; false where split_kv.cu has to. */
 void attend_stream_init(struct device *d);
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head);
+/*
+ * trunk.cu, on Hopper: the chunks that sequences of a decode step have in common, whose partial sums it leaves.
+ * attend_trunks finds trunks in the step's block tables, where bits may depend on company: their sequences in `to`, by
+ * sequence the whole pages shared, 0: none; returns how many there are.
+ */
+uint32_t attend_trunks(const struct device *d, const step_dev *m, struct step_trunks *to,
+                       uint32_t pages[BATCH_SEQS_MAX]);
+void attend_trunk_init(struct device *d);
+void attend_trunk_run(struct device *d, const split_args &a, uint32_t d_head);
 void attend_reduce_init(struct device *d);
 void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */

@@ -49,6 +49,7 @@ struct plan {
     uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
     uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
     uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
+    uint32_t trunk[BATCH_SEQS_MAX];    /* of its chunks: the first so many are trunk.cu's */
     uint32_t chunk_pages, chunk_magic; /* of this step's chunks */
 };
 
@@ -65,14 +66,14 @@ __device__ static inline uint32_t chunk_at(const plan &p, uint32_t pos)
 
 /* Sequence i of the plan; its counts of items and (row, chunk) pairs in v. */
 __device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
-                                       uint32_t pos0, uint32_t pages, uint32_t v[2])
+                                       uint32_t pos0, uint32_t pages, uint32_t trunk, uint32_t v[2])
 {
     uint32_t lo = max(row0, a.row_lo), hi = min(row0 + n_row, a.row_hi), pos = pos0 + lo - row0;
     uint32_t n = n_row <= a.rows_max && hi > lo ? hi - lo : 0, n_tile = (n * a.group + TILE_ROWS - 1) / TILE_ROWS;
     uint32_t c0 = chunk_at(*p, first_visible(pos, a.window)), c1 = chunk_at(*p, pos + n - 1);
     p->row[i] = lo, p->n_row[i] = n, p->pos[i] = pos, p->fresh[i] = pos0, p->pages[i] = pages;
-    p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0;
-    v[0] = a.kv.n_kv * n_tile * p->n_chunk[i], v[1] = n * p->n_chunk[i];
+    p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0, p->trunk[i] = n ? trunk : 0;
+    v[0] = a.kv.n_kv * n_tile * (p->n_chunk[i] - p->trunk[i]), v[1] = n * p->n_chunk[i];
 }
 
 /* By one warp. */
@@ -90,9 +91,10 @@ __device__ static void plan_make(plan *p, const split_args &a)
             continue;
         }
         /* asked for beside n_seq; what lies past it is not used */
-        uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = a.pages0[i];
+        uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = a.pages0[i],
+                 trunk = a.trunks ? a.trunks->chunks[i] : 0;
         if (i < n_seq)
-            plan_seq(p, a, i, row0, n, pos0, pages, v);
+            plan_seq(p, a, i, row0, n, pos0, pages, trunk, v);
         for (int k = 0; k < 2; k++) {
             uint32_t sum = v[k];
             for (int d = 1; d < 32; d *= 2) {
@@ -201,8 +203,9 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
     for (; at < total; at += gridDim.x) {
         uint32_t s =
             __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) + __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
-        uint32_t i = at - p.item[s], rest = i / n_kv, tile = rest / p.n_chunk[s];
-        it.s = s, it.head = i - rest * n_kv, it.tile = tile, it.chunk = p.chunk0[s] + rest - tile * p.n_chunk[s];
+        uint32_t own = p.n_chunk[s] - p.trunk[s], i = at - p.item[s], rest = i / n_kv, tile = rest / own;
+        it.s = s, it.head = i - rest * n_kv, it.tile = tile;
+        it.chunk = p.chunk0[s] + p.trunk[s] + rest - tile * own;
         tile_sees(it, p, a);
         it.page0 = it.chunk * p.chunk_pages;
         if (p.chunk_pages != a.fixed_pages) /* no sum's order is fixed, nor are tables filled before the window */

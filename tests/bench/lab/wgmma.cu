@@ -7,6 +7,8 @@
  *   lab check    lab whole SHAPE TYPE ROWS...      SHAPE = 8b, 1b or 1.5b; TYPE = Q4_K_M, or one for all matrices
  *   lab parts SHAPE TYPE ROWS...      what a step gets shorter by without one of its ops, us a layer: a prompt's, and
  *                                     one of so many sequences at 512, where there are at most 64
+ *   lab branches SHAPE TYPE DEPTH ROWS...   a token each of so many sequences of DEPTH tokens: all of them the same but
+ *                                     the last page, each of pages of its own, and half of them one and half another
  */
 #include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
@@ -98,9 +100,9 @@ struct model {
     struct rope rp;
     float *bias;
     struct kv_pool *kv;
-    uint32_t *pages, per_seq;
-    uint32_t skip;              /* ops of a layer that are left out, bits */
-    struct program program[16]; /* by what is left out; built when it is first run */
+    uint32_t *pages, per_seq, pos0; /* pos0: of a step that decodes many sequences */
+    uint32_t skip;                  /* ops of a layer that are left out, bits */
+    struct program program[16];     /* by what is left out; built when it is first run */
 };
 
 static const struct program *program_for(struct model *m)
@@ -154,7 +156,7 @@ static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invaria
     double ms[REPS];
     for (int i = 0; i < REPS; i++) {
         double t = now();
-        uint64_t ticket = step(m, n_seq, rows, n_seq > 1 ? 512 + i : 0, invariant);
+        uint64_t ticket = step(m, n_seq, rows, n_seq > 1 ? m->pos0 + i : 0, invariant);
         if (i == REPS - 1 && getenv("QUEUED"))
             printf("   queued in %.3f ms\n", (now() - t) * 1e3);
         MUST(bk->step_wait(dev, ticket, NULL, 0, &err));
@@ -180,8 +182,8 @@ static void parts(struct model *m, uint32_t n_seq, uint32_t rows)
     m->skip = 0;
 }
 
-/* all: the type of every matrix; DT_COUNT is Q4_K_M's mix. */
-static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_rows, char **rows)
+/* all: the type of every matrix; DT_COUNT is Q4_K_M's mix. n_page: of KV. */
+static struct model model_of(const struct shape *s, enum dtype all, uint32_t n_page)
 {
     enum dtype four = all == DT_COUNT ? DT_Q4_K : all, six = all == DT_COUNT ? DT_Q6_K : all;
     uint32_t d_q = s->n_head * s->d_head, d_kv = s->n_kv * s->d_head, L = s->n_layer;
@@ -212,12 +214,53 @@ static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_ro
     m.n = {NORM_RMS, 1e-5f, vec(s->d_model, 0.1f, 1), NULL};
     m.rp = {s->rope, s->d_head, vec(s->d_head / 2, 0.3f, 0.35f), 1};
     m.bias = s->rope == ROPE_NEOX ? vec(d_q + 2 * d_kv, 0.1f, 0) : NULL;
-    m.per_seq = 800 / KV_PAGE;
-    struct kv_desc kd = {L, s->n_kv, s->d_head, s->d_head, 0, DT_F16, m.per_seq * 64};
+    struct kv_desc kd = {L, s->n_kv, s->d_head, s->d_head, 0, DT_F16, n_page};
     MUST(bk->kv_new(dev, &kd, &m.kv, &err));
-    m.pages = (uint32_t *)malloc(m.per_seq * 64 * 4ull);
-    for (uint32_t i = 0; i < m.per_seq * 64; i++)
+    m.pages = (uint32_t *)malloc(n_page * 4ull);
+    for (uint32_t i = 0; i < n_page; i++)
         m.pages[i] = i;
+    free(q4), free(q6);
+    return m;
+}
+
+static __global__ void noise(__half *to, uint64_t n)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        to[i] = __float2half((float)((uint32_t)i * 2654435761u >> 20) / 2048 - 1);
+}
+
+/* Branches of a trunk, beside as many sequences that have nothing in common. */
+static void branches(const struct shape *s, enum dtype all, uint32_t depth, int n_rows, char **rows)
+{
+    enum { OWN = 4 /* pages after the trunk */ };
+    uint32_t most = 0, trunk = depth / KV_PAGE;
+    for (int k = 0; k < n_rows; k++)
+        most = (uint32_t)atoi(rows[k]) > most ? (uint32_t)atoi(rows[k]) : most;
+    struct model m = model_of(s, all, most * (trunk + OWN));
+    noise<<<1024, 256>>>((__half *)m.kv->base, m.kv->page_bytes / 2 * m.kv->desc.n_page);
+    sync_or_die("noise");
+    m.per_seq = trunk + OWN, m.pos0 = trunk * KV_PAGE;
+    static const char *const what[] = {"one trunk", "two trunks", "apart"};
+    for (int k = 0; k < n_rows; k++) {
+        uint32_t R = (uint32_t)atoi(rows[k]);
+        for (uint32_t kind = 0; kind < 3; kind++) {
+            for (uint32_t i = 0; i < R * m.per_seq; i++) {
+                uint32_t seq = i / m.per_seq, of = kind == 0 ? 0 : kind == 1 ? seq % 2 : seq;
+                m.pages[i] = (i % m.per_seq < trunk ? of : seq) * m.per_seq + i % m.per_seq;
+            }
+            double ms = timed(&m, R, 1, false);
+            printf("%-4s %2u sequences at %u, %s: %.3f ms %6.0f tok/s\n", s->name, R, depth, what[kind], ms,
+                   R * 1e3 / ms);
+            fflush(stdout);
+        }
+    }
+}
+
+static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_rows, char **rows)
+{
+    struct model m = model_of(s, all, 800 / KV_PAGE * 64);
+    enum dtype four = all == DT_COUNT ? DT_Q4_K : all;
+    m.per_seq = 800 / KV_PAGE, m.pos0 = 512;
     float *logits[2] = {(float *)malloc(s->vocab * 4ull), (float *)malloc(s->vocab * 4ull)};
     for (int k = 0; k < n_rows; k++) {
         uint32_t R = (uint32_t)atoi(rows[k]);
@@ -250,6 +293,15 @@ static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_ro
     }
 }
 
+/* DT_COUNT for a name that is no type's: Q4_K_M. */
+static enum dtype type_of(const char *name)
+{
+    int t = 0;
+    while (t < DT_COUNT && !(dtype_get(t) && dtype_get(t)->name && !strcmp(dtype_get(t)->name, name)))
+        t++;
+    return (enum dtype)t;
+}
+
 int main(int argc, char **argv)
 {
     struct device_params p = {};
@@ -259,12 +311,13 @@ int main(int argc, char **argv)
         return 77;
     }
     if (argc > 4 && (!strcmp(argv[1], "whole") || !strcmp(argv[1], "parts"))) {
-        int t = 0;
-        while (t < DT_COUNT && !(dtype_get(t) && dtype_get(t)->name && !strcmp(dtype_get(t)->name, argv[3])))
-            t++;
         for (uint32_t i = 0; i < 3; i++)
             if (!strcmp(shapes[i].name, argv[2]))
-                whole(&shapes[i], (enum dtype)t, argv[1][0] == 'p', argc - 4, argv + 4);
+                whole(&shapes[i], type_of(argv[3]), argv[1][0] == 'p', argc - 4, argv + 4);
+    } else if (argc > 5 && !strcmp(argv[1], "branches")) {
+        for (uint32_t i = 0; i < 3; i++)
+            if (!strcmp(shapes[i].name, argv[2]))
+                branches(&shapes[i], type_of(argv[3]), (uint32_t)atoi(argv[4]), argc - 5, argv + 5);
     } else
         check();
     sync_or_die("end");
