@@ -37,6 +37,8 @@ static void open_in(struct run *r, const char *path, const struct model_room *ro
     run_room = room;
     run_open(r, path, run_backend(), NULL, 0, 0, BATCH_ROWS_MAX);
     run_room = NULL;
+    if (r->be->cache_limit) /* expanded copies, which a matrix outside has not, change the path of some steps */
+        r->be->cache_limit(r->dev, 0);
 }
 
 static void same_bits(const char *name)
@@ -55,18 +57,17 @@ static void same_bits(const char *name)
     fill(id, LEN, (uint32_t)n_vocab);
     float *want = malloc(2 * most * sizeof *want), *got = want + most;
     assert_non_null(want);
-    uint64_t room = 0;
-    for (int part = 0; part < 3; part++) { /* as little as it takes; a half; nearly all */
-        struct model_room within = {part == 2 ? all - 1 : all / 2, UINT64_MAX};
-        struct hearth_err e;
-        struct model_place p;
-        if (part == 0) {
-            uint64_t least = 0;
-            for (uint64_t step = 1ull << 32; step; step >>= 1)
-                if (within.own = least + step - 1, model_find_places(own.g, own.be, own.dev, &within, &p, &e))
-                    least += step;
-            within.own = least;
-        }
+    struct model_room within = {0, UINT64_MAX};
+    struct model_place p;
+    struct hearth_err e;
+    uint64_t least = 0, room = 0;
+    for (uint64_t step = 1ull << 32; step; step >>= 1) {
+        within.own = least + step - 1;
+        if (model_find_places(own.g, own.be, own.dev, &within, &p, &e))
+            least += step;
+    }
+    for (int part = 0; part < 3; part++) { /* as little as it takes; half of the way; nearly all */
+        within.own = part == 0 ? least : part == 1 ? least + (all - least) / 2 : all - 1;
         open_in(&out, path, &within);
         assert_true(out.m->place.host > 0 && out.m->place.own + out.m->place.host == all);
         assert_true(out.m->place.own > room || part == 0);
