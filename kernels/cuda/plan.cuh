@@ -34,7 +34,7 @@ struct op_call {
         const struct op *op;
         uint32_t row0, bucket;
     } planes; /* the op, and its rows, whose input the op before it has left as integers too (batch.cu) */
-    const struct op_project *gates; /* left to the delta net after it, which computes them itself; NULL: none */
+    const struct op *projected; /* by plain rows, whose kernel was launched before the one of the op before it */
 };
 
 /* Launches one call of an op. */
@@ -81,11 +81,13 @@ op_run route_run, experts_up_run, experts_down_run;
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
 /* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
  * fit ACT_MIX; project_pieces: columns [at + row0, at + row0 + n) of it from a product's rows in pieces; project_tmp:
- * [at, at + n) out of ws.tmp. experts/route.cu: project_plain, in F32, from a matrix that is kept as plain rows. */
+ * [at, at + n) out of ws.tmp; project_plain: in F32, from a matrix that is kept as plain rows; experts/route.cu:
+ * route_project, the same where nothing is known of norm and columns. */
 op_run shortconv_run, delta_run, mamba2_run, project_plain;
 bool project_begin(struct device *d, const struct op_project *op);
 void project_pieces(struct device *d, const partials *s, uint32_t row0, uint32_t n, uint32_t at, uint32_t bucket);
 void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket);
+void route_project(struct device *d, const struct op_project *op);
 
 /* The parts' types, where these are one or two, the lesser first: the order in which kernels for two name them. */
 static inline bool wdev_types(const wdev *w, enum dtype *a, enum dtype *b)

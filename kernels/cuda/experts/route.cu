@@ -416,17 +416,10 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     rows_run(d, a);
 }
 
-void project_plain(struct device *d, struct op_call *p, const struct op *o)
+void route_project(struct device *d, const struct op_project *op)
 {
-    const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
     route_args a = {};
-    if (!project_begin(d, op))
-        return;
-    if (p->reader && p->reader->kind == OP_DELTA && delta_takes_gates(d, op, &p->reader->delta)) {
-        p->gates = op;
-        return;
-    }
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out, a.norm = op->norm;
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.step = d->step, a.product = d->ws.mix + op->at, a.ldproduct = d->ws.ldmix;
     rows_run(d, a);

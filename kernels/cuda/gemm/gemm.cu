@@ -269,6 +269,13 @@ void gemm_project(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
+    /* Columns by plain rows come first: while they are made, this product's weights are on their way. */
+    const struct op *beside = p->next;
+    if (p->path == PATH_GEMV && d->bucket <= GEMV_ROWS && beside && beside->kind == OP_PROJECT &&
+        wdev_of(beside->project.w)->plain) {
+        project_plain(d, p, beside);
+        p->projected = beside;
+    }
     if (!project_begin(d, op))
         return;
     gemm_args a = args_of(d, p, w);

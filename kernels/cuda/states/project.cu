@@ -1,6 +1,8 @@
 /*
- * project.cu - columns of ACT_MIX that a product made elsewhere: how a launcher of op_project gets its rows there.
+ * project.cu - columns of ACT_MIX that a product made elsewhere: how a launcher of op_project gets its rows there; and
+ * products with rows of F32.
  */
+#include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 /* Of the part's rows [row0, row0 + n) of the merged output, products in pieces to f32. */
@@ -30,6 +32,208 @@ __global__ void rows_to_mix(const float *from, uint32_t ld_from, uint32_t n, flo
         out[(uint64_t)blockIdx.y * ld + k] = __ldcg(from + (uint64_t)blockIdx.y * ld_from + k);
 }
 
+/* --- by rows of F32 ------------------------------------------------------------------------------------------------
+ */
+
+/*
+ * Of all of these kernels a product is one warp's: its lanes take fours of the columns in turn, in one chain of sums
+ * each, which are then added pairwise; and a row's squares are those of ROUTE_WARPS warps, whose sums are added in
+ * their order. So a product has the same bits in each of them, and in route.cu's.
+ */
+struct plain_args {
+    const float *w; /* [n_out][n] */
+    uint32_t n, n_out;
+    struct norm norm;
+    const float *x;
+    uint32_t ldx;
+    const step_dev *step;
+    float *out;
+    uint32_t ld;
+};
+
+/* A row times the norm's weights to `to`, by one warp; returns the norm's factor. gain: of columns k .. k + 3. */
+__device__ static inline float weigh_row(const float *x, uint32_t n, const float *gain, float eps, float *to,
+                                         uint32_t lane)
+{
+    float s[ROUTE_WARPS] = {}, squares = 0;
+#pragma unroll 1
+    for (uint32_t k0 = lane * 4; k0 < n; k0 += ROUTE_WARPS * 128) {
+        float4 f[ROUTE_WARPS], g[ROUTE_WARPS];
+#pragma unroll
+        for (uint32_t v = 0; v < ROUTE_WARPS; v++)
+            f[v] = k0 + v * 128 < n ? __ldcg((const float4 *)(x + k0 + v * 128)) : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (uint32_t v = 0; v < ROUTE_WARPS; v++)
+            g[v] = k0 + v * 128 < n ? *(const float4 *)(gain + k0 + v * 128) : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (uint32_t v = 0; v < ROUTE_WARPS; v++) {
+            s[v] = dot_four(f[v], f[v], s[v]);
+            if (k0 + v * 128 < n)
+                *(float4 *)(to + k0 + v * 128) = make_float4(__fmul_rn(f[v].x, g[v].x), __fmul_rn(f[v].y, g[v].y),
+                                                             __fmul_rn(f[v].z, g[v].z), __fmul_rn(f[v].w, g[v].w));
+        }
+    }
+#pragma unroll
+    for (uint32_t v = 0; v < ROUTE_WARPS; v++)
+        squares += warp_sum(s[v]);
+    return row_factor(squares, n, eps);
+}
+
+/*
+ * ROWS rows a block, a product of each a warp. The matrix, which waits for nobody, is on its way before the wait: its
+ * first columns in registers, the rest asked into L2. Dynamic shared memory: the rows times the norm's weights.
+ */
+enum { FEW_WARPS = 4, FEW_EARLY = 16 /* fours of a row of the matrix, for a lane */ };
+template <int ROWS> __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constant__ plain_args a)
+{
+    extern __shared__ __align__(16) float room[];
+    __shared__ float factor[ROWS], squares[ROUTE_WARPS];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n, row0 = blockIdx.y * ROWS, n_row = a.step->n_row;
+    uint32_t o = blockIdx.x * FEW_WARPS + warp, rows = n_row > row0 ? min((uint32_t)ROWS, n_row - row0) : 0;
+    const float *w = a.w + (uint64_t)min(o, a.n_out - 1) * n + lane * 4;
+    float4 early[FEW_EARLY];
+    pdl_trigger();
+#pragma unroll
+    for (uint32_t i = 0; i < FEW_EARLY; i++)
+        early[i] = lane * 4 + i * 128 < n ? __ldg((const float4 *)(w + i * 128)) : make_float4(0, 0, 0, 0);
+    for (uint32_t k = FEW_EARLY * 128 + lane * 32; k < n; k += 1024) /* a line of 128 bytes each */
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(w - lane * 4 + k));
+    if (ROWS == 1) {
+        constexpr uint32_t GAINS = 4;
+        float4 gain[GAINS];
+        auto at = [&](uint32_t i) { return (i * FEW_WARPS * 32 + threadIdx.x) * 4; };
+#pragma unroll
+        for (uint32_t i = 0; i < GAINS; i++)
+            gain[i] = at(i) < n ? __ldg((const float4 *)(a.norm.w + at(i))) : make_float4(0, 0, 0, 0);
+        pdl_wait();
+        if (!rows)
+            return;
+        /* of ROUTE_WARPS warps' columns each warp here has those of two */
+        const float *x = a.x + (uint64_t)row0 * a.ldx;
+        float s[2] = {0, 0};
+        auto four = [&](float4 f, float4 g, uint32_t i, float &s) {
+            s = dot_four(f, f, s);
+            if (at(i) < n)
+                *(float4 *)(room + at(i)) =
+                    make_float4(__fmul_rn(f.x, g.x), __fmul_rn(f.y, g.y), __fmul_rn(f.z, g.z), __fmul_rn(f.w, g.w));
+        };
+        auto load = [&](const float *v, uint32_t i) {
+            return at(i) < n ? __ldcg((const float4 *)(v + at(i))) : make_float4(0, 0, 0, 0);
+        };
+        float4 f[GAINS];
+#pragma unroll
+        for (uint32_t i = 0; i < GAINS; i++)
+            f[i] = load(x, i);
+#pragma unroll
+        for (uint32_t i = 0; i < GAINS; i++)
+            four(f[i], gain[i], i, s[i & 1]);
+#pragma unroll 1
+        for (uint32_t i = GAINS; at(i) - threadIdx.x * 4 < n; i += GAINS) {
+#pragma unroll
+            for (uint32_t j = 0; j < GAINS; j++)
+                f[j] = load(x, i + j), gain[j] = load(a.norm.w, i + j);
+#pragma unroll
+            for (uint32_t j = 0; j < GAINS; j++)
+                four(f[j], gain[j], i + j, s[j & 1]);
+        }
+        s[0] = warp_sum(s[0]), s[1] = warp_sum(s[1]);
+        if (!lane)
+            squares[warp] = s[0], squares[FEW_WARPS + warp] = s[1];
+        __syncthreads();
+        float sum = 0;
+#pragma unroll
+        for (int v = 0; v < ROUTE_WARPS; v++)
+            sum += squares[v];
+        factor[0] = row_factor(sum, n, a.norm.eps); /* the same by all */
+    } else {
+        pdl_wait();
+        if (!rows)
+            return;
+        for (uint32_t r = warp; r < ROWS; r += FEW_WARPS) /* a row that is not there is as the last */
+            factor[r] = weigh_row(a.x + (uint64_t)(row0 + min(r, rows - 1)) * a.ldx, n, a.norm.w, a.norm.eps,
+                                  room + r * n, lane);
+        __syncthreads();
+    }
+    float s[ROWS] = {};
+    auto add = [&](float4 f, uint32_t k) {
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++)
+            s[r] = dot_four(f, *(const float4 *)(room + r * n + k), s[r]);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < FEW_EARLY; i++)
+        if (lane * 4 + i * 128 < n)
+            add(early[i], lane * 4 + i * 128);
+#pragma unroll 8
+    for (uint32_t k = FEW_EARLY * 128; k + lane * 4 < n; k += 128)
+        add(__ldg((const float4 *)(w + k)), k + lane * 4);
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++) {
+        float v = warp_sum(s[r]);
+        if (!lane && o < a.n_out && r < rows)
+            a.out[(uint64_t)(row0 + r) * a.ld + o] = __fmul_rn(v, factor[r]);
+    }
+}
+
+/* MANY_ROWS rows a block, a warp MANY_OUT rows of the matrix, so that what it reads of either serves all of the other.
+ * Dynamic shared memory as above. */
+enum { MANY_WARPS = 8, MANY_ROWS = 8, MANY_OUT = 6 };
+static_assert((int)MANY_ROWS == (int)MANY_WARPS, "a warp makes a row");
+__global__ void __launch_bounds__(MANY_WARPS * 32, 1) plain_many(const __grid_constant__ plain_args a)
+{
+    extern __shared__ __align__(16) float room[];
+    __shared__ float factor[MANY_ROWS];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n, row0 = blockIdx.y * MANY_ROWS,
+             n_row = a.step->n_row, first = (blockIdx.x * MANY_WARPS + warp) * MANY_OUT;
+    pdl_trigger();
+    pdl_wait();
+    if (row0 >= n_row)
+        return;
+    factor[warp] =
+        weigh_row(a.x + (uint64_t)min(row0 + warp, n_row - 1) * a.ldx, n, a.norm.w, a.norm.eps, room + warp * n, lane);
+    __syncthreads();
+    if (first >= a.n_out)
+        return;
+    const float *of[MANY_OUT];
+    float s[MANY_OUT][MANY_ROWS] = {};
+    float4 next[2][MANY_OUT]; /* two steps ahead */
+    auto fetch = [&](float4(&to)[MANY_OUT], uint32_t k) {
+#pragma unroll
+        for (uint32_t j = 0; j < MANY_OUT; j++)
+            to[j] = k + lane * 4 < n ? __ldg((const float4 *)(of[j] + k)) : make_float4(0, 0, 0, 0);
+    };
+#pragma unroll
+    for (uint32_t j = 0; j < MANY_OUT; j++)
+        of[j] = a.w + (uint64_t)min(first + j, a.n_out - 1) * n + lane * 4;
+    fetch(next[0], 0), fetch(next[1], 128);
+    auto step = [&](float4(&w)[MANY_OUT], uint32_t k) {
+        float4 now[MANY_OUT];
+#pragma unroll
+        for (uint32_t j = 0; j < MANY_OUT; j++)
+            now[j] = w[j];
+        fetch(w, k + 256);
+        if (k + lane * 4 < n)
+#pragma unroll
+            for (uint32_t r = 0; r < MANY_ROWS; r++) {
+                float4 f = *(const float4 *)(room + r * n + k + lane * 4);
+#pragma unroll
+                for (uint32_t j = 0; j < MANY_OUT; j++)
+                    s[j][r] = dot_four(now[j], f, s[j][r]);
+            }
+    };
+#pragma unroll 1
+    for (uint32_t k = 0; k < n; k += 256)
+        step(next[0], k), step(next[1], k + 128);
+#pragma unroll
+    for (uint32_t j = 0; j < MANY_OUT; j++)
+#pragma unroll
+        for (uint32_t r = 0; r < MANY_ROWS; r++) {
+            float v = warp_sum(s[j][r]);
+            if (!lane && first + j < a.n_out && row0 + r < n_row)
+                a.out[(uint64_t)(row0 + r) * a.ld + first + j] = __fmul_rn(v, factor[r]);
+        }
+}
+
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 bool project_begin(struct device *d, const struct op_project *op)
@@ -52,4 +256,46 @@ void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket)
 {
     cuda_launch(d, rows_to_mix, dim3((n + 255) / 256, bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n,
                 d->ws.mix + at, d->ws.ldmix);
+}
+
+template <typename K>
+static void plain_launch(struct device *d, K *k, const plain_args &a, uint32_t outs, uint32_t rows, uint32_t threads,
+                         uint32_t *done)
+{
+    if (!(*done >> d->index & 1)) {
+        cuda_smem(d, k, d->smem_max - 1024); /* some of it is static */
+        *done |= 1u << d->index;
+    }
+    cuda_launch(d, k, dim3((a.n_out + outs - 1) / outs, (d->bucket + rows - 1) / rows), threads,
+                rows * a.n * sizeof(float), LAUNCH_PDL, a);
+}
+
+void project_plain(struct device *d, struct op_call *p, const struct op *o)
+{
+    static uint32_t done[3];
+    const struct op_project *op = &o->project;
+    const wdev *w = wdev_of(op->w);
+    if (o == p->projected) /* beside the op before it */
+        return;
+    if (!project_begin(d, op))
+        return;
+    plain_args a = {(const float *)w->part[0].raw,
+                    w->n_in,
+                    w->n_out,
+                    op->norm,
+                    d->ws.x,
+                    d->ws.ldx,
+                    d->step,
+                    d->ws.mix + op->at,
+                    d->ws.ldmix};
+    uint32_t room = d->smem_max - 1024, row = w->n_in * sizeof(float);
+    bool can = w->n_in % 4 == 0 && deferred(op->norm) && row <= room;
+    if (can && d->bucket > GEMM_ROWS && MANY_ROWS * row <= room)
+        plain_launch(d, plain_many, a, MANY_WARPS * MANY_OUT, MANY_ROWS, MANY_WARPS * 32, &done[0]);
+    else if (can && d->bucket > GEMV_ROWS && FEW_WARPS * row <= room)
+        plain_launch(d, plain_few<FEW_WARPS>, a, FEW_WARPS, FEW_WARPS, FEW_WARPS * 32, &done[1]);
+    else if (can)
+        plain_launch(d, plain_few<1>, a, FEW_WARPS, 1, FEW_WARPS * 32, &done[2]);
+    else
+        route_project(d, op);
 }

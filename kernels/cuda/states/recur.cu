@@ -7,9 +7,8 @@
  * A step that decodes a delta net has one kernel, `delta_decode`. Else there are three: `prepare` makes q, k, v and the
  * gates of all rows at once; `scan` goes through a sequence's rows, S in registers; `finish` has the norm and the gate
  * of the result. A column of S depends on no other, so that a warp of `scan` has eight columns, a lane a quarter of
- * one, and 32 heads of 128 by 128 are 512 warps: a warp for each of an H100's schedulers, which needs some 0.13 us for
- * a row. So a prompt is read by the recurrence itself, and has the bits of decode; what chunks of rows through matrix
- * products would save is a twentieth of the prompt's time (tests/bench/lab/NOTES.md).
+ * one, and 32 heads of 128 by 128 are 512 warps: a warp for each of an H100's schedulers, which needs 0.3 us for a row.
+ * So a prompt is read by the recurrence itself, and has the bits of decode (tests/bench/lab/NOTES.md).
  *
  * keep is kept as what it lacks to 1: a head that forgets one part in 100,000 would lose digits that count.
  */
@@ -20,6 +19,7 @@
 
 enum {
     PREPARE_WARPS = 4,
+    PREPARE_ROWS = 8,
     SCAN_WARPS = 4,
     SCAN_COLS = 8 * SCAN_WARPS, /* columns of S that a block has */
     SCAN_ROWS = 16,             /* rows of the step on their way to shared memory together */
@@ -38,11 +38,6 @@ struct recur_args {
     float *made; /* [rows][ldmade]: channels after the convolution, where v becomes y; 2 n_v gates; n_k times k . q */
     uint32_t ldmade, at_q, at_k, at_v;
     const float *decay, *dt_bias, *skip;
-    struct { /* delta_decode: rows of F32 that make the gates of norm(x); w NULL: they are in ACT_MIX */
-        const float *w, *x;
-        uint32_t n, ldx;
-        struct norm norm;
-    } gates;
     struct norm norm;
     uint32_t norm_cols; /* columns that a norm is over */
     uint32_t span;      /* columns of a block of `finish` */
@@ -51,31 +46,59 @@ struct recur_args {
 
 /* --- q, k, v and gates ------------------------------------------------------------------------------------------ */
 
-/* Channel c of input i of the sequence, whose first row of the step is row0: convolved, then x sigmoid(x). */
-__device__ static inline float convolved(const recur_args &a, const float *from, uint32_t row0, uint32_t i, uint32_t c)
-{
-    uint32_t taps = a.conv.n_tap, before = taps - 1;
-    const float *mix = a.mix + a.at_conv + c;
-    const float *w = a.conv.w + (uint64_t)c * taps;
-    float sum = a.conv.bias ? a.conv.bias[c] : 0.f;
-    for (uint32_t k0 = 0; k0 < taps; k0 += 4) { /* whose loads are under way together */
-        float x[4], by[4];
+/*
+ * Channels c0 + 32 e of rows that follow one another: convolved, then x sigmoid(x). What a channel's convolution looks
+ * back at stays in registers from row to row; x[k] is input k of those, the oldest first.
+ */
+template <int N, int TAPS> struct channels {
+    float x[N][TAPS - 1], by[N][TAPS], bias[N];
+    uint32_t c0, end; /* those from `end` on are not */
+
+    __device__ void weights(const recur_args &a, uint32_t c0_, uint32_t end_)
+    {
+        c0 = c0_, end = end_;
 #pragma unroll
-        for (uint32_t j = 0; j < 4; j++) {
-            uint32_t k = k0 + j;
-            x[j] = by[j] = 0;
-            if (k < taps && (from || i + k >= before)) {
-                x[j] = __ldcg(i + k >= before ? mix + (uint64_t)(row0 + i + k - before) * a.ldmix
-                                              : from + (uint64_t)(i + k) * a.n_channel + c);
-                by[j] = w[k];
-            }
+        for (int e = 0; e < N; e++) {
+            uint32_t c = c0 + 32 * e;
+            bias[e] = c < end && a.conv.bias ? a.conv.bias[c] : 0.f;
+#pragma unroll
+            for (uint32_t k = 0; k < TAPS; k++)
+                by[e][k] = c < end && k < a.conv.n_tap ? a.conv.w[(uint64_t)c * a.conv.n_tap + k] : 0.f;
         }
-#pragma unroll
-        for (uint32_t j = 0; j < 4; j++)
-            sum = __fmaf_rn(by[j], x[j], sum);
     }
-    return state_silu(sum);
-}
+    /* What lies before input i of a sequence whose first row of the step is row0. */
+    __device__ void look_back(const recur_args &a, const float *from, uint32_t row0, uint32_t i)
+    {
+        uint32_t before = a.conv.n_tap - 1;
+#pragma unroll
+        for (int e = 0; e < N; e++)
+#pragma unroll
+            for (uint32_t k = 0; k < TAPS - 1; k++) {
+                uint32_t c = c0 + 32 * e;
+                x[e][k] = 0;
+                if (c < end && k < before && i + k >= before)
+                    x[e][k] = __ldcg(a.mix + (uint64_t)(row0 + i + k - before) * a.ldmix + a.at_conv + c);
+                else if (c < end && k < before && from)
+                    x[e][k] = __ldcg(from + (uint64_t)(i + k) * a.n_channel + c);
+            }
+    }
+    /* The row's channels, and on to the next one. */
+    __device__ void row(const recur_args &a, const float *mix, float (&out)[N])
+    {
+        uint32_t before = a.conv.n_tap - 1;
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            float now = c0 + 32 * e < end ? __ldcg(mix + a.at_conv + c0 + 32 * e) : 0.f, sum = bias[e];
+#pragma unroll
+            for (uint32_t k = 0; k < TAPS; k++)
+                sum = __fmaf_rn(by[e][k], k < before ? x[e][k < TAPS - 1 ? k : 0] : k == before ? now : 0.f, sum);
+            out[e] = state_silu(sum);
+#pragma unroll
+            for (uint32_t k = 0; k + 1 < TAPS; k++)
+                x[e][k] = k + 1 < before ? x[e][k + 2 < TAPS ? k + 1 : k] : now;
+        }
+    }
+};
 
 /* log(1 + exp(x)) */
 __device__ static inline float softplus(float x)
@@ -126,64 +149,65 @@ template <int EACH> __device__ static inline float unit_vectors(const recur_args
     return warp_sum(qk);
 }
 
-/* q and k of key head `of`, by a warp, and k . q to *dot. */
-__device__ static inline void queries(const recur_args &a, const float *from, uint32_t row0, uint32_t i, uint32_t of,
-                                      uint32_t lane, float *q_to, float *k_to, float *dot)
-{
-    enum { EACH = HEAD_MAX / 32 };
-    float q[EACH], k[EACH];
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-        uint32_t c = lane + 32 * e;
-        q[e] = k[e] = 0;
-        if (c < a.d_k) {
-            q[e] = convolved(a, from, row0, i, a.at_q + of * a.d_k + c);
-            k[e] = convolved(a, from, row0, i, a.at_k + of * a.d_k + c);
-        }
-    }
-    float qk = unit_vectors(a, q, k);
-#pragma unroll
-    for (int e = 0; e < EACH; e++)
-        if (lane + 32 * e < a.d_k)
-            q_to[lane + 32 * e] = q[e], k_to[lane + 32 * e] = k[e];
-    if (!lane)
-        *dot = qk;
-}
-
-/* A warp a task of a row: a key head; 32 channels of v four times; 32 heads' gates. */
+/*
+ * A warp a task of PREPARE_ROWS rows: a key head; 32 channels of v four times; 32 heads' gates. EACH: channels of a
+ * lane that q of a head has.
+ */
+template <int EACH, int TAPS>
 __global__ void __launch_bounds__(PREPARE_WARPS * 32) prepare(const __grid_constant__ recur_args a)
 {
-    uint32_t task = blockIdx.x * PREPARE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
+    uint32_t task = blockIdx.x * PREPARE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32,
+             first = blockIdx.y * PREPARE_ROWS;
     const step_dev *s = a.state.s;
-    uint32_t n_inner = a.n_v * a.d_v, of_v = (n_inner + 127) / 128;
-    bool live = row < s->n_row;
-    uint32_t seq = live ? s->seq[row] : 0, row0 = s->row0[seq];
+    uint32_t n_inner = a.n_v * a.d_v, of_v = (n_inner + 127) / 128, end = min(first + PREPARE_ROWS, s->n_row);
+    uint32_t at_q = a.at_q + task * a.d_k, at_k = a.at_k + task * a.d_k, at_v = a.at_v + (task - a.n_k) * 128;
+    bool keys = task < a.n_k, values = !keys && task - a.n_k < of_v;
+    channels<EACH, TAPS> q, k;
+    channels<4, TAPS> v;
     pdl_trigger();
+    if (keys)
+        q.weights(a, at_q + lane, at_q + a.d_k), k.weights(a, at_k + lane, at_k + a.d_k);
+    else if (values)
+        v.weights(a, at_v + lane, min(at_v + 128, a.at_v + n_inner));
     pdl_wait();
-    if (!live)
-        return;
-    const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
-    float *to = a.made + (uint64_t)row * a.ldmade, *gates = to + a.n_channel;
-    uint32_t i = row - row0;
-    if (task < a.n_k) {
-        queries(a, from, row0, i, task, lane, to + a.at_q + task * a.d_k, to + a.at_k + task * a.d_k,
-                gates + 2 * a.n_v + task);
-        return;
-    }
-    task -= a.n_k;
-    if (task < of_v) {
+    uint32_t last = ~0u; /* the sequence of the row before */
+    for (uint32_t row = first; row < end; row++) {
+        uint32_t seq = s->seq[row], row0 = s->row0[seq];
+        const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
+        float *to = a.made + (uint64_t)row * a.ldmade, *gates = to + a.n_channel;
+        if (keys) {
+            float qs[EACH], ks[EACH];
+            if (seq != last)
+                q.look_back(a, from, row0, row - row0), k.look_back(a, from, row0, row - row0);
+            q.row(a, mix, qs), k.row(a, mix, ks);
 #pragma unroll
-        for (uint32_t e = 0; e < 4; e++) {
-            uint32_t c = task * 128 + e * 32 + lane;
-            if (c < n_inner)
-                to[a.at_v + c] = convolved(a, from, row0, i, a.at_v + c);
+            for (int e = 0; e < EACH; e++)
+                if (lane + 32 * e >= a.d_k)
+                    qs[e] = ks[e] = 0;
+            float qk = unit_vectors(a, qs, ks);
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
+                if (lane + 32 * e < a.d_k)
+                    to[at_q + lane + 32 * e] = qs[e], to[at_k + lane + 32 * e] = ks[e];
+            if (!lane)
+                gates[2 * a.n_v + task] = qk;
+        } else if (values) {
+            float vs[4];
+            if (seq != last)
+                v.look_back(a, from, row0, row - row0);
+            v.row(a, mix, vs);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (at_v + lane + 32 * e < v.end)
+                    to[at_v + lane + 32 * e] = vs[e];
+        } else {
+            uint32_t head = (task - a.n_k - of_v) * 32 + lane;
+            if (head < a.n_v) {
+                float2 g = head_gates(a, mix, head);
+                gates[2 * head] = g.x, gates[2 * head + 1] = g.y;
+            }
         }
-        return;
-    }
-    uint32_t head = (task - of_v) * 32 + lane;
-    if (head < a.n_v) {
-        float2 g = head_gates(a, mix, head);
-        gates[2 * head] = g.x, gates[2 * head + 1] = g.y;
+        last = seq;
     }
 }
 
@@ -264,6 +288,24 @@ template <int NR> struct scan_stage {
     float k[SCAN_ROWS][4 * (NR + 4)], q[SCAN_ROWS][4 * (NR + 4)], v[SCAN_ROWS][SCAN_COLS], gate[SCAN_ROWS][4];
 };
 
+/* A thread's share of n rows of `of` things, without a division for each. */
+struct scan_share {
+    uint32_t of, row, at, rows, rest;
+    __device__ explicit scan_share(uint32_t of_)
+        : of(of_), row(threadIdx.x / of_), at(threadIdx.x % of_), rows(blockDim.x / of_), rest(blockDim.x % of_)
+    {
+    }
+    template <class F> __device__ void each(uint32_t n, F f) const
+    {
+        for (uint32_t r = row, e = at; r < n;) {
+            f(r, e);
+            r += rows, e += rest;
+            if (e >= of)
+                e -= of, r++;
+        }
+    }
+};
+
 /* The convolution's state after n_row rows, of this block's share of the channels. */
 __device__ static inline void leave_inputs(const recur_args &a, const float *from, float *to, uint32_t row0,
                                            uint32_t n_row, uint32_t share, uint32_t shares)
@@ -308,29 +350,32 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ 
     }
     pdl_wait();
     bool aligned = (a.d_k | a.d_v | a.at_q | a.at_k | a.at_v) % 4 == 0;
+    uint32_t width = aligned ? 4 : 1, left = min((uint32_t)SCAN_COLS, a.d_v - chunk * SCAN_COLS);
+    const scan_share keys(a.d_k / width), values(left / width);
+    const float *made = a.made + (uint64_t)row0 * a.ldmade, *v_of = made + a.at_v + head * a.d_v + chunk * SCAN_COLS;
+    auto copy = [&](float *y, const float *x) {
+        if (aligned)
+            __pipeline_memcpy_async(y, x, 16);
+        else
+            __pipeline_memcpy_async(y, x, 4);
+    };
     auto fetch = [&](uint32_t r0, scan_stage<NR> &st) {
-        uint32_t n = min((uint32_t)SCAN_ROWS, n_row - r0), width = aligned ? 4 : 1, of_k = a.d_k / width;
-        uint32_t left = min((uint32_t)SCAN_COLS, a.d_v - chunk * SCAN_COLS), of_v = left / width;
-        uint32_t each = 2 * of_k + of_v + 3;
-        for (uint32_t i = threadIdx.x; i < n * each; i += blockDim.x) {
-            uint32_t r = i / each, e = i % each;
-            const float *row = a.made + (uint64_t)(row0 + r0 + r) * a.ldmade, *x;
-            float *y;
-            bool four = aligned;
-            if (e < of_k)
-                x = row + a.at_k + of * a.d_k + e * width, y = &st.k[r][quarter_at<NR>(e * width)];
-            else if (e < 2 * of_k)
-                e -= of_k, x = row + a.at_q + of * a.d_k + e * width, y = &st.q[r][quarter_at<NR>(e * width)];
-            else if (e < 2 * of_k + of_v)
-                e -= 2 * of_k, x = row + a.at_v + head * a.d_v + chunk * SCAN_COLS + e * width, y = &st.v[r][e * width];
-            else {
-                e -= 2 * of_k + of_v, four = false, y = &st.gate[r][e];
-                x = row + a.n_channel + (e < 2 ? 2 * head + e : 2 * a.n_v + of);
-            }
-            if (four)
-                __pipeline_memcpy_async(y, x, 16);
-            else
-                __pipeline_memcpy_async(y, x, 4);
+        uint32_t n = min((uint32_t)SCAN_ROWS, n_row - r0);
+        const float *rows = made + (uint64_t)r0 * a.ldmade;
+        keys.each(n, [&](uint32_t r, uint32_t e) {
+            const float *x = rows + (uint64_t)r * a.ldmade + of * a.d_k + e * width;
+            copy(&st.k[r][quarter_at<NR>(e * width)], x + a.at_k);
+            copy(&st.q[r][quarter_at<NR>(e * width)], x + a.at_q);
+        });
+        values.each(n, [&](uint32_t r, uint32_t e) {
+            copy(&st.v[r][e * width], v_of + (uint64_t)(r0 + r) * a.ldmade + e * width);
+        });
+        for (uint32_t i = threadIdx.x; i < 4 * n; i += blockDim.x) {
+            uint32_t r = i / 4, e = i % 4;
+            if (e < 3)
+                __pipeline_memcpy_async(
+                    &st.gate[r][e],
+                    rows + (uint64_t)r * a.ldmade + a.n_channel + (e < 2 ? 2 * head + e : 2 * a.n_v + of), 4);
         }
         __pipeline_commit();
     };
@@ -426,10 +471,6 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
  * read and written once. What the other kernels would give, to the bit. Blocks are small, so that they find room beside
  * those of the product before.
  *
- * Where the gates' matrix is rows of F32, the head's two are multiplied here, as route.cu would, by a block each, which
- * has asked for its row before the wait: dynamic shared memory has norm(x) without the norm's factor, the norm's
- * weights, and the row, or both.
- *
  * Value heads of a key head convolve the same channels. Where a state is left in the page that it is read from, the
  * last of these blocks to have read them leaves the new inputs.
  */
@@ -457,33 +498,19 @@ __device__ static inline void all_told()
 #endif
 }
 
-#if __CUDA_ARCH__ >= 900
-#define DECODE_BOUNDS 4 * DECODE_COLS, 5
-#else
-#define DECODE_BOUNDS 4 * DECODE_HEAD, 1
-#endif
-template <int NR>
-__global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_constant__ recur_args a, uint32_t *semaphore)
+/* COLS: columns of a block, at most. */
+template <int NR, int COLS>
+__global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
+    delta_decode(const __grid_constant__ recur_args a, uint32_t *semaphore)
 {
     __shared__ __align__(16) float k_s[4 * (NR + 4)], q_s[4 * (NR + 4)], raw[3 * DECODE_HEAD], y_s[DECODE_HEAD];
-    __shared__ float squares_s[ROUTE_WARPS], dots[2], kq;
+    __shared__ float kq;
     __shared__ bool last;
-    extern __shared__ __align__(16) float room[];
     const step_dev *s = a.state.s;
     uint32_t cols = blockDim.x / 4, blocks = a.d_v / cols, rank = blockIdx.x % blocks, head = blockIdx.x / blocks;
     uint32_t seq = blockIdx.y, tid = threadIdx.x, warp = tid / 32, lane = tid % 32, d_k = a.d_k, d_v = a.d_v;
     uint32_t mine = warp * 8 + lane % 8, col = rank * cols + mine, first = lane / 8 * NR, each = a.n_v / a.n_k;
     uint32_t of = a.tiled ? head % a.n_k : head / each, before = a.conv.n_tap - 1;
-    uint32_t n = a.gates.n, from_gate = blocks > 1 ? rank : 0,
-             n_gate = !a.gates.w    ? 0
-                      : blocks == 1 ? 2
-                      : rank < 2    ? 1
-                                    : 0; /* products of this block */
-    float *normed = room, *gains = room + n, *rows = gains + n;
-    auto fetch = [&](float *y, const float *v) { /* n numbers, a multiple of 4 */
-                                                 for (uint32_t k = tid * 4; k < n; k += blockDim.x * 4)
-                                                     __pipeline_memcpy_async(y + k, v + k, 16);
-    };
     column<NR> c;
     pdl_trigger();
     if (seq >= s->n_seq) {
@@ -519,13 +546,7 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
             }
         }
     }
-    if (n_gate) {
-        uint2 of_gates = gates_at(a, head);
-        for (uint32_t i = 0; i < n_gate; i++)
-            fetch(rows + i * n, a.gates.w + (uint64_t)(i + from_gate ? of_gates.y : of_gates.x) * n);
-        fetch(gains, a.gates.norm.w);
-        __pipeline_commit();
-    }
+    float dt_bias = a.dt_bias[head], decay = a.decay[head];
     uint32_t k4 = lane * 4; /* of the first warp's columns of the result */
     float w[4], z[4];
     bool ends = warp == 0 && k4 < cols;
@@ -536,10 +557,8 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #endif
     pdl_wait();
-    if (n_gate) {
-        fetch(normed, a.gates.x + (uint64_t)row * a.gates.ldx);
-        __pipeline_commit();
-    }
+    uint2 of_gates = gates_at(a, head);
+    float b_in = __ldcg(mix + a.at_gate + of_gates.x), a_in = __ldcg(mix + a.at_gate + of_gates.y);
     float now[DECODE_CHANNELS];
 #pragma unroll
     for (uint32_t e = 0; e < DECODE_CHANNELS; e++)
@@ -557,50 +576,14 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
         if (has(e))
             raw[tid + e * blockDim.x] = state_silu(sum[e]);
     }
-    if (n_gate)
-        __pipeline_wait_prior(0);
     __syncthreads();
     bool in_place = from && state_page(a.state, seq, 0) == state_page(a.state, seq, 1);
-    if (tid == blockDim.x - 1) { /* the block has read its inputs: who is last is wanted in the end */
-        bool is_last = false;
-        if (in_place) {
-            __threadfence();
-            uint32_t *sem = semaphore + seq * a.n_k + of;
-            is_last = atomicAdd(sem, 1) == each * blocks - 1;
-            if (is_last)
-                *sem = 0;
-        }
-        last = is_last;
-    }
-    if (n_gate) {
-        for (uint32_t t = tid; t < ROUTE_WARPS * 32; t += blockDim.x) {
-            float squares = 0;
-            for (uint32_t k = t * 4; k < n; k += ROUTE_WARPS * 128) {
-                float4 f = *(const float4 *)(normed + k), g = *(const float4 *)(gains + k);
-                squares = dot_four(f, f, squares);
-                *(float4 *)(normed + k) =
-                    make_float4(__fmul_rn(f.x, g.x), __fmul_rn(f.y, g.y), __fmul_rn(f.z, g.z), __fmul_rn(f.w, g.w));
-            }
-            squares = warp_sum(squares);
-            if (!lane)
-                squares_s[t / 32] = squares;
-        }
-        __syncthreads();
-        if (warp >= 1 && warp <= n_gate) {
-            const float *of_row = rows + (warp - 1) * n;
-            float product = 0, squares = 0;
-#pragma unroll 8
-            for (uint32_t k = k4; k < n; k += 128)
-                product = dot_four(*(const float4 *)(of_row + k), *(const float4 *)(normed + k), product);
-            product = warp_sum(product);
-#pragma unroll
-            for (int i = 0; i < ROUTE_WARPS; i++)
-                squares += squares_s[i];
-            product = __fmul_rn(product, row_factor(squares, n, a.gates.norm.eps));
-            if (lane < blocks)
-                tell(&dots[warp - 1 + from_gate], lane, product);
-        }
-    }
+    /* The block has its inputs: something was made of each before the barrier, so that no fence is needed, which would
+     * hold up all loads of the processor. Who is last is wanted in the end, and not waited for before. */
+    uint32_t *sem = semaphore + seq * a.n_k + of, arrived = 0;
+    bool counts = in_place && tid == blockDim.x - 1;
+    if (counts)
+        arrived = atomicAdd(sem, 1);
     if (warp == 0) {
         enum { EACH = DECODE_HEAD / 32 };
         float q[EACH], k[EACH];
@@ -619,14 +602,8 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
         if (!lane)
             kq = qk;
     }
-    float2 gate;
-    if (a.gates.w) {
-        all_told();
-        gate = gates_of(true, dots[0], __fadd_rn(dots[1], a.dt_bias[head]), a.decay[head]);
-    } else {
-        __syncthreads();
-        gate = head_gates(a, mix, head);
-    }
+    float2 gate = gates_of(true, b_in, __fadd_rn(a_in, dt_bias), decay);
+    __syncthreads();
     float y = c.template step<true, true>(&k_s[quarter_at<NR>(first)], &q_s[quarter_at<NR>(first)], raw[2 * d_k + mine],
                                           gate.x, gate.y, kq);
     if (lane < 8)
@@ -645,6 +622,14 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
         store4(a.out, row, ends ? head * d_v + k : 0xffffff00u, a.n_v * d_v, v);
     }
     c.store(to + at, first, d_k, col, d_v);
+    if (in_place) {
+        if (counts) {
+            last = arrived == each * blocks - 1;
+            if (last)
+                *sem = 0;
+        }
+        __syncthreads();
+    }
     bool leaves = in_place ? last : rank == 0 && (a.tiled ? head < a.n_k : head % each == 0);
 #pragma unroll
     for (uint32_t e = 0; e < DECODE_CHANNELS; e++)
@@ -657,12 +642,14 @@ __global__ void __launch_bounds__(DECODE_BOUNDS) delta_decode(const __grid_const
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+/* Not before the kernel before has ended: its blocks would come to lie on the processors that are done first, several
+ * on one, and each needs one to itself. */
 template <int NR> static void scan_of(struct device *d, const recur_args &a, dim3 grid)
 {
     if (a.delta)
-        cuda_launch(d, scan<NR, true>, grid, SCAN_WARPS * 32, 0, LAUNCH_PDL, a);
+        cuda_launch(d, scan<NR, true>, grid, SCAN_WARPS * 32, 0, LAUNCH_PLAIN, a);
     else
-        cuda_launch(d, scan<NR, false>, grid, SCAN_WARPS * 32, 0, LAUNCH_PDL, a);
+        cuda_launch(d, scan<NR, false>, grid, SCAN_WARPS * 32, 0, LAUNCH_PLAIN, a);
 }
 
 /* Whether a step that decodes has a kernel for itself. */
@@ -673,36 +660,15 @@ static bool decodes(const struct device *d, const struct op_delta *op)
            BATCH_SEQS_MAX * op->n_k <= SEMAPHORES;
 }
 
-/* Threads of a block of a step that decodes: a column's four. */
-static uint32_t decode_threads(const struct device *d, uint32_t d_v)
-{
-    return 4 * (d->cc >= 90 ? (uint32_t)DECODE_COLS : d_v);
-}
-
-/* Bytes for gates of n columns: norm(x), the norm's weights, and one row of the matrix or both. */
-static uint32_t gates_room(const struct device *d, uint32_t d_v, uint32_t n)
-{
-    return n * sizeof(float) * (decode_threads(d, d_v) < 4 * d_v ? 3 : 4);
-}
-
-enum { GATES_ROOM = 96 << 10 /* bytes that leave room for two such blocks on a processor */ };
-bool delta_takes_gates(const struct device *d, const struct op_project *gates, const struct op_delta *op)
-{
-    uint32_t most = d->smem_max < GATES_ROOM + 8192 ? (uint32_t)d->smem_max - 8192 : (uint32_t)GATES_ROOM;
-    return decodes(d, op) && deferred(gates->norm) && gates->at == delta_channels(op) + op->n_v * op->d_v &&
-           gates->w->n_out == 2 * op->n_v && gates->w->n_in % 4 == 0 && gates_room(d, op->d_v, gates->w->n_in) <= most;
-}
-
 template <int NR> static void decode_of(struct device *d, const recur_args &a)
 {
-    static uint32_t done;
-    uint32_t threads = decode_threads(d, a.d_v), blocks = 4 * a.d_v / threads;
-    if (!(done >> d->index & 1)) {
-        cuda_smem(d, delta_decode<NR>, d->smem_max - 8192); /* some of it is static */
-        done |= 1u << d->index;
-    }
-    cuda_launch_clusters(d, blocks, delta_decode<NR>, dim3(a.n_v * blocks, state_seqs(d)), threads,
-                         a.gates.w ? gates_room(d, a.d_v, a.gates.n) : 0, LAUNCH_PDL, a, d->ws.semaphore);
+    uint32_t blocks = a.d_v / DECODE_COLS;
+    if (d->cc >= 90)
+        cuda_launch_clusters(d, blocks, delta_decode<NR, DECODE_COLS>, dim3(a.n_v * blocks, state_seqs(d)),
+                             4 * DECODE_COLS, 0, LAUNCH_PDL, a, d->ws.semaphore);
+    else
+        cuda_launch(d, delta_decode<NR, DECODE_HEAD>, dim3(a.n_v, state_seqs(d)), 4 * a.d_v, 0, LAUNCH_PDL, a,
+                    d->ws.semaphore);
 }
 
 /* alone: one kernel does all. */
@@ -727,8 +693,11 @@ static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
         return;
     }
     tasks = a.n_k + (n + 127) / 128 + (a.n_v + 31) / 32;
-    cuda_launch(d, prepare, dim3((tasks + PREPARE_WARPS - 1) / PREPARE_WARPS, d->bucket), PREPARE_WARPS * 32, 0,
-                LAUNCH_PDL, a);
+    dim3 rows((tasks + PREPARE_WARPS - 1) / PREPARE_WARPS, (d->bucket + PREPARE_ROWS - 1) / PREPARE_ROWS);
+    auto kernel = a.conv.n_tap > DECODE_TAPS ? prepare<HEAD_MAX / 32, STATE_TAPS_MAX>
+                  : a.d_k > DECODE_HEAD      ? prepare<HEAD_MAX / 32, DECODE_TAPS>
+                                             : prepare<DECODE_HEAD / 32, DECODE_TAPS>;
+    cuda_launch(d, kernel, rows, PREPARE_WARPS * 32, 0, LAUNCH_PDL, a);
     dim3 grid(a.n_v * chunks, state_seqs(d));
     if (a.d_k <= 16)
         scan_of<4>(d, a, grid);
@@ -775,11 +744,6 @@ void delta_run(struct device *d, struct op_call *p, const struct op *o)
     a.at_z = a.n_channel, a.at_gate = a.n_channel + inner;
     a.at_k = a.n_k * a.d_k, a.at_v = 2 * a.at_k;
     a.decay = op->decay, a.dt_bias = op->dt_bias, a.norm = op->norm, a.norm_cols = a.d_v;
-    if (p->gates) {
-        const wdev *w = wdev_of(p->gates->w);
-        a.gates = {(const float *)w->part[0].raw, d->ws.x, w->n_in, d->ws.ldx, p->gates->norm};
-        p->gates = NULL;
-    }
     run(d, p, a, decodes(d, op));
 }
 

@@ -54,9 +54,6 @@ bool state_begin(struct device *d, const char *what, uint32_t group, uint32_t la
 /* Where ACT_ATT goes: in the order that the product after it wants, where that can be. */
 act_buf state_result(struct device *d, struct op_call *p, uint32_t n_att);
 
-/* Whether the kernel of a step that decodes computes the gates of the delta net itself, which this op would. */
-bool delta_takes_gates(const struct device *d, const struct op_project *gates, const struct op_delta *op);
-
 /* Sequences that a launch's grid has: of a step that decodes as many as rows, whose graph may serve more. */
 static inline uint32_t state_seqs(const struct device *d)
 {
