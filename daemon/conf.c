@@ -27,6 +27,7 @@ const struct conf_key conf_keys[] = {
     {"model", CONF_NAME, FIELD(model), 0, 0, 0},
     {"engine", CONF_PATH, FIELD(engine), .fixed = true},
     {"backend", CONF_WORD, FIELD(backend), 0, 0, 0, "auto cpu cuda ", .fixed = true},
+    {"gamemode", CONF_WORD, FIELD(gamemode), 0, 0, 0, "on off ", .fixed = true},
     {"gpu_headroom", CONF_SIZE, FIELD(gpu_headroom), 0, INT64_MAX, 1 << 30, .fixed = true},
     {"gpu_memory", CONF_SHARE, FIELD(gpu_memory), 0, INT64_MAX, 0, .fixed = true},
     {"gpus", CONF_GPUS, FIELD(gpus), .fixed = true},

@@ -51,6 +51,7 @@ struct conf {
     int64_t kv_disk;      /* bytes of KV files; 0 = none; CONF_IS_AUTO = a share of the filesystem */
     int64_t kv_disk_per_uid; /* of one user's; CONF_IS_AUTO = as kv_disk */
     int64_t kv_age;          /* days that a KV file is kept unused; 0 = any number */
+    char *gamemode;          /* on, off; NULL = on */
     char *gpus;              /* all, or numbers with commas; NULL = all */
     char *kv_pool;           /* auto, whole, growing; NULL = auto */
     char *kv_type;           /* auto, f16, q8_0; NULL = auto */

@@ -28,6 +28,7 @@ struct kvdir;
 struct model_fds;
 struct pin;
 struct engines;
+struct games;
 struct socket_watch;
 struct store;
 struct streams;
@@ -90,6 +91,7 @@ struct server {
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
     struct timer *passed_sweep;  /* set while some of them may be closed */
     struct pin_list pins;        /* models that every engine is to hold */
+    struct games *games;         /* what is yielded to games; NULL: hearthd begins or ends */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */
     struct shows *shows;         /* sessions that are read for peers; NULL: none was yet */

@@ -20,6 +20,7 @@
 #include "daemon/loop.h"
 #include "daemon/rpc/pins.h"
 #include "daemon/rpc/backup.h"
+#include "daemon/rpc/games.h"
 #include "daemon/rpc/conn.h"
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/show.h"
@@ -222,6 +223,7 @@ static void before_engine_calls(void *arg, struct engine_client *ec)
 static void on_engine_ready(void *arg, struct engine_client *ec)
 {
     pins_restore(arg, ec);
+    games_engine_ready(arg, ec);
 }
 
 /* An engine's command line is made of the configuration and of what there is in the state directory. */
@@ -346,6 +348,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         server_fini(s);
         return rc;
     }
+    games_open(s);
     if (s->lock_fd >= 0)
         socket_lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);
     return 0;
@@ -358,6 +361,7 @@ void server_fini(struct server *s)
     backup_stop(s->backup);
     shows_free(s->shows);
     s->shows = NULL;
+    games_close(s);
     retention_free(s->retention);
     s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
     engines_free(s->engines);

@@ -1027,7 +1027,9 @@ struct hearth_status_result {
     struct hearth_engine_status engine;   /* of the first device, with the models and sums of all */
     struct hearth_engine_status *engines; /* one for each device, where there are several */
     size_t n_engines;
-    HEARTH_ROOM(10);
+    int64_t games;        /* registered with GameMode, to which memory is yielded */
+    const char *no_games; /* NULL, or why it is not known of any */
+    HEARTH_ROOM(8);
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);

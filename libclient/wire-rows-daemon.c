@@ -207,6 +207,8 @@ static const struct wire_field status_result_fields[] = {
     STRUCT(wire_status_result, kv_files, kv_files),
     PATH(wire_status_result, config),
     STR(wire_status_result, no_sessions, 1, HEARTH_ERR_MSG),
+    COUNTER(wire_status_result, games),
+    STR(wire_status_result, no_games, 1, HEARTH_ERR_MSG),
     STRUCT(wire_status_result, served, served),
     STRUCT(wire_status_result, longest, loop),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/games.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/engines.h"
 #include "daemon/log.h"
@@ -187,6 +188,9 @@ static void reply(void *arg, const struct engines_status *all)
         .config = config_file(s->conf),
         .no_sessions = s->store ? NULL : s->store_err.msg,
     };
+    char no_games[HEARTH_ERR_MSG];
+    r.games = games_running(s, no_games);
+    r.no_games = no_games[0] ? no_games : NULL;
     if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
         r.sessions = 0;
     struct wire_kv_share *shares = NULL;

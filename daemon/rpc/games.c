@@ -1,0 +1,145 @@
+/* games.c - see games.h. One call to an engine is under way at most, however often games come and go. */
+#include "daemon/rpc/games.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gamemode.h"
+#include "daemon/log.h"
+#include "daemon/loop.h"
+#include "daemon/supervisor/engines.h"
+
+enum {
+    SECONDS = 86400,     /* the longest that a yield holds */
+    RENEW_MS = 43200000, /* until it is asked for again */
+    AGAIN_MS = 1000,     /* after a refusal: another yield is being carried out */
+};
+
+/* What an engine has heard. */
+struct told {
+    struct server *server;
+    bool yielded; /* that it is to yield, the last time */
+    bool asking;  /* it is being told */
+    bool ask_for; /* that */
+};
+
+struct games {
+    struct gamemode *mode; /* NULL: nobody listens */
+    struct timer *again;
+    bool run; /* as the log says */
+    struct told told[ENGINES_MAX];
+};
+
+static void tell(struct told *t);
+
+static void on_answer(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct told *t = arg;
+    struct games *g = t->server->games;
+    (void)result;
+    if (!g)
+        return;
+    t->asking = false;
+    if (err && err->code == HEARTH_ELIMIT) {
+        timer_set(g->again, AGAIN_MS);
+        return;
+    }
+    if (err && err->code != HEARTH_EENGINE) /* the next engine is told when it is ready */
+        log_warn("memory is not yielded to a game: %s", err->msg);
+    t->yielded = t->ask_for && !(err && err->code == HEARTH_EENGINE);
+    if (t->yielded)
+        timer_set(g->again, RENEW_MS);
+    tell(t);
+}
+
+/* Tells the engine where it has not heard it. One that does not run holds nothing. */
+static void tell(struct told *t)
+{
+    struct games *g = t->server->games;
+    char why[HEARTH_ERR_MSG];
+    bool want = games_running(t->server, why) > 0;
+    struct engine_client *ec = engines_at(t->server->engines, (size_t)(t - g->told));
+    if (t->asking || want == t->yielded || engine_pid(ec) == 0)
+        return;
+    struct wire_yield yield = {.all = want, .seconds = want ? SECONDS : 0};
+    struct hearth_err e;
+    t->ask_for = want;
+    if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_answer, t, &e))
+        log_warn("memory is not yielded to a game: %s", e.msg);
+    else
+        t->asking = true;
+}
+
+static void tell_all(struct server *s)
+{
+    struct games *g = s->games;
+    char why[HEARTH_ERR_MSG];
+    bool run = games_running(s, why) > 0;
+    if (run != g->run)
+        log_info("%s", run ? "a game runs: memory is yielded to it (gamemode)"
+                           : "no game runs any more: memory may be taken again");
+    g->run = run;
+    for (size_t i = 0; i < engines_count(s->engines); i++)
+        tell(&g->told[i]);
+}
+
+static void on_changed(void *arg)
+{
+    tell_all(arg);
+}
+
+static void on_again(void *arg)
+{
+    struct server *s = arg;
+    for (size_t i = 0; i < ENGINES_MAX; i++)
+        s->games->told[i].yielded = s->games->told[i].yielded && !s->games->run;
+    tell_all(s);
+}
+
+void games_open(struct server *s)
+{
+    struct hearth_err e;
+    struct games *g = calloc(1, sizeof *g);
+    if (!g || !(g->again = timer_new(s->base, on_again, s))) {
+        free(g);
+        log_warn("games are not looked for: no memory");
+        return;
+    }
+    for (size_t i = 0; i < ENGINES_MAX; i++)
+        g->told[i].server = s;
+    s->games = g;
+    bool wanted = !s->conf->gamemode || !strcmp(s->conf->gamemode, "on");
+    if (wanted && gamemode_open(&g->mode, s->base, "libdbus-1.so.3", NULL, on_changed, s, &e))
+        log_warn("games are not looked for: %s", e.msg);
+}
+
+void games_close(struct server *s)
+{
+    struct games *g = s->games;
+    s->games = NULL;
+    if (!g)
+        return;
+    gamemode_close(g->mode);
+    timer_free(g->again);
+    free(g);
+}
+
+void games_engine_ready(struct server *s, const struct engine_client *ec)
+{
+    for (size_t i = 0; s->games && i < engines_count(s->engines); i++)
+        if (engines_at(s->engines, i) == ec) {
+            s->games->told[i].yielded = false;
+            tell(&s->games->told[i]);
+        }
+}
+
+uint32_t games_running(const struct server *s, char why[static HEARTH_ERR_MSG])
+{
+    if (s->games && s->games->mode)
+        return gamemode_games(s->games->mode, why);
+    snprintf(why, HEARTH_ERR_MSG,
+             s->conf->gamemode && !strcmp(s->conf->gamemode, "off") ? "gamemode is off in the configuration"
+                                                                    : "nobody listens: the log says why");
+    return 0;
+}
