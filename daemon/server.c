@@ -244,7 +244,7 @@ static void engine_command(void *arg, int number, bool first, const char *argv[]
     snprintf(idle, sizeof idle, "%lld", (long long)conf->idle_unload * 60000);              /* ms */
     snprintf(engine_idle, sizeof engine_idle, "%lld", (long long)conf->engine_idle * 1000); /* ms */
     snprintf(device, sizeof device, number ? "-%d" : "", number);
-    snprintf(lock, sizeof lock, "%s/engine%s.lock", conf->state_dir, device);
+    snprintf(lock, sizeof lock, "%s/engine.lock%s", conf->state_dir, device);
     snprintf(checked, sizeof checked, "%s/checked%s", conf->state_dir, device);
     snprintf(device, sizeof device, "%d", number);
     /* The first may fall back on the CPU; the others are there for GPUs alone. */

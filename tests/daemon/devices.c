@@ -1,6 +1,6 @@
 /*
  * devices.c - several GPUs of one machine: an engine for each, models placed by what is free, and what harms one device
- * harms its own models alone. The fake engine has the devices; each run of it is one.
+ * harms its own models alone. The fake engine plays a device; two real ones share the CPU.
  */
 #include "config.h"
 
@@ -217,12 +217,76 @@ static void devices_can_be_named(void **state)
     peer_close(p);
 }
 
+/* Real engines, which a CPU serves: two models, one on each; one is killed, and both texts are those of before. */
+static void real_engines_serve_side_by_side(void **state)
+{
+    static char engine[4096];
+    char path[4096], line[8192];
+    box_setup_idle(state);
+    struct box *b = *state;
+    const char *top = getenv("top_srcdir"), *built = getenv("top_builddir");
+    snprintf(engine, sizeof engine, "%s/hearth-engine", built ? built : ".");
+    b->engine = engine;
+    snprintf(path, sizeof path, "%s/contrib/models/tale-q4_k_m.gguf", top ? top : ".");
+    snprintf(line, sizeof line, "cp '%s' '%s/copy.gguf'", path, b->models);
+    assert_int_equal(system(line), 0);
+    snprintf(line, sizeof line, "model_dir = %s/contrib/models\nbackend = cpu\nthreads = 1\ngpus = 0,1\n",
+             top ? top : ".");
+    box_configure(b, line);
+    box_start(b);
+    struct peer *r = peer_open(b);
+    static const char *const models[] = {"tale", "copy"};
+    struct peer *p[2] = {peer_open(b), peer_open(b)};
+    struct wire_generate g[2];
+    struct wire_generate_result *want[2], *got;
+    uint32_t id[2];
+    for (int i = 0; i < 2; i++) {
+        g[i] = request("Once upon a time there was a king", NULL);
+        g[i].model = models[i];
+        g[i].max_tokens = 120;
+        g[i].sampling.temperature = 0;
+        want[i] = peer_call(p[i], WIRE_GENERATE, &g[i]);
+        p[i]->n_tok = 0;
+    }
+    struct wire_status_result *st = peer_status(r);
+    assert_int_equal(st->n_engines, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(st->engines[i].n_models, 1);
+        assert_string_equal(st->engines[i].models[0].name, models[i]);
+    }
+    pid_t first = (pid_t)st->engines[0].pid, second = (pid_t)st->engines[1].pid;
+    wire_free(st);
+    for (int i = 0; i < 2; i++)
+        id[i] = peer_ask(p[i], WIRE_GENERATE, &g[i]);
+    for (int i = 0; i < 2; i++)
+        peer_await_begin(p[i], 2), peer_await_tokens(p[i], 5);
+    assert_int_equal(kill(second, SIGKILL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct hearth_err e = {0};
+        got = peer_answer(p[i], id[i], WIRE_GENERATE, &e);
+        if (!got)
+            fail_msg("%s: %s", models[i], e.msg);
+        assert_int_equal(got->text.len, want[i]->text.len);
+        assert_memory_equal(got->text.data, want[i]->text.data, got->text.len);
+        wire_free(got);
+        wire_free(want[i]);
+    }
+    assert_int_equal(p[0]->n_notices, 0);
+    assert_true(p[1]->n_notices > 0);
+    assert_int_equal(engine_of(r, 0), first);
+    assert_int_not_equal(engine_of(r, 1), second);
+    for (int i = 0; i < 2; i++)
+        peer_close(p[i]);
+    peer_close(r);
+}
+
 int main(void)
 {
 #define CASE(t) cmocka_unit_test_teardown(t, box_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_model_goes_where_most_is_free),  CASE(other_programs_count), CASE(an_engines_end_is_its_models_alone),
         CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),    CASE(devices_can_be_named),
+        CASE(real_engines_serve_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

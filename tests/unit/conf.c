@@ -50,6 +50,7 @@ static void test_file(void **state)
                                "unsent_bytes = 2MiB # of an answer\n"
                                "backend = cuda\n"
                                "gpu_memory = 80%\n"
+                               "gpus = 2,0,15\n"
                                "kv_disk = 3GB\t# a comment, with = in it\n"
                                "kv_ram = 1M\n"
                                "kv_ram = auto\n"
@@ -69,6 +70,7 @@ static void test_file(void **state)
     assert_string_equal(c.backend, "cuda");
     assert_int_equal(c.kv_disk, 3LL << 30);
     assert_int_equal(c.gpu_memory, -80);
+    assert_string_equal(c.gpus, "2,0,15");
     assert_int_equal(conf_set(&c, "gpu_memory", "24G", &e), 0);
     assert_int_equal(c.gpu_memory, 24LL << 30);
     assert_int_equal(c.kv_ram, CONF_IS_AUTO);
@@ -110,6 +112,12 @@ static void test_refused(void **state)
         {"backend = rocm\n", "none of auto cpu cuda"},
         {"backend = cp\n", "none of auto cpu cuda"},
         {"backend = cpu cuda\n", "none of auto cpu cuda"},
+        {"gpus = some\n", "neither all nor numbers from 0 to 15"},
+        {"gpus = 0,0\n", "each once"},
+        {"gpus = 0,\n", "gpus"},
+        {"gpus = 0, 1\n", "gpus"},
+        {"gpus = 16\n", "gpus"},
+        {"gpus = -1\n", "gpus"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct conf c;
