@@ -9,7 +9,7 @@
  *     copies    | A -> 0 | C -> 1 | E -> 0   | ...        an op waits until its buffer is full,
  *     ops                | A, B   | C, D     | E ...      a copy until the op of two copies before has ended
  *
- * Such steps are not captured. The bits do not depend on where a matrix lies.
+ * Such steps are not captured. A kernel's bits do not depend on where its matrix lies.
  *
  * Thread: the engine's device thread.
  */
