@@ -152,6 +152,12 @@ struct workspace {
     float *wg_partials;
     struct experts_room experts;
 };
+/* What few models have beside, in the same block. */
+struct workspace_apart {
+    float *aside;   /* [rows, ldx]: ACT_ASIDE */
+    float *inputs;  /* [rows, d_inputs]: ACT_INPUTS */
+    act_buf latent; /* ACT_LATENT, prepared */
+};
 enum { SEMAPHORES = 1 << 16, SPLIT_K_FLOATS = 1 << 22 };
 
 /* --- the step's metadata, in device memory ---------------------------------------------------------------------- */
@@ -277,6 +283,12 @@ static inline float residual_scale(const struct op_proj *op)
     return op->residual_scale != 0 ? op->residual_scale : 1;
 }
 
+/* Whether what comes out of the product is more than added to the residual stream. */
+static inline bool proj_apart(const struct op_proj *op)
+{
+    return op->post_norm || op->aside || op->x_scale != 0;
+}
+
 /* --- weights -------------------------------------------------------------------------------------------------- */
 
 /* Tiles of 16 rows x 256 k in T16 records (gemm.cuh says the layout by type); a part's tiles follow one another,
@@ -380,6 +392,7 @@ struct device {
     uint64_t wcache_limit; /* bytes that all copies may have */
     uint32_t n_split;   /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
     enum dtype kv_type; /* of the pools: DT_F16 or DT_Q8_0 */
+    struct workspace_apart apart;
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */
@@ -504,6 +517,11 @@ void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, 
 void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket);
 void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_ff, bool interleaved, uint32_t row0,
                       uint32_t bucket);
+/* Rows [row0, row0 + bucket) of a product, by p->path, REF, GEMV or SKINNY: norm(ws.x), or, where there is none,
+ * prepared rows x, times w -> out [rows, ldout] f32. */
+struct op_call;
+void rows_product(struct device *d, struct op_call *p, const struct op *o, const wdev *w, const struct norm *norm,
+                  const act_buf *x, float *out, uint32_t ldout);
 /* The same from products in pieces, with a form for the activation; added to x; as rows of ws.tmp. */
 void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s, uint32_t bucket);
 void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,

@@ -240,7 +240,7 @@ static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
 }
 
 /* Lays the workspace out over `base`; the bytes it takes. */
-static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
+static uint64_t lay(const struct device *d, struct workspace *w, struct workspace_apart *apart, uint8_t *base)
 {
     const struct workspace_dims *s = &w->dims;
     uint64_t used = 0, r = w->rows;
@@ -248,6 +248,8 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     w->ldxn = w->att.ld = w->ff.ld = XFRAG_KBLK; /* a step in the plain form sets its own */
     w->ldq = pad256(s->d_q);
     w->ldtmp = pad256(max_u32(s->d_model, max_u32(max_u32(s->d_q, s->d_mix) + 2 * s->d_kv, 2 * s->d_ff)));
+    if (s->d_latent) /* results of latent attention before and after the heads' matrices */
+        w->ldtmp = pad256(max_u32(w->ldtmp, max_u32(2 * s->d_q, s->d_latent + s->d_kv)));
     w->ldmix = pad256(s->d_mix);
     w->ldl = pad256(s->n_vocab);
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
@@ -277,6 +279,10 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
     w->experts.order = (uint32_t *)cut(base, &used, pairs * 4);
     w->experts.jobs = (struct experts_job *)cut(base, &used, (pairs + EXPERTS_MAX) * sizeof(struct experts_job));
     w->experts.n_job = (uint32_t *)cut(base, &used, 4);
+    apart->aside = (float *)cut(base, &used, s->d_aside ? r * w->ldx * 4 : 0);
+    apart->inputs = (float *)cut(base, &used, r * s->d_inputs * 4);
+    apart->latent.p = (__half *)cut(base, &used, s->d_latent ? xfrag_halves(s->d_latent) * 2 : 0);
+    apart->latent.ld = XFRAG_KBLK, apart->latent.layout = 0;
     w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS ? 32ull << 20 : 0;
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
@@ -285,6 +291,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, uint8_t *base)
 static int dev_reserve(struct device *d, const struct workspace_dims *want, struct hearth_err *e)
 {
     struct workspace w = d->ws;
+    struct workspace_apart apart;
     struct workspace_dims *s = &w.dims;
     s->d_model = max_u32(s->d_model, want->d_model);
     s->d_q = max_u32(s->d_q, want->d_q);
@@ -296,6 +303,9 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     s->d_route = max_u32(s->d_route, want->d_route);
     s->d_experts = max_u32(s->d_experts, want->d_experts);
     s->d_mix = max_u32(s->d_mix, want->d_mix);
+    s->d_aside = max_u32(s->d_aside, want->d_aside);
+    s->d_inputs = max_u32(s->d_inputs, want->d_inputs);
+    s->d_latent = max_u32(s->d_latent, want->d_latent);
     if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
         return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows",
                        s->n_row, s->n_out, BATCH_ROWS_MAX);
@@ -303,11 +313,11 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
     w.out_rows = (s->n_out + 7) & ~7u;
-    w.bytes = lay(d, &w, NULL);
+    w.bytes = lay(d, &w, &apart, NULL);
     uint8_t *block = (uint8_t *)cuda_alloc(d, w.bytes, "the workspace", e);
     if (!block)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
-    lay(d, &w, block);
+    lay(d, &w, &apart, block);
     /* What is never written (padding) must be finite: it meets zero weights. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
     cuda_wait(d);
@@ -315,7 +325,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     cuda_free(d, d->ws.block);
     w.block = block;
     w.part = d->ws.part, w.part_bytes = d->ws.part_bytes;
-    d->ws = w;
+    d->ws = w, d->apart = apart;
     return step_reserve(d, e);
 }
 

@@ -34,6 +34,11 @@ static const struct lowering lowerings[] = {
     {OP_SHORTCONV, shortconv_run},
     {OP_DELTA,  delta_run},
     {OP_MAMBA2, mamba2_run},
+    {OP_INPUTS, NULL,     {inputs_run, NULL,      NULL,           NULL,           inputs_run,  inputs_run}},
+    {OP_INPUT_GATE, NULL, {input_gate_run, NULL,  NULL,           NULL,           input_gate_run, input_gate_run}},
+    {OP_LATENT,   NULL,   {latent_run, NULL,      NULL,           NULL,           latent_run,  latent_run}},
+    {OP_LATENT_Q, NULL,   {latent_q_run, NULL,    NULL,           NULL,           latent_q_run, latent_q_run}},
+    {OP_LATENT_OUT, latent_out_run},
 };
 /* clang-format on */
 
@@ -77,7 +82,7 @@ static enum path call_path(const struct device *d, const struct lowering *l, con
             can &= ~PATH_BIT(p);
     if (can & PATH_BIT(PATH_WGMMA) && !wg_can_run(o))
         can &= ~PATH_BIT(PATH_WGMMA);
-    if (can & PATH_BIT(PATH_GEMV) && !gemv_takes(d, o))
+    if (can & PATH_BIT(PATH_GEMV) && (!op_weight(o) || !gemv_takes(d, o)))
         can &= ~PATH_BIT(PATH_GEMV);
     return path_best(can);
 }

@@ -72,8 +72,10 @@ bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out
 op_run prefill_qkv, prefill_proj, prefill_ffn_up, prefill_project;
 /* ref.cu: slow and plain, from the untouched file layout (variant "reference"). */
 op_run ref_qkv, ref_proj, ref_ffn_up, ref_head, ref_project;
-/* embed.cu, attend.cu */
-op_run embed_run, attend_run;
+void ref_product(struct device *d, const struct op_call *p, const wdev *w, const struct norm *norm, const act_buf *x,
+                 float *out, uint32_t ldout); /* rows_product() of PATH_REF */
+/* embed.cu, inputs.cu, attend/ */
+op_run embed_run, inputs_run, input_gate_run, attend_run, latent_run, latent_q_run, latent_out_run;
 /* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
 bool attend_one(const struct op_attend *op);
 /* experts/: the ops of mixtures, all rows of a step. experts_path: "few" or "grouped", which they take. */

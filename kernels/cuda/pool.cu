@@ -185,7 +185,11 @@ int kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **out, s
     if (!is_state && desc->type == DT_Q8_0 && desc->d_k % Q8_0_LEN)
         return err_set(e, HEARTH_EUNSUPPORTED, "KV of type Q8_0 for heads of %u: it needs multiples of %d", desc->d_k,
                        Q8_0_LEN);
-    if (!is_state && (desc->d_k != desc->d_v || !attend_supports(desc->d_k)))
+    if (!is_state && desc->type == DT_Q8_0 && !attend_supports(DT_Q8_0, desc->d_k, desc->d_v) &&
+        attend_supports(DT_F16, desc->d_k, desc->d_v))
+        return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU keeps such KV in F16 alone",
+                       desc->d_k, desc->d_v);
+    if (!is_state && !attend_supports(desc->type, desc->d_k, desc->d_v))
         return err_set(e, HEARTH_EUNSUPPORTED, "head size %u (values %u): the GPU has attention for " HEAD_SIZES,
                        desc->d_k, desc->d_v);
     struct kv_pool *p = (struct kv_pool *)calloc(1, sizeof(*p));

@@ -183,8 +183,8 @@ static uint32_t bucket_of(uint32_t n)
 static void set_widths(struct device *d, const struct program *p)
 {
     const struct workspace_dims *w = &d->ws.dims;
-    const uint32_t width[ACT_COUNT] = {w->d_model, w->d_q,     w->d_q,       w->d_ff,
-                                       w->n_vocab, w->d_route, w->d_experts, w->d_mix};
+    const uint32_t width[ACT_COUNT] = {w->d_model,   w->d_q,   w->d_q,     w->d_ff,     w->n_vocab, w->d_route,
+                                       w->d_experts, w->d_mix, w->d_aside, w->d_inputs, w->d_latent};
     struct step_rec *r = d->rec;
     memcpy(r->width, width, sizeof(width));
     for (const struct staged *s = r->staged; s; s = s->next)
@@ -265,7 +265,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
     d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
     d->max_pos = 0;
-    d->invariant = b->invariant;
+    d->invariant = b->invariant == INVARIANT_PROMPT && !attend_has_prompts(d) ? INVARIANT_DECODE : b->invariant;
     step_dev *m = meta_of(d);
     d->host = m;
     uint32_t at = 0;
@@ -292,7 +292,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->path = plan_step_path(d, p->model, b->n_row, d->decode, b->invariant);
+    d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
     if (d->invariant == INVARIANT_PROMPT) {
         d->decode = false; /* no graph of it: a prompt's rows are of any number */
         if (d->path == PATH_NONE)
@@ -562,9 +562,12 @@ static uint32_t act_rows(const struct device *d, enum act a)
 static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 {
     const struct workspace *w = &d->ws;
-    const uint32_t lds[ACT_COUNT] = {w->ldx,  0, 0, 0, w->ldl, d->rec->width[ACT_ROUTE], d->rec->width[ACT_EXPERTS],
-                                     w->ldmix};
-    float *const at[ACT_COUNT] = {w->x, NULL, NULL, NULL, w->logits, w->experts.route, w->experts.hidden, w->mix};
+    const uint32_t *width = d->rec->width;
+    const uint32_t lds[ACT_COUNT] = {
+        w->ldx, 0, 0, 0, w->ldl, width[ACT_ROUTE], width[ACT_EXPERTS], w->ldmix, w->ldx, width[ACT_INPUTS]};
+    float *const at[ACT_COUNT] = {
+        w->x,   NULL,           NULL,           NULL, w->logits, w->experts.route, w->experts.hidden,
+        w->mix, d->apart.aside, d->apart.inputs};
     *ld = lds[a];
     return at[a];
 }
@@ -572,12 +575,12 @@ static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 static act_buf act_f16(struct device *d, enum act a)
 {
     act_buf q = {d->ws.q, d->ws.ldq, 1};
-    return a == ACT_Q ? q : a == ACT_ATT ? d->ws.att : d->ws.ff;
+    return a == ACT_Q ? q : a == ACT_ATT ? d->ws.att : a == ACT_LATENT ? d->apart.latent : d->ws.ff;
 }
 
 static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)
 {
-    if (a < 0 || a > ACT_MIX || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
+    if (a < 0 || a >= ACT_COUNT || row0 > act_rows(d, a) || n_row > act_rows(d, a) - row0)
         return err_set(e, HEARTH_EPARAMS, "activation %d has no rows %u+%u", (int)a, row0, n_row);
     return 0;
 }
@@ -613,8 +616,9 @@ static void apply(struct device *d, const struct staged *s)
 {
     struct hearth_err e;
     uint32_t ld, w = s->n_col,
-                 most[ACT_COUNT] = {d->ws.ldx, d->ws.ldq,          d->ws.dims.d_q,       d->ws.dims.d_ff,
-                                    d->ws.ldl, d->ws.dims.d_route, d->ws.dims.d_experts, d->ws.dims.d_mix};
+                 most[ACT_COUNT] = {d->ws.ldx,          d->ws.ldq,           d->ws.dims.d_q,       d->ws.dims.d_ff,
+                                    d->ws.ldl,          d->ws.dims.d_route,  d->ws.dims.d_experts, d->ws.dims.d_mix,
+                                    d->ws.dims.d_aside, d->ws.dims.d_inputs, d->ws.dims.d_latent};
     if (w > most[s->act] || act_check(d, s->act, s->row0, s->n_row, &e)) {
         cuda_refuse(d, HEARTH_EPARAMS, "rows %u+%u of %u columns of activation %d: the workspace has not so many",
                     s->row0, s->n_row, w, (int)s->act);

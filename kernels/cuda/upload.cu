@@ -245,6 +245,39 @@ static int upload_plain(struct device *d, struct wdev *v, const struct weight_pa
     return 0;
 }
 
+/* Each head's matrix as fp16 rows of a multiple of eight columns (attend/latent.cu). */
+static uint32_t heads_ld(uint32_t n_in)
+{
+    return (n_in + 7) & ~7u;
+}
+
+static int upload_heads(struct device *d, struct wdev *v, const struct weight_part *src, struct hearth_err *e)
+{
+    struct wpart *p = &v->part[0];
+    const struct dtype_info *from = dtype_get(src->type);
+    uint32_t n_in = v->n_in, ld = heads_ld(n_in);
+    uint64_t rows = (uint64_t)v->n_expert * v->n_out, bytes = rows * ld * sizeof(__half);
+    float *f = (float *)calloc(ld, sizeof(float)), scale = weight_part_scale(src);
+    __half *h = (__half *)malloc(bytes);
+    p->type = DT_F16, p->raw_row_bytes = ld * sizeof(__half);
+    if (f && h)
+        p->raw = (uint8_t *)cuda_alloc_for(d, MEM_WEIGHTS, bytes, "the matrices of heads", e);
+    else
+        err_set(e, HEARTH_ENOMEM, "no memory for the matrices of %u heads", v->n_expert);
+    for (uint64_t r = 0; p->raw && r < rows; r++) {
+        const uint8_t *head = (const uint8_t *)src->expert[r / v->n_out];
+        from->to_f32(head + r % v->n_out * dtype_bytes(src->type, n_in), f, n_in);
+        for (uint32_t i = 0; i < n_in; i++)
+            f[i] = fminf(fmaxf(f[i] * scale, -65504.f), 65504.f);
+        dtype_get(DT_F16)->from_f32(f, h + r * ld, ld);
+    }
+    if (p->raw)
+        cuda_ok(d, cudaMemcpy(p->raw, h, bytes, cudaMemcpyHostToDevice));
+    free(f);
+    free(h);
+    return p->raw ? 0 : HEARTH_ENOMEM;
+}
+
 static void wdev_free(struct device *d, struct wdev *w)
 {
     for (uint32_t i = 0; i < w->n_part; i++)
@@ -258,6 +291,12 @@ static void wdev_free(struct device *d, struct wdev *w)
     free(w);
 }
 
+/* Whether the matrix is kept as plain rows, which are no tiles. */
+static bool by_rows(const struct wdev *v)
+{
+    return v->plain || v->role == WEIGHT_HEADS;
+}
+
 /* How the matrix will be kept, and as what; nothing is taken. *expanded as in struct weight. */
 static int wdev_plan(const struct device *d, const struct weight *w, struct wdev *v, bool *raw, uint32_t *expanded,
                      struct hearth_err *e)
@@ -265,8 +304,6 @@ static int wdev_plan(const struct device *d, const struct weight *w, struct wdev
     bool mixed = false;
     memset(v, 0, sizeof(*v));
     *expanded = 0;
-    if (w->role == WEIGHT_LATENT || w->role == WEIGHT_HEADS)
-        return err_set(e, HEARTH_EUNSUPPORTED, "the GPU has no kernels for latent attention");
     v->role = w->role, v->model = w->model, v->n_in = w->n_in, v->n_out = w->n_out, v->n_part = w->n_part;
     v->n_kblk = (w->n_in + 255) / 256, v->n_expert = w->n_expert, v->plain = kept_plain(w);
     *raw = d->reference && !w->n_expert && !v->plain;
@@ -289,7 +326,7 @@ static int wdev_plan(const struct device *d, const struct weight *w, struct wdev
         row += p->n_out;
         p->raw_row_bytes = dtype_bytes(p->type, w->n_in);
     }
-    return v->plain || *raw ? 0 : pack_plan(v, e);
+    return by_rows(v) || *raw ? 0 : pack_plan(v, e);
 }
 
 uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passing)
@@ -303,6 +340,8 @@ uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passin
         return 0;
     if (v.plain)
         return (uint64_t)v.n_in * v.n_out * sizeof(float);
+    if (v.role == WEIGHT_HEADS)
+        return (uint64_t)v.n_expert * v.n_out * heads_ld(v.n_in) * sizeof(__half);
     for (uint32_t i = 0; i < v.n_part && raw; i++)
         bytes += v.part[i].raw_row_bytes * v.part[i].n_out;
     if (w->host && !raw)
@@ -336,8 +375,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     if ((rc = wdev_plan(d, w, v, &raw, &w->expanded, e)))
         goto fail;
     rc = HEARTH_ENOMEM;
-    if (v->plain) {
-        if ((rc = upload_plain(d, v, w->part, e)))
+    if (by_rows(v)) {
+        if ((rc = v->plain ? upload_plain(d, v, w->part, e) : upload_heads(d, v, &w->part[0], e)))
             goto fail;
     } else if (raw) {
         for (uint32_t i = 0; i < v->n_part; i++)
@@ -351,7 +390,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         /* rows past the last whole tile and columns past n_in weigh nothing */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
-    for (uint32_t i = 0; i < v->n_part && !v->plain; i++)
+    for (uint32_t i = 0; i < v->n_part && !by_rows(v); i++)
         if (w->n_expert)
             upload_experts(d, v, i, &w->part[i]);
         else

@@ -159,6 +159,16 @@ const struct op_case op_cases[] = {
      .n_rot = 256, .hadamard = true, .head_norms = true, .post_norm = true, .window = 300, .embed_scale = 16.0f,
      .kv_type = DT_F32, .seq = {{310, 1}}},
     {"a window's edge, one row", DT_Q4_K, 256, 256, 64, 8, 1, 128, NEOX, .n_rot = 128, .window = 64, .seq = {{319, 1}}},
+    /* heads of more than a warp of split_kv.cu has registers for: one row over several chunks, groups of more heads
+     * than a tile, rows beside a prompt */
+    {"heads of 512, one row", DT_Q4_K, 256, 256, 33, 4, 2, 512, NEOX, .n_rot = 512, .hadamard = true,
+     .head_norms = true, .seq = {{310, 1}}},
+    {"heads of 512", DT_Q8_0, 256, 128, 33, 12, 1, 512, NEOX, .n_rot = 512, .head_norms = true,
+     .seq = {{0, 5}, {140, 2}, {255, 1}, {300, 1}}},
+    {"heads of 512, 70 tokens", DT_Q4_K, 256, 256, 33, 4, 1, 512, NEOX, .n_rot = 128, .att_softcap = 20.0f,
+     .seq = {{0, 61}, {200, 9}, {17, 1}}},
+    {"heads of 512, a window, sinks", DT_F16, 64, 64, 33, 4, 2, 512, LLAMA, .n_rot = 512, .window = 150, .sinks = true,
+     .seq = {{310, 1}, {100, 3}}},
     {"starcoder2", DT_F16, 64, 100, 33, 4, 2, 64, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU, .n_rot = 64,
      .embed_scale = 1.0f, .kv_type = DT_F32, .bias = true, .seq = {{0, 5}, {16, 1}}},
     {"olmo2",

@@ -1,7 +1,11 @@
 /*
- * layers.c - what single layers ask for beyond a block's usual ops, on the CPU against an independent computation in
- * double precision: values from keys and their norm, queries alone, results that wait for another, scales of the
- * residual stream and of experts, inputs of a layer's own, latent attention. Every variant gives the same bits.
+ * layers.c - what single layers ask for beyond a block's usual ops, against an independent computation in double
+ * precision: values from keys and their norm, queries alone, results that wait for another, scales of the residual
+ * stream and of experts, inputs of a layer's own, latent attention. Every variant of the CPU gives the same bits.
+ *
+ *     layers [cuda]
+ *
+ * A GPU rounds activations and KV to fp16.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -13,13 +17,18 @@
 
 #include "tests/ops/rig.h"
 
-enum { ROWS = 5, D = 67, HEADS = 4, KV = 2, D_HEAD = 12, FF = 39, VOCAB = 11, N_LAYER = 3, D_INPUT = 13, EXPERTS = 6 };
+enum { ROWS = 5, D = 67, HEADS = 4, KV = 2, D_HEAD = 32, FF = 39, VOCAB = 11, N_LAYER = 3, D_INPUT = 16, EXPERTS = 6 };
 enum { USED = 2, D_Q = HEADS * D_HEAD, D_KV = KV * D_HEAD, WIDTH = N_LAYER * D_INPUT };
 
 /* Latent attention's. */
-enum { L_HEADS = 3, L_NOPE = 12, L_ROT = 8, L_QK = L_NOPE + L_ROT, L_C = 24, L_KEY = L_ROT + L_C, L_Q = 19, L_V = 10 };
+enum { L_HEADS = 3, L_NOPE = 12, L_ROT = 16, L_QK = L_NOPE + L_ROT, L_C = 64, L_KEY = L_ROT + L_C, L_Q = 19, L_V = 10 };
 
-static const double tolerance = 4e-6;
+/* Where the numbers of latent attention's matrices begin in `more`. */
+enum { AT_KB = 1700, AT_VB = AT_KB + L_HEADS * L_C * L_NOPE, MORE = 2 * D * D };
+
+static const char *backend = "cpu";
+static bool gpu;
+static double tolerance = 4e-6;
 static const int32_t tokens[ROWS] = {3, 0, 10, 7, 3};
 
 /* A device, its pool, and the numbers: matrices [out][in] in F32. */
@@ -27,8 +36,10 @@ struct bench {
     const struct backend *be;
     struct device *d;
     struct kv_pool *kv;
-    float x[ROWS * D], w[D * D * 2], more[D * D], norm[3][D];
+    float x[ROWS * D], w[D * D * 3], more[MORE], norm[3][D];
     void *host;
+    float *vec[32];
+    uint32_t n_vec;
 };
 
 static void ok(int rc, const struct hearth_err *e)
@@ -40,7 +51,7 @@ static void ok(int rc, const struct hearth_err *e)
 static bool bench_open(struct bench *b, const char *variant)
 {
     struct workspace_dims dims = {.d_model = D,
-                                  .d_q = L_HEADS * L_KEY,
+                                  .d_q = L_HEADS * L_KEY > D_Q ? L_HEADS * L_KEY : D_Q,
                                   .d_kv = L_KEY,
                                   .d_ff = FF,
                                   .n_vocab = VOCAB,
@@ -51,10 +62,12 @@ static bool bench_open(struct bench *b, const char *variant)
                                   .d_latent = L_HEADS * L_QK,
                                   .d_aside = D,
                                   .d_inputs = WIDTH};
-    struct kv_desc desc = {.n_layer = 1, .n_kv = KV, .d_k = D_HEAD, .d_v = D_HEAD, .type = DT_F32, .n_page = 1};
+    struct kv_desc desc = {
+        .n_layer = 1, .n_kv = KV, .d_k = D_HEAD, .d_v = D_HEAD, .type = gpu ? DT_F16 : DT_F32, .n_page = 1};
     struct hearth_err e;
     memset(b, 0, sizeof *b);
-    b->be = backend_find("cpu");
+    b->be = backend_find(backend);
+    assert_non_null(b->be);
     if (!(b->d = rig_device(b->be, variant, 2)))
         return false;
     ok(b->be->reserve(b->d, &dims, &e), &e);
@@ -69,15 +82,26 @@ static bool bench_open(struct bench *b, const char *variant)
 
 static void bench_close(struct bench *b)
 {
+    for (uint32_t i = 0; i < b->n_vec; i++)
+        b->be->vec_free(b->d, b->vec[i]);
     b->be->host_free(b->d, b->host);
     b->be->kv_free(b->d, b->kv);
     b->be->close(b->d);
 }
 
-/* The CPU reads vectors where they are. */
-static struct norm norm_of(const float *w)
+/* Where the device reads them. */
+static const float *vec(struct bench *b, const float *v, size_t n)
 {
-    return (struct norm){NORM_RMS, 1e-5f, w, NULL};
+    struct hearth_err e;
+    assert_true(b->n_vec < sizeof b->vec / sizeof *b->vec);
+    ok(b->be->vec_load(b->d, v, n, &b->vec[b->n_vec], &e), &e);
+    return b->vec[b->n_vec++];
+}
+
+/* Of as many columns as any of the vectors has. */
+static struct norm norm_of(struct bench *b, const float *w)
+{
+    return (struct norm){NORM_RMS, 1e-5f, vec(b, w, D), NULL};
 }
 
 static struct weight matrix_of(struct bench *b, enum weight_role role, const float *w, uint32_t n_in, uint32_t n_out,
@@ -153,16 +177,20 @@ static void row_of(const float *v, uint32_t row, uint32_t n, double *out)
 /* Runs `test` in every variant; what it leaves in out must be the same to the bit. */
 static void everywhere(void (*test)(struct bench *b, float *out), size_t n)
 {
-    static const char *const variants[] = {"reference", "avx2", "avx512", "auto"};
+    static const char *const variants[2][4] = {{"reference", "avx2", "avx512", "auto"},
+                                               {"reference", "eager", "graph"}};
     static struct bench b;
-    static float want[ROWS * D * 8], got[ROWS * D * 8];
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    static float want[ROWS * D * 16], got[ROWS * D * 16];
+    assert_true(n <= sizeof got / sizeof *got);
+    for (size_t i = 0; i < 4 && variants[gpu][i]; i++) {
         memset(got, 0, sizeof got);
-        if (!bench_open(&b, variants[i]))
+        if (!bench_open(&b, variants[gpu][i])) {
+            assert_false(gpu);
             continue;
+        }
         test(&b, i ? got : want);
         bench_close(&b);
-        if (i)
+        if (i && !gpu)
             assert_memory_equal(got, want, n * sizeof *got);
     }
 }
@@ -171,9 +199,11 @@ static void everywhere(void (*test)(struct bench *b, float *out), size_t n)
 
 static void values_from_keys(struct bench *b, float *out)
 {
-    static const float ones[D_HEAD] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    float ones[D];
     struct hearth_err e;
-    struct norm q_norm = norm_of(b->norm[1]), k_norm = norm_of(b->norm[2]), v_norm = norm_of(ones);
+    for (uint32_t i = 0; i < D; i++)
+        ones[i] = 1;
+    struct norm q_norm = norm_of(b, b->norm[1]), k_norm = norm_of(b, b->norm[2]), v_norm = norm_of(b, ones);
     struct weight w = {.role = WEIGHT_QKV, .n_in = D, .n_out = D_Q + D_KV, .n_part = 2};
     w.part[0] = (struct weight_part){.type = DT_F32, .n_out = D_Q, .data = b->w};
     w.part[1] = (struct weight_part){.type = DT_F32, .n_out = D_KV, .data = b->more};
@@ -182,7 +212,7 @@ static void values_from_keys(struct bench *b, float *out)
                     .qkv = {.n_head = HEADS,
                             .n_kv = KV,
                             .d_head = D_HEAD,
-                            .norm = norm_of(b->norm[0]),
+                            .norm = norm_of(b, b->norm[0]),
                             .w = &w,
                             .q_norm = &q_norm,
                             .k_norm = &k_norm,
@@ -195,8 +225,9 @@ static void values_from_keys(struct bench *b, float *out)
     give(b, ACT_X, D, b->x);
     take(b, &op, ACT_Q, out);
     float *kv = out + ROWS * D_Q, again[ROWS * D_Q];
+    double exact[ROWS][D_Q];
     ok(b->be->kv_transfer_wait(b->d, b->be->kv_save(b->d, b->kv, &page, &b->host, 1), &e), &e);
-    memcpy(kv, b->host, sizeof(float) * 2 * D_KV * KV_PAGE);
+    dtype_get(gpu ? DT_F16 : DT_F32)->to_f32(b->host, kv, (size_t)2 * D_KV * KV_PAGE);
     for (uint32_t r = 0; r < ROWS; r++) {
         double x[D], y[D_Q], k[D_KV], v[D_KV];
         row_of(b->x, r, D, x);
@@ -207,6 +238,7 @@ static void values_from_keys(struct bench *b, float *out)
         for (uint32_t h = 0; h < HEADS; h++)
             normalise(b->norm[1], y + h * D_HEAD, D_HEAD);
         same("q", out + r * D_Q, y, D_Q);
+        memcpy(exact[r], y, sizeof y);
         for (uint32_t h = 0; h < KV; h++) {
             normalise(b->norm[2], k + h * D_HEAD, D_HEAD);
             normalise(NULL, v + h * D_HEAD, D_HEAD);
@@ -217,10 +249,13 @@ static void values_from_keys(struct bench *b, float *out)
     b->be->kv_clear(b->d, b->kv, 0); /* queries alone are the same, and nothing is appended */
     give(b, ACT_X, D, b->x);
     take(b, &alone, ACT_Q, again);
-    assert_memory_equal(again, out, sizeof again);
+    for (uint32_t r = 0; r < ROWS; r++)
+        same("q alone", again + r * D_Q, exact[r], D_Q);
+    assert_true(gpu || !memcmp(again, out, sizeof again));
     ok(b->be->kv_transfer_wait(b->d, b->be->kv_save(b->d, b->kv, &page, &b->host, 1), &e), &e);
+    dtype_get(gpu ? DT_F16 : DT_F32)->to_f32(b->host, kv, (size_t)2 * D_KV * KV_PAGE);
     for (uint32_t i = 0; i < 2 * D_KV * KV_PAGE; i++)
-        assert_true(((float *)b->host)[i] == 0);
+        assert_true(kv[i] == 0);
 }
 
 /* --- a network aside, experts, a scale of the residual stream -------------------------------------------- */
@@ -230,7 +265,7 @@ static void beside(struct bench *b, float *out)
     static const void *list[EXPERTS];
     struct hearth_err e;
     float ff[ROWS * FF], hidden[ROWS * USED * FF], route[ROWS * 2 * USED], aside[ROWS * D];
-    struct norm first = norm_of(b->norm[0]), second = norm_of(b->norm[1]), last = norm_of(b->norm[2]);
+    struct norm first = norm_of(b, b->norm[0]), second = norm_of(b, b->norm[1]), last = norm_of(b, b->norm[2]);
     struct weight down = matrix_of(b, WEIGHT_PROJ, b->w, FF, D, 1);
     struct weight experts = {.role = WEIGHT_EXPERTS_DOWN, .n_in = FF, .n_out = D, .n_part = 1, .n_expert = EXPERTS};
     for (uint32_t i = 0; i < EXPERTS; i++) /* they overlap */
@@ -300,11 +335,11 @@ static void experts_scales(struct bench *b, float *out)
     static const float scale[EXPERTS] = {1, -2, 0.5f, 3, 0, 0.25f};
     struct weight w = matrix_of(b, WEIGHT_ROUTER, b->w, D, EXPERTS, 1);
     struct op op = {.kind = OP_ROUTE,
-                    .route = {.norm = norm_of(b->norm[0]), .w = &w, .n_used = USED, .normalise = true, .scale = 2}};
+                    .route = {.norm = norm_of(b, b->norm[0]), .w = &w, .n_used = USED, .normalise = true, .scale = 2}};
     float plain[ROWS * 2 * USED];
     give(b, ACT_X, D, b->x);
     take(b, &op, ACT_ROUTE, plain);
-    op.route.expert_scale = scale;
+    op.route.expert_scale = vec(b, scale, EXPERTS);
     give(b, ACT_X, D, b->x);
     take(b, &op, ACT_ROUTE, out);
     for (uint32_t r = 0; r < ROWS; r++)
@@ -325,7 +360,7 @@ static void inputs(struct bench *b, float *out)
     struct op make = {.kind = OP_INPUTS,
                       .inputs = {.w = &proj,
                                  .embed = &table,
-                                 .norm = norm_of(b->norm[0]),
+                                 .norm = norm_of(b, b->norm[0]),
                                  .d_input = D_INPUT,
                                  .w_scale = 0.125f,
                                  .embed_scale = 3,
@@ -430,18 +465,18 @@ static void attend_by_heads(const struct bench *b, bool low_rank, const float *i
 static void latent_of(struct bench *b, bool low_rank, float *out)
 {
     static const uint32_t page = 0;
-    static const float inv_freq[L_ROT / 2] = {1, 0.3f, 0.1f, 0.02f};
+    static const float inv_freq[L_ROT / 2] = {1, 0.5f, 0.3f, 0.2f, 0.1f, 0.05f, 0.02f, 0.01f};
     static double want[ROWS][L_HEADS * L_V];
     const void *k_list[L_HEADS], *v_list[L_HEADS];
     struct hearth_err e;
     struct kv_pool *pool;
     uint32_t n_q = low_rank ? L_Q : L_HEADS * L_QK;
-    const float *w1 = b->w + L_HEADS * L_QK * D, *kb = b->more + 1200, *vb = b->more + 2200;
-    struct kv_desc desc = {.n_layer = 1, .n_kv = 1, .d_k = L_KEY, .type = DT_F32, .n_page = 1};
-    assert_int_equal(kv_page_bytes(&desc), KV_PAGE * L_KEY * sizeof(float)); /* no V beside K */
+    const float *w1 = b->w + L_HEADS * L_QK * D, *kb = b->more + AT_KB, *vb = b->more + AT_VB;
+    struct kv_desc desc = {.n_layer = 1, .n_kv = 1, .d_k = L_KEY, .type = gpu ? DT_F16 : DT_F32, .n_page = 1};
+    assert_int_equal(kv_page_bytes(&desc), KV_PAGE * L_KEY * (gpu ? 2 : 4)); /* no V beside K */
     ok(b->be->kv_new(b->d, &desc, &pool, &e), &e);
-    struct rope rope = {ROPE_NORM, L_ROT, inv_freq, 1, false};
-    struct norm q_norm = norm_of(b->norm[1]);
+    struct rope rope = {ROPE_NORM, L_ROT, vec(b, inv_freq, L_ROT / 2), 1, false};
+    struct norm q_norm = norm_of(b, b->norm[1]);
     struct weight w = {.role = WEIGHT_LATENT, .n_in = D, .n_out = n_q + L_KEY, .n_part = 2};
     w.part[0] = (struct weight_part){.type = DT_F32, .n_out = n_q, .data = b->w};
     w.part[1] = (struct weight_part){.type = DT_F32, .n_out = L_KEY, .data = w1};
@@ -451,10 +486,10 @@ static void latent_of(struct bench *b, bool low_rank, float *out)
     struct op ops[] = {
         {.kind = OP_LATENT,
          .latent = {.d_c = L_C,
-                    .norm = norm_of(b->norm[0]),
+                    .norm = norm_of(b, b->norm[0]),
                     .w = &w,
                     .q_norm = low_rank ? &q_norm : NULL,
-                    .kv_norm = norm_of(b->norm[2]),
+                    .kv_norm = norm_of(b, b->norm[2]),
                     .rope = &rope}},
         {.kind = OP_LATENT_Q,
          .latent_q = {.n_head = L_HEADS,
@@ -520,10 +555,15 @@ static void test_inputs(void **state)
     everywhere(inputs, ROWS * (WIDTH + D_INPUT));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_from_keys), cmocka_unit_test(test_beside),
                                        cmocka_unit_test(test_experts_scales), cmocka_unit_test(test_inputs),
                                        cmocka_unit_test(test_latent)};
+    if (argc > 1)
+        backend = argv[1];
+    gpu = strcmp(backend, "cpu");
+    if (gpu)
+        tolerance = 4e-3;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

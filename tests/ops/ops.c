@@ -27,6 +27,8 @@ static const char *variant = "auto";
 static enum invariance how = INVARIANT_DECODE;
 static double tolerance;
 
+enum { HEAD_MAX = 512 /* of the table */ };
+
 /* --- the independent computation ------------------------------------------------------------------------- */
 
 /* The case's matrix, times the factor that all of its matrices have. */
@@ -196,7 +198,7 @@ static void check_qkv(struct fixture *f)
                     v[i] *= 1 + (double)c->temperature * log1p(floor((double)f->pos[r] / TEMPERATURE_LENGTH));
                 if (part > 0) { /* F16 KV rounds once more, half a unit of 2^-11 at most; Q8_0 half a unit of a 127th of
                                    its block's greatest number, and that number as F16 does */
-                    float kv[256];
+                    float kv[HEAD_MAX];
                     page_vector(f, f->seq[r], 1, part == 2, h, f->pos[r], kv);
                     compare(part == 1 ? "qkv (k)" : "qkv (v)", c, r, kv, v, c->d_head,
                             16 * tolerance + (c->kv_type == DT_F16    ? 5e-4
@@ -225,9 +227,9 @@ static void check_attend(struct fixture *f)
         for (uint32_t h = 0; h < c->n_head; h++) {
             uint32_t t1 = f->pos[r] + 1, t0 = c->window && c->window < t1 ? t1 - c->window : 0;
             const float *q = f->in + (size_t)r * f->d_q + h * c->d_head;
-            double sum = c->sinks ? exp((double)f->n.sinks[h]) : 0, out[256] = {0};
+            double sum = c->sinks ? exp((double)f->n.sinks[h]) : 0, out[HEAD_MAX] = {0};
             for (uint32_t t = t0; t < t1; t++) { /* scores are at most some 20: no need to take the greatest off */
-                float k[256], v[256];
+                float k[HEAD_MAX], v[HEAD_MAX];
                 double s = 0;
                 page_vector(f, f->seq[r], 1, 0, h / (c->n_head / c->n_kv), t, k);
                 page_vector(f, f->seq[r], 1, 1, h / (c->n_head / c->n_kv), t, v);

@@ -57,6 +57,7 @@ static int route_moved(struct reference *r, struct check_job *j, const struct op
         rc = r->be->weight_load(r->d, &c.w, e);
     if (!rc && !(rc = slice_vector(&c, sum, w->n_out, &mine.bias, e)) &&
         !(rc = slice_vector(&c, model_vector(r->m, op->select_bias), w->n_out, &mine.select_bias, e)) &&
+        !(rc = slice_vector(&c, model_vector(r->m, op->expert_scale), w->n_out, &mine.expert_scale, e)) &&
         !(rc = slice_norm(&c, &op->norm, w->n_in, &mine.norm, e)) &&
         !(rc = reference_input(r, j->b, j->i, ACT_X, w->n_in, e))) {
         struct op o = {.kind = OP_ROUTE, .route = mine};
@@ -75,8 +76,6 @@ int reference_route(struct reference *r, struct check_job *j, struct hearth_err 
     const struct op_route *op = &j->op->route;
     uint32_t n = 2 * op->n_used, rows = j->b->n;
     struct expect *x = j->want;
-    if (op->expert_scale)
-        return err_set(e, HEARTH_EUNSUPPORTED, "scales of experts are not checked");
     float *by = malloc(op->w->n_out * sizeof *by), *moved = malloc((size_t)rows * n * sizeof *moved);
     int rc = by && moved ? expect_new(x, rows, n, e) : err_set(e, HEARTH_ENOMEM, "no memory to check a router");
     if (!rc)
@@ -232,15 +231,16 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
     const struct check_batch *b = j->b;
     const struct weight *w = op->w;
     struct expect *x = j->want;
-    uint32_t n = w->n_out < EACH ? w->n_out : EACH, n_used = op->n_used;
-    if (op->post_norm || op->x_scale != 0)
-        return err_set(e, HEARTH_EUNSUPPORTED, "norms and scales after experts are not checked");
+    bool few = w->n_out > EACH && !op->post_norm; /* a norm is over all of them */
+    uint32_t n = few ? EACH : w->n_out, n_used = op->n_used;
+    struct norm post, aside;
     struct op_experts_down mine = *op;
     struct slice c = {.r = r};
     struct used u;
     const void **list = malloc((size_t)CHECK_ROWS * EXPERTS_USED_MAX * sizeof *list);
-    float *in = malloc(w->n_out * sizeof *in), some[EACH];
-    int rc = list && in ? expect_new(x, b->n, n, e) : err_set(e, HEARTH_ENOMEM, "no memory for a list of experts");
+    float *in = malloc(w->n_out * sizeof *in), *some = malloc(n * sizeof *some);
+    int rc =
+        list && in && some ? expect_new(x, b->n, n, e) : err_set(e, HEARTH_ENOMEM, "no memory for a list of experts");
     if (rc)
         goto out;
     used_of(&u, j, n_used);
@@ -250,6 +250,12 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
         (rc = slice_expert_bias(&c, op->bias, w, &u, x->col, n, &mine.bias, e)) ||
         (rc = reference_input(r, b, j->i, ACT_EXPERTS, n_used * w->n_in, e)) || (rc = write_route(r, b, &u, n_used, e)))
         goto out;
+    if ((op->post_norm && (rc = slice_norm(&c, op->post_norm, n, &post, e))) ||
+        (op->aside_norm && (rc = slice_norm(&c, op->aside_norm, n, &aside, e))) ||
+        (op->aside_norm && (rc = reference_input(r, b, j->i, ACT_ASIDE, n, e))))
+        goto out;
+    mine.post_norm = op->post_norm ? &post : NULL;
+    mine.aside_norm = op->aside_norm ? &aside : NULL;
     for (uint32_t row = 0; row < b->n && !rc; row++) {
         check_input(in, w->n_out, j->i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
@@ -260,20 +266,25 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
     if (rc || (rc = reference_op(r, b, &o, x->want, e)))
         goto out;
     const float *bias = c.n_host ? c.host[c.n_host - 1] : NULL;
+    const struct norm *last = op->aside_norm ? op->aside_norm : op->post_norm;
+    const float *gain = last ? model_vector(r->m, last->w) : NULL;
+    float x_scale = op->x_scale != 0 ? fabsf(op->x_scale) : 1;
     for (uint32_t row = 0; row < b->n; row++)
         for (uint32_t k = 0; k < n; k++) {
             float size = 0;
-            for (uint32_t i = 0; i < n_used; i++) {
+            for (uint32_t i = 0; i < n_used && !last; i++) {
                 uint32_t at = (uint32_t)u.mine[row][i] * n + k;
                 size +=
                     fabsf(u.mine[row][n_used + i]) * (slice_row_size(&c, 0, at, NULL) + (bias ? fabsf(bias[at]) : 0));
             }
-            x->scale[row * n + k] = size * (op->residual_scale != 0 ? fabsf(op->residual_scale) : 1);
+            size *= op->residual_scale != 0 ? fabsf(op->residual_scale) : 1;
+            x->scale[row * n + k] = x_scale * (last ? gain ? fabsf(gain[k]) : 1 : size);
         }
     x->exact = true;
 out:
     slice_free(&c);
     free(list);
     free(in);
+    free(some);
     return rc;
 }

@@ -36,22 +36,23 @@ bool same_qkv(const struct op_qkv *a, const struct op_qkv *b)
 {
     return a->group == b->group && same_weight(a->w, b->w) && a->n_head == b->n_head && a->n_kv == b->n_kv &&
            same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->rope == b->rope &&
-           same_norm(a->q_norm, b->q_norm) && same_norm(a->k_norm, b->k_norm) && a->whole_norms == b->whole_norms &&
-           a->gated == b->gated && same_float(a->temperature.beta, b->temperature.beta) &&
-           a->temperature.length == b->temperature.length;
+           same_norm(a->q_norm, b->q_norm) && same_norm(a->k_norm, b->k_norm) && same_norm(a->v_norm, b->v_norm) &&
+           a->whole_norms == b->whole_norms && a->gated == b->gated &&
+           same_float(a->temperature.beta, b->temperature.beta) && a->temperature.length == b->temperature.length;
 }
 
 bool same_attend(const struct op_attend *a, const struct op_attend *b)
 {
     return a->group == b->group && a->n_head == b->n_head && a->n_kv == b->n_kv && a->d_head == b->d_head &&
            a->window == b->window && same_float(a->scale, b->scale) && same_float(a->softcap, b->softcap) &&
-           !a->sinks == !b->sinks && a->gated == b->gated;
+           !a->sinks == !b->sinks && a->d_latent == b->d_latent && a->gated == b->gated;
 }
 
 bool same_proj(const struct op_proj *a, const struct op_proj *b)
 {
     return a->in == b->in && same_weight(a->w, b->w) && !a->bias == !b->bias && same_norm(a->post_norm, b->post_norm) &&
-           same_float(a->residual_scale, b->residual_scale);
+           same_float(a->residual_scale, b->residual_scale) && same_float(a->x_scale, b->x_scale) &&
+           a->aside == b->aside;
 }
 
 bool same_ffn_up(const struct op_ffn_up *a, const struct op_ffn_up *b)
@@ -96,6 +97,8 @@ static void note(struct op_list *l, const struct op *op)
     *new = *op;
     if (new->kind == OP_QKV)
         new->qkv.layer = l->n_layer[new->qkv.group]++;
+    else if (new->kind == OP_LATENT)
+        new->latent.layer = l->n_layer[new->latent.group]++;
     else if (new->kind == OP_ATTEND)
         new->attend.layer = l->n_layer[new->attend.group] ? l->n_layer[new->attend.group] - 1 : 0;
     else if (new->kind == OP_SHORTCONV)

@@ -41,9 +41,14 @@ static void check_route(float *v, uint32_t n_used, uint32_t n_expert, uint32_t o
     }
 }
 
+uint32_t check_width(const struct op *op, enum act a)
+{
+    return op->kind == OP_LATENT_OUT ? op->latent_out.w->n_expert * op->latent_out.w->n_in : op_columns(op, a);
+}
+
 void check_op_input(float *v, const struct op *op, uint32_t i, enum act a, uint32_t input_id)
 {
-    uint32_t n = op_columns(op, a);
+    uint32_t n = check_width(op, a);
     if (a == ACT_ROUTE)
         check_route(v, n / 2, op_weight(op)->n_expert, i, input_id);
     else
@@ -140,17 +145,27 @@ int reference_open(struct reference *r, const struct model *m, const struct back
     memset(r, 0, sizeof *r);
     r->m = m;
     r->be = be;
-    r->desc =
-        (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = d_head, .d_v = d_head, .type = kv_type, .n_page = CHECK_PAGES};
+    r->desc.type = kv_type;
     int rc = be->open(&r->d, params, e);
     if (rc)
         return rc;
     model_workspace(m, &dims);
-    if (!(r->page = malloc(kv_page_bytes(&r->desc) * CHECK_PAGES)))
-        rc = err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (rc || (rc = be->reserve(r->d, &dims, e)) || (rc = pages_open(&r->pool, be, r->d, &r->desc, e)))
+    if ((rc = be->reserve(r->d, &dims, e)) || (rc = reference_shape(r, d_head, d_head, e)))
         reference_close(r);
     return rc;
+}
+
+int reference_shape(struct reference *r, uint32_t d_k, uint32_t d_v, struct hearth_err *e)
+{
+    if (r->pool.kv && r->desc.d_k == d_k && r->desc.d_v == d_v)
+        return 0;
+    pages_close(&r->pool, r->be, r->d);
+    free(r->page);
+    r->desc =
+        (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = d_k, .d_v = d_v, .type = r->desc.type, .n_page = CHECK_PAGES};
+    if (!(r->page = malloc(kv_page_bytes(&r->desc) * CHECK_PAGES)))
+        return err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
+    return pages_open(&r->pool, r->be, r->d, &r->desc, e);
 }
 
 void reference_close(struct reference *r)
@@ -247,9 +262,8 @@ int reference_embed(struct reference *r, struct check_job *j, struct hearth_err 
     return rc;
 }
 
-/* Reads K or V of one head at the rows' positions, out of pages of one head. */
-static void read_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t layer, bool v, uint32_t head,
-                      const struct check_batch *b, float *out)
+void reference_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t layer, bool v, uint32_t head,
+                    const struct check_batch *b, float *out)
 {
     const struct dtype_info *t = dtype_get((int)desc->type);
     for (uint32_t row = 0; row < b->n; row++) {
@@ -265,25 +279,25 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     const struct check_batch *b = j->b;
     struct expect *out = j->want;
     uint32_t i = j->i, *head = j->head;
+    uint32_t parts = q->w->n_part, kinds = parts > 1 ? 3 : 1; /* values may be keys as they come; or neither is made */
     uint32_t n = q->d_head, d_q = q->n_head * n, d_kv = q->n_kv * n, first[3] = {0, d_q, d_q + d_kv};
     const uint32_t *cols[3];
     uint32_t gated[2 * 1024], both = q->gated ? 2 * n : n; /* of heads' queries and gates, which lie by turns */
     struct op_qkv mine = *q;
     struct op op;
-    struct norm q_norm, k_norm;
+    struct norm q_norm, k_norm, v_norm;
     struct rope rope;
     struct slice c = {.r = r};
     int rc = 0;
     if (q->whole_norms) /* the reference computes one head of each part, which such norms need all of */
         return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
-    if (q->v_norm || q->w->n_part != 3)
-        return err_set(e, HEARTH_EUNSUPPORTED, "values that are normalised, or another layer's, are not checked");
     if (2 * n > sizeof gated / sizeof *gated)
         return err_set(e, HEARTH_EUNSUPPORTED, "heads of %u are not checked", n);
     head[0] = check_hash(i * 8 + b->n) % q->n_head;
     head[1] = check_hash(i * 8 + b->n + 64) % q->n_kv;
-    head[2] = check_hash(i * 8 + b->n + 128) % q->n_kv;
-    for (uint32_t p = 0; p < 3 && !rc; p++) {
+    head[2] = parts == 2 ? head[1] : check_hash(i * 8 + b->n + 128) % q->n_kv;
+    rc = reference_shape(r, n, n, e);
+    for (uint32_t p = 0; p < kinds && !rc; p++) {
         if ((rc = expect_new(&out[p], b->n, n, e)))
             break;
         for (uint32_t k = 0; k < n; k++)
@@ -291,7 +305,8 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         cols[p] = out[p].col;
         for (uint32_t k = 0; k < both && p == 0; k++)
             gated[k] = head[0] * both + k;
-        rc = slice_part(&c, q->w, p, p ? out[p].col : gated, p ? n : both, e);
+        if (p < parts)
+            rc = slice_part(&c, q->w, p, p ? out[p].col : gated, p ? n : both, e);
     }
     mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
@@ -303,6 +318,9 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         goto out;
     if (q->k_norm && (rc = slice_norm(&c, q->k_norm, n, &k_norm, e)))
         goto out;
+    if (q->v_norm && (rc = slice_norm(&c, q->v_norm, n, &v_norm, e)))
+        goto out;
+    mine.v_norm = q->v_norm ? &v_norm : NULL;
     mine.q_norm = q->q_norm ? &q_norm : NULL;
     mine.k_norm = q->k_norm ? &k_norm : NULL;
     if (q->rope) {
@@ -316,15 +334,18 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     if ((rc = reference_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = reference_op(r, b, &op, out[0].want, e)) ||
         (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
         goto out;
-    read_rows(&r->desc, r->page, 0, false, 0, b, out[1].want);
-    read_rows(&r->desc, r->page, 0, true, 0, b, out[2].want);
-    for (uint32_t p = 0; p < 3; p++) {
+    for (uint32_t p = 1; p < kinds; p++)
+        reference_rows(&r->desc, r->page, 0, p == 2, 0, b, out[p].want);
+    for (uint32_t p = 0; p < kinds; p++) {
         float most = 0; /* RoPE mixes a head's columns */
-        const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : NULL;
+        const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : q->v_norm;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
+        uint32_t part = p < parts ? p : 1;
         for (uint32_t k = 0; k < n;
              k++) /* after a norm of its own a head's columns are of the magnitude of its weights */
-            most = fmaxf(most, after ? fabsf(gain[k]) : slice_row_size(&c, p, k, model_vector(r->m, q->norm.w)));
+            most = fmaxf(most, !after ? slice_row_size(&c, part, k, model_vector(r->m, q->norm.w))
+                               : gain ? fabsf(gain[k])
+                                      : 1);
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
@@ -348,14 +369,18 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     const float *sinks = model_vector(r->m, mine.sinks);
     uint32_t i = j->i, n = mine.d_head, d_q = mine.n_head * n;
     uint32_t head = check_hash(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
+    uint32_t d_out = mine.d_latent ? mine.d_latent : n, kinds = mine.d_latent ? 1 : 2;
     uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
+    int rc = reference_shape(r, n, mine.d_latent ? 0 : n, e);
+    if (rc)
+        return rc;
     for (uint32_t p = 0; p < CHECK_PAGES; p++)
-        for (uint32_t v = 0; v < 2; v++)
-            memcpy(r->page + (p * 2 + v) * head_bytes,
+        for (uint32_t v = 0; v < kinds; v++)
+            memcpy(r->page + (p * kinds + v) * head_bytes,
                    kv + p * kv_page_bytes(desc) + kv_vector_at(desc, mine.layer, v, from, 0), head_bytes);
     float *in = malloc(2 * d_q * sizeof *in);
-    int rc = in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
-    if (rc || (rc = expect_new(x, b->n, n, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
+    rc = in ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for queries");
+    if (rc || (rc = expect_new(x, b->n, d_out, e)) || (rc = pages_upload(&r->pool, r->be, r->d, r->page, e)))
         goto out;
     mine.layer = mine.group = 0;
     mine.n_head = mine.n_kv = 1;
@@ -371,9 +396,9 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     op = (struct op){.kind = OP_ATTEND, .attend = mine};
     if (!rc)
         rc = reference_op(r, b, &op, x->want, e);
-    for (uint32_t k = 0; k < n; k++)
-        x->col[k] = head * n + k;
-    for (size_t k = 0; k < (size_t)b->n * n; k++)
+    for (uint32_t k = 0; k < d_out; k++)
+        x->col[k] = head * d_out + k;
+    for (size_t k = 0; k < (size_t)b->n * d_out; k++)
         x->scale[k] = 1; /* the largest magnitude of the values */
 out:
     slice_free(&c);
@@ -419,6 +444,8 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
         float size = mine.post_norm ? fabsf(model_vector(r->m, proj->post_norm->w)[k]) : slice_row_size(&c, 0, k, NULL);
         if (mine.residual_scale != 0)
             size *= fabsf(mine.residual_scale);
+        if (mine.x_scale != 0)
+            size *= fabsf(mine.x_scale);
         for (uint32_t row = 0; row < b->n; row++)
             x->scale[row * n + k] = size;
     }

@@ -229,7 +229,7 @@ static int write_inputs(struct check *c, uint32_t i, const struct check_batch *b
     int rc = 0;
     for (int a = 0; a < ACT_COUNT; a++)
         for (uint32_t row = 0; row < b->n && !rc && op_reads(op) & ACT_BIT(a); row++) {
-            uint32_t n = op_columns(op, (enum act)a);
+            uint32_t n = check_width(op, (enum act)a);
             check_op_input(room, op, i, (enum act)a, b->input_id[row]);
             rc = c->be->act_write(c->d, (enum act)a, row, 1, n, room, e);
         }
@@ -243,8 +243,8 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
     uint32_t widest = 1;
     for (uint32_t i = 0; i < c->list.n; i++)
         for (int a = 0; a < ACT_COUNT; a++)
-            if (op_reads(&c->list.op[i]) & ACT_BIT(a) && op_columns(&c->list.op[i], (enum act)a) > widest)
-                widest = op_columns(&c->list.op[i], (enum act)a);
+            if (op_reads(&c->list.op[i]) & ACT_BIT(a) && check_width(&c->list.op[i], (enum act)a) > widest)
+                widest = check_width(&c->list.op[i], (enum act)a);
     float *room = malloc(widest * sizeof *room);
     int rc = room ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for an activation of %u", widest);
     for (uint32_t i = 0; i < c->list.n && !rc; i++) {
@@ -292,17 +292,17 @@ static void compare(struct check *c, const char *what, const struct check_batch 
     }
 }
 
-/* Compares K and V at the positions where they were appended. */
-static void compare_pages(struct check *c, const char *what, const struct op_qkv *op, const struct check_batch *b,
-                          const struct expect x[3], const uint32_t head[3])
+/* Compares K and, where the group has it, V at the positions where they were appended. */
+static void compare_pages(struct check *c, const char *what, uint32_t group, uint32_t layer,
+                          const struct check_batch *b, const struct expect x[3], const uint32_t head[3])
 {
-    const struct check_kv *kv = &c->kv[op->group];
+    const struct check_kv *kv = &c->kv[group];
     const struct kv_desc *d = &kv->desc;
     float v[1024]; /* the largest head that hparams.c accepts */
-    for (uint32_t part = 1; part < 3; part++)
+    for (uint32_t part = 1; part < (d->d_v ? 3 : 2); part++)
         for (uint32_t row = 0; row < b->n; row++) {
             char text[160];
-            uint64_t at = kv_vector_at(d, op->layer, part == 2, head[part], b->pos[row]);
+            uint64_t at = kv_vector_at(d, layer, part == 2, head[part], b->pos[row]);
             const uint8_t *page = kv->now + b->pages[row][b->pos[row] / KV_PAGE] * kv->page_bytes;
             dtype_get((int)d->type)->to_f32(page + at, v, part == 1 ? d->d_k : d->d_v);
             snprintf(text, sizeof text, "%s: %s of KV head %u in its page", what, part == 1 ? "K" : "V", head[part]);
@@ -374,8 +374,10 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     }
     for (uint32_t row = 0; row < b->n; row++)
         compare(c, what, b, &j->want[0], c->out[batch][i] + (size_t)row * width_of(op), row, false);
-    if (op->kind == OP_QKV)
-        compare_pages(c, what, &op->qkv, b, j->want, j->head);
+    if (op->kind == OP_QKV && op->qkv.w->n_part > 1)
+        compare_pages(c, what, op->qkv.group, op->qkv.layer, b, j->want, j->head);
+    if (op->kind == OP_LATENT)
+        compare_pages(c, what, op->latent.group, op->latent.layer, b, j->want, j->head);
     if (batch == BATCHES - 1)
         compare_alone(c, i, what);
     return 0;

@@ -71,7 +71,12 @@ void ops_collect(const struct program *p, struct op_list *out);
     X(PROJECT, project)           \
     X(SHORTCONV, shortconv)       \
     X(DELTA, delta)               \
-    X(MAMBA2, mamba2)
+    X(MAMBA2, mamba2)             \
+    X(INPUTS, inputs)             \
+    X(INPUT_GATE, input_gate)     \
+    X(LATENT, latent)             \
+    X(LATENT_Q, latent_q)         \
+    X(LATENT_OUT, latent_out)
 
 /* Whether two matrices, norms (either may be NULL), numbers are the same in what a kernel depends on. */
 bool same_weight(const struct weight *a, const struct weight *b);
@@ -99,7 +104,9 @@ struct check_batch {
 };
 /* An op's made-up input, one of many: multiples of 2^-10 up to 1, which fp16 holds exactly. */
 void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id);
-/* All columns of an activation that op i reads: a route is one that can be. */
+/* Columns of an activation that an op reads. */
+uint32_t check_width(const struct op *op, enum act a);
+/* All of them, of op i: a route is one that can be. */
 void check_op_input(float *v, const struct op *op, uint32_t i, enum act a, uint32_t input_id);
 
 /* The reference's values for some columns of an op's results. */
@@ -140,13 +147,15 @@ struct reference {
     const struct model *m;
     const struct backend *be;
     struct device *d;
-    struct check_pages pool; /* one layer of one head */
+    struct check_pages pool; /* one layer of one head: reference_shape() */
     struct kv_desc desc;
     uint8_t *page; /* room for one of its pages */
 };
 int reference_open(struct reference *r, const struct model *m, const struct backend *be,
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e);
 void reference_close(struct reference *r);
+/* Makes the pool one of keys and values of these sizes; d_v 0: values are in their keys. */
+int reference_shape(struct reference *r, uint32_t d_k, uint32_t d_v, struct hearth_err *e);
 
 /* A job: one op for one batch, and its expected results. */
 struct check_job {
@@ -156,8 +165,9 @@ struct check_job {
     bool deferred; /* attend reads the device's pages, in the form of `desc`, and so waits for the device's own run */
     const uint8_t *kv; /* [CHECK_PAGES] pages; NULL where the op reads none */
     const struct kv_desc *desc;
-    struct expect want[3]; /* sampled columns; qkv gives three parts (q, k, v), the others one */
-    uint32_t head[3];      /* qkv: the sampled head of each part */
+    struct expect
+        want[3]; /* sampled columns; qkv gives three parts (q, k, v), latent two (the latter the key), the others one */
+    uint32_t head[3]; /* qkv: the sampled head of each part */
     int rc;
     struct hearth_err err;
 };

@@ -46,6 +46,9 @@ int expect_new(struct expect *x, uint32_t n_row, uint32_t n_col, struct hearth_e
 /* Writes n columns of the made-up input of op i. */
 int reference_input(struct reference *r, const struct check_batch *b, uint32_t i, enum act a, uint32_t n,
                     struct hearth_err *e);
+/* Reads K or V of one head at the rows' positions, out of pages of one head: [n, its size]. */
+void reference_rows(const struct kv_desc *desc, const uint8_t *pages, uint32_t layer, bool v, uint32_t head,
+                    const struct check_batch *b, float *out);
 /* Runs the op on the reference's device and reads its results. */
 int reference_op(struct reference *r, const struct check_batch *b, const struct op *op, float *out,
                  struct hearth_err *e);

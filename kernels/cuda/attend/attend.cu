@@ -5,7 +5,8 @@
  * chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped queries
  * share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of a row gave. A chunk has
  * 256 tokens, of heads of more than 128 dimensions 128, where bits must not depend on the batch; where they may,
- * decode's is as long as a sequence if there are sequences enough. Longer runs of rows go through prefill.cu.
+ * decode's is as long as a sequence if there are sequences enough. Longer runs of rows go through prefill.cu. Large
+ * heads and latent attention are wide.cu's, whatever the rows.
  */
 #include "kernels/cuda/attend/plan.cuh"
 #include "kernels/cuda/local.cuh"
@@ -14,9 +15,18 @@
 #include <math.h>
 #include <string.h>
 
-bool attend_supports(uint32_t d_head)
+bool attend_supports(enum dtype type, uint32_t d_k, uint32_t d_v)
 {
-    return by_head(d_head, [](auto) {});
+    bool large = (d_k == d_v || !d_v) && attend_wide_supports(d_k, d_v) && type == DT_F16;
+    return large || (d_k == d_v && by_head(d_k, [](auto) {}));
+}
+
+bool attend_has_prompts(const struct device *d)
+{
+    bool all = true;
+    for (uint32_t g = 0; g < d->n_group; g++)
+        all = all && (d->kv[g]->desc.d_state || (by_head(d->kv[g]->desc.d_k, [](auto) {}) && d->kv[g]->desc.d_v));
+    return all;
 }
 
 void attend_init(struct device *d)
@@ -25,6 +35,7 @@ void attend_init(struct device *d)
     attend_split_init(d);
     attend_stream_init(d);
     attend_trunk_init(d);
+    attend_wide_init(d);
     attend_reduce_init(d);
 }
 
@@ -231,11 +242,14 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.one = d->decode && d->bucket == 1 && attend_one(op);
     a.first = !a.window && !op->group;
     a.part = d->ws.part;
-    if (!attend_supports(op->d_head)) {
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u: the GPU has attention for " HEAD_SIZES, op->d_head);
+    uint32_t d_value = op->d_latent ? op->d_latent : op->d_head;
+    bool large = !by_head(op->d_head, [](auto) {}) || op->d_latent;
+    if (large && !attend_wide_supports(op->d_head, d_value)) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "head size %u, of values %u: the GPU has attention for " HEAD_SIZES,
+                    op->d_head, d_value);
         return;
     }
-    wg_attended(d, p, op->n_head * op->d_head, &a.out);
+    wg_attended(d, p, op->n_head * d_value, &a.out);
     if (d->invariant == INVARIANT_PROMPT) { /* one kernel for any number of rows */
         a.rows_max = 0;
         if (!attend_long(d, op, a))
@@ -244,7 +258,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     }
     /* Longer runs of rows go to prefill.cu: with it, bits depend on how a prompt is cut. */
     a.rows_max = ATTEND_SHORT_ROWS;
-    if (d->decode || d->invariant || split_all(d, op) || !attend_long(d, op, a))
+    if (large || d->decode || d->invariant || split_all(d, op) || !attend_long(d, op, a))
         a.rows_max = BATCH_ROWS_MAX;
     else if (all_longer(d, a.rows_max)) {
         attend_sums_run(d, a, op->d_head);
@@ -254,12 +268,14 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
-        if (split.trunks)
+        if (split.trunks) /* of heads that split_kv.cu takes alone */
             attend_trunk_run(d, split, op->d_head);
-        if (!attend_stream_run(d, split, op->d_head))
+        if (large)
+            attend_wide_run(d, split, op->d_head, d_value);
+        else if (!attend_stream_run(d, split, op->d_head))
             attend_split_run(d, split, op->d_head);
         if (d->n_split > 1)
-            attend_reduce_run(d, split, op->d_head);
+            attend_reduce_run(d, split, d_value);
     }
-    attend_sums_run(d, a, op->d_head);
+    attend_sums_run(d, a, d_value);
 }

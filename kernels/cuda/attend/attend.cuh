@@ -82,8 +82,13 @@ uint32_t attend_trunks(const struct device *d, const step_dev *m, struct step_tr
                        uint32_t pages[BATCH_SEQS_MAX]);
 void attend_trunk_init(struct device *d);
 void attend_trunk_run(struct device *d, const split_args &a, uint32_t d_head);
+/* wide.cu: the same for keys and values of sizes that split_kv.cu does not take. d_value == d_k, or values are the last
+ * d_value dimensions of their keys; supports, of d_value 0: there is such a size with any. */
+bool attend_wide_supports(uint32_t d_k, uint32_t d_value);
+void attend_wide_init(struct device *d);
+void attend_wide_run(struct device *d, const split_args &a, uint32_t d_k, uint32_t d_value);
 void attend_reduce_init(struct device *d);
-void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head);
+void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_value);
 /* Sub-block sums of the results, where heads do not end on multiples of 32: the kernels leave them out. */
 void attend_sums_run(struct device *d, const attend_args &a, uint32_t d_head);
 
@@ -96,8 +101,8 @@ enum {
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a);
 
-/* The head sizes that there is attention for, local.cuh's HEAD_SIZES: f(head_size<D>()). by_head: false where d_head is
- * none of them. */
+/* The head sizes that split_kv.cu and prefill.cu take: f(head_size<D>()). by_head: false where d_head is none of them.
+ * each_value, by_value: those of values, wide.cu's among them. */
 template <int D> struct head_size {
     enum { d = D };
 };
@@ -114,6 +119,19 @@ template <class F> static inline bool by_head(uint32_t d_head, F f)
             f(size), found = true;
     });
     return found;
+}
+
+template <class F> static inline void each_value(F f)
+{
+    each_head(f);
+    f(head_size<512>());
+}
+template <class F> static inline void by_value(uint32_t d_value, F f)
+{
+    each_value([&](auto size) {
+        if (size.d == d_value)
+            f(size);
+    });
 }
 
 template <int N> struct vec;

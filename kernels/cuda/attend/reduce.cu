@@ -7,18 +7,18 @@
 
 enum {
     REDUCE_WARPS = 4,
-    REDUCE_CHUNKS = 16, /* chunks that a warp of a merge has under way */
 };
 
 /*
  * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % REDUCE_WARPS's,
- * which has REDUCE_CHUNKS of them under way from a fixed place on; then the warps' sums are added in order. Chunks that
+ * which has some of them under way from a fixed place on; then the warps' sums are added in order. Chunks that
  * a row does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
  */
 template <int D, class P>
 __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_constant__ split_args a)
 {
-    constexpr int QUADS = (D / 4 + 31) / 32; /* of neighbouring dimensions, for a lane */
+    constexpr int REDUCE_CHUNKS = D <= 256 ? 16 : 4; /* chunks that a warp has under way */
+    constexpr int QUADS = (D / 4 + 31) / 32;         /* of neighbouring dimensions, for a lane */
     __shared__ __align__(16) float y[REDUCE_WARPS][D];
     __shared__ float top[REDUCE_WARPS], den[REDUCE_WARPS];
     uint32_t head = blockIdx.x, row = a.row_lo + blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -133,17 +133,17 @@ __global__ void attend_sums(act_buf out, uint32_t n)
 
 void attend_reduce_init(struct device *d)
 {
-    each_head([&](auto size) {
+    each_value([&](auto size) {
         cuda_smem(d, attend_reduce<size.d, plan>, 0);
         cuda_smem(d, attend_reduce<size.d, plan_one<true, fixed_pages(size.d)>>, 0),
             cuda_smem(d, attend_reduce<size.d, plan_one<false, fixed_pages(size.d)>>, 0);
     });
 }
 
-void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_head)
+void attend_reduce_run(struct device *d, const split_args &a, uint32_t d_value)
 {
     uint32_t rows = d->bucket - a.row_lo < GEMM_ROWS ? d->bucket - a.row_lo : GEMM_ROWS;
-    by_head(d_head, [&](auto size) {
+    by_value(d_value, [&](auto size) {
         by_plan<decltype(size)::d>(a, [&](auto kind) {
             cuda_launch(d, attend_reduce<decltype(size)::d, typename decltype(kind)::type>, dim3(a.n_head, rows),
                         REDUCE_WARPS * 32, 0, LAUNCH_PDL, a);

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/plan.cuh"
+#include "kernels/cuda/gemm/rows.cuh"
 
 /* The sum of v over threads before this one of a block of 1024; *all: over all of them. */
 __device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
@@ -81,10 +82,10 @@ __global__ void __launch_bounds__(256)
     xfrag_store_sums(to, lane, *(const uint4 *)o);
 }
 
-/* x += by * sum of weight (product + bias) over the row's experts, four columns a thread. */
+/* x += by * sum of weight (product + bias) over the row's experts, or x = it, four columns a thread. */
 __global__ void __launch_bounds__(256)
     experts_add(const float *y, uint32_t ldy, const float *route, uint32_t n_used, uint32_t n_expert, const float *bias,
-                uint32_t n, float by, const step_dev *step, float *x, uint32_t ldx)
+                uint32_t n, float by, const step_dev *step, float *x, uint32_t ldx, bool anew)
 {
     pdl_trigger();
     pdl_wait();
@@ -103,8 +104,42 @@ __global__ void __launch_bounds__(256)
         for (uint32_t i = 0; i < 4; i++)
             s[i] = fmaf(weight, v[i] + (b && k + i < n ? b[k + i] : 0.f), s[i]);
     }
+    x += (uint64_t)row * ldx;
     for (uint32_t i = 0; i < 4 && k + i < n; i++)
-        x[(uint64_t)row * ldx + k + i] += by * s[i];
+        x[k + i] = (anew ? 0.f : x[k + i]) + by * s[i];
+}
+
+/* What becomes of a row's sum y: x = x_scale (x + aside_norm(aside + post_norm(y))), either norm where there is one. */
+struct experts_end_args {
+    float *y, *x;
+    const float *aside; /* like x, or NULL */
+    uint32_t ldy, ldx, n;
+    struct norm post_norm, aside_norm; /* kind NORM_NONE: none */
+    float x_scale;
+    const step_dev *step;
+};
+__global__ void __launch_bounds__(512) experts_end(experts_end_args a)
+{
+    __shared__ float shared[32];
+    pdl_trigger();
+    pdl_wait();
+    uint32_t row = blockIdx.x;
+    if (row >= a.step->n_row)
+        return;
+    float *y = a.y + (uint64_t)row * a.ldy, *x = a.x + (uint64_t)row * a.ldx;
+    auto normed = [&](const struct norm &nm, float2 st, uint32_t k) {
+        return (y[k] - st.x) * st.y * (nm.w ? nm.w[k] : 1.f) + (nm.b ? nm.b[k] : 0.f);
+    };
+    auto at = [&](uint32_t k) { return y[k]; }; /* a thread's own all along */
+    float2 st = norm_stats(at, a.n, a.post_norm, shared);
+    if (a.aside) {
+        for (uint32_t k = threadIdx.x; k < a.n; k += blockDim.x)
+            y[k] = normed(a.post_norm, st, k) + a.aside[(uint64_t)row * a.ldx + k];
+        a.post_norm = a.aside_norm;
+        st = norm_stats(at, a.n, a.post_norm, shared);
+    }
+    for (uint32_t k = threadIdx.x; k < a.n; k += blockDim.x)
+        x[k] = (x[k] + normed(a.post_norm, st, k)) * a.x_scale;
 }
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
@@ -198,19 +233,42 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
 }
 
+static void end_run(struct device *d, const struct op_experts_down *op, uint32_t n)
+{
+    experts_end_args a = {};
+    a.y = d->ws.tmp, a.ldy = d->ws.ldtmp, a.x = d->ws.x, a.ldx = d->ws.ldx, a.n = n;
+    a.post_norm.kind = a.aside_norm.kind = NORM_NONE;
+    if (op->post_norm)
+        a.post_norm = *op->post_norm;
+    if (op->aside_norm)
+        a.aside_norm = *op->aside_norm, a.aside = d->apart.aside;
+    a.x_scale = op->x_scale != 0 ? op->x_scale : 1, a.step = d->step;
+    cuda_launch(d, experts_end, dim3(d->bucket), 512, 0, LAUNCH_PDL, a);
+}
+
 void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_down *op = &o->experts_down;
     const wdev *w = wdev_of(op->w);
     struct experts_room *room = &d->ws.experts;
+    bool apart = op->post_norm || op->x_scale != 0; /* more follows than that it is added to x */
+    float *to = apart ? d->ws.tmp : d->ws.x;
+    uint32_t ldto = apart ? d->ws.ldtmp : d->ws.ldx;
     if (!fits(d, w, WEIGHT_EXPERTS_DOWN, 1, op->n_used, w->n_in))
         return;
+    if (op->aside_norm && (!op->post_norm || d->ws.dims.d_aside < w->part[0].n_out)) {
+        cuda_refuse(d, HEARTH_EPARAMS, "experts_down adds to what is aside without a norm, or %u columns to %u",
+                    w->part[0].n_out, d->ws.dims.d_aside);
+        return;
+    }
     experts_args a = args_of(d, w, op->n_used);
     experts_fn *run = fn_of(w->part[0].type);
     a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
     if (few(d, w, op->n_used, d->bucket, d->invariant)) {
-        a.out = d->ws.x, a.ldout = d->ws.ldx, a.routed = p->routed;
+        a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
         run(d, a, EXPERTS_DOWN);
+        if (apart)
+            end_run(d, op, a.n_out);
         return;
     }
     uint32_t pairs = d->bucket * a.n_used;
@@ -221,5 +279,7 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     a.out = room->y, a.ldout = d->ws.ldx;
     run(d, a, EXPERTS_DOWN_GROUPED);
     cuda_launch(d, experts_add, dim3((a.n_out + 1023) / 1024, d->bucket), 256, 0, LAUNCH_PDL, room->y, a.ldout, a.route,
-                a.n_used, a.n_expert, a.bias, a.n_out, a.scale, a.step, d->ws.x, d->ws.ldx);
+                a.n_used, a.n_expert, a.bias, a.n_out, a.scale, a.step, to, ldto, apart);
+    if (apart)
+        end_run(d, op, a.n_out);
 }

@@ -44,6 +44,7 @@ struct experts_args {
     /* few */
     bool routed; /* down: the route is there before the kernel starts */
     uint32_t stages;
+    bool anew; /* down: `out` is nothing to add to */
 };
 
 /* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */

@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
                 if (o < a.n_out)
                     bias = __fmaf_rn(by, a.bias[(uint64_t)e * a.n_out + o], bias);
             }
-            if (lane < 16 && o < a.n_out)
+            if (lane < 16 && o < a.n_out && !a.anew)
                 residual = __ldcg(a.out + (uint64_t)row * a.ldout + o);
         }
         float acc[1][2] = {{0, 0}};

@@ -27,6 +27,7 @@ struct route_args {
     uint32_t n_used, n_group, n_group_used, group_best;
     bool normalise;
     float scale;
+    const float *expert_scale; /* [n_expert] or NULL */
     struct norm norm;
     const float *x;
     uint32_t ldx;
@@ -219,8 +220,11 @@ __device__ static void choose(const route_args &a, uint32_t row, float *room, ui
     if (late || a.normalise)
         w /= fmaxf(sum, 1e-20f); /* sigmoids may all be too small for F32 */
     broken = __any_sync(~0u, broken);
+    w *= a.scale;
+    if (mine && a.expert_scale)
+        w *= a.expert_scale[id];
     if (mine)
-        out[lane] = (float)id, out[a.n_used + lane] = broken ? NAN : w * a.scale;
+        out[lane] = (float)id, out[a.n_used + lane] = broken ? NAN : w;
 }
 
 /* Squares of the columns that thread t of a block has; x times the norm's weights goes to `to`. gain(i): the weights of
@@ -409,7 +413,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out;
     a.bias = op->bias, a.select_bias = op->select_bias, a.kind = op->kind, a.n_used = op->n_used;
     a.n_group = op->n_group, a.n_group_used = op->n_group_used, a.group_best = op->group_best;
-    a.normalise = op->normalise, a.scale = op->scale, a.norm = op->norm;
+    a.normalise = op->normalise, a.scale = op->scale, a.expert_scale = op->expert_scale, a.norm = op->norm;
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.logits = d->ws.experts.logits, a.out = d->ws.experts.route;
     a.semaphore = d->ws.semaphore, a.step = d->step;
     p->grouped = p->routed = false;

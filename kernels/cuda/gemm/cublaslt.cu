@@ -412,7 +412,7 @@ void prefill_proj(struct device *d, struct op_call *, const struct op *o)
     const struct op_proj *op = &o->proj;
     wdev *w = (wdev *)op->w->dev;
     const act_buf &x = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
-    if (!op->bias && !op->post_norm && residual_scale(op) == 1) {
+    if (!op->bias && !proj_apart(op) && residual_scale(op) == 1) {
         matmul(d, w, x, d->ws.x, d->ws.ldx, false, true);
         return;
     }

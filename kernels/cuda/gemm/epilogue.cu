@@ -6,25 +6,6 @@
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/kv_q8.cuh"
 
-/* Mean (0 for RMS) and 1 / deviation of n values that f(k) gives; 0 and 1 where there is no norm. */
-template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n, struct norm nm, float *shared)
-{
-    float s = 0, mean = 0;
-    if (nm.kind == NORM_NONE)
-        return make_float2(0, 1);
-    if (nm.kind == NORM_LAYER) {
-        for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
-            s += f(k);
-        mean = block_sum(s, shared) / n;
-        s = 0;
-    }
-    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x) {
-        float v = f(k) - mean;
-        s += v * v;
-    }
-    return make_float2(mean, rsqrtf(block_sum(s, shared) / n + nm.eps));
-}
-
 /* x += (s + bias) * by, elements k .. k + 3 of n. */
 __device__ static inline void add_four(float *x, float4 s, const float *bias, float by, uint32_t k, uint32_t n)
 {
@@ -140,7 +121,8 @@ struct qkv_epilogue_args {
     float *gates; /* ACT_MIX, [rows][ldgates], where each head's query has its gate behind it; else NULL */
     uint32_t ldgates;
     const float *bias;
-    struct norm q_norm, k_norm; /* w NULL = none */
+    struct norm norm[3]; /* of q, k, v; w NULL = none */
+    uint32_t n_part;     /* of the product: 2, values are keys as they come; 1, there are queries alone */
     struct rope rope;
     struct attend_temperature temperature;
     __half *q;
@@ -151,17 +133,18 @@ struct qkv_epilogue_args {
     bool q8;                 /* KV is of Q8_0 */
 };
 
-/* One warp a head (of q, k or v) of a row: at most 256 wide. */
+/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. */
+enum { EPILOGUE_HEAD = 512 };
 template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
-    __shared__ float buf[4][256];
+    __shared__ float buf[4][EPILOGUE_HEAD];
     pdl_trigger();
     pdl_wait();
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
     float *v = buf[threadIdx.x / 32];
-    uint32_t of = head; /* where it lies among the product's */
-    if (head >= a.n_head + 2 * a.n_kv) {
-        head -= a.n_head + 2 * a.n_kv;
+    uint32_t of = head, n_kv = a.n_part > 1 ? 2 * a.n_kv : 0; /* of: where it lies among the product's */
+    if (head >= a.n_head + n_kv) {
+        head -= a.n_head + n_kv;
         if (!a.gates || head >= a.n_head)
             return;
         for (uint32_t i = lane * 4, k = (2 * head + 1) * a.d_head; i < a.d_head; i += 128)
@@ -171,15 +154,17 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     if (a.gates)
         of = head < a.n_head ? 2 * head : head + a.n_head;
     uint32_t part = head < a.n_head ? 0 : head < a.n_head + a.n_kv ? 1 : 2; /* q, k, v */
+    if (part == 2 && a.n_part == 2)
+        of = head - a.n_kv;
     for (uint32_t i = lane * 4; i < a.d_head; i += 128) {
         float4 f = t.four(row, of * a.d_head + i);
         v[i] = f.x, v[i + 1] = f.y, v[i + 2] = f.z, v[i + 3] = f.w;
         for (uint32_t j = i; a.bias && j < i + 4; j++)
-            v[j] += a.bias[head * a.d_head + j];
+            v[j] += a.bias[of * a.d_head + j];
     }
     __syncwarp();
-    const struct norm &nm = part == 0 ? a.q_norm : a.k_norm;
-    if (part < 2 && nm.w) {
+    struct norm nm = part == 0 ? a.norm[0] : part == 1 ? a.norm[1] : a.norm[2];
+    if (nm.w) {
         float s = 0, mean = 0;
         if (nm.kind == NORM_LAYER) {
             for (uint32_t i = lane; i < a.d_head; i += 32)
@@ -283,19 +268,25 @@ __global__ void qk_norm_whole(float *t, uint32_t ldt, struct whole_norms a, uint
  * to PROJ_KEPT elements in registers, the weights of which it asks for before the wait and all else at once after it.
  */
 enum { PROJ_THREADS = 256, PROJ_KEPT = 16 };
+struct proj_end {
+    float by, x_scale; /* x = x_scale (x + by norm(product)) */
+    float *x;
+    uint32_t ldx;
+    bool anew; /* there is no x before */
+};
 __global__ void __launch_bounds__(PROJ_THREADS)
-    proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, float by, float *x,
-                  uint32_t ldx, uint32_t row0)
+    proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, struct proj_end e,
+                  uint32_t row0)
 {
     __shared__ float shared[32];
     uint32_t row = row0 + blockIdx.x, first = threadIdx.x;
     float w[PROJ_KEPT], v[PROJ_KEPT], old[PROJ_KEPT];
     pdl_trigger();
     t += (uint64_t)row * ldt;
-    x += (uint64_t)row * ldx;
+    float *x = e.x + (uint64_t)row * e.ldx;
     auto at = [&](uint32_t k) { return t[k] + (bias ? bias[k] : 0.f); };
     auto end = [&](float now, float of, float2 st, float weight, uint32_t k) {
-        return now + ((of - st.x) * st.y * weight + (nm.b && k < n ? nm.b[k] : 0.f)) * by;
+        return (now + ((of - st.x) * st.y * weight + (nm.b && k < n ? nm.b[k] : 0.f)) * e.by) * e.x_scale;
     };
     bool kept = nm.w && nm.kind == NORM_RMS && n <= PROJ_KEPT * PROJ_THREADS;
     if (kept)
@@ -310,7 +301,7 @@ __global__ void __launch_bounds__(PROJ_THREADS)
 #pragma unroll
         for (int i = 0; i < PROJ_KEPT; i++) {
             uint32_t k = first + i * PROJ_THREADS;
-            v[i] = real && k < n ? at(k) : 0.f, old[i] = real && k < n ? x[k] : 0.f;
+            v[i] = real && k < n ? at(k) : 0.f, old[i] = real && k < n && !e.anew ? x[k] : 0.f;
         }
 #pragma unroll
         for (int i = 0; i < PROJ_KEPT; i++)
@@ -329,12 +320,12 @@ __global__ void __launch_bounds__(PROJ_THREADS)
     pdl_wait();
     if (!nm.w) {
         for (uint32_t k = first; k < n; k += blockDim.x)
-            x[k] += at(k) * by;
+            x[k] = ((e.anew ? 0.f : x[k]) + at(k) * e.by) * e.x_scale;
         return;
     }
     float2 st = norm_stats(at, n, nm, shared);
     for (uint32_t k = first; k < n; k += blockDim.x)
-        x[k] = end(x[k], at(k), st, nm.w[k], k);
+        x[k] = end(e.anew ? 0.f : x[k], at(k), st, nm.w[k], k);
 }
 
 /* op_ffn_up's gate for a whole row of norm(x), where the norm's factor can be multiplied with the sum. */
@@ -458,6 +449,10 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     tmp_rows t = {d->ws.tmp, d->ws.ldtmp, 0};
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
     a.bias = op->bias;
+    if (op->d_head > EPILOGUE_HEAD || (op->whole_norms && op->w->n_part != 3)) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "heads of %u from a matrix of %u parts", op->d_head, op->w->n_part);
+        return;
+    }
     if (op->whole_norms && (op->q_norm || op->k_norm)) {
         const struct norm none = {NORM_NONE};
         struct whole_norms w = {{op->q_norm ? *op->q_norm : none, op->k_norm ? *op->k_norm : none},
@@ -470,10 +465,13 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
         s = NULL, a.bias = NULL;
     } else {
         if (op->q_norm)
-            a.q_norm = *op->q_norm;
+            a.norm[0] = *op->q_norm;
         if (op->k_norm)
-            a.k_norm = *op->k_norm;
+            a.norm[1] = *op->k_norm;
     }
+    if (op->v_norm)
+        a.norm[2] = *op->v_norm;
+    a.n_part = op->w->n_part;
     if (op->rope)
         a.rope = *op->rope;
     a.temperature = temperature_of(op);
@@ -483,7 +481,7 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
-    dim3 grid((op->n_head * (op->gated ? 2 : 1) + 2 * op->n_kv + 3) / 4, bucket);
+    dim3 grid((op->n_head * (op->gated ? 2 : 1) + (a.n_part > 1 ? 2 * op->n_kv : 0) + 3) / 4, bucket);
     if (s)
         cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);
     else
@@ -503,8 +501,14 @@ void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s
 void proj_epilogue_run(struct device *d, const struct op_proj *op, uint32_t n_out, uint32_t row0, uint32_t bucket)
 {
     struct norm none = {};
+    struct proj_end e = {residual_scale(op), op->x_scale != 0 ? op->x_scale : 1, op->aside ? d->apart.aside : d->ws.x,
+                         d->ws.ldx, op->aside};
+    if (op->aside && n_out > d->ws.dims.d_aside) {
+        cuda_refuse(d, HEARTH_EPARAMS, "%u columns aside: the workspace has room for %u", n_out, d->ws.dims.d_aside);
+        return;
+    }
     cuda_launch(d, proj_epilogue, dim3(bucket), PROJ_THREADS, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, n_out, op->bias,
-                op->post_norm ? *op->post_norm : none, residual_scale(op), d->ws.x, d->ws.ldx, row0);
+                op->post_norm ? *op->post_norm : none, e, row0);
 }
 
 template <class Rows>

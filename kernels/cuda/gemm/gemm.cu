@@ -154,7 +154,7 @@ static void to_tmp(struct device *d, gemm_args &a)
 static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
-    if (op->gated)
+    if (op->gated || op->v_norm || op->w->n_part != 3 || op->d_head > 256)
         return false;
     bool normed = op->q_norm || op->k_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
     auto rms = [](const struct norm *n) { return !n || norm_deferrable(*n); };
@@ -172,7 +172,7 @@ bool gemm_ends_here(const struct device *d, const struct op *o, enum path path)
     case OP_QKV:
         return d->kv_type == DT_F16 && qkv_ends_here(&o->qkv, path == PATH_GEMV, d->cc >= 90);
     case OP_PROJ:
-        return !o->proj.post_norm;
+        return !proj_apart(&o->proj);
     case OP_FFN_UP:
         return (!has_gate(o->ffn_up.glu) || wdev_of(o->ffn_up.w)->interleaved) && !o->ffn_up.row_gate &&
                o->ffn_up.glu != GLU_OAI;
@@ -281,6 +281,22 @@ void gemm_project(struct device *d, struct op_call *p, const struct op *o)
     gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
     a.ep = EP_TMP, a.out = d->ws.mix + op->at, a.ldout = d->ws.ldmix;
+    run(d, p, o, w, a);
+}
+
+void rows_product(struct device *d, struct op_call *p, const struct op *o, const wdev *w, const struct norm *norm,
+                  const act_buf *x, float *out, uint32_t ldout)
+{
+    if (p->path == PATH_REF) {
+        ref_product(d, p, w, norm, x, out, ldout);
+        return;
+    }
+    gemm_args a = args_of(d, p, w);
+    if (norm)
+        from_norm(d, &a, norm, NULL);
+    else
+        a.x = x->p;
+    a.ep = EP_TMP, a.out = out, a.ldout = ldout;
     run(d, p, o, w, a);
 }
 

@@ -45,6 +45,13 @@ static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool g
     return xn;
 }
 
+void ref_product(struct device *d, const struct op_call *p, const wdev *w, const struct norm *norm, const act_buf *x,
+                 float *out, uint32_t ldout)
+{
+    matmul(d, w, norm ? normed(d, norm, w->n_in, false, p->row0, p->bucket) : *x, out, ldout, p->row0, p->bucket, 1, 0,
+           NULL);
+}
+
 void ref_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;

@@ -1,6 +1,6 @@
 /*
  * rows.cuh - rows of f32 that become a matrix input, for kernels that end with one: how four elements are stored in
- * each layout, and sums over a warp and a block in a fixed order.
+ * each layout, sums over a warp and a block in a fixed order, and what a norm needs of a row.
  */
 #ifndef HEARTH_CUDA_ROWS_CUH
 #define HEARTH_CUDA_ROWS_CUH
@@ -57,6 +57,25 @@ __device__ static inline float block_sum(float v, float *shared)
     for (uint32_t i = 0; i < blockDim.x / 32; i++)
         v += shared[i];
     return v;
+}
+
+/* Mean (0 for RMS) and 1 / deviation of n values that f(k) gives; 0 and 1 where there is no norm. */
+template <typename F> __device__ static inline float2 norm_stats(F f, uint32_t n, struct norm nm, float *shared)
+{
+    float s = 0, mean = 0;
+    if (nm.kind == NORM_NONE)
+        return make_float2(0, 1);
+    if (nm.kind == NORM_LAYER) {
+        for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
+            s += f(k);
+        mean = block_sum(s, shared) / n;
+        s = 0;
+    }
+    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x) {
+        float v = f(k) - mean;
+        s += v * v;
+    }
+    return make_float2(mean, rsqrtf(block_sum(s, shared) / n + nm.eps));
 }
 
 __device__ static inline float warp_sum(float v)

@@ -445,7 +445,7 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     if (in_pieces)
         act_taken(&p->acts, op->in);
     partials s = matmul(d, w, a, p->bucket, false);
-    if (op->post_norm) {
+    if (proj_apart(op)) {
         reduce_to_tmp(d, &s, w->n_out, p->bucket);
         proj_epilogue_run(d, op, w->n_out, 0, p->bucket);
         return;

@@ -232,6 +232,10 @@ static void a_sound_device_passes(void **state)
                                          "models/hf-tiny/glm4_moe",
                                          "models/hf-tiny/dots1",
                                          "models/hf-tiny/gpt_oss",
+                                         "models/hf-tiny/gemma4_text",
+                                         "models/hf-tiny/gemma4-moe",
+                                         "models/hf-tiny/gemma4-e4b",
+                                         "models/hf-tiny/deepseek_v3",
                                          "models/hf-tiny/lfm2_moe",
                                          "models/hf-tiny/qwen3_next",
                                          "models/hf-tiny/qwen3_5_text",
@@ -318,6 +322,22 @@ static void a_broken_mixture_is_named(void **state)
     named_in("models/hf-tiny/gpt_oss", kinds, 3);
 }
 
+static void a_broken_layer_is_named(void **state)
+{
+    (void)state;
+    static const struct kind mixture[] = {{OP_ROUTE, "route ("},
+                                          {OP_PROJ, "proj ("},
+                                          {OP_EXPERTS_DOWN, "experts_down ("}},
+                             inputs[] = {{OP_INPUTS, "inputs ("}, {OP_INPUT_GATE, "input_gate ("}, {OP_QKV, "qkv ("}},
+                             latent[] = {{OP_LATENT, "latent ("},
+                                         {OP_LATENT_Q, "latent_q ("},
+                                         {OP_ATTEND, "attend"},
+                                         {OP_LATENT_OUT, "latent_out ("}};
+    named_in("models/hf-tiny/gemma4-moe", mixture, 3);
+    named_in("models/hf-tiny/gemma4-e4b", inputs, 3);
+    named_in("models/hf-tiny/deepseek_v3", latent, 4);
+}
+
 static void a_broken_state_is_named(void **state)
 {
     (void)state;
@@ -389,8 +409,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(a_sound_device_passes),    cmocka_unit_test(a_sound_device_passes_with_q8_0),
         cmocka_unit_test(every_broken_op_is_named), cmocka_unit_test(a_broken_mixture_is_named),
-        cmocka_unit_test(a_broken_state_is_named),  cmocka_unit_test(a_type_is_named),
-        cmocka_unit_test(a_whole_step_is_compared),
+        cmocka_unit_test(a_broken_layer_is_named),  cmocka_unit_test(a_broken_state_is_named),
+        cmocka_unit_test(a_type_is_named),          cmocka_unit_test(a_whole_step_is_compared),
     };
     if (strcmp(backend, "cpu") || n_named)
         ref_variant = "auto"; /* as the engine has it */
