@@ -137,30 +137,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             if (ends)
                 break;
         }
-        /* the warps' results, added in order */
-#pragma unroll
-        for (int i = 4; i < 32; i *= 2)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                l[e] += __shfl_xor_sync(~0u, l[e], i);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            if (!g)
-                x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
-            if (2 * t + e < (int)it.rows)
-#pragma unroll
-                for (int b = 0; b < S::GROUPS; b++)
-#pragma unroll
-                    for (int w = 0; w < S::W; w++)
-                        *(float2 *)&x.o[warp][2 * t + e][b * S::SPAN + 2 * (S::W * g + w)] =
-                            make_float2(o[b][w][e], o[b][w][2 + e]);
-        }
-        __syncthreads();
-        if (mine.r < it.rows)
-            reduce_warps<D>(a, p, x, it, mine);
-        if (TILE_ROWS * D / 4 > S::WARPS * 32)
-            for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
-                reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
+        item_end<D>(a, p, x, it, mine, tid, o, m, l, []() { __syncthreads(); });
         if (!more)
             break;
         __syncthreads();

@@ -118,4 +118,40 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
     }
 }
 
+/*
+ * An item's end: each warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l,
+ * and all add them in order. mine: four_at() of thread tid; sync(): a barrier of the threads, WARPS * 32.
+ */
+template <int D, int ROWS, class P, class Sync>
+__device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS> &x, const item &it, four mine,
+                                       uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2],
+                                       float l[2], Sync sync)
+{
+    typedef shape<D> S;
+    int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int i = 4; i < 32; i *= 2)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            l[e] += __shfl_xor_sync(~0u, l[e], i);
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+        if (2 * t + e < (int)it.rows) {
+            if (!g)
+                x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
+#pragma unroll
+            for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                for (int w = 0; w < S::W; w++)
+                    *(float2 *)&x.o[warp][2 * t + e][b * S::SPAN + 2 * (S::W * g + w)] =
+                        make_float2(o[b][w][e], o[b][w][2 + e]);
+        }
+    sync();
+    if (mine.r < it.rows)
+        reduce_warps<D>(a, p, x, it, mine);
+    if (ROWS * D / 4 > S::WARPS * 32)
+        for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
+            reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
+}
+
 #endif

@@ -175,30 +175,7 @@ __global__ void __launch_bounds__(stream_shape<D>::THREADS, 2) attend_stream(con
             mbar_release(empty + stage, lane);
             pass(stage, phase, S::WARPS);
         }
-        /* the warps' results, added in order */
-#pragma unroll
-        for (int i = 4; i < 32; i *= 2)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                l[e] += __shfl_xor_sync(~0u, l[e], i);
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-            if (2 * t + e < (int)it.rows) {
-                if (!g)
-                    x.m[warp][2 * t + e] = m[e], x.l[warp][2 * t + e] = l[e];
-#pragma unroll
-                for (int b = 0; b < F::GROUPS; b++)
-#pragma unroll
-                    for (int w = 0; w < F::W; w++)
-                        *(float2 *)&x.o[warp][2 * t + e][b * F::SPAN + 2 * (F::W * g + w)] =
-                            make_float2(o[b][w][e], o[b][w][2 + e]);
-            }
-        sync();
-        if (mine.r < it.rows)
-            reduce_warps<D>(a, p, x, it, mine);
-        if (STREAM_ROWS * D / 4 > S::CONSUMERS)
-            for (uint32_t i = tid + S::CONSUMERS; i < it.rows * (D / 4); i += S::CONSUMERS)
-                reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
+        item_end<D>(a, p, x, it, mine, tid, o, m, l, sync);
         if (more)
             sync();
         it = next;
