@@ -158,6 +158,13 @@ const struct op_case op_cases[] = {
     {"gemma3, one row", DT_Q4_K, 256, 256, 64, 4, 2, 256, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU,
      .n_rot = 256, .hadamard = true, .head_norms = true, .post_norm = true, .window = 300, .embed_scale = 16.0f,
      .kv_type = DT_F32, .seq = {{310, 1}}},
+    /* more chunks than blocks, so that a block has two: the second's pages are the first of the ring again */
+    {"heads of 256, around the ring", DT_Q8_0, 64, 64, 33, 46, 46, 256, NEOX, .n_rot = 256, .hadamard = true,
+     .seq = {{310, 1}}},
+    {"heads of 128, around the ring", DT_Q8_0, 64, 64, 33, 32, 32, 128, NEOX, .n_rot = 128, .hadamard = true,
+     .seq = {{1060, 1}}},
+    {"heads of 128, a group of four, deep", DT_Q8_0, 64, 64, 33, 8, 2, 128, LLAMA, .n_rot = 128, .sinks = true,
+     .att_softcap = 20.0f, .seq = {{1023, 1}}},
     {"a window's edge, one row", DT_Q4_K, 256, 256, 64, 8, 1, 128, NEOX, .n_rot = 128, .window = 64, .seq = {{319, 1}}},
     /* heads of more than a warp of split_kv.cu has registers for: one row over several chunks, groups of more heads
      * than a tile, rows beside a prompt */

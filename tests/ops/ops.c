@@ -156,7 +156,7 @@ static void page_vector(struct fixture *f, uint32_t seq, uint32_t layer, int v, 
 {
     const struct op_case *c = f->c;
     size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
-    static uint8_t page[1 << 20];
+    static uint8_t page[4 << 20];
     assert_true(dtype_bytes(c->kv_type, n) <= sizeof page);
     rig_page_read(&f->r, f->r.pages[seq][pos / KV_PAGE], page);
     size_t at = ((((size_t)layer * 2 + (size_t)v) * c->n_kv + head) * KV_PAGE + pos % KV_PAGE) * c->d_head;

@@ -206,8 +206,8 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     r->rope = (struct rope){c->rope, c->n_rot,    vec(r, 9, n->inv_freq, c->n_rot / 2 * (c->n_set ? c->n_set : 1)),
                             1.0f,    c->hadamard, c->n_set};
     for (uint32_t s = 0; s < SEQS_MAX; s++)
-        for (uint32_t i = 0; i < SEQ_PAGES; i++)
-            r->pages[s][i] = (i * SEQS_MAX + (s + i) % SEQS_MAX) % RIG_PAGES;
+        for (uint32_t i = 0; i < RIG_PAGES; i++)
+            r->pages[s][i] = i % SEQ_PAGES * SEQS_MAX + (s + i + i / SEQ_PAGES) % SEQS_MAX;
     build(r);
 }
 

@@ -9,6 +9,7 @@
 
 enum { TEMPERATURE_LENGTH = 8 };
 enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2, SEQ_PAGES = 20 /* of a sequence: more than a chunk of decode attention */ };
+enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 enum part { P_Q, P_K, P_V, P_O, P_GATE, P_UP, P_DOWN };
 
 struct seq_shape {
@@ -78,10 +79,10 @@ struct rig {
     struct batch_seq seq[SEQS_MAX];
     int32_t token[BATCH_ROWS_MAX];
     uint32_t out_row[BATCH_ROWS_MAX];
-    uint32_t pages[SEQS_MAX]
-                  [SEQ_PAGES]; /* block tables: pages of the sequences interleaved, so that none is contiguous */
+    /* Block tables: pages of the sequences interleaved, so that none is contiguous. From SEQ_PAGES on they are other
+     * sequences': a long one is alone. */
+    uint32_t pages[SEQS_MAX][RIG_PAGES];
 };
-enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 
 /* What devices are opened to keep KV in; DT_F32, which is 0: what they like. */
 extern enum dtype rig_kv_type;

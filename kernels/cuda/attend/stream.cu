@@ -12,11 +12,11 @@ enum { STREAM_ROWS = 4 /* query heads of a KV head, at most */ };
 
 template <int D> struct stream_shape {
     static constexpr int WARPS = shape<D>::WARPS, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
-    static constexpr int PAGES = fixed_pages(D); /* of a chunk */
-    static constexpr int PAGE = KV_PAGE * D;     /* halves of K, and of V */
-    static constexpr int QLD = D + 32;           /* halves from query to query: neighbours in other banks */
-    static constexpr uint32_t STAGES = 8;        /* a page each; a multiple of WARPS: see attend_stream_run */
-    static constexpr int BARRIERS = 128;         /* bytes */
+    static constexpr int PAGES = fixed_pages(D);      /* of a chunk */
+    static constexpr int PAGE = KV_PAGE * D;          /* halves of K, and of V */
+    static constexpr int QLD = D + 32;                /* halves from query to query: neighbours in other banks */
+    static constexpr uint32_t STAGES = 2 * WARPS;     /* a page each; a multiple of WARPS: see attend_stream_run */
+    static constexpr uint32_t BARRIERS = STAGES * 16; /* bytes */
     __host__ __device__ static constexpr uint32_t q_bytes(uint32_t n_head)
     {
         return (n_head * QLD * 2 + 127) & ~127u;
@@ -81,7 +81,8 @@ __device__ static inline void stream_producer(const split_args &a, const P &p, i
 #endif
 
 template <int D, class P>
-__global__ void __launch_bounds__(stream_shape<D>::THREADS, 2) attend_stream(const __grid_constant__ split_args a)
+__global__ void __launch_bounds__(stream_shape<D>::THREADS, D == 256 ? 2 : 1)
+    attend_stream(const __grid_constant__ split_args a)
 {
 #if __CUDA_ARCH__ >= 900
     typedef shape<D> F;
@@ -185,14 +186,44 @@ __global__ void __launch_bounds__(stream_shape<D>::THREADS, 2) attend_stream(con
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-enum { STREAM_HEAD = 256 /* dimensions; narrower heads have registers for a page, and split_kv.cu */ };
-typedef plan_one<true, fixed_pages(STREAM_HEAD)> plan_first;
-typedef plan_one<false, fixed_pages(STREAM_HEAD)> plan_other;
+enum { STREAM_SPLIT = 8 /* chunks, by powers of two, from which on heads of 128 are taken: contexts beyond 1,024 */ };
+
+/* The heads that this takes: of 256 dimensions always, as split_kv.cu spills registers for them; of 128 where contexts
+ * are long, as a ring takes longer to begin than loads to registers. */
+template <class F> static bool by_stream_head(const struct device *d, uint32_t d_head, F f)
+{
+    if (d_head == 256)
+        f(head_size<256>());
+    else if (d_head == 128 && d->n_split >= STREAM_SPLIT)
+        f(head_size<128>());
+    else
+        return false;
+    return true;
+}
+
+template <int D> static void stream_init(struct device *d)
+{
+    cuda_smem(d, attend_stream<D, plan_one<true, fixed_pages(D)>>, d->smem_max);
+    cuda_smem(d, attend_stream<D, plan_one<false, fixed_pages(D)>>, d->smem_max);
+}
 
 void attend_stream_init(struct device *d)
 {
-    cuda_smem(d, attend_stream<STREAM_HEAD, plan_first>, d->smem_max);
-    cuda_smem(d, attend_stream<STREAM_HEAD, plan_other>, d->smem_max);
+    stream_init<256>(d), stream_init<128>(d);
+}
+
+template <int D> static bool stream_run(struct device *d, const split_args &a)
+{
+    typedef stream_shape<D> S;
+    uint32_t items = attend_items(d, a, D), sms = d->sms, smem = S::bytes(a.n_head);
+    dim3 grid(items < sms ? items : sms);
+    if (smem > d->smem_max)
+        return false;
+    if (a.first)
+        cuda_launch(d, attend_stream<D, plan_one<true, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+    else
+        cuda_launch(d, attend_stream<D, plan_one<false, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+    return true;
 }
 
 /*
@@ -202,15 +233,8 @@ void attend_stream_init(struct device *d)
  */
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head)
 {
-    typedef stream_shape<STREAM_HEAD> S;
-    uint32_t items = attend_items(d, a, d_head), sms = d->sms, smem = S::bytes(a.n_head);
-    dim3 grid(items < sms ? items : sms);
-    if (d->cc < 90 || d_head != STREAM_HEAD || a.q8 || !a.one || a.group > STREAM_ROWS || a.kv.n_kv > sms ||
-        smem > d->smem_max)
-        return false;
-    if (a.first)
-        cuda_launch(d, attend_stream<STREAM_HEAD, plan_first>, grid, S::THREADS, smem, LAUNCH_PDL, a);
-    else
-        cuda_launch(d, attend_stream<STREAM_HEAD, plan_other>, grid, S::THREADS, smem, LAUNCH_PDL, a);
-    return true;
+    bool done = false;
+    if (d->cc >= 90 && !a.q8 && a.one && a.group <= STREAM_ROWS && a.kv.n_kv <= (uint32_t)d->sms)
+        by_stream_head(d, d_head, [&](auto size) { done = stream_run<size.d>(d, a); });
+    return done;
 }
