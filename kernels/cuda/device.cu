@@ -49,6 +49,7 @@ static void dev_close(struct device *d)
     if (!d)
         return;
     cudaDeviceSynchronize();
+    gemm_fini(d);
     prefill_fini(d);
     sample_fini(d);
     step_fini(d);

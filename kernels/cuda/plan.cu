@@ -87,11 +87,11 @@ static enum path call_path(const struct device *d, const struct lowering *l, con
     return path_best(can);
 }
 
-static const char *path_name(const struct device *d, const struct op *o, enum path path)
+static const char *path_name(const struct device *d, const struct op *o, enum path path, uint32_t rows)
 {
-    if (path == PATH_GEMV && !gemm_ends_here(d, o, path))
+    if (path == PATH_GEMV && !gemm_ends_here(d, o, path, rows))
         return "gemv+epilogue";
-    if (path == PATH_SKINNY && !gemm_ends_here(d, o, path))
+    if (path == PATH_SKINNY && !gemm_ends_here(d, o, path, rows))
         return "skinny+epilogue";
     return path == PATH_NONE ? NULL : paths[path].name;
 }
@@ -113,7 +113,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
         path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, how);
-    return path_name(d, o, path);
+    return path_name(d, o, path, n_row < GEMM_ROWS ? n_row : GEMM_ROWS);
 }
 
 void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
@@ -171,7 +171,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);
     if (p->path != PATH_NONE && PATHS_WHOLE & PATH_BIT(p->path)) {
-        step_count(d, path_name(d, o, p->path), rows);
+        step_count(d, path_name(d, o, p->path, rows), rows);
         call(d, p, o, l->on[p->path], p->path == PATH_WGMMA ? l->takes : 0);
         return;
     }
@@ -181,7 +181,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
         if (p->path == PATH_NONE)
             cuda_refuse(d, HEARTH_EUNSUPPORTED, "no path for %u rows of the op %s", p->bucket, op_name(o->kind));
         else {
-            step_count(d, path_name(d, o, p->path), p->bucket);
+            step_count(d, path_name(d, o, p->path, p->bucket), p->bucket);
             call(d, p, o, l->on[p->path], 0);
         }
     }

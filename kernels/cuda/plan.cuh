@@ -48,15 +48,18 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
+/* gemm.cu: gives back what gemm_init() took. */
+void gemm_fini(struct device *d);
+
 /* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
  * a row's bits depend neither on bucket nor on row0. */
 op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head, gemm_project;
 /* Whether few rows of this op may take PATH_GEMV: chip, types, and a row of activations that fits shared memory. */
 bool gemv_takes(const struct device *d, const struct op *o);
 
-/* Whether a launch of gemv or skinny for the op also does what follows its product; else a kernel of epilogue.cu does.
- */
-bool gemm_ends_here(const struct device *d, const struct op *o, enum path path);
+/* Whether a launch of gemv or skinny for so many rows of the op also does what follows its product; else a kernel of
+ * epilogue.cu does. */
+bool gemm_ends_here(const struct device *d, const struct op *o, enum path path, uint32_t rows);
 
 /* wgmma.cu: all rows of a step, at most WG_ROWS but for INVARIANT_PROMPT, on Hopper, where every matrix of the model is
  * of a type that it takes (wg_supports); wg_can_run says the same of one op's. */

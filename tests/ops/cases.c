@@ -165,6 +165,14 @@ const struct op_case op_cases[] = {
      .seq = {{1060, 1}}},
     {"heads of 128, a group of four, deep", DT_Q8_0, 64, 64, 33, 8, 2, 128, LLAMA, .n_rot = 128, .sinks = true,
      .att_softcap = 20.0f, .seq = {{1023, 1}}},
+    /* 208 tiles of a row: on a GPU two to a block, in O alone; with the norm of the row in the product; of three rows
+     */
+    {"tiles in pairs", DT_Q4_K, 3328, 2048, 33, 16, 4, 128, LLAMA, .n_rot = 128, .bias = true,
+     .mix = {[P_DOWN] = DT_Q6_K}, .seq = {{1300, 1}}},
+    {"tiles in pairs, post-norms", DT_Q4_K, 3328, 2304, 33, 16, 4, 128, NEOX, .n_rot = 128, .bias = true,
+     .post_norm = true, .residual_scale = 0.4f, .mix = {[P_O] = DT_Q3_K, [P_DOWN] = DT_Q6_K}, .seq = {{20, 1}}},
+    {"tiles in pairs, post-norms, three rows", DT_Q4_K, 3328, 2304, 33, 16, 4, 128, NEOX, .n_rot = 128,
+     .post_norm = true, .seq = {{20, 1}, {0, 2}}},
     {"a window's edge, one row", DT_Q4_K, 256, 256, 64, 8, 1, 128, NEOX, .n_rot = 128, .window = 64, .seq = {{319, 1}}},
     /* heads of more than a warp of split_kv.cu has registers for: one row over several chunks, groups of more heads
      * than a tile, rows beside a prompt */

@@ -3,6 +3,7 @@
  * form, bias, q/k norm, RoPE and the KV append, the residual, the gated activation; and activations to and from f32.
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
+#include "kernels/cuda/gemm/rownorm.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/kv_q8.cuh"
 
@@ -266,8 +267,9 @@ __global__ void qk_norm_whole(float *t, uint32_t ldt, struct whole_norms a, uint
 /*
  * One block a row. In decode this kernel is a link of the step's chain, and its time that of its loads: a thread has up
  * to PROJ_KEPT elements in registers, the weights of which it asks for before the wait and all else at once after it.
+ * A row that is kept so has the bits that rownorm.cuh gives it.
  */
-enum { PROJ_THREADS = 256, PROJ_KEPT = 16 };
+enum { PROJ_THREADS = 256, PROJ_KEPT = ROW_NORM_MAX / PROJ_THREADS };
 struct proj_end {
     float by, x_scale; /* x = x_scale (x + by norm(product)) */
     float *x;
@@ -278,9 +280,9 @@ __global__ void __launch_bounds__(PROJ_THREADS)
     proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, struct proj_end e,
                   uint32_t row0)
 {
-    __shared__ float shared[32];
+    __shared__ float shared[32], sixteens[ROW_NORM_MAX / 16];
     uint32_t row = row0 + blockIdx.x, first = threadIdx.x;
-    float w[PROJ_KEPT], v[PROJ_KEPT], old[PROJ_KEPT];
+    float w[PROJ_KEPT], v[PROJ_KEPT], old[PROJ_KEPT], squares[PROJ_KEPT];
     pdl_trigger();
     t += (uint64_t)row * ldt;
     float *x = e.x + (uint64_t)row * e.ldx;
@@ -295,7 +297,6 @@ __global__ void __launch_bounds__(PROJ_THREADS)
             w[i] = first + i * PROJ_THREADS < n ? nm.w[first + i * PROJ_THREADS] : 0.f;
 #pragma unroll 1
     for (int real = 0; kept && real < 2; real++) { /* once on nothing, so that the code is there when the wait ends */
-        float s = 0;
         if (real)
             pdl_wait();
 #pragma unroll
@@ -305,15 +306,18 @@ __global__ void __launch_bounds__(PROJ_THREADS)
         }
 #pragma unroll
         for (int i = 0; i < PROJ_KEPT; i++)
-            s += v[i] * v[i];
-        float2 st = make_float2(0, rsqrtf(block_sum(s, shared) / n + nm.eps));
+            squares[i] = __fmul_rn(v[i], v[i]);
+        sixteens[first % 16 * (PROJ_THREADS / 16) + first / 16] = sum16_each(squares, first);
+        __syncthreads();
+        float2 st = make_float2(0, rsqrtf(__fadd_rn(sum_sixteens(sixteens, (n + 15) / 16, first % 32) / n, nm.eps)));
 #pragma unroll
         for (int i = 0; i < PROJ_KEPT; i++) {
             uint32_t k = first + i * PROJ_THREADS;
-            float y = end(old[i], v[i], st, w[i], k);
+            float y = nm.b ? end(old[i], v[i], st, w[i], k) : row_normed(old[i], v[i], st.y, w[i], e.by) * e.x_scale;
             if (real && k < n)
                 x[k] = y;
         }
+        __syncthreads();
     }
     if (kept)
         return;

@@ -24,8 +24,52 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-void gemm_init(struct device *)
+/*
+ * Who may run kernels whose blocks wait for one another (rownorm.cuh): all of a kernel's blocks are at work at once
+ * only where no other such kernel has some of the processors. So one device of the process does on each GPU, and none
+ * where processes share it by MPS; without MPS they take turns.
+ */
+enum { GPUS_MAX = 64 };
+static struct row_norms {
+    struct device *owner;
+    ulonglong2 *said; /* row_norm.said, a slot for each processor */
+    uint32_t n;       /* so far: row_norm.nth, which differs within a step */
+} row_norms[GPUS_MAX];
+
+static struct row_norms *row_norms_of(const struct device *d)
 {
+    return d->index < GPUS_MAX && __atomic_load_n(&row_norms[d->index].owner, __ATOMIC_ACQUIRE) == d
+               ? &row_norms[d->index]
+               : NULL;
+}
+
+void gemm_init(struct device *d)
+{
+    int shared = 1;
+    struct device *nobody = NULL;
+    struct hearth_err e = {};
+    if (d->cc < 90 || d->index >= GPUS_MAX)
+        return;
+    if (cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, d->index) != cudaSuccess)
+        cudaGetLastError(); /* a driver that does not know: they may share it */
+    struct row_norms *r = &row_norms[d->index];
+    if (shared || !__atomic_compare_exchange_n(&r->owner, &nobody, d, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return;
+    r->said = (ulonglong2 *)cuda_alloc(d, d->sms * sizeof(*r->said), "sums of rows", &e);
+    if (r->said)
+        cuda_ok(d, cudaMemsetAsync(r->said, 0, d->sms * sizeof(*r->said), d->stream));
+    else
+        __atomic_store_n(&r->owner, (struct device *)NULL, __ATOMIC_RELEASE);
+}
+
+void gemm_fini(struct device *d)
+{
+    struct row_norms *r = row_norms_of(d);
+    if (!r)
+        return;
+    cuda_free(d, r->said);
+    r->said = NULL;
+    __atomic_store_n(&r->owner, (struct device *)NULL, __ATOMIC_RELEASE);
 }
 
 /* Bytes of the widest fragment that few rows are multiplied by. */
@@ -166,13 +210,35 @@ static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
     return op->d_head % 2 == 0;
 }
 
-bool gemm_ends_here(const struct device *d, const struct op *o, enum path path)
+/*
+ * Whether O or `down` of a row goes well by pairs of tiles, a block for each: where they leave few processors idle, and
+ * a ring fits. The row then becomes integers once a processor, by sixteen warps, not once in either of two blocks. But
+ * a block that fills a processor begins only when all before it have ended: so only rows with a norm after them go in
+ * pairs, which rownorm.cuh needs, and O behind attention to a long context, whose blocks end one by one.
+ */
+enum { DEEP_SPLIT = 8 /* chunks of attention, by powers of two */ };
+static bool in_pairs(const struct device *d, const wdev *w)
+{
+    uint32_t sms = d->sms, ring = 2 * t16_kblk_bytes(w->part[0].type) * K_SLICES;
+    return d->cc >= 90 && w->n_part == 1 && w->n_tile % 2 == 0 && w->n_tile <= 2 * sms && 2 * w->n_tile >= 3 * sms &&
+           w->n_kblk >= K_SLICES && gemv_shape<1, 2, GEMV_PAIRS>::fixed(w->n_kblk) + ring <= gemv_smem<2>(d, 1);
+}
+
+/* Whether the norm of a row after its product is part of the product's kernel: see rownorm.cuh. */
+static bool row_norm_ends_here(const struct device *d, const struct op_proj *op, enum path path, uint32_t rows)
+{
+    const wdev *w = wdev_of(op->w);
+    return path == PATH_GEMV && rows == 1 && row_norms_of(d) && !op->aside && !op->x_scale &&
+           w->n_out <= ROW_NORM_MAX && norm_deferrable(*op->post_norm) && in_pairs(d, w);
+}
+
+bool gemm_ends_here(const struct device *d, const struct op *o, enum path path, uint32_t rows)
 {
     switch (o->kind) {
     case OP_QKV:
         return d->kv_type == DT_F16 && qkv_ends_here(&o->qkv, path == PATH_GEMV, d->cc >= 90);
     case OP_PROJ:
-        return !proj_apart(&o->proj);
+        return !proj_apart(&o->proj) || row_norm_ends_here(d, &o->proj, path, rows);
     case OP_FFN_UP:
         return (!has_gate(o->ffn_up.glu) || wdev_of(o->ffn_up.w)->interleaved) && !o->ffn_up.row_gate &&
                o->ffn_up.glu != GLU_OAI;
@@ -187,7 +253,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
-    bool ends = gemm_ends_here(d, o, p->path), batch = a.gemv && batch_takes(d, w, a.bucket);
+    bool ends = gemm_ends_here(d, o, p->path, p->bucket), batch = a.gemv && batch_takes(d, w, a.bucket);
     if (op->rope)
         a.rope = *op->rope;
     if (ends && batch && !qkv_ends_here(op, false, false)) {
@@ -237,12 +303,19 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     gemm_args a = args_of(d, p, w);
     const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
     a.x = in.p;
-    if (!gemm_ends_here(d, o, p->path)) {
+    if (!gemm_ends_here(d, o, p->path, p->bucket)) {
         to_tmp(d, a);
         run(d, p, o, w, a);
         proj_epilogue_run(d, op, w->n_out, p->row0, p->bucket);
         return;
     }
+    if (op->post_norm) {
+        struct row_norms *r = row_norms_of(d);
+        a.row_norm = {op->post_norm->w, op->post_norm->eps, r->n++, r->said};
+        a.step = d->step;
+    }
+    bool deep = op->in == ACT_ATT && d->n_split >= DEEP_SPLIT;
+    a.pairs = a.gemv && (op->post_norm || deep) && in_pairs(d, w);
     a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias, a.scale = residual_scale(op);
     run(d, p, o, w, a);
 }
@@ -253,7 +326,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
-    if (!gemm_ends_here(d, o, p->path)) {
+    if (!gemm_ends_here(d, o, p->path, p->bucket)) {
         to_tmp(d, a);
         if (w->interleaved)
             a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows as they lie in the tiles */

@@ -14,6 +14,7 @@
 #define HEARTH_CUDA_GEMM_CUH
 
 #include "kernels/cuda/bulk.cuh"
+#include "kernels/cuda/gemm/rownorm.cuh"
 #include "kernels/cuda/quant/quant.cuh"
 
 enum gemm_epilogue {
@@ -65,6 +66,8 @@ struct gemm_args {
         const float *w; /* NULL: none */
         float eps;
     } head_norm[2]; /* few, NEOX: RMS norms of q's and k's heads, each over the d_head of a head (heads.cuh) */
+    bool pairs;     /* few, one row: two tiles a block, see gemm.cu's in_pairs() */
+    struct row_norm row_norm; /* PROJ in pairs: of the row before it is added */
     __half *q;
     uint32_t ldq;
     kv_view kv;

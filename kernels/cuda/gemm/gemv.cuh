@@ -24,10 +24,15 @@
  * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
  * less in it is sooner at its end; but O and gate|up are one kernel, of which a layer fetches the most part once.
  */
-enum gemv_ep { GEMV_QKV, GEMV_QKV_NORMED /* q's and k's heads: heads.cuh */, GEMV_REST };
+enum gemv_ep {
+    GEMV_QKV,
+    GEMV_QKV_NORMED, /* q's and k's heads: heads.cuh */
+    GEMV_REST,
+    GEMV_PAIRS, /* O and `down` of two tiles a block, which share its activations; and a norm after them: rownorm.cuh */
+};
 __host__ __device__ constexpr bool is_qkv(int ep)
 {
-    return ep != GEMV_REST;
+    return ep == GEMV_QKV || ep == GEMV_QKV_NORMED;
 }
 
 enum {
@@ -42,8 +47,10 @@ enum {
  */
 template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
+        PAIRS = EP == GEMV_PAIRS,
         BY_TILE = CGROUPS == 2 && is_qkv(EP),
-        K_SPLIT = BY_TILE ? 1 : CGROUPS, /* sets that share a tile */
+        TILE_EACH = BY_TILE || PAIRS,      /* a set has every other tile */
+        K_SPLIT = TILE_EACH ? 1 : CGROUPS, /* sets that share a tile */
         CONSUMER_THREADS = CGROUPS * CONSUMERS,
         EPILOGUE_THREADS = 32,
         THREADS = CONSUMER_THREADS + 32 + EPILOGUE_THREADS,
@@ -74,7 +81,7 @@ template <int TA, int TB> struct gemv_ring {
 
 /* The producer: the block's tiles, unit by unit as t16_frag_at() lays them out. Of bulk copies it is one lane; else all
  * lanes of a warp. */
-template <int TA, int TB, bool BULK>
+template <int TA, int TB, int EP, bool BULK>
 __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty,
                                             uint8_t *ring, uint32_t lane)
 {
@@ -82,32 +89,45 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
     uint64_t policy = evict_first();
     uint32_t n_kblk = a.n_kblk, base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, s = 0, phase = 1, issued = 0,
              back = 0, back_phase = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t tile = tile_at(a, i);
-        const gemm_part &p = part_of(a, tile);
-        bool second = TA != TB && p.second;
-        uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_kblk * per;
-        const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_kblk * frag * per;
-        for (uint32_t step = 0; left; step++) {
-            uint32_t u = step < base * per ? K_SLICES : rem;
-            mbar_wait(empty + s, phase);
-            if (issued++ >= a.in_flight) { /* so many on their way at a time: the row's loads would queue behind more */
-                mbar_wait(full + back, back_phase);
-                if (++back == a.stages)
-                    back = 0, back_phase ^= 1;
-            }
-            if (BULK) {
-                mbar_expect_tx(full + s, u * frag);
-                cp_async_bulk(ring + s * a.stage_bytes, src, u * frag, full + s, policy);
-            } else {
-                cp_async_warp(ring + s * a.stage_bytes, src, u * frag, policy, lane);
-                cp_async_arrive(full + s);
-            }
-            src += u * frag, left -= u;
-            if (++s == a.stages)
-                s = 0, phase ^= 1;
+    auto copy = [&](const uint8_t *src, uint32_t bytes) {
+        mbar_wait(empty + s, phase);
+        if (issued++ >= a.in_flight) { /* so many on their way at a time: the row's loads would queue behind more */
+            mbar_wait(full + back, back_phase);
+            if (++back == a.stages)
+                back = 0, back_phase ^= 1;
         }
-    }
+        if (BULK) {
+            mbar_expect_tx(full + s, bytes);
+            cp_async_bulk(ring + s * a.stage_bytes, src, bytes, full + s, policy);
+        } else {
+            cp_async_warp(ring + s * a.stage_bytes, src, bytes, policy, lane);
+            cp_async_arrive(full + s);
+        }
+        if (++s == a.stages)
+            s = 0, phase ^= 1;
+    };
+    if constexpr (EP == GEMV_PAIRS) { /* a record of either tile in turns */
+        uint32_t tile = n_kblk * R::UA * R::PA;
+        const uint8_t *src = a.w + a.part[0].off + (uint64_t)tile_at(a, 0) * tile;
+        for (uint32_t left = n_kblk; left;) {
+            uint32_t u = min(left, (uint32_t)K_SLICES), bytes = u * R::UA;
+            for (uint32_t q = 0; q < 2 * R::PA; q++)
+                copy(src + (q < R::PA ? q * bytes : tile + (q - R::PA) * bytes), bytes);
+            src += R::PA * bytes, left -= u;
+        }
+    } else
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t tile = tile_at(a, i);
+            const gemm_part &p = part_of(a, tile);
+            bool second = TA != TB && p.second;
+            uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_kblk * per;
+            const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_kblk * frag * per;
+            for (uint32_t step = 0; left; step++) {
+                uint32_t u = step < base * per ? K_SLICES : rem;
+                copy(src, u * frag);
+                src += u * frag, left -= u;
+            }
+        }
 }
 
 /*
@@ -215,7 +235,7 @@ __device__ static inline void gemv_norm_quantize(const float *x, uint32_t n, con
 #endif
 
 /* Barriers of a block: sums are there, in buffer 0 and 1; they were read; the norm's squares are there. */
-enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5 };
+enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5, BAR_RECORDS = 6 /* a chunk's, of eight chunks */ };
 template <int N> __device__ static inline void named_bar_sync(int id)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");
@@ -240,16 +260,16 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
              stages = a.stages;
     if (S::BY_TILE)
         xs += cgroup * M * row_step; /* a row for itself */
-    else
+    else if (!S::PAIRS)
         r0 += cgroup;
     const uint8_t *x = xs + r0 * IX_KBLK;
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
     const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + S::ZERO;
     uint32_t own_step = mine ? row_step : 0, own_kblk = mine ? S::K_SPLIT * IX_KBLK : 0, s = 0, phase = 0;
-    float *to = (float *)(sm + S::PARTIALS) + (S::BY_TILE ? chunk : warp) * S::TILES * M * 64 + lane;
+    float *to = (float *)(sm + S::PARTIALS) + (S::TILE_EACH ? chunk : warp) * S::TILES * M * 64 + lane;
     if (EP == GEMV_QKV_NORMED)
         cluster_wait();
-    if (a.xf) {
+    if (!S::PAIRS && a.xf) {
         eight w[NORM_IN_FLIGHT]; /* constants, on their way before the wait, as is where rows lie */
         const float *row[M];
 #pragma unroll
@@ -268,11 +288,14 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         }
         named_bar_arrive<S::BAR_THREADS>(BAR_SQUARES);
     } else {
-        const __half *row = a.x + a.row0 * XFRAG_KBLK + r0 * XFRAG_STRIDE + eight_at(lane);
+        uint32_t from = r0 + (S::PAIRS ? cgroup : 0); /* of pairs a set makes every other record, for both */
+        const __half *row = a.x + a.row0 * XFRAG_KBLK + from * XFRAG_STRIDE + eight_at(lane);
         pdl_wait();
 #pragma unroll 1
         for (uint32_t m = 0; m < M; m++)
-            gemv_quantize<S::K_SPLIT>(row + m * XFRAG_KBLK, a.k, r0, r1, xs + m * row_step, lane);
+            gemv_quantize<CGROUPS / (S::BY_TILE + 1)>(row + m * XFRAG_KBLK, a.k, from, r1, xs + m * row_step, lane);
+        if (S::PAIRS)
+            named_bar_sync<64>(BAR_RECORDS + chunk);
     }
     __syncwarp();
     struct type_a {
@@ -288,7 +311,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             phase ^= 1;
     };
 #pragma unroll 1
-    for (uint32_t i = S::BY_TILE ? cgroup : 0; i < n; i += S::BY_TILE + 1) {
+    for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < n; i += S::TILE_EACH + 1) {
         float acc[M][2];
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -312,7 +335,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
                     if (++s == stages)
                         s = 0, phase ^= 1;
                 }
-                if (S::K_SPLIT > 1)
+                if (S::K_SPLIT > 1 || S::PAIRS)
                     pass(per);
                 v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk;
             }
@@ -324,12 +347,12 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         else
             run(type_a());
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
-        if ((S::BY_TILE || i % FLUSH == 0) && i >= 2 * FLUSH)
+        if ((S::TILE_EACH || i % FLUSH == 0) && i >= 2 * FLUSH)
             named_bar_sync<S::BAR_THREADS>(BAR_READ + buf);
 #pragma unroll
         for (int m = 0; m < M; m++)
             to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
-        if (S::BY_TILE || i % FLUSH == FLUSH - 1 || i + 1 == n)
+        if (S::TILE_EACH || i % FLUSH == FLUSH - 1 || i + 1 == n)
             named_bar_arrive<S::BAR_THREADS>(BAR_FULL + buf);
     }
 }
@@ -369,7 +392,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     using S = gemv_shape<M, CGROUPS, EP>;
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
     __builtin_assume((a.ep == EP_QKV) == QKV); /* so that there is no code for the others */
-    __builtin_assume(QKV || !a.pair);
+    __builtin_assume(QKV || S::PAIRS || !a.pair);
     bool units = EP == GEMV_REST && a.ep == EP_GLU;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
@@ -399,6 +422,11 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     };
     if (!units) /* constants of the step */
         prefetch();
+    uint64_t tag = 0;
+    if (S::PAIRS && a.row_norm.w) {
+        tag = a.step->ticket << 16 | (a.row_norm.nth & 0xffff);
+        gain = at.ok ? a.row_norm.w[at.row] : 0.f;
+    }
     if (NORMED)
         cluster_wait();
     pdl_wait();
@@ -408,7 +436,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
 #pragma unroll
     for (int m = 0; m < M; m++)
         f[m] = 1;
-    if (a.xf) {
+    if (!S::PAIRS && a.xf) {
         named_bar_sync<S::BAR_THREADS>(BAR_SQUARES);
 #pragma unroll
         for (int m = 0; m < M; m++) {
@@ -468,6 +496,11 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
                 if (at.ok && !half)
                     epilogue_pair(a, at, it[m], x[m], y);
             }
+        } else if (S::PAIRS && a.row_norm.w) {
+            float y = at.ok ? __fadd_rn(val(at.ta, at.ra, 0), it[0].a) : 0.f;
+            float by = rsqrtf(__fadd_rn(row_squares(a.row_norm, tag, y, lane) / a.part[0].n_out, a.row_norm.eps));
+            if (at.ok)
+                *(float *)it[0].to = row_normed(it[0].residual, y, by, gain, a.scale);
         } else if (units)
             epilogue_glu_gemv<M>(a, tiles, tile, val, lane);
         else
@@ -504,7 +537,9 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
     uint32_t warp = tid >> 5, lane = tid & 31;
     pdl_trigger();
-    if (is_qkv(EP) && a.pair)
+    if (EP == GEMV_PAIRS)
+        n = 2;
+    else if (is_qkv(EP) && a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
@@ -527,9 +562,9 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     else {
         uint8_t *ring = sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk);
         if (!a.bulk)
-            gemv_producer<TA, TB, false>(a, n, full, empty, ring, lane);
+            gemv_producer<TA, TB, EP, false>(a, n, full, empty, ring, lane);
         else if (!lane)
-            gemv_producer<TA, TB, true>(a, n, full, empty, ring, 0);
+            gemv_producer<TA, TB, EP, true>(a, n, full, empty, ring, 0);
         __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
         if (is_qkv(EP) && M == 1 && a.prefetch)
             prefetch_keys(a, lane);
@@ -614,8 +649,16 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
             m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
         else if (is_qkv(EP) && gemv_by_tile<TA, TB, EP>(d, a))
             m = 1, launch_gemv < TA, TB, 1, 2, is_qkv(EP) ? EP : GEMV_QKV > (d, a);
-        else
-            m = 1, launch_gemv<TA, TB, 1, CGROUPS, EP>(d, a);
+        else {
+            m = 1;
+            if constexpr (EP == GEMV_REST && CGROUPS == 1 && TA == TB)
+                if (a.pairs) {
+                    a.pair = 1; /* neighbours */
+                    launch_gemv<TA, TA, 1, 2, GEMV_PAIRS>(d, a);
+                    continue;
+                }
+            launch_gemv<TA, TB, 1, CGROUPS, EP>(d, a);
+        }
 }
 
 template <int TA, int TB> static void run_gemv(struct device *d, const gemm_args &a)

@@ -1,0 +1,113 @@
+/*
+ * rownorm.cuh - an RMS norm over the whole row that a product makes, of one row, before it is added to the residual.
+ *
+ * Its factor needs all of the row, whose tiles are many blocks'. Each leaves the squares of its pair of tiles, with the
+ * number of the step and of the norm within it, and reads those of all others until they have come: a store and a load
+ * of L2 in place of a kernel. A block waits for others, so all of them have to be at work at once: there are no more
+ * than processors, the next kernel's begin when all of these have, and no other kernel waits so (row_norms_alone()).
+ *
+ * The order of the sum is a matter of the row's length alone: sixteen neighbours, then pairs of sixteens by lanes, then
+ * the lanes. epilogue.cu's kernel adds in the same order, to the bit.
+ */
+#ifndef HEARTH_CUDA_GEMM_ROWNORM_CUH
+#define HEARTH_CUDA_GEMM_ROWNORM_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+enum { ROW_NORM_MAX = 4096 /* elements of a row */ };
+
+struct row_norm {
+    const float *w; /* NULL: none */
+    float eps;
+    uint32_t nth;     /* of its step, as tags have it */
+    ulonglong2 *said; /* a block's two squares, and a tag: workspace.row_squares */
+};
+
+/* The sum over sixteen neighbouring lanes, in each of them. */
+__device__ static inline float sum16(float v)
+{
+#pragma unroll
+    for (int i = 8; i; i /= 2)
+        v = __fadd_rn(v, __shfl_xor_sync(~0u, v, i));
+    return v;
+}
+/* The same of sixteen values: lane i of the sixteen gets that of v[i]. */
+__device__ static inline float sum16_each(float v[16], uint32_t lane)
+{
+#pragma unroll
+    for (int n = 8; n; n /= 2)
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            bool upper = lane & n;
+            float keep = upper ? v[i + n] : v[i], give = upper ? v[i] : v[i + n];
+            v[i] = __fadd_rn(keep, __shfl_xor_sync(~0u, give, n));
+        }
+    return v[0];
+}
+/* The row's sum, of what each lane has of it. */
+__device__ static inline float sum_lanes(float v)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2)
+        v = __fadd_rn(v, __shfl_xor_sync(~0u, v, i));
+    return v;
+}
+
+/* x + by * norm(y), of one element: f is the norm's factor, w its weight. */
+__device__ static inline float row_normed(float x, float y, float f, float w, float by)
+{
+    return __fmaf_rn(__fmul_rn(__fmul_rn(y, f), w), by, x);
+}
+
+/* The sum of the row's squares: of sums of sixteen, n of them, by a warp. */
+__device__ static inline float sum_sixteens(const float *s, uint32_t n, uint32_t lane)
+{
+    float sum = 0;
+    for (uint32_t i = 2 * lane; i < n; i += 64)
+        sum = __fadd_rn(__fadd_rn(sum, s[i]), i + 1 < n ? s[i + 1] : 0.f);
+    return sum_lanes(sum);
+}
+
+#if __CUDA_ARCH__ >= 800
+/*
+ * ... of a row whose elements 32 blockIdx.x + lane are y, by a warp of every block of the grid. Slots are written and
+ * read as wholes, so that a tag and what it came with are seen together.
+ */
+__device__ static inline float row_squares(const row_norm &n, uint64_t tag, float y, uint32_t lane)
+{
+    enum { AT_ONCE = 5 };
+    float mine = sum16(__fmul_rn(y, y)), other = __shfl_down_sync(~0u, mine, 16), sum = 0;
+    if (!lane)
+        asm volatile(
+            "{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.gpu.global.b128 [%0], v; }" ::"l"(n.said + blockIdx.x),
+            "l"((uint64_t)__float_as_uint(other) << 32 | __float_as_uint(mine)), "l"(tag)
+            : "memory");
+#pragma unroll 1
+    for (uint32_t base = 0; base < gridDim.x; base += 32 * AT_ONCE) {
+        uint64_t v[AT_ONCE], t[AT_ONCE];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                uint32_t at = min(base + 32 * i + lane, gridDim.x - 1);
+                asm volatile("{ .reg .b128 v; ld.relaxed.gpu.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+                             : "=l"(v[i]), "=l"(t[i])
+                             : "l"(n.said + at)
+                             : "memory");
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                all = all && t[i] == tag;
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (base + 32 * i + lane < gridDim.x)
+                sum = __fadd_rn(__fadd_rn(sum, __uint_as_float((uint32_t)v[i])), __uint_as_float(v[i] >> 32));
+    }
+    __syncwarp();
+    return sum_lanes(sum);
+}
+#endif
+
+#endif
