@@ -156,6 +156,8 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     const struct lowering *l = lowering_of(o->kind);
     const char *lacks = cuda_lacks(o);
     uint32_t rows = op_writes(o) == ACT_LOGITS ? d->out_bucket : d->bucket;
+    if (o == p->shared[0] || o == p->shared[1])
+        return;
     p->path = PATH_NONE, p->row0 = 0, p->bucket = rows;
     if (!l) {
         cuda_refuse(d, HEARTH_EUNSUPPORTED, "the GPU has no launcher for the op %s", op_name(o->kind));
@@ -206,6 +208,7 @@ void plan_run(struct device *d, const struct program *program)
     if (!same_model(d, program))
         return;
     spill_begin(d, program);
+    p.end = program->op + program->n_op;
     for (uint32_t i = 0; i < program->n_op && !d->err.code; i++) {
         const struct op *o = &program->op[i];
         bool alone = i + 1 < program->n_op && !(acts_read_from(program, i + 2) & ACT_BIT(op_writes(o)));

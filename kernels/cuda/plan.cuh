@@ -35,6 +35,8 @@ struct op_call {
         uint32_t row0, bucket;
     } planes; /* the op, and its rows, whose input the op before it has left as integers too (batch.cu) */
     const struct op *projected; /* by plain rows, whose kernel was launched before the one of the op before it */
+    const struct op *end;       /* behind the program's last op */
+    const struct op *shared[2]; /* ops of a shared expert that the experts' launches have done, or will; NULL: none */
 };
 
 /* Launches one call of an op. */

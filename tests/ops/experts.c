@@ -77,7 +77,7 @@ static const float *vec(struct bench *b, const float *v, size_t n)
     return b->vec[b->n_vec - 1];
 }
 
-static int run(struct bench *b, const struct op *op, uint32_t n_row, struct hearth_err *e)
+static int run_ops(struct bench *b, const struct op *op, uint32_t n_op, uint32_t n_row, struct hearth_err *e)
 {
     static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
     int32_t token[ROWS] = {0};
@@ -90,8 +90,13 @@ static int run(struct bench *b, const struct op *op, uint32_t n_row, struct hear
                           .n_group = 1,
                           .once = true,
                           .invariant = !fast};
-    struct program p = program_of(NULL, op, 1);
+    struct program p = program_of(NULL, op, n_op);
     return b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
+}
+
+static int run(struct bench *b, const struct op *op, uint32_t n_row, struct hearth_err *e)
+{
+    return run_ops(b, op, 1, n_row, e);
 }
 
 /* --- route ------------------------------------------------------------------------------------------------ */
@@ -584,6 +589,98 @@ static void experts_are_exact(void **state)
     experts_fini(&n);
 }
 
+/* --- a shared expert beside them -------------------------------------------------------------------------- */
+
+/* It has the matrices of expert 1; `gate` is what its result is multiplied by a sigmoid of, or NULL. */
+static void beside_rows(const struct experts_case *c, const struct experts_numbers *n, const float *gate, uint32_t row0,
+                        uint32_t n_row, float *x)
+{
+    struct bench b;
+    struct hearth_err e;
+    assert_true(bench_open(&b, "auto", 3));
+    struct weight up = experts_weight(c, n, false), down = experts_weight(c, n, true), own_up = up, own_down = down;
+    own_up.role = WEIGHT_GATE_UP, own_down.role = WEIGHT_PROJ, own_up.n_expert = own_down.n_expert = 0;
+    for (int i = 0; i < 3; i++) {
+        struct weight_part *p = i < 2 ? &own_up.part[i] : &own_down.part[0];
+        p->data = p->expert[1], p->expert = NULL;
+    }
+    struct weight *const all[4] = {&up, &own_up, &down, &own_down};
+    for (int i = 0; i < 4; i++) {
+        all[i]->host = rig_host;
+        ok(b.be->weight_load(b.d, all[i], &e), &e);
+    }
+    struct norm norm = {NORM_RMS, 1e-5f, vec(&b, n->norm, c->d), NULL};
+    struct op ops[4] = {
+        {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &up, .glu = c->glu, .n_used = c->used}},
+        {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &own_up, .glu = c->glu, .row_gate = vec(&b, gate, c->d)}},
+        {.kind = OP_EXPERTS_DOWN, .experts_down = {.w = &down, .residual_scale = c->residual_scale, .n_used = c->used}},
+        {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &own_down, .residual_scale = c->residual_scale}}};
+    const float *route = n->route + (size_t)row0 * 2 * c->used;
+    ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, &e), &e);
+    ok(b.be->act_write(b.d, ACT_ROUTE, 0, n_row, 2 * c->used, route, &e), &e);
+    ok(run_ops(&b, ops, 4, n_row, &e), &e);
+    ok(b.be->act_read(b.d, ACT_X, 0, n_row, x, &e), &e);
+    for (int i = 0; i < 4; i++)
+        b.be->weight_free(b.d, all[i]);
+    bench_close(&b);
+}
+
+/* One expert's result of norm(x), times `by`, to sum. */
+static void add_expert(const struct experts_case *c, const struct experts_numbers *n, size_t e, const double *in,
+                       double by, double *sum)
+{
+    double hidden[D_MAX];
+    for (uint32_t o = 0; o < c->d_ff; o++)
+        hidden[o] = activated(c->glu, product(n->exact[0] + (e * c->d_ff + o) * c->d, in, c->d),
+                              product(n->exact[1] + (e * c->d_ff + o) * c->d, in, c->d));
+    for (uint32_t o = 0; o < c->d; o++)
+        sum[o] += by * product(n->exact[2] + (e * c->d + o) * c->d_ff, hidden, c->d_ff);
+}
+
+static const struct experts_case beside_cases[] = {
+    {"beside: Q4_K", {DT_Q4_K, DT_Q4_K, DT_Q4_K}, 512, 256, 6, 2, GLU_SWIGLU, false, 0, false},
+    {"beside: Q4_K and Q6_K", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 512, 9, 8, GLU_SWIGLU, false, 0.4f, false},
+    {"beside: Q8_0", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 3, GLU_GEGLU, false, 0, false},
+    {"beside: F16", {DT_F16, DT_F16, DT_F16}, 72, 33, 5, 2, GLU_SWIGLU, false, 0, false},
+};
+
+/* A GPU may compute it as one more of a row's experts. In an invariant step a row's bits are its own. */
+static void a_shared_expert_is_beside_them(void **state)
+{
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float together[ROWS * D_MAX], x[ROWS * D_MAX];
+    experts_init(&n, c);
+    for (int gated = 0; gated < 2; gated++) {
+        const float *gate = gated ? n.hidden : NULL;
+        beside_rows(c, &n, gate, 0, ROWS, together);
+        for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) {
+            m = row0 == 0 ? 1 : row0 == 1 ? 3 : ROWS - row0;
+            beside_rows(c, &n, gate, row0, m, x + row0 * c->d);
+            if (!fast)
+                assert_memory_equal(together + row0 * c->d, x + row0 * c->d, m * c->d * sizeof(float));
+        }
+        for (uint32_t row = 0; row < ROWS; row++) {
+            double in[D_MAX], want[D_MAX], sum[D_MAX] = {0}, square = 0, by = 0;
+            const float *from = n.x + row * c->d, *route = n.route + (size_t)row * 2 * c->used;
+            for (uint32_t i = 0; i < c->d; i++)
+                square += (double)from[i] * (double)from[i] / c->d;
+            for (uint32_t i = 0; i < c->d; i++)
+                in[i] = (double)from[i] / sqrt(square + 1e-5) * (double)n.norm[i];
+            for (uint32_t k = 0; k < c->used; k++)
+                add_expert(c, &n, (size_t)route[k], in, (double)route[c->used + k], sum);
+            for (uint32_t i = 0; gate && i < c->d; i++)
+                by += (double)gate[i] * in[i];
+            add_expert(c, &n, 1, in, gate ? 1 / (1 + exp(-by)) : 1, sum);
+            for (uint32_t o = 0; o < c->d; o++)
+                want[o] = (double)from[o] + sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
+            near_row(c, gated ? "gated" : "not gated", row, x + row * c->d, want, c->d);
+            near_row(c, gated ? "gated, together" : "together", row, together + row * c->d, want, c->d);
+        }
+    }
+    experts_fini(&n);
+}
+
 /* What a route that is none would do to memory. */
 static void a_wrong_route_is_refused(void **state)
 {
@@ -614,6 +711,7 @@ static void a_wrong_route_is_refused(void **state)
     experts_fini(&n);
 }
 
+enum { N_BESIDE = sizeof beside_cases / sizeof *beside_cases };
 enum { N_EXPERTS = sizeof experts_cases / sizeof *experts_cases };
 enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
 
@@ -634,7 +732,7 @@ int main(int argc, char **argv)
         variants = gpu_variants, tolerance = 2e-3, route_tolerance = 8e-6;
     else
         info.kv_type = DT_F32;
-    struct CMUnitTest tests[N_ROUTE + N_EXPERTS + 4] = {
+    struct CMUnitTest tests[N_ROUTE + N_EXPERTS + N_BESIDE + 4] = {
         cmocka_unit_test(equal_scores_go_to_the_lower_id),
         cmocka_unit_test(nan_stays_in_its_row),
         cmocka_unit_test(what_cannot_be_chosen_is_refused),
@@ -645,5 +743,8 @@ int main(int argc, char **argv)
         *at++ = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
     for (size_t i = 0; i < N_EXPERTS; i++)
         *at++ = (struct CMUnitTest){experts_cases[i].name, experts_are_exact, NULL, NULL, (void *)&experts_cases[i]};
+    for (size_t i = 0; i < N_BESIDE; i++)
+        *at++ = (struct CMUnitTest){beside_cases[i].name, a_shared_expert_is_beside_them, NULL, NULL,
+                                    (void *)&beside_cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

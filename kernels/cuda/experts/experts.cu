@@ -186,6 +186,37 @@ static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_
     return false;
 }
 
+/* Whether a shared expert's matrix is as those of the others. */
+static bool alike(const wdev *w, const wdev *shared)
+{
+    return shared->packed && shared->n_part == w->n_part && shared->n_in == w->n_in && shared->n_tile == w->n_tile &&
+           shared->interleaved == w->interleaved && shared->part[0].type == w->part[0].type &&
+           shared->part[shared->n_part - 1].type == w->part[0].type;
+}
+
+/*
+ * Whether the shared expert that stands beside these experts, up, its own up, down, its own down, can be one of a
+ * row's: of their shape and types, and added to the same stream. Then the launches of the experts do its work too.
+ */
+static bool takes_shared(const struct device *d, const struct op_call *p, const struct op *up)
+{
+    const struct op_experts_up *u = &up->experts_up;
+    if (p->end - up < 4 || up[1].kind != OP_FFN_UP || up[2].kind != OP_EXPERTS_DOWN || up[3].kind != OP_PROJ)
+        return false;
+    const struct op_ffn_up *su = &up[1].ffn_up;
+    const struct op_experts_down *e = &up[2].experts_down;
+    const struct op_proj *sd = &up[3].proj;
+    const wdev *w = wdev_of(u->w), *down = wdev_of(e->w);
+    bool plain = !u->bias && !su->bias && !e->bias && !sd->bias && !e->post_norm && !sd->post_norm && !e->aside_norm &&
+                 !sd->aside && e->x_scale == 0 && sd->x_scale == 0 && sd->in == ACT_FF;
+    bool same = u->norm.kind == su->norm.kind && u->norm.w == su->norm.w && u->norm.b == su->norm.b &&
+                u->norm.eps == su->norm.eps && u->glu == su->glu && e->residual_scale == sd->residual_scale &&
+                u->n_used == e->n_used && u->n_used < EXPERTS_USED_MAX;
+    return plain && same && d->invariant != INVARIANT_PROMPT && norm_deferrable(u->norm) && w->n_in % 8 == 0 &&
+           alike(w, wdev_of(su->w)) && alike(down, wdev_of(sd->w)) && w->part[0].n_out <= d->ws.ldtmp &&
+           few(d, w, u->n_used + 1, d->bucket, d->invariant) && few(d, down, u->n_used + 1, d->bucket, d->invariant);
+}
+
 static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
 {
     const struct experts_room *room = &d->ws.experts;
@@ -194,6 +225,7 @@ static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
     a.n_expert = w->n_expert, a.n_tile = w->n_tile, a.n_kblk = w->n_kblk, a.k = w->n_in, a.n_used = n_used;
     a.route = room->route, a.step = d->step, a.bucket = d->bucket, a.bulk = d->cc >= 90;
     a.n_out = w->part[0].n_out, a.hidden = room->hidden;
+    a.n_slot = n_used, a.shared_by = room->row_gate, a.shared_hidden = d->ws.tmp, a.ldshared = d->ws.ldtmp;
     a.order = room->order, a.n_job = room->n_job, a.jobs = room->jobs;
     /* columns: as few as most experts have, so that few of them are empty */
     a.cols = 2 * d->bucket * n_used <= 8 * w->n_expert ? 8 : 32;
@@ -229,6 +261,11 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     }
     if (!alone)
         sorted(d, p, a);
+    p->shared[0] = p->shared[1] = NULL;
+    if (alone && takes_shared(d, p, o)) {
+        p->shared[0] = o + 1, p->shared[1] = o + 3;
+        a.shared = wdev_of(o[1].ffn_up.w)->packed, a.shared_gate = o[1].ffn_up.row_gate, a.n_slot++;
+    }
     p->routed = alone;
     fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
 }
@@ -266,6 +303,8 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
     if (few(d, w, op->n_used, d->bucket, d->invariant)) {
         a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
+        if (p->shared[1] == o + 1)
+            a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;
         run(d, a, EXPERTS_DOWN);
         if (apart)
             end_run(d, op, a.n_out);

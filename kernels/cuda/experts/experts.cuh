@@ -44,13 +44,28 @@ struct experts_args {
     /* few */
     bool routed; /* down: the route is there before the kernel starts */
     uint32_t stages;
-    bool anew; /* down: `out` is nothing to add to */
+    bool anew;     /* down: `out` is nothing to add to */
+    uint32_t grid; /* blocks of a row that have tiles; one more makes shared_by */
+    /* The expert that every row goes to beside these, of their shape, and last of a row's n_slot: its matrix; the row's
+     * result is multiplied by sigmoid(shared_gate . norm(x)), which `up` leaves in shared_by. NULL: there is none. */
+    const uint8_t *shared;
+    uint32_t n_slot;          /* n_used, or one more */
+    const float *shared_gate; /* [k]; NULL: 1 */
+    float *shared_by;         /* [rows] */
+    float *shared_hidden;     /* few: [rows][ldshared] */
+    uint32_t ldshared;
 };
 
 /* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
 __device__ static inline uint32_t expert_of(float id, uint32_t n)
 {
     return id >= 0 && id < (float)n ? (uint32_t)id : 0;
+}
+
+/* An expert's matrix; the one after the last is what all rows share. */
+__device__ static inline const uint8_t *expert_at(const experts_args &a, uint32_t expert)
+{
+    return expert < a.n_expert ? a.w + expert * a.expert_bytes : a.shared;
 }
 
 enum experts_kernel { EXPERTS_UP, EXPERTS_DOWN, EXPERTS_UP_GROUPED, EXPERTS_DOWN_GROUPED };

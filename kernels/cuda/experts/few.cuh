@@ -21,34 +21,34 @@ template <int T, bool DOWN> struct few_cursor {
     static constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
     uint32_t tile, rec, q; /* tile: of the block's list; rec: of the warp's slice */
 
-    __device__ void next(uint32_t r0, uint32_t r1)
+    __device__ void next(uint32_t r0, uint32_t r1, uint32_t step)
     {
         if (++q < PER)
             return;
         q = 0;
         if (++rec < r1)
             return;
-        rec = r0, tile += gridDim.x;
+        rec = r0, tile += step;
     }
     /* id: the row's experts, one a lane. All lanes call it. */
     __device__ const uint8_t *at(const experts_args &a, uint32_t id) const
     {
         uint32_t slot = DOWN ? rec / a.n_kblk : tile / a.n_tile, t = DOWN ? tile : tile - slot * a.n_tile,
                  r = DOWN ? rec - slot * a.n_kblk : rec;
-        return a.w + __shfl_sync(~0u, id, slot) * a.expert_bytes +
+        return expert_at(a, __shfl_sync(~0u, id, slot)) +
                ((uint64_t)t * a.n_kblk * PER + t16_frag_at(a.n_kblk, PER, r, q)) * FRAG;
     }
 };
 
 /* Records c0 .. c1 of a row's hidden rows, one after the other, as integers. */
-__device__ static inline void few_quantize_hidden(const experts_args &a, const float *hidden, uint32_t c0, uint32_t c1,
-                                                  uint8_t *to, uint32_t lane)
+__device__ static inline void few_quantize_hidden(const experts_args &a, const float *hidden, const float *shared,
+                                                  uint32_t c0, uint32_t c1, uint8_t *to, uint32_t lane)
 {
     enum { IN_FLIGHT = 3 };
     float v[IN_FLIGHT][8];
     auto load = [&](float *f, uint32_t c) {
         uint32_t slot = c / a.n_kblk, r = c - slot * a.n_kblk;
-        load_eight(f, hidden + (uint64_t)slot * a.k, r * 256 + lane * 8, a.k);
+        load_eight(f, slot < a.n_used ? hidden + (uint64_t)slot * a.k : shared, r * 256 + lane * 8, a.k);
     };
 #pragma unroll
     for (uint32_t i = 0; i < IN_FLIGHT; i++)
@@ -65,6 +65,51 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
         int_quantize(to + c * IX_KBLK, lane, now);
     }
 }
+
+/* What the row's result of the shared expert is multiplied by, by a block for itself. room: two floats a warp. */
+__device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, float *room)
+{
+    uint32_t first = threadIdx.x * 4, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    auto four = [&](const float *v, uint32_t k) {
+        return k < a.k ? __ldcg((const float4 *)(v + k)) : make_float4(0, 0, 0, 0); /* k is a multiple of 8 */
+    };
+    enum { KEPT = 4 };
+    float4 w[KEPT], g[KEPT];
+#pragma unroll
+    for (uint32_t i = 0; i < KEPT; i++)
+        g[i] = four(a.shared_gate, first + i * CONSUMERS * 4), w[i] = four(a.norm.w, first + i * CONSUMERS * 4);
+    pdl_wait();
+    pdl_trigger();
+    if (!live)
+        return;
+    const float *x = a.xf + (uint64_t)row * a.ldxf;
+    float squares = 0, dot = 0;
+    auto add = [&](float4 f, float4 weight, float4 gate) {
+        const float v[4] = {f.x, f.y, f.z, f.w}, n[4] = {weight.x, weight.y, weight.z, weight.w},
+                    o[4] = {gate.x, gate.y, gate.z, gate.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            squares = __fmaf_rn(v[i], v[i], squares), dot = __fmaf_rn(__fmul_rn(v[i], n[i]), o[i], dot);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < KEPT; i++)
+        add(four(x, first + i * CONSUMERS * 4), w[i], g[i]);
+    for (uint32_t k = first + KEPT * CONSUMERS * 4; k < a.k; k += CONSUMERS * 4)
+        add(four(x, k), four(a.norm.w, k), four(a.shared_gate, k));
+#pragma unroll
+    for (int i = 16; i; i /= 2)
+        squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, i)),
+        dot = __fadd_rn(dot, __shfl_xor_sync(~0u, dot, i));
+    if (!lane)
+        room[warp] = squares, room[WARPS + warp] = dot;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    squares = dot = 0;
+    for (int n = 0; n < WARPS; n++)
+        squares = __fadd_rn(squares, room[n]), dot = __fadd_rn(dot, room[WARPS + n]);
+    a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
+}
 #endif
 
 /* Grid: blocks of a row, rows. */
@@ -75,8 +120,8 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     using C = few_cursor<T, DOWN>;
     extern __shared__ __align__(128) uint8_t sm[];
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.y,
-             records = DOWN ? a.n_used * a.n_kblk : a.n_kblk, r0 = t16_slice(records, warp),
-             r1 = t16_slice(records, warp + 1), tiles = DOWN ? a.n_tile : a.n_used * a.n_tile;
+             records = DOWN ? a.n_slot * a.n_kblk : a.n_kblk, r0 = t16_slice(records, warp),
+             r1 = t16_slice(records, warp + 1), tiles = DOWN ? a.n_tile : a.n_slot * a.n_tile;
     uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
     uint8_t *xs = sm + FEW_X, *ring = sm + few_fixed(records) + warp * a.stages * C::FRAG;
     float *sums = (float *)(sm + FEW_SUMS), *squares = (float *)(sm + FEW_SQUARES);
@@ -96,6 +141,10 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
     bool live = row < a.step->n_row, used = lane < a.n_used; /* the step's metadata were there before its kernels */
+    if (!DOWN && blockIdx.x == a.grid) {
+        few_shared_gate(a, row, live, sums);
+        return;
+    }
     __syncthreads();
     if (!live || !DOWN || !a.routed)
         pdl_wait();
@@ -104,7 +153,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     if (!live)
         return;
     const float *route = a.route + (uint64_t)row * 2 * a.n_used;
-    uint32_t id = used ? expert_of(__ldcg(route + lane), a.n_expert) : 0;
+    uint32_t id = used ? expert_of(__ldcg(route + lane), a.n_expert) : a.n_expert;
     float weight = used ? __ldcg(route + a.n_used + lane) : 0.f;
     uint64_t policy = evict_first();
     C ask = {blockIdx.x, r0, 0}, have = ask;
@@ -120,14 +169,17 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
                                              mbar_expect_tx(full + stage, C::FRAG);
                                              cp_async_bulk(ring + stage * C::FRAG, from, C::FRAG, full + stage, policy);
                                          }
-                                         ask.next(r0, r1);
+                                         ask.next(r0, r1, a.grid);
     };
     for (; asked < a.stages; asked++)
         request(asked);
     if (DOWN && a.routed)
         pdl_wait();
+    if (DOWN && lane == a.n_used && a.shared)
+        weight = a.shared_gate ? __ldcg(a.shared_by + row) : 1.f;
     if (DOWN)
-        few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, r0, r1, xs, lane);
+        few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, a.shared_hidden + (uint64_t)row * a.ldshared,
+                            r0, r1, xs, lane);
     else if (a.xf)
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
     else
@@ -138,7 +190,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + FEW_ZERO;
     uint32_t own_step = mine ? IX_KBLK : 0;
 #pragma unroll 1
-    for (uint32_t i = 0; have.tile < tiles; i++, have.tile += gridDim.x) {
+    for (uint32_t i = 0; have.tile < tiles; i++, have.tile += a.grid) {
         uint32_t slot = DOWN ? 0 : have.tile / a.n_tile, t = have.tile - slot * a.n_tile,
                  expert = __shfl_sync(~0u, id, slot), buf = i & 1;
         bool ends = warp == (i & (WARPS - 1)); /* this warp finishes the tile */
@@ -202,7 +254,8 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         y = __fadd_rn(y, bias);
         float up = a.gated ? __shfl_down_sync(~0u, y, 8) : 1.f;
         if (lane < (a.gated ? 8 : 16) && o < a.n_out)
-            a.hidden[((uint64_t)row * a.n_used + slot) * a.n_out + o] = glu_of(a.glu, y, up);
+            (slot < a.n_used ? a.hidden + ((uint64_t)row * a.n_used + slot) * a.n_out
+                             : a.shared_hidden + (uint64_t)row * a.ldshared)[o] = glu_of(a.glu, y, up);
     }
 #endif
 }
@@ -213,7 +266,7 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
 {
     static uint32_t done;
     constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
-    uint32_t records = DOWN ? a.n_used * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_used * a.n_tile;
+    uint32_t records = DOWN ? a.n_slot * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_slot * a.n_tile;
     uint32_t slots = 2 * d->sms / a.bucket, grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
     uint32_t each = ((tiles + grid - 1) / grid) * ((records + WARPS - 1) / WARPS) * PER, fixed = few_fixed(records);
     int blocks = 3; /* of a processor: two of `up`, one of `down` */
@@ -221,9 +274,10 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
         blocks--;
     uint32_t room = smem_for(d, blocks);
     a.stages = min_u(min_u((room - fixed) / (WARPS * FRAG), each), EXPERTS_STAGES);
+    a.grid = grid;
     smem_once(d, experts_few<T, DOWN>, &done);
-    cuda_launch(d, experts_few<T, DOWN>, dim3(grid, a.bucket), CONSUMERS, fixed + a.stages * WARPS * FRAG, LAUNCH_PDL,
-                a);
+    cuda_launch(d, experts_few<T, DOWN>, dim3(grid + (!DOWN && a.shared_gate), a.bucket), CONSUMERS,
+                fixed + a.stages * WARPS * FRAG, LAUNCH_PDL, a);
 }
 
 #endif
