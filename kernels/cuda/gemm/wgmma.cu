@@ -11,138 +11,6 @@
 #include "kernels/cuda/gemm/wgmma.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
-__device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)
-{
-    if (k + 4 <= n) {
-        float4 f = *(const float4 *)(from + k);
-        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        to[i] = k + i < n ? from[k + i] : 0.f;
-}
-
-/*
- * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
- * would wait for a row's pieces eight times as long. `two`: a second form, where it has a place. All goes once through
- * with nothing before the wait: the code, which takes longer to fetch than to execute, is there then.
- */
-enum { CLUSTER = 8, NORM_THREADS = 128, KEEP = 2 };
-__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
-    norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
-                 const float *bias, act_buf out, act_buf two)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    __shared__ float warps[NORM_THREADS / 32], rank_sums[CLUSTER];
-    constexpr uint32_t STEP = CLUSTER * NORM_THREADS * 4;
-    uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
-             end = (n + 255) / 256 * 256;
-    float v[KEEP][4], w[KEEP][4], c[KEEP][4];
-    partials::place place[KEEP];
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
-    pdl_trigger();
-    float *r = x + (uint64_t)(gather ? gather[row] : row) * ldx;
-#pragma unroll
-    for (uint32_t i = 0; i < KEEP; i++) {
-        uint32_t k = k0 + i * STEP;
-        load_four(nm.w, k, n, w[i]);
-        load_four(bias, k, add.p && bias ? n : 0, c[i]);
-        place[i] = k < n ? add.at(row, k) : partials::place{NULL, NULL, 0, 0};
-    }
-    auto added = [&](uint32_t k, const partials::place &from, const float *bias4, float *to, bool real) {
-        bool whole = k + 4 <= n;
-        float4 f = load_if(real && whole, r + k);
-        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
-        if (real && !whole)
-            load_four(r, k, n, to);
-        if (!add.p)
-            return;
-        float4 sum = partials::sum(from, real);
-        const float o[4] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
-        if (real && whole)
-            *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
-        else if (real)
-            for (int i = 0; i < 4 && k + i < n; i++)
-                r[k + i] = to[i];
-    };
-    auto store = [&](const act_buf &o, uint32_t k, const float *f, const float *g, float scale) {
-        float y[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
-        const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
-        __half *at = wg_place(o, row, k, n);
-        *(uint32_t *)at = *(const uint32_t *)h;
-        *(uint32_t *)(at + o.ld * 8) = *(const uint32_t *)(h + 2);
-    };
-#pragma unroll 1
-    for (int pass = 0; pass < 2; pass++) {
-        bool real = pass;
-        float s = 0;
-        auto squares = [&](const float *f) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s = fmaf(f[i], f[i], s);
-        };
-        if (real)
-            pdl_wait();
-#pragma unroll
-        for (uint32_t i = 0; i < KEEP; i++)
-            if (k0 + i * STEP < n)
-                added(k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
-        if (real)
-            for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
-                float far[4], more[4];
-                load_four(bias, k, add.p && bias ? n : 0, more);
-                added(k, add.at(row, k), more, far, true), squares(far);
-            }
-        for (int i = 16; i; i /= 2)
-            s += __shfl_xor_sync(~0u, s, i);
-        if (threadIdx.x % 32 == 0)
-            warps[threadIdx.x / 32] = s;
-        __syncthreads();
-        if (!real) { /* what follows stays within the block */
-            if (threadIdx.x < CLUSTER)
-                rank_sums[threadIdx.x] = 0;
-            asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-        } else if (threadIdx.x < CLUSTER) {
-            s = 0;
-            for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
-                s += warps[i];
-            asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
-                             smem_of(&rank_sums[rank])),
-                         "r"(threadIdx.x), "f"(s)
-                         : "memory");
-        }
-        asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-        s = 0;
-        for (int i = 0; i < CLUSTER; i++)
-            s += rank_sums[i];
-        float scale = rsqrtf(s / n + nm.eps);
-#pragma unroll
-        for (uint32_t i = 0; i < KEEP; i++)
-            if (real && k0 + i * STEP < end) {
-                store(out, k0 + i * STEP, v[i], w[i], scale);
-                if (two.p)
-                    store(two, k0 + i * STEP, v[i], w[i], scale);
-            }
-        if (real)
-            for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
-                float far[4], g[4];
-                load_four(r, k, n, far), load_four(nm.w, k, n, g);
-                store(out, k, far, g, scale);
-                if (two.p)
-                    store(two, k, far, g, scale);
-            }
-    }
-#endif
-}
-
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 struct shape {
@@ -374,9 +242,7 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
     if (p->acts.pieces & ACT_BIT(ACT_X))
         add = p->x;
     if (n->kind == NORM_RMS)
-        cuda_launch(d, norm_cluster, dim3(p->bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx,
-                    w->n_in, *n, gather ? d->step->out_row : (const uint32_t *)NULL, add, p->x_bias, out[0],
-                    two ? out[1] : none);
+        norm_pieces_run(d, n, w->n_in, add, p->x_bias, out[0], two ? out[1] : none, gather, p->bucket);
     else
         reduce_norm_rows(d, n, w->n_in, &add, p->x_bias, &out[0], two ? &out[1] : NULL, gather, 0, p->bucket);
     act_completed(&p->acts, ACT_X);

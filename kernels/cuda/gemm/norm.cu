@@ -1,0 +1,246 @@
+/*
+ * norm.cu - RMS norms of rows for wgmma.cu, after the row's last product is added from its pieces (split_k.cuh), into
+ * the order of wgmma's fragments: few rows by clusters of blocks, many by a block each. Both have the same bits.
+ */
+#include "kernels/cuda/gemm/wgmma.cuh"
+#include "kernels/cuda/plan.cuh"
+
+/* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
+__device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)
+{
+    if (k + 4 <= n) {
+        float4 f = *(const float4 *)(from + k);
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        to[i] = k + i < n ? from[k + i] : 0.f;
+}
+
+/*
+ * A row's thread, of CLUSTER times NORM_THREADS, has elements 4 thread + i STEP .. + 3; squares are added by a thread,
+ * by a warp, over the warps of a part of NORM_THREADS, then over the parts.
+ */
+enum { CLUSTER = 8, NORM_THREADS = 128, KEEP = 2, STEP = CLUSTER * NORM_THREADS * 4 };
+struct norm_args {
+    float *x;
+    uint32_t ldx, n;
+    struct norm nm;
+    const uint32_t *gather;
+    partials add;
+    const float *bias;
+
+    __device__ float *row(uint32_t i) const
+    {
+        return x + (uint64_t)(gather ? gather[i] : i) * ldx;
+    }
+    /* Elements k .. k + 3 of row r, and what is added to them, which is kept; zeros where it is not real. */
+    __device__ void added(float *r, uint32_t k, const partials::place &from, const float *bias4, float *to,
+                          bool real) const
+    {
+        bool whole = k + 4 <= n;
+        float4 f = load_if(real && whole, r + k);
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+        if (real && !whole)
+            load_four(r, k, n, to);
+        if (!add.p)
+            return;
+        float4 sum = partials::sum(from, real);
+        const float o[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
+        if (real && whole)
+            *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
+        else if (real)
+            for (int i = 0; i < 4 && k + i < n; i++)
+                r[k + i] = to[i];
+    }
+    /* The norm of elements k .. k + 3, whose place in a form of ld rows is `at`. */
+    __device__ void store(__half *at, uint32_t ld, uint32_t k, const float *f, const float *g, float scale) const
+    {
+        float y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
+        const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
+        *(uint32_t *)at = *(const uint32_t *)h;
+        *(uint32_t *)(at + ld * 8) = *(const uint32_t *)(h + 2);
+    }
+};
+
+/*
+ * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
+ * would wait for a row's pieces eight times as long. `two`: a second form, where it has a place. All goes once through
+ * with nothing before the wait: the code, which takes longer to fetch than to execute, is there then.
+ */
+__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
+    norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
+                 const float *bias, act_buf out, act_buf two)
+{
+#if __CUDA_ARCH__ >= 900
+    __shared__ float warps[NORM_THREADS / 32], rank_sums[CLUSTER];
+    const norm_args a = {x, ldx, n, nm, gather, add, bias};
+    uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
+             end = (n + 255) / 256 * 256;
+    float v[KEEP][4], w[KEEP][4], c[KEEP][4];
+    partials::place place[KEEP];
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
+    pdl_trigger();
+    float *r = a.row(row);
+#pragma unroll
+    for (uint32_t i = 0; i < KEEP; i++) {
+        uint32_t k = k0 + i * STEP;
+        load_four(a.nm.w, k, n, w[i]);
+        load_four(a.bias, k, a.add.p && a.bias ? n : 0, c[i]);
+        place[i] = k < n ? a.add.at(row, k) : partials::place{NULL, NULL, 0, 0};
+    }
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        bool real = pass;
+        float s = 0;
+        auto squares = [&](const float *f) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s = fmaf(f[i], f[i], s);
+        };
+        if (real)
+            pdl_wait();
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++)
+            if (k0 + i * STEP < n)
+                a.added(r, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+        if (real)
+            for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
+                float far[4], more[4];
+                load_four(a.bias, k, a.add.p && a.bias ? n : 0, more);
+                a.added(r, k, a.add.at(row, k), more, far, true), squares(far);
+            }
+        for (int i = 16; i; i /= 2)
+            s += __shfl_xor_sync(~0u, s, i);
+        if (threadIdx.x % 32 == 0)
+            warps[threadIdx.x / 32] = s;
+        __syncthreads();
+        if (!real) { /* what follows stays within the block */
+            if (threadIdx.x < CLUSTER)
+                rank_sums[threadIdx.x] = 0;
+            asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+        } else if (threadIdx.x < CLUSTER) {
+            s = 0;
+            for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
+                s += warps[i];
+            asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
+                             smem_of(&rank_sums[rank])),
+                         "r"(threadIdx.x), "f"(s)
+                         : "memory");
+        }
+        asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        s = 0;
+        for (int i = 0; i < CLUSTER; i++)
+            s += rank_sums[i];
+        float scale = rsqrtf(s / n + a.nm.eps);
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++)
+            if (real && k0 + i * STEP < end) {
+                a.store(wg_place(out, row, k0 + i * STEP, n), out.ld, k0 + i * STEP, v[i], w[i], scale);
+                if (two.p)
+                    a.store(wg_place(two, row, k0 + i * STEP, n), two.ld, k0 + i * STEP, v[i], w[i], scale);
+            }
+        if (real)
+            for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
+                float far[4], g[4];
+                load_four(r, k, n, far), load_four(a.nm.w, k, n, g);
+                a.store(wg_place(out, row, k, n), out.ld, k, far, g, scale);
+                if (two.p)
+                    a.store(wg_place(two, row, k, n), two.ld, k, far, g, scale);
+            }
+    }
+#endif
+}
+
+/* A block a row, of at most KEEP STEP elements: a thread has EACH of the above's. A row passes through shared memory,
+ * so that its sixteen bytes of a step are stored at once. */
+enum { ROW_THREADS = 256, EACH = CLUSTER * NORM_THREADS / ROW_THREADS };
+__global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant__ norm_args a, act_buf out, act_buf two)
+{
+#if __CUDA_ARCH__ >= 900
+    __shared__ __align__(16) __half form[KEEP * STEP];
+    __shared__ float warps[CLUSTER * NORM_THREADS / 32];
+    uint32_t row = blockIdx.x, n = a.n, end = (n + 255) / 256 * 256;
+    float v[EACH][KEEP][4], s[EACH];
+    pdl_trigger();
+    pdl_wait();
+    float *r = a.row(row);
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++) {
+            uint32_t k = (j * ROW_THREADS + threadIdx.x) * 4 + i * STEP;
+            float c[4];
+            v[j][i][0] = v[j][i][1] = v[j][i][2] = v[j][i][3] = 0;
+            if (k >= n)
+                continue;
+            load_four(a.bias, k, a.add.p && a.bias ? n : 0, c);
+            a.added(r, k, a.add.at(row, k), c, v[j][i], true);
+        }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        s[j] = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < KEEP; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[j] = fmaf(v[j][i][e], v[j][i][e], s[j]);
+#pragma unroll
+        for (int i = 16; i; i /= 2)
+            s[j] += __shfl_xor_sync(~0u, s[j], i);
+        if (threadIdx.x % 32 == 0)
+            warps[(j * ROW_THREADS + threadIdx.x) / 32] = s[j];
+    }
+    __syncthreads();
+    float q = 0;
+    for (int i = 0; i < CLUSTER; i++) {
+        float part = 0;
+        for (int k = 0; k < NORM_THREADS / 32; k++)
+            part += warps[i * (NORM_THREADS / 32) + k];
+        q += part;
+    }
+    float scale = rsqrtf(q / n + a.nm.eps);
+    auto make = [&](const act_buf &o) {
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+#pragma unroll
+            for (uint32_t i = 0; i < KEEP; i++) {
+                uint32_t k = (j * ROW_THREADS + threadIdx.x) * 4 + i * STEP;
+                float w[4];
+                if (k >= end)
+                    continue;
+                load_four(a.nm.w, k, n, w);
+                a.store(form + wg_at(o.layout - LAYOUT_WG, 1, 0, k), 1, k, v[j][i], w, scale);
+            }
+        __syncthreads();
+        __half *to = wg_place(o, row, 0, n);
+        for (uint32_t i = threadIdx.x; i < end / 8; i += ROW_THREADS)
+            *(uint4 *)(to + (uint64_t)i * o.ld * 8) = *(const uint4 *)(form + 8 * i);
+    };
+    make(out);
+    if (two.p) {
+        __syncthreads();
+        make(two);
+    }
+#endif
+}
+
+/* --- launchers ------------------------------------------------------------------------------------------------ */
+
+void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const partials &add, const float *bias,
+                     act_buf out, act_buf two, bool gather, uint32_t bucket)
+{
+    norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, add, bias};
+    if (bucket > WG_ROWS && n <= KEEP * STEP)
+        cuda_launch(d, norm_block, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out, two);
+    else
+        cuda_launch(d, norm_cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm,
+                    a.gather, a.add, a.bias, out, two);
+}
