@@ -252,8 +252,7 @@ static void test_model_names(void **state)
     }
     assert_true(first && !later);
     wire_free(l);
-    m.model = "solo";
-    struct wire_model *show_model = peer_call(p, WIRE_MODELS_SHOW, &m);
+    struct wire_model *show_model = peer_call(p, WIRE_MODELS_SHOW, &(struct wire_model_show){.model = "solo"});
     assert_string_equal(show_model->name, "solo-UD-IQ3_XS");
     assert_string_equal(show_model->arch, "fake");
     wire_free(show_model);
