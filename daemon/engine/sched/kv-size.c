@@ -6,16 +6,22 @@ enum {
     SEQS_LEAST = 16,    /* sequences that a pool of windows has room for, where a full pool has */
     STATES_OWN = 4,     /* of a sequence: two of its own, and two that it keeps for those who go on from it */
     STATES_LEAST = SEQS_LEAST,
-    STATES_MOST = STATES_OWN * BATCH_SEQS_MAX, /* for all sequences of a step, where they are small: */
-    STATES_BYTES = 1 << 30
+    STATES_PAGES = 256, /* of a timeline: where states are large, a sequence's for each such part of it, */
+    STATES_MOST = STATES_OWN * BATCH_SEQS_MAX, /* and for all sequences of a step where they are small: */
+    STATES_BYTES = 1 << 30                     /* in so many bytes */
 };
 
-/* Of every full context the sparse ones and a sequence's. */
+/* Of every full context the sparse ones and a sequence's; but sixteen large ones would leave a small budget no pages.
+ */
 static uint32_t states_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx)
 {
     uint64_t context = n_ctx / KV_PAGE + 1, share = (uint64_t)n_page * (n_ctx / STATE_SPARSE + STATES_OWN) / context;
     uint64_t least = STATES_BYTES / kv_page_bytes(d);
-    least = least < STATES_LEAST ? STATES_LEAST : least > STATES_MOST ? STATES_MOST : least;
+    if (least <= STATES_LEAST) {
+        least = (uint64_t)STATES_OWN * (1 + n_page / STATES_PAGES);
+        least = least < STATES_LEAST ? least : STATES_LEAST;
+    } else if (least > STATES_MOST)
+        least = STATES_MOST;
     return (uint32_t)(share > least ? share : least);
 }
 

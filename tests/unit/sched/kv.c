@@ -598,6 +598,25 @@ static void pools_fit_their_budget(void **state)
     assert_int_equal(kv_size_room(&slides, 1, 512), (uint64_t)slides.n_page * KV_PAGE);
 }
 
+/* Qwen3.6 35B as it is: states of 66 MB beside pages of 0.33 MB. A small budget is not all states. */
+static void large_states_leave_pages(void **state)
+{
+    (void)state;
+    static const struct kv_desc qwen[] = {{.n_layer = 10, .n_kv = 2, .d_k = 256, .d_v = 256, .type = DT_F16},
+                                          {.n_layer = 30, .d_state = 549000}};
+    uint32_t before = 0;
+    for (uint64_t budget = 300u << 20; budget < 64ull << 30; budget += budget / 4) {
+        struct kv_desc desc[2] = {qwen[0], qwen[1]};
+        uint32_t pages = kv_size_for(desc, 2, budget, 262144, 512);
+        assert_true(pages >= before && kv_size_bytes(desc, 2, pages, 262144, 512) <= budget);
+        kv_size_pools(desc, 2, pages, 262144, 512);
+        assert_true(desc[1].n_page >= 4 && (budget < 2ull << 30 || desc[1].n_page >= 16));
+        if (budget >= 600u << 20)
+            assert_true(kv_size_room(desc, 2, 512) > 4000);
+        before = pages;
+    }
+}
+
 /* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
 static void windows_resume(void **state)
 {
@@ -712,6 +731,7 @@ int main(void)
         cmocka_unit_test(windows_resume),
         cmocka_unit_test(a_long_prompt_of_gemma3_12b),
         cmocka_unit_test(pools_fit_their_budget),
+        cmocka_unit_test(large_states_leave_pages),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }
