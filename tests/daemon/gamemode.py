@@ -12,7 +12,7 @@ BUS = "org.freedesktop.DBus"
 daemon = shutil.which("dbus-daemon")
 if not daemon:
     print("1..0 # SKIP no dbus-daemon")
-    sys.exit(77)
+    sys.exit(0)
 
 
 class Peer:

@@ -170,10 +170,10 @@ static void a_cold_device_counts(void **state)
 int main(void)
 {
     if (!run_possible())
-        return 77;
+        return 0;
     if (!run_path(path, "contrib/models/tale-q4_k_m.gguf")) {
         puts("1..0 # SKIP no tale");
-        return 77;
+        return 0;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_warm_device_counts_nothing),

@@ -273,6 +273,6 @@ int main(void)
     const struct CMUnitTest tests[] = {MODELS(X)};
 #undef X
     if (!run_possible())
-        return 77;
+        return 0;
     return cmocka_run_group_tests_name("states", tests, NULL, NULL);
 }
