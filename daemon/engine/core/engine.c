@@ -412,6 +412,8 @@ static void run_load_command(struct engine *eng, const struct command *o)
         atomic_store(&o->model->pinned, o->kind == CMD_PIN);
     if (!rc && !unload)
         engine_update_stats(eng, o->model); /* a load is a use: the model stays for idle_ms from now on */
+    if (eng->memory_changed)
+        memory_count(eng); /* whoever has the answer may ask who has the memory */
     struct event_model *ev = engine_event_new(eng, unload ? EV_UNLOADED : EV_LOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;

@@ -305,6 +305,30 @@ static void memory_is_counted(void **state)
     toy_mem_cached = 0;
 }
 
+/* Whoever hears that a model was unloaded may ask at once who has the memory: the event waits for the count. */
+static void an_unload_is_counted_before_it_is_told(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    go_round(&w);
+    toy_info_waits = true;
+    toy_mem_cached = 1234;
+    w.answered = false;
+    engine_unload(w.eng, &w.m, &w);
+    while (!toy_in_info)
+        sched_yield();
+    engine_take(w.eng);
+    assert_null(engine_next(w.eng));
+    toy_info_waits = false;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(counted(&w).held[MEM_CACHE], 1234);
+    assert_true(engine_close(w.eng, 30));
+    toy_mem_cached = 0;
+}
+
 /* --- steps that are stopped ------------------------------------------------------------------------------ */
 
 static void wait_for_endless(void)
@@ -446,13 +470,10 @@ static void closing_stops_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_handed_over_together),
-        cmocka_unit_test(an_idle_model_goes_by_itself),
-        cmocka_unit_test(pinned_models_and_empty_engines),
-        cmocka_unit_test(memory_is_counted),
-        cmocka_unit_test(a_cancel_stops_its_step),
-        cmocka_unit_test(an_arrival_stops_a_long_step),
-        cmocka_unit_test(closing_stops_a_step),
+        cmocka_unit_test(tokens_are_handed_over_together),        cmocka_unit_test(an_idle_model_goes_by_itself),
+        cmocka_unit_test(pinned_models_and_empty_engines),        cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(an_unload_is_counted_before_it_is_told), cmocka_unit_test(a_cancel_stops_its_step),
+        cmocka_unit_test(an_arrival_stops_a_long_step),           cmocka_unit_test(closing_stops_a_step),
         cmocka_unit_test(a_deadline_ends_what_is_late),
     };
     return cmocka_run_group_tests_name("device-clock", tests, NULL, NULL);

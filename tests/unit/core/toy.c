@@ -49,6 +49,7 @@ _Atomic double toy_now, toy_step_s, toy_row_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
+_Atomic bool toy_info_waits, toy_in_info;
 _Atomic uint64_t toy_hold_at;
 _Atomic bool toy_held;
 static uint32_t toy_max_in_flight;
@@ -194,6 +195,11 @@ static void toy_close(struct device *d)
 static void toy_info(struct device *d, struct device_info *out)
 {
     (void)d;
+    while (toy_info_waits) {
+        toy_in_info = true;
+        sched_yield();
+    }
+    toy_in_info = false;
     *out = (struct device_info){.name = "toy",
                                 .gpu = toy_gpu,
                                 .kv_type = DT_F32,

@@ -44,6 +44,8 @@ extern _Atomic uint32_t toy_stopped; /* steps that were */
 extern _Atomic uint64_t toy_hold_at; /* the step after so many waits until this is 0; 0: none */
 extern _Atomic bool toy_held;        /* it does */
 extern _Atomic bool toy_in_endless;  /* one goes on */
+extern _Atomic bool toy_info_waits;  /* the device is not described until this is false */
+extern _Atomic bool toy_in_info;     /* somebody waits for that */
 uint64_t extend(uint64_t prefix, int32_t id);
 uint32_t toy_next(uint64_t prefix); /* the token after that */
 
