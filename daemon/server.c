@@ -227,12 +227,12 @@ static void on_engine_ready(void *arg, struct engine_client *ec)
 }
 
 /* An engine's command line is made of the configuration and of what there is in the state directory. */
-static void engine_command(void *arg, int number, bool first, const char *argv[])
+static void engine_command(void *arg, int number, bool first, size_t count, const char *argv[])
 {
     const struct server *s = arg;
     const struct conf *conf = s->conf;
     static char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24],
-        host_weights[24], idle[24], device[24], lock[PATH_MAX],
+        host_weights[24], idle[24], device[24], sharers[24], lock[PATH_MAX],
         checked[PATH_MAX]; /* one engine's at a time, until they are copied */
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
@@ -247,6 +247,7 @@ static void engine_command(void *arg, int number, bool first, const char *argv[]
     snprintf(lock, sizeof lock, "%s/engine.lock%s", conf->state_dir, device);
     snprintf(checked, sizeof checked, "%s/checked%s", conf->state_dir, device);
     snprintf(device, sizeof device, "%d", number);
+    snprintf(sharers, sizeof sharers, "%zu", count);
     /* The first may fall back on the CPU; the others are there for GPUs alone. */
     const char *backend = !first && (!conf->backend || !strcmp(conf->backend, "auto")) ? "cuda" : conf->backend;
     const struct {
@@ -262,6 +263,7 @@ static void engine_command(void *arg, int number, bool first, const char *argv[]
         {"--log-level", log_level_name((enum log_level)conf->log_level), true},
         {"--backend", backend, backend},
         {"--device", device, number},
+        {"--sharers", sharers, count},
         {"--lock", lock, s->store},       /* two engines never hold the device at once */
         {"--checked", checked, s->store}, /* where the results of its self-checks are kept */
         {"--kv-type", conf->kv_type, conf->kv_type},

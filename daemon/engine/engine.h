@@ -62,13 +62,15 @@ struct engine_params {
     uint32_t max_in_flight; /* steps in flight, 0 = as the device says; it never exceeds what the device allows */
     const char *checked;    /* path of the self-check cache (cache.h); NULL: there is none */
     uint64_t kv_bytes;      /* of a model's KV pool; 0 = by the device's memory */
-    uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory */
+    uint64_t kv_ram;        /* of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's memory and `sharers` */
     uint64_t gpu_memory;    /* bytes that it may take of a GPU; 0 = any */
     uint64_t host_weights;  /* bytes of the host's memory for weights that a GPU has no room for; 0 = none, UINT64_MAX:
-                               what is free */
-    uint32_t gpu_percent;   /* the same as a share of it; 0 = gpu_memory says it */
-    uint64_t gpu_headroom;  /* bytes that stay free of a GPU while other programs take more; 0 = none */
-    const char *nvml;       /* the name of NVIDIA's management library; NULL: its own */
+                               this engine's part of what is free */
+    uint32_t sharers;     /* engines of this machine, between which what is free of the host's memory is shared; 0 = one
+                             for each device that the backend could use */
+    uint32_t gpu_percent; /* the same as a share of it; 0 = gpu_memory says it */
+    uint64_t gpu_headroom; /* bytes that stay free of a GPU while other programs take more; 0 = none */
+    const char *nvml;      /* the name of NVIDIA's management library; NULL: its own */
     enum engine_kv_type kv_type;
     enum engine_invariant invariant;
     enum engine_kv_pool kv_pool;

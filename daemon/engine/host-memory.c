@@ -34,6 +34,13 @@ uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t limit, ui
     return left;
 }
 
+uint64_t host_memory_part(uint64_t room, uint64_t own, uint32_t sharers)
+{
+    uint64_t part = (own < UINT64_MAX - room ? own + room : UINT64_MAX) / (sharers ? sharers : 1);
+    part = part > own ? part - own : 0;
+    return part < room ? part : room;
+}
+
 /* The path of this process's group in the unified hierarchy, with no newline; false where it has none. */
 static bool own_group(char *out, size_t size)
 {

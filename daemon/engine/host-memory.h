@@ -19,4 +19,8 @@ uint64_t host_memory_room(void);
  */
 uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t limit, uint64_t charged);
 
+/* What one of `sharers` processes may pin of `room` bytes, having pinned `own`: each has an equal part of what it sees,
+ * so that together they take no more than there is, whoever comes first or at the same time. */
+uint64_t host_memory_part(uint64_t room, uint64_t own, uint32_t sharers);
+
 #endif

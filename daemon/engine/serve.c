@@ -24,7 +24,8 @@
 
 static const char usage[] =
     "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
-    "                     [--device N] [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] [--kv-ram N|auto]\n"
+    "                     [--device N] [--sharers N] [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] "
+    "[--kv-ram N|auto]\n"
     "                     [--kv-dir PATH]\n"
     "                     [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto] [--kv-type auto|f16|q8_0]\n"
     "                     [--kv-pool auto|whole|growing]\n"
@@ -70,6 +71,7 @@ static const struct opt {
 } opts[] = {
     {"link", OPT_SIZE, AT(link), 1 << 20},
     {"device", OPT_COUNT, AT(device), 1023},
+    {"sharers", OPT_COUNT, AT(engine.sharers), 1024},
     {"lock", OPT_TEXT, AT(lock), 0},
     {"checked", OPT_TEXT, AT(engine.checked), 0},
     {"backend", OPT_TEXT, AT(engine.backend), 0},

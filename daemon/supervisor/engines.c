@@ -283,7 +283,7 @@ static void on_event(void *arg, const struct wire_method *m, const void *body)
 
 /* --- life ----------------------------------------------------------------------------------------------------- */
 
-static int add(struct engines *es, int device, struct hearth_err *e);
+static int add(struct engines *es, int device, size_t count, struct hearth_err *e);
 
 static void on_before(void *arg)
 {
@@ -298,8 +298,9 @@ static void on_ready(void *arg)
     struct hearth_err e;
     en->failed = 0;
     int64_t devices = engine_devices(en->client);
-    while (es->grows && (int64_t)es->n < devices && es->n < ENGINES_MAX)
-        if (add(es, (int)es->n, &e)) {
+    size_t count = devices < ENGINES_MAX ? (size_t)devices : ENGINES_MAX;
+    while (es->grows && es->n < count)
+        if (add(es, (int)es->n, count, &e)) {
             log_error("device %zu is not used: %s", es->n, e.msg);
             break;
         }
@@ -324,12 +325,12 @@ static void on_end(void *arg)
     forget_all(en);
 }
 
-static int add(struct engines *es, int device, struct hearth_err *e)
+static int add(struct engines *es, int device, size_t count, struct hearth_err *e)
 {
     struct engine *en = &es->of[es->n];
     const char *argv[ENGINE_ARGS + 1] = {0};
     *en = (struct engine){.all = es, .device = device};
-    es->calls.command(es->arg, device, es->n == 0, argv);
+    es->calls.command(es->arg, device, es->n == 0, count, argv);
     int rc = engine_client_new(&en->client, es->base, argv, es->timeout, (int)es->n, on_event, en, e);
     if (rc)
         return rc;
@@ -350,10 +351,14 @@ int engines_new(struct engines **out, struct event_base *base, const char *gpus,
     es->grows = strcmp(gpus, "all") == 0;
     TAILQ_INIT(&es->placed);
     TAILQ_INIT(&es->gatherings);
-    int rc = es->grows ? add(es, 0, e) : 0;
+    size_t count = 1;
+    for (const char *at = gpus; *at; at++)
+        count += *at == ',';
+    count = count < ENGINES_MAX ? count : ENGINES_MAX;
+    int rc = es->grows ? add(es, 0, 0, e) : 0;
     for (const char *at = gpus; !rc && !es->grows && *at && es->n < ENGINES_MAX; at += *at == ',') {
         char *end;
-        rc = add(es, (int)strtol(at, &end, 10), e);
+        rc = add(es, (int)strtol(at, &end, 10), count, e);
         at = end;
     }
     if (rc) {

@@ -13,8 +13,9 @@ struct engines;
 enum { ENGINES_MAX = 16, ENGINE_ARGS = 64 };
 
 struct engines_calls {
-    /* Fills in the command line of the engine for a device, which is copied: at most ENGINE_ARGS words and a NULL. */
-    void (*command)(void *arg, int device, bool first, const char *argv[]);
+    /* Fills in the command line of the engine for a device, which is copied: at most ENGINE_ARGS words and a NULL.
+     * `count`: how many engines there will be; 0 of the first of "all", which counts the devices itself. */
+    void (*command)(void *arg, int device, bool first, size_t count, const char *argv[]);
     engine_event *event;                                /* of any of them, but for engine.idle */
     void (*before)(void *arg, struct engine_client *c); /* ahead of every call: there is a link then */
     void (*ready)(void *arg, struct engine_client *c);  /* it has answered its hello */

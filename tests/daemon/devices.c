@@ -105,6 +105,8 @@ static void a_model_goes_where_most_is_free(void **state)
     assert_int_equal(st->engine.pid, st->engines[0].pid);
     assert_int_equal(st->engine.mem_total, 2000000);
     assert_int_equal(st->engine.mem_free, 1400000);
+    assert_int_equal(st->engines[0].kv.host_limit, 0); /* the fake's --sharers: the first counts the devices itself */
+    assert_int_equal(st->engines[1].kv.host_limit, 2);
     wire_free(st);
     peer_close(p);
 }
@@ -214,6 +216,10 @@ static void devices_can_be_named(void **state)
     wire_free(r);
     assert_int_equal(device_of(p, "fake"), 3);
     loaded_on(p, "other", 1);
+    st = peer_status(p);
+    assert_int_equal(st->engines[0].kv.host_limit, 2);
+    assert_int_equal(st->engines[1].kv.host_limit, 2);
+    wire_free(st);
     peer_close(p);
 }
 

@@ -51,7 +51,8 @@ static int64_t steps, rows;
 
 /* The device and the models on it. */
 enum { DEVICE_BYTES = 1000000, MODELS = 8 };
-static int device; /* --device */
+static int device;  /* --device */
+static int sharers; /* --sharers */
 static char *models[MODELS];
 static size_t n_models;
 
@@ -85,6 +86,7 @@ static void status(uint32_t id, const struct wire_method *m)
     r.models = loaded;
     r.n_models = n_models;
     r.mem_total = DEVICE_BYTES;
+    r.kv.host_limit = sharers;
     r.memory.others = others ? atoll(others) : 0;
     r.mem_free = r.mem_total - r.memory.others;
     for (size_t i = 0; i < n_models; i++) {
@@ -440,6 +442,8 @@ int main(int argc, char **argv)
             kv_dir = argv[i + 1];
         else if (strcmp(argv[i], "--device") == 0)
             device = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--sharers") == 0)
+            sharers = atoi(argv[i + 1]);
     static uint8_t in[WIRE_LINK_FRAME_MAX];
     size_t len = 0;
     struct wire_scan scan = {0};

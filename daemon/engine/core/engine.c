@@ -511,6 +511,7 @@ static int open_tier(struct engine *eng, struct hearth_err *e)
         .gpu = eng->info.gpu,
         .dir = eng->params.kv_dir,
         .ram = eng->params.kv_ram,
+        .sharers = memory_sharers(eng),
         .policy = eng->params.restore,
         .counters = &eng->tiers,
         .notify = on_tier_event,

@@ -51,14 +51,22 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+/* Bytes of the host's memory that weights may still have. */
+static uint64_t host_room(const struct engine *eng)
+{
+    uint64_t room = host_memory_room(), wanted = eng->params.host_weights;
+    if (wanted == UINT64_MAX)
+        wanted = host_memory_part(room, eng->ledger.pinned, memory_sharers(eng));
+    return wanted < room ? wanted : room;
+}
+
 int fit_plan(struct engine *eng, struct model_entry *m, struct model_room *out, struct hearth_err *e)
 {
     struct model_place p;
-    uint64_t kv = kv_bytes(eng, m), host = eng->params.host_weights, room = memory_room(eng);
+    uint64_t kv = kv_bytes(eng, m), room = memory_room(eng);
     measure(eng);
     out->own = less(less(room, kv), fit_spare(eng));
-    out->host = host_memory_room();
-    out->host = host < out->host ? host : out->host;
+    out->host = host_room(eng);
     int rc = model_find_places(m->gguf, eng->be, eng->dev, out, &p, e);
     if (rc)
         return rc;

@@ -99,6 +99,12 @@ static uint64_t extent_bytes(const struct model_entry *m, uint32_t group)
     return m->kv[group].extent * kv_page_bytes(&m->kv[group]);
 }
 
+uint32_t memory_sharers(const struct engine *eng)
+{
+    uint32_t n = eng->params.sharers ? eng->params.sharers : eng->info.devices;
+    return n ? n : 1;
+}
+
 int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e)
 {
     uint64_t own = ledger_own(&eng->ledger);

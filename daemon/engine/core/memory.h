@@ -24,6 +24,9 @@ int memory_check(struct engine *eng, const struct model_entry *m, uint32_t token
 bool memory_map(void *arg, uint32_t group, uint32_t extent);
 void memory_unmap(void *arg, uint32_t group, uint32_t extent);
 
+/* Between how many engines what is free of the host's memory is shared. */
+uint32_t memory_sharers(const struct engine *eng);
+
 /* Whether so many bytes more may be held, while memory is yielded; 0, or HEARTH_ENOMEM with a sentence. */
 int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e);
 

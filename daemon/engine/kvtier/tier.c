@@ -29,13 +29,13 @@ static const double pin_backoff_decode = 19, pin_backoff = 9;
  * sixtieth of its memory's bandwidth. A CPU copies in the call, between two steps. */
 static const uint64_t piece_gpu = 16 << 20, piece_cpu = 8 << 20;
 
-static uint64_t ram_by_machine(bool gpu)
+static uint64_t ram_by_machine(bool gpu, uint32_t sharers)
 {
     long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
     if (!gpu || pages <= 0 || bytes <= 0) /* the CPU's pool is RAM already */
         return 0;
-    uint64_t quarter = (uint64_t)pages * (uint64_t)bytes / 4;
-    return quarter < ram_most ? quarter : ram_most;
+    uint64_t part = (uint64_t)pages * (uint64_t)bytes / 4 / (sharers ? sharers : 1);
+    return part < ram_most ? part : ram_most;
 }
 
 int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e)
@@ -45,7 +45,7 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
     if (!t)
         return err_set(e, HEARTH_ENOMEM, "no memory for the KV tiers");
     t->p = *p;
-    t->ram = p->ram == TIER_RAM_AUTO ? ram_by_machine(p->gpu) : p->ram;
+    t->ram = p->ram == TIER_RAM_AUTO ? ram_by_machine(p->gpu, p->sharers) : p->ram;
     t->piece = p->gpu ? piece_gpu : piece_cpu;
     t->transfers[TO_HOST].most = t->transfers[TO_DEVICE].most = p->gpu ? TRANSFERS_MAX : 1;
     host_init(&t->host, p->be, p->dev, t->ram < UINT64_MAX - staging ? t->ram + staging : t->ram);

@@ -547,9 +547,12 @@ static void what_does_not_fit_stays_outside(void **state)
         uint64_t host_weights;
         uint32_t outside; /* matrices; 0: the CPU runs it */
         const char *why;
+        uint32_t sharers; /* of what is free: only where no size is given */
     } rows[] = {
         {UINT64_MAX, 6, "passed"},
         {UINT64_C(6) * TOY_MATRIX, 6, "passed"},
+        {UINT64_C(6) * TOY_MATRIX, 6, "passed", .sharers = UINT32_MAX},
+        {UINT64_MAX, 0, "GPU's memory has 0.5 GB for them, and the host's 0.0 GB of the 0.6 GB", .sharers = UINT32_MAX},
         {UINT64_C(6) * TOY_MATRIX - 1, 0, "GPU's memory has 0.5 GB for them, and the host's 0.6 GB of the 0.6 GB"},
         {0, 0, "it needs 1.0 GB on the GPU (weights 1.0 GB"},
     };
@@ -558,7 +561,9 @@ static void what_does_not_fit_stays_outside(void **state)
     toy_matrices = 10;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t outside = rows[i].outside;
-        world_open_with(&w, &(struct engine_params){.gpu_percent = 50, .host_weights = rows[i].host_weights}, 1, true);
+        const struct engine_params p = {
+            .gpu_percent = 50, .host_weights = rows[i].host_weights, .sharers = rows[i].sharers};
+        world_open_with(&w, &p, 1, true);
         w.m.hp.weight_bytes = UINT64_C(10) * TOY_MATRIX;
         engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
         hear_all(&w);

@@ -25,6 +25,36 @@ static void test_what_is_left(void **state)
     assert_true(host_memory_left(UINT64_MAX, UINT64_MAX, UINT64_MAX, 0) == UINT64_MAX - UINT64_MAX / 16);
 }
 
+static void test_what_is_shared(void **state)
+{
+    (void)state;
+    assert_true(host_memory_part(36 * gib, 0, 1) == 36 * gib);
+    assert_true(host_memory_part(36 * gib, 20 * gib, 1) == 36 * gib);
+    assert_true(host_memory_part(36 * gib, 0, 2) == 18 * gib);
+    assert_true(host_memory_part(18 * gib, 18 * gib, 2) == 0); /* it has its part */
+    assert_true(host_memory_part(6 * gib, 20 * gib, 2) == 0);  /* others came between */
+    assert_true(host_memory_part(18 * gib, 6 * gib, 2) == 6 * gib);
+    assert_true(host_memory_part(0, 0, 2) == 0);
+    assert_true(host_memory_part(gib, UINT64_MAX, 2) == 0);
+    /* In any order, and where all look before any takes. */
+    for (uint32_t n = 1; n <= 16; n++) {
+        uint64_t left = 100 * gib, own[16] = {0}, sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += host_memory_part(left, 0, n);
+        assert_true(sum <= left);
+        sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += host_memory_part(left, i * gib, n);
+        assert_true(sum <= left);
+        for (uint32_t i = 0; i < 5 * n; i++) {
+            uint64_t part = host_memory_part(left, own[i * 7 % n], n);
+            assert_true(part <= left);
+            own[i * 7 % n] += part;
+            left -= part;
+        }
+    }
+}
+
 static void test_lines(void **state)
 {
     (void)state;
@@ -57,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_left),
+        cmocka_unit_test(test_what_is_shared),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_this_machine),
     };

@@ -8,6 +8,7 @@
 
 #include <poll.h>
 #include <semaphore.h>
+#include <unistd.h>
 
 static void pages_come_back_from_files(void **state)
 {
@@ -342,6 +343,34 @@ static void a_full_pool_takes_what_fits(void **state)
     kv_release(w->m.group.kv, &other, NULL, 0);
 }
 
+/* What is taken by itself of the machine's memory is shared between engines. */
+static void host_memory_is_shared(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e = {0};
+    uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit[4];
+    static const struct {
+        uint32_t sharers;
+        uint64_t ram;
+    } rows[] = {{1, TIER_RAM_AUTO}, {1000, TIER_RAM_AUTO}, {1000, 12345678}, {0, TIER_RAM_AUTO}};
+    for (size_t i = 0; i < 4; i++) {
+        struct tier_params p = {.be = w->be,
+                                .dev = w->dev,
+                                .gpu = true,
+                                .ram = rows[i].ram,
+                                .sharers = rows[i].sharers,
+                                .counters = &w->counters};
+        assert_int_equal(tier_open(&w->tier, &p, &e), 0);
+        limit[i] = atomic_load(&w->counters.host_limit);
+        tier_close(w->tier);
+        w->tier = NULL;
+    }
+    assert_true(limit[0] > 0 && limit[0] <= ram / 4 && limit[0] <= UINT64_C(16) << 30);
+    assert_true(limit[1] > 0 && limit[1] <= ram / 4000);
+    assert_int_equal(limit[2], 12345678); /* as it was wanted, each */
+    assert_int_equal(limit[3], limit[0]);
+}
+
 int main(void)
 {
 #define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -358,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_on_its_way_is_waited_for, setup_sync, teardown_sync),
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
+        RUNS(host_memory_is_shared),
     };
     return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
 }
