@@ -88,9 +88,10 @@ struct engine {
     struct device *dev;
     struct sched sched;
     struct tier *tier;
-    double empty_since;                        /* the last was unloaded then, or EV_IDLE was sent */
-    double finish_by;                          /* > 0: EV_FINISHED is sent when saves have ended, or then */
-    bool waiting_for_pages;                    /* sequences wait for KV pages, not for a step to end */
+    double empty_since;     /* the last was unloaded then, or EV_IDLE was sent */
+    double finish_by;       /* > 0: EV_FINISHED is sent when saves have ended, or then */
+    bool waiting_for_pages; /* sequences wait for KV pages, not for a step to end */
+    bool look_again;        /* since the tiers were polled a sequence has made way or come back: they have work now */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
     uint32_t first_in_flight, n_in_flight;
     uint32_t n_steps;      /* of the device, in all of them */
@@ -119,8 +120,7 @@ struct engine {
         bool pressed; /* nobody has asked for it: other programs take memory */
     } yield;
     struct pressure pressure;
-    bool refused;                  /* a pool was refused memory */
-    double relieve_at;             /* it is not tried again before */
+    double relieve_at;             /* a pool that was refused memory does not try again before */
     struct neighbours *neighbours; /* NULL: the device is not watched */
     struct model_entry *loading;
     struct {

@@ -530,6 +530,7 @@ static uint32_t on_park(void *arg, struct seq *q)
     struct engine *eng = arg;
     struct hearth_err ignored;
     uint32_t before = tier_pages_leaving(eng->tier, q->model);
+    eng->look_again = true;
     if (model_is_intact(eng, q->model, &ignored))
         tier_save(eng->tier, q, engine_now());
     return tier_pages_leaving(eng->tier, q->model) - before;
@@ -539,6 +540,7 @@ static bool on_fetch(void *arg, struct seq *q)
 {
     struct engine *eng = arg;
     double now = engine_now();
+    eng->look_again = true;
     sched_take_out(&eng->sched, q);
     seq_remember_restored(q);
     if (tier_submit(eng->tier, q, now))
@@ -727,13 +729,14 @@ static void *device_main(void *arg)
         if (throttled)
             step_drain(eng);
         bool copying = poll_tier(eng);
+        eng->look_again = false;
         yield_advance(eng);
         bool idle = eng->fatal.code || throttled || !step_advance(eng);
         eng->waiting_for_pages = idle && eng->sched.count[SEQ_WAIT];
         engine_notify(eng, idle);
         if (!eng->fatal.code)
             memory_count_now_and_then(eng, idle);
-        if (idle && !eng->fatal.code && !atomic_load(&eng->stop))
+        if (idle && !eng->look_again && !eng->fatal.code && !atomic_load(&eng->stop))
             wait_for_work(eng, copying);
     }
     if (eng->fatal.code) {

@@ -244,15 +244,19 @@ static bool go_on(struct engine *eng)
     return false;
 }
 
-/* A pool was refused memory and sequences may wait for it: what nobody needs makes room, and it may ask again. */
-static void relieve(struct engine *eng)
+static bool was_refused(const struct engine *eng)
 {
     const struct model_entry *m;
     bool refused = false;
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         refused |= kv_was_refused(m->group.kv);
-    eng->refused = refused;
-    if (!refused || engine_now() < eng->relieve_at)
+    return refused;
+}
+
+/* A pool was refused memory and sequences may wait for it: what nobody needs makes room, and it may ask again. */
+static void relieve(struct engine *eng)
+{
+    if (!was_refused(eng) || engine_now() < eng->relieve_at)
         return;
     eng->relieve_at = engine_now() + retry_seconds;
     step_drain(eng);
@@ -305,5 +309,8 @@ double yield_timeout(const struct engine *eng)
         return soon;
     if (eng->yield.on)
         return left > 0 ? left : 0;
-    return eng->refused ? retry_seconds : -1;
+    if (!was_refused(eng)) /* by the last step, too, which came after relieve() */
+        return -1;
+    left = eng->relieve_at - engine_now();
+    return left > 0 ? left : 0;
 }

@@ -310,12 +310,23 @@ static void wait_until_held(void)
         sched_yield();
 }
 
-/* Yields; from then on the device stops after so many steps, 0: never. */
-static void yield(struct world *w, uint64_t bytes, bool all, double seconds, uint64_t hold_at)
+/* Yields; a device that stands in a step goes on once it was asked for that. */
+static void yield(struct world *w, uint64_t bytes, bool all, double seconds)
 {
     w->answered = false;
     engine_yield(w->eng, bytes, all, seconds, w);
+    toy_hold_at = 0;
+    while (!w->answered)
+        hear_one(w);
+}
+
+/* Ends a yield; from then on the device stops after so many steps, 0: never. That is said first: it may have done them
+ * all by the time that this thread runs again. */
+static void end_yield(struct world *w, uint64_t hold_at)
+{
     toy_hold_at = hold_at;
+    w->answered = false;
+    engine_yield(w->eng, 0, false, 0, w);
     while (!w->answered)
         hear_one(w);
 }
@@ -346,7 +357,7 @@ static void streams_outlive_a_yield(void **state)
         for (uint32_t turn = 1; turn <= 3; turn++) {
             w.n_parked[1] = 0;
             wait_until_held();
-            yield(&w, 0, true, 3600, 0);
+            yield(&w, 0, true, 3600);
             assert_int_equal(w.answer.code, 0);
             assert_int_equal(w.n_parked[1], 8);
             assert_int_equal(toy_mapped, 0);
@@ -359,7 +370,7 @@ static void streams_outlive_a_yield(void **state)
             assert_int_equal(c->rows, rows); /* nobody went on */
             if (turn == 2)                   /* who comes meanwhile waits, too */
                 engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 4, 4}, 3, 20));
-            yield(&w, 0, false, 0, turn < 3 ? c->steps + 40 : 0);
+            end_yield(&w, turn < 3 ? c->steps + 40 : 0);
         }
         hear_all(&w);
         for (int k = 0; k < 8; k++) {
@@ -394,11 +405,11 @@ static void a_yield_takes_what_it_must(void **state)
     hear_all(&w);
     uint32_t had = toy_mapped;
     assert_true(had >= 4);
-    yield(&w, 1000000, false, 3600, 0); /* they are free */
+    yield(&w, 1000000, false, 3600); /* they are free */
     assert_int_equal(w.answer.code, 0);
     assert_true(w.freed == 0 && w.free == 1000000 && toy_mapped == had && atomic_load(&w.m.loaded));
-    yield(&w, 0, false, 0, 0);
-    yield(&w, 2000000, false, 0.001, 0); /* the toy has not so much */
+    end_yield(&w, 0);
+    yield(&w, 2000000, false, 0.001); /* the toy has not so much */
     assert_int_equal(w.answer.code, HEARTH_ELIMIT);
     assert_true(toy_mapped == 0 && !atomic_load(&w.m.loaded));
     engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 3}, 3, 300));
@@ -440,9 +451,9 @@ static void others_get_what_they_take(void **state)
                                     .kv_pool = KV_POOL_GROWING};
     world_open_with(&w, &p, 2, true);
     w.m.vocab = NULL; /* no end tokens */
-    struct neighbours_seen seen = {0};
-    while (!seen.known || atomic_load(&w.eng->neighbours_pressed)) /* what others have at first is known */
-        engine_neighbours(w.eng, &seen);
+    /* What others have at first was told before the second look, and the device thread has heard of it. */
+    while (fake->looks < 2 || atomic_load(&w.eng->neighbours_pressed))
+        sched_yield();
     engine_throttle(w.eng, true);
     for (int32_t k = 0; k < 8; k++)
         engine_submit(w.eng,
@@ -646,6 +657,59 @@ static void who_makes_way_is_parked(void **state)
     }
     toy_pages = 64;
     toy_moves_late = false;
+}
+
+/* Two streams in step fill their pages, and the pool, with the same token: neither has a row in the next step until the
+ * KV of the one that makes way was saved, and nothing else happens meanwhile that would have the engine look. */
+static void all_wait_for_who_makes_way(void **state)
+{
+    (void)state;
+    static struct heard h[2];
+    for (uint32_t in_flight = 1; in_flight <= 2; in_flight++) {
+        struct world w;
+        toy_pages = 10;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, true);
+        w.m.vocab = NULL; /* no end tokens */
+        ask(&w, engine_load);
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 2; k++) {
+            int32_t id[3 * KV_PAGE] = {k};
+            for (int32_t i = 1; i < 3 * KV_PAGE; i++)
+                id[i] = 1 + i % 9;
+            engine_submit(w.eng, make(&w, &h[k], id, 3 * KV_PAGE, 4 * KV_PAGE));
+        }
+        ask(&w, engine_load); /* both have arrived */
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 2; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+        }
+        assert_true(engine_tiers(w.eng)->pages_restored > 0); /* one made way */
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_pages = 64;
+}
+
+/* Whoever finds no memory when nothing else goes on is served once there is some. */
+static void who_finds_no_memory_asks_again(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_extents = 0;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    toy_refusals = 0;
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+    while (!toy_refusals)
+        sched_yield();
+    toy_extents = UINT32_MAX;
+    hear_all(&w);
+    check_heard(&h);
+    assert_true(engine_close(w.eng, 30));
+    toy_granule = 0;
 }
 
 /* Whether the text is what its prompt gives alone, on a device that computes prompts in a way of their own. */
@@ -899,6 +963,8 @@ int main(void)
         cmocka_unit_test(a_yield_takes_what_it_must),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(all_wait_for_who_makes_way),
+        cmocka_unit_test(who_finds_no_memory_asks_again),
         cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(closing_with_work_under_way),
         cmocka_unit_test(texts_are_their_own_in_any_company),

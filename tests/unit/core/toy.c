@@ -42,7 +42,7 @@ int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
-_Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped;
+_Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
 uint32_t toy_matrices;
 uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools, toy_decode_rows;
 _Atomic double toy_now, toy_step_s, toy_row_s;
@@ -238,8 +238,10 @@ static int toy_kv_new(struct device *d, const struct kv_desc *desc, struct kv_po
 static int toy_kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
 {
     (void)p;
-    if (toy_mapped >= toy_extents)
+    if (toy_mapped >= toy_extents) {
+        toy_refusals++;
         return err_set(e, HEARTH_ENOMEM, "the toy has memory for %u extents", toy_extents);
+    }
     toy_mapped++;
     for (uint32_t i = extent * d->extent; i < (extent + 1) * d->extent && i < PAGES_MAX; i++) {
         assert_false(d->mapped[i]);

@@ -26,12 +26,13 @@ extern uint32_t toy_matrices;
 enum { TOY_MATRICES_MAX = 20, TOY_MATRIX = 100 << 20 };
 #define TOY_RATE      1e12
 #define TOY_HOST_RATE 1e10
-extern uint32_t toy_pages;           /* of the pool: up to 160; 0 = as the engine chooses */
-extern uint64_t toy_granule;         /* pools may grow in multiples of so many bytes; 0: they are whole */
-extern _Atomic uint32_t toy_extents; /* that there is memory for */
-extern _Atomic uint32_t toy_mapped;  /* that have it */
-extern _Atomic uint64_t toy_free;    /* bytes */
-extern uint32_t toy_pools;           /* there is memory for; 0 = any number */
+extern uint32_t toy_pages;            /* of the pool: up to 160; 0 = as the engine chooses */
+extern uint64_t toy_granule;          /* pools may grow in multiples of so many bytes; 0: they are whole */
+extern _Atomic uint32_t toy_extents;  /* that there is memory for */
+extern _Atomic uint32_t toy_mapped;   /* that have it */
+extern _Atomic uint32_t toy_refusals; /* where there was none */
+extern _Atomic uint64_t toy_free;     /* bytes */
+extern uint32_t toy_pools;            /* there is memory for; 0 = any number */
 /* > 0: its device_info.decode_rows, and a row's hash also tells how it was computed: rows of INVARIANT_PROMPT add
  * TOY_PROMPT to their ids, those whose bits may depend on their step also the step's number of rows. */
 extern uint32_t toy_decode_rows;
