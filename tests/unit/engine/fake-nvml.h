@@ -6,6 +6,7 @@ enum { FAKE_PROCESSES = 300 };
 struct fake_nvml {
     int init, handle, read; /* results of these calls; 0: well */
     int begun;              /* nvmlInit_v2() less nvmlShutdown() */
+    _Atomic unsigned looks; /* that were begun */
     unsigned long long total, free, used;
     int display;
     char uuid[64]; /* that was asked for */
