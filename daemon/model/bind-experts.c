@@ -135,7 +135,7 @@ static int must_be_finite(struct binder *b, const char *name, uint32_t n_in, uin
     int ret = bind_find(b, name, n_in, n_out, 0, &t);
     if (ret || b->load)
         return ret;
-    uint64_t n = (uint64_t)n_in * (n_out ? n_out : 1);
+    uint64_t n = (uint64_t)n_in * n_out;
     float *v = malloc(n * sizeof *v);
     if (!v)
         return err_set(b->e, HEARTH_ENOMEM, "no memory for %" PRIu64 " weights of a router", n);
@@ -156,9 +156,7 @@ int bind_router(struct binder *b, struct weight *w, const float **bias, const fl
     int ret = bind_matrix(b, w, WEIGHT_ROUTER, d, &part, 1);
     if (!ret)
         ret = must_be_finite(b, part.name, d, n);
-    if (!ret && bind_has(b, added.name) && !(ret = bind_vector(b, bias, &added, 1)))
-        ret = must_be_finite(b, added.name, n, 0);
-    if (!ret && bind_has(b, choice.name) && !(ret = bind_vector(b, select_bias, &choice, 1)))
-        ret = must_be_finite(b, choice.name, n, 0);
-    return ret;
+    if (!ret && bind_has(b, added.name))
+        ret = bind_vector(b, bias, &added, 1);
+    return ret || !bind_has(b, choice.name) ? ret : bind_vector(b, select_bias, &choice, 1);
 }

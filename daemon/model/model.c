@@ -263,6 +263,20 @@ static int keep_vector(struct binder *b, const float *src, size_t n, const float
     return 0;
 }
 
+/* Vectors are few numbers, and each weighs on every token: one that is none is named before anything is loaded. */
+static int read_vector(struct binder *b, const struct gguf_tensor *t, float *out, uint64_t n)
+{
+    if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
+        return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s of type %s; F32, F16 and BF16 are possible",
+                       gguf_label(t->name).s, dtype_get((int)t->type)->name);
+    dtype_get((int)t->type)->to_f32(t->data, out, n);
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(out[i]))
+            return err_set(b->e, HEARTH_EBADMODEL, "tensor %s: number %" PRIu64 " is %g", gguf_label(t->name).s, i,
+                           (double)out[i]);
+    return 0;
+}
+
 static int rows_times(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part,
                       uint32_t n_row, float factor)
 {
@@ -276,18 +290,11 @@ static int rows_times(struct binder *b, const float **out, const struct bind_par
     for (uint32_t i = 0; i < n_part && !ret; at += (uint64_t)parts[i++].n_out * n_row) {
         const struct gguf_tensor *t;
         ret = bind_find(b, parts[i].name, parts[i].n_out, n_row, 0, &t);
-        if (ret)
-            break;
-        if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16) {
-            ret = err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32, F16 and BF16 are possible", parts[i].name,
-                          dtype_get((int)t->type)->name);
-            break;
-        }
-        bytes += t->bytes;
-        if (b->load)
-            dtype_get((int)t->type)->to_f32(t->data, host + at, (uint64_t)parts[i].n_out * n_row);
+        if (!ret)
+            ret = read_vector(b, t, host + at, (uint64_t)parts[i].n_out * n_row);
+        bytes += ret ? 0 : t->bytes;
     }
-    for (uint64_t i = 0; factor != 1 && b->load && !ret && i < n; i++)
+    for (uint64_t i = 0; factor != 1 && !ret && i < n; i++)
         host[i] *= factor;
     if (!ret && !b->load)
         b->total += bytes;
@@ -310,18 +317,12 @@ int bind_vector_times(struct binder *b, const float **out, const char *name, uin
 int bind_number(struct binder *b, const char *name, float *out)
 {
     const struct gguf_tensor *t;
-    char full[160];
     int ret = bind_find(b, name, 1, 0, 0, &t);
-    if (ret)
-        return ret;
-    bind_name(b, name, full);
-    if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
-        return err_set(b->e, HEARTH_EUNSUPPORTED, "%s of type %s; F32, F16 and BF16 are possible", full,
-                       dtype_get((int)t->type)->name);
-    dtype_get((int)t->type)->to_f32(t->data, out, 1);
-    return isfinite(*out) && *out != 0
-               ? 0
-               : err_set(b->e, HEARTH_EBADMODEL, "%s is %g; a number other than 0 is possible", full, (double)*out);
+    if (!ret)
+        ret = read_vector(b, t, out, 1);
+    if (!ret && *out == 0)
+        ret = err_set(b->e, HEARTH_EBADMODEL, "tensor %s is 0; another number is possible", gguf_label(t->name).s);
+    return ret;
 }
 
 void bind_ignore(struct binder *b, const char *name)

@@ -85,8 +85,11 @@ try:
     c, other = box.client(), box.client()
     undisturbed = other.call("generate", model=GOOD, **LONG)
     running = other.submit("generate", model=GOOD, **LONG)
-    for name, what in (("nan", struct.pack("<f", float("nan"))), ("inf", struct.pack("<f", float("inf")))):
-        path = written(name, b"output_norm.weight", lambda n: what * n)
+    for name, number in ("nan", float("nan")), ("inf", float("inf")):
+        path = written("norm-" + name, b"output_norm.weight", lambda n: struct.pack("<f", number) * n)
+        refused("%s in a vector: the model" % name, c, "models.load", "tensor output_norm.weight: number 0 is " + name,
+                model=path)
+        path = written(name, b"output.weight", lambda n: struct.pack("<e", number) * n)
         refused("%s: eval" % name, c, "eval", "position 0: the logit of token 0 is", model=path, tokens=[1, 5, 6], top=4)
         refused("%s: eval's continuation" % name, c, "eval", "position 2: the logit of token", model=path,
                 tokens=[1, 5, 6], greedy=2)
