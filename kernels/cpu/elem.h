@@ -17,9 +17,15 @@ static inline float lanes_sum(float *s)
     return s[0];
 }
 
+/* What is NaN stays so here and below: of a model with such weights, the logits must show it. fm_exp has 88's. */
+static inline float elem_exp(float x)
+{
+    return isnan(x) ? x : fm_exp(x);
+}
+
 static inline float elem_sigmoid(float x)
 {
-    return 1.0f / (1.0f + fm_exp(-x));
+    return 1.0f / (1.0f + elem_exp(-x));
 }
 
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written with the sigmoid: (1 + tanh u) / 2 = sigmoid(2u). */
@@ -29,7 +35,6 @@ static inline float elem_gelu(float x)
     return x * elem_sigmoid(u);
 }
 
-/* What is NaN stays so. */
 static inline float elem_oai(float gate, float up)
 {
     float g = gate > 7.0f ? 7.0f : gate, u = up > 7.0f ? 7.0f : up;
@@ -51,7 +56,7 @@ static inline float elem_glu(enum glu_kind kind, float gate, float up)
     case GLU_RELU2:
         break;
     }
-    float r = up > 0.0f ? up : 0.0f;
+    float r = up < 0.0f ? 0.0f : up;
     return r * r;
 }
 
@@ -59,7 +64,7 @@ static inline float elem_glu(enum glu_kind kind, float gate, float up)
 static inline float elem_softcap(float x, float cap)
 {
     float u = x / cap;
-    return cap * (1.0f - 2.0f / (fm_exp(u + u) + 1.0f));
+    return cap * (1.0f - 2.0f / (elem_exp(u + u) + 1.0f));
 }
 
 static inline void elem_rope(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head,

@@ -144,7 +144,7 @@ static void ref_rope(enum rope_kind kind, const float *cs, uint32_t n_rot, float
 static void ref_exp(const float *x, float sub, float div, float *y, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        y[i] = fm_exp((x[i] - sub) / div);
+        y[i] = elem_exp((x[i] - sub) / div);
 }
 
 static void ref_f16(const float *x, uint16_t *y, uint32_t n)
@@ -176,10 +176,10 @@ static void ref_attend(const struct attend_args *a)
             max = s[i] > max ? s[i] : max;
         }
         for (uint32_t i = 0; i < n; i++) {
-            s[i] = fm_exp(s[i] - max);
+            s[i] = elem_exp(s[i] - max);
             sum[i % LANES] += s[i];
         }
-        float inv = 1.0f / (lanes_sum(sum) + (a->sinks ? fm_exp(a->sinks[h] - max) : 0.0f));
+        float inv = 1.0f / (lanes_sum(sum) + (a->sinks ? elem_exp(a->sinks[h] - max) : 0.0f));
         for (uint32_t d = 0; d < d_v; d++)
             out[d] = 0.0f;
         for (uint32_t i = 0; i < n; i++) {

@@ -227,7 +227,8 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     return gumbel_max(t, m, best_at, thr, p, index);
 }
 
-/* Computes the log-softmax of the raw logits, of the token and of the n_logprobs best, lowest id first among equals. */
+/* Computes the log-softmax of the raw logits, of the token and of the n_logprobs best, lowest id first among equals.
+ * What is NaN is no candidate, and no part of the sum. */
 static void logprobs(struct device *d, const float *raw, uint32_t n, const struct sample_params *p, float *tmp,
                      struct sampled *out)
 {
@@ -235,7 +236,7 @@ static void logprobs(struct device *d, const float *raw, uint32_t n, const struc
     double sum = 0.0;
     d->k->exp(raw, max, 1.0f, tmp, n);
     for (uint32_t i = 0; i < n; i++)
-        sum += (double)tmp[i];
+        sum += isnan(raw[i]) ? 0.0 : (double)tmp[i];
     double lse = (double)max + log(sum);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = out->n_top;

@@ -2,10 +2,11 @@
 
 /* --- vectors ------------------------------------------------------------------------------------------------ */
 
-VFN v16 v16_exp(v16 x) /* fm_exp */
+/* Of two numbers min and max take the second where either is NaN: elem_exp. */
+VFN v16 v16_exp(v16 x)
 {
     v16 magic = v16_set1(FM_MAGIC), one = v16_set1(1.0f);
-    v16 c = v16_max(v16_min(x, v16_set1(FM_EXP_HI)), v16_set1(FM_EXP_LO));
+    v16 c = v16_max(v16_set1(FM_EXP_LO), v16_min(v16_set1(FM_EXP_HI), x));
     v16 t = v16_fma(c, v16_set1(FM_LOG2E), magic);
     v16 n = v16_sub(t, magic);
     v16 r = v16_fma(n, v16_set1(-FM_LN2_LO), v16_fma(n, v16_set1(-FM_LN2_HI), c));
@@ -70,7 +71,6 @@ TARGET static void TUNED(norm)(const struct norm *p, const float *x, uint32_t n,
     }
 }
 
-/* Of two numbers min and max take the second where either is NaN. */
 VFN v16 v16_oai(v16 gate, v16 up)
 {
     v16 g = v16_min(v16_set1(7.0f), gate), u = v16_max(v16_set1(-7.0f), v16_min(v16_set1(7.0f), up));
@@ -85,7 +85,7 @@ TARGET static void TUNED(glu)(enum glu_kind kind, const float *gate, const float
         if (kind == GLU_GELU) {
             v = v16_gelu(u);
         } else if (kind == GLU_RELU2) {
-            v = v16_max(u, v16_set1(0.0f));
+            v = v16_max(v16_set1(0.0f), u);
             v = v16_mul(v, v);
         } else if (kind == GLU_OAI) {
             v = v16_oai(v16_load(gate + i), u);
@@ -114,7 +114,7 @@ TARGET static void TUNED(exp)(const float *x, float sub, float div, float *y, ui
     for (; i + LANES <= n; i += LANES)
         v16_store(y + i, v16_exp(v16_div(v16_sub(v16_load(x + i), v16_set1(sub)), v16_set1(div))));
     for (; i < n; i++)
-        y[i] = fm_exp((x[i] - sub) / div);
+        y[i] = elem_exp((x[i] - sub) / div);
 }
 
 TARGET static void TUNED(f16)(const float *x, uint16_t *y, uint32_t n)
@@ -227,7 +227,7 @@ VFN float softmax(const struct attend_args *a, uint32_t h, float *s, uint32_t n)
         v16_store(s + i, p);
         sum = v16_add(sum, p);
     }
-    return 1.0f / (v16_sum(sum) + (a->sinks ? fm_exp(a->sinks[h] - max) : 0.0f));
+    return 1.0f / (v16_sum(sum) + (a->sinks ? elem_exp(a->sinks[h] - max) : 0.0f));
 }
 
 TARGET static void TUNED(attend)(const struct attend_args *a)

@@ -103,7 +103,11 @@ try:
     got = c.call("eval", model=one, tokens=[1, 5, 6], top=8)
     best = c.call("eval", model=GOOD, tokens=[1, 5, 6], top=9)
     check(got["top"] == [[x for x in row if x[0] != 0][:8] for row in best["top"]], "one row: eval leaves it out", got)
+    # Without token 0 the others are likelier, by what it had: little.
+    of_best = c.call("generate", model=GOOD, logprobs=0, **SHORT)["logprobs"][0]
     got = c.call("generate", model=one, logprobs=0, **SHORT)
+    more = got["logprobs"][0]["logprob"] - of_best["logprob"]
+    check(got["logprobs"][0]["id"] == of_best["id"] and 0 < more < 0.1, "one row: no log-probability has it", more)
     check(0 not in got["tokens"] and len(got["tokens"]) == 6, "one row: it is not sampled", got)
     got = other.answer(running)
     check(got["tokens"] == undisturbed["tokens"], "another's stream has the text of an undisturbed run", got)
