@@ -77,7 +77,7 @@ void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const str
                            "layer %u has KV heads (attention.head_count_kv) and a feed-forward network "
                            "(feed_forward_length); one is possible",
                            i);
-        if (kv[i] && heads[i] % kv[i])
+        if (kv[i] && (!heads[i] || heads[i] % kv[i]))
             hparams_refuse(r, HEARTH_EBADMODEL, "%u heads cannot share %u KV heads (key %s.attention.head_count_kv)",
                            heads[i], kv[i], r->arch);
     }

@@ -53,7 +53,9 @@ void hparams_read_state(struct hparams_reader *r, struct hparams *hp, const stru
     for (uint32_t i = 0; i < hp->n_layer; i++)
         any |= hp->kind[i] == LAYER_RECURS;
     if (!any && row->single && !hp->n_kv)
-        hparams_refuse(r, HEARTH_EBADMODEL, "a %s of which no layer recurs or attends", r->arch);
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "a %s of which no layer recurs or attends (attention.head_count_kv, feed_forward_length)",
+                       r->arch);
     if (row->state == STATE_CONV) {
         s->n_tap = hparams_number(r, "shortconv.l_cache", 2, STATE_TAPS_MAX, REQUIRED);
         s->n_channel = hp->d_model;

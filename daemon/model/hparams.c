@@ -293,13 +293,17 @@ static void share_kv(struct hparams_reader *r, struct hparams *hp, uint32_t laye
     while (from && hp->slides[from - 1] != hp->slides[layer])
         from--;
     if (!from--) {
-        hparams_refuse(r, HEARTH_EBADMODEL, "layer %u has no layer before it whose K and V it could share", layer);
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "layer %u has no layer before it whose K and V it could share (%s.attention.shared_kv_layers)",
+                       layer, r->arch);
         return;
     }
     const struct layer_shape *own = &hp->shape[from], *l = &hp->shape[layer];
     if (own->n_kv != l->n_kv || own->d_head != l->d_head)
-        hparams_refuse(r, HEARTH_EBADMODEL, "layer %u, of %u KV heads of %u, cannot share those of layer %u, %u of %u",
-                       layer, l->n_kv, l->d_head, from, own->n_kv, own->d_head);
+        hparams_refuse(
+            r, HEARTH_EBADMODEL,
+            "layer %u, of %u KV heads of %u, cannot share those of layer %u, %u of %u (%s.attention.shared_kv_layers)",
+            layer, l->n_kv, l->d_head, from, own->n_kv, own->d_head, r->arch);
     hp->group_of[layer] = hp->group_of[from];
     hp->index_of[layer] = hp->index_of[from];
 }
@@ -385,10 +389,13 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     uint32_t d_value = hparams_number(&r, "attention.value_length", 2, 1024, hp.d_head);
     hp.n_rot[ROPE_FULL] = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);
     if (!r.ret && hp.n_head && (hp.d_head < 2 || hp.d_head > 1024 || hp.d_head % 2))
-        hparams_refuse(&r, HEARTH_EBADMODEL, "heads of %u dimensions; an even number from 2 to 1024 is possible",
-                       hp.d_head);
+        hparams_refuse(&r, HEARTH_EBADMODEL,
+                       "heads of %u dimensions (%s.attention.key_length, or embedding_length by attention.head_count); "
+                       "an even number from 2 to 1024 is possible",
+                       hp.d_head, hp.arch);
     if (d_value != hp.d_head && !reads(row, "attention.value_length"))
-        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions beside keys of %u", d_value, hp.d_head);
+        hparams_refuse(&r, HEARTH_EUNSUPPORTED, "values of %u dimensions (%s.attention.value_length) beside keys of %u",
+                       d_value, hp.arch, hp.d_head);
     if (hp.n_rot[ROPE_FULL] > hp.d_head || hp.n_rot[ROPE_FULL] % 2)
         hparams_refuse(&r, HEARTH_EBADMODEL,
                        "RoPE turns %u of %u dimensions (%s.rope.dimension_count, attention.key_length)",

@@ -38,6 +38,9 @@ static void hparams(struct hparams *hp, struct hparams_reader *r)
             "%u KV heads of %u (attention.head_count_kv, attention.key_length) beside latent attention's one "
             "of %u and %u (%s); a file from before 2025-04 has to be converted again",
             hp->n_kv, hp->d_head, l->d_c, n_rot, hp->arch);
+    if (hp->window)
+        hparams_refuse(r, HEARTH_EUNSUPPORTED, "latent attention within a window (%s.attention.sliding_window)",
+                       hp->arch);
     float all = hparams_real(r, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0) / 0.1f;
     float m = rope->scaling == ROPE_SCALING_YARN && all != 0 ? rope_yarn_mscale(rope->factor, all) : 1;
     if (!hparams_has(r, "attention.scale"))

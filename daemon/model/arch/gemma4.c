@@ -34,7 +34,9 @@ static void hparams(struct hparams *hp, struct hparams_reader *r)
     uint32_t d_v = hparams_number(r, "attention.value_length_swa", 2, 1024, d);
     uint32_t n_rot = hparams_number(r, "rope.dimension_count_swa", 2, 1024, d);
     if (d % 2 || d_v != d || n_rot > d || n_rot % 2)
-        hparams_refuse(r, HEARTH_EBADMODEL, "heads of %u dimensions, %u of values, %u of which turn, in sliding layers",
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "heads of %u dimensions (attention.key_length_swa), %u of values (attention.value_length_swa), "
+                       "%u of which turn (rope.dimension_count_swa)",
                        d, d_v, n_rot);
     hp->embed_scale = sqrtf((float)hp->d_model);
     hp->attn_scale = hparams_real(r, "attention.scale", 1e-6f, 1e6f, 1);

@@ -47,6 +47,16 @@ void mamba2_build_mixer(const struct model *m, struct program *p, const struct r
                                          .norm = r->norm});
 }
 
+static void hparams(struct hparams *hp, struct hparams_reader *r)
+{
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        if (hp->kind[i] != LAYER_RECURS)
+            hparams_refuse(r, HEARTH_EBADMODEL,
+                           "layer %u of a %s has KV heads (attention.head_count_kv) or a feed-forward network "
+                           "(feed_forward_length); all of its layers recur",
+                           i, hp->arch);
+}
+
 static int bind_layer(struct binder *b, struct layer *l)
 {
     int ret = bind_norm(b, &l->attn_norm, "attn_norm", bind_hparams(b)->d_model);
@@ -68,5 +78,6 @@ const struct arch arch_mamba2 = {"mamba2",
                                  .layer_bytes = sizeof(struct recurrent_layer),
                                  .state = STATE_MAMBA2,
                                  .single = true,
+                                 .hparams = hparams,
                                  .bind_layer = bind_layer,
                                  .build = build};
