@@ -91,6 +91,7 @@ struct server {
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
     struct timer *passed_sweep;  /* set while some of them may be closed */
     struct pin_list pins;        /* models that every engine is to hold */
+    struct yields *yields;       /* the yield that holds; NULL: hearthd begins or ends */
     struct games *games;         /* what is yielded to games; NULL: hearthd begins or ends */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting */
     struct backup *backup;       /* NULL: none is under way */

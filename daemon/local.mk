@@ -52,7 +52,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/rpc/backup.c daemon/rpc/backup.h \
 	daemon/stream/quarantine.c daemon/stream/quarantine.h \
 	daemon/conf.c daemon/conf.h \
-	daemon/gamemode.c daemon/gamemode.h daemon/rpc/games.c daemon/rpc/games.h \
+	daemon/gamemode.c daemon/gamemode.h daemon/rpc/games.c daemon/rpc/games.h daemon/rpc/yields.c daemon/rpc/yields.h \
 	daemon/rpc/call.c daemon/rpc/call.h \
 	daemon/rpc/subscription.c daemon/rpc/subscription.h \
 	daemon/rpc/conn.c daemon/rpc/conn.h \

@@ -33,6 +33,7 @@
 #include "daemon/stream/stream.h"
 #include "daemon/rpc/queue.h"
 #include "daemon/rpc/takeover.h"
+#include "daemon/rpc/yields.h"
 #include "daemon/retention/retention.h"
 #include "daemon/socket.h"
 
@@ -218,12 +219,15 @@ static void before_engine_calls(void *arg, struct engine_client *ec)
 {
     struct server *s = arg;
     model_fds_tell(s->passed, ec);
+    yields_tell(s, ec);
+    games_tell(s, ec, false);
 }
 
 static void on_engine_ready(void *arg, struct engine_client *ec)
 {
+    yields_tell(arg, ec); /* one that began while calls waited already */
+    games_tell(arg, ec, true);
     pins_restore(arg, ec);
-    games_engine_ready(arg, ec);
 }
 
 /* An engine's command line is made of the configuration and of what there is in the state directory. */
@@ -345,7 +349,9 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
     if (s->store && kvdir_open(&s->kv, s, e) != 0)
         log_error("%s; KV is not kept on the disk", e->msg);
     s->engine = engine;
-    rc = init_engines(s, e);
+    rc = yields_open(s, e);
+    if (!rc)
+        rc = init_engines(s, e);
     if (rc) {
         server_fini(s);
         return rc;
@@ -364,6 +370,7 @@ void server_fini(struct server *s)
     shows_free(s->shows);
     s->shows = NULL;
     games_close(s);
+    yields_close(s);
     retention_free(s->retention);
     s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
     engines_free(s->engines);

@@ -84,6 +84,32 @@ static const struct wire_field engine_result_fields[] = {
 };
 TYPE(engine_result, "engine.generate result");
 
+static int engine_yield_check(const void *msg, struct hearth_err *e)
+{
+    const struct wire_engine_yield *m = msg;
+    if (m->most < 0 && m->seconds > 0 && m->all == (m->bytes > 0))
+        return err_set(e, HEARTH_EPARAMS, "engine.yield: exactly one of bytes, all is needed");
+    return 0;
+}
+
+static const struct wire_field engine_yield_fields[] = {
+    COUNTER(wire_engine_yield, bytes),
+    BOOL(wire_engine_yield, all, false),
+    FLOAT(wire_engine_yield, seconds, 0, 86400, 60),
+    INT(wire_engine_yield, most, -1, INT64_MAX, -1),
+    {0},
+};
+TYPE(engine_yield, "engine.yield", .check = engine_yield_check);
+
+static const struct wire_field engine_yield_result_fields[] = {
+    COUNTER(wire_engine_yield_result, freed),
+    COUNTER(wire_engine_yield_result, free),
+    COUNTER(wire_engine_yield_result, held),
+    STR(wire_engine_yield_result, why, 0, HEARTH_ERR_MSG),
+    {0},
+};
+TYPE(engine_yield_result, "engine.yield result");
+
 static const struct wire_field engine_parked_fields[] = {
     COUNTER(wire_engine_parked, stream, REQUIRED),
     BOOL(wire_engine_parked, parked, false),

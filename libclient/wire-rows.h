@@ -62,8 +62,8 @@ extern const struct wire_type wire_op_type, wire_models_list_type, wire_model_ty
 /* wire-rows-daemon.c */
 extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_result_type, wire_loaded_model_type,
     wire_kv_tiers_type, wire_engine_status_type, wire_kv_share_type, wire_kv_files_type, wire_status_result_type,
-    wire_shutdown_type, wire_yield_type, wire_yield_result_type, wire_engine_parked_type, wire_backup_type,
-    wire_backup_result_type;
+    wire_shutdown_type, wire_yield_type, wire_yield_result_type, wire_engine_yield_type, wire_engine_yield_result_type,
+    wire_engine_parked_type, wire_backup_type, wire_backup_result_type;
 /* wire-rows-engine.c */
 extern const struct wire_type wire_engine_hello_type, wire_engine_hello_result_type, wire_engine_generate_type,
     wire_engine_begin_type, wire_engine_tokens_type, wire_engine_result_type, wire_engine_cancel_type,

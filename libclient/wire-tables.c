@@ -60,7 +60,7 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_UNLOAD, "engine.unload", engine_path, empty),
     LINK(WIRE_ENGINE_PIN, "engine.pin", engine_pin, model_load_result),
     LINK(WIRE_ENGINE_PASS, "engine.pass", engine_pass, empty),
-    LINK(WIRE_ENGINE_YIELD, "engine.yield", yield, yield_result),
+    LINK(WIRE_ENGINE_YIELD, "engine.yield", engine_yield, engine_yield_result),
     LINK(WIRE_ENGINE_HEADS, "engine.heads", engine_heads, engine_heads_result),
     LINK(WIRE_ENGINE_MODEL, "engine.model", engine_model, model),
     LINK(WIRE_ENGINE_STATUS, "engine.status", empty, engine_status),

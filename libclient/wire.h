@@ -373,6 +373,18 @@ struct wire_engine_pass { /* engine.pass: with the file's descriptor beside it *
     const char *path;     /* "//UID/PATH" */
     bool gone;            /* there is no descriptor, and the one that was passed is closed */
 };
+struct wire_engine_yield { /* engine.yield */
+    int64_t bytes;         /* as of yield, all three */
+    bool all;
+    double seconds;
+    int64_t
+        most; /* it goes on with a yield of an earlier engine, and holds so many bytes at most; -1: this is a new one */
+};
+struct wire_engine_yield_result {
+    int64_t freed, free; /* as of yield */
+    int64_t held;        /* bytes that it holds and may hold until the time is over */
+    const char *why;     /* why less is free than was wanted; NULL: it is not */
+};
 struct wire_engine_parked { /* event engine.parked: memory was yielded, and the stream waits; or it goes on */
     int64_t stream;
     bool parked;

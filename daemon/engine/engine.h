@@ -106,10 +106,13 @@ void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
 /* A pinned model is loaded and stays: it is unloaded neither because it is idle nor to make room. engine_unload()
  * unloads it, and it is not pinned any more. Answered by EV_LOADED. */
 void engine_pin(struct engine *eng, struct model_entry *m, bool pinned, void *owner);
-/* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
 /* Gives memory of the device to other programs for so many seconds: until `bytes` of it are free, or `all`; 0 seconds:
  * takes it again. Answered by EV_YIELDED: HEARTH_ELIMIT where less is free than was wanted. */
 void engine_yield(struct engine *eng, uint64_t bytes, bool all, double seconds, void *owner);
+/* Goes on with a yield that an earlier engine was asked for: holds `most` bytes at most for so many seconds. Answered
+ * by EV_YIELDED. */
+void engine_keep_yield(struct engine *eng, uint64_t most, double seconds, void *owner);
+/* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again);
 /* Waits for saves of KV to end, for some seconds at most. Answered by EV_FINISHED. */
 void engine_finish(struct engine *eng, double seconds);
@@ -200,7 +203,8 @@ struct event_yield { /* EV_YIELDED */
     struct engine_event ev;
     void *owner;
     struct hearth_err err;
-    uint64_t freed, free; /* bytes */
+    bool holds;                 /* although not so much is free: `err` says that then */
+    uint64_t freed, free, held; /* bytes */
 };
 
 struct event_parked { /* EV_PARKED: memory was yielded, and the sequence waits; or it goes on */

@@ -19,6 +19,7 @@ enum {
 /* What an engine has heard. */
 struct told {
     struct server *server;
+    int64_t link; /* the engine, by its link's number */
     bool yielded; /* that it is to yield, the last time */
     bool asking;  /* it is being told */
     bool ask_for; /* that */
@@ -31,7 +32,7 @@ struct games {
     struct told told[ENGINES_MAX];
 };
 
-static void tell(struct told *t);
+static void tell(struct told *t, bool starting);
 
 static void on_answer(void *arg, const void *result, const struct hearth_err *err)
 {
@@ -50,25 +51,26 @@ static void on_answer(void *arg, const void *result, const struct hearth_err *er
     t->yielded = t->ask_for && !(err && err->code == HEARTH_EENGINE);
     if (t->yielded)
         timer_set(g->again, RENEW_MS);
-    tell(t);
+    tell(t, false);
 }
 
-/* Tells the engine where it has not heard it. One that does not run holds nothing. */
-static void tell(struct told *t)
+/* Tells the engine where it has not heard it. One that does not run holds nothing, and is not started for this. */
+static void tell(struct told *t, bool starting)
 {
     struct games *g = t->server->games;
     char why[HEARTH_ERR_MSG];
     bool want = games_running(t->server, why) > 0;
     struct engine_client *ec = engines_at(t->server->engines, (size_t)(t - g->told));
-    if (t->asking || want == t->yielded || engine_pid(ec) == 0)
+    if (t->asking || want == t->yielded || (!starting && engine_pid(ec) == 0))
         return;
-    struct wire_yield yield = {.all = want, .seconds = want ? SECONDS : 0};
+    struct wire_engine_yield yield = {.all = want, .seconds = want ? SECONDS : 0, .most = -1};
     struct hearth_err e;
     t->ask_for = want;
-    if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_answer, t, &e))
+    t->asking = true;
+    if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_answer, t, &e)) {
+        t->asking = false;
         log_warn("memory is not yielded to a game: %s", e.msg);
-    else
-        t->asking = true;
+    }
 }
 
 static void tell_all(struct server *s)
@@ -81,7 +83,7 @@ static void tell_all(struct server *s)
                            : "no game runs any more: memory may be taken again");
     g->run = run;
     for (size_t i = 0; i < engines_count(s->engines); i++)
-        tell(&g->told[i]);
+        tell(&g->told[i], false);
 }
 
 static void on_changed(void *arg)
@@ -125,13 +127,15 @@ void games_close(struct server *s)
     free(g);
 }
 
-void games_engine_ready(struct server *s, const struct engine_client *ec)
+void games_tell(struct server *s, struct engine_client *ec, bool ready)
 {
-    for (size_t i = 0; s->games && i < engines_count(s->engines); i++)
-        if (engines_at(s->engines, i) == ec) {
-            s->games->told[i].yielded = false;
-            tell(&s->games->told[i]);
-        }
+    struct told *t = s->games ? &s->games->told[engine_number(ec)] : NULL;
+    if (!t || (t->link == engine_link_number(ec) && !ready))
+        return;
+    if (t->link != engine_link_number(ec))
+        t->yielded = false;
+    t->link = engine_link_number(ec);
+    tell(t, !ready);
 }
 
 uint32_t games_running(const struct server *s, char why[static HEARTH_ERR_MSG])

@@ -226,65 +226,6 @@ void msg_status(struct call *call)
         reply(call, NULL);
 }
 
-/* A yield that several devices are asked for. */
-struct yielding {
-    struct call *call;
-    size_t left;
-    bool any;
-    struct wire_yield_result sum;
-    struct hearth_err err; /* of one that could not; code 0: none */
-};
-
-static void yield_end(struct yielding *y)
-{
-    if (y->err.code)
-        call_fail(y->call, &y->err);
-    else
-        call_reply(y->call, &y->sum);
-    free(y);
-}
-
-static void on_yielded(void *arg, const void *result, const struct hearth_err *err)
-{
-    struct yielding *y = arg;
-    const struct wire_yield_result *r = result;
-    if (err) {
-        y->err = *err;
-    } else {
-        y->sum.freed += r->freed;
-        if (!y->any || r->free < y->sum.free)
-            y->sum.free = r->free;
-        y->any = true;
-    }
-    if (--y->left == 0)
-        yield_end(y);
-}
-
-/* Each engine that runs gives so much of its device. Without one nothing is held, and none is started for this. */
-void msg_yield(struct call *call)
-{
-    const struct engines *es = call->server->engines;
-    struct yielding *y = calloc(1, sizeof *y);
-    struct hearth_err e;
-    if (!y) {
-        err_set(&e, HEARTH_ENOMEM, "out of memory");
-        call_fail(call, &e);
-        return;
-    }
-    y->call = call;
-    for (size_t i = 0; i < engines_count(es); i++) {
-        struct engine_client *ec = engines_at(es, i);
-        if (engine_pid(ec) == 0)
-            continue;
-        if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], call->params, on_yielded, y, &e))
-            y->err = e;
-        else
-            y->left++;
-    }
-    if (!y->left)
-        yield_end(y);
-}
-
 void msg_shutdown(struct call *call)
 {
     static const struct wire_empty nothing;

@@ -197,6 +197,66 @@ static void all_devices_yield(void **state)
     peer_close(p);
 }
 
+/* What an engine has heard of yields: -2: nothing; -1: to yield; else what it may hold, with nothing done before. */
+static int64_t heard(struct peer *p, size_t i, double *seconds)
+{
+    struct wire_status_result *st = peer_status(p);
+    int64_t most = st->engines[i].kv.host_pages - 2;
+    if (most >= 0)
+        assert_int_equal(st->engines[i].kv.host_bytes, 0);
+    *seconds = st->engines[i].kv.write_rate;
+    wire_free(st);
+    return most;
+}
+
+static void kill_and_load(struct peer *p, const char *model, size_t i)
+{
+    pid_t pid = engine_of(p, i);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    while (engine_of(p, i) == pid)
+        ;
+    wire_free(load(p, model));
+}
+
+/* An engine that starts while a yield lasts hears of it before anything else: what it may hold, and for how long. */
+static void who_starts_later_yields_too(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b);
+    double seconds;
+    struct wire_yield y = {.all = true, .seconds = 3600};
+    struct wire_yield_result *r = peer_call(p, WIRE_YIELD, &y);
+    assert_int_equal(r->freed, 0); /* nobody runs */
+    wire_free(r);
+    loaded_on(p, "fake", 0);
+    assert_int_equal(heard(p, 0, &seconds), 0);
+    assert_true(seconds > 3000 && seconds < 3600);
+    y = (struct wire_yield){.bytes = 5, .seconds = 1000};
+    wire_free(peer_call(p, WIRE_YIELD, &y));
+    assert_int_equal(heard(p, 0, &seconds), -1);
+    assert_true(seconds == 1000);
+    loaded_on(p, "other", 1);
+    assert_int_equal(heard(p, 1, &seconds), 0); /* it held nothing then */
+    kill_and_load(p, "fake", 0);
+    assert_int_equal(heard(p, 0, &seconds), 100); /* as the one before said */
+    assert_true(seconds > 900 && seconds < 1000);
+    y = (struct wire_yield){.bytes = 7, .seconds = 2000};
+    struct hearth_err e = {0};
+    assert_null(peer_answer(p, peer_ask(p, WIRE_YIELD, &y), WIRE_YIELD, &e));
+    assert_true(e.code == HEARTH_ELIMIT && !strcmp(e.msg, "the fake has not 7"));
+    kill_and_load(p, "other", 1); /* all that it may was given, and stays so */
+    assert_int_equal(heard(p, 1, &seconds), 101);
+    y = (struct wire_yield){0};
+    wire_free(peer_call(p, WIRE_YIELD, &y));
+    kill_and_load(p, "fake", 0);
+    assert_int_equal(heard(p, 0, &seconds), -2);
+    y = (struct wire_yield){.all = true, .seconds = 0.001};
+    wire_free(peer_call(p, WIRE_YIELD, &y));
+    kill_and_load(p, "other", 1); /* its time is over long since */
+    assert_int_equal(heard(p, 1, &seconds), -2);
+    peer_close(p);
+}
+
 static void devices_can_be_named(void **state)
 {
     struct box *b = begin(state, "4", "0,0", NULL, "gpus = 0\n");
@@ -290,8 +350,13 @@ int main(void)
 {
 #define CASE(t) cmocka_unit_test_teardown(t, box_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_model_goes_where_most_is_free),  CASE(other_programs_count), CASE(an_engines_end_is_its_models_alone),
-        CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),    CASE(devices_can_be_named),
+        CASE(a_model_goes_where_most_is_free),
+        CASE(other_programs_count),
+        CASE(an_engines_end_is_its_models_alone),
+        CASE(a_device_that_fails_is_passed_by),
+        CASE(all_devices_yield),
+        CASE(who_starts_later_yields_too),
+        CASE(devices_can_be_named),
         CASE(real_engines_serve_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

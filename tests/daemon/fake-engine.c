@@ -48,6 +48,9 @@ static struct stream {
 static struct wire_buf out;
 static const char *kv_dir; /* --kv-dir */
 static int64_t steps, rows;
+static int64_t yield_most = -2,
+               worked; /* the last engine.yield's, and loads and generations before it; -2: none came */
+static double yield_seconds;
 
 /* The device and the models on it. */
 enum { DEVICE_BYTES = 1000000, MODELS = 8 };
@@ -87,6 +90,9 @@ static void status(uint32_t id, const struct wire_method *m)
     r.n_models = n_models;
     r.mem_total = DEVICE_BYTES;
     r.kv.host_limit = sharers;
+    r.kv.host_pages = yield_most + 2;
+    r.kv.host_bytes = worked;
+    r.kv.write_rate = yield_seconds;
     r.memory.others = others ? atoll(others) : 0;
     r.mem_free = r.mem_total - r.memory.others;
     for (size_t i = 0; i < n_models; i++) {
@@ -410,7 +416,12 @@ static void request(const struct wire_frame *f)
         drop(((struct wire_engine_path *)p)->path);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_YIELD]) {
-        struct wire_yield_result r = {.freed = 10 + device, .free = 1000 + device};
+        const struct wire_engine_yield *y = p;
+        struct wire_engine_yield_result r = {.freed = 10 + device, .free = 1000 + device, .held = 100 + device};
+        r.why = y->bytes == 7 ? "the fake has not 7" : NULL;
+        yield_most = y->most;
+        yield_seconds = y->seconds;
+        worked = steps + (int64_t)n_models;
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENIZE]) {
         tokenize(f->id, p);

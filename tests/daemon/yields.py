@@ -78,5 +78,30 @@ try:
             check("exactly one of bytes, all" in str(e), "neither or both are refused", e)
     own = control.call("status")["engine"]
     check(own["memory"]["kv"] >= 0 and own["restarts"] == 0, "the engine lived on")
+
+    def waiting(restarts):
+        """The engine, once a stream waits in it."""
+        while True:
+            e = control.call("status")["engine"]
+            if e["restarts"] == restarts and e["state"] == "running" and e["queued"] == 1:
+                return e
+
+    # An engine that follows one that died while a yield lasts, and one that is started then, take nothing of what was given.
+    control.call("yield", all=True, seconds=3600)
+    asked = c.submit("generate", request="again", **prompt(0))
+    os.kill(waiting(0)["pid"], 9)
+    engine = waiting(1)
+    check(engine["memory"]["weights"] == 0 == engine["tokens_computed"], "the next engine waits, too", engine)
+    control.call("yield", seconds=0)
+    check(c.answer(asked)["tokens"] == alone[0], "... and its stream ends as alone")
+    box.stop()
+    box.start()
+    c, control = box.client(), box.client()
+    check(control.call("yield", all=True, seconds=3600) == {"freed": 0, "free": 0}, "nobody runs, nothing is held")
+    asked = c.submit("generate", request="later", **prompt(1))
+    engine = waiting(0)
+    check(engine["memory"]["weights"] == 0 == engine["tokens_computed"], "an engine that starts then waits", engine)
+    control.call("yield", seconds=0)
+    check(c.answer(asked)["tokens"] == alone[1], "... and its stream says what it says alone")
 finally:
     end(box)

@@ -65,6 +65,12 @@ void engine_yield(struct engine *eng, uint64_t bytes, bool all, double seconds, 
                  (struct command){.kind = CMD_YIELD, .bytes = bytes, .all = all, .seconds = seconds, .owner = owner});
 }
 
+void engine_keep_yield(struct engine *eng, uint64_t most, double seconds, void *owner)
+{
+    send_command(eng,
+                 (struct command){.kind = CMD_YIELD, .again = true, .bytes = most, .seconds = seconds, .owner = owner});
+}
+
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again)
 {
     struct command o = {.kind = CMD_KV_EVICTED, .again = again};

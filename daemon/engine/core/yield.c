@@ -162,6 +162,8 @@ static void answer(struct engine *eng, void *owner, uint64_t before, const struc
     atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
     ev->freed = before > held ? before - held : 0;
     ev->free = free_now(eng);
+    ev->holds = eng->yield.on && !eng->yield.busy;
+    ev->held = eng->yield.on ? eng->yield.cap : held;
     if (err)
         ev->err = *err;
 }
@@ -196,12 +198,17 @@ void yield_begin(struct engine *eng, const struct command *o)
     }
     eng->yield.on = eng->yield.busy = true;
     eng->yield.pressed = false;
-    eng->yield.all = o->all;
+    eng->yield.all = o->all || o->again;
     eng->yield.bytes = o->bytes;
     eng->yield.until = engine_now() + o->seconds;
     eng->yield.owner = o->owner;
     eng->yield.before = all_held(eng);
     eng->yield.cap = ledger_own(&eng->ledger);
+    if (o->again && eng->yield.cap <= o->bytes) { /* nothing is to go */
+        eng->yield.busy = false;
+        eng->yield.cap = o->bytes;
+        answer(eng, o->owner, eng->yield.before, NULL);
+    }
 }
 
 static void done(struct engine *eng, bool enough)

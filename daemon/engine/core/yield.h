@@ -15,7 +15,8 @@
 
 #include "daemon/engine/core/device.h"
 
-/* CMD_YIELD; of 0 seconds: the one that holds ends. Answered by EV_YIELDED, now or later. */
+/* CMD_YIELD; of 0 seconds: the one that holds ends; `again`: engine_keep_yield()'s. Answered by EV_YIELDED, now or
+ * later. */
 void yield_begin(struct engine *eng, const struct command *o);
 
 /* Between steps. True while streams are being parked. */

@@ -187,9 +187,13 @@ static int on_pass(struct rpc_server *s, const struct asked *a, bool *taken, str
 
 static int on_yield(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    const struct wire_yield *p = a->params;
+    const struct wire_engine_yield *p = a->params;
+    void *owner = (void *)(uintptr_t)a->rpc_id;
     (void)taken, (void)e;
-    engine_yield(s->engine, (uint64_t)p->bytes, p->all, p->seconds, (void *)(uintptr_t)a->rpc_id);
+    if (p->most >= 0 && p->seconds > 0)
+        engine_keep_yield(s->engine, (uint64_t)p->most, p->seconds, owner);
+    else
+        engine_yield(s->engine, (uint64_t)p->bytes, p->all, p->seconds, owner);
     return 0;
 }
 
@@ -559,8 +563,11 @@ static void on_kv(struct rpc_server *s, const struct event_kv *ev)
 static void on_yielded(struct rpc_server *s, const struct event_yield *ev)
 {
     uint32_t rpc_id = (uint32_t)(uintptr_t)ev->owner;
-    struct wire_yield_result res = {.freed = (int64_t)ev->freed, .free = (int64_t)ev->free};
-    if (ev->err.code)
+    struct wire_engine_yield_result res = {
+        .freed = (int64_t)ev->freed, .free = (int64_t)ev->free, .held = (int64_t)ev->held};
+    if (ev->holds)
+        res.why = ev->err.code ? ev->err.msg : NULL;
+    if (ev->err.code && !ev->holds)
         serve_error(s, rpc_id, &ev->err);
     else
         serve_result(s, rpc_id, &wire_methods[WIRE_ENGINE_YIELD], &res);

@@ -1,0 +1,137 @@
+/* yields.c - see yields.h. Loop thread. */
+#include "config.h"
+
+#include "daemon/rpc/yields.h"
+
+#include <stdlib.h>
+
+#include "daemon/log.h"
+#include "daemon/rpc/dispatch.h"
+#include "daemon/supervisor/engines.h"
+
+struct yields {
+    double until; /* server_boot(); before now: none holds */
+    struct {
+        int64_t link; /* the engine that has heard of it, by its link's number */
+        int64_t held; /* bytes that it held when it had yielded: the next one may hold as much. 0: none ran */
+    } engine[ENGINES_MAX];
+};
+
+int yields_open(struct server *s, struct hearth_err *e)
+{
+    s->yields = calloc(1, sizeof *s->yields);
+    return s->yields ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+}
+
+void yields_close(struct server *s)
+{
+    free(s->yields);
+    s->yields = NULL;
+}
+
+/* --- engines that start meanwhile -------------------------------------------------------------------------- */
+
+static void on_notified(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result;
+    if (err && err->code != HEARTH_EENGINE) /* the next engine is told again */
+        log_warn("an engine does not keep to the memory that is yielded: %s", err->msg);
+}
+
+void yields_tell(struct server *s, struct engine_client *ec)
+{
+    struct yields *y = s->yields;
+    size_t i = (size_t)engine_number(ec);
+    struct wire_engine_yield yield = {.most = 0};
+    struct hearth_err e;
+    if (!y || y->engine[i].link == engine_link_number(ec))
+        return;
+    yield.seconds = y->until - server_boot();
+    yield.most = y->engine[i].held;
+    if (yield.seconds <= 0)
+        return;
+    y->engine[i].link = engine_link_number(ec);
+    if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_notified, s, &e))
+        on_notified(s, NULL, &e);
+}
+
+/* --- yield ------------------------------------------------------------------------------------------------- */
+
+/* A yield that several devices are asked for. */
+struct yielding {
+    struct call *call;
+    struct server *server;
+    size_t left;
+    bool any;             /* one has yielded */
+    struct yields before; /* what held, and holds on where none yields because it is doing so already */
+    struct yield_part {
+        struct yielding *of;
+        size_t number;
+    } part[ENGINES_MAX];
+    struct wire_yield_result sum;
+    struct hearth_err err; /* of one that could not; code 0: none */
+};
+
+static void yield_end(struct yielding *y)
+{
+    if (!y->any && y->err.code == HEARTH_ELIMIT && y->server->yields)
+        *y->server->yields = y->before;
+    if (y->err.code)
+        call_fail(y->call, &y->err);
+    else
+        call_reply(y->call, &y->sum);
+    free(y);
+}
+
+static void on_yielded(void *arg, const void *result, const struct hearth_err *err)
+{
+    const struct yield_part *part = arg;
+    struct yielding *y = part->of;
+    const struct wire_engine_yield_result *r = result;
+    if (err) {
+        y->err = *err;
+    } else {
+        y->sum.freed += r->freed;
+        if (!y->any || r->free < y->sum.free)
+            y->sum.free = r->free;
+        y->any = true;
+        if (y->server->yields)
+            y->server->yields->engine[part->number].held = r->held;
+        if (r->why)
+            err_set(&y->err, HEARTH_ELIMIT, "%s", r->why);
+    }
+    if (--y->left == 0)
+        yield_end(y);
+}
+
+/* Each engine that runs gives so much of its device. Without one nothing is held, and none is started for this. */
+void msg_yield(struct call *call)
+{
+    const struct wire_yield *p = call->params;
+    struct server *s = call->server;
+    struct yielding *y = calloc(1, sizeof *y);
+    struct hearth_err e;
+    if (!y) {
+        err_set(&e, HEARTH_ENOMEM, "out of memory");
+        call_fail(call, &e);
+        return;
+    }
+    y->call = call;
+    y->server = s;
+    y->before = *s->yields;
+    *s->yields = (struct yields){.until = p->seconds > 0 ? server_boot() + p->seconds : 0};
+    for (size_t i = 0; i < engines_count(s->engines); i++) {
+        struct engine_client *ec = engines_at(s->engines, i);
+        const struct wire_engine_yield yield = {p->bytes, p->all, p->seconds, .most = -1};
+        if (engine_state(ec) != ENGINE_RUNNING && engine_state(ec) != ENGINE_STARTING)
+            continue;
+        s->yields->engine[i].link = engine_link_number(ec); /* it hears it here */
+        y->part[i] = (struct yield_part){y, i};
+        if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_yielded, &y->part[i], &e))
+            y->err = e;
+        else
+            y->left++;
+    }
+    if (!y->left)
+        yield_end(y);
+}
