@@ -41,7 +41,7 @@ static void look(const struct nvml *lib, struct neighbours_seen *out)
 {
     struct nvml_memory m;
     struct hearth_err err;
-    *out = (struct neighbours_seen){0};
+    *out = (struct neighbours_seen){.at = engine_now()};
     if (nvml_read(lib, &m, &err)) {
         snprintf(out->why, sizeof out->why, "%s", err.msg);
         return;

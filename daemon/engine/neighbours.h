@@ -23,6 +23,7 @@ struct neighbours_seen {
     uint64_t used;            /* of the device, by all */
     uint64_t own;             /* of that, by this process; 0: not told, as in a container */
     bool display;
+    double at; /* engine_now() when it was looked */
     uint32_t n;
     struct neighbour v[NEIGHBOURS_MAX]; /* [n] other processes, those with the most */
 };

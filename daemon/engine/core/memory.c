@@ -73,7 +73,8 @@ void memory_count(struct engine *eng)
     if (eng->neighbours)
         neighbours_get(eng->neighbours, &seen);
     pthread_mutex_lock(&eng->ledger_lock);
-    ledger_count(&eng->ledger, &info, &(struct ledger_seen){seen.known, seen.display, seen.used, seen.own});
+    ledger_count(&eng->ledger, &info, &(struct ledger_seen){seen.known, seen.display, seen.used, seen.own, seen.at},
+                 engine_now());
     pthread_mutex_unlock(&eng->ledger_lock);
     eng->memory_changed = false;
     eng->memory_counted_at = engine_now();

@@ -20,21 +20,27 @@ uint64_t ledger_own(const struct ledger *l)
     return own;
 }
 
-void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen)
+void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen, double now)
 {
     l->total = info->mem_total;
     l->free = info->mem_free;
     l->pinned = info->mem_pinned;
     memcpy(l->held, info->held, sizeof l->held);
-    l->context = 0;
-    uint64_t counted = ledger_own(l) + l->held[MEM_CACHE];
+    uint64_t counted = ledger_own(l) - l->context + l->held[MEM_CACHE];
+    bool settled = counted == l->counted && seen->at > l->counted_at;
+    if (counted != l->counted)
+        l->counted_at = now;
+    l->counted = counted;
+    if (!seen->known || !seen->own)
+        l->context = 0;
+    else if (settled)
+        l->context = less(seen->own, counted);
     l->headroom = seen->known && seen->display ? display_headroom : 0;
     l->others_known = seen->known;
     l->others_apart = seen->known && seen->own;
     l->others = 0;
     if (!seen->known)
         return;
-    l->context = less(seen->own, counted);
     l->others = less(seen->used, seen->own ? seen->own : counted);
 }
 

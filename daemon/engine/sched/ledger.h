@@ -17,7 +17,9 @@ struct ledger {
     uint64_t headroom;    /* that stays free */
     uint64_t held[MEM_KINDS];
     uint64_t context; /* what the process has beside that: the driver's and the runtime's; 0: not known */
-    uint64_t pinned;  /* bytes of host memory */
+    uint64_t counted; /* all that is held, and since when it is so much */
+    double counted_at;
+    uint64_t pinned; /* bytes of host memory */
     bool others_known, others_apart;
     uint64_t others; /* what other programs have; where they are not known apart, with hearth's context */
 };
@@ -26,10 +28,12 @@ struct ledger {
 struct ledger_seen {
     bool known, display;
     uint64_t used, own; /* by all processes; by this one, 0: not told */
+    double at;          /* when */
 };
 
-/* Fills in all but the limit. */
-void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen);
+/* Fills in all but the limit. What was seen lags behind what is held, by megabytes or gigabytes while memory is taken
+ * or given back, so that the context is told by a look that came after all of it, and stays as it was until then. */
+void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen, double now);
 
 /* What hearth has and does not give back by itself. */
 uint64_t ledger_own(const struct ledger *l);

@@ -24,8 +24,45 @@ static const struct device_info info = {
 static struct ledger count(uint64_t limit, struct ledger_seen seen)
 {
     struct ledger l = {.limit = limit, .others = 99, .context = 99, .headroom = 99};
-    ledger_count(&l, &info, &seen);
+    ledger_count(&l, &info, &(struct ledger_seen){0}, 1);
+    seen.at = 2;
+    ledger_count(&l, &info, &seen, 3);
     return l;
+}
+
+/* What is seen of hearth from outside is some time old: while memory is given back, or taken, the difference is no
+ * context. */
+static void the_context_is_told_by_a_look_at_what_is_held(void **state)
+{
+    (void)state;
+    struct ledger l = {0};
+    struct device_info d = info;
+    struct ledger_seen seen = {true, false, 50 * G, 30 * G + G / 2, 1};
+    ledger_count(&l, &d, &seen, 2);
+    assert_true(l.context == 0); /* so much is held since now: the look may have been before */
+    seen.at = 3;
+    ledger_count(&l, &d, &seen, 4);
+    assert_true(l.context == G / 2 && l.others == 19 * G + G / 2);
+    d.held[MEM_WEIGHTS] = 0; /* a model goes, and with it 12 GB */
+    ledger_count(&l, &d, &seen, 5);
+    assert_true(l.context == G / 2 && ledger_own(&l) == 8 * G + G / 2 && l.others == 19 * G + G / 2);
+    seen.at = 4.5; /* of before */
+    ledger_count(&l, &d, &seen, 6);
+    assert_true(l.context == G / 2);
+    seen = (struct ledger_seen){true, false, 38 * G + G / 4, 18 * G + G * 3 / 4, 7}; /* the context grew */
+    d.held[MEM_CACHE] -= G;
+    ledger_count(&l, &d, &seen, 8); /* ... or less is held */
+    assert_true(l.context == G / 2);
+    seen.at = 9;
+    seen.own -= G;
+    ledger_count(&l, &d, &seen, 10);
+    assert_true(l.context == G * 3 / 4);
+    d.held[MEM_WEIGHTS] = 12 * G; /* another comes */
+    ledger_count(&l, &d, &seen, 11);
+    assert_true(l.context == G * 3 / 4);
+    seen.own = 0; /* it is not told any more */
+    ledger_count(&l, &d, &seen, 12);
+    assert_true(l.context == 0);
 }
 
 static void everything_is_somebodys(void **state)
@@ -101,6 +138,7 @@ static void idle_models_are_compared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_context_is_told_by_a_look_at_what_is_held),
         cmocka_unit_test(everything_is_somebodys),
         cmocka_unit_test(room_is_bounded_twice),
         cmocka_unit_test(a_refusal_is_a_sentence),
