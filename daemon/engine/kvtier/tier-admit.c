@@ -36,6 +36,12 @@ static bool restore_in_flight(const struct tier *t, const struct model_entry *m,
     return false;
 }
 
+/* Tokens a second that computing takes; 0 where that was not measured, or does not count. */
+static double compute_rate(const struct tier *t, const struct model_entry *m)
+{
+    return t->p.policy == TIER_BY_COST ? m->ns[0]->prefill_rate : 0;
+}
+
 /* Seconds that the page's restore takes. Disk and link work at the same time; the slower one counts. */
 static double page_cost(const struct tier *t, const struct tier_entry *en)
 {
@@ -51,11 +57,11 @@ static double page_cost(const struct tier *t, const struct tier_entry *en)
  */
 static uint32_t best_split(const struct tier *t, const struct model_entry *m, const struct found *f, uint32_t first)
 {
-    double tokens = m->ns[0]->prefill_rate, compute = tokens > 0 ? KV_PAGE / tokens : 0, won = 0, most = 0;
+    double tokens = compute_rate(t, m), compute = tokens > 0 ? KV_PAGE / tokens : 0, won = 0, most = 0;
     uint32_t best = f->had;
     bool windows = tier_has_windows(m);
-    if (t->p.policy != TIER_BY_COST || compute == 0)
-        return t->p.policy == TIER_NEVER ? f->had : f->end;
+    if (compute == 0)
+        return f->end;
     for (uint32_t g = 0; g < m->n_group; g++)
         for (uint32_t i = first_seen(m, g, f->end); !tier_sees_all(m, g) && i < f->end; i++)
             won -= f->entry[g][i] ? page_cost(t, f->entry[g][i]) : 0;
@@ -74,7 +80,7 @@ static uint32_t best_split(const struct tier *t, const struct model_entry *m, co
 }
 
 /* A slow scan of the folder is not waited for longer than computing would take. */
-static bool waits_for_scan(const struct model_entry *m, const struct seq *q, double now)
+static bool waits_for_scan(const struct tier *t, const struct model_entry *m, const struct seq *q, double now)
 {
     static const double least = 0.1;
     bool scans = false;
@@ -82,7 +88,7 @@ static bool waits_for_scan(const struct model_entry *m, const struct seq *q, dou
         scans |= m->ns[g]->scan != 0;
     if (!scans)
         return false;
-    double rate = m->ns[0]->prefill_rate, waited = q->tier_since > 0 ? now - q->tier_since : 0;
+    double rate = compute_rate(t, m), waited = q->tier_since > 0 ? now - q->tier_since : 0;
     double most = rate > 0 ? TIER_GRACE_SHARE * q->n_tokens / rate : 0;
     return rate == 0 || waited < (most > least ? most : least);
 }
@@ -91,12 +97,13 @@ static bool waits_for_scan(const struct model_entry *m, const struct seq *q, dou
  * The page was evicted from the device and from host memory while its file is still being synced. The wait must cost
  * little of the time that computing would take; without a measured rate, a disk that hangs ends the wait.
  */
-static bool waits_for_file(const struct model_entry *m, const struct tier_entry *en, const struct seq *q, double now)
+static bool waits_for_file(const struct tier *t, const struct model_entry *m, const struct tier_entry *en,
+                           const struct seq *q, double now)
 {
     static const double unmeasured = 5;
     if (!en || !en->saving || en->ready || index_in_file(en))
         return false;
-    double rate = m->ns[0]->prefill_rate, waited = q->tier_since > 0 ? now - q->tier_since : 0;
+    double rate = compute_rate(t, m), waited = q->tier_since > 0 ? now - q->tier_since : 0;
     double most = rate > 0 ? TIER_GRACE_SHARE * q->n_tokens / rate : unmeasured;
     return waited < (most > TIER_GRACE_LEAST ? most : TIER_GRACE_LEAST);
 }
@@ -133,7 +140,8 @@ static void find_ends(const struct restore *r, struct found *f)
 
 /* Looks for the pages that the device lacks; RESTORE_LATER where one is on its way. The entries are the caller's to
  * free. */
-static enum restore_begun find_pages(const struct restore *r, const struct seq *q, struct found *f, double now)
+static enum restore_begun find_pages(const struct tier *t, const struct restore *r, const struct seq *q,
+                                     struct found *f, double now)
 {
     const struct kv_hash root = tier_root(q);
     const struct model_entry *m = r->model;
@@ -147,7 +155,7 @@ static enum restore_begun find_pages(const struct restore *r, const struct seq *
             f->entry[g][i] =
                 index_find(m->ns[g], &r->hash[i], i ? &r->hash[i - 1] : &root, q->uid, q->token + (size_t)i * KV_PAGE);
             if (tier_sees_all(m, g) && !is_there(f->entry[g][i])) {
-                if (waits_for_file(m, f->entry[g][i], q, now))
+                if (waits_for_file(t, m, f->entry[g][i], q, now))
                     return RESTORE_LATER;
                 f->reach = i;
             }
@@ -156,7 +164,7 @@ static enum restore_begun find_pages(const struct restore *r, const struct seq *
     find_ends(r, f);
     for (uint32_t g = 0; g < m->n_group; g++) /* a window that will be there soon */
         for (uint32_t i = first_seen(m, g, f->reach); !tier_sees_all(m, g) && f->end < f->reach && i < f->reach; i++)
-            if (waits_for_file(m, f->entry[g][i], q, now))
+            if (waits_for_file(t, m, f->entry[g][i], q, now))
                 return RESTORE_LATER;
     return f->end > f->had ? RESTORE_BEGUN : RESTORE_NOT;
 }
@@ -225,7 +233,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     enum restore_begun result = RESTORE_NOT;
     if (!m->ns[0] || q->eval || f.full == 0 || t->p.policy == TIER_NEVER)
         return RESTORE_NOT;
-    if (waits_for_scan(m, q, now))
+    if (waits_for_scan(t, m, q, now))
         return RESTORE_LATER;
     struct restore *r = calloc(1, sizeof *r);
     if (!r || !(r->hash = tier_chain(q, f.full)))
@@ -234,7 +242,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     r->table.uid = q->uid;
     r->table.freq_set = q->kv.freq_set;
     r->first = kv_match_nodes(m->group.kv, &r->table, q->token, f.full * KV_PAGE);
-    result = find_pages(r, q, &f, now);
+    result = find_pages(t, r, q, &f, now);
     if (result == RESTORE_BEGUN && others_bring_it(t, r, &f))
         result = RESTORE_LATER;
     if (result == RESTORE_BEGUN && !take_pages(r, &f, best_split(t, m, &f, r->first)))
@@ -243,10 +251,10 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
         kv_release(m->group.kv, &r->table, NULL, 0);
         goto out;
     }
-    double rate = m->ns[0]->prefill_rate;
+    double rate = compute_rate(t, m);
     r->seq = q;
     r->begin = now;
-    r->compute = rate > 0 && t->p.policy == TIER_BY_COST ? (r->end - r->had) * KV_PAGE / rate : 0;
+    r->compute = rate > 0 ? (r->end - r->had) * KV_PAGE / rate : 0;
     TAILQ_INSERT_TAIL(&t->restores, r, link);
     r = NULL;
 out:
