@@ -305,7 +305,7 @@ static void an_idle_model_is_unloaded(void **state)
     (void)state;
     struct drive idle, *shared = &d;
     struct wire_engine_generate g;
-    char *args[] = {"--backend", "cpu", "--kv-ram", "100000000", "--idle-unload", "1", NULL};
+    char *args[] = {"--backend", "cpu", "--kv-ram", "100000000", "--idle-unload", "1", "--restore", "always", NULL};
     drive_open(&idle, args);
     drive_prompt(
         &g, "Once upon a time there was a king who had a daughter, and she was so proud that no man was good enough",

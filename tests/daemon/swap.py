@@ -25,6 +25,7 @@ TIERS = ("1G", "16M"), ("1G", "0"), ("0", "16M"), ("0", "0")  # kv_disk, kv_ram
 POOL = 1 << 30  # address space, which is what is short here; half of it is beyond what threads and their heaps take
 
 box = Box("swap")
+box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
 os.mkdir(box.dir + "/models")
 for m in MODELS:
     shutil.copy(DATA + m + ".gguf", box.dir + "/models/")
