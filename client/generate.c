@@ -123,9 +123,16 @@ void progress_show(const struct hearth_model_progress *p)
     bar("loading", p->done, p->total, human_bytes(p->total));
 }
 
+/* From the second time on that a stream tells of its prompt, a tenth of a second after the first at least: most that
+ * take several steps have been read by then, as short ones do while the engine does not know how quick the model is. */
 static void prompt_show(const struct hearth_stream_progress *p)
 {
+    static int64_t told = -1;
     char of[40];
+    bool first = p->stream != told;
+    told = p->stream;
+    if (first)
+        return;
     snprintf(of, sizeof of, "%lld tokens", (long long)p->total);
     bar("reading the prompt", p->done, p->total, of);
 }

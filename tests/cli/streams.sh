@@ -30,18 +30,6 @@ is "what has ended is shown with the time since" \
     "$(grep -cE '^1 +story +tale +[0-9]+ +ended +[0-9]+ s$' "$dir/out")" 1
 status 2 "attach to what is no number" "$hearth" attach story
 
-# A prompt of several steps: a bar while it is read, which is gone when the text comes.
-cat >"$dir/bar.py" <<'P'
-import os, re, sys
-from terminal import Terminal, case
-t = Terminal(sys.argv[1], "run", "-m", "tale", "-n", "3", "--temp", "0", "-p", "The king went on. " * 120)
-status = t.end()
-bars = t.all.count(b"reading the prompt [")
-case(status == 0 and bars > 0, "a long prompt has a bar while it is read")
-case(re.search(rb"% of \d+ tokens \x1b\[K\r\x1b\[K[^\x1b]*[^\s\x1b][^\x1b]*$", t.all) is not None,
-     "which is gone when the text comes")
-P
-terminal 2 "$dir/bar.py"
 # Several choices of one prompt, over the library's one request with many streams.
 status 0 "two alone" "$hearth" run -m tale -n 8 --seed 6 "Once upon a time"
 six=$(cat "$dir/out")
@@ -57,4 +45,22 @@ status 2 "none" "$hearth" run --choices 0 x
 status 2 "too many" "$hearth" run --choices 17 x
 status 2 "in a session" "$hearth" run -s s --choices 2 x
 err_has "which has a verb of its own" "hearth fork"
+
+# A prompt that is read for longer has a bar, which is gone when the text comes. The engine tells of it ten times a second,
+# the first time after the first of its steps. This one obeys its prompt.
+"$hearth" stop --daemon >/dev/null 2>&1
+mkdir -p "$dir/config/hearth"
+printf 'engine = %s\n' "$(cd "$top_builddir" && pwd)/tests/daemon/fake-engine" >"$dir/config/hearth/hearth.conf"
+cat >"$dir/bar.py" <<'P'
+import re, sys
+from terminal import Terminal, case
+def bars(told):
+    t = Terminal(sys.argv[1], "run", "-m", "tale", "-p", "n=2 prompt=%d" % told)
+    case(t.end() == 0 and b"t0 t1" in t.all, "told %d times" % told)
+    case(re.search(rb"\r[^\r\n]*tokens[^\r\n]*$", t.all) is None, "... no bar is left")
+    return re.findall(rb"reading the prompt \[#* *\] +(\d+) % of (\d+) tokens", t.all)
+case(bars(1) == [], "a short prompt has none")
+case(bars(3) == [(b"33", b"3"), (b"67", b"3")], "a long one has one")
+P
+terminal 6 "$dir/bar.py"
 done_testing
