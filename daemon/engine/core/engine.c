@@ -354,14 +354,18 @@ static struct seq *find_scheduled(const struct engine *eng, uint64_t id)
     return q ? q : find(&eng->sched.list[SEQ_RUN], id);
 }
 
+static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
+{
+    TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
+    eng->n_waiting_for_memory--;
+}
+
 /* Ends a sequence that has not ended, for that reason. */
 static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
     struct seq *q = tier_cancel(eng->tier, id);
-    if (!q && (q = find(&eng->waiting_for_memory, id))) {
-        TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
-        eng->n_waiting_for_memory--;
-    }
+    if (!q && (q = find(&eng->waiting_for_memory, id)))
+        stop_waiting_for_memory(eng, q);
     if (!q)
         q = find_scheduled(eng, id);
     if (q)
@@ -380,27 +384,34 @@ static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
         sched_set_class(q, class);
 }
 
+static void end_late_of(struct engine *eng, struct seq_list *list, double now)
+{
+    struct hearth_err err = {0};
+    struct seq *q, *next;
+    for (q = TAILQ_FIRST(list); q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (q->deadline <= 0 || q->time.first > 0)
+            continue;
+        if (now < q->deadline) {
+            eng->next_deadline = fmin(eng->next_deadline, q->deadline);
+            continue;
+        }
+        if (list == &eng->waiting_for_memory)
+            stop_waiting_for_memory(eng, q);
+        err_set(&err, HEARTH_ECANCELLED, "there was no token within %.0f ms (deadline_ms)",
+                1e3 * (q->deadline - q->time.submit));
+        end_seq(eng, q, END_ERROR, &err);
+    }
+}
+
 /* Ends those of which a token was worth something until now. */
 static void end_late(struct engine *eng)
 {
-    struct hearth_err err = {0};
-    eng->next_deadline = INFINITY;
     double now = engine_now();
-    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
-        struct seq *q, *next;
-        for (q = TAILQ_FIRST(&eng->sched.list[state]); q; q = next) {
-            next = TAILQ_NEXT(q, link);
-            if (q->deadline <= 0 || q->time.first > 0)
-                continue;
-            if (now < q->deadline) {
-                eng->next_deadline = fmin(eng->next_deadline, q->deadline);
-                continue;
-            }
-            err_set(&err, HEARTH_ECANCELLED, "there was no token within %.0f ms (deadline_ms)",
-                    1e3 * (q->deadline - q->time.submit));
-            end_seq(eng, q, END_ERROR, &err);
-        }
-    }
+    eng->next_deadline = INFINITY;
+    end_late_of(eng, &eng->waiting_for_memory, now);
+    end_late_of(eng, &eng->sched.list[SEQ_WAIT], now);
+    end_late_of(eng, &eng->sched.list[SEQ_RUN], now);
 }
 
 static void run_load_command(struct engine *eng, const struct command *o)

@@ -457,6 +457,34 @@ static void a_deadline_ends_what_is_late(void **state)
     assert_true(engine_close(w.eng, 30));
 }
 
+/* Nor does it wait for memory any longer than that. */
+static void a_deadline_holds_without_memory(void **state)
+{
+    (void)state;
+    static struct heard late, after;
+    struct world w;
+    world_open(&w, 1);
+    engine_yield(w.eng, 0, true, 3600, &w);
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    struct seq *q = make(&w, &late, (int32_t[]){1, 2, 3}, 3, 5);
+    struct timespec t;
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
+    q->time.submit = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    q->deadline = q->time.submit + 0.05;
+    engine_submit(w.eng, q);
+    engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 4}, 3, 5));
+    while (!late.ended)
+        hear_one(&w);
+    assert_int_equal(late.end.err.code, HEARTH_ECANCELLED);
+    assert_false(after.ended);
+    engine_yield(w.eng, 0, false, 0, &w);
+    hear_all(&w);
+    check_heard(&after);
+    assert_true(engine_close(w.eng, 30));
+}
+
 static void closing_stops_a_step(void **state)
 {
     (void)state;
@@ -474,7 +502,7 @@ int main(void)
         cmocka_unit_test(pinned_models_and_empty_engines),        cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(an_unload_is_counted_before_it_is_told), cmocka_unit_test(a_cancel_stops_its_step),
         cmocka_unit_test(an_arrival_stops_a_long_step),           cmocka_unit_test(closing_stops_a_step),
-        cmocka_unit_test(a_deadline_ends_what_is_late),
+        cmocka_unit_test(a_deadline_ends_what_is_late),           cmocka_unit_test(a_deadline_holds_without_memory),
     };
     return cmocka_run_group_tests_name("device-clock", tests, NULL, NULL);
 }
