@@ -40,6 +40,8 @@ struct call {
     /* Of a generation that waits on server->queue: queue.c. */
     size_t bytes;           /* of its frame */
     int64_t queue_position; /* that its peer was told */
+    struct timer *late;     /* ends it at its deadline; NULL: it has none */
+    double queued;          /* since when it waits, by server_boot() */
     int64_t wants;          /* streams that it begins; 0: one */
     bool has_waited;        /* and goes first now */
     bool cancel_requested;  /* its generation is to be cancelled as soon as it has begun */

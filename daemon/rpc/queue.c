@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/loop.h"
 #include "daemon/stream/stream.h"
 
 static const struct wire_generate *request_of(const struct call *call)
@@ -95,6 +96,8 @@ static void leave(struct call *call)
 {
     TAILQ_REMOVE(&call->server->queue, call, waiter_entry);
     call->on_disconnect = NULL;
+    timer_free(call->late);
+    call->late = NULL;
     if (!queue_has(call->server, uid_of(call)))
         call->account->left_queue = 0;
 }
@@ -103,6 +106,26 @@ static void on_disconnect(struct call *call)
 {
     leave(call);
     call_reply(call, NULL); /* the call has lost its connection: this only frees it */
+}
+
+static void on_late(void *arg)
+{
+    struct call *call = arg;
+    struct hearth_err e;
+    err_set(&e, HEARTH_ECANCELLED,
+            "there was no token within %lld ms (deadline_ms): it waited for other streams to end",
+            (long long)request_of(call)->deadline_ms);
+    leave(call);
+    call_fail(call, &e);
+}
+
+/* What is left of its time, which the engine counts from when it has it. */
+static void shorten(struct call *call)
+{
+    struct wire_generate *g = call->params;
+    int64_t waited = (int64_t)(1e3 * (server_boot() - call->queued));
+    if (g->deadline_ms)
+        g->deadline_ms = waited < g->deadline_ms ? g->deadline_ms - waited : 1;
 }
 
 static int class_of(const struct call *call)
@@ -139,6 +162,15 @@ int queue_wait(struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld requests are waiting%s", why, (long long)(own ? own : all),
                        own ? " already" : " of others");
     }
+    if (request_of(call)->deadline_ms) {
+        call->late = timer_new(s->base, on_late, call);
+        if (!call->late || timer_set(call->late, request_of(call)->deadline_ms)) {
+            timer_free(call->late);
+            call->late = NULL;
+            return err_set(e, HEARTH_ENOMEM, "no memory to wait for other streams");
+        }
+    }
+    call->queued = server_boot();
     struct call *below = first_below(s, call);
     if (below)
         TAILQ_INSERT_BEFORE(below, call, waiter_entry);
@@ -187,6 +219,7 @@ bool queue_resume(struct server *s)
     while ((call = next(s)) != NULL) {
         measure(call->account);
         leave(call);
+        shorten(call);
         call->has_waited = true;
         call_retry(call);
         any = true;

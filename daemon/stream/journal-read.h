@@ -26,7 +26,7 @@ int journal_pack(struct wire_buf *b, int64_t at, const struct wire_method *m, co
 int journal_read(int dir_fd, const char *name, int64_t number, struct journal_copy *c, int64_t *good,
                  struct hearth_err *e);
 
-/* Hashes what makes two requests the same: all of a request but its id and how its answer is delivered. */
+/* Hashes what makes two requests the same: all of a request but its id, how its answer is delivered and by when. */
 int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_err *e);
 
 #endif

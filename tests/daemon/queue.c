@@ -148,6 +148,31 @@ static void test_leaving(void **state)
     peer_close(again);
 }
 
+/* A deadline counts in the line, too. */
+static void test_late(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 8), *q = peer_open(b), *clock = peer_open(b);
+    struct hearth_err e;
+    struct wire_generate g = request("n=1", NULL);
+    g.deadline_ms = 50;
+    uint32_t late = peer_ask(q, WIRE_GENERATE, &g), id;
+    g.deadline_ms = 3600000;
+    g.request = "waits";
+    id = peer_ask(q, WIRE_GENERATE, &g);
+    assert_null(peer_answer(q, late, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ECANCELLED);
+    assert_non_null(strstr(e.msg, "50 ms"));
+    cancel(clock, "hang0");
+    expect_text(q, id, "t0 ");
+    int64_t stream = q->stream;
+    expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* though less was left of its time */
+    assert_int_equal(q->stream, stream);
+    peer_close(clock);
+    peer_close(p);
+    peer_close(q);
+}
+
 /* The end of the daemon is told to those who wait, at once. */
 static void test_shutdown(void **state)
 {
@@ -168,6 +193,7 @@ static void test_shutdown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_order), TEST(test_bound), TEST(test_leaving), TEST(test_shutdown)};
+    const struct CMUnitTest tests[] = {TEST(test_order), TEST(test_bound), TEST(test_leaving), TEST(test_late),
+                                       TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
