@@ -11,24 +11,35 @@ enum {
     STATES_BYTES = 1 << 30                     /* in so many bytes */
 };
 
-/* Of every full context the sparse ones and a sequence's; but sixteen large ones would leave a small budget no pages.
- */
-static uint32_t states_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx)
+/* What a page of a timeline takes in the groups that have keys and values. */
+static uint64_t page_bytes(const struct kv_desc *desc, uint32_t n_group)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < n_group; g++)
+        bytes += desc[g].d_state ? 0 : kv_page_bytes(&desc[g]);
+    return bytes;
+}
+
+/* Of every full context the sparse ones and a sequence's; but sixteen large ones, or hundreds of others, would leave a
+ * small budget no pages. */
+static uint32_t states_of(const struct kv_desc *d, uint64_t beside, uint32_t n_page, uint32_t n_ctx)
 {
     uint64_t context = n_ctx / KV_PAGE + 1, share = (uint64_t)n_page * (n_ctx / STATE_SPARSE + STATES_OWN) / context;
-    uint64_t least = STATES_BYTES / kv_page_bytes(d);
+    uint64_t least = STATES_BYTES / kv_page_bytes(d), even = STATES_OWN + n_page * beside / kv_page_bytes(d);
     if (least <= STATES_LEAST) {
         least = (uint64_t)STATES_OWN * (1 + n_page / STATES_PAGES);
         least = least < STATES_LEAST ? least : STATES_LEAST;
-    } else if (least > STATES_MOST)
-        least = STATES_MOST;
+    } else {
+        least = least > STATES_MOST ? STATES_MOST : least;
+        least = beside && least > even ? even : least;
+    }
     return (uint32_t)(share > least ? share : least);
 }
 
-static uint32_t pages_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
+static uint32_t pages_of(const struct kv_desc *d, uint64_t beside, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
 {
     if (d->d_state)
-        return states_of(d, n_page, n_ctx);
+        return states_of(d, beside, n_page, n_ctx);
     if (!d->window)
         return n_page;
     uint64_t context = n_ctx / KV_PAGE + 1, windows = (uint64_t)WINDOWS_CACHED * kv_most(d->window, 0);
@@ -39,16 +50,17 @@ static uint32_t pages_of(const struct kv_desc *d, uint32_t n_page, uint32_t n_ct
 
 void kv_size_pools(struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead)
 {
+    uint64_t beside = page_bytes(desc, n_group);
     for (uint32_t g = 0; g < n_group; g++)
-        desc[g].n_page = pages_of(&desc[g], n_page, n_ctx, lookahead);
+        desc[g].n_page = pages_of(&desc[g], beside, n_page, n_ctx, lookahead);
 }
 
 uint64_t kv_size_bytes(const struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx,
                        uint32_t lookahead)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, beside = page_bytes(desc, n_group);
     for (uint32_t g = 0; g < n_group; g++)
-        bytes += kv_page_bytes(&desc[g]) * pages_of(&desc[g], n_page, n_ctx, lookahead);
+        bytes += kv_page_bytes(&desc[g]) * pages_of(&desc[g], beside, n_page, n_ctx, lookahead);
     return bytes;
 }
 

@@ -13,8 +13,8 @@ enum { KV_PAGES_MAX = 1 << 22 /* of a pool */ };
  * those of groups that see everything have that many. Those of groups with a window have their share: of every full
  * context (n_ctx tokens) the windows that stay cached, and room for sixteen sequences at least, but no more than the
  * others. Those of states have as many pages as sequences of full contexts keep sparsely, or as many as a step's
- * sequences need where 1 GiB suffices; where it holds sixteen or fewer, four for each 4,096 tokens that have begun, up
- * to sixteen. `lookahead` is kv_grow's.
+ * sequences need where 1 GiB suffices, and a sequence's beside as many bytes as the pages have; where it holds sixteen
+ * or fewer, four for each 4,096 tokens that have begun, up to sixteen. `lookahead` is kv_grow's.
  */
 void kv_size_pools(struct kv_desc *desc, uint32_t n_group, uint32_t n_page, uint32_t n_ctx, uint32_t lookahead);
 /* Returns the most pages of a timeline for which the pools come to `bytes`, KV_PAGES_MAX at most. */

@@ -617,6 +617,27 @@ static void large_states_leave_pages(void **state)
     }
 }
 
+/* Nor do many of any other size take all of it. */
+static void states_leave_pages(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {700, 14592, 70000, 280000, 400000}; /* numbers of a layer; 1 GiB holds over 16 */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const struct kv_desc of[] = {{.n_layer = 6, .n_kv = 2, .d_k = 256, .d_v = 256, .type = DT_F16},
+                                     {.n_layer = 18, .d_state = sizes[i]}};
+        uint64_t own = 4 * kv_page_bytes(&of[1]);
+        for (uint64_t budget = 3 * own + (8 << 20); budget < 8ull << 30; budget += budget / 4) {
+            struct kv_desc desc[2] = {of[0], of[1]};
+            uint32_t pages = kv_size_for(desc, 2, budget, 262144, 512);
+            assert_true(kv_size_bytes(desc, 2, pages, 262144, 512) <= budget);
+            kv_size_pools(desc, 2, pages, 262144, 512);
+            assert_true(desc[1].n_page >= 4 && pages * kv_page_bytes(&desc[0]) >= (budget - own) / 3);
+            if (budget >= 3ull << 30)
+                assert_true(desc[1].n_page >= 256 || desc[1].n_page * kv_page_bytes(&desc[1]) > 900 << 20);
+        }
+    }
+}
+
 /* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
 static void windows_resume(void **state)
 {
@@ -732,6 +753,7 @@ int main(void)
         cmocka_unit_test(a_long_prompt_of_gemma3_12b),
         cmocka_unit_test(pools_fit_their_budget),
         cmocka_unit_test(large_states_leave_pages),
+        cmocka_unit_test(states_leave_pages),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }
