@@ -16,6 +16,7 @@ def reread(c, sign):
         if time.monotonic() > until:
             raise Wrong("no line with \"%s\"" % sign)
         c.call("streams.list")
+    c.call("streams.list")  # an answer comes after all that the signal has hearthd do
 
 
 box = Box("reload")

@@ -482,8 +482,7 @@ static void run_commands(struct engine *eng)
     }
     submit_waiting_for_memory(eng);
     end_late(eng);
-    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
-    atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
+    engine_count_seqs(eng);
 }
 
 /* Ends every sequence. Tokens of steps in flight are dropped. */

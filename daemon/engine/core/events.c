@@ -14,6 +14,12 @@ void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes)
     return ev;
 }
 
+void engine_count_seqs(struct engine *eng)
+{
+    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
+    atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
+}
+
 /*
  * Sending events wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times the work
  * for a token itself. So the tokens of steps under 2 ms are sent together. A sequence's first token, its end and
@@ -25,6 +31,7 @@ void engine_notify(struct engine *eng, bool now)
     double t = engine_now();
     if (!now && !eng->out_urgent && t - eng->notified_at < together)
         return;
+    engine_count_seqs(eng); /* whoever hears of an end may ask at once who runs */
     post_send(&eng->outbox, &eng->out);
     eng->out_urgent = false;
     eng->notified_at = t;

@@ -13,6 +13,9 @@ void *engine_event_new(struct engine *eng, enum event_kind kind, size_t bytes);
 /* Hands the queued events to the loop thread. They may wait for more (events.c says for how long), unless `now`. */
 void engine_notify(struct engine *eng, bool now);
 
+/* Counts those that wait and run, for `status`. */
+void engine_count_seqs(struct engine *eng);
+
 /* The device failed: the loop ends every sequence, and then the thread. */
 void engine_fail(struct engine *eng, const struct hearth_err *e);
 

@@ -496,7 +496,6 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     eng->empty_since = engine_now();
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
-    atomic_store(&m->unload_at, 0);
     atomic_store(&m->pinned, false);
     atomic_store(&m->loaded, false); /* last, as the loop thread may free the entry from here on */
     return 0;

@@ -158,8 +158,6 @@ static void answer(struct engine *eng, void *owner, uint64_t before, const struc
     struct event_yield *ev = engine_event_new(eng, EV_YIELDED, sizeof *ev);
     uint64_t held = all_held(eng);
     ev->owner = owner;
-    atomic_store(&eng->counters.queued, eng->sched.count[SEQ_WAIT] + eng->n_waiting_for_memory);
-    atomic_store(&eng->counters.running, eng->sched.count[SEQ_RUN]);
     ev->freed = before > held ? before - held : 0;
     ev->free = free_now(eng);
     ev->holds = eng->yield.on && !eng->yield.busy;

@@ -217,6 +217,7 @@ static int on_model(struct rpc_server *s, const struct asked *a, bool *taken, st
 
 static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c)
 {
+    int64_t moving = (int64_t)atomic_load(&c->moving); /* first, as it is counted last */
     *out = (struct wire_kv_tiers){
         .host_pages = (int64_t)atomic_load(&c->host_pages),
         .host_bytes = (int64_t)atomic_load(&c->host_bytes),
@@ -232,7 +233,7 @@ static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c
         .bytes_read = (int64_t)atomic_load(&c->bytes_read),
         .files_written = (int64_t)atomic_load(&c->files_written),
         .files_bad = (int64_t)atomic_load(&c->files_bad),
-        .moving = (int64_t)atomic_load(&c->moving),
+        .moving = moving,
         .prefill_rate = atomic_load(&c->prefill_rate),
         .device_rate = atomic_load(&c->device_rate),
         .read_rate = atomic_load(&c->read_rate),
@@ -332,7 +333,7 @@ static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, s
             .states_total = loaded ? atomic_load(&model->states_total) : 0,
             .state_bytes = loaded ? (int64_t)atomic_load(&model->state_bytes) : 0,
             .vocab_only = !loaded,
-            .expires = expires(model),
+            .expires = loaded ? expires(model) : 0,
             .pinned = atomic_load(&model->pinned),
             .slow = slow_ops(model),
         };

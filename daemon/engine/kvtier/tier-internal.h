@@ -115,6 +115,7 @@ struct tier {
 /* Host memory for a page of that size of the model; NULL: none at present. */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes);
 void tier_notify(struct tier *t, const struct tier_event *ev);
+void tier_count_moving(struct tier *t);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* Returns the chain of hashes over n pages of a timeline, from page 0 on; the caller frees it. NULL: no memory. */
 struct kv_hash *tier_chain(const struct seq *q, uint32_t n);

@@ -137,6 +137,7 @@ void tier_save(struct tier *t, struct seq *q, double now)
             save_group(t, q, g, &on_device, hash, entry, now);
         kv_release(m->group.kv, &on_device, NULL, 0);
     }
+    tier_count_moving(t); /* whoever has the turn's answer may ask at once whether it is saved */
     free(entry);
     free(hash);
 }

@@ -517,32 +517,40 @@ static void retry_waiting(struct tier *t, double now)
 
 /* --- polling --------------------------------------------------------------------------------------------- */
 
-static void count(struct tier *t)
+static void count_files(struct tier_counters *c, const struct kvio_counters *io)
 {
-    struct tier_counters *c = t->p.counters;
-    const struct tier_index *x = &t->index;
-    const struct restore *r;
-    uint64_t moving = 0;
-    TAILQ_FOREACH (r, &t->restores, link)
-        moving++;
-    const struct save *s;
-    TAILQ_FOREACH (s, &t->saves, link)
-        moving++;
-    atomic_store(&c->moving, moving);
-    atomic_store(&c->host_pages, x->host_pages);
-    atomic_store(&c->host_bytes, x->host_bytes);
-    atomic_store(&c->file_pages, x->file_pages);
-    atomic_store(&c->file_bytes, x->file_bytes);
-    atomic_store(&c->pages_dropped, x->dropped);
-    if (!t->io)
-        return;
-    const struct kvio_counters *io = kvio_counters(t->io);
     atomic_store(&c->bytes_written, atomic_load(&io->written_bytes));
     atomic_store(&c->bytes_read, atomic_load(&io->read_bytes));
     atomic_store(&c->files_written, atomic_load(&io->files_written));
     atomic_store(&c->files_bad, atomic_load(&io->files_bad));
     atomic_store(&c->read_rate, atomic_load(&io->read_rate));
     atomic_store(&c->write_rate, atomic_load(&io->write_rate));
+}
+
+void tier_count_moving(struct tier *t)
+{
+    uint64_t moving = 0;
+    const struct restore *r;
+    TAILQ_FOREACH (r, &t->restores, link)
+        moving++;
+    const struct save *s;
+    TAILQ_FOREACH (s, &t->saves, link)
+        moving++;
+    atomic_store(&t->p.counters->moving, moving);
+}
+
+static void count(struct tier *t)
+{
+    struct tier_counters *c = t->p.counters;
+    const struct tier_index *x = &t->index;
+    atomic_store(&c->host_pages, x->host_pages);
+    atomic_store(&c->host_bytes, x->host_bytes);
+    atomic_store(&c->file_pages, x->file_pages);
+    atomic_store(&c->file_bytes, x->file_bytes);
+    atomic_store(&c->pages_dropped, x->dropped);
+    if (t->io)
+        count_files(c, kvio_counters(t->io));
+    tier_count_moving(t); /* last: what moves no more is counted above */
 }
 
 void tier_foreground(struct tier *t, enum tier_foreground what)

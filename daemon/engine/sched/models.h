@@ -81,7 +81,8 @@ struct model_entry {
     _Atomic uint32_t states_used, states_total; /* recurrent states, which are among the above; 0: it has none */
     _Atomic uint64_t state_bytes;               /* of one */
     _Atomic bool pinned;                        /* it is unloaded when somebody says so alone */
-    _Atomic double unload_at; /* time on the engine's clock, unless it is used before; 0: in use, or never */
+    _Atomic double unload_at; /* of one that is loaded: time on the engine's clock, unless it is used before; 0: in use,
+                                or never */
 };
 
 struct models {
