@@ -301,14 +301,15 @@ void engine_forget(struct engine_client *ec, const void *arg)
 
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
-    enum { PATIENCE_MS = 500 };
+    enum { LEAST_MS = 500, PARTS = 60 }; /* of engine_timeout: who is patient with an engine is so here, too */
     static const struct wire_empty nothing;
     struct request *r;
+    int64_t patience = ec->timeout * 1000 / PARTS;
     if (engine_state(ec) != ENGINE_RUNNING ||
         !(r = request(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, NULL, arg, NULL)))
         return HEARTH_EENGINE;
     r->deadline = timer_new(ec->base, on_deadline, r);
-    if (!r->deadline || timer_set(r->deadline, PATIENCE_MS))
+    if (!r->deadline || timer_set(r->deadline, patience > LEAST_MS ? patience : LEAST_MS))
         return HEARTH_ENOMEM; /* its answer is read, and nobody is told */
     r->complete = fn;
     r->packed = true;

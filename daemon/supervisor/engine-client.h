@@ -49,9 +49,9 @@ void engine_client_before_calls(struct engine_client *ec, void (*before)(void *a
  * same: with what the engine had, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);
 
-/* Calls engine.status where an engine runs; `complete` is told within half a second, with the result as it is packed,
- * or an error where the engine has not answered by then. An error means that it will not be called: there is none to
- * ask.
+/* Calls engine.status where an engine runs; `complete` is told within half a second, or a 60th of engine_timeout where
+ * that is more, with the result as it is packed, or an error where the engine has not answered by then. An error means
+ * that it will not be called: there is none to ask.
  */
 int engine_ask_status(struct engine_client *ec, engine_completion *complete, void *arg);
 

@@ -60,8 +60,8 @@ struct engines_status {
 };
 typedef void engines_told(void *arg, const struct engines_status *all);
 
-/* Asks those that run; `told` is called once all have answered, or half a second has passed. An error means that it
- * will not be called: none runs. */
+/* Asks those that run; `told` is called once all have answered, or have had the time that engine_ask_status gives them.
+ * An error means that it will not be called: none runs. */
 int engines_ask_status(struct engines *es, engines_told *told, void *arg);
 
 bool engines_absent(const struct engines *es); /* no process is left */

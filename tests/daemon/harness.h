@@ -1,6 +1,6 @@
 /*
  * harness.h - the harness of the black-box tests: a private hearthd in a fresh folder, with the fake engine, and peers
- * that talk to it. Nothing sleeps: the daemon reports when it listens, and a peer waits for frames (20 s at most, then
+ * that talk to it. Nothing sleeps: the daemon reports when it listens, and a peer waits for frames (2 min at most, then
  * the test fails). Every call asserts, so a test reads as what should happen.
  */
 #ifndef TESTS_DAEMON_HARNESS_H

@@ -62,7 +62,9 @@ class Box:
     def configure(self, *lines):
         os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
         with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
-            f.write("".join(l + "\n" for l in ("backend = " + BACKEND, "engine = %s/engine" % self.dir, *lines)))
+            # An engine that is interrupted for a while, as on a loaded machine, is not one that does not answer.
+            f.write("".join(l + "\n" for l in ("backend = " + BACKEND, "engine = %s/engine" % self.dir, *lines,
+                                               "engine_timeout = 1200")))
 
     def models(self):
         """A folder with the embedded model, and another: the same, with one weight changed."""

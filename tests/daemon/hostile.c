@@ -34,10 +34,21 @@ static int begin(void **state, const char *lines)
 
 static int setup(void **state)
 {
-    return begin(state, "frame_timeout = 1\nrequests_per_connection = 8\nunsent_bytes = 1M\n");
+    return begin(state, "frame_timeout = 600\nrequests_per_connection = 8\nunsent_bytes = 1M\n");
 }
 
 static int setup_little_memory(void **state)
+{
+    return begin(state, "frame_timeout = 600\nmemory_per_uid = 16M\n");
+}
+
+/* With these only what is to be late is begun: whoever else is interrupted for a second would be late, too. */
+static int setup_short_frames(void **state)
+{
+    return begin(state, "frame_timeout = 1\n");
+}
+
+static int setup_little_patience(void **state)
 {
     return begin(state, "memory_per_uid = 16M\nunread_timeout = 1\n");
 }
@@ -250,17 +261,27 @@ static void test_hello(void **state)
     peer_close(p);
 }
 
-/* A frame that comes byte by byte is a frame; one that stops half-way is dropped after its time. */
+static const char status_frame[] = "\x94\x00\x07\xa6status\x91\x80";
+
+/* A frame that comes byte by byte is a frame ... */
 static void test_slow_frame(void **state)
 {
     struct guarded *g = *state;
     struct peer *p = peer_open(g->box);
-    static const char status[] = "\x94\x00\x07\xa6status\x91\x80";
-    for (size_t i = 0; i < sizeof status - 1; i++)
-        peer_send(p, status + i, 1);
+    for (size_t i = 0; i < sizeof status_frame - 1; i++)
+        peer_send(p, status_frame + i, 1);
     struct hearth_err e = {0};
     wire_free(peer_answer(p, 7, WIRE_STATUS, &e));
-    peer_send(p, status, 5);
+    peer_close(p);
+}
+
+/* ... and one that stops half-way is dropped after its time. */
+static void test_late_frame(void **state)
+{
+    struct guarded *g = *state;
+    struct peer *p = peer_open(g->box);
+    struct hearth_err e = {0};
+    peer_send(p, status_frame, 5);
     assert_int_equal(peer_error(p, NULL, &e), HEARTH_EINVALID);
     assert_non_null(strstr(e.msg, "within 1 s"));
     peer_await_close(p);
@@ -427,7 +448,7 @@ static void test_unread(void **state)
     struct wire_generate r = request("n=400 size=6000", NULL);
     peer_ask(p, WIRE_GENERATE, &r);
     struct pollfd end = {.fd = p->fd};
-    assert_int_equal(poll(&end, 1, 20000), 1);
+    assert_int_equal(poll(&end, 1, 120000), 1);
     assert_true(end.revents & POLLHUP);
     assert_true(box_log_has(g->box, "has read nothing for 1 s"));
     peer_close(p);
@@ -463,12 +484,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_many_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hello, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow_frame, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_late_frame, setup_short_frames, teardown),
         cmocka_unit_test_setup_teardown(test_claims_cost_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_never_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_long_a_frame, setup_little_memory, teardown),
         cmocka_unit_test_setup_teardown(test_memory_of_a_user, setup_little_memory, teardown),
-        cmocka_unit_test_setup_teardown(test_unread, setup_little_memory, teardown),
+        cmocka_unit_test_setup_teardown(test_unread, setup_little_patience, teardown),
         cmocka_unit_test_setup_teardown(test_gone_with_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
     };

@@ -156,7 +156,7 @@ static void finds_the_first(struct box *b)
     int ready;
     pid_t first = b->pid, second = box_spawn(b, foreground, &ready);
     struct pollfd end = {.fd = pidfd_open(second, 0), .events = POLLIN};
-    assert_int_equal(poll(&end, 1, 20000), 1);
+    assert_int_equal(poll(&end, 1, 120000), 1);
     close(end.fd);
     close(ready);
     assert_int_equal(wait_exit(second), 0);
@@ -238,7 +238,7 @@ static void test_log_is_a_fifo(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     pid_t starter = box_spawn(b, NULL, &ready);
     struct pollfd end = {.fd = pidfd_open(starter, 0), .events = POLLIN};
-    assert_int_equal(poll(&end, 1, 20000), 1);
+    assert_int_equal(poll(&end, 1, 120000), 1);
     close(end.fd);
     close(ready);
     assert_int_equal(wait_exit(starter), 0);
@@ -269,7 +269,7 @@ static void test_engine_goes_too(void **state)
         assert_true(engine.fd >= 0);
         peer_close(p);
         box_stop(b, signals[i]);
-        assert_int_equal(poll(&engine, 1, 20000), 1);
+        assert_int_equal(poll(&engine, 1, 120000), 1);
         close(engine.fd);
     }
 }

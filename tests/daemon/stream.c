@@ -1,6 +1,7 @@
 /* stream.c - generations through hearthd: order, cancel, slow readers, engines that die. */
 #include "tests/daemon/harness.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -119,7 +120,7 @@ static int setup_no_retries(void **state)
 static int setup_impatient(void **state)
 {
     box_setup_idle(state);
-    box_configure(*state, "engine_timeout = 1\n");
+    box_configure(*state, "engine_timeout = 3\n");
     box_start(*state);
     return 0;
 }
@@ -161,9 +162,32 @@ static void test_engine_that_hangs(void **state)
     assert_string_equal(r->text.data, "t0 t1 t2 ");
     assert_int_equal(p->n_notices, 1);
     wire_free(r);
-    assert_true(box_log_has(b, "it has not answered for 1 s"));
+    assert_true(box_log_has(b, "it has not answered for 3 s"));
     peer_close(p);
     peer_close(other);
+}
+
+/* Who gives an engine more time has the status wait for it longer, too. */
+static void test_status_waits_for_the_engine(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    struct wire_empty none = {0};
+    struct hearth_err e = {0};
+    wire_free(run(p, "n=1", NULL));
+    struct wire_status_result *st = peer_status(p);
+    pid_t engine = (pid_t)st->engine.pid;
+    wire_free(st);
+    assert_int_equal(kill(engine, SIGSTOP), 0);
+    uint32_t id = peer_ask(p, WIRE_STATUS, &none);
+    struct pollfd answer = {p->fd, POLLIN, 0};
+    int early = poll(&answer, 1, 700);
+    assert_int_equal(kill(engine, SIGCONT), 0);
+    assert_int_equal(early, 0);
+    st = peer_answer(p, id, WIRE_STATUS, &e);
+    assert_string_equal(st->engine.state, "running");
+    wire_free(st);
+    peer_close(p);
 }
 
 /* Where nobody may attach: at once. (By default a stream goes on for a while: tests/daemon/journal.c.) */
@@ -440,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_out_of_order, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_cancel_by_request, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_that_hangs, setup_impatient, box_teardown),
+        cmocka_unit_test_setup_teardown(test_status_waits_for_the_engine, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_disconnect_cancels, setup_no_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
