@@ -9,6 +9,14 @@ export XDG_STATE_HOME="$dir/state" XDG_CONFIG_HOME="$dir/config" XDG_DATA_HOME="
 unset HEARTH_MODEL HEARTH_NO_START NO_COLOR
 n=0
 
+# configure LINE... - the configuration of the daemon that is started next. An engine that is interrupted for a while, as
+# on a loaded machine, is not one that does not answer.
+configure() {
+    mkdir -p "$XDG_CONFIG_HOME/hearth"
+    printf '%s\n' "engine_timeout = 1200" "$@" >"$XDG_CONFIG_HOME/hearth/hearth.conf"
+}
+configure
+
 finish() {
     "$hearth" --no-start stop --daemon --now >/dev/null 2>&1
     rm -rf "$dir"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # list.sh - hearth list in a folder of all sorts of files: what each is, whether it runs, and why not.
 . "$top_srcdir/tests/cli/lib.sh"
-mkdir -p "$dir/models" "$dir/config/hearth"
-echo "model_dir = $dir/models" >"$dir/config/hearth/hearth.conf"
+mkdir -p "$dir/models"
+configure "model_dir = $dir/models"
 tale=$(echo "$top_srcdir"/contrib/models/tale-q4_k_m.gguf)
 cp "$tale" "$dir/models/good.gguf"
 cat >"$dir/make.py" <<'P'

@@ -1,8 +1,7 @@
 #!/bin/sh
 # memory.sh - what holds memory, and what lets it go: engine_idle, hearth pin, hearth yield.
 . "$top_srcdir/tests/cli/lib.sh"
-mkdir -p "$dir/config/hearth"
-printf 'engine_idle = 1\nbackend = cpu\nthreads = 1\n' >"$dir/config/hearth/hearth.conf"
+configure "engine_idle = 1" "backend = cpu" "threads = 1"
 
 # until_engine STATE - asks for the status until the engine is in that state, for 30 s at most.
 until_engine() {

@@ -62,13 +62,12 @@ status 1 "a name that is like none" "$hearth" show xyzzy
 err_has "... is told the folders" 'there is no model "xyzzy"; searched: /'
 result "$(grep -c ' more folders$' "$dir/err" | sed 's/1/0/;t;s/.*/1/')" "... none of them cut off"
 "$hearth" stop --daemon >/dev/null
-mkdir -p "$dir/config/hearth"
-echo 'model = other' >"$dir/config/hearth/hearth.conf"
+configure "model = other"
 status 0 "a default model in hearth.conf" "$hearth" run -s l -n 1 "The king"
 is "... is the default" "$(prompt_of l)" "['other.gguf', 'The king']"
 status 0 "HEARTH_MODEL" env HEARTH_MODEL=tale "$hearth" run -s m -n 1 "The king"
 is "... comes before it" "$(prompt_of m)" "['tale-q4_k_m.gguf', 'The king']"
-rm "$dir/config/hearth/hearth.conf"
+configure
 "$hearth" stop --daemon >/dev/null
 
 cat >"$dir/talk.py" <<'P'

@@ -49,8 +49,7 @@ err_has "which has a verb of its own" "hearth fork"
 # A prompt that is read for longer has a bar, which is gone when the text comes. The engine tells of it ten times a second,
 # the first time after the first of its steps. This one obeys its prompt.
 "$hearth" stop --daemon >/dev/null 2>&1
-mkdir -p "$dir/config/hearth"
-printf 'engine = %s\n' "$(cd "$top_builddir" && pwd)/tests/daemon/fake-engine" >"$dir/config/hearth/hearth.conf"
+configure "engine = $(cd "$top_builddir" && pwd)/tests/daemon/fake-engine"
 cat >"$dir/bar.py" <<'P'
 import re, sys
 from terminal import Terminal, case

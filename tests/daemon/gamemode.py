@@ -121,7 +121,7 @@ try:
         return s["engine"]["memory"]["weights"] + s["engine"]["memory"]["kv"]
 
     until("the bus is listened to", lambda s: s["games"] == 0 and "no_games" not in s)
-    prompt = dict(model="tale", text="Once upon a time", max_tokens=600, ignore_eos=True,
+    prompt = dict(model="tale", text="Once upon a time", max_tokens=900, ignore_eos=True,
                   sampling={"temperature": 0.8, "seed": 5})
     alone = c.call("generate", **prompt)["tokens"]
 

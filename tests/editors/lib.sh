@@ -10,7 +10,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/hearth-editor.XXXXXX") || exit 1
 pid=
 trap '[ -z "$pid" ] || kill "$pid"; rm -rf "$dir"' EXIT
 mkdir "$dir/models" && : >"$dir/models/fake.gguf"
-printf 'model_dir = %s/models\nmodel = fake\n' "$dir" >"$dir/conf"
+printf 'model_dir = %s/models\nmodel = fake\nengine_timeout = 1200\n' "$dir" >"$dir/conf"
 mkfifo "$dir/ready"
 export HEARTH_SOCKET="$dir/run/hearth.sock" HOME="$dir" XDG_STATE_HOME="$dir/state" XDG_DATA_HOME="$dir/data"
 "$top_builddir/hearthd" --foreground --config "$dir/conf" --state "$dir/state" \
