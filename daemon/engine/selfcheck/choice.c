@@ -1,0 +1,67 @@
+/* choice.c - see choice.h. Pure. */
+#include "config.h"
+
+#include "daemon/engine/selfcheck/choice.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+void choice_logits(const struct op_route *op, const float *w, const float *x, double *logit)
+{
+    uint32_t width = op->w->n_in;
+    const struct norm *n = &op->norm;
+    double mean = 0, square = 0;
+    for (uint32_t i = 0; n->kind == NORM_LAYER && i < width; i++)
+        mean += (double)x[i] / width;
+    for (uint32_t i = 0; i < width; i++)
+        square += ((double)x[i] - mean) * ((double)x[i] - mean) / width;
+    double by = n->kind == NORM_NONE ? 1 : 1 / sqrt(square + (double)n->eps);
+    for (uint32_t e = 0; e < op->w->n_out; e++)
+        logit[e] = op->bias ? (double)op->bias[e] : 0;
+    for (uint32_t i = 0; i < width; i++) {
+        double y = ((double)x[i] - mean) * by * (n->w ? (double)n->w[i] : 1) + (n->b ? (double)n->b[i] : 0);
+        for (uint32_t e = 0; e < op->w->n_out; e++)
+            logit[e] += (double)w[(size_t)e * width + i] * y;
+    }
+}
+
+/* The sum of the n greatest of `of`; `taken`: which they are; *next: the greatest of the others. */
+static double greatest(const double *of, uint32_t of_n, uint32_t n, bool *taken, double *last, double *next)
+{
+    double sum = 0;
+    memset(taken, 0, of_n * sizeof *taken);
+    for (uint32_t k = 0; k <= n && k < of_n; k++) {
+        uint32_t best = of_n;
+        for (uint32_t e = 0; e < of_n; e++)
+            if (!taken[e] && (best == of_n || of[e] > of[best]))
+                best = e;
+        *next = of[best];
+        if (k == n)
+            return sum;
+        taken[best] = true, *last = of[best], sum += of[best];
+    }
+    *next = -INFINITY;
+    return sum;
+}
+
+double choice_margin(const struct op_route *op, const double *logit)
+{
+    double by[EXPERTS_MAX] = {0}, of[EXPERTS_MAX], last = 0, next = 0, least = INFINITY;
+    bool taken[EXPERTS_MAX], among[EXPERTS_MAX];
+    uint32_t n = op->w->n_out, groups = op->n_group > 1 ? op->n_group : 1, each = n / groups;
+    for (uint32_t e = 0; e < n; e++) /* a sigmoid is at most a quarter as steep as its logit */
+        by[e] = op->kind == ROUTE_SIGMOID
+                    ? 4 * (1 / (1 + exp(-logit[e])) + (op->select_bias ? (double)op->select_bias[e] : 0))
+                    : logit[e] + (op->select_bias ? (double)op->select_bias[e] : 0);
+    if (groups > 1) {
+        for (uint32_t g = 0; g < groups; g++)
+            of[g] = greatest(by + (size_t)g * each, each, op->group_best, taken, &last, &next);
+        greatest(of, groups, op->n_group_used, among, &last, &next);
+        least = (last - next) / op->group_best;
+        for (uint32_t e = 0; e < n; e++)
+            by[e] = among[e / each] ? by[e] : -INFINITY;
+    }
+    greatest(by, n, op->n_used, taken, &last, &next);
+    return fmin(least, last - next);
+}
