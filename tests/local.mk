@@ -52,6 +52,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 # The rooms, each test a program.
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
+	tests/unit/bench/compare \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
 	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/program tests/unit/kernels/rules \
@@ -70,6 +71,9 @@ UNIT_TESTS = \
 	tests/unit/supervisor/engine-process tests/unit/supervisor/model-fds
 check_PROGRAMS += $(UNIT_TESTS)
 TESTS += $(UNIT_TESTS)
+
+tests_unit_bench_compare_SOURCES = tests/unit/bench/compare.c daemon/bench/check.c daemon/bench/routes.c \
+	daemon/bench/run.c $(GOLDEN_RUN)
 
 # toy.c stands in for the model and the backend: it comes before the archives, which have the real ones.
 TOY = tests/unit/core/toy.c

@@ -51,10 +51,12 @@ static void print_check(const struct bench *b, const struct bench_check *c)
     printf("ceiling_gbps %.1f; ", 1e-9 * b->ceiling);
     if (c->failed[0])
         printf("CHECK FAILED: %s; ", c->failed);
-    if (c->compared)
-        printf("logit_error_vs_cpu %.5f, %.5f as prompts are computed (%u tokens)\n", c->decode, c->prefill,
-               c->n_token);
-    else
+    if (c->compared) {
+        printf("logit_error_vs_cpu %.5f, %.5f as prompts are computed (%u tokens)", c->decode, c->prefill, c->n_token);
+        if (c->differ)
+            printf("; %zu choices of experts differ, by %.5f at most", c->differ, c->margin);
+        putchar('\n');
+    } else
         printf("logits not compared with the CPU's: %s\n", c->why_not);
 }
 
@@ -156,6 +158,8 @@ static void print_json(const struct bench *b, const struct report *rep)
     if (rep->check.compared) {
         json_object_set_new(all, "logit_error_vs_cpu", json_real(rep->check.decode));
         json_object_set_new(all, "logit_error_prefill_vs_cpu", json_real(rep->check.prefill));
+        if (rep->check.differ)
+            json_object_set_new(all, "choices_that_differ", json_integer((json_int_t)rep->check.differ));
     }
     json_dumpf(all, stdout, JSON_INDENT(1)); /* bench_main() sees an error of writing when it flushes */
     putchar('\n');

@@ -3,7 +3,7 @@
  *
  * It checks before it measures (check.c): the same prompt cut into other chunks, with another sequence in the batch,
  * and decoded row by row must give the same logits, to the bit; a GPU must pass the self-check, and its logits must be
- * near the CPU's. A fast wrong engine must report nothing.
+ * near the CPU's, which goes to the same experts where it is close which. A fast wrong engine must report nothing.
  *
  * The tests are named as in tests/bench/results, and each is a time:
  *
@@ -112,6 +112,8 @@ struct bench_check {
     bool compared;          /* the logits were compared with the CPU's */
     uint32_t n_token;       /* tokens of the prompt that was compared */
     double decode, prefill; /* greatest difference of a logit, by the kernels of decoding and of prefill */
+    size_t differ;          /* choices of experts that were followed, of both */
+    double margin;          /* what decided on the CPU, at most, in logits of a router */
     const char *why_not;
 };
 
@@ -181,7 +183,29 @@ int bench_time_kv(struct bench *b, uint32_t depth, struct bench_result *out, siz
  */
 int bench_time_disk(struct bench *b, const char *dir, uint32_t depth, struct bench_result *out, size_t *n);
 
+/* routes.c */
+/* Which experts a device's rows go to, a prompt in one step from position 0 on; routers of the program counted from 0.
+ */
+enum { BENCH_ROUTE = 2 * EXPERTS_USED_MAX };
+struct bench_routes {
+    uint32_t n_router, n_row, width; /* n_router 0: it is no mixture */
+    float *chosen;                   /* [n_router][n_row][BENCH_ROUTE], ACT_ROUTE */
+    float *x;                        /* [n_router][n_row][width], ACT_X, which they are chosen by */
+    size_t differ;                   /* choices that are others than the CPU's */
+    double margin;                   /* the most that decided one of these on the CPU, in logits of the router */
+    struct hearth_err wrong;         /* one that differs by more than its router's logits are off; code 0: none */
+};
+/* Computes a prompt of n tokens in one step and reads the logits of its last n_out rows. */
+int bench_last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out);
+/* Reads the ways of such a prompt's rows. bench_routes_free() in any case. */
+int bench_routes_read(struct bench_routes *t, struct bench *b, uint32_t n);
+void bench_routes_free(struct bench_routes *t);
+/* bench_last_rows() of the same prompt on a CPU, whose rows go the same ways; judges those that are not its own. */
+int bench_follow(struct bench_routes *t, struct bench *cpu, uint32_t n_out, float *out);
+
 /* check.c */
 int bench_check(struct bench *b, const char *path, struct bench_check *out);
+/* Of that, the comparison with the CPU's logits. 0 also where they are too far apart: out->failed says so. */
+int bench_compare(struct bench *b, const char *path, struct bench_check *out);
 
 #endif

@@ -74,27 +74,6 @@ out:
 
 /* --- a GPU's logits are near the CPU's ------------------------------------------------------------------------ */
 
-/* Computes a prompt of n tokens in one step and reads the logits of its last n_out rows. */
-static int last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
-{
-    struct batch_seq seq = bench_seq(b, 0, 0, n, 0);
-    uint32_t row[BATCH_SEQS_MAX];
-    for (uint32_t i = 0; i < n_out; i++)
-        row[i] = n - n_out + i;
-    struct batch batch = {.n_row = n,
-                          .n_seq = 1,
-                          .n_out = n_out,
-                          .token = b->token,
-                          .seq = &seq,
-                          .out_row = row,
-                          .n_group = b->n_group,
-                          .invariant = b->prompts};
-    memcpy(batch.kv, b->pool, sizeof batch.kv);
-    b->last = b->be->step_run(b->dev, &batch, &b->model->program);
-    int rc = bench_wait(b, 0, 0);
-    return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
-}
-
 /* Records the first difference that is found, and lets the other checks run; any other error ends them. */
 static int note(const struct bench *b, struct bench_check *out, int rc)
 {
@@ -128,39 +107,62 @@ static int distance(struct bench *b, const float *want, const float *got, size_t
                    100 * sqrt(off2 / size2), 100 * off_most);
 }
 
-static int compare_with_cpu(struct bench *b, const char *path, struct bench_check *out)
+/* What the logits of the last rows of a prompt of n tokens are compared with, and by. */
+struct compared {
+    struct bench cpu;
+    uint32_t n, n_out;
+    float *want, *got; /* [n_out * n_vocab] */
+    bool computed;     /* `want` is; of a mixture only for one mode */
+};
+
+/* Compares them as the device computes them in that mode; the CPU goes to the experts that its rows go to. */
+static int compare(struct bench *b, struct compared *c, enum invariance mode, const char *how, struct bench_check *out,
+                   double *worst)
+{
+    struct bench_routes routes = {0};
+    b->prompts = mode;
+    int rc = bench_last_rows(b, c->n, c->n_out, c->got);
+    if (!rc)
+        rc = bench_routes_read(&routes, b, c->n);
+    b->prompts = INVARIANT_OFF;
+    if (!rc && !(c->computed && !routes.n_router) && bench_follow(&routes, &c->cpu, c->n_out, c->want))
+        rc = err_set(&b->err, c->cpu.err.code, "on the CPU: %.200s", c->cpu.err.msg);
+    c->computed = true;
+    if (!rc && routes.wrong.code)
+        rc = note(b, out, err_set(&b->err, differs, "%s, %s", how, routes.wrong.msg));
+    if (!rc)
+        rc = note(b, out, distance(b, c->want, c->got, (size_t)c->n_out * b->hp.n_vocab, how, worst));
+    out->differ += routes.differ;
+    out->margin = fmax(out->margin, routes.margin);
+    bench_routes_free(&routes);
+    return rc;
+}
+
+int bench_compare(struct bench *b, const char *path, struct bench_check *out)
 {
     enum { OUT = 32 };
     bool q8_0 = b->info.kv_type == DT_Q8_0; /* whose own error is larger than what is looked for */
     const struct bench_params params = {.backend = "cpu", .variant = "auto", .kv_type = q8_0 ? "q8_0" : "auto"};
-    uint32_t n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS;
-    n = n < b->hp.n_ctx ? n : b->hp.n_ctx;
-    uint32_t n_out = n < OUT ? n : OUT;
-    struct bench_room room = {.n_first = n, .n_seqs = 1};
-    size_t n_logit = (size_t)n_out * b->hp.n_vocab;
-    struct bench cpu = {0};
-    float *want = malloc(n_logit * sizeof *want), *got = malloc(n_logit * sizeof *got);
+    struct compared c = {.n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS};
+    c.n = c.n < b->hp.n_ctx ? c.n : b->hp.n_ctx;
+    c.n_out = c.n < OUT ? c.n : OUT;
+    struct bench_room room = {.n_first = c.n, .n_seqs = 1};
+    size_t bytes = (size_t)c.n_out * b->hp.n_vocab * sizeof(float);
+    c.want = malloc(bytes), c.got = malloc(bytes);
     int rc = 0;
-    if (!want || !got)
-        rc = err_set(&b->err, HEARTH_ENOMEM, "no memory for %zu logits", n_logit);
-    else if (bench_open_device(&cpu, &params) || bench_open_model(&cpu, path, &room) || last_rows(&cpu, n, n_out, want))
-        rc = err_set(&b->err, cpu.err.code, "on the CPU: %.200s", cpu.err.msg);
-    if (rc)
-        goto out;
-    b->prompts = INVARIANT_DECODE;
-    if ((rc = last_rows(b, n, n_out, got)))
-        goto out;
-    rc = note(b, out, distance(b, want, got, n_logit, "as a token is decoded", &out->decode));
-    b->prompts = INVARIANT_OFF;
-    if (rc || (rc = last_rows(b, n, n_out, got)))
-        goto out;
-    rc = note(b, out, distance(b, want, got, n_logit, "as prompts are computed", &out->prefill));
-    out->n_token = n;
-    out->compared = true;
-out:
-    bench_close(&cpu);
-    free(want);
-    free(got);
+    if (!c.want || !c.got)
+        rc = err_set(&b->err, HEARTH_ENOMEM, "no memory for logits of %zu bytes", bytes);
+    else if (bench_open_device(&c.cpu, &params) || bench_open_model(&c.cpu, path, &room))
+        rc = err_set(&b->err, c.cpu.err.code, "on the CPU: %.200s", c.cpu.err.msg);
+    if (!rc)
+        rc = compare(b, &c, INVARIANT_DECODE, "as a token is decoded", out, &out->decode);
+    if (!rc)
+        rc = compare(b, &c, INVARIANT_OFF, "as prompts are computed", out, &out->prefill);
+    out->n_token = c.n;
+    out->compared = !rc;
+    bench_close(&c.cpu);
+    free(c.want);
+    free(c.got);
     return rc;
 }
 
@@ -187,6 +189,6 @@ int bench_check(struct bench *b, const char *path, struct bench_check *out)
     else if (b->hp.weight_bytes > compare_bytes_max)
         out->why_not = "the model is too large for the CPU";
     else if (!rc)
-        rc = compare_with_cpu(b, path, out);
+        rc = bench_compare(b, path, out);
     return rc || !out->failed[0] ? rc : err_set(&b->err, differs, "%s", out->failed);
 }

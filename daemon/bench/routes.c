@@ -1,0 +1,156 @@
+/*
+ * routes.c - a mixture's experts on a GPU. Where two are nearly equal it may choose another one than the CPU, and then
+ * gives other logits, which is no error of its kernels. So its choices are read, judged by themselves, and followed by
+ * the CPU that its logits are compared with. See bench.h. One thread.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/bench/bench.h"
+#include "daemon/engine/selfcheck/choice.h"
+
+/* Runs ops first .. first + n_op - 1 of the model's program over rows of one sequence, the last n_out with logits. */
+static int run_ops(struct bench *b, const struct batch_seq *seq, uint32_t first, uint32_t n_op, uint32_t n_out)
+{
+    const struct program *p = &b->model->program;
+    struct program part = program_of(b->model, p->op + first, n_op);
+    uint32_t row[BATCH_SEQS_MAX];
+    for (uint32_t i = 0; i < n_out; i++)
+        row[i] = seq->n_row - n_out + i;
+    struct batch batch = {.n_row = seq->n_row,
+                          .n_seq = 1,
+                          .n_out = n_out,
+                          .token = b->token,
+                          .seq = seq,
+                          .out_row = row,
+                          .n_group = b->n_group,
+                          .invariant = b->prompts};
+    memcpy(batch.kv, b->pool, sizeof batch.kv);
+    b->last = b->be->step_run(b->dev, &batch, n_op == p->n_op ? p : &part);
+    return bench_wait(b, 0, 0);
+}
+
+int bench_last_rows(struct bench *b, uint32_t n, uint32_t n_out, float *out)
+{
+    struct batch_seq seq = bench_seq(b, 0, 0, n, 0);
+    int rc = run_ops(b, &seq, 0, b->model->program.n_op, n_out);
+    return rc ? rc : b->be->act_read(b->dev, ACT_LOGITS, 0, n_out, out, &b->err);
+}
+
+/* --- the device's choices ---------------------------------------------------------------------------------- */
+
+static size_t row_of(const struct bench_routes *t, uint32_t router, uint32_t row)
+{
+    return (size_t)router * t->n_row + row;
+}
+
+int bench_routes_read(struct bench_routes *t, struct bench *b, uint32_t n)
+{
+    const struct program *p = &b->model->program;
+    int rc = 0;
+    *t = (struct bench_routes){.n_row = n, .width = b->hp.d_model};
+    for (uint32_t i = 0; i < p->n_op; i++)
+        t->n_router += p->op[i].kind == OP_ROUTE;
+    if (!t->n_router)
+        return 0;
+    t->chosen = malloc(row_of(t, t->n_router, 0) * BENCH_ROUTE * sizeof *t->chosen);
+    t->x = malloc(row_of(t, t->n_router, 0) * t->width * sizeof *t->x);
+    if (!t->chosen || !t->x)
+        return err_set(&b->err, HEARTH_ENOMEM, "no memory for the choices of %u routers", t->n_router);
+    for (uint32_t i = 0, router = 0; !rc && i < p->n_op; i++) {
+        if (p->op[i].kind != OP_ROUTE)
+            continue;
+        struct batch_seq seq = bench_seq(b, 0, 0, n, 0); /* what is up to the router leaves it to be read */
+        rc = run_ops(b, &seq, 0, i + 1, 0);
+        for (uint32_t row = 0; !rc && row < n; row++)
+            rc = b->be->act_read(b->dev, ACT_ROUTE, row, 1, t->chosen + row_of(t, router, row) * BENCH_ROUTE, &b->err);
+        if (!rc)
+            rc = b->be->act_read(b->dev, ACT_X, 0, n, t->x + row_of(t, router, 0) * t->width, &b->err);
+        router++;
+    }
+    return rc;
+}
+
+void bench_routes_free(struct bench_routes *t)
+{
+    free(t->chosen);
+    free(t->x);
+    *t = (struct bench_routes){0};
+}
+
+/* --- the CPU goes the same ways ---------------------------------------------------------------------------- */
+
+static bool same_experts(const float *a, const float *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool there = false;
+        for (uint32_t k = 0; k < n; k++)
+            there |= a[i] == b[k];
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
+/* A choice that differs: by no more than what the router's logits are off at that row. */
+static void judge(struct bench_routes *t, const struct op_route *op, const float *w, const float *x, uint32_t router,
+                  uint32_t row)
+{
+    double own[EXPERTS_MAX], device[EXPERTS_MAX], off = 1e-5;
+    choice_logits(op, w, x, own);
+    choice_logits(op, w, t->x + row_of(t, router, row) * t->width, device);
+    double margin = choice_margin(op, own);
+    for (uint32_t e = 0; e < op->w->n_out; e++)
+        off = fmax(off, fabs(own[e] - device[e]));
+    t->differ++;
+    t->margin = fmax(t->margin, margin);
+    if (margin <= 2 * off || t->wrong.code)
+        return;
+    err_set(&t->wrong, HEARTH_EINTERNAL,
+            "token %u goes to other experts of router %u than on the CPU, where %.3g decides and logits are %.3g off",
+            row, router, margin, off);
+}
+
+/* The CPU has come to a router, op `o`: its rows go where the device's go. `own` and `x` have room for a row each. */
+static int follow(struct bench_routes *t, struct bench *cpu, const struct op_route *op, uint32_t router, float *own,
+                  float *x)
+{
+    size_t n_w = (size_t)op->w->n_in * op->w->n_out;
+    float *w = malloc(n_w * sizeof *w);
+    int rc = w ? 0 : err_set(&cpu->err, HEARTH_ENOMEM, "no memory for a router");
+    if (!rc)
+        dtype_get((int)op->w->part[0].type)->to_f32(op->w->part[0].data, w, n_w);
+    for (uint32_t row = 0; !rc && row < t->n_row; row++) {
+        const float *chosen = t->chosen + row_of(t, router, row) * BENCH_ROUTE;
+        if ((rc = cpu->be->act_read(cpu->dev, ACT_ROUTE, row, 1, own, &cpu->err)) ||
+            same_experts(own, chosen, op->n_used) || (rc = cpu->be->act_read(cpu->dev, ACT_X, row, 1, x, &cpu->err)))
+            continue;
+        judge(t, op, w, x, router, row);
+        rc = cpu->be->act_write(cpu->dev, ACT_ROUTE, row, 1, 2 * op->n_used, chosen, &cpu->err);
+    }
+    free(w);
+    return rc;
+}
+
+int bench_follow(struct bench_routes *t, struct bench *cpu, uint32_t n_out, float *out)
+{
+    const struct program *p = &cpu->model->program;
+    struct batch_seq seq = bench_seq(cpu, 0, 0, t->n_row, 0);
+    float own[BENCH_ROUTE], *x = malloc(t->width * sizeof *x);
+    uint32_t first = 0, router = 0;
+    int rc = x ? 0 : err_set(&cpu->err, HEARTH_ENOMEM, "no memory for a row");
+    for (uint32_t i = 0; !rc && i < p->n_op; i++) {
+        if (p->op[i].kind != OP_ROUTE)
+            continue;
+        if (!(rc = run_ops(cpu, &seq, first, i + 1 - first, 0)))
+            rc = follow(t, cpu, &p->op[i].route, router++, own, x);
+        first = i + 1;
+    }
+    if (!rc && !(rc = run_ops(cpu, &seq, first, p->n_op - first, n_out)))
+        rc = cpu->be->act_read(cpu->dev, ACT_LOGITS, 0, n_out, out, &cpu->err);
+    free(x);
+    return rc;
+}
