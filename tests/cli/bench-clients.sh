@@ -20,16 +20,18 @@ status 0 "arrivals at random" "$hearth" bench tale --clients 2 --requests 6 --ra
 json_is "have a rate and no bound on how many run" "(d['request_rate'], d['max_concurrency'], d['completed']) == (50, None, 6)"
 json_is "nothing keeps a bound that nothing can keep" "d['request_goodput'] == 0"
 
-status 0 "a late prompt" "$hearth" bench tale --clients 2 --prompt 20 --output 400 --late 600 --json
+# They are sent while all clients decode, so there is time enough for that, also where this is slow.
+status 0 "a late prompt" "$hearth" bench tale --clients 2 --prompt 20 --output 800 --late 600 --json
+# Tokens of short steps come together, and on a loaded machine most do: the median time between two may be none at all.
 json_is "its first token is told, the keystroke's, and the others' gap" \
-    "d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] >= d['median_itl_ms'] > 0"
+    "d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] > 0 and d['mean_itl_ms'] > 0"
 json_is "both are checked and in no sum" "(d['texts_checked'], d['completed'], d['total_input_tokens']) == (4, 2, 40)"
 status 1 "no moment for it" "$hearth" bench tale --clients 2 --prompt 20 --output 1 --late 20
 err_has "... is said, with what makes one" "a larger --output or --requests makes some"
-status 0 "three late prompts" "$hearth" bench tale --clients 2 --requests 8 --prompt 20 --output 500 --late 300 --arrivals 3 --json
+status 0 "three late prompts" "$hearth" bench tale --clients 2 --requests 16 --prompt 20 --output 500 --late 100 --arrivals 3 --json
 json_is "of which the medians are told" \
     "d['late_prompts'] == 3 and d['late_ttft_ms'] > 0 and d['keystroke_ttft_ms'] > 0 and d['others_longest_gap_ms'] > 0"
-json_is "all are checked" "(d['texts_checked'], d['completed'], d['texts_different']) == (14, 8, 0)"
+json_is "all are checked" "(d['texts_checked'], d['completed'], d['texts_different']) == (22, 16, 0)"
 
 status 0 "for people" "$hearth" bench tale --clients 2 --prompt 20 --output 4
 is "the block has vLLM's lines" "$(grep -cE '^(============ Serving Benchmark Result ============|Successful requests:                     2         |Failed requests:                         0         |Maximum request concurrency:             2         |Total input tokens:                      40        |Total generated tokens:                  8         |---------------Time to First Token----------------|-----Time per Output Token \(excl\. 1st token\)------|---------------Inter-token Latency----------------|P99 ITL \(ms\): +[0-9.]+ *)$' "$dir/out")" 10

@@ -182,8 +182,8 @@ static void one_that_leaves_is_not_missed(void **state)
         start(b);
         assert_int_equal(engine_process_restarts(b->p), 0);
     }
-    kill(engine_process_pid(b->p), SIGKILL);
-    expect_exit(b, ENGINE_BACKOFF, "the engine was killed by signal 9 before it was ready");
+    expect_exit(b, ENGINE_BACKOFF,
+                "the engine exited with status 1 before it was ready"); /* nothing is there to read */
 }
 
 static void every_crash_doubles_the_back_off(void **state)
@@ -191,8 +191,8 @@ static void every_crash_doubles_the_back_off(void **state)
     struct box *b = *state;
     start_script(b, "exit 1");
     for (int i = 0; i < 3; i++) {
+        int64_t from = now_ms(); /* before the wait begins, which is in the loop's next turns */
         expect_exit(b, ENGINE_BACKOFF, "the engine exited with status 1 before it was ready");
-        int64_t from = now_ms();
         event_base_dispatch(b->base);
         assert_true(now_ms() - from >= (100 << i) - 5); /* the loop's clock is a coarse one */
         assert_int_equal(b->restarts, i + 1);
