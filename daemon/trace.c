@@ -27,7 +27,7 @@ static const struct {
     [TRACE_OUTGREW] = {"outgrew", NULL, {"tokens"}},
     [TRACE_CLASS] = {"class", "class", {NULL}},
     [TRACE_SAVED] = {"saved", "tier", {"from", "tokens"}},
-    [TRACE_FINISHED] = {"finished", "reason", {"reused", "restored", "computed", "tokens"}},
+    [TRACE_FINISHED] = {"finished", "reason", {"reused", "restored", "computed", "tokens", "steps"}},
 };
 
 /* The recent events, the oldest first: what the loop thread has not sent when more come is lost. */

@@ -36,7 +36,7 @@ enum trace_stage {
     TRACE_PREEMPTED,  /* it gave its pages to an older one; tokens of its timeline */
     TRACE_CLASS,      /* another than it came with; `word` is the class */
     TRACE_SAVED,      /* KV left the device; `word` is the tier */
-    TRACE_FINISHED,   /* `word` is the reason */
+    TRACE_FINISHED,   /* `word` is the reason; of its tokens, and the engine's steps since it came */
     TRACE_STAGES
 };
 

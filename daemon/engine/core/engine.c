@@ -447,6 +447,7 @@ static void run_commands(struct engine *eng)
     while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo))) {
         switch (o->kind) {
         case CMD_SUBMIT:
+            o->seq->steps = atomic_load(&eng->counters.steps);
             if (o->seq->measure)
                 measure(eng, o->seq);
             else if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {

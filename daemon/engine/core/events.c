@@ -96,7 +96,8 @@ void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const st
     ev->n_restored = seq_n_restored(q);
     ev->time = q->time;
     trace(.stage = TRACE_FINISHED, .stream = q->stream, .seq = q->id, .word = reasons[reason],
-          .n = {ev->n_reused, ev->n_restored, ev->n_computed, q->n_tokens});
+          .n = {ev->n_reused, ev->n_restored, ev->n_computed, q->n_tokens,
+                (int64_t)(atomic_load(&eng->counters.steps) - q->steps)});
     ev->eval = q->eval;
     q->eval = NULL;
     if (q->state == SEQ_NEW) { /* refused before it was queued */

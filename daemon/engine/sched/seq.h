@@ -40,6 +40,7 @@ struct seq {
     /* The request: set by the loop thread, constant after submission. */
     uint64_t id;
     int64_t stream; /* hearthd's stream number, for traces; 0 for eval */
+    uint64_t steps; /* that the device thread had done when it came */
     void *owner;    /* the loop's; returned in events, opaque here */
     struct model_entry *model;
     int64_t uid;
