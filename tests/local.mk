@@ -13,7 +13,8 @@
 # Tests run in the build folder with the environment below. They may run at the same time: no fixed ports or paths, a
 # private mktemp -d for sockets and state, no sleeps. Data that is too large for the repository lies beside the
 # checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or "ok I # SKIP why") and the
-# skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (300) fails.
+# skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (1200) fails: that is for one that
+# hangs, and golden takes 200 s on two cores with other work.
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; top_builddir='$(abs_top_builddir)'; \
 	HEARTH_SHARED="$${HEARTH_SHARED:-$(abs_top_srcdir)/../shared}"; \

@@ -5,7 +5,7 @@
 cat >"$dir/chat.py" <<'P'
 """A person at a terminal: waits for a text, then types. Fails where the text does not come within 60 s."""
 import os, pty, re, select, signal, sys, time
-signal.alarm(120)  # whatever goes wrong, it ends
+signal.alarm(900)  # whatever goes wrong, it ends
 pid, fd = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm"

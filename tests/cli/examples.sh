@@ -63,7 +63,7 @@ vim.fn.writefile({
 vim.fn.writefile(vim.split(text, '\n', true), vim.env.dir .. '/nvim.text', 'b')
 vim.cmd('qall!')
 L
-dir=$dir timeout 60 nvim --headless -u NONE -c "luafile $dir/client.lua" -c 'cquit 9' >"$dir/out" 2>&1
+dir=$dir timeout 600 nvim --headless -u NONE -c "luafile $dir/client.lua" -c 'cquit 9' >"$dir/out" 2>&1
 got=$?
 [ $got = 0 ] || sed 's/^/# nvim: /' "$dir/out"
 is "neovim runs to its end" $got 0

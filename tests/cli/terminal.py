@@ -3,7 +3,7 @@ come within 60 s ends the script, with what came instead. lib.sh's terminal() ru
 """
 import os, pty, re, select, signal, sys, time
 
-signal.alarm(240)  # whatever goes wrong, it ends
+signal.alarm(900)  # whatever goes wrong, it ends
 
 
 class Terminal:

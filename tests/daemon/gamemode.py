@@ -20,7 +20,7 @@ class Peer:
 
     def __init__(self, path):
         self.s = socket.socket(socket.AF_UNIX)
-        self.s.settimeout(20)
+        self.s.settimeout(120)
         self.s.connect(path)
         self.s.sendall(b"\0AUTH EXTERNAL %s\r\n" % str(os.getuid()).encode().hex().encode())
         assert self.s.recv(200).startswith(b"OK")

@@ -3,7 +3,7 @@
 
 It runs a private hearthd with the embedded model and checks everything that another client relies on. Prints TAP.
 """
-import json, os, socket, sys, threading
+import json, os, socket, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -288,16 +288,10 @@ try:
     before = c.call("status")["engine"]
     alone = [c.generate(model="tale", text=t, max_tokens=32, sampling=hot)["text"] for t in prompts]
     mid = c.call("status")["engine"]
-    got, used, clients = [None] * 16, [0] * 16, [Client(box.socket) for _ in prompts]
-    gate = threading.Barrier(16)
-
-    def one(i):
-        gate.wait()
-        r = clients[i].generate(model="tale", text=prompts[i] + " ", max_tokens=32, sampling=hot)
-        got[i], used[i] = r["text"], r["usage"]["computed_tokens"]
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(16)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
+    clients = [Client(box.socket) for _ in prompts]
+    asked = [w.submit("generate", model="tale", text=t + " ", max_tokens=32, sampling=hot) for w, t in zip(clients, prompts)]
+    answers = [w.answer(id) for w, id in zip(clients, asked)]
+    got, used = [r["text"] for _, r in answers], [r["usage"]["computed_tokens"] for _, r in answers]
     after = c.call("status")["engine"]
     alone2 = [c.generate(model="tale", text=t + " ", max_tokens=32, sampling=hot)["text"] for t in prompts]
     steps, rows = after["steps"] - mid["steps"], after["rows"] - mid["rows"]

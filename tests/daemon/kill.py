@@ -180,7 +180,7 @@ def command(case, round):
 
 
 def output(args):
-    p = subprocess.run(args, env=box.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    p = subprocess.run(args, env=box.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     return p.stdout, p.stderr.decode(errors="replace")
 
 

@@ -20,7 +20,7 @@ head -c 1 "$dir/ready" >/dev/null # it listens
 
 # in_terminal SCRIPT - runs the editor's test, a Lua script for the Neovim that has the editor in a terminal.
 in_terminal() {
-    LUA_PATH="$top_srcdir/tests/editors/?.lua" DIR="$dir" timeout 120 nvim --headless --clean -i NONE \
+    LUA_PATH="$top_srcdir/tests/editors/?.lua" DIR="$dir" timeout 600 nvim --headless --clean -i NONE \
         -c "luafile $1" </dev/null 2>"$dir/err"
     rc=$?
     sed 's/^/# /' "$dir/err" "$dir/log"

@@ -14,7 +14,7 @@ ln -s "$(cd "$modules" && pwd)" "$dir/ext/node_modules"
 (cd "$dir/ext" && node_modules/.bin/tsc -p .) >"$dir/tsc" 2>&1
 export COMPILED=$?
 cp "$top_srcdir/tests/editors/vscode.mjs" "$dir/ext"
-timeout 120 node "$dir/ext/vscode.mjs"
+timeout 600 node "$dir/ext/vscode.mjs"
 rc=$?
 sed 's/^/# /' "$dir/tsc" "$dir/log"
 exit $rc
