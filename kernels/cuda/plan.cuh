@@ -108,5 +108,20 @@ static inline bool wdev_types(const wdev *w, enum dtype *a, enum dtype *b)
     }
     return true;
 }
+/* The kernel for a weight's types: f(types<A, B>()) of the one of `pairs` that they are, or NULL. */
+template <int A, int B> struct types {
+    static constexpr int first = A, second = B;
+};
+template <class F, class Pair, class... Pairs>
+static inline auto kernel_of(const wdev *w, F f, Pair pair, Pairs... pairs) -> decltype(f(pair))
+{
+    enum dtype a, b;
+    if (wdev_types(w, &a, &b) && a == Pair::first && b == Pair::second)
+        return f(pair);
+    if constexpr (sizeof...(pairs) > 0)
+        return kernel_of(w, f, pairs...);
+    else
+        return NULL;
+}
 
 #endif

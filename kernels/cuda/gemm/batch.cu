@@ -297,9 +297,6 @@ __global__ void __launch_bounds__(CONSUMERS) batch_end(const __grid_constant__ g
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-/* Types of a product: one, or those of q|k|v in Q4_K_M. */
-#define BATCH_TYPES(X) X(Q4_K, Q4_K) X(Q6_K, Q6_K) X(Q4_K, Q6_K)
-
 typedef void batch_kernel(const batch_args);
 static uint32_t batch_rows(uint32_t bucket)
 {
@@ -317,23 +314,16 @@ template <int TA, int TB> static batch_kernel *by_rows(struct device *d, uint32_
     return k;
 }
 
-/* The kernel for a weight's types, or NULL. */
-static batch_kernel *kernel_of(struct device *d, const wdev *w, uint32_t rows)
+/* The kernel for a weight's types, or NULL: of one type, or those of q|k|v in Q4_K_M. */
+static batch_kernel *batch_kernel_of(struct device *d, const wdev *w, uint32_t rows)
 {
-    enum dtype a, b;
-    if (!wdev_types(w, &a, &b))
-        return NULL;
-#define X(A, B)                     \
-    if (a == DT_##A && b == DT_##B) \
-        return by_rows<DT_##A, DT_##B>(d, rows);
-    BATCH_TYPES(X)
-#undef X
-    return NULL;
+    auto by_types = [&](auto t) { return by_rows<t.first, t.second>(d, rows); };
+    return kernel_of(w, by_types, types<DT_Q4_K, DT_Q4_K>(), types<DT_Q6_K, DT_Q6_K>(), types<DT_Q4_K, DT_Q6_K>());
 }
 
 bool batch_takes(const struct device *d, const wdev *w, uint32_t bucket)
 {
-    return d->cc == 90 && bucket > GEMV_ROWS && bucket <= GEMM_ROWS && w->packed && kernel_of(NULL, w, 8) &&
+    return d->cc == 90 && bucket > GEMV_ROWS && bucket <= GEMM_ROWS && w->packed && batch_kernel_of(NULL, w, 8) &&
            wg_x_bytes(d, &d->ws.dims) && w->n_kblk * IX_KBLK <= 48 << 10;
 }
 
@@ -380,7 +370,7 @@ static batch_sum multiply(struct device *d, const wdev *w, const gemm_args &a, u
     b.xstages = min_u((room - 2 * wst) / xst, 3);
     b.wstages = min_u((room - b.xstages * xst) / wst, BATCH_STAGES);
     b.xstages = min_u((room - b.wstages * wst) / xst, BATCH_STAGES);
-    cuda_launch(d, kernel_of(d, w, rows), dim3(min_u(b.n_unit, d->sms)), BATCH_THREADS,
+    cuda_launch(d, batch_kernel_of(d, w, rows), dim3(min_u(b.n_unit, d->sms)), BATCH_THREADS,
                 BATCH_FIXED + b.wstages * wst + b.xstages * xst + part, LAUNCH_PDL, b);
     s.pieces = b.pieces, s.rows = rows * b.n_block;
     if (a.xf)

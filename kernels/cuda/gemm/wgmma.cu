@@ -49,34 +49,19 @@ template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t c
     return k;
 }
 
-template <int T> static wg_kernel *of_type(struct device *d, uint32_t cols)
+/* The kernel for a weight's types, or NULL: of one type, or of those beside each other in one q|k|v, or q|k|v|z, of
+ * Q4_K_M and Q5_K_M. */
+static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, uint32_t cols)
 {
-    if constexpr (quant<T>::WGMMA)
-        return by_cols<T, T>(d, cols);
-    else
-        return NULL;
-}
-
-/* Types beside each other in one q|k|v, or q|k|v|z: those of Q4_K_M and Q5_K_M. */
-#define WG_PAIRS(X) X(Q4_K, Q6_K) X(Q5_K, Q6_K)
-
-/* The kernel for a weight's types, or NULL. */
-static wg_kernel *kernel_of(struct device *d, const wdev *w, uint32_t cols)
-{
-    enum dtype a, b;
-    if (!wdev_types(w, &a, &b))
-        return NULL;
-#define X(t, T, number)        \
-    if (a == DT_##T && b == a) \
-        return of_type<DT_##T>(d, cols);
-    QUANTS(X)
+    auto by_types = [&](auto t) -> wg_kernel * {
+        if constexpr (quant<t.first>::WGMMA)
+            return by_cols<t.first, t.second>(d, cols);
+        else
+            return NULL;
+    };
+#define X(t, T, number) types<DT_##T, DT_##T>(),
+    return kernel_of(w, by_types, QUANTS(X) types<DT_Q4_K, DT_Q6_K>(), types<DT_Q5_K, DT_Q6_K>());
 #undef X
-#define X(A, B)                     \
-    if (a == DT_##A && b == DT_##B) \
-        return by_cols<DT_##A, DT_##B>(d, cols);
-    WG_PAIRS(X)
-#undef X
-    return NULL;
 }
 
 /* Whether each of the parts has a kernel of its own, where all of them have none together: op_project's. */
@@ -86,7 +71,7 @@ static bool parts_apart(const wdev *w)
     for (uint32_t i = 0; i < w->n_part && can; i++) {
         wdev one = *w;
         one.n_part = 1, one.part[0] = w->part[i];
-        can = kernel_of(NULL, &one, 32);
+        can = wg_kernel_of(NULL, &one, 32);
     }
     return can;
 }
@@ -96,14 +81,14 @@ bool wg_supports(const struct device *d, const void *model)
     bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
         if (w->model == model && wdev_dense(w))
-            all = w->packed && (kernel_of(NULL, w, 32) || parts_apart(w)), any = true;
+            all = w->packed && (wg_kernel_of(NULL, w, 32) || parts_apart(w)), any = true;
     return any && all;
 }
 
 bool wg_can_run(const struct op *o)
 {
     const wdev *w = wdev_of(op_weight(o));
-    return w->packed && (kernel_of(NULL, w, 32) || parts_apart(w));
+    return w->packed && (wg_kernel_of(NULL, w, 32) || parts_apart(w));
 }
 
 /* Blocks of WG_ROWS that so many rows come in. */
@@ -202,7 +187,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.wstages = min_u((room - a.xstages * xst) / wst, hides);
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
-    wg_kernel *k = kernel_of(d, w, blocks ? bucket : f->cols);
+    wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
     s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
@@ -262,7 +247,7 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
-    bool together = kernel_of(NULL, w, 32);
+    bool together = wg_kernel_of(NULL, w, 32);
     if (!project_begin(d, op))
         return;
     normed(d, p, w, &op->norm, false);
