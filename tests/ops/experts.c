@@ -18,7 +18,7 @@
 
 #include "tests/ops/rig.h"
 
-enum { ROWS = 37, D_MAX = 600, N_MAX = 256, PAGES = 8 };
+enum { ROWS = 37, D_MAX = 600, D_ROUTE = 3208, N_MAX = 600, PAGES = 8 };
 
 static const struct backend *backend;
 static struct device_info info;
@@ -47,7 +47,7 @@ static void ok(int rc, const struct hearth_err *e)
 
 static bool bench_open(struct bench *b, const char *variant, uint32_t threads)
 {
-    struct workspace_dims dims = {D_MAX, 64, 64, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX};
+    struct workspace_dims dims = {D_ROUTE, 64, 64, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX};
     struct kv_desc desc = {1, 1, 64, 64, 0, info.kv_type, PAGES};
     struct hearth_err e;
     memset(b, 0, sizeof *b);
@@ -122,10 +122,17 @@ static const struct route_case route_cases[] = {
     {"deepseek v2", 520, 160, 6, ROUTE_SOFTMAX, false, false, false, 16, 8, 3, 1},
     {"all of them", 40, 12, 12, ROUTE_SIGMOID, true, false, true, 1},
     {"all of a group", 40, 12, 3, ROUTE_SOFTMAX, true, true, true, 1, 4, 1, 3},
+    {"qwen35moe", 512, 256, 8, ROUTE_SOFTMAX, true, .scale = 1},
+    {"an odd number, biased", 100, 31, 5, ROUTE_SOFTMAX, true, true, true, 1},
+    {"sigmoids by groups, biased", 72, 64, 6, ROUTE_SIGMOID, true, true, true, 2.5f, 8, 3, 2},
+    {"long rows", D_ROUTE, 12, 3, ROUTE_SOFTMAX, true, .scale = 1},
+    {"long rows, chosen first", D_ROUTE - 3, 9, 2, ROUTE_SOFTMAX_CHOSEN, false, true, .scale = 1},
+    {"more than 256", 48, 300, 32, ROUTE_SIGMOID, true, false, true, 1},
+    {"more than 512", 32, N_MAX, 10, ROUTE_SOFTMAX, false, .scale = 1},
 };
 
 struct route_numbers {
-    float x[ROWS * D_MAX], w[N_MAX * D_MAX], norm[D_MAX], bias[N_MAX], select[N_MAX];
+    float x[ROWS * D_ROUTE], w[N_MAX * D_ROUTE], norm[D_ROUTE], bias[N_MAX], select[N_MAX];
 };
 
 static void route_numbers(struct route_numbers *n, const struct route_case *c)
@@ -263,6 +270,9 @@ static void check_row(const struct route_case *c, const struct route_numbers *n,
     }
 }
 
+/* Rows of a step, of which a GPU's blocks have one, two, four or eight each. */
+static const uint32_t route_steps[] = {1, 2, 4, 5, 8, 13, 32};
+
 static void route_is_exact(void **state)
 {
     const struct route_case *c = *state;
@@ -280,8 +290,10 @@ static void route_is_exact(void **state)
         if (route_rows(c, &n, variants[v], 3, 0, ROWS, other, &e) == 1)
             continue;
         assert_memory_equal(got, other, ROWS * row * sizeof *got);
-        ok(route_rows(c, &n, variants[v], 2, 5, 1, other, &e), &e);
-        assert_memory_equal(got + 5 * row, other, row * sizeof *got);
+        for (size_t i = 0; i < sizeof route_steps / sizeof *route_steps; i++) {
+            ok(route_rows(c, &n, variants[v], 2, 5, route_steps[i], other, &e), &e);
+            assert_memory_equal(got + 5 * row, other, route_steps[i] * row * sizeof *got);
+        }
     }
 }
 
@@ -292,17 +304,78 @@ static void equal_scores_go_to_the_lower_id(void **state)
     static struct route_numbers n;
     for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
         struct route_case c = route_cases[i];
-        float got[2 * EXPERTS_USED_MAX];
+        float got[ROWS * 2 * EXPERTS_USED_MAX];
         struct hearth_err e;
         route_numbers(&n, &c);
         for (uint32_t k = 0; k < c.n; k++) {
             memcpy(n.w + (size_t)k * c.d, n.w, c.d * sizeof *n.w);
             n.bias[k] = n.bias[0], n.select[k] = n.select[0];
         }
-        ok(route_rows(&c, &n, "auto", 2, 0, 1, got, &e), &e);
-        for (uint32_t k = 0; k < c.used; k++) {
-            assert_true(got[k] == (float)k);
-            assert_memory_equal(&got[c.used + k], &got[c.used], sizeof *got);
+        for (uint32_t rows = 1; rows <= ROWS; rows += 12) {
+            ok(route_rows(&c, &n, "auto", 2, 0, rows, got, &e), &e);
+            for (uint32_t k = 0; k < rows * c.used; k++) {
+                const float *of = got + k / c.used * 2 * c.used;
+                assert_true(of[k % c.used] == (float)(k % c.used));
+                assert_memory_equal(&of[c.used + k % c.used], &of[c.used], sizeof *got);
+            }
+        }
+    }
+}
+
+/* Of two equal experts the lower is chosen first, and the other next, if there is another to choose. */
+static void twins_are_chosen_in_order(void **state)
+{
+    (void)state;
+    static struct route_numbers n;
+    for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
+        const struct route_case *c = &route_cases[i];
+        float got[ROWS * 2 * EXPERTS_USED_MAX];
+        struct hearth_err e;
+        route_numbers(&n, c);
+        for (uint32_t k = 0; k + 1 < c->n; k += 2) {
+            memcpy(n.w + (size_t)(k + 1) * c->d, n.w + (size_t)k * c->d, c->d * sizeof *n.w);
+            n.bias[k + 1] = n.bias[k], n.select[k + 1] = n.select[k];
+        }
+        if (c->n_group > 1 && c->n / c->n_group % 2)
+            continue; /* twins in two groups, of which one may be left out */
+        for (uint32_t rows = 1; rows <= ROWS; rows += 9) {
+            ok(route_rows(c, &n, "auto", 2, 0, rows, got, &e), &e);
+            for (uint32_t k = 0; k < rows * c->used; k++) {
+                uint32_t at = k % c->used, id = (uint32_t)got[k / c->used * 2 * c->used + at];
+                const float *of = got + k / c->used * 2 * c->used;
+                bool second = id % 2, pair = (id | 1) < c->n;
+                if (second && (!at || of[at - 1] != (float)(id - 1)))
+                    fail_msg("%s: expert %u without the lower one before it", c->name, id);
+                if (!second && pair && at + 1 < c->used && of[at + 1] != (float)(id + 1))
+                    fail_msg("%s: expert %u without its equal behind it", c->name, id);
+            }
+        }
+    }
+}
+
+/* An expert whose weights are no numbers is chosen last, where scores are its own, and no weight of a row is one. */
+static void nan_in_a_router_is_seen(void **state)
+{
+    (void)state;
+    static struct route_numbers n;
+    for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
+        const struct route_case *c = &route_cases[i];
+        float first[ROWS * 2 * EXPERTS_USED_MAX], got[ROWS * 2 * EXPERTS_USED_MAX];
+        bool own = c->kind == ROUTE_SIGMOID || (!c->select_bias && c->n_group <= 1); /* else by a softmax, all NaN */
+        uint32_t bad = c->n / 2;
+        struct hearth_err e;
+        route_numbers(&n, c);
+        n.w[(size_t)bad * c->d + c->d / 3] = NAN;
+        ok(route_rows(c, &n, "reference", 1, 0, ROWS, first, &e), &e);
+        for (size_t j = 0; j < sizeof route_steps / sizeof *route_steps; j++) {
+            ok(route_rows(c, &n, "auto", 2, 0, route_steps[j], got, &e), &e);
+            for (uint32_t k = 0; k < route_steps[j] * c->used; k++) {
+                size_t at = (size_t)k / c->used * 2 * c->used + k % c->used;
+                assert_true(got[at] == first[at] && got[at] >= 0 && got[at] < (float)c->n);
+                assert_true(isnan(got[at + c->used]));
+                if (own && c->n_group <= 1 && c->used < c->n)
+                    assert_true(got[at] != (float)bad);
+            }
         }
     }
 }
@@ -711,6 +784,80 @@ static void a_wrong_route_is_refused(void **state)
     experts_fini(&n);
 }
 
+/* A step of rows that decode, one a sequence. */
+static void decode(struct bench *b, const struct program *p, uint32_t n_row, bool once)
+{
+    static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int32_t token[ROWS] = {0};
+    struct batch_seq seq[ROWS];
+    struct hearth_err e;
+    struct batch batch = {.n_row = n_row,
+                          .n_seq = n_row,
+                          .token = token,
+                          .seq = seq,
+                          .kv = {b->kv},
+                          .n_group = 1,
+                          .once = once,
+                          .invariant = !fast};
+    for (uint32_t i = 0; i < n_row; i++)
+        seq[i] = (struct batch_seq){i, 1, 0, {pages}};
+    ok(b->be->step_wait(b->d, b->be->step_run(b->d, &batch, p), NULL, 0, &e), &e);
+}
+
+enum { STEPS = 18 };
+
+/* Steps of several layers, of which a GPU replays all but the first, have the bits of their ops one by one: who comes
+ * after a router need not wait for the end of its kernel. */
+static void layers_are_their_ops(void **state)
+{
+    static const uint32_t rows_of[] = {1, 3, 4, 1, 8, 2};
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX], router[LAYERS][N_MAX * D_MAX];
+    struct bench b;
+    struct hearth_err e;
+    experts_init(&n, c);
+    assert_true(bench_open(&b, "auto", 2));
+    struct weight up = experts_weight(c, &n, false), down = experts_weight(c, &n, true), route[LAYERS];
+    up.host = down.host = rig_host;
+    ok(b.be->weight_load(b.d, &up, &e), &e);
+    ok(b.be->weight_load(b.d, &down, &e), &e);
+    struct norm norm = {NORM_RMS, 1e-5f, vec(&b, n.norm, c->d), NULL};
+    struct op ops[3 * LAYERS];
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        random_floats(40 + l, router[l], (size_t)c->n * c->d);
+        route[l] = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
+        route[l].part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = router[l]};
+        ok(b.be->weight_load(b.d, &route[l], &e), &e);
+        ops[3 * l] =
+            (struct op){.kind = OP_ROUTE,
+                        .route = {.norm = norm, .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}};
+        ops[3 * l + 1] = (struct op){.kind = OP_EXPERTS_UP,
+                                     .experts_up = {.norm = norm, .w = &up, .glu = c->glu, .n_used = c->used}};
+        ops[3 * l + 2] =
+            (struct op){.kind = OP_EXPERTS_DOWN,
+                        .experts_down = {.w = &down, .n_used = c->used, .residual_scale = c->residual_scale}};
+    }
+    struct program all = program_of(NULL, ops, 3 * LAYERS);
+    for (uint32_t s = 0; s < STEPS; s++) {
+        uint32_t rows = rows_of[s / 3];
+        random_floats(50 + s, x, (size_t)rows * c->d);
+        ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
+        for (uint32_t i = 0; i < 3 * LAYERS; i++) {
+            struct program one = program_of(NULL, &ops[i], 1);
+            decode(&b, &one, rows, true);
+        }
+        ok(b.be->act_read(b.d, ACT_X, 0, rows, want, &e), &e);
+        ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
+        decode(&b, &all, rows, false);
+        ok(b.be->act_read(b.d, ACT_X, 0, rows, got, &e), &e);
+        assert_memory_equal(got, want, sizeof(float) * rows * c->d);
+        assert_memory_not_equal(got, x, sizeof(float) * rows * c->d);
+    }
+    bench_close(&b);
+    experts_fini(&n);
+}
+
 enum { N_BESIDE = sizeof beside_cases / sizeof *beside_cases };
 enum { N_EXPERTS = sizeof experts_cases / sizeof *experts_cases };
 enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
@@ -732,13 +879,15 @@ int main(int argc, char **argv)
         variants = gpu_variants, tolerance = 2e-3, route_tolerance = 8e-6;
     else
         info.kv_type = DT_F32;
-    struct CMUnitTest tests[N_ROUTE + N_EXPERTS + N_BESIDE + 4] = {
+    struct CMUnitTest tests[N_ROUTE + 2 * N_EXPERTS + N_BESIDE + 6] = {
         cmocka_unit_test(equal_scores_go_to_the_lower_id),
+        cmocka_unit_test(twins_are_chosen_in_order),
         cmocka_unit_test(nan_stays_in_its_row),
+        cmocka_unit_test(nan_in_a_router_is_seen),
         cmocka_unit_test(what_cannot_be_chosen_is_refused),
         cmocka_unit_test(a_wrong_route_is_refused),
     };
-    struct CMUnitTest *at = tests + 4;
+    struct CMUnitTest *at = tests + 6;
     for (size_t i = 0; i < N_ROUTE; i++)
         *at++ = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
     for (size_t i = 0; i < N_EXPERTS; i++)
@@ -746,5 +895,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_BESIDE; i++)
         *at++ = (struct CMUnitTest){beside_cases[i].name, a_shared_expert_is_beside_them, NULL, NULL,
                                     (void *)&beside_cases[i]};
+    for (size_t i = 0; i < N_EXPERTS; i++)
+        *at++ = (struct CMUnitTest){experts_cases[i].name, layers_are_their_ops, NULL, NULL, (void *)&experts_cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
