@@ -267,13 +267,14 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     unsigned number = 0;
     bool in_layer;
     const char *rest = strip(s->name, &in_layer, &number);
-    bool bytes = t.type == SAFETENSOR_U8;
-    int ret = !in_layer || number >= h->n_layer ? 1
-              : bytes                           ? hf_mxfp4_tensor(h, number, rest, &t)
-                                                : hf_fused_experts(h, number, rest, &t);
-    if (ret > 0 && in_layer && number < h->n_layer && !bytes)
+    bool bytes = t.type == SAFETENSOR_U8, ours = in_layer && number < h->n_layer;
+    t.name = (struct gguf_str){s->name, strlen(s->name)};
+    int ret = ours && !bytes ? align(h, &t) : 0;
+    if (!ret)
+        ret = !ours ? 1 : bytes ? hf_mxfp4_tensor(h, number, rest, &t) : hf_fused_experts(h, number, rest, &t);
+    if (ret > 0 && ours && !bytes)
         ret = hf_recurrent_tensor(h, number, rest, &t);
-    if (ret > 0 && !bytes && in_layer && number < h->n_layer)
+    if (ret > 0 && ours && !bytes)
         ret = hf_latent_tensor(h, number, rest, &t);
     if (ret > 0 && bytes)
         ret = err_set(e, HEARTH_EUNSUPPORTED, "tensor %s is of type U8; BF16, F16 and F32 are read",

@@ -1,7 +1,7 @@
 /*
  * config-keys.c - every key of a Hugging Face folder's JSON files, wrong: gone, of another type, zero, negative, huge,
  * a fraction, an array of another length or of other elements. Each folder either loads, or is refused by an error that
- * names the key, or of a tokenizer the file.
+ * names the key, or of a tokenizer the file. And of a header that its writer did not pad, the numbers are whole.
  *
  * The folders are those of folders.h.
  */
@@ -174,6 +174,46 @@ static void link_all(const char *path)
     globfree(&found);
 }
 
+/* Puts in the link's place the same file whose header is longer, so that all of its data lie at odd places. */
+static void write_unaligned(const char *path)
+{
+    char from[4096], to[256];
+    uint64_t n;
+    snprintf(from, sizeof from, "%s/model.safetensors", path);
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    FILE *f = fopen(from, "re");
+    assert_non_null(f);
+    assert_int_equal(fread(&n, sizeof n, 1, f), 1);
+    unlink(to);
+    FILE *out = fopen(to, "we");
+    assert_non_null(out);
+    uint64_t more = 1 + (8 - n % 8) % 8, longer = n + more;
+    fwrite(&longer, sizeof longer, 1, out);
+    for (int c, at = 0; (c = getc(f)) != EOF; at++) {
+        for (uint64_t i = 0; at == (int)n && i < more; i++)
+            putc(' ', out);
+        putc(c, out);
+    }
+    fclose(f);
+    assert_int_equal(fclose(out), 0);
+}
+
+static void check_unaligned(const char *path)
+{
+    struct gguf *g;
+    struct hearth_err e;
+    write_unaligned(path);
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s: %s", path, e.msg);
+    for (size_t i = 0; i < gguf_n_tensor(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        uint64_t number = t->type == DT_F32 ? 4 : t->type == DT_F16 || t->type == DT_BF16 ? 2 : 1;
+        if ((uintptr_t)t->data % number)
+            fail_msg("%s: tensor %.*s is not aligned", path, (int)t->name.n, t->name.s);
+    }
+    gguf_close(g);
+}
+
 static void model(const char *path)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -201,6 +241,7 @@ static void model(const char *path)
         assert_int_equal(symlink(real, to), 0);
         free(real);
     }
+    check_unaligned(path);
 }
 
 static void test_folders(void **state)
