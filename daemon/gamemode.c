@@ -42,6 +42,7 @@ struct dbus_message;
     X(unsigned, dbus_connection_read_write, (struct dbus_connection * c, int ms))                             \
     X(struct dbus_message *, dbus_connection_pop_message, (struct dbus_connection * c))                       \
     X(void, dbus_message_unref, (struct dbus_message * m))                                                    \
+    X(const char *, dbus_message_get_destination, (struct dbus_message * m))                                  \
     X(unsigned, dbus_message_is_signal, (struct dbus_message * m, const char *interface, const char *member)) \
     X(unsigned, dbus_message_get_args, (struct dbus_message * m, struct dbus_error * e, int first, ...))      \
     X(void, dbus_connection_close, (struct dbus_connection * c))                                              \
@@ -131,6 +132,8 @@ static void take(struct gamemode *g, struct dbus_message *m)
     struct dbus_error err;
     int32_t pid;
     const char *path, *name, *from, *to;
+    if (l->dbus_message_get_destination(m)) /* no rule of ours let it in: anybody may have sent it to us alone */
+        return;
     l->dbus_error_init(&err);
     for (int runs = 0; runs < 2; runs++)
         if (l->dbus_message_is_signal(m, name_of_gamemode, runs ? "GameRegistered" : "GameUnregistered") &&

@@ -3,7 +3,7 @@
 where it stopped when the last has gone, however it goes; nothing is started for it, and what else is said on the bus
 changes nothing.
 """
-import os, shutil, socket, struct, subprocess, sys, time
+import os, re, shutil, socket, struct, subprocess, sys, time
 
 from harness import Box, Refused, check, end
 
@@ -63,9 +63,10 @@ class Peer:
     def own(self, name):
         assert self.call("RequestName", "su", aligned(text(name)) + struct.pack("<I", 0)) == struct.pack("<I", 1)
 
-    def signal(self, member, pid, path=PATH, interface=NAME, signature="io", body=None):
+    def signal(self, member, pid, path=PATH, interface=NAME, signature="io", body=None, to=None):
         body = struct.pack("<i", pid) + text(PATH + "/Games/%d" % pid) if body is None else body
-        self.send(4, [(1, "o", path), (2, "s", interface), (3, "s", member)], signature, body)
+        to = [(6, "s", to)] if to else []
+        self.send(4, [(1, "o", path), (2, "s", interface), (3, "s", member)] + to, signature, body)
 
     def names(self):
         return self.call("ListNames")
@@ -169,11 +170,19 @@ try:
     mode.signal("GameRegistered", 1, interface="com.example.Other")
     other = Peer(path)
     other.signal("GameRegistered", 2) # not of who owns the name
+    everybody = {n.decode() for n in re.findall(rb":1\.[0-9]+", other.names())}
+    for name in everybody: # what is sent to one alone passes the bus whatever that has asked for
+        other.signal("GameRegistered", 3, to=name)
     for i in range(2000):
         mode.signal("GameRegistered", i % 100)
         mode.signal("GameUnregistered", i % 100)
     mode.signal("GameRegistered", 7)
     until("what is no such signal counts for nothing, and a flood for its end", lambda s: s["games"] == 1 and held(s) == 0)
+    for name in everybody:
+        other.signal("NameOwnerChanged", 0, "/org/freedesktop/DBus", BUS, "sss",
+                     aligned(text(NAME)) + aligned(text(":1.1")) + text(""), to=name)
+    mode.signal("GameRegistered", 8)
+    until("nobody says of another that he has gone", lambda s: s["games"] == 2)
     mode.close() # gamemoded dies
     until("GameMode has gone, and its game with it", lambda s: s["games"] == 0)
     check(c.call("generate", **dict(prompt, max_tokens=20))["tokens"] == alone[:20], "and memory may be taken again")
