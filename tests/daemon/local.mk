@@ -17,9 +17,9 @@ tests_daemon_engine_generate_SOURCES = tests/daemon/engine-generate.c tests/daem
 tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c
 tests_daemon_engine_long_SOURCES = tests/daemon/engine-long.c tests/daemon/drive.c
 
-# The engine's program with fault.h between it and the device, for fault.py, or small.h, for small.py.
+# The engine's program with fault.h between it and the device, for fault.py, small.h, for small.py, or paced.h, for paced.py and tests/bench/paced.py.
 check_PROGRAMS += tests/fault/hearth-engine
-tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h tests/fault/small.c tests/fault/small.h
+tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h tests/fault/paced.c tests/fault/paced.h tests/fault/small.c tests/fault/small.h
 
 # What is preloaded into hearthd kills it inside of a write, for kill.py.
 check_LTLIBRARIES += tests/daemon/kill-at.la
@@ -29,10 +29,10 @@ tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_buildd
 # crowd: 32 clients with the same documents; damage, kill and storm break things at random (HEARTH_KILLS=500 is the whole campaign of kill); fault: a device that
 # fails; fim: fill in the middle; gamemode: games on a private bus; forks: sessions made of others; independent: the protocol as another implementation
 # sees it; longrope: a text that outgrows its frequencies; neovim: a real editor; numbers: weights that are no numbers; reasoning: thoughts apart from text; states: models with recurrent states; fair: two uids and a full pool;
-# small: a model that a GPU has not room for; swap: two models in turns, and little room for KV; tiers: KV that comes back; trace: the stages of a request, in the
+# small: a model that a GPU has not room for; paced: a device that takes a GPU's time; swap: two models in turns, and little room for KV; tiers: KV that comes back; trace: the stages of a request, in the
 # log and by streams.trace; passed: models that come as descriptors; reload: SIGHUP; turns: what hearthd does at a time; windows: models that see a part of the context;
 # yields: memory given to other programs beside eight streams.
-REAL_ENGINE_TESTS = tests/daemon/chats.py tests/daemon/choices.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py tests/daemon/small.py \
+REAL_ENGINE_TESTS = tests/daemon/chats.py tests/daemon/choices.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py tests/daemon/paced.py tests/daemon/small.py \
 	tests/daemon/fim.py tests/daemon/forks.py tests/daemon/gamemode.py tests/daemon/independent.py tests/daemon/kill.py tests/daemon/longrope.py \
 	tests/daemon/neovim.sh tests/daemon/numbers.py tests/daemon/states.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
 	tests/daemon/passed.py tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/trace.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py

@@ -1,10 +1,9 @@
 /*
- * main.c - the engine with a device that fails, hearth-engine --fault WHEN [OPTION...], or has little memory,
- * hearth-engine
- * --small BYTES [OPTION...]. For tests alone.
+ * main.c - the engine with another device than it has: one that fails, hearth-engine --fault WHEN [OPTION...], one with
+ * little memory, --small BYTES, or one that is as quick as a GPU, --paced FACTOR. For tests and measurements alone.
  *
- * It is the engine's own program with fault.h or small.h between the engine and its device. It bears the engine's name
- * because kill-at.c knows the engine by it.
+ * It is the engine's own program with fault.h, small.h or paced.h between the engine and its device. It bears the
+ * engine's name because kill-at.c knows the engine by it.
  */
 #include "config.h"
 
@@ -13,16 +12,25 @@
 
 #include "daemon/engine/serve.h"
 #include "tests/fault/fault.h"
+#include "tests/fault/paced.h"
 #include "tests/fault/small.h"
+
+static const struct {
+    const char *option, **value;
+    const struct backend *(*wrap)(const struct backend *be, struct device *d, struct hearth_err *e);
+} devices[] = {
+    {"--fault", &fault_when, fault_wrap}, {"--small", &small_bytes, small_wrap}, {"--paced", &paced_by, paced_wrap}};
 
 int main(int argc, char **argv)
 {
-    bool small = argc >= 3 && !strcmp(argv[1], "--small");
-    if (argc < 3 || (!small && strcmp(argv[1], "--fault"))) {
-        fputs("usage: hearth-engine --fault WHAT=N|PATH | --small BYTES [OPTION OF THE ENGINE...]\n", stderr);
-        return 2;
-    }
-    *(small ? &small_bytes : &fault_when) = argv[2];
-    argv[2] = argv[0];
-    return serve_main(argc - 2, argv + 2, small ? small_wrap : fault_wrap);
+    for (size_t i = 0; i < sizeof devices / sizeof *devices && argc >= 3; i++)
+        if (!strcmp(argv[1], devices[i].option)) {
+            *devices[i].value = argv[2];
+            argv[2] = argv[0];
+            return serve_main(argc - 2, argv + 2, devices[i].wrap);
+        }
+    fputs("usage: hearth-engine --fault WHAT=N|PATH | --small BYTES | --paced FACTOR[,trials][,slow] "
+          "[OPTION OF THE ENGINE...]\n",
+          stderr);
+    return 2;
 }
