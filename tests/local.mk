@@ -54,7 +54,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/bench/compare \
-	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
+	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lead tests/unit/core/lives \
 	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
@@ -81,6 +81,7 @@ TOY = tests/unit/core/toy.c
 tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
+tests_unit_core_lead_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime
 tests_unit_core_lives_SOURCES = tests/unit/core/lives.c $(TOY)
 
 # A library that nvml.c opens.

@@ -1,6 +1,6 @@
 /*
- * device.h - the device thread's state. From the ground up its files are events.c (what it says), step.c (one step),
- * load.c (models come and go), engine.c (the loop, and the door to it).
+ * device.h - the device thread's state. From the ground up its files are events.c (what it says), lead.c (when it
+ * plans), step.c (one step), load.c (models come and go), engine.c (the loop, and the door to it).
  */
 #ifndef HEARTH_ENGINE_DEVICE_H
 #define HEARTH_ENGINE_DEVICE_H
@@ -54,7 +54,7 @@ struct in_flight {
         uint32_t n_sample;
     } part[2];
     uint32_t n_part;
-    double begin;
+    double begin, submitted; /* the submission began, and ended */
     struct plan plan;
 };
 
@@ -130,7 +130,9 @@ struct engine {
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
     double next_deadline;               /* of those that have no token yet; INFINITY: none */
-    double step_done_at;                /* when the last step was */
+    double step_done_at;                /* when the last step was, at the latest */
+    bool step_end_seen;                 /* it was waited for, so that this is when */
+    double submission;                  /* seconds that a step with a prompt beside others takes the host */
     struct hearth_err fatal;            /* code 0: the device is well */
     TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
     struct seq_list waiting_for_memory; /* sequences that wait for memory for their model; in no other list */

@@ -405,11 +405,12 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* A GPU's steps are short, and its bits depend on how a prompt is cut: alone it is cut by rows. A CPU's step may be
- * stopped (step.c), so it may be long. */
+/* A GPU's steps are short, and its bits depend on how a prompt is cut: alone it is cut by rows. Of the 40 ms that
+ * whoever decodes may wait, a tenth is for the error of an estimate and the way to him. A CPU's step may be stopped
+ * (step.c), so it may be long. */
 static const struct sched_pace *pace_of(const struct device_info *info)
 {
-    static const struct sched_pace gpu = {.rows_first = 64, .gap = 0.04},
+    static const struct sched_pace gpu = {.rows_first = 64, .gap = 0.036},
                                    cpu = {.rows_first = 8, .gap = 0.1, .alone = 1};
     return info->gpu ? &gpu : &cpu;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/engine/core/events.h"
+#include "daemon/engine/core/lead.h"
 #include "daemon/trace.h"
 
 static struct model_entry *model_of(const struct plan *p)
@@ -356,7 +357,9 @@ static int finish(struct engine *eng, struct hearth_err *e)
     const struct model *model = model_of(p)->model;
     struct sampled sampled[BATCH_SEQS_MAX];
     step_watchdog(eng, model->dev);
+    double asked = engine_now();
     int rc = wait_for(f, sampled, e);
+    double now = engine_now();
     step_watchdog(eng, NULL);
     if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
         end_step(eng, p, e); /* an ordinary refusal: the device is well */
@@ -374,11 +377,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     count_step(&eng->counters, p);
 
     end_if_changed(eng, model_of(p));
-    double now = engine_now();
-    /* Steps are done one after the other: this one began when the one before it was done. */
-    if (!rc)
-        cost_learn(&p->group->cost, &p->work, now - (f->begin > eng->step_done_at ? f->begin : eng->step_done_at));
-    eng->step_done_at = now;
+    lead_learn(eng, f, rc == 0, asked, now);
     struct event_step *ev = NULL;
     if (p->n_sample)
         ev = engine_event_new(eng, EV_STEP, sizeof *ev + p->n_sample * sizeof ev->token[0]);
@@ -428,12 +427,16 @@ bool step_advance(struct engine *eng)
 {
     struct hearth_err err = {0};
     struct in_flight *f = &eng->in_flight[(eng->first_in_flight + eng->n_in_flight) % IN_FLIGHT_MAX];
-    if (has_room(eng) && sched_next(&eng->sched, &f->plan, engine_now())) {
+    double early = eng->n_in_flight && has_room(eng) ? lead_left(eng) : 0;
+    if (early > 0 && eng->n_in_flight == 1 && lead_wait(eng, early))
+        return true;
+    if ((early <= 0 || eng->n_in_flight == 1) && has_room(eng) && sched_next(&eng->sched, &f->plan, engine_now())) {
         eng->n_in_flight++;
         /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
         step_watchdog(eng, model_of(&f->plan)->model->dev);
         int rc = submit(eng, f, &err);
+        lead_submitted(eng, f);
         step_watchdog(eng, NULL);
         if (rc)
             engine_fail(eng, &err);

@@ -49,6 +49,15 @@ void cost_learn(struct cost *c, const struct cost_work *w, double seconds)
     solve(c);
 }
 
+void cost_learn_between(struct cost *c, const struct cost_work *w, double least, double most)
+{
+    double expected = c->sums[w->prompt > 0].n ? cost_of(c, w) : INFINITY;
+    if (expected < least)
+        cost_learn(c, w, least);
+    else if (least >= most || expected > most)
+        cost_learn(c, w, most);
+}
+
 double cost_of(const struct cost *c, const struct cost_work *w)
 {
     double x[COST_TERMS], sum = 0;

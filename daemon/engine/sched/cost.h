@@ -36,6 +36,10 @@ struct cost {
 /* Learns that this work took so many seconds. */
 void cost_learn(struct cost *c, const struct cost_work *w, double seconds);
 
+/* The same where begin or end were not seen, so that it took somewhere between so many seconds. What was expected and
+ * is possible stays; else the bound that it is beyond is learnt, so that an estimate comes down and goes up again. */
+void cost_learn_between(struct cost *c, const struct cost_work *w, double least, double most);
+
 /* Whether prompt rows were measured yet. */
 static inline bool cost_known(const struct cost *c)
 {

@@ -146,6 +146,45 @@ static void tokens_are_handed_over_together(void **state)
     tell(300, 0, false, true);
 }
 
+/* --- how far a device is ahead ---------------------------------------------------------------------------- */
+
+/* A prompt is read in many steps beside somebody who decodes, on a device that takes four at once: it has a second one
+ * with prompts in it, and no third, which who comes now would have to wait for. */
+static void prompts_do_not_queue_up(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    int32_t prompt[380];
+    for (int i = 0; i < 380; i++)
+        prompt[i] = 1 + i % 7;
+    world_open_with(&w, &(struct engine_params){0}, MAX_IN_FLIGHT, true);
+    w.m.vocab = NULL; /* no end tokens */
+    ask(&w, engine_load);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    told.watched = &b;
+    toy_now = 1000;
+    toy_step_s = 0;
+    toy_row_s = 1e-3;
+    toy_chunks = 0;
+    told_on = true;
+    toy_hold_at = 10;
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 300));
+    while (!toy_held)
+        sched_yield();
+    engine_submit(w.eng, make(&w, &b, prompt, 380, 4));
+    toy_hold_at = 0;
+    hear_all(&w);
+    check_heard(&a);
+    check_heard(&b);
+    assert_true(engine_counters(w.eng)->rows_max <= 65); /* it was cut */
+    assert_int_equal(toy_chunks, 2);
+    assert_true(engine_close(w.eng, 30));
+    told_on = false;
+    toy_row_s = 0;
+}
+
 /* --- models that nobody uses ----------------------------------------------------------------------------- */
 
 /* Two rounds of the device thread's loop, and nothing asked of a model: what the first found due is done. */
@@ -530,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_handed_over_together),
+        cmocka_unit_test(prompts_do_not_queue_up),
         cmocka_unit_test(an_idle_model_goes_by_itself),
         cmocka_unit_test(pinned_models_and_empty_engines),
         cmocka_unit_test(memory_is_counted),

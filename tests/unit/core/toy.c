@@ -51,6 +51,7 @@ _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
 _Atomic bool toy_info_waits, toy_in_info;
 _Atomic uint64_t toy_hold_at;
+_Atomic uint32_t toy_chunks;
 _Atomic bool toy_held;
 static uint32_t toy_max_in_flight;
 
@@ -295,6 +296,14 @@ static int32_t bits_of(const struct batch *b)
         return TOY_PROMPT;
     return b->n_row == b->n_seq && b->n_row <= toy_decode_rows ? 0 : TOY_PROMPT + (int32_t)b->n_row;
 }
+static void count_chunks(const struct device *d)
+{
+    uint32_t n = 0;
+    for (uint64_t i = d->waited; i <= d->submitted; i++)
+        n += d->ring[i % MAX_IN_FLIGHT].n_row > 2; /* not those of two that decode */
+    if (n > toy_chunks)
+        toy_chunks = n;
+}
 static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     (void)p; /* the toy's forward pass is what follows */
@@ -307,6 +316,7 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
     d->ring[d->submitted % MAX_IN_FLIGHT].n_row = b->n_row;
+    count_chunks(d);
     d->stopped = toy_endless && b->n_row > toy_endless;
     if (d->stopped) {
         toy_in_endless = true;

@@ -40,6 +40,7 @@ enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
 /* A clock that goes on with the steps: by so much each, and for each of their rows. */
 extern _Atomic double toy_now, toy_step_s, toy_row_s;
+extern _Atomic uint32_t toy_chunks;  /* steps of more than two rows that were under way at once, at most */
 extern _Atomic uint32_t toy_endless; /* a step of more rows goes on until it is stopped; 0 = none */
 extern _Atomic uint32_t toy_stopped; /* steps that were */
 extern _Atomic uint64_t toy_hold_at; /* the step after so many waits until this is 0; 0: none */

@@ -125,6 +125,30 @@ static void rows_fit_their_time(void **state)
     assert_int_equal(cost_prompt_rows(&c, 0, 1, 0), 0);
 }
 
+/* Of steps whose begin or end was not seen: bounds that hold teach nothing, so that what is known stays; those that do
+ * not hold bring an estimate down, or up, and what nothing is known of is thought to have taken the most. */
+static void bounds_correct_and_do_not_measure(void **state)
+{
+    (void)state;
+    struct cost c = {0};
+    struct cost_work w = {.decode = 16, .prompt = 496, .keys = cost_keys(4000, 496)};
+    double takes = time_of(&gpu, &w);
+    cost_learn_between(&c, &w, 0, takes);
+    assert_within(cost_of(&c, &w), takes, 0.01);
+    struct cost before = c;
+    for (int i = 0; i < 1000; i++)
+        cost_learn_between(&c, &w, i % 2 ? 0 : takes / 2, takes * (1 + i % 7));
+    assert_memory_equal(&c, &before, sizeof c);
+    for (int i = 0; i < 60; i++)
+        cost_learn_between(&c, &w, 0, takes / 2);
+    assert_within(cost_of(&c, &w), takes / 2, 0.1);
+    for (int i = 0; i < 200; i++)
+        cost_learn_between(&c, &w, 2 * takes, 3 * takes);
+    assert_within(cost_of(&c, &w), 2 * takes, 0.1);
+    cost_learn_between(&c, &w, takes, takes); /* a measure */
+    assert_true(cost_of(&c, &w) < 1.9 * takes);
+}
+
 /* What no step can have taken teaches nothing. */
 static void nonsense_is_ignored(void **state)
 {
@@ -147,6 +171,7 @@ int main(void)
         cmocka_unit_test(hours_of_decoding_forget_no_prompt),
         cmocka_unit_test(pauses_pass_and_changes_are_seen),
         cmocka_unit_test(rows_fit_their_time),
+        cmocka_unit_test(bounds_correct_and_do_not_measure),
         cmocka_unit_test(nonsense_is_ignored),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
