@@ -858,6 +858,69 @@ static void layers_are_their_ops(void **state)
     experts_fini(&n);
 }
 
+/* The same of layers with a shared expert, which a GPU computes as one more of a row's: not the bits of its ops, but in
+ * every step those of the same step, whether it is replayed or not, alone or behind others. */
+static void layers_with_a_shared_expert_are_replayed(void **state)
+{
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX], router[LAYERS][N_MAX * D_MAX];
+    struct bench b;
+    struct hearth_err e;
+    experts_init(&n, c);
+    assert_true(bench_open(&b, "auto", 2));
+    struct weight up = experts_weight(c, &n, false), down = experts_weight(c, &n, true), own_up = up, own_down = down,
+                  route[LAYERS];
+    own_up.role = WEIGHT_GATE_UP, own_down.role = WEIGHT_PROJ, own_up.n_expert = own_down.n_expert = 0;
+    for (int i = 0; i < 3; i++) {
+        struct weight_part *p = i < 2 ? &own_up.part[i] : &own_down.part[0];
+        p->data = p->expert[1], p->expert = NULL;
+    }
+    struct weight *const all[4] = {&up, &own_up, &down, &own_down};
+    for (int i = 0; i < 4; i++) {
+        all[i]->host = rig_host;
+        ok(b.be->weight_load(b.d, all[i], &e), &e);
+    }
+    struct norm norm = {NORM_RMS, 1e-5f, vec(&b, n.norm, c->d), NULL};
+    const float *gate = vec(&b, n.hidden, c->d);
+    struct op ops[5 * LAYERS];
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        random_floats(40 + l, router[l], (size_t)c->n * c->d);
+        route[l] = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
+        route[l].part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = router[l]};
+        ok(b.be->weight_load(b.d, &route[l], &e), &e);
+        const struct op layer[5] = {
+            {.kind = OP_ROUTE,
+             .route = {.norm = norm, .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}},
+            {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &up, .glu = c->glu, .n_used = c->used}},
+            {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &own_up, .glu = c->glu, .row_gate = l ? gate : NULL}},
+            {.kind = OP_EXPERTS_DOWN,
+             .experts_down = {.w = &down, .residual_scale = c->residual_scale, .n_used = c->used}},
+            {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &own_down, .residual_scale = c->residual_scale}}};
+        memcpy(ops + 5 * l, layer, sizeof layer);
+    }
+    struct program whole = program_of(NULL, ops, 5 * LAYERS);
+    for (uint32_t s = 0; s < STEPS; s++) {
+        uint32_t rows = 1 + s / 5;
+        random_floats(50 + s, x, (size_t)rows * c->d);
+        ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            struct program one = program_of(NULL, ops + 5 * l, 5);
+            decode(&b, &one, rows, true);
+        }
+        ok(b.be->act_read(b.d, ACT_X, 0, rows, want, &e), &e);
+        for (int again = 0; again < 3; again++) {
+            ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
+            decode(&b, &whole, rows, false);
+            ok(b.be->act_read(b.d, ACT_X, 0, rows, got, &e), &e);
+            assert_memory_equal(got, want, sizeof(float) * rows * c->d);
+        }
+        assert_memory_not_equal(got, x, sizeof(float) * rows * c->d);
+    }
+    bench_close(&b);
+    experts_fini(&n);
+}
+
 enum { N_BESIDE = sizeof beside_cases / sizeof *beside_cases };
 enum { N_EXPERTS = sizeof experts_cases / sizeof *experts_cases };
 enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
@@ -879,7 +942,7 @@ int main(int argc, char **argv)
         variants = gpu_variants, tolerance = 2e-3, route_tolerance = 8e-6;
     else
         info.kv_type = DT_F32;
-    struct CMUnitTest tests[N_ROUTE + 2 * N_EXPERTS + N_BESIDE + 6] = {
+    struct CMUnitTest tests[N_ROUTE + 2 * (N_EXPERTS + N_BESIDE) + 6] = {
         cmocka_unit_test(equal_scores_go_to_the_lower_id),
         cmocka_unit_test(twins_are_chosen_in_order),
         cmocka_unit_test(nan_stays_in_its_row),
@@ -897,5 +960,8 @@ int main(int argc, char **argv)
                                     (void *)&beside_cases[i]};
     for (size_t i = 0; i < N_EXPERTS; i++)
         *at++ = (struct CMUnitTest){experts_cases[i].name, layers_are_their_ops, NULL, NULL, (void *)&experts_cases[i]};
+    for (size_t i = 0; i < N_BESIDE; i++)
+        *at++ = (struct CMUnitTest){beside_cases[i].name, layers_with_a_shared_expert_are_replayed, NULL, NULL,
+                                    (void *)&beside_cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
