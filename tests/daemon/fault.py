@@ -32,12 +32,6 @@ class Client(harness.Client):
             self.heard.setdefault(m[1], []).append(m[2][0])
         return m
 
-    def until(self, done):
-        while not done():
-            m = self.read()
-            if m[0] == 1:
-                self.answers[m[1]] = m[2:]
-
     def ask(self, text, n=40, sampling=GREEDY, **more):
         return self.submit("generate", model="tale", text=text, max_tokens=n, sampling=sampling, **more)
 
@@ -103,13 +97,14 @@ try:
 
     # one stream has the pool, the other one waits for it
     c = start(*NO_TIERS, "kv_bytes = 6M")
-    runs, waits = c.ask(LONG, 100), c.ask("Long ago: " + LONG, 100, DICE)
-    c.until(lambda: c.heard.get("stream.tokens"))
-    check(c.status()["queued"] == 1, "queued: one stream waits", c.status())
-    box.fail("step=2")
-    same(want["runs"], c.answer(runs), "the stream that ran")
-    same(want["waits"], c.answer(waits), "the stream that waited")
+    box.fail("step=30")
+    runs, waits = [c.answer(id) for id in (c.ask(LONG, 100), c.ask("Long ago: " + LONG, 100, DICE))]
+    same(want["runs"], runs, "the stream that ran")
+    same(want["waits"], waits, "the stream that waited")
     happened(c, "queued")
+    lives = [[e["stage"] for e in c.call("streams.trace", stream=r["stream"])["events"]] for r in (runs, waits)]
+    check(["admitted" in life[:life.index("engine-died")] for life in lives] == [True, False],
+          "queued: one ran and one waited when it failed", lives)
     box.stop()
 
     # many at once
