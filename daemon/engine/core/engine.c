@@ -16,6 +16,7 @@
 #include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/core/yield.h"
+#include "daemon/engine/host-memory.h"
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
 
@@ -529,6 +530,7 @@ static int open_tier(struct engine *eng, struct hearth_err *e)
         .dir = eng->params.kv_dir,
         .ram = eng->params.kv_ram,
         .sharers = memory_sharers(eng),
+        .ram_left = host_memory_room,
         .policy = eng->params.restore,
         .counters = &eng->tiers,
         .notify = on_tier_event,

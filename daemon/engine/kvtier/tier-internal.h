@@ -90,6 +90,8 @@ struct tier {
     struct kvio *io; /* NULL: the tier works without files */
     uint64_t io_jobs;
     uint64_t ram;         /* bytes of host memory for cached pages */
+    uint64_t ram_most;    /* the most that they take by themselves; 0: they were given a size */
+    double looked;        /* when it was asked what the machine has left for them */
     uint64_t piece;       /* bytes in one copy */
     double disk_retry_at; /* no file is written before this time, because the last write failed */
     bool disk_failed;     /* that failure was reported */

@@ -46,6 +46,7 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
         return err_set(e, HEARTH_ENOMEM, "no memory for the KV tiers");
     t->p = *p;
     t->ram = p->ram == TIER_RAM_AUTO ? ram_by_machine(p->gpu, p->sharers) : p->ram;
+    t->ram_most = p->ram == TIER_RAM_AUTO ? t->ram : 0;
     t->piece = p->gpu ? piece_gpu : piece_cpu;
     t->transfers[TO_HOST].most = t->transfers[TO_DEVICE].most = p->gpu ? TRANSFERS_MAX : 1;
     host_init(&t->host, p->be, p->dev, t->ram < UINT64_MAX - staging ? t->ram + staging : t->ram);
@@ -558,8 +559,25 @@ void tier_foreground(struct tier *t, enum tier_foreground what)
     t->foreground = what;
 }
 
+/* What is taken by itself goes no further than what the machine has left at the moment: weights outside, other engines
+ * and other programs come first. Slabs that there are stay, and pages in transit have theirs in any case. */
+static void follow_memory(struct tier *t, double now)
+{
+    static const double between = 1; /* seconds */
+    if (!t->ram_most || !t->p.ram_left || now < t->looked + between)
+        return;
+    t->looked = now;
+    uint64_t transit = t->host.limit - t->ram, most = t->ram_most + transit;
+    uint64_t room = t->p.ram_left() / (t->p.sharers ? t->p.sharers : 1);
+    uint64_t limit = room < most - (t->host.bytes < most ? t->host.bytes : most) ? t->host.bytes + room : most;
+    t->ram = limit > transit ? limit - transit : 0;
+    t->host.limit = t->ram + transit;
+    atomic_store(&t->p.counters->host_limit, t->ram);
+}
+
 int tier_poll(struct tier *t, double now, struct hearth_err *e)
 {
+    follow_memory(t, now);
     t->pinned = t->pin_wanted = false;
     if (is_busy(t))
         t->busy = now;

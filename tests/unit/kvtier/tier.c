@@ -373,6 +373,49 @@ static void host_memory_is_shared(void **state)
     assert_int_equal(limit[3], limit[0]);
 }
 
+static uint64_t machine_has;
+static uint64_t ram_left(void)
+{
+    return machine_has;
+}
+
+/* ... and goes no further than what the machine has left. */
+static void host_memory_follows_the_machine(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e = {0};
+    static const uint64_t gib = UINT64_C(1) << 30;
+    struct tier_params p = {.be = w->be,
+                            .dev = w->dev,
+                            .gpu = true,
+                            .ram = TIER_RAM_AUTO,
+                            .sharers = 2,
+                            .ram_left = ram_left,
+                            .counters = &w->counters};
+    assert_int_equal(tier_open(&w->tier, &p, &e), 0);
+    struct tier *t = w->tier;
+    uint64_t most = t->ram, transit = t->host.limit - t->ram;
+    static const struct {
+        double at;
+        uint64_t has;
+    } rows[] = {{100, UINT64_MAX}, {100.5, 0}, {101, 0}, {102, 2 << 20}, {103, UINT64_C(1) << 30}, {104, UINT64_MAX}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        machine_has = rows[i].has;
+        assert_int_equal(tier_poll(t, rows[i].at, &e), 0);
+        uint64_t half = machine_has / 2, want = half < transit ? 0 : half - transit; /* there are no slabs yet */
+        want = i == 1 || want > most ? most : want;                                  /* it was looked at just before */
+        assert_int_equal(t->ram, want);
+        assert_int_equal(t->host.limit, want + transit);
+        assert_int_equal(atomic_load(&w->counters.host_limit), want);
+    }
+    machine_has = 0; /* what has been taken stays */
+    assert_true(host_grow(&t->host, 4096));
+    uint64_t has = t->host.bytes;
+    assert_true(has > 0 && has < transit && transit < gib);
+    assert_int_equal(tier_poll(t, 105, &e), 0);
+    assert_true(t->ram == 0 && t->host.limit == transit && t->host.bytes == has);
+}
+
 int main(void)
 {
 #define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -390,6 +433,7 @@ int main(void)
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
         RUNS(host_memory_is_shared),
+        RUNS(host_memory_follows_the_machine),
     };
     return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
 }
