@@ -76,14 +76,14 @@ static json_t *json_status(const struct hearth_status_result *r)
     json_t *engines = json_array();
     for (size_t i = 0; i < r->n_engines; i++)
         json_array_append_new(engines, json_engine(&r->engines[i]));
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "pid",
-                     (json_int_t)r->pid, "version", json_str(r->version), "socket", json_str(r->socket), "uptime",
-                     r->uptime, "connections", (json_int_t)r->connections, "streams", (json_int_t)r->streams,
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
+                     "pid", (json_int_t)r->pid, "version", json_str(r->version), "socket", json_str(r->socket),
+                     "uptime", r->uptime, "connections", (json_int_t)r->connections, "streams", (json_int_t)r->streams,
                      "sessions", (json_int_t)r->sessions, "rss_bytes", (json_int_t)r->rss_bytes, "config",
                      json_str(r->config), "no_sessions", json_str(r->no_sessions), "games", (json_int_t)r->games,
-                     "no_games", json_str(r->no_games), "kv_files", json_kv_files(&r->kv_files), "served",
-                     json_served(&r->served), "longest", json_loop(&r->longest), "engine", json_engine(&r->engine),
-                     "engines", engines);
+                     "no_games", json_str(r->no_games), "yielded", r->yielded, "kv_files", json_kv_files(&r->kv_files),
+                     "served", json_served(&r->served), "longest", json_loop(&r->longest), "engine",
+                     json_engine(&r->engine), "engines", engines);
 }
 
 /* "  paths    gemv 93 %, cublaslt 7 % of rows; 98 % of steps replayed" */
@@ -134,6 +134,18 @@ static void print_kv_files(const struct hearth_kv_files *k)
     }
 }
 
+/* Of some the vocabulary alone is there: what works with text needs no more. */
+static void print_models(const struct hearth_engine_status *e)
+{
+    size_t n_vocab = 0;
+    for (size_t i = 0; i < e->n_models; i++)
+        n_vocab += e->models[i].vocab_only;
+    printf("  models   %zu in memory", e->n_models - n_vocab);
+    if (n_vocab)
+        printf(", of %zu%s the vocabulary alone", n_vocab, n_vocab < e->n_models ? " more" : "");
+    putchar('\n');
+}
+
 static void print_engine(const struct hearth_engine_status *e)
 {
     if (!e->pid) {
@@ -144,8 +156,11 @@ static void print_engine(const struct hearth_engine_status *e)
     if (e->no_gpu)
         printf("  WARNING  no GPU is used: %s\n", e->no_gpu);
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
-    printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
-           e->steps ? (double)e->rows / (double)e->steps : 0, (long long)e->rows_max, (long long)e->tokens_computed);
+    if (e->steps)
+        printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
+               (double)e->rows / (double)e->steps, (long long)e->rows_max, (long long)e->tokens_computed);
+    else
+        puts("  steps    none yet");
     print_paths(e);
     print_memory(e);
     print_kv(&e->kv);
@@ -160,7 +175,9 @@ static void print_engine(const struct hearth_engine_status *e)
     for (size_t i = 0; i < e->n_models; i++)
         for (size_t k = 0; k < e->models[i].slow.n; k++)
             printf("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
-    printf("  models   %zu in memory; started again %lld times\n", e->n_models, (long long)e->restarts);
+    print_models(e);
+    if (e->restarts)
+        printf("  restarts %lld\n", (long long)e->restarts);
 }
 
 static void print_status(const struct hearth_status_result *r)
@@ -178,6 +195,8 @@ static void print_status(const struct hearth_status_result *r)
         printf("  games    not looked for: %s\n", r->no_games);
     else
         printf("  games    %lld%s\n", (long long)r->games, r->games ? ", and memory is yielded to them" : "");
+    if (r->yielded > 0)
+        printf("  yielded  memory, for %lld s more; `hearth yield --end` ends that\n", (long long)r->yielded + 1);
     print_kv_files(&r->kv_files);
     for (size_t i = 0; i < r->n_engines; i++)
         print_engine(&r->engines[i]);

@@ -1029,7 +1029,8 @@ struct hearth_status_result {
     size_t n_engines;
     int64_t games;        /* registered with GameMode, to which memory is yielded */
     const char *no_games; /* NULL, or why it is not known of any */
-    HEARTH_ROOM(8);
+    double yielded;       /* seconds for which memory is yielded yet (hearth_yield); 0: it is not */
+    HEARTH_ROOM(7);
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);

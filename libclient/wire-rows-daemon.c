@@ -209,6 +209,7 @@ static const struct wire_field status_result_fields[] = {
     STR(wire_status_result, no_sessions, 1, HEARTH_ERR_MSG),
     COUNTER(wire_status_result, games),
     STR(wire_status_result, no_games, 1, HEARTH_ERR_MSG),
+    FLOAT(wire_status_result, yielded, 0, 86400, 0),
     STRUCT(wire_status_result, served, served),
     STRUCT(wire_status_result, longest, loop),
     STRUCT(wire_status_result, engine, engine_status, REQUIRED),

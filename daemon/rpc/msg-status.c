@@ -9,6 +9,7 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/games.h"
+#include "daemon/rpc/yields.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/engines.h"
 #include "daemon/log.h"
@@ -191,6 +192,7 @@ static void reply(void *arg, const struct engines_status *all)
     char no_games[HEARTH_ERR_MSG];
     r.games = games_running(s, no_games);
     r.no_games = no_games[0] ? no_games : NULL;
+    r.yielded = yields_left(s);
     if (!s->store || store_count(s->store, call->account->uid, &r.sessions, NULL) != 0)
         r.sessions = 0;
     struct wire_kv_share *shares = NULL;

@@ -29,6 +29,12 @@ void yields_close(struct server *s)
     s->yields = NULL;
 }
 
+double yields_left(const struct server *s)
+{
+    double left = s->yields ? s->yields->until - server_boot() : 0;
+    return left > 0 ? left : 0;
+}
+
 /* --- engines that start meanwhile -------------------------------------------------------------------------- */
 
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
@@ -46,9 +52,9 @@ void yields_tell(struct server *s, struct engine_client *ec)
     struct hearth_err e;
     if (!y || y->engine[i].link == engine_link_number(ec))
         return;
-    yield.seconds = y->until - server_boot();
+    yield.seconds = yields_left(s);
     yield.most = y->engine[i].held;
-    if (yield.seconds <= 0)
+    if (yield.seconds == 0)
         return;
     y->engine[i].link = engine_link_number(ec);
     if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_notified, s, &e))

@@ -7,6 +7,9 @@
 
 struct engine_client;
 
+/* Seconds for which one holds yet; 0: none does. */
+double yields_left(const struct server *s);
+
 int yields_open(struct server *s, struct hearth_err *e);
 void yields_close(struct server *s);
 

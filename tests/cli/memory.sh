@@ -57,10 +57,17 @@ status 0 "yield --all" "$hearth" yield --all --seconds 600 --json
 json_is "... gives memory back" "d['freed'] > 4e6 and d['free'] > 0"
 status 0 "status" "$hearth" status --json
 json_is "... and nothing is held" "d['engine']['memory']['weights'] == 0 == d['engine']['memory']['kv']"
+json_is "... which is told" "590 < d['yielded'] < 600"
+"$hearth" status >"$dir/out"
+is "... and for how long" "$(grep -cE '^  yielded  memory, for (59[0-9]|600) s more; `hearth yield --end` ends that$' "$dir/out")" 1
+is "a vocabulary is no model in memory" "$(grep -c '^  models   0 in memory, of 1 the vocabulary alone$' "$dir/out")" 1
 status 1 "a model is not loaded meanwhile" "$hearth" load tale
 err_has "... and why" "yielded"
 status 0 "yield --end" "$hearth" yield --end
 status 0 "it is loaded again" "$hearth" load tale
+"$hearth" status >"$dir/out"
+is "nothing is yielded any more" "$(grep -c '^  yielded' "$dir/out")" 0
+is "a model is" "$(grep -c '^  models   1 in memory$' "$dir/out")" 1
 status 2 "yield what" "$hearth" yield
 status 2 "yield so much" "$hearth" yield --for 8X
 status 1 "yield what nobody has" "$hearth" yield --for 8000000G
