@@ -44,7 +44,7 @@ local ask = { model = 'tale', text = 'Once upon a time', max_tokens = 32, stream
 local done = vim.rpcrequest(chan, 'generate', ask)
 -- Every frame came before the response, but the editor may still have to run what it received.
 local text, index = '', 0
-vim.wait(10000, function()
+vim.wait(120000, function()
     text, index = '', 0
     for _, e in ipairs(events) do
         if e[1] == 'stream.tokens' then

@@ -26,7 +26,7 @@ check(result.text == 't0 t1 t2 !', 'the result is the whole text', result)
 check(result.usage.completion_tokens == 3, 'numbers arrive as numbers', result.usage)
 
 -- Events are handled while rpcrequest waits, or right after it.
-vim.wait(10000, function()
+vim.wait(120000, function()
   local last = events[#events]
   return last ~= nil and last[1] == 'stream.tokens' and last[2].index + last[2].count == 3 and last[2].text:sub(-1) == '!'
 end, 1)
@@ -53,7 +53,7 @@ check(not ok and tostring(err):find('MODEL_NOT_FOUND: there is no model "nonesuc
 -- A notification of another method has no answer, but a notice.
 events = {}
 vim.rpcnotify(chan, 'status', {})
-vim.wait(10000, function() return #events > 0 end, 1)
+vim.wait(120000, function() return #events > 0 end, 1)
 check(#events == 1 and events[1][1] == 'notice', 'rpcnotify of a request is told that it was in vain', events)
 
 -- generate as a notification: the editor goes on, and what comes is handled between keystrokes.
@@ -65,7 +65,7 @@ end
 events = {}
 vim.rpcnotify(chan, 'generate', { request = 'async', model = 'fake', text = 'n=3 tail' })
 check(#events == 0, 'rpcnotify does not wait', events)
-vim.wait(10000, function() return ended('async') ~= nil end, 1)
+vim.wait(120000, function() return ended('async') ~= nil end, 1)
 local last = events[#events]
 check(last[1] == 'stream.end' and last[2].text == 't0 t1 t2 !' and last[2].finish_reason == 'stop'
   and last[2].usage.completion_tokens == 3, 'stream.end is last, with the result', last)
@@ -77,22 +77,22 @@ check(text == 't0 t1 t2 !', 'and the tokens came before it', events)
 local function tick() vim.rpcrequest(chan, 'tokenize', { model = 'fake', text = 'tick' }) end
 events = {}
 vim.rpcnotify(chan, 'generate', { request = 'typed', model = 'fake', text = 'gate n=1000' })
-vim.wait(10000, function() return #events > 0 end, 1)
+vim.wait(120000, function() return #events > 0 end, 1)
 tick()
-vim.wait(10000, function() return events[#events][1] == 'stream.tokens' end, 1)
+vim.wait(120000, function() return events[#events][1] == 'stream.tokens' end, 1)
 vim.api.nvim_create_autocmd('TextChangedI', { once = true, callback = function()
   vim.rpcnotify(chan, 'cancel', { request = 'typed' })
 end })
 vim.api.nvim_feedkeys(vim.api.nvim_replace_termcodes('ihello<Esc>', true, false, true), 'tx!', false)
 vim.api.nvim_exec_autocmds('TextChangedI', {}) -- headless, no screen redraws, and nothing else fires it
 check(vim.api.nvim_get_current_line() == 'hello', 'what is typed arrives at once', vim.api.nvim_get_current_line())
-vim.wait(10000, function() return ended('typed') ~= nil end, 1)
+vim.wait(120000, function() return ended('typed') ~= nil end, 1)
 last = ended('typed')
 check(last ~= nil and last[2].finish_reason == 'cancelled' and last[2].text == 't0 ', 'a keystroke cancels it', events)
 
 events = {}
 vim.rpcnotify(chan, 'generate', { request = 'bad', model = 'fake', text = 'x', max_tokns = 4 })
-vim.wait(10000, function() return ended('bad') ~= nil end, 1)
+vim.wait(120000, function() return ended('bad') ~= nil end, 1)
 last = ended('bad')
 check(last ~= nil and last[1] == 'stream.error' and last[2].error[1] == 1
   and last[2].error[2]:find('INVALID_PARAMS: generate: "max_tokns" is not known; is max_tokens meant?', 1, true) ~= nil,

@@ -8,7 +8,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/hearth-nvim.XXXXXX") || exit 1
 pid=
 trap '[ -z "$pid" ] || kill "$pid"; rm -rf "$dir"' EXIT
 mkdir "$dir/models" && : >"$dir/models/fake.gguf"
-echo "model_dir = $dir/models" >"$dir/conf"
+printf 'model_dir = %s/models\nengine_timeout = 1200\n' "$dir" >"$dir/conf"
 mkfifo "$dir/ready"
 export HEARTH_SOCKET="$dir/run/hearth.sock" HOME="$dir"
 "$top_builddir/hearthd" --foreground --config "$dir/conf" --state "$dir/state" \

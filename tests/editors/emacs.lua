@@ -55,7 +55,7 @@ check(s.shows('two: t0 t1'), 'a word of it is taken, the rest stays', s.text())
 s.capture('a word taken')
 s.type('\t')
 s.type('\24\19') -- C-x C-s
-check(vim.wait(20000, function() return vim.loop.fs_stat(file) ~= nil and vim.fn.readfile(file)[1] == 'n=4 two: t0 t1 t2 t3 ' end, 5),
+check(vim.wait(120000, function() return vim.loop.fs_stat(file) ~= nil and vim.fn.readfile(file)[1] == 'n=4 two: t0 t1 t2 t3 ' end, 5),
   'the file has all that was accepted, and no more', vim.loop.fs_stat(file) and vim.fn.readfile(file)[1] or s.text())
 
 s.type('\24bnotes\r') -- another buffer, which is no file's
@@ -71,20 +71,20 @@ s.type('hello n=2')
 check(s.shows('hello n=2'), 'a message is written', s.text())
 s.type('\3\3') -- C-c C-c
 check(s.shows('## fake') and s.shows('t0 t1'), 'the answer streams in under the model\'s name', s.text())
-check(vim.wait(20000, function() return s.text():match('t0 t1.*## You') end, 5), 'and the next turn begins', s.text())
+check(vim.wait(120000, function() return s.text():match('t0 t1.*## You') end, 5), 'and the next turn begins', s.text())
 s.capture('a chat in a buffer')
-check(vim.wait(20000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
+check(vim.wait(120000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
   and s.rpc('sessions.show', { session = 'talk' }).turns[1].text == 'hello n=2', 'it is a session', s.text())
 s.type('think=2 n=4')
 check(s.shows('think=2 n=4'), 'a message to think about', s.text())
 s.type('\3\3')
-check(vim.wait(20000, function() return s.text():match('## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
+check(vim.wait(120000, function() return s.text():match('## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
   'what is thought stands above the answer', s.text())
 s.type('hang')
 check(s.shows('hang'), 'another message', s.text())
 s.type('\3\3')
 check(s.streams(1), 'is sent', s.text())
 s.type('\3\11') -- C-c C-k
-check(s.streams(0) and vim.wait(20000, function() return s.text():match('hang.*## You') end, 5),
+check(s.streams(0) and vim.wait(120000, function() return s.text():match('hang.*## You') end, 5),
   'an answer can be stopped', s.text())
 s.done()

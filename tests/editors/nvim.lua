@@ -30,8 +30,8 @@ check(s.shows('two: t0 t1'), 'a word of it is taken, the rest stays', s.text())
 s.capture('a word taken')
 s.type('\t')
 s.type('\27:w\r')
-check(vim.wait(20000, function() return vim.loop.fs_stat(file) ~= nil end, 5), 'the file is written', s.text())
-check(vim.wait(20000, function() return vim.fn.readfile(file)[1] == 'n=4 two: t0 t1 t2 t3 ' end, 5),
+check(vim.wait(120000, function() return vim.loop.fs_stat(file) ~= nil end, 5), 'the file is written', s.text())
+check(vim.wait(120000, function() return vim.fn.readfile(file)[1] == 'n=4 two: t0 t1 t2 t3 ' end, 5),
   'with all that was accepted, and no more', vim.fn.readfile(file)[1])
 
 s.type('on=2 three: ')
@@ -42,16 +42,16 @@ s.type('\27:HearthChat talk\r')
 check(s.shows('## You'), 'a chat opens in a buffer', s.text())
 s.type('ihello n=2\27\r')
 check(s.shows('## fake') and s.shows('t0 t1'), 'the answer streams in under the model\'s name', s.text())
-check(vim.wait(20000, function() return select(2, s.text():gsub('## You', '')) == 2 end, 5), 'and the next turn begins', s.text())
+check(vim.wait(120000, function() return select(2, s.text():gsub('## You', '')) == 2 end, 5), 'and the next turn begins', s.text())
 s.capture('a chat in a buffer')
-check(vim.wait(20000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
+check(vim.wait(120000, function() return #s.rpc('sessions.list', {}).sessions == 1 end, 5)
   and s.rpc('sessions.show', { session = 'talk' }).turns[1].text == 'hello n=2', 'it is a session', s.text())
 s.type('Gothink=2 n=4\27\r')
-check(vim.wait(20000, function() return s.text():match('think=2.*## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
+check(vim.wait(120000, function() return s.text():match('think=2.*## fake\n%s*t0 t1 *\n *\n *t2 t3.*## You') end, 5),
   'what is thought stands above the answer', s.text())
 s.type('Gohang\27\r')
-check(s.streams(1) and vim.wait(20000, function() return s.text():match('hang.*## fake') end, 5), 'another message', s.text())
+check(s.streams(1) and vim.wait(120000, function() return s.text():match('hang.*## fake') end, 5), 'another message', s.text())
 s.type('\3') -- Ctrl+C
-check(s.streams(0) and vim.wait(20000, function() return s.text():match('hang.*## You') end, 5),
+check(s.streams(0) and vim.wait(120000, function() return s.text():match('hang.*## You') end, 5),
   'an answer can be stopped', s.text())
 s.done()

@@ -33,7 +33,7 @@ end
 
 -- Waits until the screen shows the text (a plain one), or does not.
 function M.shows(text, not_shown)
-  return vim.wait(20000, function() return (M.text():find(text, 1, true) ~= nil) == not not_shown end, 5)
+  return vim.wait(120000, function() return (M.text():find(text, 1, true) ~= nil) == not not_shown end, 5)
 end
 
 -- For people: what the screen shows now.
@@ -57,7 +57,7 @@ function M.tick() M.rpc('tokenize', { model = 'fake', text = 'tick' }) end
 
 -- Waits until so many streams run.
 function M.streams(n)
-  return vim.wait(20000, function() return #M.rpc('streams.list', {}).streams == n end, 5)
+  return vim.wait(120000, function() return #M.rpc('streams.list', {}).streams == n end, 5)
 end
 
 function M.done()
