@@ -96,10 +96,11 @@ static void tell_engine(struct table *t, const struct hearth_status_result *r)
     table_add(t, 2, "memory", what);
 }
 
+/* Another user's model has no path. */
 static const struct hearth_loaded_model *loaded(const struct hearth_engine_status *e, const char *path)
 {
     for (size_t i = 0; i < e->n_models; i++)
-        if (!e->models[i].vocab_only && !strcmp(e->models[i].path, path))
+        if (!e->models[i].vocab_only && e->models[i].path && !strcmp(e->models[i].path, path))
             return &e->models[i];
     return NULL;
 }

@@ -319,5 +319,9 @@ try:
     check("status" not in said and said.strip() != "", "and again for a session, after a restart", said)
     said = hearth("run", "-n", "8", "-m", own, "Once", uid=BOB)
     check("status 1" in said and "Permission denied" in said, "one who may not read it is told that", said)
+    check(own in paths(User(box.socket, ALICE)), "it is in memory")
+    for args in ["doctor"], ["ps"], ["top", "--once"]:
+        said = hearth(*args, uid=BOB)
+        check("status" not in said and own not in said and "own" not in said.split(), "hearth %s of another user" % args[0], said)
 finally:
     end(box)
