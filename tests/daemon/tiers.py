@@ -77,6 +77,7 @@ try:
     check(r["text"] == a1["text"], "saving changes no text")
     check(k["files_written"] == 1, "a turn is in a file when it has ended", k)
     check(k["host_bytes"] == 0, "no host memory is kept where none is allowed", k)
+    check(k["pages_dropped"] == 0, "what is in the file is not dropped", k)
     box.stop()
     c = start()
     r = c.say("restart", SECOND)

@@ -255,7 +255,7 @@ bool index_evict_oldest(struct tier_index *x)
         return false;
     lru_remove(x, en);
     index_drop_host(x, en);
-    x->dropped += !index_in_file(en);
+    x->dropped += !index_in_file(en) && !en->saving; /* its file may be committed yet: its save's end knows */
     free_if_unused(x, en);
     return true;
 }

@@ -299,6 +299,7 @@ static void finish(struct tier *t, struct save *s)
 {
     for (uint32_t i = s->n; i-- > 0;) { /* from the end on: the first pages are dropped last */
         s->entry[i]->saving = false;
+        t->index.dropped += !s->entry[i]->host && !index_in_file(s->entry[i]);
         index_acquire(&t->index, s->entry[i]);
         index_release(&t->index, s->entry[i]);
     }

@@ -22,6 +22,7 @@ static void pages_come_back_from_files(void **state)
     world_take_turn(w, world_seq(w, UID, N + 2, N, 1));
     world_settle(w);
     assert_int_equal(w->saved, 2);
+    assert_int_equal(w->counters.pages_dropped, 0); /* they left host memory, and are in files */
     world_restart(w, true, 0);
     assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
     assert_int_equal(world_back(w, UID, N + 2, N, 1), N + 2);
