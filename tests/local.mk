@@ -54,7 +54,8 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/bench/compare \
-	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lead tests/unit/core/lives \
+	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models tests/unit/core/device-yield \
+	tests/unit/core/lead tests/unit/core/lives \
 	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
@@ -81,6 +82,9 @@ TOY = tests/unit/core/toy.c
 tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
+tests_unit_core_device_memory_SOURCES = tests/unit/core/device-memory.c $(TOY)
+tests_unit_core_device_models_SOURCES = tests/unit/core/device-models.c $(TOY)
+tests_unit_core_device_yield_SOURCES = tests/unit/core/device-yield.c $(TOY)
 tests_unit_core_lead_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime
 tests_unit_core_lives_SOURCES = tests/unit/core/lives.c $(TOY)
 
@@ -110,7 +114,8 @@ tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/un
 tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLDEN_RUN)
 
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
-THREAD_TESTS = tests/ops/same tests/unit/log tests/unit/core/device tests/unit/core/device-clock tests/unit/core/lives \
+THREAD_TESTS = tests/ops/same tests/unit/log tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models \
+	tests/unit/core/device-yield tests/unit/core/lives \
 	tests/unit/engine/nvml tests/unit/engine/post tests/unit/kvtier/kvio tests/unit/kvtier/tier tests/unit/kvtier/tier-index \
 	tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows tests/unit/selfcheck/selfcheck tests/unit/store/life
 print-thread-tests:

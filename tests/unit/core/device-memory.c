@@ -1,0 +1,179 @@
+/*
+ * device-memory.c - the device thread with a pool of KV that is too small for all: who has its pages, who makes way,
+ * and that the texts are the same. On the toy (toy.h); also run under the thread sanitizer.
+ */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "daemon/engine/core/device.h"
+#include "tests/unit/core/toy.h"
+
+/* A pool has memory for what was needed, and no more; where there is no more, sequences make way for each other, and
+ * all of them end with the texts that they have in a whole one. */
+static void memory_comes_as_it_is_needed(void **state)
+{
+    (void)state;
+    static struct heard h[6];
+    for (int full = 0; full < 2; full++) {
+        struct world w;
+        toy_granule = 4 * TOY_PAGE_BYTES;
+        toy_extents = full ? 8 : UINT32_MAX;
+        toy_pages = 160;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, 2, false);
+        w.m.vocab = NULL; /* no end tokens */
+        ask(&w, engine_load);
+        assert_int_equal(toy_mapped, 0);
+        engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h[0]);
+        assert_int_equal(toy_mapped, 1);
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 6; k++)
+            engine_submit(w.eng, make(&w, &h[k], (int32_t[]){k, 5, 7, k}, 4, 240));
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 6; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+        }
+        assert_true(full ? toy_mapped == 8 : toy_mapped > 20);
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_granule = 0;
+    toy_extents = UINT32_MAX;
+    toy_pages = 64;
+}
+
+/* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
+static void the_pool_is_a_limit(void **state)
+{
+    (void)state;
+    static struct heard big, grows;
+    struct world w;
+    int32_t id[MAX_LEN];
+    for (int i = 0; i < MAX_LEN; i++)
+        id[i] = 1;
+    world_open(&w, 2);
+    assert_true(engine_close(w.eng, 30));
+    struct engine_params p = {.backend = "auto", .variant = "auto", .kv_bytes = 4 * 2 * KV_PAGE * 2 * 4};
+    struct hearth_err e;
+    assert_int_equal(engine_open(&w.eng, &p, &e), 0);
+    engine_submit(w.eng, make(&w, &big, id, 65, 10));
+    w.m.vocab = NULL; /* no end tokens */
+    engine_submit(w.eng, make(&w, &grows, id, 10, 200));
+    hear_all(&w);
+    assert_int_equal(big.end.reason, END_ERROR);
+    assert_int_equal(big.end.err.code, HEARTH_ECONTEXT);
+    assert_int_equal(grows.end.reason, END_CONTEXT);
+    assert_int_equal(grows.n_got, 54);
+    check_heard(&grows);
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
+ * copies are, and none of it is computed twice but for what fills no page. */
+static void who_makes_way_is_parked(void **state)
+{
+    (void)state;
+    static struct heard h[4];
+    for (uint32_t in_flight = 1; in_flight <= 3; in_flight++) {
+        struct world w;
+        toy_pages = 30;
+        toy_moves_late = in_flight > 1;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, false);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 4; k++) {
+            int32_t id[100] = {k, 5};
+            for (int32_t i = 2; i < 100; i++)
+                id[i] = 1 + (i * (k + 3)) % 9;
+            struct seq *q = make(&w, &h[k], id, 100, 200);
+            q->client = k;
+            q->class = k == 3 ? CLASS_INTERACTIVE : CLASS_BACKGROUND;
+            engine_submit(w.eng, q);
+        }
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 4; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+            assert_int_equal(h[k].end.n_computed, 100);
+            assert_int_equal(h[k].end.n_restored, 0); /* of what it began with */
+        }
+        const struct engine_counters *c = engine_counters(w.eng);
+        const struct tier_counters *t = engine_tiers(w.eng);
+        assert_true(t->pages_restored > 0 && t->pages_dropped == 0);
+        assert_int_equal(c->tokens_computed, 400);
+        assert_true(c->rows <
+                    4 * 299 + 4 * 4 * KV_PAGE); /* each is computed once; a page at most each time it came back */
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_pages = 64;
+    toy_moves_late = false;
+}
+
+/* Two streams in step fill their pages, and the pool, with the same token: neither has a row in the next step until the
+ * KV of the one that makes way was saved, and nothing else happens meanwhile that would have the engine look. */
+static void all_wait_for_who_makes_way(void **state)
+{
+    (void)state;
+    static struct heard h[2];
+    for (uint32_t in_flight = 1; in_flight <= 2; in_flight++) {
+        struct world w;
+        toy_pages = 10;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, true);
+        w.m.vocab = NULL; /* no end tokens */
+        ask(&w, engine_load);
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 2; k++) {
+            int32_t id[3 * KV_PAGE] = {k};
+            for (int32_t i = 1; i < 3 * KV_PAGE; i++)
+                id[i] = 1 + i % 9;
+            engine_submit(w.eng, make(&w, &h[k], id, 3 * KV_PAGE, 4 * KV_PAGE));
+        }
+        ask(&w, engine_load); /* both have arrived */
+        engine_throttle(w.eng, false);
+        hear_all(&w);
+        for (int k = 0; k < 2; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+        }
+        assert_true(engine_tiers(w.eng)->pages_restored > 0); /* one made way */
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_pages = 64;
+}
+
+/* Whoever finds no memory when nothing else goes on is served once there is some. */
+static void who_finds_no_memory_asks_again(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_extents = 0;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    toy_refusals = 0;
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+    while (!toy_refusals)
+        sched_yield();
+    toy_extents = UINT32_MAX;
+    hear_all(&w);
+    check_heard(&h);
+    assert_true(engine_close(w.eng, 30));
+    toy_granule = 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_comes_as_it_is_needed), cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(all_wait_for_who_makes_way),   cmocka_unit_test(who_finds_no_memory_asks_again),
+        cmocka_unit_test(the_pool_is_a_limit),
+    };
+    return cmocka_run_group_tests_name("device-memory", tests, NULL, NULL);
+}

@@ -1,0 +1,338 @@
+/*
+ * device-models.c - the device thread loads and unloads: which models fit, on which device and where their weights lie,
+ * and why. On the toy (toy.h); also run under the thread sanitizer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/engine/core/device.h"
+#include "tests/unit/core/toy.h"
+
+static void a_model_that_does_not_load(void **state)
+{
+    (void)state;
+    struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    toy_no_load = true;
+    engine_submit(w.eng, make(&w, &a, (int32_t[]){1}, 1, 5));
+    hear_all(&w);
+    assert_int_equal(a.end.reason, END_ERROR);
+    assert_int_equal(a.end.err.code, HEARTH_EBADMODEL);
+    toy_no_load = false; /* the next request tries again */
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){1}, 1, 5));
+    hear_all(&w);
+    assert_int_not_equal(b.end.reason, END_ERROR);
+    check_heard(&b);
+    assert_true(engine_close(w.eng, 30));
+}
+
+static void a_busy_model_is_not_unloaded(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    world_open(&w, 2);
+    engine_throttle(w.eng, true); /* it cannot end before it was asked */
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 50));
+    ask(&w, engine_unload);
+    assert_int_equal(w.answer.code, HEARTH_ELIMIT);
+    assert_false(h.ended);
+    assert_int_equal(h.n_got, 0); /* held: no step was begun */
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&h);
+    ask(&w, engine_unload);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(atomic_load(&w.m.loaded));
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* While a second model comes in, the first one's streams go on. */
+static void a_load_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    world_open(&w, 2);
+    w.m.vocab = NULL;
+    struct model_entry second = {.hp = w.m.hp};
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    ask(&w, engine_load); /* the order before it was carried out: the stream has not begun */
+    toy_load_steps = 100; /* would never end if the others had to wait for it */
+    engine_load(w.eng, &second, &w);
+    engine_throttle(w.eng, false);
+    w.answered = false;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    hear_all(&w);
+    check_heard(&h);
+    assert_int_equal(h.n_got, 300);
+    assert_true(engine_close(w.eng, 30));
+    toy_load_steps = 0;
+}
+
+/* What hearth may have of the GPU is checked before anything is loaded: the CPU runs what never fits, and says why. */
+static void gpu_memory_is_a_limit(void **state)
+{
+    (void)state;
+    static struct heard h;
+    struct world w;
+    for (int fits = 0; fits < 2; fits++) {
+        world_open_with(&w, &(struct engine_params){.gpu_percent = 50}, 1, true); /* of 1 GiB */
+        w.m.hp.weight_bytes = fits ? 400 << 20 : 600 << 20;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h);
+        struct ledger l;
+        engine_ledger(w.eng, &l);
+        assert_int_equal(l.limit, 50 * ((1u << 30) / 100));
+        assert_int_equal(atomic_load(&w.m.on_gpu), fits);
+        assert_int_equal(toy_loads, 1); /* that which did not fit was not begun */
+        if (!fits)
+            assert_non_null(strstr(atomic_load(&w.m.self_check), "it needs 0.6 GB on the GPU (weights 0.6 GB"));
+        assert_true(engine_close(w.eng, 30));
+        w.m.hp.weight_bytes = 0;
+    }
+}
+
+static void forget_reasons(struct model_entry *m)
+{
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
+}
+
+/* What of a model has no room on the GPU stays in the host's memory, as far as the configuration lets it; how much that
+ * is, and how quick it will be, is told while it loads. */
+static void what_does_not_fit_stays_outside(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t host_weights;
+        uint32_t outside; /* matrices; 0: the CPU runs it */
+        const char *why;
+        uint32_t sharers; /* of what is free: only where no size is given */
+    } rows[] = {
+        {UINT64_MAX, 6, "passed"},
+        {UINT64_C(6) * TOY_MATRIX, 6, "passed"},
+        {UINT64_C(6) * TOY_MATRIX, 6, "passed", .sharers = UINT32_MAX},
+        {UINT64_MAX, 0, "GPU's memory has 0.5 GB for them, and the host's 0.0 GB of the 0.6 GB", .sharers = UINT32_MAX},
+        {UINT64_C(6) * TOY_MATRIX - 1, 0, "GPU's memory has 0.5 GB for them, and the host's 0.6 GB of the 0.6 GB"},
+        {0, 0, "it needs 1.0 GB on the GPU (weights 1.0 GB"},
+    };
+    static struct heard h;
+    struct world w;
+    toy_matrices = 10;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint32_t outside = rows[i].outside;
+        const struct engine_params p = {
+            .gpu_percent = 50, .host_weights = rows[i].host_weights, .sharers = rows[i].sharers};
+        world_open_with(&w, &p, 1, true);
+        w.m.hp.weight_bytes = UINT64_C(10) * TOY_MATRIX;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+        hear_all(&w);
+        check_heard(&h);
+        assert_int_equal(toy_loads, 1);
+        assert_int_equal(atomic_load(&w.m.on_gpu), outside > 0);
+        assert_int_equal(atomic_load(&w.m.host_bytes), (uint64_t)outside * TOY_MATRIX);
+        assert_int_equal(w.told_host, (uint64_t)outside * TOY_MATRIX);
+        double seconds = outside * TOY_MATRIX / TOY_HOST_RATE + (10 - outside) * TOY_MATRIX / TOY_RATE;
+        assert_float_equal(atomic_load(&w.m.speed), outside ? 1 / seconds : 0, 1e-6);
+        if (!strstr(atomic_load(&w.m.self_check), rows[i].why))
+            fail_msg("%s", atomic_load(&w.m.self_check));
+        assert_true(engine_close(w.eng, 30));
+        forget_reasons(&w.m);
+    }
+    toy_matrices = 0;
+}
+
+/* Where others hold memory of the GPU they make way first: a model is loaded in part only where it is alone. */
+static void who_is_idle_makes_way_first(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    toy_matrices = 4;
+    world_open_with(&w, &(struct engine_params){.host_weights = UINT64_MAX}, 1, true);
+    ask(&w, engine_load);
+    other.hp = w.m.hp;
+    other.hp.weight_bytes = UINT64_C(11) * TOY_MATRIX;
+    w.answered = false;
+    engine_load(w.eng, &other, &w);
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    assert_true(atomic_load(&other.on_gpu));
+    assert_int_equal(atomic_load(&other.host_bytes), 0); /* alone it fits after all: its matrices are smaller */
+    assert_int_equal(toy_loads, 2);
+    assert_true(engine_close(w.eng, 30));
+    toy_matrices = 0;
+}
+
+/* There is memory for one of two models, and both are asked for: in order of arrival, each loaded once for its turn. */
+static void two_models_take_turns(void **state)
+{
+    (void)state;
+    enum { N = 12, GIVEN_UP = 7 };
+    static struct heard h[N];
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open(&w, 2);
+    toy_pools = 1;
+    other.hp = w.m.hp;
+    other.vocab = w.m.vocab;
+    engine_throttle(w.eng, true);
+    for (int i = 0; i < N; i++) {
+        struct seq *q = make(&w, &h[i], (int32_t[]){1, 2, 1 + i % 3}, 3, 20);
+        if (i % 2)
+            q->model = &other;
+        engine_submit(w.eng, q);
+    }
+    ask(&w, engine_load); /* all of this has arrived */
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(toy_loads, 2); /* the second time there was no room */
+    assert_int_equal(engine_counters(w.eng)->queued, N);
+    engine_cancel(w.eng, h[GIVEN_UP].id);
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(h[i].admitted, i != GIVEN_UP);
+        if (i != GIVEN_UP)
+            check_heard(&h[i]);
+    }
+    assert_int_equal(h[GIVEN_UP].end.reason, END_CANCELLED);
+    assert_int_equal(toy_loads, 2 + N - 1 - 2); /* two of one model meet where one between them has gone */
+    assert_true(engine_close(w.eng, 30));
+}
+
+/* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
+ * and says why. */
+static void runs_on_the_cpu(struct world *w, struct model_entry *other, const char *why)
+{
+    static struct heard h[40];
+    other->hp = w->m.hp;
+    other->vocab = w->m.vocab;
+    w->answered = false;
+    engine_load(w->eng, other, w);
+    while (!w->answered)
+        hear_one(w);
+    assert_int_equal(w->answer.code, 0);
+    assert_false(other->on_gpu);
+    assert_string_equal(other->self_check, why);
+    toy_refuses = 0;
+    memset(h, 0, sizeof h);
+    for (int i = 0; i < 40; i++) {
+        int32_t prompt[30];
+        uint32_t n = 1 + rnd(30);
+        for (uint32_t k = 0; k < n; k++)
+            prompt[k] = (int32_t)(1 + rnd(VOCAB - 1));
+        struct seq *q = make(w, &h[i], prompt, n, rnd(60));
+        if (i % 2)
+            q->model = other;
+        engine_submit(w->eng, q);
+    }
+    hear_all(w);
+    for (int i = 0; i < 40; i++)
+        check_heard(&h[i]);
+}
+
+static void a_distrusted_device(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.m.on_gpu);
+    assert_string_equal(w.m.self_check, "passed");
+    assert_int_equal(toy_checks, 1);
+    toy_distrusted = true;
+    runs_on_the_cpu(&w, &other, "the toy cannot count");
+    assert_int_equal(toy_checks, 2);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+static void a_device_without_the_kernels(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_EUNSUPPORTED;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_int_equal(toy_checks, 1);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* Only where nobody else holds its memory: who is idle goes first, and comes back once it is asked for. */
+static void a_device_without_room(void **state)
+{
+    (void)state;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    toy_refuses = HEARTH_ENOMEM;
+    runs_on_the_cpu(&w, &other, "the toy is too small");
+    assert_int_equal(toy_loads, 1 + 3 + 1); /* the other: beside the first, alone, on the CPU */
+    assert_true(w.m.loaded && w.m.on_gpu);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&other);
+}
+
+/* A pool for a few tokens is of no use to anybody. */
+static void a_device_without_room_for_kv(void **state)
+{
+    (void)state;
+    struct world w;
+    toy_pages = 0; /* as it likes */
+    toy_free = 2 * 10 * TOY_PAGE_BYTES;
+    world_open_on(&w, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(w.m.on_gpu);
+    assert_non_null(strstr(w.m.self_check, "KV of 400 tokens"));
+    assert_int_equal(toy_loads, 1); /* the CPU's */
+    toy_free = 2 * 20 * TOY_PAGE_BYTES;
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_false(w.m.on_gpu);
+    assert_non_null(strstr(w.m.self_check, "room for the KV of 320 tokens"));
+    toy_free = 2 * 25 * TOY_PAGE_BYTES;
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_true(w.m.on_gpu);
+    assert_int_equal(w.m.pages_total, 25);
+    assert_true(engine_close(w.eng, 30));
+    forget_reasons(&w.m);
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_models_take_turns),        cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels), cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv), cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_busy_model_is_not_unloaded), cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(gpu_memory_is_a_limit),        cmocka_unit_test(what_does_not_fit_stays_outside),
+        cmocka_unit_test(who_is_idle_makes_way_first),
+    };
+    return cmocka_run_group_tests_name("device-models", tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+/*
+ * device-yield.c - the device's memory is given back to others, asked and unasked, while streams run on the toy
+ * (toy.h). Also run under the thread sanitizer.
+ */
+#include <dlfcn.h>
+#include <unistd.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/engine/core/device.h"
+#include "tests/unit/core/toy.h"
+#include "tests/unit/engine/fake-nvml.h"
+
+/* The device stands in a step. */
+static void wait_until_held(void)
+{
+    while (!toy_held)
+        sched_yield();
+}
+
+/* Yields; a device that stands in a step goes on once it was asked for that. */
+static void yield(struct world *w, uint64_t bytes, bool all, double seconds)
+{
+    w->answered = false;
+    engine_yield(w->eng, bytes, all, seconds, w);
+    toy_hold_at = 0;
+    while (!w->answered)
+        hear_one(w);
+}
+
+/* Ends a yield; from then on the device stops after so many steps, 0: never. That is said first: it may have done them
+ * all by the time that this thread runs again. */
+static void end_yield(struct world *w, uint64_t hold_at)
+{
+    toy_hold_at = hold_at;
+    w->answered = false;
+    engine_yield(w->eng, 0, false, 0, w);
+    while (!w->answered)
+        hear_one(w);
+}
+
+/* All is given back under eight streams that are somewhere in their texts, again and again: they are parked, nothing is
+ * held, nothing is computed, and afterwards each goes on with the token after its last. */
+static void streams_outlive_a_yield(void **state)
+{
+    (void)state;
+    static struct heard h[8], late;
+    for (uint32_t in_flight = 1; in_flight <= 3; in_flight++) {
+        struct world w;
+        toy_granule = 4 * TOY_PAGE_BYTES;
+        toy_pages = 160;
+        toy_moves_late = in_flight > 1;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, in_flight, false);
+        w.m.vocab = NULL; /* no end tokens */
+        engine_throttle(w.eng, true);
+        for (int32_t k = 0; k < 8; k++) {
+            int32_t id[60] = {k, 5};
+            for (int32_t i = 2; i < 60; i++)
+                id[i] = 1 + (i * (k + 3)) % 9;
+            engine_submit(w.eng, make(&w, &h[k], id, 20 + 5 * (uint32_t)k, 150));
+        }
+        const struct engine_counters *c = engine_counters(w.eng);
+        toy_hold_at = 40;
+        engine_throttle(w.eng, false);
+        for (uint32_t turn = 1; turn <= 3; turn++) {
+            w.n_parked[1] = 0;
+            wait_until_held();
+            yield(&w, 0, true, 3600);
+            assert_int_equal(w.answer.code, 0);
+            assert_int_equal(w.n_parked[1], 8);
+            assert_int_equal(toy_mapped, 0);
+            assert_false(atomic_load(&w.m.loaded));
+            assert_true(w.freed > 0);
+            uint64_t rows = c->rows;
+            ask(&w, engine_load);
+            assert_int_equal(w.answer.code, HEARTH_ENOMEM);
+            assert_non_null(strstr(w.answer.msg, "hearth yield --end"));
+            assert_int_equal(c->rows, rows); /* nobody went on */
+            if (turn == 2)                   /* who comes meanwhile waits, too */
+                engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 4, 4}, 3, 20));
+            end_yield(&w, turn < 3 ? c->steps + 40 : 0);
+        }
+        hear_all(&w);
+        for (int k = 0; k < 8; k++) {
+            check_heard(&h[k]);
+            assert_int_equal(h[k].end.reason, END_LENGTH);
+            assert_int_equal(h[k].n_got, 150);
+            assert_int_equal(h[k].end.n_computed, h[k].n_prompt);
+        }
+        check_heard(&late);
+        assert_int_equal(w.n_parked[0], 24);
+        assert_int_equal(engine_tiers(w.eng)->pages_dropped, 0);
+        assert_true(engine_close(w.eng, 30));
+    }
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_moves_late = false;
+}
+
+/* Cached KV goes before the model does, and no more of either than is wanted; what cannot be had is an error, and the
+ * time of a yield ends by itself. */
+static void a_yield_takes_what_it_must(void **state)
+{
+    (void)state;
+    static struct heard h, after;
+    struct world w;
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_pages = 160;
+    toy_free = 1000000;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20}, 1, false);
+    w.m.vocab = NULL;
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    hear_all(&w);
+    uint32_t had = toy_mapped;
+    assert_true(had >= 4);
+    yield(&w, 1000000, false, 3600); /* they are free */
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.freed == 0 && w.free == 1000000 && toy_mapped == had && atomic_load(&w.m.loaded));
+    end_yield(&w, 0);
+    yield(&w, 2000000, false, 0.001); /* the toy has not so much */
+    assert_int_equal(w.answer.code, HEARTH_ELIMIT);
+    assert_true(toy_mapped == 0 && !atomic_load(&w.m.loaded));
+    engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 3}, 3, 300));
+    hear_all(&w); /* it is over by itself */
+    check_heard(&after);
+    assert_true(engine_close(w.eng, 30));
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+static void wait_until(const _Atomic bool *flag, bool is)
+{
+    while (atomic_load(flag) != is)
+        sched_yield();
+}
+
+/* Another program takes the card while eight streams run: they are parked, unasked, and go on when it has gone. What
+ * hearth has itself is no reason. */
+static void others_get_what_they_take(void **state)
+{
+    (void)state;
+    static struct heard h[8];
+    char library[4096];
+    struct world w;
+    snprintf(library, sizeof library, "%s/tests/unit/engine/.libs/fake-nvml.so", getenv("top_builddir"));
+    void *lib = dlopen(library, RTLD_NOW);
+    struct fake_nvml *fake = lib ? dlsym(lib, "fake_nvml") : NULL;
+    assert_non_null(fake);
+    *fake = (struct fake_nvml){.total = 1 << 30, .used = 600 << 20};
+    fake->compute = (struct fake_list){.n = 1, .v = {{(unsigned)getpid(), 500 << 20}}};
+    toy_id = "0123456789abcdef0123456789abcdef sm_90 13000 580";
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_pages = 160;
+    const struct engine_params p = {.kv_ram = 1 << 20,
+                                    .restore = TIER_ALWAYS,
+                                    .gpu_headroom = 100 << 20,
+                                    .nvml = library,
+                                    .kv_pool = KV_POOL_GROWING};
+    world_open_with(&w, &p, 2, true);
+    w.m.vocab = NULL; /* no end tokens */
+    /* What others have at first was told before the second look, and the device thread has heard of it. */
+    while (fake->looks < 2 || atomic_load(&w.eng->neighbours_pressed))
+        sched_yield();
+    engine_throttle(w.eng, true);
+    for (int32_t k = 0; k < 8; k++)
+        engine_submit(w.eng,
+                      make(&w, &h[k], (int32_t[]){k, 5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}, 18, 150));
+    toy_hold_at = 40;
+    engine_throttle(w.eng, false);
+    wait_until_held();
+    assert_true(atomic_load(&w.m.loaded) && atomic_load(&w.m.on_gpu));
+    assert_int_equal(w.n_parked[1], 0);
+    toy_free = 1 << 20;
+    fake->used += 200 << 20;
+    while (!atomic_load(&w.eng->neighbours_pressed))
+        sched_yield();
+    toy_hold_at = 0;
+    while (w.n_parked[1] < 8)
+        hear_one(&w);
+    wait_until(&w.m.loaded, false);
+    uint64_t rows = engine_counters(w.eng)->rows;
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, HEARTH_ENOMEM);
+    assert_non_null(strstr(w.answer.msg, "gpu_headroom"));
+    assert_int_equal(engine_counters(w.eng)->rows, rows);
+    toy_free = 500 << 20;
+    fake->used -= 190 << 20;
+    hear_all(&w);
+    for (int k = 0; k < 8; k++) {
+        check_heard(&h[k]);
+        assert_int_equal(h[k].end.reason, END_LENGTH);
+        assert_int_equal(h[k].n_got, 150);
+    }
+    assert_int_equal(w.n_parked[0], 8);
+    assert_true(engine_close(w.eng, 30));
+    dlclose(lib);
+    toy_id = "";
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_outlive_a_yield),
+        cmocka_unit_test(a_yield_takes_what_it_must),
+        cmocka_unit_test(others_get_what_they_take),
+    };
+    return cmocka_run_group_tests_name("device-yield", tests, NULL, NULL);
+}
