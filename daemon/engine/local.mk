@@ -27,6 +27,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/experts.c daemon/engine/selfcheck/choice.c daemon/engine/selfcheck/choice.h daemon/engine/selfcheck/states.c daemon/engine/selfcheck/layers.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \
 	daemon/engine/front/request.c daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
+	daemon/engine/front/events.c daemon/engine/front/status.c \
 	daemon/engine/front/heads.c daemon/engine/front/heads.h daemon/engine/front/text-calls.c daemon/engine/front/traits.c daemon/engine/front/traits.h daemon/engine/front/work.c daemon/engine/front/work.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/core/lead.c daemon/engine/core/lead.h daemon/engine/core/step.c daemon/engine/core/step.h \

@@ -1,4 +1,4 @@
-/* rpc.c - the methods of the engine link, and the events of the device thread. Thread: the loop's. */
+/* rpc.c - the methods of the engine link, and the server that they belong to. Thread: the loop's. */
 #include "config.h"
 
 #include "daemon/engine/kvtier/fingerprint.h"
@@ -215,165 +215,6 @@ static int on_model(struct rpc_server *s, const struct asked *a, bool *taken, st
     return request_begin(s, a, p->path, p->client, &model_steps, taken, e);
 }
 
-static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c)
-{
-    int64_t moving = (int64_t)atomic_load(&c->moving); /* first, as it is counted last */
-    *out = (struct wire_kv_tiers){
-        .host_pages = (int64_t)atomic_load(&c->host_pages),
-        .host_bytes = (int64_t)atomic_load(&c->host_bytes),
-        .host_limit = (int64_t)atomic_load(&c->host_limit),
-        .disk_pages = (int64_t)atomic_load(&c->file_pages),
-        .disk_bytes = (int64_t)atomic_load(&c->file_bytes),
-        .pages_saved = (int64_t)atomic_load(&c->pages_saved),
-        .pages_restored = (int64_t)atomic_load(&c->pages_restored),
-        .pages_dropped = (int64_t)atomic_load(&c->pages_dropped),
-        .bytes_saved = (int64_t)atomic_load(&c->bytes_saved),
-        .bytes_restored = (int64_t)atomic_load(&c->bytes_restored),
-        .bytes_written = (int64_t)atomic_load(&c->bytes_written),
-        .bytes_read = (int64_t)atomic_load(&c->bytes_read),
-        .files_written = (int64_t)atomic_load(&c->files_written),
-        .files_bad = (int64_t)atomic_load(&c->files_bad),
-        .moving = moving,
-        .prefill_rate = atomic_load(&c->prefill_rate),
-        .device_rate = atomic_load(&c->device_rate),
-        .read_rate = atomic_load(&c->read_rate),
-        .write_rate = atomic_load(&c->write_rate),
-    };
-}
-
-static const char *where(bool gpu)
-{
-    return gpu ? "cuda:0" : "cpu";
-}
-
-/* The wall-clock time at which an idle model is unloaded; 0 where it is in use, or stays. */
-static double expires(const struct model_entry *m)
-{
-    double at = atomic_load(&m->unload_at);
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
-}
-
-/* The paths that rows took; returns their number. */
-static size_t count_paths(const struct engine_counters *c, struct wire_path_rows out[DEVICE_PATHS])
-{
-    size_t n = 0;
-    for (const char *path; n < DEVICE_PATHS && (path = atomic_load(&c->path[n].path)); n++)
-        out[n] = (struct wire_path_rows){path, (int64_t)atomic_load(&c->path[n].rows)};
-    return n;
-}
-
-/* What a loaded model has off the fast path; borrowed. */
-static struct wire_strs slow_ops(const struct model_entry *m)
-{
-    const struct op_table *t = atomic_load(&m->loaded) ? atomic_load(&m->ops) : NULL;
-    return t ? (struct wire_strs){.v = (const char **)t->slow, .n = t->n_slow} : (struct wire_strs){0};
-}
-
-/* Who has the device's memory; programs[i] points into `seen`. */
-static struct wire_memory count_memory(const struct ledger *l, const struct neighbours_seen *seen,
-                                       struct wire_program programs[static NEIGHBOURS_MAX])
-{
-    for (uint32_t i = 0; i < seen->n; i++)
-        programs[i] = (struct wire_program){.pid = seen->v[i].pid,
-                                            .bytes = (int64_t)seen->v[i].bytes,
-                                            .name = seen->v[i].name[0] ? seen->v[i].name : NULL};
-    return (struct wire_memory){
-        .limit = (int64_t)l->limit,
-        .weights = (int64_t)l->held[MEM_WEIGHTS],
-        .kv = (int64_t)l->held[MEM_KV],
-        .workspace = (int64_t)l->held[MEM_WORKSPACE],
-        .cache = (int64_t)l->held[MEM_CACHE],
-        .context = (int64_t)l->context,
-        .pinned = (int64_t)l->pinned,
-        .others = (int64_t)l->others,
-        .others_unknown = l->others_known ? NULL
-                          : seen->why[0]  ? seen->why
-                                          : "it was not looked at yet",
-        .programs = programs,
-        .n_programs = seen->n,
-    };
-}
-
-/* Bytes of its weights, wherever they are. */
-static int64_t weights_held(const struct model_entry *m)
-{
-    uint64_t host = atomic_load(&m->host_bytes);
-    return (int64_t)(host ? host + atomic_load(&m->own_bytes) : m->hp.weight_bytes);
-}
-
-static int on_status(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
-{
-    const struct engine_counters *c = engine_counters(s->engine);
-    const struct model_entry *model;
-    size_t n = 0;
-    (void)taken, (void)e;
-    struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
-    if (!rows)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %u models", s->models.n);
-    TAILQ_FOREACH (model, &s->models.list, link) {
-        bool loaded = atomic_load(&model->loaded);
-        if (!loaded && !model->vocab)
-            continue;
-        rows[n++] = (struct wire_loaded_model){
-            .path = model->path,
-            .where = loaded ? where(atomic_load(&model->on_gpu)) : NULL,
-            .self_check = loaded ? atomic_load(&model->self_check) : NULL,
-            .bytes = loaded ? weights_held(model) : 0,
-            .host_bytes = loaded ? (int64_t)atomic_load(&model->host_bytes) : 0,
-            .speed = loaded ? atomic_load(&model->speed) : 0,
-            .context = model->hp_err.code ? 0 : model->hp.n_ctx,
-            .context_used = atomic_load(&model->context_used),
-            .sequences = atomic_load(&model->sequences),
-            .pages_used = atomic_load(&model->pages_used),
-            .pages_total = loaded ? atomic_load(&model->pages_total) : 0,
-            .page_bytes = loaded ? (int64_t)atomic_load(&model->page_bytes) : 0,
-            .states_used = loaded ? atomic_load(&model->states_used) : 0,
-            .states_total = loaded ? atomic_load(&model->states_total) : 0,
-            .state_bytes = loaded ? (int64_t)atomic_load(&model->state_bytes) : 0,
-            .vocab_only = !loaded,
-            .expires = loaded ? expires(model) : 0,
-            .pinned = atomic_load(&model->pinned),
-            .slow = slow_ops(model),
-        };
-    }
-    struct wire_path_rows paths[DEVICE_PATHS];
-    struct wire_kv_tiers kv;
-    count_tiers(&kv, engine_tiers(s->engine));
-    struct ledger ledger;
-    struct neighbours_seen seen;
-    struct wire_program programs[NEIGHBOURS_MAX];
-    engine_ledger(s->engine, &ledger);
-    engine_neighbours(s->engine, &seen);
-    struct wire_engine_status res = {
-        .pid = getpid(),
-        .state = "running",
-        .backend = engine_backend(s->engine),
-        .device = engine_device(s->engine),
-        .no_gpu = engine_no_gpu(s->engine),
-        .steps = (int64_t)atomic_load(&c->steps),
-        .rows = (int64_t)atomic_load(&c->rows),
-        .rows_max = (int64_t)atomic_load(&c->rows_max),
-        .tokens_computed = (int64_t)atomic_load(&c->tokens_computed),
-        .queued = atomic_load(&c->queued),
-        .running = atomic_load(&c->running),
-        .mem_total = (int64_t)ledger.total,
-        .mem_free = (int64_t)ledger.free,
-        .mem_cached = (int64_t)ledger.held[MEM_CACHE],
-        .memory = count_memory(&ledger, &seen, programs),
-        .replays = (int64_t)atomic_load(&c->replays),
-        .paths = paths,
-        .n_paths = count_paths(c, paths),
-        .kv = kv,
-        .models = rows,
-        .n_models = n,
-    };
-    serve_result(s, a->rpc_id, a->method, &res);
-    free(rows);
-    return 0;
-}
-
 static int on_tokenize(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct wire_tokenize *p = a->params;
@@ -444,7 +285,7 @@ static handler *const handlers[WIRE_METHODS] = {[WIRE_ENGINE_HELLO] = on_hello,
                                                 [WIRE_ENGINE_MODEL] = on_model,
                                                 [WIRE_ENGINE_MEASURE] = on_measure,
                                                 [WIRE_ENGINE_HEADS] = on_heads,
-                                                [WIRE_ENGINE_STATUS] = on_status,
+                                                [WIRE_ENGINE_STATUS] = status_answer,
                                                 [WIRE_ENGINE_TOKENIZE] = on_tokenize,
                                                 [WIRE_ENGINE_DETOKENIZE] = on_detokenize,
                                                 [WIRE_ENGINE_RENDER] = on_render,
@@ -489,147 +330,7 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
     send_traces(s);
 }
 
-/* --- events of the device thread ------------------------------------------------------------------------- */
-
-static void on_model_event(struct rpc_server *s, const struct event_model *ev)
-{
-    if (ev->ev.kind == EV_PROGRESS) {
-        struct wire_model_progress body = {.model = ev->model->path,
-                                           .done = (int64_t)ev->done,
-                                           .total = (int64_t)ev->total,
-                                           .host_bytes = (int64_t)atomic_load(&ev->model->host_bytes),
-                                           .speed = atomic_load(&ev->model->speed)};
-        serve_event(s, &wire_methods[WIRE_MODEL_PROGRESS], &body);
-        return;
-    }
-    struct request *r = ev->owner;
-    if (!r) {                           /* generate_opened() or on_wake() asked, not hearthd */
-        if (ev->ev.kind == EV_UNLOADED) /* by on_wake(): the model may go with its last reference */
-            ev->model->replaced = true;
-        models_put(&s->models, ev->model);
-        return;
-    }
-    if (ev->err.code) {
-        serve_error(s, r->rpc_id, &ev->err);
-    } else {
-        bool gpu = atomic_load(&ev->model->on_gpu);
-        const char *check = atomic_load(&ev->model->self_check);
-        struct wire_model_load_result res = {
-            .model = ev->model->path,
-            .path = ev->model->path,
-            .load_ms = 1e3 * ev->seconds,
-            .was_loaded = ev->was_loaded,
-            .where = atomic_load(&ev->model->loaded) ? where(gpu) : NULL,
-            .no_gpu = gpu     ? NULL
-                      : check ? check
-                              : engine_no_gpu(s->engine),
-            .slow = slow_ops(ev->model),
-            .bytes = weights_held(ev->model),
-            .host_bytes = (int64_t)atomic_load(&ev->model->host_bytes),
-            .speed = atomic_load(&ev->model->speed),
-        };
-        struct wire_empty empty = {0};
-        serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);
-    }
-    request_free(s, r);
-}
-
-static void on_kv(struct rpc_server *s, const struct event_kv *ev)
-{
-    const struct tier_event *what = &ev->what;
-    char fingerprint[17];
-    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)what->fingerprint);
-    struct wire_engine_kv_saved saved = {
-        ev->file,
-        fingerprint,
-        what->uid,
-        (int64_t)what->bytes,
-        what->tokens,
-        what->pos,
-        ev->label[0] ? ev->label : NULL,
-    };
-    switch (what->kind) {
-    case TIER_SAVED:
-        serve_event(s, &wire_methods[WIRE_ENGINE_KV_SAVED], &saved);
-        break;
-    case TIER_USED:
-        serve_event(s, &wire_methods[WIRE_ENGINE_KV_USED], &(struct wire_engine_kv_used){ev->file});
-        break;
-    case TIER_BAD:
-        serve_event(s, &wire_methods[WIRE_ENGINE_KV_BAD], &(struct wire_engine_kv_bad){ev->file, ev->why});
-        break;
-    }
-}
-
-static void on_yielded(struct rpc_server *s, const struct event_yield *ev)
-{
-    uint32_t rpc_id = (uint32_t)(uintptr_t)ev->owner;
-    struct wire_engine_yield_result res = {
-        .freed = (int64_t)ev->freed, .free = (int64_t)ev->free, .held = (int64_t)ev->held};
-    if (ev->holds)
-        res.why = ev->err.code ? ev->err.msg : NULL;
-    if (ev->err.code && !ev->holds)
-        serve_error(s, rpc_id, &ev->err);
-    else
-        serve_result(s, rpc_id, &wire_methods[WIRE_ENGINE_YIELD], &res);
-}
-
-static void on_parked(struct rpc_server *s, const struct event_parked *ev)
-{
-    const struct request *r = ev->owner;
-    if (r->msg) /* a stream's */
-        serve_event(s, &wire_methods[WIRE_ENGINE_PARKED],
-                    &(struct wire_engine_parked){.stream = r->msg->stream, .parked = ev->parked});
-}
-
-static void on_event(struct rpc_server *s, struct engine_event *ev)
-{
-    switch (ev->kind) {
-    case EV_ADMIT:
-        generate_admitted(s, ((const struct event_admit *)ev)->owner);
-        break;
-    case EV_PROMPT:
-        generate_progress(s, (const struct event_prompt *)ev);
-        break;
-    case EV_STEP: {
-        const struct event_step *st = (const struct event_step *)ev;
-        for (uint32_t i = 0; i < st->n; i++)
-            generate_token(s, st->token[i].owner, &st->token[i]);
-        break;
-    }
-    case EV_END: {
-        struct event_end *end = (struct event_end *)ev;
-        generate_end(s, end->owner, end);
-        break;
-    }
-    case EV_PROGRESS:
-    case EV_LOADED:
-    case EV_UNLOADED:
-        on_model_event(s, (const struct event_model *)ev);
-        break;
-    case EV_KV:
-        on_kv(s, (const struct event_kv *)ev);
-        break;
-    case EV_FINISHED:
-        serve_result(s, s->stop_id, &wire_methods[WIRE_ENGINE_SHUTDOWN], &(struct wire_empty){0});
-        frame_conn_stop(s->conn);
-        break;
-    case EV_YIELDED:
-        on_yielded(s, (const struct event_yield *)ev);
-        break;
-    case EV_PARKED:
-        on_parked(s, (const struct event_parked *)ev);
-        break;
-    case EV_IDLE:
-        if (TAILQ_EMPTY(&s->requests))
-            serve_event(s, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0});
-        break;
-    case EV_FATAL:
-        s->fatal = ((const struct event_fatal *)ev)->err;
-        frame_conn_stop(s->conn);
-        break;
-    }
-}
+/* --- what wakes it ---------------------------------------------------------------------------------------- */
 
 static void on_wake(void *arg)
 {
@@ -638,7 +339,7 @@ static void on_wake(void *arg)
     engine_take(s->engine);
     send_traces(s);
     while ((ev = engine_next(s->engine))) {
-        on_event(s, ev);
+        events_serve(s, ev);
         engine_event_free(ev);
     }
     struct model_entry *m = models_idle_replaced(&s->models);

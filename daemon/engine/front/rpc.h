@@ -135,6 +135,20 @@ void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t);
 void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev);
 
+/* --- status.c, events.c ----------------------------------------------------------------------------------- */
+
+/* Answers engine.status. A handler of rpc.c: 0, or ENOMEM in *e; the parameters stay the caller's. */
+int status_answer(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e);
+/* What runs a loaded model: "cuda:0" or "cpu". */
+const char *status_where(bool gpu);
+/* What a loaded model has off the fast path; borrowed. */
+struct wire_strs status_slow_ops(const struct model_entry *m);
+/* Bytes of its weights, wherever they are. */
+int64_t status_weights_held(const struct model_entry *m);
+
+/* Tells an event of the device thread to its request or to hearthd; the event stays the caller's. */
+void events_serve(struct rpc_server *s, struct engine_event *ev);
+
 /* text-calls.c */
 extern const struct request_steps model_steps, tokenize_steps, detokenize_steps, render_steps;
 
