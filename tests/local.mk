@@ -78,7 +78,7 @@ tests_unit_bench_compare_SOURCES = tests/unit/bench/compare.c daemon/bench/check
 	daemon/bench/run.c $(GOLDEN_RUN)
 
 # toy.c stands in for the model and the backend: it comes before the archives, which have the real ones.
-TOY = tests/unit/core/toy.c
+TOY = tests/unit/core/toy.c tests/unit/core/toy-world.c
 tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send

@@ -12,9 +12,10 @@
 
 enum { VOCAB = 12, END_TOKEN = 0, MAX_IN_FLIGHT = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
 
-extern uint64_t toy_fail_at;    /* the step_wait that fails; 0 = none */
-extern uint64_t toy_load_steps; /* loading goes on until others have done so many */
-extern uint64_t toy_no_slot;    /* parameters with this seed find no room; 0 = none */
+extern uint64_t toy_fail_at;       /* the step_wait that fails; 0 = none */
+extern uint64_t toy_load_steps;    /* loading goes on until others have done so many */
+extern uint64_t toy_no_slot;       /* parameters with this seed find no room; 0 = none */
+extern uint32_t toy_max_in_flight; /* steps, of its device_info */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern const char *toy_id;  /* of the device; "": none */
 extern int toy_refuses;     /* what loading on the toy says, where the toy's CPU takes the model */
