@@ -338,7 +338,7 @@ enum variant { VARIANT_GRAPH, VARIANT_EAGER, VARIANT_REFERENCE };
 enum { SMEM_LEAST = 99 << 10 /* bytes of a block: what every card since Ampere allows */ };
 
 struct step_rec;    /* step.cu */
-struct sampler;     /* sample.cu */
+struct sampler;     /* sample.cuh */
 struct uploader;    /* upload.cu */
 struct kv_transfer; /* transfer.cu */
 struct lt;          /* cublaslt.cu */

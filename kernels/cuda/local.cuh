@@ -1,6 +1,6 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu and cublaslt.cu ask of each other. Kernels
- * need cuda.cuh only.
+ * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu, slots.cu and cublaslt.cu ask of each other.
+ * Kernels need cuda.cuh only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
 #define HEARTH_CUDA_LOCAL_CUH
@@ -79,7 +79,7 @@ struct result {
 /* Ends a step without `sample`: writes its ticket. */
 void done_run(struct device *d, struct result *ring);
 
-/* sample.cu */
+/* sample.cu: sample_run; slots.cu: the rest. */
 void sample_init(struct device *d);
 void sample_fini(struct device *d);
 void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct result *ring);

@@ -4,56 +4,14 @@
  *
  * Cut-offs are found by radix histograms over the order-preserving bits of a logit, 11 + 11 + 10 of them: counts for
  * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same whatever the order, so a token depends on
- * its own row alone. A slot's penalties, bias and history lie in device memory; the last token of a slot is what the
- * next step's embedding reads. The last row to finish writes the step's ticket for the host.
+ * its own row alone. The last row to finish writes the step's ticket for the host. What a slot is: slots.cu.
  */
-#include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/local.cuh"
+#include "kernels/cuda/sample.cuh"
 #include "kernels/philox.h"
 
 #include <float.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { THREADS = 512, ROWS = 64, BLOCKS = 128, BINS = 2048, BIASES = 256 };
-
-struct slot_dev {
-    struct sample_params p; /* p.bias is not used here */
-    uint32_t n_vocab;
-    float *bias;     /* [n_vocab] or NULL */
-    uint32_t *count; /* [n_vocab] occurrences in the window, or NULL where nothing is penalised */
-    int32_t *ring;   /* [p.penalty_last] the window, or NULL where it is the whole timeline */
-    uint32_t ring_at, ring_used;
-};
-
-/* What the blocks of a row share; zero between launches. */
-struct row_dev {
-    unsigned long long max, best, raw_max, sum, top[LOGPROBS_MAX];
-    uint32_t arrived, finished;
-    uint32_t count[3][BINS];
-    unsigned long long weight[3][BINS];
-};
-
-struct slot_mem { /* host: grow-only */
-    float *bias;
-    uint32_t *count;
-    int32_t *ring;
-    uint32_t n_bias, n_count, n_ring;
-    uint32_t n_vocab; /* of the last slot_set; 0 = never set */
-    void *list;       /* pinned: biases and history, which slot_set's kernels read */
-    uint64_t list_bytes;
-    uint64_t list_read; /* the step whose end says that they have */
-};
-
-struct sampler {
-    slot_dev *slot;
-    int32_t *last; /* [SLOTS_MAX] */
-    row_dev *row;  /* [ROWS] */
-    uint32_t *rows_done;
-    uint32_t *mask;
-    uint64_t mask_words;
-    struct slot_mem mem[SLOTS_MAX];
-};
+enum { THREADS = 512, BLOCKS = 128 };
 
 struct sample_args {
     const float *logits;
@@ -147,8 +105,8 @@ __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t
 {
     __shared__ unsigned long long seg[THREADS], found_above;
     __shared__ uint32_t found;
-    const uint32_t per = BINS / THREADS;
-    uint32_t top = BINS - 1 - threadIdx.x * per; /* this thread's bins: top, top - 1, ... */
+    const uint32_t per = SAMPLE_BINS / THREADS;
+    uint32_t top = SAMPLE_BINS - 1 - threadIdx.x * per; /* this thread's bins: top, top - 1, ... */
     unsigned long long own = 0;
     for (uint32_t i = 0; i < per; i++)
         own += __ldcg(&hist[top - i]);
@@ -182,13 +140,14 @@ __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t
  * to leave it out. want is asked for after the first pass, when the whole weight is known.
  */
 template <typename T, typename W, typename G>
-__device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w, uint32_t *n_barrier, W weigh, G goal)
+__device__ static uint32_t cut(row_dev *r, T hist[3][SAMPLE_BINS], T *sh, const view &w, uint32_t *n_barrier, W weigh,
+                               G goal)
 {
     const uint32_t shift[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
     uint32_t prefix = 0, bin;
     unsigned long long want = 0, above;
     for (int level = 0; level < 3; level++) {
-        for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < SAMPLE_BINS; i += THREADS)
             sh[i] = 0;
         __syncthreads();
         each(w.n, [&](uint32_t id) {
@@ -201,7 +160,7 @@ __device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w
                 atomicAdd(&sh[key >> shift[level] & ((1u << bits[level]) - 1)], x);
         });
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < SAMPLE_BINS; i += THREADS)
             if (sh[i])
                 atomicAdd(&hist[level][i], sh[i]);
         row_barrier(r, n_barrier);
@@ -211,7 +170,7 @@ __device__ static uint32_t cut(row_dev *r, T hist[3][BINS], T *sh, const view &w
                 total = 0;
             __syncthreads();
             unsigned long long own = 0;
-            for (uint32_t i = threadIdx.x; i < BINS; i += THREADS)
+            for (uint32_t i = threadIdx.x; i < SAMPLE_BINS; i += THREADS)
                 own += __ldcg(&hist[0][i]);
             atomicAdd(&total, own);
             __syncthreads();
@@ -247,7 +206,7 @@ __device__ static void remember(slot_dev *sl, uint32_t token)
 
 __global__ void __launch_bounds__(THREADS) sample(sample_args a)
 {
-    __shared__ unsigned long long hist[BINS];
+    __shared__ unsigned long long hist[SAMPLE_BINS];
     __shared__ bool last;
     pdl_trigger();
     uint32_t i = a.row0 + blockIdx.y, n_barrier = 0;
@@ -387,10 +346,10 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
             a.ring[s->ticket % RING].ticket = s->ticket;
     }
     if (cut_k)
-        for (uint32_t k = threadIdx.x; k < 3 * BINS; k += THREADS)
+        for (uint32_t k = threadIdx.x; k < 3 * SAMPLE_BINS; k += THREADS)
             r->count[0][k] = 0;
     if (cut_p)
-        for (uint32_t k = threadIdx.x; k < 3 * BINS; k += THREADS)
+        for (uint32_t k = threadIdx.x; k < 3 * SAMPLE_BINS; k += THREADS)
             r->weight[0][k] = 0;
 }
 
@@ -401,252 +360,13 @@ __global__ void done(const step_dev *s, struct result *ring)
     ring[s->ticket % RING].ticket = s->ticket;
 }
 
-__global__ void slot_init(slot_dev *to, slot_dev v, int32_t *last, int32_t token)
-{
-    *to = v;
-    *last = token;
-}
-
-/* Counts the history's tokens, and keeps them where there is a window. */
-__global__ void slot_count(uint32_t *count, int32_t *ring, const int32_t *history, uint32_t n, uint32_t n_vocab)
-{
-    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n)
-        return;
-    int32_t id = history[i];
-    if (ring)
-        ring[i] = id;
-    if ((uint32_t)id < n_vocab)
-        atomicAdd(&count[id], 1);
-}
-
-/* Adds the list's biases up, in its order: an id may be there more than once. One block. */
-__global__ void slot_bias(float *bias, const struct logit_bias *list, uint32_t n)
-{
-    __shared__ struct logit_bias some[BIASES];
-    for (uint32_t at = 0; at < n; at += BIASES) {
-        uint32_t have = n - at < BIASES ? n - at : BIASES;
-        for (uint32_t i = threadIdx.x; i < have; i += blockDim.x)
-            some[i] = list[at + i];
-        __syncthreads();
-        for (uint32_t i = 0; i < have && !threadIdx.x; i++)
-            bias[some[i].id] += some[i].bias;
-        __syncthreads();
-    }
-}
-
 /* --- host ----------------------------------------------------------------------------------------------------- */
-
-void sample_init(struct device *d)
-{
-    struct sampler *s = (struct sampler *)calloc(1, sizeof(*s));
-    if (!s) {
-        cuda_refuse(d, HEARTH_ENOMEM, "no memory for sampling slots");
-        return;
-    }
-    d->sampler = s;
-    if (!cuda_ok(d, cudaMalloc((void **)&s->slot, SLOTS_MAX * sizeof(slot_dev))) ||
-        !cuda_ok(d, cudaMalloc((void **)&s->last, SLOTS_MAX * 4)) ||
-        !cuda_ok(d, cudaMalloc((void **)&s->row, ROWS * sizeof(row_dev))) ||
-        !cuda_ok(d, cudaMalloc((void **)&s->rows_done, 4)))
-        return;
-    cuda_ok(d, cudaMemsetAsync(s->slot, 0, SLOTS_MAX * sizeof(slot_dev), d->stream));
-    cuda_ok(d, cudaMemsetAsync(s->last, 0, SLOTS_MAX * 4, d->stream));
-    cuda_ok(d, cudaMemsetAsync(s->row, 0, ROWS * sizeof(row_dev), d->stream));
-    cuda_ok(d, cudaMemsetAsync(s->rows_done, 0, 4, d->stream));
-}
-
-void sample_fini(struct device *d)
-{
-    struct sampler *s = d->sampler;
-    if (!s)
-        return;
-    for (int i = 0; i < SLOTS_MAX; i++) {
-        cudaFree(s->mem[i].bias);
-        cudaFree(s->mem[i].count);
-        cudaFree(s->mem[i].ring);
-        cudaFreeHost(s->mem[i].list);
-    }
-    cudaFree(s->slot);
-    cudaFree(s->last);
-    cudaFree(s->row);
-    cudaFree(s->rows_done);
-    cudaFree(s->mask);
-    free(s);
-    d->sampler = NULL;
-}
-
-bool sample_check(struct device *d, const struct batch_sample *op, uint32_t n_vocab)
-{
-    uint8_t seen[SLOTS_MAX] = {};
-    for (uint32_t i = 0; i < op->n; i++) {
-        uint32_t slot = op->slot[i];
-        if (slot >= SLOTS_MAX || !d->sampler->mem[slot].n_vocab || seen[slot]) {
-            cuda_refuse(d, HEARTH_EPARAMS, "sample row %u names slot %u, which is not set or named twice", i, slot);
-            return false;
-        }
-        seen[slot] = 1;
-        if (d->sampler->mem[slot].n_vocab != n_vocab) {
-            cuda_refuse(d, HEARTH_EPARAMS, "slot %u was set for a vocabulary of %u, the logits have %u", slot,
-                        d->sampler->mem[slot].n_vocab, n_vocab);
-            return false;
-        }
-    }
-    return true;
-}
-
-const int32_t *slot_tokens(const struct device *d)
-{
-    return d->sampler->last;
-}
-
-uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
-{
-    struct sampler *s = d->sampler;
-    uint64_t want = (uint64_t)n * words;
-    if (want > s->mask_words) {
-        struct hearth_err e = {};
-        cuda_wait(d);
-        step_drop_graphs(d);
-        cuda_free(d, s->mask);
-        s->mask_words = 0;
-        want = (uint64_t)BATCH_SEQS_MAX * words > want ? (uint64_t)BATCH_SEQS_MAX * words : want;
-        s->mask = (uint32_t *)cuda_alloc(d, want * 4, "token masks", &e);
-        if (!s->mask) {
-            cuda_refuse(d, e.code, "%s", e.msg);
-            return NULL;
-        }
-        s->mask_words = want;
-    }
-    return s->mask;
-}
-
-/* A slot's buffer, grown to n elements of 4 bytes. */
-static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct hearth_err *e)
-{
-    if (n <= *have)
-        return 0;
-    if (*p)
-        cuda_wait(d);
-    cuda_free(d, *p);
-    *have = 0;
-    *p = cuda_alloc(d, n * 4ull, "a sampling slot", e);
-    if (!*p)
-        return d->err.code ? d->err.code : HEARTH_ENOMEM;
-    *have = n;
-    return 0;
-}
-
-/* A slot's list for that many bytes, which nobody reads any more. */
-static int list_room(struct device *d, struct slot_mem *m, uint64_t bytes, struct hearth_err *e)
-{
-    if (m->list_read > step_completed(d))
-        cuda_wait(d);
-    if (bytes <= m->list_bytes)
-        return 0;
-    uint64_t have = m->list_bytes ? m->list_bytes : 16 << 10;
-    while (have < bytes)
-        have *= 2;
-    host_free(d, m->list);
-    m->list = NULL, m->list_bytes = 0;
-    int rc = host_alloc(d, have, &m->list, e);
-    if (!rc)
-        m->list_bytes = have;
-    return rc;
-}
-
-static int params_check(const struct sample_params *p, uint32_t n_vocab, struct hearth_err *e)
-{
-    const struct {
-        const char *name;
-        float value, least, most;
-    } ranges[] = {
-        {"temperature", p->temp, 0.f, FLT_MAX},
-        {"top_p", p->top_p, 0.f, FLT_MAX},
-        {"min_p", p->min_p, 0.f, 1.f},
-        {"repetition penalty", p->rep_penalty, FLT_MIN, FLT_MAX},
-        {"presence penalty", p->presence_penalty, -FLT_MAX, FLT_MAX},
-        {"frequency penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX},
-    };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
-        if (!(ranges[i].value >= ranges[i].least && ranges[i].value <= ranges[i].most)) /* NaN fails too */
-            return err_set(e, HEARTH_EPARAMS, "%s %g is not between %g and %g", ranges[i].name, (double)ranges[i].value,
-                           (double)ranges[i].least, (double)ranges[i].most);
-    if (p->n_logprobs > LOGPROBS_MAX)
-        return err_set(e, HEARTH_EPARAMS, "%u logprobs wanted, limit %d", p->n_logprobs, LOGPROBS_MAX);
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        if (p->bias[i].id >= n_vocab || !(p->bias[i].bias <= FLT_MAX))
-            return err_set(e, HEARTH_EPARAMS, "logit bias %g of token %u: vocabulary of %u, bias below infinity",
-                           (double)p->bias[i].bias, p->bias[i].id, n_vocab);
-    return 0;
-}
-
-int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history, uint32_t n_history,
-             uint32_t n_vocab, struct hearth_err *e)
-{
-    struct sampler *s = d->sampler;
-    if (slot >= SLOTS_MAX)
-        return err_set(e, HEARTH_EPARAMS, "sampling slot %u of %d", slot, SLOTS_MAX);
-    int rc = params_check(p, n_vocab, e);
-    for (uint32_t i = 0; !rc && i < n_history; i++)
-        if (history[i] < 0 || (uint32_t)history[i] >= n_vocab)
-            rc = err_set(e, HEARTH_EPARAMS, "token %d of the history is outside the vocabulary of %u", history[i],
-                         n_vocab);
-    if (rc)
-        return rc;
-    if (d->err.code) {
-        if (e)
-            *e = d->err;
-        return d->err.code;
-    }
-    struct slot_mem *m = &s->mem[slot];
-    slot_dev v = {};
-    v.p = *p, v.p.bias = NULL, v.n_vocab = n_vocab;
-    bool counted = p->rep_penalty != 1.f || p->presence_penalty != 0.f || p->frequency_penalty != 0.f;
-    uint32_t window = p->penalty_last, n = !counted ? 0 : window && n_history > window ? window : n_history;
-    if ((p->n_bias || n) && (rc = list_room(d, m, p->n_bias * sizeof(*p->bias) + n * 4ull, e)))
-        return rc;
-    m->list_read = step_next(d);
-    struct logit_bias *list = (struct logit_bias *)m->list;
-    int32_t *recent = (int32_t *)(list + p->n_bias);
-    if (p->n_bias) {
-        if ((rc = room(d, (void **)&m->bias, &m->n_bias, n_vocab, e)))
-            return rc;
-        memcpy(list, p->bias, p->n_bias * sizeof(*list));
-        cuda_ok(d, cudaMemsetAsync(m->bias, 0, n_vocab * 4ull, d->stream));
-        d->pdl_chain = false;
-        cuda_launch(d, slot_bias, dim3(1), 256, 0, LAUNCH_PLAIN, m->bias, list, p->n_bias);
-        v.bias = m->bias;
-    }
-    if (counted) {
-        if ((rc = room(d, (void **)&m->count, &m->n_count, n_vocab, e)) ||
-            (rc = room(d, (void **)&m->ring, &m->n_ring, window, e)))
-            return rc;
-        v.count = m->count;
-        v.ring = window ? m->ring : NULL;
-        v.ring_used = n, v.ring_at = window ? n % window : 0;
-        cuda_ok(d, cudaMemsetAsync(m->count, 0, n_vocab * 4ull, d->stream));
-        if (n) {
-            memcpy(recent, history + (n_history - n), n * 4ull);
-            d->pdl_chain = false;
-            cuda_launch(d, slot_count, dim3((n + 255) / 256), 256, 0, LAUNCH_PLAIN, m->count, v.ring, recent, n,
-                        n_vocab);
-        }
-    }
-    d->pdl_chain = false;
-    m->n_vocab = n_vocab;
-    cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot,
-                n_history ? history[n_history - 1] : 0);
-    if (d->err.code && e)
-        *e = d->err;
-    return d->err.code;
-}
 
 void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct result *ring)
 {
     struct sampler *s = d->sampler;
-    for (uint32_t row = 0; row < bucket; row += ROWS) {
-        uint32_t rows = bucket - row < ROWS ? bucket - row : ROWS, blocks = BLOCKS / rows;
+    for (uint32_t row = 0; row < bucket; row += SAMPLE_ROWS) {
+        uint32_t rows = bucket - row < SAMPLE_ROWS ? bucket - row : SAMPLE_ROWS, blocks = BLOCKS / rows;
         sample_args a = {d->ws.logits, d->ws.ldl, n_vocab,      row,     d->step, s->slot,
                          s->last,      s->row,    s->rows_done, s->mask, ring};
         cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);
