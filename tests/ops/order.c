@@ -134,17 +134,10 @@ int main(int argc, char **argv)
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
                           ungated, biased;
-    const char *name = argc > 1 ? argv[1] : "cpu";
     if (argc > 2)
         variant = argv[2];
-    backend = backend_find(name);
-    struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
-    if (!d) {
-        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+    if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
         return 77;
-    }
-    backend->info(d, &info);
-    backend->close(d);
     plain.kv_type = info.gpu ? info.kv_type : plain.kv_type;
     ungated = biased = plain;
     ungated.name = "ungated", ungated.glu = GLU_GELU; /* whose activation is not made by its product */

@@ -124,6 +124,20 @@ struct device *rig_device(const struct backend *be, const char *variant, uint32_
     return NULL;
 }
 
+const struct backend *rig_backend(const char *name, const char *variant, struct device_info *info)
+{
+    const struct backend *be = backend_find(name);
+    struct device *d = be ? rig_device(be, variant, 1) : NULL;
+    if (!d) {
+        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+        return NULL;
+    }
+    if (info)
+        be->info(d, info);
+    be->close(d);
+    return be;
+}
+
 static void ok(int rc, const struct hearth_err *e)
 {
     if (rc)

@@ -90,6 +90,9 @@ extern enum dtype rig_kv_type;
 extern bool rig_host;
 /* Opens a device. NULL where the machine has none (the reason is printed): the test then skips. */
 struct device *rig_device(const struct backend *be, const char *variant, uint32_t threads);
+/* The backend of that name, where it has a device, which is closed again; *info describes it, unless NULL. NULL: there
+ * is none, and the line that skips a whole program is printed. */
+const struct backend *rig_backend(const char *name, const char *variant, struct device_info *info);
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);
 void rig_fini(struct rig *r); /* not the device */
 

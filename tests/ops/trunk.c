@@ -159,19 +159,12 @@ static void test_shape(void **state)
 
 int main(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : "cpu";
     if (argc > 2)
         variant = argv[2];
-    backend = backend_find(name);
-    struct device *d = backend ? rig_device(backend, variant, 1) : NULL;
-    if (!d) {
-        printf("1..0 # SKIP no %s device, or not in this build\n", name);
+    if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
         return 77;
-    }
-    backend->info(d, &info);
-    backend->close(d);
     struct CMUnitTest tests[sizeof shapes / sizeof *shapes];
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         tests[i] = (struct CMUnitTest){shapes[i].name, test_shape, NULL, NULL, (void *)&shapes[i]};
-    return _cmocka_run_group_tests(name, tests, sizeof shapes / sizeof *shapes, NULL, NULL);
+    return _cmocka_run_group_tests(backend->name, tests, sizeof shapes / sizeof *shapes, NULL, NULL);
 }
