@@ -99,9 +99,9 @@ struct hparams {
 };
 
 struct arch;   /* arch.h: name, bind, build */
-struct loaded; /* model.c */
-struct vec;    /* model.c */
-struct owned;  /* model.c */
+struct loaded; /* model-internal.h */
+struct vec;    /* model-internal.h */
+struct owned;  /* model-internal.h */
 
 struct model {
     struct hparams hp;

@@ -60,7 +60,7 @@ struct recurrent_layer {
 
 enum state_kind { STATE_NONE, STATE_CONV, STATE_DELTA, STATE_MAMBA2 };
 
-struct binder; /* model.c: the model being loaded, its file, the layer at hand */
+struct binder; /* model-internal.h: the model being loaded, its file, the layer at hand */
 
 struct arch {
     const char *name;    /* general.architecture */
@@ -115,7 +115,7 @@ void hparams_refuse(struct hparams_reader *r, int code, const char *fmt, ...) __
 float hparams_real(struct hparams_reader *r, const char *name, float min, float max, float absent);
 bool hparams_flag(struct hparams_reader *r, const char *name, bool absent);
 
-/* --- for bind functions: single tensors, model.c --------------------------------------------------------- */
+/* --- for bind functions: single tensors, bind.c ---------------------------------------------------------- */
 
 /* `name` is the tensor's within the layer: "attn_q.weight" is "blk.3.attn_q.weight" in layer 3. */
 bool bind_has(const struct binder *b, const char *name);
