@@ -377,8 +377,7 @@ struct wire_engine_yield { /* engine.yield */
     int64_t bytes;         /* as of yield, all three */
     bool all;
     double seconds;
-    int64_t
-        most; /* it goes on with a yield of an earlier engine, and holds so many bytes at most; -1: this is a new one */
+    int64_t most; /* it goes on with an earlier engine's, and holds so many bytes at most; -1: this is a new one */
 };
 struct wire_engine_yield_result {
     int64_t freed, free; /* as of yield */
