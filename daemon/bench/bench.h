@@ -47,9 +47,8 @@ struct bench_params {
     uint32_t threads;      /* of the CPU; 0 = the machine's */
     const char *invariant; /* "nothing", "prompts", "all": what is measured as with that configuration */
     const char *kv_type;   /* "auto", "f16", "q8_0": what KV is kept in */
-    uint32_t
-        gpu_weights;    /* MiB that weights may have of a GPU's memory: what has no room stays in the host's; 0: any */
-    const char *kv_dir; /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
+    uint32_t gpu_weights;  /* MiB that weights may have of a GPU's memory, the rest stays in the host's; 0: any */
+    const char *kv_dir;    /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 
 /* Prints the results (medians of 5) to stdout; returns an exit status. */

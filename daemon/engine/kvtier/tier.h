@@ -74,11 +74,10 @@ struct tier_params {
     const struct backend *be;
     struct device *dev;
     bool gpu;
-    const char *dir;  /* of the files; NULL: none */
-    uint64_t ram;     /* bytes of host memory for cached pages; TIER_RAM_AUTO: by the machine's memory */
-    uint32_t sharers; /* of which that is as many processes' together */
-    uint64_t (*ram_left)(
-        void); /* with TIER_RAM_AUTO: bytes that the machine has left for it at the moment; NULL: any */
+    const char *dir;            /* of the files; NULL: none */
+    uint64_t ram;               /* bytes of host memory for cached pages; TIER_RAM_AUTO: by the machine's memory */
+    uint32_t sharers;           /* of which that is as many processes' together */
+    uint64_t (*ram_left)(void); /* bytes that the machine has left for TIER_RAM_AUTO by now; NULL: any */
     enum tier_policy policy;
     struct tier_counters *counters; /* the caller's, for it to read after tier_close too */
     void (*notify)(void *arg, const struct tier_event *ev);
