@@ -118,9 +118,9 @@ def again(c):
 
 def cancelled(c):
     def one(frames):
-        if len(frames) == 12:
-            number = [f["stream"] for f in frames if f["choice"] == 1][0]
-            c.submit("cancel", stream=number)
+        of_it = [f["stream"] for f in frames if f["choice"] == 1 and "count" in f]
+        if len(of_it) == 1 and frames[-1]["choice"] == 1:  # its first tokens are there
+            c.submit("cancel", stream=of_it[0])
     r = several(c, one, n=3, request="one", max_tokens=200)
     why = [x["finish_reason"] for x in r["choices"]]
     lone = several(c, max_tokens=200)
