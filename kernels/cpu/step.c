@@ -140,7 +140,8 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         return;
     d->batch = *b;
     memcpy(d->token, b->token, b->n_row * sizeof *b->token);
-    memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
+    if (b->n_out) /* else there may be none */
+        memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
     uint32_t *pages = d->pages;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         struct batch_seq *q = &d->seq[s];
