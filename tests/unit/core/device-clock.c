@@ -105,7 +105,7 @@ static void tell(uint32_t max, double step, bool beside, bool later)
     engine_throttle(w.eng, false);
     hear_all(&w);
     check_heard(&a);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
     uint32_t n = 0;
     for (uint32_t i = 0; i < told.n; i++)
@@ -180,7 +180,7 @@ static void prompts_do_not_queue_up(void **state)
     check_heard(&b);
     assert_true(engine_counters(w.eng)->rows_max <= 65); /* it was cut */
     assert_int_equal(toy_chunks, 2);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
     toy_row_s = 0;
 }
@@ -246,13 +246,13 @@ static void an_idle_model_goes_by_itself(void **state)
     ask(&w, engine_load); /* a use */
     assert_true(is_loaded_at(&w, 9100));
     assert_false(is_loaded_at(&w, 9119.5));
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 
     world_open(&w, 1); /* without a limit */
     ask(&w, engine_load);
     assert_true(is_loaded_at(&w, 1e9));
     assert_true(w.m.unload_at == 0);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
 }
 
@@ -301,7 +301,7 @@ static void pinned_models_and_empty_engines(void **state)
     ask(&w, pin);
     ask(&w, engine_unload); /* which somebody wants */
     assert_false(atomic_load(&w.m.loaded) || atomic_load(&w.m.pinned));
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
 }
 
@@ -346,7 +346,7 @@ static void memory_is_counted(void **state)
         hear_one(&w);
     assert_int_equal(counted(&w).held[MEM_CACHE], 5678);
     hear_all(&w);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
     toy_mem_cached = 0;
 }
@@ -371,7 +371,7 @@ static void an_unload_is_counted_before_it_is_told(void **state)
     while (!w.answered)
         hear_one(&w);
     assert_int_equal(counted(&w).held[MEM_CACHE], 1234);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     toy_mem_cached = 0;
 }
 
@@ -392,7 +392,7 @@ static void an_end_is_counted_before_it_is_told(void **state)
     told_on = true;
     engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 3 * KV_PAGE));
     hear_all(&w);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     told_on = false;
     assert_int_equal(told.running, 0);
     assert_int_equal(told.queued, 0);
@@ -429,7 +429,7 @@ static void open_endless(struct world *w, struct heard *a, uint32_t n)
 
 static void close_endless(struct world *w)
 {
-    assert_true(engine_close(w->eng, 30));
+    world_close(w);
     toy_endless = 0;
     toy_row_s = 0;
     told_on = false;
@@ -524,7 +524,7 @@ static void a_deadline_ends_what_is_late(void **state)
     hear_all(&w);
     check_heard(&a);
     assert_int_equal(a.end.reason, END_LENGTH);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 /* Nor does it wait for memory any longer than that. */
@@ -552,7 +552,7 @@ static void a_deadline_holds_without_memory(void **state)
     engine_yield(w.eng, 0, false, 0, &w);
     hear_all(&w);
     check_heard(&after);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 static void closing_stops_a_step(void **state)

@@ -40,7 +40,7 @@ static void memory_comes_as_it_is_needed(void **state)
             assert_int_equal(h[k].end.reason, END_LENGTH);
         }
         assert_true(full ? toy_mapped == 8 : toy_mapped > 20);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
     toy_granule = 0;
     toy_extents = UINT32_MAX;
@@ -57,7 +57,7 @@ static void the_pool_is_a_limit(void **state)
     for (int i = 0; i < MAX_LEN; i++)
         id[i] = 1;
     world_open(&w, 2);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     struct engine_params p = {.backend = "auto", .variant = "auto", .kv_bytes = 4 * 2 * KV_PAGE * 2 * 4};
     struct hearth_err e;
     assert_int_equal(engine_open(&w.eng, &p, &e), 0);
@@ -70,7 +70,7 @@ static void the_pool_is_a_limit(void **state)
     assert_int_equal(grows.end.reason, END_CONTEXT);
     assert_int_equal(grows.n_got, 54);
     check_heard(&grows);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 /* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
@@ -109,7 +109,7 @@ static void who_makes_way_is_parked(void **state)
         assert_int_equal(c->tokens_computed, 400);
         assert_true(c->rows <
                     4 * 299 + 4 * 4 * KV_PAGE); /* each is computed once; a page at most each time it came back */
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
     toy_pages = 64;
     toy_moves_late = false;
@@ -142,7 +142,7 @@ static void all_wait_for_who_makes_way(void **state)
             assert_int_equal(h[k].end.reason, END_LENGTH);
         }
         assert_true(engine_tiers(w.eng)->pages_restored > 0); /* one made way */
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
     toy_pages = 64;
 }
@@ -164,7 +164,7 @@ static void who_finds_no_memory_asks_again(void **state)
     toy_extents = UINT32_MAX;
     hear_all(&w);
     check_heard(&h);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     toy_granule = 0;
 }
 

@@ -28,7 +28,7 @@ static void a_model_that_does_not_load(void **state)
     hear_all(&w);
     assert_int_not_equal(b.end.reason, END_ERROR);
     check_heard(&b);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 static void a_busy_model_is_not_unloaded(void **state)
@@ -52,7 +52,7 @@ static void a_busy_model_is_not_unloaded(void **state)
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_true(atomic_load(&w.m.loaded));
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 /* While a second model comes in, the first one's streams go on. */
@@ -77,7 +77,8 @@ static void a_load_does_not_stop_the_others(void **state)
     hear_all(&w);
     check_heard(&h);
     assert_int_equal(h.n_got, 300);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
+    entry_fini(&second);
     toy_load_steps = 0;
 }
 
@@ -100,15 +101,9 @@ static void gpu_memory_is_a_limit(void **state)
         assert_int_equal(toy_loads, 1); /* that which did not fit was not begun */
         if (!fits)
             assert_non_null(strstr(atomic_load(&w.m.self_check), "it needs 0.6 GB on the GPU (weights 0.6 GB"));
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
         w.m.hp.weight_bytes = 0;
     }
-}
-
-static void forget_reasons(struct model_entry *m)
-{
-    for (struct reason *r; (r = m->reasons); free(r))
-        m->reasons = r->next;
 }
 
 /* What of a model has no room on the GPU stays in the host's memory, as far as the configuration lets it; how much that
@@ -149,8 +144,7 @@ static void what_does_not_fit_stays_outside(void **state)
         assert_float_equal(atomic_load(&w.m.speed), outside ? 1 / seconds : 0, 1e-6);
         if (!strstr(atomic_load(&w.m.self_check), rows[i].why))
             fail_msg("%s", atomic_load(&w.m.self_check));
-        assert_true(engine_close(w.eng, 30));
-        forget_reasons(&w.m);
+        world_close(&w);
     }
     toy_matrices = 0;
 }
@@ -175,7 +169,8 @@ static void who_is_idle_makes_way_first(void **state)
     assert_true(atomic_load(&other.on_gpu));
     assert_int_equal(atomic_load(&other.host_bytes), 0); /* alone it fits after all: its matrices are smaller */
     assert_int_equal(toy_loads, 2);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
+    entry_fini(&other);
     toy_matrices = 0;
 }
 
@@ -212,7 +207,8 @@ static void two_models_take_turns(void **state)
     }
     assert_int_equal(h[GIVEN_UP].end.reason, END_CANCELLED);
     assert_int_equal(toy_loads, 2 + N - 1 - 2); /* two of one model meet where one between them has gone */
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
+    entry_fini(&other);
 }
 
 /* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
@@ -260,8 +256,8 @@ static void a_distrusted_device(void **state)
     toy_distrusted = true;
     runs_on_the_cpu(&w, &other, "the toy cannot count");
     assert_int_equal(toy_checks, 2);
-    assert_true(engine_close(w.eng, 30));
-    forget_reasons(&other);
+    world_close(&w);
+    entry_fini(&other);
 }
 
 static void a_device_without_the_kernels(void **state)
@@ -275,8 +271,8 @@ static void a_device_without_the_kernels(void **state)
     runs_on_the_cpu(&w, &other, "the toy is too small");
     assert_true(w.m.loaded && w.m.on_gpu);
     assert_int_equal(toy_checks, 1);
-    assert_true(engine_close(w.eng, 30));
-    forget_reasons(&other);
+    world_close(&w);
+    entry_fini(&other);
 }
 
 /* Only where nobody else holds its memory: who is idle goes first, and comes back once it is asked for. */
@@ -291,8 +287,8 @@ static void a_device_without_room(void **state)
     runs_on_the_cpu(&w, &other, "the toy is too small");
     assert_int_equal(toy_loads, 1 + 3 + 1); /* the other: beside the first, alone, on the CPU */
     assert_true(w.m.loaded && w.m.on_gpu);
-    assert_true(engine_close(w.eng, 30));
-    forget_reasons(&other);
+    world_close(&w);
+    entry_fini(&other);
 }
 
 /* A pool for a few tokens is of no use to anybody. */
@@ -318,8 +314,7 @@ static void a_device_without_room_for_kv(void **state)
     ask(&w, engine_load);
     assert_true(w.m.on_gpu);
     assert_int_equal(w.m.pages_total, 25);
-    assert_true(engine_close(w.eng, 30));
-    forget_reasons(&w.m);
+    world_close(&w);
     toy_pages = 64;
     toy_free = 1 << 30;
 }

@@ -96,7 +96,7 @@ static void streams_outlive_a_yield(void **state)
         check_heard(&late);
         assert_int_equal(w.n_parked[0], 24);
         assert_int_equal(engine_tiers(w.eng)->pages_dropped, 0);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
     toy_granule = 0;
     toy_pages = 64;
@@ -129,7 +129,7 @@ static void a_yield_takes_what_it_must(void **state)
     engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 3}, 3, 300));
     hear_all(&w); /* it is over by itself */
     check_heard(&after);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     toy_granule = 0;
     toy_pages = 64;
     toy_free = 1 << 30;
@@ -199,7 +199,7 @@ static void others_get_what_they_take(void **state)
         assert_int_equal(h[k].n_got, 150);
     }
     assert_int_equal(w.n_parked[0], 8);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     dlclose(lib);
     toy_id = "";
     toy_granule = 0;

@@ -48,7 +48,7 @@ static void any_number_of_steps_in_flight(void **state)
         assert_true(atomic_load(&c->rows) > atomic_load(&c->steps));
         assert_true(stops > 0);
         assert_true(w.n_progress > 0);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
 }
 
@@ -71,7 +71,7 @@ static void cancelled_before_it_began(void **state)
     assert_int_equal(h[0].end.n_computed, 0);
     assert_int_not_equal(h[1].end.reason, END_CANCELLED);
     check_heard(&h[1]);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 /* Resumed with all its tokens, as after an engine's death between the last one and the end, and their KV is there. */
@@ -101,7 +101,7 @@ static void who_lost_only_its_end_has_it(void **state)
         assert_int_equal(b.end.reason, END_LENGTH);
         assert_int_equal(b.n_got, 0);
         assert_int_equal(b.end.n_reused + b.end.n_computed, PROMPT);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
 }
 
@@ -132,7 +132,7 @@ static void a_failed_device_ends_everything(void **state)
         }
         assert_true(failed > 0);
         assert_int_equal(w.fatal.code, HEARTH_EDEVICE);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
 }
 
@@ -159,7 +159,7 @@ static void a_slot_without_room(void **state)
         }
         assert_int_equal(h[4].end.err.code, HEARTH_ENOMEM);
         assert_int_equal(h[4].n_got, 0);
-        assert_true(engine_close(w.eng, 30));
+        world_close(&w);
     }
 }
 
@@ -190,7 +190,7 @@ static void eval_is_what_generate_does(void **state)
     assert_true(ev.n_greedy == 8 || ev.greedy[ev.n_greedy - 1] == END_TOKEN);
     for (int i = 0; i < 8; i++)
         check_heard(&gen[i]);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 /* Whether the text is what its prompt gives alone, on a device that computes prompts in a way of their own. */
@@ -244,7 +244,7 @@ static uint32_t in_company(enum engine_invariant invariant, uint32_t decode_rows
         assert_int_equal(h[i].n_got, h[i].max);
         others += !is_its_own(&h[i]);
     }
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
     toy_decode_rows = 0;
     return others;
 }
@@ -270,7 +270,7 @@ static void closing_with_work_under_way(void **state)
             engine_submit(w.eng, make(&w, &h[k], (int32_t[]){1, 2, k}, 3, 300));
         for (uint32_t k = rnd(30); k; k--)
             hear_one(&w);
-        assert_true(engine_close(w.eng, 30)); /* leaks would be told by the sanitizer */
+        world_close(&w); /* leaks would be told by the sanitizer */
     }
 }
 

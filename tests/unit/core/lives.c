@@ -140,7 +140,7 @@ static void life(bool damages)
     }
     sum.files += atomic_load(&engine_tiers(w.eng)->files_written);
     sum.bad += atomic_load(&engine_tiers(w.eng)->files_bad);
-    assert_true(engine_close(w.eng, 30));
+    world_close(&w);
 }
 
 static void lives(bool damages)

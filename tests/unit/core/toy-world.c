@@ -3,9 +3,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "daemon/engine/sched/op-table.h"
 #include "tests/unit/core/toy.h"
 
 void world_open_with(struct world *w, const struct engine_params *more, uint32_t max_in_flight, bool gpu)
@@ -40,6 +42,20 @@ void world_open_on(struct world *w, uint32_t max_in_flight, bool gpu)
 void world_open(struct world *w, uint32_t max_in_flight)
 {
     world_open_on(w, max_in_flight, false);
+}
+
+void entry_fini(struct model_entry *m)
+{
+    for (struct reason *r; (r = m->reasons); free(r))
+        m->reasons = r->next;
+    for (struct op_table *o; (o = m->op_tables); free(o))
+        m->op_tables = o->next;
+}
+
+void world_close(struct world *w)
+{
+    assert_true(engine_close(w->eng, 30));
+    entry_fini(&w->m);
 }
 
 struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max)

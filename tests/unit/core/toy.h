@@ -79,6 +79,10 @@ void world_open(struct world *w, uint32_t max_in_flight);
 void world_open_on(struct world *w, uint32_t max_in_flight, bool gpu);
 /* With the given parameters of the tiers. */
 void world_open_with(struct world *w, const struct engine_params *more, uint32_t max_in_flight, bool gpu);
+/* The engine ends in 30 s, and what it left with the world's model is freed; of another model entry_fini() does that.
+ */
+void world_close(struct world *w);
+void entry_fini(struct model_entry *m);
 
 struct seq *make(struct world *w, struct heard *h, const int32_t *prompt, uint32_t n, uint32_t max);
 void hear(struct world *w, struct engine_event *ev);
