@@ -4,10 +4,10 @@
 
 enum { FAKE_PROCESSES = 300 };
 struct fake_nvml {
-    int init, handle, read; /* results of these calls; 0: well */
-    int begun;              /* nvmlInit_v2() less nvmlShutdown() */
-    _Atomic unsigned looks; /* that were begun */
-    unsigned long long total, free, used;
+    int init, handle, read;                       /* results of these calls; 0: well */
+    int begun;                                    /* nvmlInit_v2() less nvmlShutdown() */
+    _Atomic unsigned looks;                       /* that were begun */
+    _Atomic unsigned long long total, free, used; /* bytes; a test changes them while the neighbours are looked at */
     int display;
     char uuid[64]; /* that was asked for */
     struct fake_list {
