@@ -14,11 +14,12 @@ cp "$dir/out" "$dir/whole"
 # Its daemon is killed when 20 bytes of the text have come; the installed hearthd is not this one, so PATH has it.
 cat >"$dir/kill.py" <<'P'
 import json, os, signal, subprocess, sys
+daemon = json.loads(subprocess.check_output([sys.argv[1], "status", "--json"]))["pid"]
 p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE)
 out = b""
 while len(out) < 20:
     out += os.read(p.stdout.fileno(), 20 - len(out))
-os.kill(json.loads(subprocess.check_output([sys.argv[1], "status", "--json"]))["pid"], signal.SIGKILL)
+os.kill(daemon, signal.SIGKILL)
 out += p.stdout.read()
 sys.stdout.buffer.write(out)
 sys.exit(p.wait())
@@ -27,6 +28,9 @@ status 0 "goes on when its daemon is killed" env PATH="$(cd "$top_builddir" && p
     python3 "$dir/kill.py" "$hearth" "$top_builddir/libclient/examples/reconnect" tale "Once upon a time"
 is "and prints the same text" "$(cat "$dir/out")" "$(cat "$dir/whole")"
 status 1 "the blocking example with a model that is not there" "$top_builddir/libclient/examples/blocking" nothing x
+
+# An example that had all of its text before the kill has started no other daemon.
+status 0 "a daemon is there again" "$hearth" run -n 1 "Once"
 
 if ! command -v nvim >/dev/null 2>&1; then
     n=$((n + 1))
