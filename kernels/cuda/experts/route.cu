@@ -3,20 +3,23 @@
  * gate for whole rows, which is a router of one output.
  *
  * A logit is one warp's: its lanes take fours of the columns in turn, in one chain of sums each, which are then added
- * pairwise. So a row's logits are the same bits whether it comes alone (its weights, which wait for nobody, are in
- * registers before the kernel before has ended) or among eight rows that share the weights' way. The last block to
+ * pairwise. So a row's logits are the same bits whether it comes alone or among eight rows that share the weights' way.
+ * Steps that wait for a router are steps of few rows: there weights, which wait for nobody, are in shared memory before
+ * the kernel before has ended: in registers they would not find room beside that kernel's blocks. The last block to
  * arrive chooses.
  */
 extern "C" {
 #include "kernels/fmath.h"
 }
+#include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 enum {
     ROUTE_ROWS = 8, /* a warp each to choose */
-    EARLY = 24,     /* fours of an expert's weights, for a lane */
-    GAINS = 4,      /* fours of the norm's weights, for a thread */
+    EARLY = 3072,   /* columns of an expert's weights that are asked for early */
+    FOURS = 4,      /* of a row, for a thread, at once */
+    SOON_ROWS = 64, /* of a step whose blocks have an expert a warp */
 };
 
 struct route_args {
@@ -38,6 +41,9 @@ struct route_args {
     float *row_gate; /* [rows], in place of a choice */
     float *product;  /* [rows][ldproduct], in place of logits and a choice: op_project's columns */
     uint32_t ldproduct;
+    uint32_t gains; /* where the norm's weights are in shared memory, in floats */
+    uint32_t early; /* columns of weights that are there too; 0: none */
+    bool bulk;      /* by bulk copies */
 };
 
 /* --- logits ----------------------------------------------------------------------------------------------------- */
@@ -227,10 +233,18 @@ __device__ static void choose(const route_args &a, uint32_t row, float *room, ui
         out[lane] = (float)id, out[a.n_used + lane] = broken ? NAN : w;
 }
 
-/* Squares of the columns that thread t of a block has; x times the norm's weights goes to `to`. gain(i): the weights of
- * its i-th four, of the first GAINS. */
+/* Of a row's columns that thread t of a block has: the first FOURS fours. */
+__device__ static inline void take_fours(float4 v[FOURS], const float *x, uint32_t n, uint32_t t)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < FOURS; i++)
+        v[i] = four_at(x, (i * ROUTE_WARPS * 32 + t) * 4, n);
+}
+
+/* Squares of the columns that thread t of a block has, the first of which are v; x times the norm's weights goes to
+ * `to`. gain(k): the weights of columns k to k + 3. */
 template <class G>
-__device__ static inline float weigh(const float *x, uint32_t n, uint32_t t, const float *weights, G gain, float *to)
+__device__ static inline float weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to)
 {
     float s = 0;
     uint32_t k = t * 4;
@@ -239,50 +253,68 @@ __device__ static inline float weigh(const float *x, uint32_t n, uint32_t t, con
         *(float4 *)(to + k) =
             make_float4(__fmul_rn(f.x, w.x), __fmul_rn(f.y, w.y), __fmul_rn(f.z, w.z), __fmul_rn(f.w, w.w));
     };
-    float4 v[GAINS];
 #pragma unroll
-    for (uint32_t i = 0; i < GAINS; i++)
-        v[i] = four_at(x, k + i * ROUTE_WARPS * 128, n);
-#pragma unroll
-    for (uint32_t i = 0; i < GAINS; i++, k += ROUTE_WARPS * 128)
+    for (uint32_t i = 0; i < FOURS; i++, k += ROUTE_WARPS * 128)
         if (k < n)
-            four(v[i], gain(i));
+            four(v[i], gain(k));
     for (; k < n; k += ROUTE_WARPS * 128)
-        four(four_at(x, k, n), four_at(weights, k, n));
+        four(four_at(x, k, n), gain(k));
     return warp_sum(s);
 }
 
 /*
- * R rows a block, and eight experts at a time. Dynamic shared memory: R normed rows, or what choose() wants. A row's
- * squares are added by thread, by warp, by block: where a warp has a row to itself it does what the eight would.
+ * R rows a block, and eight experts at a time. Dynamic shared memory: R normed rows, or what choose() wants; behind
+ * them, if SOON, the norm's weights and the first a.early columns of eight experts'. SOON: what waits for nobody is
+ * asked for before the wait, and rows are read several fours at once, for more registers. A row's squares are added by
+ * thread, by warp, by block: where a warp has a row to itself it does what the eight would.
  */
-template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_constant__ route_args a)
+template <int R, bool SOON>
+__global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_constant__ route_args a)
 {
+    constexpr int AT_ONCE = R > 1 && SOON ? 4 : 1; /* of the eight warps' columns */
     extern __shared__ __align__(16) float room[];
     __shared__ float squares[ROUTE_WARPS], scale[R];
     __shared__ uint32_t last;
+    __shared__ __align__(8) uint64_t there[SOON ? ROUTE_WARPS : 1];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n_in, ld = (n + 3) & ~3u;
     uint32_t row0 = a.row0 + blockIdx.y * R, first = blockIdx.x * ROUTE_WARPS + warp;
     bool defer = deferred(a.norm);
-    float4 early[R == 1 ? EARLY : 1] = {}, gain[R == 1 ? GAINS : 1] = {};
-    pdl_trigger();
-    if constexpr (R == 1) {
-#pragma unroll
-        for (uint32_t i = 0; i < EARLY; i++)
-            early[i] = first < a.n_expert ? four_at(a.w + (uint64_t)first * n, (i * 32 + lane) * 4, n) : float4{};
-#pragma unroll
-        for (uint32_t i = 0; i < GAINS; i++)
-            gain[i] = defer ? four_at(a.norm.w, (i * ROUTE_WARPS * 32 + threadIdx.x) * 4, n) : float4{};
-    }
-    uint32_t n_row = a.step->n_row; /* was there before the step's kernels */
+    float *gains = room + a.gains, *early = gains + ld + warp * a.early; /* of SOON */
+    uint32_t n_row = a.step->n_row;                                      /* was there before the step's kernels */
     uint32_t rows = n_row > row0 ? min((uint32_t)R, n_row - row0) : 0;
+    bool asked = SOON && a.early && first < a.n_expert && rows; /* whoever asks waits until it has come */
+    pdl_trigger();
+#if __CUDA_ARCH__ >= 800
+    if (asked) {
+        if (!lane) {
+            mbar_init(there + warp, fill_arrivals(a.bulk));
+            mbar_init_done();
+        }
+        __syncwarp();
+        const float *from = a.w + (uint64_t)first * n;
+        if (!a.bulk) {
+            cp_async_warp(early, from, a.early * 4, evict_first(), lane);
+            cp_async_arrive(there + warp);
+        } else if (!lane) {
+            mbar_expect_tx(there + warp, a.early * 4);
+            cp_async_bulk(early, from, a.early * 4, there + warp, evict_first());
+        }
+    }
+#endif
+    if (SOON && defer) {
+        for (uint32_t k = threadIdx.x * 4; k < n; k += ROUTE_WARPS * 128)
+            *(float4 *)(gains + k) = four_at(a.norm.w, k, n);
+        __syncthreads();
+    }
+    auto gain = [&](uint32_t k) { return SOON ? *(const float4 *)(gains + k) : four_at(a.norm.w, k, n); };
     pdl_wait();
     if (!rows)
         return;
     if (R == 1 && defer) {
-        float s = weigh(
-            a.x + (uint64_t)row0 * a.ldx, n, threadIdx.x, a.norm.w, [&](uint32_t i) { return gain[R == 1 ? i : 0]; },
-            room);
+        const float *x = a.x + (uint64_t)row0 * a.ldx;
+        float4 v[FOURS];
+        take_fours(v, x, n, threadIdx.x);
+        float s = weigh(v, x, n, threadIdx.x, gain, room);
         if (!lane)
             squares[warp] = s;
         __syncthreads();
@@ -296,11 +328,15 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
         const float *x = a.x + (uint64_t)(row0 + warp) * a.ldx;
         float s = 0, *to = room + warp * ld;
         if (defer) {
-            for (uint32_t w = 0; w < ROUTE_WARPS; w++) {
-                uint32_t t = w * 32 + lane;
-                s += weigh(
-                    x, n, t, a.norm.w, [&](uint32_t i) { return four_at(a.norm.w, (i * ROUTE_WARPS * 32 + t) * 4, n); },
-                    to);
+#pragma unroll 1
+            for (uint32_t w = 0; w < ROUTE_WARPS; w += AT_ONCE) {
+                float4 v[AT_ONCE][FOURS];
+#pragma unroll
+                for (uint32_t j = 0; j < AT_ONCE; j++)
+                    take_fours(v[j], x, n, (w + j) * 32 + lane);
+#pragma unroll
+                for (uint32_t j = 0; j < AT_ONCE; j++)
+                    s += weigh(v[j], x, n, (w + j) * 32 + lane, gain, to);
             }
             scale[warp] = row_factor(s, n, a.norm.eps);
         } else {
@@ -321,13 +357,13 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
                     s[r] = dot_four(f, *(const float4 *)(room + r * ld + k), s[r]);
         };
         uint32_t k = lane * 4;
-        if constexpr (R == 1) {
-            if (e == first) {
-#pragma unroll
-                for (uint32_t i = 0; i < EARLY; i++, k += 128)
-                    if (k < n)
-                        add(early[i], k);
-            }
+        if (asked && e == first) {
+#if __CUDA_ARCH__ >= 800
+            mbar_wait(there + warp, 0);
+#endif
+#pragma unroll 4
+            for (; k < a.early; k += 128)
+                add(*(const float4 *)(early + k), k);
         }
 #pragma unroll 2
         for (; k < n; k += 128)
@@ -347,9 +383,9 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
     }
     if (a.row_gate || a.product)
         return;
-    __threadfence();
     __syncthreads();
     if (!threadIdx.x) {
+        __threadfence(); /* after the barrier: for what all of the block wrote */
         last = atomicAdd(a.semaphore + blockIdx.y, 1) == gridDim.x - 1;
         if (last)
             a.semaphore[blockIdx.y] = 0;
@@ -362,31 +398,62 @@ template <int R> __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t room_bytes(const route_args &a, uint32_t rows)
+static uint32_t room_floats(const route_args &a, uint32_t rows)
 {
     uint32_t x = (a.n_in + 3) & ~3u, choice = a.product ? 0 : 4 * a.n_expert;
-    return rows * (x > choice ? x : choice) * sizeof(float);
+    return rows * (x > choice ? x : choice);
 }
 
-template <int R> static void launch(struct device *d, const route_args &a, uint32_t bucket, uint32_t blocks)
+/* Columns of an expert's weights that copies can take; lanes have fours of them in turn. */
+static uint32_t early_of(const struct device *d, const route_args &a)
+{
+    return d->cc < 80 || a.n_in % 4 || (uintptr_t)a.w & 15 ? 0 : a.n_in < EARLY ? a.n_in : EARLY;
+}
+
+template <int R, bool SOON> static uint32_t room_bytes(const struct device *d, const route_args &a)
+{
+    uint32_t warps = a.n_expert < ROUTE_WARPS ? a.n_expert : ROUTE_WARPS;
+    uint32_t soon = SOON ? ((a.n_in + 3) & ~3u) + warps * early_of(d, a) : 0;
+    return (room_floats(a, R) + soon) * sizeof(float);
+}
+
+template <int R, bool SOON> static void launch(struct device *d, route_args a, uint32_t bucket, uint32_t blocks)
 {
     static uint32_t done;
     if (!(done >> d->index & 1)) {
-        cuda_smem(d, route_rows<R>, d->smem_card - 1024); /* some of it is static */
+        cuda_smem(d, route_rows<R, SOON>, d->smem_card - 1024); /* some of it is static */
         done |= 1u << d->index;
     }
-    cuda_launch(d, route_rows<R>, dim3(blocks, (bucket + R - 1) / R), ROUTE_WARPS * 32, room_bytes(a, R), LAUNCH_PDL,
-                a);
+    a.gains = room_floats(a, R), a.early = SOON ? early_of(d, a) : 0, a.bulk = d->cc >= 90;
+    cuda_launch(d, route_rows<R, SOON>, dim3(blocks, (bucket + R - 1) / R), ROUTE_WARPS * 32, room_bytes<R, SOON>(d, a),
+                LAUNCH_PDL, a);
 }
 
-/* All rows of the step: eight a block, or each for itself, to the same bits. */
+/* Whether so many rows a block fit, and all of the step's blocks are at work at once. */
+template <int R> static bool at_once(const struct device *d, const route_args &a, uint32_t blocks)
+{
+    uint32_t bytes = room_bytes<R, true>(d, a) + 2048, each = bytes <= (uint32_t)d->smem_max / 2 ? 2 : 1;
+    return bytes <= (uint32_t)d->smem_max && (d->bucket + R - 1) / R * blocks <= each * (uint32_t)d->sms;
+}
+
+/* All rows of the step, to the same bits. A step waits for its routers: as long as their blocks are all at work at once
+ * they have few rows each. */
 static void rows_run(struct device *d, const route_args &a)
 {
-    uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    if (d->bucket > GEMV_ROWS && room_bytes(a, ROUTE_ROWS) + 1024 <= d->smem_max)
-        launch<ROUTE_ROWS>(d, a, d->bucket, d->bucket <= 64 ? blocks : (blocks + 3) / 4);
+    uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS, room = d->smem_max - 1024, n = d->bucket;
+    bool alone = room_bytes<1, true>(d, a) <= room;
+    if (alone && (n <= GEMV_ROWS || at_once<1>(d, a, blocks)))
+        launch<1, true>(d, a, n, blocks);
+    else if (at_once<2>(d, a, blocks))
+        launch<2, true>(d, a, n, blocks);
+    else if (at_once<4>(d, a, blocks))
+        launch<4, true>(d, a, n, blocks);
+    else if (n <= SOON_ROWS && room_bytes<ROUTE_ROWS, true>(d, a) <= room)
+        launch<ROUTE_ROWS, true>(d, a, n, blocks);
+    else if (room_bytes<ROUTE_ROWS, false>(d, a) <= room)
+        launch<ROUTE_ROWS, false>(d, a, n, n <= SOON_ROWS ? blocks : (blocks + 3) / 4);
     else
-        launch<1>(d, a, d->bucket, blocks);
+        launch<1, false>(d, a, n, blocks);
 }
 
 /* Whether so many can be chosen of so many experts: as on the CPU. */
@@ -436,6 +503,9 @@ const float *row_gate_run(struct device *d, const struct op_ffn_up *op, uint32_t
         return NULL;
     a.w = op->row_gate, a.n_in = wdev_of(op->w)->n_in, a.n_expert = 1, a.norm = op->norm;
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.step = d->step, a.row0 = row0, a.row_gate = d->ws.experts.row_gate;
-    launch<1>(d, a, bucket, 1);
+    if (room_bytes<1, true>(d, a) + 1024 <= (uint32_t)d->smem_max)
+        launch<1, true>(d, a, bucket, 1);
+    else
+        launch<1, false>(d, a, bucket, 1);
     return a.row_gate;
 }
