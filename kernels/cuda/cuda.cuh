@@ -109,10 +109,18 @@ static inline uint32_t pad256(uint32_t n)
 struct experts_job {
     uint32_t expert, first, n; /* its pairs: order[first] to order[first + n - 1] */
 };
+/* What is told of a row's route before its kernel has ended (experts/experts.cuh, "told"). */
+enum { ROUTE_ALONE = 16 /* rows of a step that have blocks of their own in the router */ };
+struct route_said {
+    ulonglong2 x[8];                     /* the first: the residual stream is whole. A line of its own */
+    ulonglong2 logit[EXPERTS_MAX / 2];   /* two experts' logits each */
+    ulonglong2 chosen[EXPERTS_USED_MAX]; /* an id and its weight, as in ACT_ROUTE */
+};
 struct experts_room {
     float *route;             /* [rows][2 n_used]: ACT_ROUTE */
     float *hidden;            /* [pairs][d_expert]: ACT_EXPERTS */
     float *logits;            /* [rows][n_expert] of the router */
+    struct route_said *said;  /* [ROUTE_ALONE] */
     float *row_gate;          /* [rows]: op_ffn_up.row_gate's factors */
     __half *x;                /* [ceil(d_expert / 256)][pairs] records: hidden rows prepared */
     float *y;                 /* [pairs][ldx]: products that are not added up yet */

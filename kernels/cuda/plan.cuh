@@ -29,6 +29,8 @@ struct op_call {
     bool ff_made;
     bool grouped;          /* the pairs of this route are in order: ws.experts.order */
     bool routed;           /* a kernel since the route has waited for it before it let the next one start */
+    bool told;             /* this route is told before its kernel has ended: experts/experts.cuh */
+    uint32_t n_route;      /* routes of the step so far */
     const struct op *next; /* the op after this one, or NULL */
     struct {
         const struct op *op;

@@ -266,6 +266,8 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
         p->shared[0] = o + 1, p->shared[1] = o + 3;
         a.shared = wdev_of(o[1].ffn_up.w)->packed, a.shared_gate = o[1].ffn_up.row_gate, a.n_slot++;
     }
+    if (alone && a.xf && p->told)
+        a.said = d->ws.experts.said, a.nth = p->n_route;
     p->routed = alone;
     fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
 }
@@ -303,6 +305,8 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
     if (few(d, w, op->n_used, d->bucket, d->invariant)) {
         a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
+        if (p->routed && p->told)
+            a.said = d->ws.experts.said, a.nth = p->n_route;
         if (p->shared[1] == o + 1)
             a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;
         run(d, a, EXPERTS_DOWN);

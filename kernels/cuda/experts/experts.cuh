@@ -11,6 +11,7 @@
 #ifndef HEARTH_CUDA_EXPERTS_CUH
 #define HEARTH_CUDA_EXPERTS_CUH
 
+#include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 
 struct experts_args {
@@ -44,8 +45,10 @@ struct experts_args {
     /* few */
     bool routed; /* down: the route is there before the kernel starts */
     uint32_t stages;
-    bool anew;     /* down: `out` is nothing to add to */
-    uint32_t grid; /* blocks of a row that have tiles; one more makes shared_by */
+    const route_said *said; /* [rows], or NULL: the route, and x of `up`, are there when pdl_wait returns */
+    uint32_t nth;           /* of the route: said_tag() */
+    bool anew;              /* down: `out` is nothing to add to */
+    uint32_t grid;          /* blocks of a row that have tiles; one more makes shared_by */
     /* The expert that every row goes to beside these, of their shape, and last of a row's n_slot: its matrix; the row's
      * result is multiplied by sigmoid(shared_gate . norm(x)), which `up` leaves in shared_by. NULL: there is none. */
     const uint8_t *shared;

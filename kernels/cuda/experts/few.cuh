@@ -1,7 +1,8 @@
 /*
  * few.cuh - the products of experts for rows that are computed each for itself, in integers as gemv.cuh does.
  *
- * Of `up` nothing but the norm's weights can be asked for before the router has chosen; of `down` its first fragments
+ * Of `up` nothing but the norm's weights can be asked for before the router has chosen, of which it hears before that
+ * kernel's end (told.cuh); of `down` its first fragments
  * can be while `up` is at work: two blocks of `up` leave a processor room for one of `down`, which may start once all
  * of `up` have seen the route. There is no producer: each warp has a ring of its own, of fragments that its lane 0 asks
  * for, as many as fit at once. Of `up` a block takes tiles of
@@ -67,7 +68,7 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
 }
 
 /* What the row's result of the shared expert is multiplied by, by a block for itself. room: two floats a warp. */
-__device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, float *room)
+__device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, bool told, float *room)
 {
     uint32_t first = threadIdx.x * 4, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     auto four = [&](const float *v, uint32_t k) {
@@ -78,7 +79,10 @@ __device__ static inline void few_shared_gate(const experts_args &a, uint32_t ro
 #pragma unroll
     for (uint32_t i = 0; i < KEPT; i++)
         g[i] = four(a.shared_gate, first + i * CONSUMERS * 4), w[i] = four(a.norm.w, first + i * CONSUMERS * 4);
-    pdl_wait();
+    if (told)
+        hear_x(a.said + row, said_tag(a.step, a.nth));
+    else
+        pdl_wait();
     pdl_trigger();
     if (!live)
         return;
@@ -103,12 +107,13 @@ __device__ static inline void few_shared_gate(const experts_args &a, uint32_t ro
     if (!lane)
         room[warp] = squares, room[WARPS + warp] = dot;
     __syncthreads();
-    if (threadIdx.x)
-        return;
     squares = dot = 0;
     for (int n = 0; n < WARPS; n++)
         squares = __fadd_rn(squares, room[n]), dot = __fadd_rn(dot, room[WARPS + n]);
-    a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
+    if (!threadIdx.x)
+        a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
+    if (told)
+        pdl_wait();
 }
 #endif
 
@@ -141,20 +146,33 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
     bool live = row < a.step->n_row, used = lane < a.n_used; /* the step's metadata were there before its kernels */
+    bool told = a.said && live;
     if (!DOWN && blockIdx.x == a.grid) {
-        few_shared_gate(a, row, live, sums);
+        few_shared_gate(a, row, live, told, sums);
         return;
     }
     __syncthreads();
-    if (!live || !DOWN || !a.routed)
+    uint64_t tag = told ? said_tag(a.step, a.nth) : 0;
+    if (!DOWN && told) { /* x is prepared while the router chooses */
+        hear_x(a.said + row, tag);
+        gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
+    } else if (!live || !DOWN || !a.routed)
         pdl_wait();
-    if (!DOWN)
+    if (!DOWN && !told)
         pdl_trigger(); /* not before: whoever comes after this kernel may read the route at once */
+    const float *route = a.route + (uint64_t)row * 2 * a.n_used;
+    uint32_t id = a.n_expert;
+    float weight = 0;
+    if (used && told) {
+        uint64_t v = hear(a.said[row].chosen + lane, tag);
+        id = expert_of(said_first(v), a.n_expert), weight = said_second(v);
+    } else if (used && live)
+        id = expert_of(__ldcg(route + lane), a.n_expert), weight = __ldcg(route + a.n_used + lane);
+    __syncwarp();
+    if (!DOWN && told)
+        pdl_trigger(); /* what it asks for comes behind what this kernel is about to */
     if (!live)
         return;
-    const float *route = a.route + (uint64_t)row * 2 * a.n_used;
-    uint32_t id = used ? expert_of(__ldcg(route + lane), a.n_expert) : a.n_expert;
-    float weight = used ? __ldcg(route + a.n_used + lane) : 0.f;
     uint64_t policy = evict_first();
     C ask = {blockIdx.x, r0, 0}, have = ask;
     uint32_t asked = 0, s = 0, phase = 0;
@@ -180,9 +198,9 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     if (DOWN)
         few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, a.shared_hidden + (uint64_t)row * a.ldshared,
                             r0, r1, xs, lane);
-    else if (a.xf)
+    else if (a.xf && !told)
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
-    else
+    else if (!a.xf)
         gemv_quantize<1>(a.x + row * XFRAG_KBLK + r0 * XFRAG_STRIDE + eight_at(lane), a.k, r0, r1, xs, lane);
     __syncwarp();
     const uint8_t *x = xs + r0 * IX_KBLK;
@@ -257,6 +275,8 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
             (slot < a.n_used ? a.hidden + ((uint64_t)row * a.n_used + slot) * a.n_out
                              : a.shared_hidden + (uint64_t)row * a.ldshared)[o] = glu_of(a.glu, y, up);
     }
+    if (!DOWN && told)
+        pdl_wait(); /* this kernel's end means that of those before it */
 #endif
 }
 

@@ -13,6 +13,7 @@ extern "C" {
 }
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 enum {
@@ -41,9 +42,11 @@ struct route_args {
     float *row_gate; /* [rows], in place of a choice */
     float *product;  /* [rows][ldproduct], in place of logits and a choice: op_project's columns */
     uint32_t ldproduct;
-    uint32_t gains; /* where the norm's weights are in shared memory, in floats */
-    uint32_t early; /* columns of weights that are there too; 0: none */
-    bool bulk;      /* by bulk copies */
+    uint32_t gains;   /* where the norm's weights are in shared memory, in floats */
+    uint32_t early;   /* columns of weights that are there too; 0: none */
+    bool bulk;        /* by bulk copies */
+    route_said *said; /* [rows], or NULL: nobody is told */
+    uint32_t nth;     /* said_tag() */
 };
 
 /* --- logits ----------------------------------------------------------------------------------------------------- */
@@ -179,18 +182,19 @@ __device__ static void drop_groups(const route_args &a, const float *by, uint32_
     __syncwarp();
 }
 
-/* A row's experts and weights, by one warp. room: 4 n_expert words. */
-__device__ static void choose(const route_args &a, uint32_t row, float *room, uint32_t lane)
+/* A row's experts and weights, by one warp; the i-th's in lane i, id and weight, where the result is true. logit(e): of
+ * an expert, read once, before anything else. room: 4 n_expert words. */
+template <class L>
+__device__ static bool choose(const route_args &a, uint32_t row, L logit, float *room, uint32_t lane, float2 *chosen)
 {
     uint32_t n = a.n_expert;
-    const float *logits = a.logits + (uint64_t)row * n;
     float *score = room, *by = room + n, *out = a.out + (uint64_t)row * 2 * a.n_used;
     uint32_t *key = (uint32_t *)(by + n), *groups = key + n;
     bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
     bool by_score = !late && (a.select_bias || a.n_group > 1);
     float most = -INFINITY, sum = 0;
     for (uint32_t e = lane; e < n; e += 32) {
-        float v = __ldcg(logits + e);
+        float v = logit(e);
         broken = broken || isnan(v);
         most = v > most ? v : most;
         score[e] = v;
@@ -229,8 +233,10 @@ __device__ static void choose(const route_args &a, uint32_t row, float *room, ui
     w *= a.scale;
     if (mine && a.expert_scale)
         w *= a.expert_scale[id];
+    *chosen = make_float2((float)id, broken ? NAN : w);
     if (mine)
-        out[lane] = (float)id, out[a.n_used + lane] = broken ? NAN : w;
+        out[lane] = chosen->x, out[a.n_used + lane] = chosen->y;
+    return mine;
 }
 
 /* Of a row's columns that thread t of a block has: the first FOURS fours. */
@@ -273,12 +279,12 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
 {
     constexpr int AT_ONCE = R > 1 && SOON ? 4 : 1; /* of the eight warps' columns */
     extern __shared__ __align__(16) float room[];
-    __shared__ float squares[ROUTE_WARPS], scale[R];
+    __shared__ float squares[ROUTE_WARPS], scale[R], found[R == 1 ? ROUTE_WARPS : 1];
     __shared__ uint32_t last;
     __shared__ __align__(8) uint64_t there[SOON ? ROUTE_WARPS : 1];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n_in, ld = (n + 3) & ~3u;
     uint32_t row0 = a.row0 + blockIdx.y * R, first = blockIdx.x * ROUTE_WARPS + warp;
-    bool defer = deferred(a.norm);
+    bool defer = deferred(a.norm), tell = R == 1 && SOON && a.said;
     float *gains = room + a.gains, *early = gains + ld + warp * a.early; /* of SOON */
     uint32_t n_row = a.step->n_row;                                      /* was there before the step's kernels */
     uint32_t rows = n_row > row0 ? min((uint32_t)R, n_row - row0) : 0;
@@ -310,6 +316,11 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
     pdl_wait();
     if (!rows)
         return;
+#if __CUDA_ARCH__ >= 800
+    uint64_t tag = tell ? said_tag(a.step, a.nth) : 0;
+    if (tell && blockIdx.x == gridDim.x - 1 && threadIdx.x == blockDim.x - 1) /* not of the warp that chooses */
+        say_x(a.said + row0, tag);
+#endif
     if (R == 1 && defer) {
         const float *x = a.x + (uint64_t)row0 * a.ldx;
         float4 v[FOURS];
@@ -377,13 +388,33 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
                 a.row_gate[row0 + r] = 1.f / (1.f + fm_exp(-v));
             else if (a.product)
                 a.product[(uint64_t)(row0 + r) * a.ldproduct + e] = v;
+            else if (v += a.bias ? a.bias[e] : 0.f; tell)
+                found[R == 1 ? warp : 0] = v;
             else
-                __stcg(a.logits + (uint64_t)(row0 + r) * a.n_expert + e, v + (a.bias ? a.bias[e] : 0.f));
+                __stcg(a.logits + (uint64_t)(row0 + r) * a.n_expert + e, v);
         }
     }
     if (a.row_gate || a.product)
         return;
     __syncthreads();
+    float2 chosen;
+#if __CUDA_ARCH__ >= 800
+    if (tell) { /* every warp had an expert at most */
+        uint32_t e = blockIdx.x * ROUTE_WARPS + 2 * threadIdx.x;
+        route_said *said = a.said + row0;
+        if (threadIdx.x < ROUTE_WARPS / 2 && e < a.n_expert)
+            say(said->logit + e / 2, said_two(found[2 * lane], e + 1 < a.n_expert ? found[2 * lane + 1] : 0), tag);
+        if (blockIdx.x || warp)
+            return;
+        float *logits = room + 3 * a.n_expert; /* which nobody needs once they were read */
+        hear_logits(said, tag, a.n_expert, logits, lane);
+        bool mine = choose(
+            a, row0, [&](uint32_t i) { return logits[i]; }, room, lane, &chosen);
+        if (mine)
+            say(said->chosen + lane, said_two(chosen.x, chosen.y), tag);
+        return;
+    }
+#endif
     if (!threadIdx.x) {
         __threadfence(); /* after the barrier: for what all of the block wrote */
         last = atomicAdd(a.semaphore + blockIdx.y, 1) == gridDim.x - 1;
@@ -392,8 +423,11 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
         __threadfence();
     }
     __syncthreads();
+    const float *logits = a.logits + (uint64_t)(row0 + warp) * a.n_expert;
     if (last && warp < rows)
-        choose(a, row0 + warp, room + warp * 4 * a.n_expert, lane);
+        choose(
+            a, row0 + warp, [&](uint32_t e) { return __ldcg(logits + e); }, room + warp * 4 * a.n_expert, lane,
+            &chosen);
 }
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
@@ -438,11 +472,13 @@ template <int R> static bool at_once(const struct device *d, const route_args &a
 
 /* All rows of the step, to the same bits. A step waits for its routers: as long as their blocks are all at work at once
  * they have few rows each. */
-static void rows_run(struct device *d, const route_args &a)
+static void rows_run(struct device *d, route_args &a)
 {
     uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS, room = d->smem_max - 1024, n = d->bucket;
-    bool alone = room_bytes<1, true>(d, a) <= room;
-    if (alone && (n <= GEMV_ROWS || at_once<1>(d, a, blocks)))
+    bool alone = room_bytes<1, true>(d, a) <= room && (n <= GEMV_ROWS || at_once<1>(d, a, blocks));
+    if (!alone || n > ROUTE_ALONE || d->cc < 90)
+        a.said = NULL;
+    if (alone)
         launch<1, true>(d, a, n, blocks);
     else if (at_once<2>(d, a, blocks))
         launch<2, true>(d, a, n, blocks);
@@ -483,8 +519,10 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     a.normalise = op->normalise, a.scale = op->scale, a.expert_scale = op->expert_scale, a.norm = op->norm;
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.logits = d->ws.experts.logits, a.out = d->ws.experts.route;
     a.semaphore = d->ws.semaphore, a.step = d->step;
+    a.said = d->ws.experts.said, a.nth = ++p->n_route;
     p->grouped = p->routed = false;
     rows_run(d, a);
+    p->told = a.said && d->bucket <= GEMV_ROWS && p->next && p->next->kind == OP_EXPERTS_UP;
 }
 
 void route_project(struct device *d, const struct op_project *op)

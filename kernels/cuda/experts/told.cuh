@@ -1,0 +1,105 @@
+/*
+ * told.cuh - what a router tells before its kernel has ended, in steps of few rows; included by route.cu and few.cuh.
+ *
+ * A step waits for its router's choice, and a kernel's end is late news: whoever waits for that waits for a fence, a
+ * ticket, the last block's stores, and the start of the next kernel's. So blocks leave slots of 16 bytes in memory
+ * (struct route_said), written and read as wholes: eight bytes, and a tag of this step and this router of it, so that
+ * nobody resets them. A block of the router tells when the row x is whole, every block its logits; the row's first
+ * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile.
+ *
+ * It cannot lock. Who waits for a router's blocks is its first block of a row, of which there are ROUTE_ALONE at most
+ * and for which nobody waits to begin; and blocks of the next kernels, which begin when all of the router's have.
+ * A kernel that did not wait for the end of the one before does so before its own: completion stays transitive.
+ */
+#ifndef HEARTH_CUDA_EXPERTS_TOLD_CUH
+#define HEARTH_CUDA_EXPERTS_TOLD_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+/* nth: the router of the step, from 1, so that no tag is 0, which memory begins with. */
+__device__ static inline uint64_t said_tag(const step_dev *s, uint32_t nth)
+{
+    return s->ticket << 16 | (nth & 0xffff);
+}
+__device__ static inline uint64_t said_two(float a, float b)
+{
+    return (uint64_t)__float_as_uint(b) << 32 | __float_as_uint(a);
+}
+__device__ static inline float said_first(uint64_t v)
+{
+    return __uint_as_float((uint32_t)v);
+}
+__device__ static inline float said_second(uint64_t v)
+{
+    return __uint_as_float((uint32_t)(v >> 32));
+}
+
+#if __CUDA_ARCH__ >= 800
+__device__ static inline void say(ulonglong2 *slot, uint64_t v, uint64_t tag)
+{
+    asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.gpu.global.b128 [%0], v; }" ::"l"(slot), "l"(v),
+                 "l"(tag)
+                 : "memory");
+}
+/* What a slot has now; whether it has the tag. */
+__device__ static inline bool heard(const ulonglong2 *slot, uint64_t tag, uint64_t *v)
+{
+    uint64_t t;
+    asm volatile("{ .reg .b128 v; ld.relaxed.gpu.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+                 : "=l"(*v), "=l"(t)
+                 : "l"(slot)
+                 : "memory");
+    return t == tag;
+}
+/* What it has as soon as it has the tag. */
+__device__ static inline uint64_t hear(const ulonglong2 *slot, uint64_t tag)
+{
+    uint64_t v;
+    while (!heard(slot, tag, &v))
+        ;
+    return v;
+}
+/* The block waits until x is whole, and sees it. All threads call it. */
+__device__ static inline void hear_x(const route_said *said, uint64_t tag)
+{
+    if (!threadIdx.x) {
+        hear(said->x, tag);
+        __threadfence();
+    }
+    __syncthreads();
+}
+/* This thread sees x whole, and tells it. */
+__device__ static inline void say_x(route_said *said, uint64_t tag)
+{
+    __threadfence();
+    say(said->x, 0, tag);
+}
+/* A row's logits, n of them, by a warp, into shared memory, as they come. */
+__device__ static inline void hear_logits(const route_said *said, uint64_t tag, uint32_t n, float *to, uint32_t lane)
+{
+    enum { AT_ONCE = 4 };
+    uint32_t pairs = (n + 1) / 2;
+#pragma unroll 1
+    for (uint32_t base = 0; base < pairs; base += 32 * AT_ONCE) {
+        uint64_t v[AT_ONCE];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                all = heard(said->logit + min(base + 32 * i + lane, pairs - 1), tag, &v[i]) && all;
+        } while (!all);
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+            uint32_t e = 2 * (base + 32 * i + lane);
+            if (e < n)
+                to[e] = said_first(v[i]);
+            if (e + 1 < n)
+                to[e + 1] = said_second(v[i]);
+        }
+    }
+    __syncwarp();
+}
+#endif
+
+#endif
