@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
@@ -237,18 +238,23 @@ static int write_failed(const char *path)
 static int write_file(const char *path, const struct hearth_status_result *r, bool with_vllm)
 {
     char *fresh;
+    struct stat sb;
+    if (stat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) { /* root's rename would replace /dev/null as it does a file */
+        say("hearth: %s is no file; without --output the counters go to standard output\n", path);
+        return STATUS_ERROR;
+    }
     if (asprintf(&fresh, "%s.%ld", path, (long)getpid()) < 0)
         abort();
     to = fopen(fresh, "we");
     if (!to)
-        return write_failed(fresh);
+        return write_failed(path);
     own(r);
     if (with_vllm)
         vllm(r);
     bool failed = ferror(to) != 0;
     failed = fclose(to) || failed;
     if (failed || rename(fresh, path)) {
-        int status = write_failed(failed ? fresh : path);
+        int status = write_failed(path);
         unlink(fresh);
         return status;
     }

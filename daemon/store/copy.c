@@ -129,6 +129,10 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
     struct stat sb;
     if (to[0] != '/' || snprintf(tmp, sizeof tmp, "%s.XXXXXX", to) >= (int)sizeof tmp)
         return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
+    /* The rename of a daemon that is root would replace a device, such as /dev/null, as it does a file. */
+    if (stat(to, &sb) == 0 && !S_ISREG(sb.st_mode))
+        return err_set(e, HEARTH_EPARAMS, "%.120s is %s; a backup needs the name of a file", to,
+                       S_ISDIR(sb.st_mode) ? "a folder" : "a device, socket or pipe");
     if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
         return fail_at(to, strerror(EEXIST), e);
     if (is_in_use(from, to))

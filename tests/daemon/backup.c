@@ -43,6 +43,15 @@ static void test_backup(void **state)
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "absolute");
     bk.path = "/nonexistent/copy";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
+    /* Over what is no file: somebody who wants no copy at all would be left without /dev/null. */
+    snprintf(cmd, sizeof cmd, "%s/pipe", b->dir);
+    assert_int_equal(mkfifo(cmd, 0600), 0);
+    bk = (struct wire_backup){.path = cmd, .replace = true};
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "device, socket or pipe");
+    struct stat fifo;
+    assert_true(lstat(cmd, &fifo) == 0 && S_ISFIFO(fifo.st_mode));
+    bk = (struct wire_backup){.path = b->dir};
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "is a folder");
     /* Over itself: hearthd would go on in a file that is nowhere any more. */
     static const char *const own[] = {
         "sessions.db", "sessions.db-wal", "sessions.db-shm", "sessions.db-journal", "engine.lock", "kv/x", "journal/77",
