@@ -84,7 +84,9 @@ static bool parts_read(struct parts *p, struct hearth_bytes in, struct hearth_re
     json_t *v;
     p->chat = json_loadb(in.data, in.len, JSON_ALLOW_NUL, &e);
     if (!json_is_object(p->chat)) {
-        snprintf(why, size, "%s", p->chat ? "the conversation is no JSON object" : e.text);
+        snprintf(why, size,
+                 "stdin holds no conversation as {\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}: %s",
+                 p->chat ? "it is no JSON object" : e.text);
         return false;
     }
     json_object_foreach(p->chat, key, v)

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "daemon/model/gguf-make.h"
@@ -97,6 +98,13 @@ static int open_split(struct gguf **out, const char *path, uint32_t n, struct he
     return ret;
 }
 
+/* Whether the file is one that lies in a Hugging Face folder, which is named as a whole. */
+static bool is_of_folder(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".json"));
+}
+
 int model_file_open(struct gguf **out, const char *path, struct hearth_err *e)
 {
     struct stat st;
@@ -105,6 +113,8 @@ int model_file_open(struct gguf **out, const char *path, struct hearth_err *e)
     struct gguf *g;
     uint32_t n = 1;
     int ret = gguf_open(&g, path, e);
+    if (ret == HEARTH_EBADMODEL && is_of_folder(path))
+        return err_set(e, ret, "not a GGUF file; a Hugging Face model is named by its folder");
     if (ret)
         return ret;
     ret = gguf_u32(g, "split.count", &n, e);

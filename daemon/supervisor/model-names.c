@@ -181,7 +181,8 @@ static int add_folder(struct scan *s, const char *path, int64_t bytes, double mo
 }
 
 /* A folder that cannot be read holds no models for us and is no error. Links to files are followed, because the Hugging
- * Face cache is made of them; links to folders are not, so there are no loops. */
+ * Face cache is made of them, and so are links to a model's folder. No other link is walked into, so there are no
+ * loops. */
 static int walk(struct scan *s, const char *dir, int depth)
 {
     DIR *d = opendir(dir);
@@ -195,19 +196,23 @@ static int walk(struct scan *s, const char *dir, int depth)
         char path[PATH_MAX];
         struct stat sb;
         bool gguf = ends_with(de->d_name, ".gguf");
-        if (de->d_name[0] == '.' || (!gguf && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
+        if (de->d_name[0] == '.' ||
+            (!gguf && de->d_type != DT_DIR && de->d_type != DT_LNK && de->d_type != DT_UNKNOWN) ||
             snprintf(path, sizeof path, "%s/%s", dir, de->d_name) >= (int)sizeof path)
             continue;
         size_t len = strlen(path);
         if (utf8_prefix(path, len) != len) /* strings of the protocol are UTF-8, so no client could name it */
             continue;
-        if (gguf ? stat(path, &sb) != 0 : lstat(path, &sb) != 0)
+        if (lstat(path, &sb) != 0)
+            continue;
+        bool link = S_ISLNK(sb.st_mode);
+        if (link && stat(path, &sb) != 0)
             continue;
         int64_t bytes;
         double modified;
         if (S_ISDIR(sb.st_mode) && !gguf && folder_stat(path, &bytes, &modified))
             rc = add_folder(s, path, bytes, modified);
-        else if (S_ISDIR(sb.st_mode) && depth > 1)
+        else if (S_ISDIR(sb.st_mode) && !link && depth > 1)
             rc = walk(s, path, depth - 1);
         else if (S_ISREG(sb.st_mode) && gguf)
             rc = add(s, path, de->d_name, &sb);

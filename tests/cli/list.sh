@@ -71,6 +71,18 @@ json_is "capabilities" "d['capabilities'] == ['chat', 'fim']"
 json_is "special tokens by role" "{t['role']: (t['id'], t['text']) for t in d['special']} == {'bos': (0, '<|endoftext|>'), 'eos': (0, '<|endoftext|>'), 'eot': (2, '<|im_end|>'), 'fim_pre': (3, '<|fim_prefix|>'), 'fim_suf': (4, '<|fim_suffix|>'), 'fim_mid': (5, '<|fim_middle|>')}"
 json_is "no sampling of its makers" "d['sampling'] == []"
 
+# A link to a model's folder is one; a link to any other folder is not walked into.
+mkdir "$dir/elsewhere"
+echo '{"model_type": "future"}' >"$dir/elsewhere/config.json"
+echo none >"$dir/elsewhere/model.safetensors"
+ln -s "$dir/elsewhere" "$dir/models/linked"
+ln -s "$dir/models" "$dir/models/loop"
+status 0 "list of links to folders" "$hearth" list --json
+json_is "has a model's folder by the link's name" "[m['path'] for m in d['models'] if m['name'] == 'linked'] == ['$dir/models/linked']"
+json_is "and nothing through others" "not any('/loop' in m['path'] for m in d['models'])"
+status 1 "a file of a folder" "$hearth" show "$dir/elsewhere/model.safetensors"
+err_has "is not the model's name" "a Hugging Face model is named by its folder"
+
 # Folders without models: where to put one.
 "$hearth" stop --daemon --now >/dev/null 2>&1
 rm -rf "$dir/models"

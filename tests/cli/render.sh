@@ -96,6 +96,9 @@ json_is "has its words alone" "d == {'error': 'no'}"
 echo '{"message": []}' >"$dir/in"
 status 1 "-m and an unknown key" "$hearth" render -m tale --json <"$dir/in"
 json_is "names it" "'message' in d['error']"
+echo '[]' >"$dir/in"
+status 1 "-m and a list" "$hearth" render -m tale <"$dir/in"
+err_has "shows what is read" 'stdin holds no conversation as {"messages": [{"role":'
 
 # What a generation gives its template.
 echo '{{ raise_exception(x | tojson) }}' >"$dir/t.jinja"
