@@ -3,6 +3,7 @@
  */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/engine/selfcheck/selfcheck.h"
@@ -84,11 +85,16 @@ static bool same_op(const struct op *a, const struct op *b)
     }
 }
 
-static void note(struct op_list *l, const struct op *op)
+static bool has(const struct op_list *l, const struct op *op)
 {
     for (uint32_t i = 0; i < l->n; i++)
         if (same_op(&l->op[i], op))
-            return;
+            return true;
+    return false;
+}
+
+static void add(struct op_list *l, const struct op *op)
+{
     if (l->n == SELFCHECK_OPS) {
         l->overflow = true;
         return;
@@ -109,9 +115,40 @@ static void note(struct op_list *l, const struct op *op)
         new->mamba2.layer = l->n_layer[new->mamba2.group]++;
 }
 
-void ops_collect(const struct program *p, struct op_list *out)
+/* Marks what op i reads: of each activation but the residual stream, which every op leaves whole, the last op before it
+ * that wrote it. Columns of ACT_MIX are written by several products, one behind the other. */
+static void mark_read(const struct program *p, uint32_t i, bool *marked)
 {
-    memset(out, 0, sizeof *out);
+    for (int a = ACT_X + 1; a < ACT_COUNT; a++) {
+        uint32_t k = op_reads(&p->op[i]) & ACT_BIT(a) ? i : 0;
+        while (k && op_writes(&p->op[k - 1]) != (enum act)a)
+            k--;
+        for (; k && op_writes(&p->op[k - 1]) == (enum act)a; k--) {
+            marked[k - 1] = true;
+            if (p->op[k - 1].kind != OP_PROJECT)
+                break;
+        }
+    }
+}
+
+int ops_collect(const struct program *p, struct op_list *different, struct op_list *step, struct hearth_err *e)
+{
+    bool *marked = calloc(p->n_op + 1, sizeof *marked);
+    memset(different, 0, sizeof *different);
+    memset(step, 0, sizeof *step);
+    if (!marked)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a list of ops");
     for (uint32_t i = 0; i < p->n_op; i++)
-        note(out, &p->op[i]);
+        if ((marked[i] = !has(different, &p->op[i])))
+            add(different, &p->op[i]);
+    for (uint32_t i = p->n_op; i-- > 0;)
+        if (marked[i])
+            mark_read(p, i, marked);
+    for (uint32_t i = 0; i < p->n_op; i++)
+        if (marked[i])
+            add(step, &p->op[i]);
+    free(marked);
+    if (step->overflow)
+        return err_set(e, HEARTH_EUNSUPPORTED, "a step of more than %d different ops", SELFCHECK_OPS);
+    return 0;
 }

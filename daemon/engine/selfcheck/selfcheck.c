@@ -41,8 +41,8 @@ struct check {
     struct check_jobs *jobs;
     struct check_job job[SELFCHECK_OPS * BATCHES]; /* [list.n][BATCHES] */
     struct reference *ref;                         /* the reference that jobs_end returned */
-    struct op_list list;
-    struct program all; /* the list */
+    struct op_list list, whole;                    /* the different ops; a step of them */
+    struct program all;                            /* of whole */
     struct check_batch batch[BATCHES];
     struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
     uint32_t n_group;
@@ -154,7 +154,7 @@ static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
     int rc = 0;
     for (; c->n_group < n && !rc; c->n_group++) {
         c->kv[c->n_group].desc = desc[c->n_group];
-        rc = make_group(c, &c->kv[c->n_group], c->list.n_layer[c->n_group], e);
+        rc = make_group(c, &c->kv[c->n_group], c->whole.n_layer[c->n_group], e);
     }
     return rc;
 }
@@ -494,6 +494,41 @@ static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err 
     return rc;
 }
 
+/* Whether sequence 0 has the bits that it has alone behind the first n ops of the step: it is row 0, and row 1 of
+ * three. */
+static int same_after(struct check *c, uint32_t n, bool *same, struct hearth_err *e)
+{
+    const struct op *last = &c->whole.op[n - 1];
+    struct program first = program_of(c->m, c->whole.op, n);
+    uint32_t width = width_of(last), at = last->kind == OP_PROJECT ? last->project.at : 0;
+    uint32_t own = last->kind == OP_PROJECT ? last->project.w->n_out : width;
+    float *out = malloc((size_t)CHECK_SEQS * width * sizeof *out), *alone = malloc(width * sizeof *alone);
+    int rc = out && alone ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for %u columns", width);
+    for (uint32_t batch = 0; batch < DECODES && !rc; batch++)
+        if (!(rc = step(c, &c->batch[batch], &first, true, NULL, NULL, e)))
+            rc = c->be->act_read(c->d, op_writes(last), 0, c->batch[batch].n, batch ? out : alone, e);
+    if (!rc)
+        *same = !memcmp(alone + at, out + width + at, own * sizeof *out);
+    free(out);
+    free(alone);
+    return rc;
+}
+
+/* Says of a step of one row and one of three, whose logits differ, where they begin to. */
+static int name_apart(struct check *c, uint32_t column, float alone, float beside, struct hearth_err *e)
+{
+    char where[96] = "";
+    bool same = true;
+    int rc = 0;
+    for (uint32_t n = 1; n <= c->whole.n && !rc && same; n++)
+        if (!(rc = same_after(c, n, &same, e)) && !same)
+            op_describe(&c->whole.op[n - 1], where);
+    if (!rc)
+        found(c, "a whole step (%s, %s): logit %u is %.9g alone and %.9g in a batch of three%s%s", c->m->hp.arch,
+              c->m->hp.type, column, (double)alone, (double)beside, *where ? ", first apart after " : "", where);
+    return rc;
+}
+
 static int run(struct check *c, struct hearth_err *e)
 {
     int rc = 0;
@@ -515,8 +550,8 @@ static int run(struct check *c, struct hearth_err *e)
         return rc;
     for (uint32_t k = 0; k < c->m->hp.n_vocab; k++)
         if (memcmp(&c->logits[0][k], &c->logits[1][c->m->hp.n_vocab + k], sizeof(float))) {
-            found(c, "a whole step (%s, %s): logit %u is %.9g alone and %.9g in a batch of three", c->m->hp.arch,
-                  c->m->hp.type, k, (double)c->logits[0][k], (double)c->logits[1][c->m->hp.n_vocab + k]);
+            if ((rc = name_apart(c, k, c->logits[0][k], c->logits[1][c->m->hp.n_vocab + k], e)))
+                return rc;
             break;
         }
     rc = download(c, e);
@@ -540,10 +575,9 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     c->d = m->dev;
     c->failed = out->failed;
     c->tol = info.gpu ? &of_gpu : &of_cpu;
-    ops_collect(&m->program, &c->list);
-    c->all = program_of(m, c->list.op, c->list.n);
+    int rc = ops_collect(&m->program, &c->list, &c->whole, e);
+    c->all = program_of(m, c->whole.op, c->whole.n);
     make_batches(c);
-    int rc = c->list.overflow ? err_set(e, HEARTH_EUNSUPPORTED, "more than %d different ops", SELFCHECK_OPS) : 0;
     for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
         c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
                                        .i = i / BATCHES,

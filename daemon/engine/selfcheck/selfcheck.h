@@ -6,8 +6,9 @@
  * and by the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two
  * prompts, which a device may compute in another arithmetic (on Hopper wgmma; the library's, from some hundred rows on,
  * is not checked: its trials take longer than the whole check may). Pages of KV are checked too: the K and V that qkv
- * appends, that the rest of the page stays as it was, copies and clears. Then all of these ops in a row, sampling
- * included, as a step of the backend's fast path (a captured graph, then its replay): the same bits as one by one.
+ * appends, that the rest of the page stays as it was, copies and clears. Then all of these ops in a row, with those
+ * that write what they read, sampling included, as a step of the backend's fast path (a captured graph, then its
+ * replay): the same bits as one by one.
  *
  * The reference's work is bounded: of every matrix it multiplies SELFCHECK_ROWS sampled rows (others for each batch),
  * of qkv and attention one head of each of q, k and v; so some million multiply-adds for a model of any size, which
@@ -43,7 +44,7 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
 
 /* --- ops.c ------------------------------------------------------------------------------------- */
 
-enum { SELFCHECK_OPS = 64 }; /* different ops of a model; known models have far fewer */
+enum { SELFCHECK_OPS = 96 }; /* of a list; known models have far fewer */
 
 struct op_list {
     struct op op[SELFCHECK_OPS];
@@ -52,9 +53,10 @@ struct op_list {
     bool overflow;
 };
 
-/* Collects the different ops of a program, in the order of their first use. Their pointers lead into the model, as the
- * program's do. */
-void ops_collect(const struct program *p, struct op_list *out);
+/* Collects the different ops of a program, in the order of their first use, and a step that has each of them once, and
+ * before it whatever else writes what it reads: an activation that an earlier step left behind is not one that the op
+ * ever meets. Pointers lead into the model, as the program's do. EUNSUPPORTED where the step has too many. */
+int ops_collect(const struct program *p, struct op_list *different, struct op_list *step, struct hearth_err *e);
 
 /* The ops that are checked. An op gets its row when a GPU gets a launcher for it: until then a device that would run it
  * is refused, since it has not proved itself. */
