@@ -257,39 +257,56 @@ static void experts_are_exact(void **state)
 
 /* --- a shared expert beside them -------------------------------------------------------------------------- */
 
-/* It has the matrices of expert 1; `gate` is what its result is multiplied by a sigmoid of, or NULL. */
+enum { UP, OWN_UP, DOWN, OWN_DOWN, N_WEIGHT };
+
+/* Loads the experts, and a shared one, which has the matrices of expert 1. */
+static void beside_load(struct weight *w, struct bench *b, const struct experts_case *c,
+                        const struct experts_numbers *n)
+{
+    struct hearth_err e;
+    w[UP] = w[OWN_UP] = experts_weight(c, n, false), w[DOWN] = w[OWN_DOWN] = experts_weight(c, n, true);
+    w[OWN_UP].role = WEIGHT_GATE_UP, w[OWN_DOWN].role = WEIGHT_PROJ;
+    w[OWN_UP].n_expert = w[OWN_DOWN].n_expert = 0;
+    for (int i = 0; i < 3; i++) {
+        struct weight_part *p = i < 2 ? &w[OWN_UP].part[i] : &w[OWN_DOWN].part[0];
+        p->data = p->expert[1], p->expert = NULL;
+    }
+    for (int i = 0; i < N_WEIGHT; i++) {
+        w[i].host = rig_host;
+        bench_ok(b->be->weight_load(b->d, &w[i], &e), &e);
+    }
+}
+
+static void beside_close(struct weight *w, struct bench *b)
+{
+    for (int i = 0; i < N_WEIGHT; i++)
+        b->be->weight_free(b->d, &w[i]);
+    bench_close(b);
+}
+
+/* `gate` is what the shared expert's result is multiplied by a sigmoid of, or NULL. */
 static void beside_rows(const struct experts_case *c, const struct experts_numbers *n, const float *gate, uint32_t row0,
                         uint32_t n_row, float *x)
 {
     struct bench b;
     struct hearth_err e;
     assert_true(bench_open(&b, "auto", 3));
-    struct weight up = experts_weight(c, n, false), down = experts_weight(c, n, true), own_up = up, own_down = down;
-    own_up.role = WEIGHT_GATE_UP, own_down.role = WEIGHT_PROJ, own_up.n_expert = own_down.n_expert = 0;
-    for (int i = 0; i < 3; i++) {
-        struct weight_part *p = i < 2 ? &own_up.part[i] : &own_down.part[0];
-        p->data = p->expert[1], p->expert = NULL;
-    }
-    struct weight *const all[4] = {&up, &own_up, &down, &own_down};
-    for (int i = 0; i < 4; i++) {
-        all[i]->host = rig_host;
-        bench_ok(b.be->weight_load(b.d, all[i], &e), &e);
-    }
+    struct weight w[N_WEIGHT];
+    beside_load(w, &b, c, n);
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n->norm, c->d), NULL};
     struct op ops[4] = {
-        {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &up, .glu = c->glu, .n_used = c->used}},
+        {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &w[UP], .glu = c->glu, .n_used = c->used}},
         {.kind = OP_FFN_UP,
-         .ffn_up = {.norm = norm, .w = &own_up, .glu = c->glu, .row_gate = bench_vec(&b, gate, c->d)}},
-        {.kind = OP_EXPERTS_DOWN, .experts_down = {.w = &down, .residual_scale = c->residual_scale, .n_used = c->used}},
-        {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &own_down, .residual_scale = c->residual_scale}}};
+         .ffn_up = {.norm = norm, .w = &w[OWN_UP], .glu = c->glu, .row_gate = bench_vec(&b, gate, c->d)}},
+        {.kind = OP_EXPERTS_DOWN,
+         .experts_down = {.w = &w[DOWN], .residual_scale = c->residual_scale, .n_used = c->used}},
+        {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &w[OWN_DOWN], .residual_scale = c->residual_scale}}};
     const float *route = n->route + (size_t)row0 * 2 * c->used;
     bench_ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, &e), &e);
     bench_ok(b.be->act_write(b.d, ACT_ROUTE, 0, n_row, 2 * c->used, route, &e), &e);
     bench_ok(bench_run_ops(&b, ops, 4, n_row, &e), &e);
     bench_ok(b.be->act_read(b.d, ACT_X, 0, n_row, x, &e), &e);
-    for (int i = 0; i < 4; i++)
-        b.be->weight_free(b.d, all[i]);
-    bench_close(&b);
+    beside_close(w, &b);
 }
 
 /* One expert's result of norm(x), times `by`, to sum. */
@@ -464,18 +481,8 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
     struct hearth_err e;
     experts_init(&n, c);
     assert_true(bench_open(&b, "auto", 2));
-    struct weight up = experts_weight(c, &n, false), down = experts_weight(c, &n, true), own_up = up, own_down = down,
-                  route[LAYERS];
-    own_up.role = WEIGHT_GATE_UP, own_down.role = WEIGHT_PROJ, own_up.n_expert = own_down.n_expert = 0;
-    for (int i = 0; i < 3; i++) {
-        struct weight_part *p = i < 2 ? &own_up.part[i] : &own_down.part[0];
-        p->data = p->expert[1], p->expert = NULL;
-    }
-    struct weight *const all[4] = {&up, &own_up, &down, &own_down};
-    for (int i = 0; i < 4; i++) {
-        all[i]->host = rig_host;
-        bench_ok(b.be->weight_load(b.d, all[i], &e), &e);
-    }
+    struct weight w[N_WEIGHT], route[LAYERS];
+    beside_load(w, &b, c, &n);
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
     const float *gate = bench_vec(&b, n.hidden, c->d);
     struct op ops[5 * LAYERS];
@@ -487,11 +494,11 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
         const struct op layer[5] = {
             {.kind = OP_ROUTE,
              .route = {.norm = norm, .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}},
-            {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &up, .glu = c->glu, .n_used = c->used}},
-            {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &own_up, .glu = c->glu, .row_gate = l ? gate : NULL}},
+            {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &w[UP], .glu = c->glu, .n_used = c->used}},
+            {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &w[OWN_UP], .glu = c->glu, .row_gate = l ? gate : NULL}},
             {.kind = OP_EXPERTS_DOWN,
-             .experts_down = {.w = &down, .residual_scale = c->residual_scale, .n_used = c->used}},
-            {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &own_down, .residual_scale = c->residual_scale}}};
+             .experts_down = {.w = &w[DOWN], .residual_scale = c->residual_scale, .n_used = c->used}},
+            {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &w[OWN_DOWN], .residual_scale = c->residual_scale}}};
         memcpy(ops + 5 * l, layer, sizeof layer);
     }
     struct program whole = program_of(NULL, ops, 5 * LAYERS);
@@ -512,7 +519,7 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
         }
         assert_memory_not_equal(got, x, sizeof(float) * rows * c->d);
     }
-    bench_close(&b);
+    beside_close(w, &b);
     experts_fini(&n);
 }
 
