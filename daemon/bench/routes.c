@@ -83,35 +83,19 @@ void bench_routes_free(struct bench_routes *t)
 
 /* --- the CPU goes the same ways ---------------------------------------------------------------------------- */
 
-static bool same_experts(const float *a, const float *b, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        bool there = false;
-        for (uint32_t k = 0; k < n; k++)
-            there |= a[i] == b[k];
-        if (!there)
-            return false;
-    }
-    return true;
-}
-
-/* A choice that differs: by no more than what the router's logits are off at that row. */
+/* A choice that differs. */
 static void judge(struct bench_routes *t, const struct op_route *op, const float *w, const float *x, uint32_t router,
                   uint32_t row)
 {
-    double own[EXPERTS_MAX], device[EXPERTS_MAX], off = 1e-5;
-    choice_logits(op, w, x, own);
-    choice_logits(op, w, t->x + row_of(t, router, row) * t->width, device);
-    double margin = choice_margin(op, own);
-    for (uint32_t e = 0; e < op->w->n_out; e++)
-        off = fmax(off, fabs(own[e] - device[e]));
+    struct choice_gap gap;
+    bool near = choice_is_near(op, w, x, t->x + row_of(t, router, row) * t->width, &gap);
     t->differ++;
-    t->margin = fmax(t->margin, margin);
-    if (margin <= 2 * off || t->wrong.code)
-        return;
-    err_set(&t->wrong, HEARTH_EINTERNAL,
+    t->margin = fmax(t->margin, gap.margin);
+    if (!near && !t->wrong.code)
+        err_set(
+            &t->wrong, HEARTH_EINTERNAL,
             "token %u goes to other experts of router %u than on the CPU, where %.3g decides and logits are %.3g off",
-            row, router, margin, off);
+            row, router, gap.margin, gap.off);
 }
 
 /* The CPU has come to a router, op `o`: its rows go where the device's go. `own` and `x` have room for a row each. */
@@ -126,7 +110,7 @@ static int follow(struct bench_routes *t, struct bench *cpu, const struct op_rou
     for (uint32_t row = 0; !rc && row < t->n_row; row++) {
         const float *chosen = t->chosen + row_of(t, router, row) * BENCH_ROUTE;
         if ((rc = cpu->be->act_read(cpu->dev, ACT_ROUTE, row, 1, own, &cpu->err)) ||
-            same_experts(own, chosen, op->n_used) || (rc = cpu->be->act_read(cpu->dev, ACT_X, row, 1, x, &cpu->err)))
+            choice_same(own, chosen, op->n_used) || (rc = cpu->be->act_read(cpu->dev, ACT_X, row, 1, x, &cpu->err)))
             continue;
         judge(t, op, w, x, router, row);
         rc = cpu->be->act_write(cpu->dev, ACT_ROUTE, row, 1, 2 * op->n_used, chosen, &cpu->err);

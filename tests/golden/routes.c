@@ -43,34 +43,17 @@ void routes_free(struct routes *t)
     memset(t, 0, sizeof *t);
 }
 
-static bool same_set(const float *a, const float *b, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        bool there = false;
-        for (uint32_t k = 0; k < n; k++)
-            there |= a[i] == b[k];
-        if (!there)
-            return false;
-    }
-    return true;
-}
-
-/* One choice that differs: by no more than what its logits were off. x: the CPU's. */
+/* One choice that differs. x: the CPU's. */
 static void judged(struct routes *t, const struct op_route *op, const float *w, const float *x, const float *device_x,
                    uint32_t router, uint32_t pos)
 {
-    double logit[EXPERTS_MAX], device[EXPERTS_MAX], off = 1e-5, m;
-    choice_logits(op, w, x, logit);
-    choice_logits(op, w, device_x, device);
-    m = choice_margin(op, logit);
-    for (uint32_t e = 0; e < op->w->n_out; e++)
-        off = fmax(off, fabs(logit[e] - device[e]));
-    if (!(m <= 2 * off))
+    struct choice_gap gap;
+    if (!choice_is_near(op, w, x, device_x, &gap))
         fail_msg("token %u goes to other experts of router %u, where %g decides and logits are off by %g", pos, router,
-                 m, off);
+                 gap.margin, gap.off);
     t->differ++;
     t->first = pos < t->first ? pos : t->first;
-    t->margin = fmax(t->margin, m), t->off = fmax(t->off, off);
+    t->margin = fmax(t->margin, gap.margin), t->off = fmax(t->off, gap.off);
 }
 
 void routes_follow(struct routes *t, struct run *cpu, const struct op *o, uint32_t router, uint32_t pos, uint32_t n,
@@ -88,7 +71,7 @@ void routes_follow(struct routes *t, struct run *cpu, const struct op *o, uint32
     for (uint32_t i = 0; i < n; i++) {
         size_t at = (size_t)router * t->n_token + pos + i;
         const float *of_device = t->chosen + at * two;
-        if (same_set(own + (size_t)i * two, of_device, t->n_used))
+        if (choice_same(own + (size_t)i * two, of_device, t->n_used))
             continue;
         if (judge)
             judged(t, op, w, x + (size_t)i * width, t->x + at * t->width, router, pos + i);

@@ -4,7 +4,6 @@
 #include "daemon/engine/selfcheck/choice.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 void choice_logits(const struct op_route *op, const float *w, const float *x, double *logit)
@@ -64,4 +63,28 @@ double choice_margin(const struct op_route *op, const double *logit)
     }
     greatest(by, n, op->n_used, taken, &last, &next);
     return fmin(least, last - next);
+}
+
+bool choice_same(const float *a, const float *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool there = false;
+        for (uint32_t k = 0; k < n; k++)
+            there |= a[i] == b[k];
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
+bool choice_is_near(const struct op_route *op, const float *w, const float *x, const float *device_x,
+                    struct choice_gap *gap)
+{
+    double own[EXPERTS_MAX], device[EXPERTS_MAX];
+    choice_logits(op, w, x, own);
+    choice_logits(op, w, device_x, device);
+    *gap = (struct choice_gap){choice_margin(op, own), 1e-5};
+    for (uint32_t e = 0; e < op->w->n_out; e++)
+        gap->off = fmax(gap->off, fabs(own[e] - device[e]));
+    return gap->margin <= 2 * gap->off;
 }
