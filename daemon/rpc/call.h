@@ -33,7 +33,7 @@ struct call {
     void (*finish)(struct call *call, void *result);
     struct engine_client *engine; /* that it was forwarded to */
     char *where;                  /* its device, where the engine has another name for it */
-    bool is_retry;                /* it was forwarded before, to a device that was lost */
+    bool is_retry;                /* it was asked of an engine before that was lost */
 
     /* While it is on server->waiters: takeover.c. */
     int64_t after_stream; /* number of the stream whose end it waits for */

@@ -39,6 +39,12 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
     const struct wire_detokenize_result *text = result;
     struct fork_plan *p = NULL;
     struct hearth_err e = {0};
+    /* Ids of the store are not what an engine dies of, others' work is: the next one is asked, once. */
+    if (err && err->code == HEARTH_EENGINE && call->server->phase == SERVER_RUNNING && !call->is_retry) {
+        call->is_retry = true;
+        msg_sessions_fork(call);
+        return;
+    }
     size_t asked = (size_t)(uintptr_t)call->arg;
     int rc = err ? (e = *err, e.code) : fork_plan(call->server, call->account->uid, f->session, f->at, &p, &e);
     if (!rc && p->untold.n != asked)

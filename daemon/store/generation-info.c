@@ -34,13 +34,9 @@ static void *unpack(const uint8_t *data, size_t len)
     return NULL;
 }
 
-void *generation_info_reasoning(const struct store_turn *t, struct wire_bytes *out)
+struct wire_turn_generation *generation_info_of(const struct store_turn *t)
 {
-    struct wire_turn_generation *g = t->generation ? unpack(t->generation, t->generation_len) : NULL;
-    *out = (struct wire_bytes){0};
-    if (g)
-        *out = g->reasoning;
-    return g;
+    return t->generation ? unpack(t->generation, t->generation_len) : NULL;
 }
 
 int generation_turns(const struct store_turn *turns, size_t n, bool whole, struct generation_turns *out,
@@ -68,7 +64,7 @@ int generation_turns(const struct store_turn *turns, size_t n, bool whole, struc
             w->tokens = (struct wire_ids){.v = t->ids, .n = t->n_ids};
             w->continues = t->continues;
         }
-        out->blocks[i] = t->generation != NULL ? unpack(t->generation, t->generation_len) : NULL;
+        out->blocks[i] = generation_info_of(t);
         w->has_generation = out->blocks[i] != NULL;
         if (w->has_generation) {
             const struct wire_turn_generation *g = out->blocks[i];

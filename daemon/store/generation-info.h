@@ -8,8 +8,8 @@
 /* Appends the metadata to b as the event turn.generation. */
 int generation_info_pack(const struct wire_turn_generation *info, struct wire_buf *b, struct hearth_err *e);
 
-/* What was thought before the turn; it is borrowed from the block that is returned (wire_free), NULL for none. */
-void *generation_info_reasoning(const struct store_turn *t, struct wire_bytes *out);
+/* The turn's metadata, unpacked (wire_free); NULL: it has none, or none that can be read. */
+struct wire_turn_generation *generation_info_of(const struct store_turn *t);
 
 /* Converts turns of the store to turns of the wire; `whole` adds the ids and what only pages carry. Generation metadata
  * that cannot be read is left out: it is for people, and no reason to withhold the rest. */

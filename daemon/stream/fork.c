@@ -10,6 +10,7 @@
 #include "daemon/log.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/retention/retention.h"
+#include "daemon/store/generation-info.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/stream/stream-internal.h"
@@ -24,6 +25,8 @@ void fork_plan_free(struct fork_plan *p)
     store_turns_free(p->cut, p->cut != NULL);
     free(p->timeline);
     free(p->text);
+    wire_free(p->info);
+    wire_buf_fini(&p->generation);
     free(p);
 }
 
@@ -41,6 +44,20 @@ static const struct stream *running(const struct server *s, uid_t uid, const cha
     return NULL;
 }
 
+/* Packs how the last own turn was generated, of which there are `n` tokens, cut where max_tokens would have. */
+static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, size_t n, struct hearth_err *e)
+{
+    struct store_turn *t = &p->own[p->n_own - 1];
+    g.info.finish_reason = "length";
+    g.info.usage.completion_tokens = (int64_t)n;
+    if (g.info.usage.reasoning_tokens > (int64_t)n)
+        g.info.usage.reasoning_tokens = (int64_t)n;
+    int rc = generation_info_pack(&g, &p->generation, e);
+    t->generation = p->generation.data;
+    t->generation_len = p->generation.len;
+    return rc;
+}
+
 /* A turn of the stored session is cut. Where that is inside of what was generated, the beginning of its text is that of
  * the turn's; elsewhere markup of the template is among the ids, and the text becomes raw. */
 static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct hearth_err *e)
@@ -56,10 +73,12 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     if (!cut.inside)
         return 0;
     p->own[0] = *cut.turn;
-    p->own[0].generation = NULL;
+    p->own[0].generation = NULL; /* fork_plan_told() tells it of the part */
     p->own[0].generation_len = 0;
     p->own[0].message = NULL;
-    if (!cut.generated)
+    if (cut.generated)
+        p->info = generation_info_of(cut.turn);
+    else
         p->own[0].role = "text";
     p->n_own = 1;
     p->untold = (struct wire_ids){cut.turn->ids, cut.turn->n_ids};
@@ -89,7 +108,15 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     p->n_own = p->rows->n - (made == 0);
     memcpy(p->own, p->rows->v, p->n_own * sizeof *p->own);
     p->row.turn_open = p->row.turn_open || st->request->n_messages > 0;
-    return 0;
+    if (made == 0)
+        return 0;
+    struct wire_turn_generation g;
+    wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &g);
+    g.info.sampling = st->request->sampling;
+    g.info.usage.reasoning_tokens = st->output.reasoning_tokens;
+    if (end.reasoning)
+        g.reasoning = (struct wire_bytes){.data = st->output.reasoning, .len = end.reasoning};
+    return pack_generation(p, g, made, e);
 }
 
 static int plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan *p, struct hearth_err *e)
@@ -144,9 +171,66 @@ static bool begins(const struct store_turn *t, size_t at, const struct wire_byte
     return at + text->len <= t->len && (!text->len || !memcmp(t->text + at, text->data, text->len));
 }
 
+/* Lengths of the beginnings of `of` that stand in a text: the longest of them, and the one with which it ends. By the
+ * prefix function of Knuth, Morris and Pratt, so that no text takes more than its length. */
+struct beginning {
+    size_t longest, last;
+};
+
+static int find_beginning(const struct wire_bytes *of, const struct wire_bytes *text, struct beginning *out,
+                          struct hearth_err *e)
+{
+    *out = (struct beginning){0};
+    if (!of->len)
+        return 0;
+    size_t *border = malloc(of->len * sizeof *border), k = 0;
+    if (!border)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    border[0] = 0;
+    for (size_t i = 1; i < of->len; i++) {
+        while (k && of->data[i] != of->data[k])
+            k = border[k - 1];
+        border[i] = k += of->data[i] == of->data[k];
+    }
+    k = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        while (k && (k == of->len || text->data[i] != of->data[k]))
+            k = border[k - 1];
+        k += text->data[i] == of->data[k];
+        out->longest = k > out->longest ? k : out->longest;
+    }
+    out->last = k;
+    free(border);
+    return 0;
+}
+
+/* An answer with reasoning is cut: the ids' text has both, and markers, and the turn knows what is what. */
+static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_bytes *text,
+                         struct hearth_err *e)
+{
+    struct store_turn *t = &p->own[p->n_own - 1];
+    struct wire_bytes said = {.data = t->text, .len = t->len};
+    bool is_thought = (int64_t)t->n_ids < g->info.usage.reasoning_tokens;
+    struct beginning b;
+    int rc = find_beginning(is_thought ? &g->reasoning : &said, text, &b, e);
+    if (rc)
+        return rc;
+    if (is_thought)
+        g->reasoning =
+            b.longest ? (struct wire_bytes){.data = g->reasoning.data, .len = b.longest} : (struct wire_bytes){0};
+    t->len = is_thought ? 0 : b.last;
+    return 0;
+}
+
 int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
+    struct wire_turn_generation *g = p->info;
+    if (g && g->reasoning.len) {
+        p->untold = (struct wire_ids){0};
+        int rc = cut_reasoning(p, g, text, e);
+        return rc ? rc : pack_generation(p, *g, t->n_ids, e);
+    }
     size_t at = !strcmp(t->role, "text") || begins(t, 0, text) || !begins(t, 1, text) ? 0 : 1;
     /* What ids stand for alone lacks a space in front that they have inside of a text. */
     p->text = malloc(at + text->len + 1);
@@ -158,7 +242,7 @@ int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct he
     t->text = p->text;
     t->len = at + text->len;
     p->untold = (struct wire_ids){0};
-    return 0;
+    return g ? pack_generation(p, *g, t->n_ids, e) : 0;
 }
 
 /* --- making them -------------------------------------------------------------------------------------------------- */

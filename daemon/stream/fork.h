@@ -21,6 +21,8 @@ struct fork_plan {
     struct session_rows *rows;
     struct store_turn *cut;
     char *text;
+    struct wire_turn_generation *info; /* the cut turn's generation metadata, unpacked; NULL: it has none */
+    struct wire_buf generation;
 };
 
 /* Plans forks of the uid's session `ref` at `at` ids (-1: all that there is). HEARTH_ENOSESSION, HEARTH_EPARAMS. It

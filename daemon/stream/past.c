@@ -45,9 +45,12 @@ static int join(struct past *p, const struct store_turn *t, struct hearth_err *e
 static void add(struct past *p, const struct store_turn *t)
 {
     struct wire_past_message *to = &p->v[p->n];
+    struct wire_turn_generation *g = generation_info_of(t);
     to->message =
         (struct wire_message){.role = t->role, .content = {.data = t->text, .len = t->len}, .json = t->message};
-    p->blocks[p->n++] = generation_info_reasoning(t, &to->reasoning);
+    if (g)
+        to->reasoning = g->reasoning;
+    p->blocks[p->n++] = g;
 }
 
 int past_read(struct server *s, const struct store_session *row, struct past *out, struct hearth_err *e)

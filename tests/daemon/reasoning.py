@@ -167,6 +167,68 @@ def sessions(c):
         check(e.args[0] == "INVALID_PARAMS" and "reasoning" in e.args[1], "reasoning that nothing made", e)
 
 
+def turns(c, name):
+    return [(t["role"], t.get("reasoning"), t["text"]) for t in c.call("sessions.show", session=name)["turns"]]
+
+
+def forks(c):
+    """A cut of an answer has what was thought and said by then, and a template gets it so."""
+    n = len(generate(c, "@think", session="trunk")["tokens"])
+    whole = c.call("sessions.show", session="trunk")["session"]["tokens"]
+    said = [("", "")] * 2 + [("Hm", ""), ("Hm, is", ""), ("Hm, is it", ""), ("Hm, is it?\n", ""), ("Hm, is it?\nYes", ""),
+                             ("Hm, is it?\nYes.", ""), ("Hm, is it?\nYes.", ""), ("Hm, is it?\nYes.", ""),
+                             ("Hm, is it?\nYes.", "It"), ("Hm, is it?\nYes.", "It is")]
+    bad = []
+    for k, (thought, text) in enumerate(said):  # k + 1 tokens of it
+        c.call("sessions.fork", session="trunk", at=whole - n + k + 1, names=["cut"])
+        if turns(c, "cut")[1:] != [("assistant", thought or None, text)]:
+            bad.append((k + 1, turns(c, "cut")))
+        g = c.call("sessions.show", session="cut")["turns"][1].get("generation", {"usage": {"completion_tokens": 0}})
+        if g["usage"]["completion_tokens"] != k + 1 or g["usage"].get("reasoning_tokens", 0) != min(k + 1, 9):
+            bad.append((k + 1, g))
+        c.call("sessions.remove", session="cut")
+    check(not bad and n == len(said) + 1, "a fork at each token of an answer has its thoughts and its text apart", bad)
+    c.call("sessions.fork", session="trunk", at=whole - n + 6, names=["thought"])
+    c.call("sessions.fork", session="thought", at=whole - n + 4, names=["again"])
+    check(turns(c, "again")[1:] == [("assistant", "Hm, is", "")], "and so has a fork of a fork", turns(c, "again"))
+    try:
+        generate(c, "", chat_template="{# <think> #}{% if messages | length > 1 %}{{ raise_exception(messages[1].reasoning_content) }}{% endif %}",
+                 session="thought")
+    except Refused as e:
+        check(e.args == ("TEMPLATE", "Hm, is it?\n"), "a template gets the thought as far as it went", e)
+    # Of a generation that runs, in its thoughts and after them.
+    made = []
+
+    def fork(frames):
+        n = sum(f["count"] for f in frames)
+        if not made and n >= 20:
+            made.append(box.client().call("sessions.fork", session="live", names=["live fork"])["sessions"][0])
+    r = follow(c, long(c, session="live"), fork)
+    prompt = r["usage"]["prompt_tokens"]
+    k = made[0]["tokens"] - prompt
+    want = "".join(LONG[:k]) if k < 401 else THOUGHT
+    check(k >= 20 and turns(c, "live fork")[1:] == [("assistant", want, "".join(["En", "fin"][:max(0, k - 401)]))],
+          "a fork of one that runs has what was thought by then", (k, turns(c, "live fork")))
+    c.call("generate", model="script", session="raw", text="@plain", max_tokens=3, sampling={"temperature": 0})
+    whole = c.call("sessions.show", session="raw")["session"]["tokens"]
+    c.call("sessions.fork", session="raw", at=whole - 1, names=["raw 2"])
+    c.call("sessions.fork", session="raw 2", at=whole - 2, names=["raw 1"])
+    check(turns(c, "raw 1")[1:] == [("completion", None, "No")], "a cut of a cut is of a completion still", turns(c, "raw 1"))
+    # The engine dies while it is asked.
+    pid = c.call("status")["engine"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    id = c.submit("sessions.fork", session="trunk", at=prompt_of(c, "trunk") + 5, names=["survivor"])
+    c.call("sessions.list")  # it has been asked by now
+    os.kill(pid, signal.SIGKILL)
+    c.answer(id)
+    check(turns(c, "survivor")[1:] == [("assistant", "Hm, is it", "")], "an engine that dies meanwhile is no matter", turns(c, "survivor"))
+
+
+def prompt_of(c, name):
+    """Tokens before the session's answer."""
+    return c.call("sessions.show", session=name)["turns"][0]["n_tokens"]
+
+
 def long(c, **params):
     return c.submit("generate", model="opened", sampling={"temperature": 0}, messages=[{"role": "user", "content": "Go"}],
                     chat_template=template("[THINK]", sign="[THINK]"), **params)
@@ -242,6 +304,7 @@ try:
     opened(c)
     switches(c)
     sessions(c)
+    forks(c)
     streams(c)
     killed(c)
     box.stop()
