@@ -255,9 +255,10 @@ void stream_on_parked(struct server *s, const void *body)
     const struct wire_engine_parked *p = body;
     const struct stream *st = submitted(s, p->stream);
     if (st && p->parked)
-        subscribers_notify(st, "PARKED", "memory was yielded to another program: the stream waits, and goes on later");
+        subscribers_notify(st, "PARKED",
+                           "memory is yielded to other programs, and the stream waits: `hearth yield --end` ends that");
     else if (st)
-        subscribers_notify(st, "RESUMED", "the stream goes on where it stopped");
+        subscribers_notify(st, "RESUMED", "there is memory again, and the stream goes on");
 }
 
 void stream_on_trace(struct server *s, const void *body)

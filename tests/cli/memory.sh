@@ -63,7 +63,13 @@ is "... and for how long" "$(grep -cE '^  yielded  memory, for (59[0-9]|600) s m
 is "a vocabulary is no model in memory" "$(grep -c '^  models   0 in memory, of 1 the vocabulary alone$' "$dir/out")" 1
 status 1 "a model is not loaded meanwhile" "$hearth" load tale
 err_has "... and why" "yielded"
+"$hearth" run -m tale -n 3 "Once" >"$dir/waits" 2>"$dir/why" &
+waits=$!
+until grep -qs PARKED "$dir/why" || ! kill -0 "$waits" 2>/dev/null; do sleep 0.05; done
+is "a text that waits says for what" "$(grep -c '^hearth: PARKED: memory is yielded to other programs, and the stream waits' "$dir/why")" 1
 status 0 "yield --end" "$hearth" yield --end
+status 0 "... and comes then" wait "$waits"
+is "... which it says, too" "$(grep -c RESUMED "$dir/why")" 1
 status 0 "it is loaded again" "$hearth" load tale
 "$hearth" status >"$dir/out"
 is "nothing is yielded any more" "$(grep -c '^  yielded' "$dir/out")" 0

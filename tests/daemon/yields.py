@@ -98,10 +98,24 @@ try:
     box.start()
     c, control = box.client(), box.client()
     check(control.call("yield", all=True, seconds=3600) == {"freed": 0, "free": 0}, "nobody runs, nothing is held")
+    told = []
+
+    def notices(frame):
+        if frame[0] == 2 and frame[1] == "notice":
+            told.append(frame[2][0]["name"])
+        if frame[0] == 1:
+            c.answers[frame[1]] = frame[2:]
+
     asked = c.submit("generate", request="later", **prompt(1))
+    while not told:
+        notices(c.read())
     engine = waiting(0)
     check(engine["memory"]["weights"] == 0 == engine["tokens_computed"], "an engine that starts then waits", engine)
+    check(told == ["PARKED"], "... and says so, though its stream has not begun", told)
     control.call("yield", seconds=0)
+    while asked not in c.answers:
+        notices(c.read())
+    check(told == ["PARKED", "RESUMED"], "... and when it begins", told)
     check(c.answer(asked)["tokens"] == alone[1], "... and its stream says what it says alone")
 finally:
     end(box)

@@ -308,11 +308,7 @@ static bool submit(struct engine *eng, struct seq *q)
         end_seq(eng, q, END_ERROR, &err);
         return true;
     }
-    if (q->yielded) {
-        struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
-        ev->owner = q->owner;
-        q->yielded = false;
-    }
+    yield_resumes(eng, q);
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     q->kv.freq_set = sched_freq_set(&q->model->group, q->n_tokens);
@@ -454,6 +450,7 @@ static void run_commands(struct engine *eng)
             else if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
                 TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
                 eng->n_waiting_for_memory++;
+                yield_parks(eng, o->seq);
             }
             break;
         case CMD_CANCEL:

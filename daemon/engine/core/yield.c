@@ -94,6 +94,21 @@ static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
     ev->parked = parked;
 }
 
+void yield_parks(struct engine *eng, struct seq *q)
+{
+    if (!eng->yield.on || q->yielded)
+        return;
+    q->yielded = true;
+    tell_parked(eng, q, true);
+}
+
+void yield_resumes(struct engine *eng, struct seq *q)
+{
+    if (q->yielded)
+        tell_parked(eng, q, false);
+    q->yielded = false;
+}
+
 /* The model with the most to give among those that have work; NULL. */
 static struct model_entry *busiest(const struct engine *eng)
 {
@@ -127,8 +142,7 @@ static bool take_out(struct engine *eng, struct model_entry *m)
             TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
         last = q;
         eng->n_waiting_for_memory++;
-        q->yielded = true;
-        tell_parked(eng, q, true);
+        yield_parks(eng, q);
     }
     return true;
 }

@@ -19,6 +19,11 @@
  * later. */
 void yield_begin(struct engine *eng, const struct command *o);
 
+/* The sequence has to wait for its model: who asked for it is told, where it is memory that was yielded. */
+void yield_parks(struct engine *eng, struct seq *q);
+/* It goes on, or begins. */
+void yield_resumes(struct engine *eng, struct seq *q);
+
 /* Between steps. True while streams are being parked. */
 bool yield_advance(struct engine *eng);
 
