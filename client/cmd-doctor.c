@@ -106,14 +106,14 @@ static const struct hearth_loaded_model *loaded(const struct hearth_engine_statu
 }
 
 /* What it runs on, and why: known for what is in memory, and foretold for the rest. */
-static void judge(const struct hearth_model *m, const struct hearth_engine_status *e, const char **where, char *why,
-                  size_t size)
+static void judge(const struct hearth_model *m, const struct hearth_engine_status *e, const char **where,
+                  char at[static 64], char *why, size_t size)
 {
     const struct hearth_loaded_model *l = loaded(e, m->path);
     bool gpu = e->backend && strcmp(e->backend, "cpu") != 0;
     if (l) {
         bool on_gpu = l->where && strcmp(l->where, "cpu") != 0;
-        *where = l->where;
+        *where = memory_where(l, at, 64);
         snprintf(why, size, "in memory%s%s", l->self_check ? "; self-check: " : "", l->self_check ? l->self_check : "");
         if (!on_gpu && !l->self_check && e->no_gpu)
             snprintf(why, size, "in memory; no GPU is used: %s", e->no_gpu);
@@ -165,8 +165,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     table_add(&m, 3, "MODEL", "RUNS ON", "WHY");
     for (size_t i = 0; i < models->n_models; i++) {
         char why[512];
+        char at[64];
         const char *where;
-        judge(&models->models[i], &r->engine, &where, why, sizeof why);
+        judge(&models->models[i], &r->engine, &where, at, why, sizeof why);
         table_add(&m, 3, models->models[i].name, where, why);
     }
     putchar('\n');

@@ -23,18 +23,6 @@ static const char *until(const struct hearth_loaded_model *m)
                               : "stopped";
 }
 
-/* "cuda:0 71 %, host 29 %" where some of its weights are in the host's memory. */
-static const char *where(const struct hearth_loaded_model *m, char *out, size_t size)
-{
-    if (m->vocab_only)
-        return "vocabulary";
-    if (m->host_bytes <= 0 || m->bytes <= 0)
-        return m->where;
-    double host = 100.0 * (double)m->host_bytes / (double)m->bytes;
-    snprintf(out, size, "%s %.0f %%, host %.0f %%", m->where, 100 - host, host);
-    return out;
-}
-
 static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
 {
     struct table t = {.has_head = true};
@@ -45,7 +33,7 @@ static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
         model_id(h, m->path, id);
         snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
         snprintf(running, sizeof running, "%lld", (long long)m->sequences);
-        table_add(&t, 8, m->name, id, human_bytes(m->bytes), where(m, at, sizeof at), context, running,
+        table_add(&t, 8, m->name, id, human_bytes(m->bytes), memory_where(m, at, sizeof at), context, running,
                   human_bytes(m->pages_used * m->page_bytes), until(m));
     }
     table_print(&t);

@@ -169,13 +169,18 @@ static void draw_tiers(const struct hearth_status_result *r)
 static void draw_models(const struct hearth_engine_status *e)
 {
     line("%s", "");
-    line("%-24s %-10s %9s %14s %7s %9s", "MODEL", "WHERE", "WEIGHTS", "CONTEXT", "RUNNING", "KV");
+    char context[48], kv[24], at[64];
+    size_t width = 10; /* of WHERE, which is seldom more */
+    for (size_t i = 0; i < e->n_models; i++) {
+        size_t n = strlen(memory_where(&e->models[i], at, sizeof at));
+        width = n > width ? n : width;
+    }
+    line("%-24s %-*s %9s %14s %7s %9s", "MODEL", (int)width, "WHERE", "WEIGHTS", "CONTEXT", "RUNNING", "KV");
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
-        char context[48], kv[24];
         snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
         snprintf(kv, sizeof kv, "%s", human_bytes(m->pages_used * m->page_bytes));
-        line("%-24s %-10s %9s %14s %7lld %9s", m->name ? m->name : m->path, m->vocab_only ? "vocabulary" : m->where,
+        line("%-24s %-*s %9s %14s %7lld %9s", m->name ? m->name : m->path, (int)width, memory_where(m, at, sizeof at),
              human_bytes(m->bytes), context, (long long)m->sequences, kv);
     }
 }

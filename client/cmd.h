@@ -214,6 +214,8 @@ json_t *json_memory(const struct hearth_memory *m);
 /* What hearth has, and what other programs have; each one line of text without a newline. */
 void memory_own_line(const struct hearth_memory *m, char *line, size_t size);
 void memory_others_line(const struct hearth_memory *m, char *line, size_t size);
+/* "cuda:0 71 %, host 29 %" where some of its weights are in the host's memory; its own string, or in `out`. */
+const char *memory_where(const struct hearth_loaded_model *m, char *out, size_t size);
 
 /* --- utf8.c ------------------------------------------------------------------------------------------------ */
 

@@ -1,4 +1,5 @@
-/* memory.c - who has the device's memory, in words and as JSON: status, ps and top show it, metrics counts it. */
+/* memory.c - who has the device's memory, in words and as JSON: status, ps, top and doctor show it, metrics counts it.
+ */
 #include <string.h>
 
 #include "client/cmd.h"
@@ -59,4 +60,15 @@ void memory_others_line(const struct hearth_memory *m, char *line, size_t size)
         if (p->bytes)
             add(line, size, " %s", human_bytes(p->bytes));
     }
+}
+
+const char *memory_where(const struct hearth_loaded_model *m, char *out, size_t size)
+{
+    if (m->vocab_only)
+        return "vocabulary";
+    if (!m->where || m->host_bytes <= 0 || m->bytes <= 0)
+        return m->where ? m->where : "-";
+    double host = 100.0 * (double)m->host_bytes / (double)m->bytes;
+    snprintf(out, size, "%s %.0f %%, host %.0f %%", m->where, 100 - host, host);
+    return out;
 }

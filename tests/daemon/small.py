@@ -54,8 +54,9 @@ try:
     own, host = (m["bytes"] - m["host_bytes"]) / 1e9, m["host_bytes"] / 1e8
     check(1 / (own + host) <= m["speed"] < 1 / host * 1.5, "what is to be expected follows the rates", (m["speed"], own, host))
     share = round(100 * m["host_bytes"] / m["bytes"])
-    out, err = hearth("ps")
-    check("cuda:0 %d %%, host %d %%" % (100 - share, share) in out, "ps says where they are", out)
+    for words in ["ps"], ["top", "--once"], ["doctor"]:
+        out, err = hearth(*words)
+        check("cuda:0 %d %%, host %d %%" % (100 - share, share) in out, words[0] + " says where they are", out)
     out, err = hearth("status")
     check("of its weights are in the host's memory: at most" in out, "status says so", out)
     check(c.call("status")["engine"]["memory"]["weights"] <= GPU, "the GPU holds no more than it has")
