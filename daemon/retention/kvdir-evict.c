@@ -181,6 +181,20 @@ void kvdir_make_room(struct kvdir *d)
     evict(d, &r);
 }
 
+bool kvdir_give_way(struct kvdir *d, int64_t bytes)
+{
+    size_t n = d ? d->n : 0;
+    if (!n)
+        return false;
+    struct kv_eviction_policy r = policy(d);
+    int64_t left = d->bytes > bytes ? d->bytes - bytes : 0;
+    r.bytes = left < r.bytes ? left : r.bytes;
+    log_warn("the disk is full: %s of %lld bytes of cached KV give way", left ? "some" : "all", (long long)d->bytes);
+    evict(d, &r);
+    kvdir_evict_all(d);
+    return d->n < n;
+}
+
 void kvdir_forget(struct kvdir *d, const char *session, int64_t from)
 {
     struct kv_entry *f;

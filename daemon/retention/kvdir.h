@@ -43,6 +43,10 @@ void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 void kvdir_evict(struct kvdir *d);
 void kvdir_make_room(struct kvdir *d);
 
+/* Something that cannot be computed again finds no room on the disk: removes files until `bytes` are free, or all, the
+ * least recently used first, before it returns. False where there was none, or d is NULL. */
+bool kvdir_give_way(struct kvdir *d, int64_t bytes);
+
 /* Removes the files of a removed session in the same way, and all damaged files too, as they may be the session's.
  * Those of its first `from` tokens stay, which forks have. Nothing where d is NULL. */
 void kvdir_forget(struct kvdir *d, const char *session, int64_t from);

@@ -106,9 +106,10 @@ static int make_file(struct store *st, struct hearth_err *e)
     return rc;
 }
 
-int store_fail(const struct store *st, const char *what, struct hearth_err *e)
+int store_fail(struct store *st, const char *what, struct hearth_err *e)
 {
-    int code = sqlite3_errcode(st->db) & 0xff;
+    int code = sqlite3_errcode(st->db) & 0xff, why = sqlite3_system_errno(st->db);
+    st->full = st->full || code == SQLITE_FULL || (code == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT));
     if (code == SQLITE_FULL || code == SQLITE_IOERR) /* the path says on which disk there is no room */
         return err_set(e, HEARTH_ESTORE, "%s: %s: %.120s", what, sqlite3_errmsg(st->db), st->path);
     return err_set(e, HEARTH_ESTORE, "%s: %s", what, sqlite3_errmsg(st->db));

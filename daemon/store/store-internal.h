@@ -84,6 +84,7 @@ struct store {
     char *path;
     dev_t dev; /* of the file that is open, which may be deleted under hearthd */
     ino_t ino;
+    bool full;           /* store_is_full() */
     long backup_version; /* version of the copy that migrate.c keeps; 0: there is none */
     sqlite3_stmt *stmt[N_SQL];
     struct store_total *totals; /* of the users whose total was asked for */
@@ -102,7 +103,7 @@ extern const char *const store_migrations[STORE_VERSION];
 extern const char *const store_sql[N_SQL];
 
 /* Fills *e with `what` and SQLite's message, and returns HEARTH_ESTORE. */
-int store_fail(const struct store *st, const char *what, struct hearth_err *e);
+int store_fail(struct store *st, const char *what, struct hearth_err *e);
 
 /* chain.c: runs SQL_TOKENS, SQL_TURNS or SQL_LENGTHS over a session's turns, those of the sessions that it is a fork of
  * among them. chain_close() after chain_open() in any case. */

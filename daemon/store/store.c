@@ -60,6 +60,7 @@ int store_get_int(struct store *st, sqlite3_stmt *q, const char *what, int64_t *
 
 int store_begin(struct store *st, struct hearth_err *e)
 {
+    st->full = false;
     return store_run(st, store_stmt(st, SQL_BEGIN), "the session database", e);
 }
 
@@ -70,6 +71,11 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e)
     if (rc && !sqlite3_get_autocommit(st->db))
         store_run(st, store_stmt(st, SQL_ROLLBACK), "undoing it", NULL);
     return rc;
+}
+
+bool store_is_full(const struct store *st)
+{
+    return st->full;
 }
 
 bool store_is_time(double t)

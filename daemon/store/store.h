@@ -138,6 +138,9 @@ int store_page(struct store *st, const struct store_session *s, int64_t *at, siz
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e);
 
+/* Whether the last transaction failed because the disk, or a quota, has no room. */
+bool store_is_full(const struct store *st);
+
 /* A stream's number is never above this; a row in which one is was not written by hearthd, or is damaged. */
 static const int64_t STORE_STREAM_MAX = 1LL << 53;
 

@@ -1,6 +1,6 @@
 /*
  * commit.c - commits a stream's turn to its session, and has the retry queue of streams whose turn could not be written
- * because the disk was full. Loop thread.
+ * because the disk was full, and cached KV that gave way was not enough. Loop thread.
  *
  * The subscribers of such a stream got the error (finish_reason error, STORE) and have the text. The journal has it
  * too, as far as the disk allowed, and the next start commits the turn; but on a full disk there is no journal either,
@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/retention/retention.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
@@ -55,6 +56,18 @@ static int commit_turn(struct stream *st, struct hearth_err *e)
     return session_commit(st->server, st->session, &turn, e);
 }
 
+/* The same, where the disk is full at the cost of cached KV, which can be computed again. */
+static int commit_with_room(struct stream *st, struct hearth_err *e)
+{
+    static const int64_t enough[] = {64 << 20, INT64_MAX};
+    struct server *s = st->server;
+    int rc = commit_turn(st, e);
+    for (size_t i = 0; rc && store_is_full(s->store) && i < sizeof enough / sizeof *enough; i++)
+        if (kvdir_give_way(s->kv, enough[i]))
+            rc = commit_turn(st, e);
+    return rc;
+}
+
 /* Of two reasons for an error the first is reported. */
 static void not_committed(struct stream *st, const struct hearth_err *e)
 {
@@ -81,7 +94,7 @@ bool stream_commit(struct stream *st)
             log_warn("stream %lld: %s", (long long)st->number, e.msg);
         return true;
     }
-    if (commit_turn(st, &e) != 0) {
+    if (commit_with_room(st, &e) != 0) {
         not_committed(st, &e);
         return false;
     }

@@ -2,10 +2,7 @@
  */
 #include "config.h"
 
-#include "tests/daemon/harness.h"
-
-#include <signal.h>
-#include <stdio.h>
+#include "tests/daemon/kv-files.h"
 
 enum { LITTLE = 160 << 10 }; /* the database fits in, and not with 300,000 bytes more */
 
@@ -47,6 +44,14 @@ static void assert_tokens(struct peer *p, const char *session, int64_t n)
     assert_int_equal(s->tokens.n, n);
     assert_false(s->session.busy);
     wire_free(s);
+}
+
+static int64_t peer_tokens(struct peer *p, const char *session)
+{
+    struct wire_session_show_result *s = peer_show(p, session);
+    int64_t n = s->session.tokens;
+    wire_free(s);
+    return n;
 }
 
 static int setup_full(void **state)
@@ -201,6 +206,41 @@ static void test_end(void **state)
     }
 }
 
+/* Cached KV takes the room: it gives way, and the turn is written. */
+static void test_caches_give_way(void **state)
+{
+    struct box *b = *state;
+    char preload[4096], gate[128];
+    snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/full-disk.so",
+             getenv("top_builddir") ? getenv("top_builddir") : ".");
+    assert_int_equal(access(preload, R_OK), 0);
+    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("FULL_GATE", gate, 1);
+    setenv("FULL_OF", in_kv(b, "."), 1);
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    box_start(b);
+    unsetenv("LD_PRELOAD");
+    int64_t one = save(b, "save=3 kvsize=1000", "s"), two = save(b, "save=1 kvsize=1000", NULL);
+    assert_true(has_file(b, one, 2) && has_file(b, two, 0));
+    struct peer *p = peer_open(b);
+    int64_t before = peer_tokens(p, "s");
+    close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    struct wire_generate_result *r = run(p, "n=1", "s");
+    assert_string_equal(r->finish_reason, "stop");
+    assert_null(r->error);
+    assert_tokens(p, "s", before + 3 + 1);
+    wire_free(r);
+    assert_int_equal(n_files(b), 0);
+    assert_true(box_log_has(b, "the disk is full: all of 4000 bytes of cached KV give way"));
+    peer_close(p);
+    assert_int_equal(unlink(gate), 0);
+    again(b);
+    p = peer_open(b);
+    assert_tokens(p, "s", before + 3 + 1);
+    peer_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +251,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_reasons, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_not_between, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
+        cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
     };
     return cmocka_run_group_tests_name("full", tests, NULL, NULL);
 }
