@@ -105,9 +105,10 @@ void msg_sessions_remove(struct call *call)
     struct hearth_err e;
     int rc = call->server->store != NULL ? store_find(call->server->store, call->account->uid, ref->session, &row, &e)
                                          : err_set(&e, HEARTH_ESTORE, "%s", call->server->store_err.msg);
+    rc = session_or_creating(call->server, call->account->uid, ref->session, rc, &e);
     if (!rc && session_is_busy(call->server, row->id))
         rc = err_set(&e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ref->session);
-    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row->id)) {
+    if (rc == HEARTH_ESESSIONBUSY && takeover_wait(call, row ? row->id : ref->session)) {
         store_session_free(row);
         return;
     }

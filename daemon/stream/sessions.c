@@ -23,12 +23,19 @@ bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
     return stream_creates(s, uid, name);
 }
 
+int session_or_creating(const struct server *s, uid_t uid, const char *ref, int rc, struct hearth_err *e)
+{
+    if (rc != HEARTH_ENOSESSION || !session_is_reserved(s, uid, ref))
+        return rc;
+    return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", ref);
+}
+
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e)
 {
     if (!s->store)
         return err_set(e, HEARTH_ESTORE, "%s", s->store_err.msg);
     commit_retry(s, uid);
-    return store_get(s->store, uid, ref, out, e);
+    return session_or_creating(s, uid, ref, store_get(s->store, uid, ref, out, e), e);
 }
 
 /* A name that was damaged, and may be told all the same. */
@@ -119,8 +126,6 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
         rc = retention_check_quota(s, uid, NULL, e);
         if (rc)
             return rc;
-        if (session_is_reserved(s, uid, g->session))
-            return err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating session \"%.80s\"", g->session);
         if (!g->model)
             return err_set(e, HEARTH_ENOSESSION, "there is no session \"%.80s\", and no model to create it with",
                            g->session);

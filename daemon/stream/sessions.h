@@ -12,7 +12,12 @@
 bool session_is_busy(const struct server *s, const char *id);
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
 
-/* Reads a session by the client's reference. HEARTH_ENOSESSION; HEARTH_ESTORE for a damaged one or without a store. */
+/* `rc` of looking for a session by the client's reference, but HEARTH_ESESSIONBUSY where there is none because a
+ * generation is creating it. */
+int session_or_creating(const struct server *s, uid_t uid, const char *ref, int rc, struct hearth_err *e);
+
+/* Reads a session by the client's reference. HEARTH_ENOSESSION; HEARTH_ESESSIONBUSY while a generation creates it;
+ * HEARTH_ESTORE for a damaged one or without a store. */
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 
 /* Describes a session as sessions.list and the like do; borrows the strings. */

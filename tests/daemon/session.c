@@ -267,6 +267,15 @@ static void test_busy(void **state)
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
     peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "creating");
+    struct wire_session_ref new = {.session = "s"};
+    struct wire_session_rename other = {.session = "s", .name = "other"};
+    struct wire_session_pin pin = {.session = "s", .pinned = true};
+    struct wire_session_adopt adopt = {.session = "s"};
+    peer_refused(q, WIRE_SESSIONS_REMOVE, &new, HEARTH_ESESSIONBUSY, "creating");
+    peer_refused(q, WIRE_SESSIONS_ADOPT, &adopt, HEARTH_ESESSIONBUSY, "creating");
+    peer_refused(q, WIRE_SESSIONS_RENAME, &other, HEARTH_ESESSIONBUSY, "creating");
+    peer_refused(q, WIRE_SESSIONS_PIN, &pin, HEARTH_ESESSIONBUSY, "creating");
+    peer_refused(q, WIRE_SESSIONS_SHOW, &new, HEARTH_ESESSIONBUSY, "creating");
     struct wire_cancel c = {.stream = p->stream};
     wire_free(peer_call(q, WIRE_CANCEL, &c));
     struct hearth_err e;
