@@ -6,6 +6,7 @@
 #include "client/cmd.h"
 #include "config.h"
 #include "libclient/distance.h"
+#include "libclient/standard-fds.h"
 
 static const struct cmd *const commands[] = {
     &cmd_run,   &cmd_chat,   &cmd_resume, &cmd_attach,   &cmd_streams, &cmd_sessions, &cmd_fork,
@@ -109,6 +110,8 @@ static int leading_options(int argc, char **argv, int *i)
 
 int main(int argc, char **argv)
 {
+    if (!standard_fds_open())
+        return STATUS_ERROR;
     setlocale(LC_CTYPE, "");
     int i = 1, status = leading_options(argc, argv, &i);
     if (status >= 0)

@@ -22,6 +22,7 @@
 #include "daemon/purge.h"
 #include "daemon/sd.h"
 #include "daemon/server.h"
+#include "libclient/standard-fds.h"
 
 static const struct option options[] = {
     {"check", no_argument, NULL, 'k'},
@@ -425,6 +426,8 @@ int main(int argc, char **argv)
     struct hearth_err e;
     char dir[PATH_MAX], engine[PATH_MAX], config[PATH_MAX];
 
+    if (!standard_fds_open())
+        return EXIT_FAILURE;
     int rc = parse(argc, argv, &a);
     if (rc)
         return rc - 1;

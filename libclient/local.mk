@@ -30,6 +30,7 @@ libclient_libcore_la_SOURCES = \
     libclient/hearth.h \
     libclient/packed.h \
     libclient/scan.h \
+    libclient/standard-fds.h \
     libclient/utf8.h \
     libclient/wire-json.h \
     libclient/wire-rows.h \

@@ -12,6 +12,7 @@
 
 #include "commit.h"
 #include "daemon/bench/bench.h"
+#include "libclient/standard-fds.h"
 
 static const char usage[] =
     "usage: hearth-bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--kv N,...]\n"
@@ -158,6 +159,8 @@ static bool params_parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (!standard_fds_open())
+        return EXIT_FAILURE;
     if (!params_parse(argc, argv)) {
         fputs(usage, stderr);
         return USAGE;

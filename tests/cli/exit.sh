@@ -99,4 +99,7 @@ terminal 2 "$dir/talk.py"
 status 0 "off a terminal it does not ask" "$hearth" rm bound
 "$hearth" run -n 1 x >/dev/full 2>"$dir/err"
 is "output that cannot be written is an error" "$?" 1
+"$hearth" run -n 1 x >&- 2>"$dir/err"
+is "so is one that is closed" "$?" 1
+err_has "which no socket takes the place of" "hearth: the output could not be written"
 done_testing

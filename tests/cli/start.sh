@@ -32,6 +32,20 @@ status 0 "stop --daemon" "$hearth" stop --daemon
 ! [ -S "$HEARTH_SOCKET" ]
 result $? "takes the socket with it"
 
+# Descriptors that are closed are not those of files and sockets, into which lines of the log would go.
+"$top_builddir/hearthd" <&- >&- 2>&-
+result $? "a daemon starts whose caller has closed its standard descriptors"
+"$hearth" --no-start status --json >"$dir/status"
+pid=$(json "$dir/status" "d['pid']")
+is "and lets go of the caller" "$(readlink "/proc/$pid/fd/0" "/proc/$pid/fd/2" | tr '\n' ' ')" "/dev/null $dir/state/hearth/hearthd.log "
+"$hearth" stop --daemon
+mkfifo "$dir/ready"
+"$top_builddir/hearthd" --foreground --ready-fd 3 <&- >&- 2>&- 3>"$dir/ready" &
+head -c 1 "$dir/ready" >/dev/null
+status 0 "and one in the foreground" "$hearth" --no-start run -n 1 x
+is "has nothing of its own there" "$(readlink "/proc/$!/fd/0" "/proc/$!/fd/1" "/proc/$!/fd/2" | sort -u)" /dev/null
+"$hearth" stop --daemon
+
 mkdir -m 700 "$dir/run"
 (
     HEARTH_SOCKET=
