@@ -173,7 +173,8 @@ static int parse_word(const struct conf_key *k, const char *value, char **out, s
     for (const char *w = k->words; value[n] == '\0' && *w != '\0'; w += strcspn(w, " ") + 1)
         if (strcspn(w, " ") == n && strncmp(w, value, n) == 0)
             return join(out, e, value, "");
-    return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %s", k->key, value, k->words);
+    return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %.*s", k->key, value, (int)strlen(k->words) - 1,
+                   k->words); /* without the blank behind the last */
 }
 
 /* Takes "all", or numbers of devices, each once. */

@@ -24,6 +24,7 @@ enum {
     BACKOFF_MIN_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
     BACKOFF_MAX_MS = 3000,
     HELLO_TIMEOUT_S = 30,
+    NOT_EXECUTED = 127,   /* exit status of a child that could not become the engine */
     LEAVE_TIMEOUT_S = 10, /* for an engine whose link was closed to be gone */
 };
 
@@ -126,7 +127,7 @@ static void exec_engine(char *const argv[], int fd, pid_t parent)
     execv(argv[0], argv);
     static const char msg[] = "hearthd: the engine cannot be executed\n";
     (void)!write(STDERR_FILENO, msg, sizeof msg - 1);
-    _exit(127);
+    _exit(NOT_EXECUTED);
 }
 
 int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e)
@@ -211,6 +212,12 @@ void engine_process_leave(struct engine_process *p)
 static void describe_exit(const struct engine_process *p, int status, struct hearth_err *e)
 {
     char how[64];
+    if (!p->was_ready && WIFEXITED(status) && WEXITSTATUS(status) == NOT_EXECUTED) {
+        const char *why = access(p->argv[0], X_OK) ? strerror(errno) : "it is no program for this machine";
+        err_set(e, HEARTH_EENGINE, "the engine cannot be started: %.200s: %s; see \"engine\" in hearth.conf(5)",
+                p->argv[0], why);
+        return;
+    }
     if (engine_process_has_failed(p)) /* the status is of our SIGKILL, or says less */
         snprintf(how, sizeof how, "failed");
     else if (WIFSIGNALED(status))

@@ -415,7 +415,7 @@ static void test_engine_will_not_start(void **state)
     box_start(b);
     struct peer *p = peer_open(b);
     struct wire_generate g = request("n=1", NULL);
-    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "127");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "/nonexistent/hearth-engine: No such file");
     peer_close(p);
     assert_true(box_log_has(b, "cannot be executed"));
 }

@@ -137,7 +137,9 @@ static void a_program_that_cannot_be_executed_crashes(void **state)
     struct hearth_err e;
     assert_int_equal(engine_process_new(&b->p, b->base, argv, &calls, b, &e), 0);
     start(b);
-    expect_exit(b, ENGINE_BACKOFF, "the engine exited with status 127 before it was ready");
+    expect_exit(b, ENGINE_BACKOFF,
+                "the engine cannot be started: /nonexistent/hearth-engine: No such file or directory; "
+                "see \"engine\" in hearth.conf(5)");
 }
 
 static void last_words_are_read_before_the_exit_counts(void **state)
