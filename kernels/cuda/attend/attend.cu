@@ -178,9 +178,24 @@ bool attend_shares(const struct device *d)
     return trunks_of(d, d->host)->rows;
 }
 
+/*
+ * Of the invariant mode's chunks, an item's, as a power of two: one, or as many as need no partial sums among
+ * themselves where there are sequences enough. The order of all sums is the same. It follows the step's shape alone.
+ */
+static uint32_t span_of(const struct device *d)
+{
+    uint32_t items = d->bucket * d->kv[0]->desc.n_kv;
+    if (!d->decode || d->invariant != INVARIANT_DECODE || d->bucket <= GEMV_ROWS || 5 * items < 2u * d->sms)
+        return 0;
+    for (uint32_t g = 0; g < d->n_group; g++)
+        if (!d->kv[g]->desc.d_state && (!d->kv[g]->desc.d_v || !attend_spans(d, d->kv[g]->desc.d_k)))
+            return 0; /* latents without values of their own are wide.cu's whatever their size */
+    return REDUCE_SPAN;
+}
+
 void attend_cut(struct device *d, step_dev *m)
 {
-    d->n_split = 1; /* more where any sequence has: a merge of chunks is part of the graph then */
+    d->n_split = 1; /* more where any sequence has: a merge of items is part of the graph then */
     m->chunk_pages = m->chunk_magic = 0;
     struct step_trunks *trunks = trunks_of(d, m);
     memset(trunks, 0, sizeof(*trunks));
@@ -188,7 +203,7 @@ void attend_cut(struct device *d, step_dev *m)
         return;
     uint32_t pages = chunk_pages_of(d, m, trunks), tokens;
     m->chunk_pages = pages, m->chunk_magic = pages ? fastdiv_magic(pages) : 0;
-    tokens = pages_of(d, m) * KV_PAGE;
+    tokens = pages_of(d, m) * KV_PAGE << span_of(d);
     while (d->n_split * tokens < d->max_pos &&
            (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
         d->n_split *= 2;
@@ -265,7 +280,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     uint32_t fixed = fixed_pages((int)op->d_head);
-    split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed)};
+    split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed), span_of(d)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
         if (split.trunks) /* of heads that split_kv.cu takes alone */

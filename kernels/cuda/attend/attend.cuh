@@ -70,6 +70,8 @@ void attend_split_run(struct device *d, const split_args &a, uint32_t d_head);
 /* Blocks that such a launch has work for at most. No more are launched: the rest of the GPU then starts the next
  * product's weights. */
 uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_head);
+/* Whether items of heads of this size may have REDUCE_SETS chunks, whose sums wait in shared memory. */
+bool attend_spans(const struct device *d, uint32_t d_head);
 /* stream.cu: the same for a step of one row; false where split_kv.cu has to. */
 void attend_stream_init(struct device *d);
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head);

@@ -9,7 +9,10 @@
 #include "kernels/cuda/attend/attend.cuh"
 
 enum {
-    ATTEND_ROUNDS = 32, /* pages of a chunk that a warp of split_kv.cu may have: a lane's number each */
+    REDUCE_SPAN = 2,
+    REDUCE_SETS = 1 << REDUCE_SPAN, /* chunk c of a context is of set c % REDUCE_SETS: a set's are added first, then the
+                                       sets' sums */
+    ATTEND_ROUNDS = 32,             /* pages of a chunk that a warp of split_kv.cu may have: a lane's number each */
 };
 /* Warps of a block of split_kv.cu. */
 constexpr int attend_warps(int d_head)
@@ -30,6 +33,7 @@ constexpr int fixed_pages(int d_head)
 struct split_args : attend_args {
     uint32_t group_magic, kv_magic;
     uint32_t fixed_pages, fixed_magic; /* of chunks, where step_dev.chunk_pages is 0 */
+    uint32_t span;                     /* an item has 1 << span neighbouring chunks, from a multiple of that on */
 };
 /* For divided(), which is x / n while (2x + 1) n < 2^31: 2^31 / n, rounded up. */
 static inline uint32_t fastdiv_magic(uint32_t n)
@@ -48,7 +52,7 @@ struct plan {
     uint32_t part[BATCH_SEQS_MAX + 1];                /* (row, chunk) pairs before it: partial sums */
     uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
     uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
-    uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
+    uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], n_span[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
     uint32_t trunk[BATCH_SEQS_MAX];    /* of its chunks: the first so many are trunk.cu's */
     uint32_t chunk_pages, chunk_magic; /* of this step's chunks */
 };
@@ -73,7 +77,8 @@ __device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i,
     uint32_t c0 = chunk_at(*p, first_visible(pos, a.window)), c1 = chunk_at(*p, pos + n - 1);
     p->row[i] = lo, p->n_row[i] = n, p->pos[i] = pos, p->fresh[i] = pos0, p->pages[i] = pages;
     p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0, p->trunk[i] = n ? trunk : 0;
-    v[0] = a.kv.n_kv * n_tile * (p->n_chunk[i] - p->trunk[i]), v[1] = n * p->n_chunk[i];
+    p->n_span[i] = n ? (c1 >> a.span) - ((c0 + trunk) >> a.span) + 1 : 0;
+    v[0] = a.kv.n_kv * n_tile * p->n_span[i], v[1] = n * p->n_chunk[i];
 }
 
 /* By one warp. */
@@ -167,7 +172,8 @@ template <bool FIRST, int PAGES> __device__ static inline uint32_t chunk_pages(c
 
 struct item {
     uint32_t s, head, tile, rows; /* rows: live ones of the tile */
-    uint32_t chunk, c_lo, c_hi;   /* chunks that the tile's rows see, of the context */
+    uint32_t chunk, end;          /* the item's chunks: first and last */
+    uint32_t c_lo, c_hi;          /* those that the tile's rows see, of the context */
     uint32_t last;                /* position of the tile's last row */
     uint32_t page0;               /* the chunk's first page that is walked through */
 };
@@ -203,14 +209,16 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
     for (; at < total; at += gridDim.x) {
         uint32_t s =
             __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) + __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
-        uint32_t own = p.n_chunk[s] - p.trunk[s], i = at - p.item[s], rest = i / n_kv, tile = rest / own;
+        uint32_t own = p.n_span[s], i = at - p.item[s], rest = i / n_kv, tile = rest / own,
+                 first = ((p.chunk0[s] + p.trunk[s]) >> a.span) + rest - tile * own;
+        first <<= a.span;
         it.s = s, it.head = i - rest * n_kv, it.tile = tile;
-        it.chunk = p.chunk0[s] + p.trunk[s] + rest - tile * own;
         tile_sees(it, p, a);
+        it.chunk = max(first, it.c_lo), it.end = min(first + (1 << a.span) - 1, it.c_hi);
         it.page0 = it.chunk * p.chunk_pages;
         if (p.chunk_pages != a.fixed_pages) /* no sum's order is fixed, nor are tables filled before the window */
             it.page0 = max(it.page0, first_visible(pos_of(a, p, it, 0), a.window) / KV_PAGE);
-        if (it.chunk >= it.c_lo && it.chunk <= it.c_hi)
+        if (it.chunk <= it.end)
             return true;
     }
     return false;
@@ -219,7 +227,7 @@ template <bool FIRST, int PAGES>
 __device__ static inline bool find(item &it, uint32_t at, const plan_one<FIRST, PAGES> &p, const split_args &a)
 {
     uint32_t nth = fastdiv(at, a.kv_magic);
-    it.s = it.tile = 0, it.chunk = p.c_lo + nth, it.head = at - nth * a.kv.n_kv;
+    it.s = it.tile = 0, it.chunk = it.end = p.c_lo + nth, it.head = at - nth * a.kv.n_kv;
     it.page0 = it.chunk * PAGES;
     tile_sees(it, p, a);
     return it.chunk <= it.c_hi;
@@ -300,6 +308,38 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
             to[xfrag_sum_at(k)] = hi, to[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
     }
+}
+
+/* Whether a tile's chunks are more items than one, whose partial sums reduce.cu adds. */
+__device__ static inline bool in_pieces(const split_args &a, const item &it)
+{
+    return it.c_lo >> a.span < it.c_hi >> a.span;
+}
+
+/* Four neighbouring dimensions of a row's head: sums of N sets of its chunks, added in order; y(set, i) their i-th. */
+template <int N, class Y>
+__device__ static inline void join_sets(const split_args &a, uint32_t head, const float *top, const float *den, Y y,
+                                        float v[4])
+{
+    float all = -INFINITY, d = 0;
+#pragma unroll
+    for (int w = 0; w < N; w++)
+        all = fmaxf(all, top[w]);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        v[e] = 0;
+#pragma unroll
+    for (int w = 0; w < N; w++) {
+        float u = exp2_fast(top[w] - all);
+        d = __fmaf_rn(u, den[w], d);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[e] = __fmaf_rn(u, y(w, e), v[e]);
+    }
+    d = 1.f / with_sink(a, head, all, d);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        v[e] *= d;
 }
 
 /* Where row's partial sums of a chunk lie. */

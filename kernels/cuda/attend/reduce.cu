@@ -6,7 +6,7 @@
 #include "kernels/cuda/attend/plan.cuh"
 
 enum {
-    REDUCE_WARPS = 4,
+    REDUCE_WARPS = REDUCE_SETS,
 };
 
 /*
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
     pdl_trigger();
     const P &p = plan_of(a, (const P *)NULL);
     item it;
-    bool live = tile_of(it, row, head, p, a) && it.c_lo < it.c_hi;
+    bool live = tile_of(it, row, head, p, a) && in_pieces(a, it);
     int64_t chunk = (int64_t)a.n_head * (D + 4), step = REDUCE_WARPS * chunk; /* floats from one to the next */
     uint32_t first = live ? it.c_lo / (REDUCE_CHUNKS * REDUCE_WARPS) * (REDUCE_CHUNKS * REDUCE_WARPS) + warp : 0;
     /* from the first that is there: where `first` would lie if it were */
@@ -91,21 +91,9 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
         uint32_t i = threadIdx.x;
         static_assert(D / 4 <= REDUCE_WARPS * 32, "a thread four dimensions");
         if (i < D / 4) {
-            float all = -INFINITY, v[4] = {0, 0, 0, 0};
-            d = 0;
-#pragma unroll
-            for (int w = 0; w < REDUCE_WARPS; w++)
-                all = fmaxf(all, top[w]);
-#pragma unroll
-            for (int w = 0; w < REDUCE_WARPS; w++) {
-                float u = exp2_fast(top[w] - all);
-                d += u * den[w];
-                for (int e = 0; e < 4; e++)
-                    v[e] += u * y[w][4 * i + e];
-            }
-            d = 1.f / with_sink(a, head, all, d);
-            for (int e = 0; e < 4; e++)
-                v[e] *= d;
+            float v[4];
+            join_sets<REDUCE_WARPS>(
+                a, head, top, den, [&](int w, int e) { return y[w][4 * i + e]; }, v);
             store_quad<D, P>(a, row, head, 4 * i, v, real);
         }
         __syncthreads();

@@ -12,14 +12,22 @@
  */
 #include "kernels/cuda/attend/split_kv.cuh"
 
-/* BLOCKS: of a processor. KV: a page in registers, pages.cuh. */
-template <int D, class P, int BLOCKS, template <int> class KV = page_f16>
+/* BLOCKS: of a processor. KV: a page in registers, pages.cuh. MANY: an item has up to REDUCE_SETS chunks, whose sums
+ * wait for the item's end in shared memory of their own; they are added as if the chunks were items. */
+template <int D, class P, int BLOCKS, template <int> class KV = page_f16, bool MANY = false>
 __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
     constexpr bool ONE = P::ONE;
     constexpr int ROUNDS = ONE ? S::PAGES : ATTEND_ROUNDS; /* most pages of an item, for a warp */
-    __shared__ __align__(16) scratch<D> x;
+    scratch<D> *x;
+    if constexpr (MANY) {
+        extern __shared__ __align__(16) uint8_t sm[];
+        x = (scratch<D> *)sm;
+    } else {
+        __shared__ __align__(16) scratch<D> one;
+        x = &one;
+    }
     pdl_trigger();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t at = blockIdx.x, page = 0;
@@ -37,7 +45,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
     auto first_page = [&](const item &i) { return i.page0 + warp; };
     /* Pages of the warp that the item's last row sees; the numbers of its pages, in its first lanes. */
     auto pages_alive = [&](const item &i) {
-        uint32_t end = min(i.last / KV_PAGE + 1, (i.chunk + 1) * chunk_pages(p));
+        uint32_t end = min(i.last / KV_PAGE + 1, ((MANY ? i.end : i.chunk) + 1) * chunk_pages(p));
         return max((int)end + S::WARPS - 1 - (int)first_page(i), 0) / S::WARPS;
     };
     auto pages_of = [&](const item &i) {
@@ -110,6 +118,17 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             pdl_wait();
             load_q(first_q);
         }
+        /* The warp's sums of a chunk, to where the block adds them; what follows is another's. */
+        auto leave = [&](uint32_t chunk) {
+            item_leave<D>(x[chunk % REDUCE_SETS], it, tid, o, m, l);
+            m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
+#pragma unroll
+            for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+                for (int w = 0; w < S::W; w++)
+                    o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        };
+        uint32_t left = it.chunk;                      /* the first chunk that was not left yet */
         int round = begun || early || !alive ? 0 : -1; /* -1: its first page is loaded only now */
         begun = true;
 #pragma unroll 1
@@ -134,10 +153,19 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             }
             if (then)
                 load_v(then_head, then_page, then_round);
+            if (MANY && round % S::PAGES == S::PAGES - 1)
+                leave(left++);
             if (ends)
                 break;
         }
-        item_end<D>(a, p, x, it, mine, tid, o, m, l, []() { __syncthreads(); });
+        if constexpr (MANY) {
+#pragma unroll 1
+            for (; left <= it.end; left++) /* also those that the warp has no page of */
+                leave(left);
+            __syncthreads();
+            item_each<D, TILE_ROWS>(a, p, it, mine, tid, [&](four f) { reduce_chunks<D>(a, p, x, it, f); });
+        } else
+            item_end<D>(a, p, *x, it, mine, tid, o, m, l, []() { __syncthreads(); });
         if (!more)
             break;
         __syncthreads();
@@ -154,8 +182,30 @@ constexpr int blocks_most(int d_head)
     return d_head <= 64 ? 2 : 1;
 }
 
+/* Heads whose items may have several chunks: their sums fit shared memory beside each other. */
+constexpr bool spans(int d_head)
+{
+    return d_head == 64 || d_head == 128;
+}
+template <int D> constexpr uint32_t span_bytes()
+{
+    return REDUCE_SETS * sizeof(scratch<D>);
+}
+bool attend_spans(const struct device *d, uint32_t d_head)
+{
+    bool fits = false;
+    by_head(d_head, [&](auto size) {
+        if constexpr (spans(size.d))
+            fits = span_bytes<size.d>() + sizeof(plan) + 1024 <= d->smem_max;
+    });
+    return fits;
+}
+
 template <template <int> class KV, int D> static void split_init(struct device *d)
 {
+    if constexpr (spans(D))
+        if (attend_spans(d, D))
+            cuda_smem(d, attend_split<D, plan, blocks_most(D), KV, true>, span_bytes<D>());
     cuda_smem(d, attend_split<D, plan, 1, KV>, 0);
     cuda_smem(d, attend_split<D, plan_one<true, fixed_pages(D)>, 1, KV>, 0),
         cuda_smem(d, attend_split<D, plan_one<false, fixed_pages(D)>, 1, KV>, 0);
@@ -185,7 +235,11 @@ template <template <int> class KV, int D> static void split_run(struct device *d
 {
     constexpr int MOST = blocks_most(D);
     uint32_t sms = d->sms, items = attend_items(d, a, D);
-    if (MOST > 1 && !a.one && items > sms)
+    if (spans(D) && a.span) {
+        if constexpr (spans(D))
+            cuda_launch(d, attend_split<D, plan, MOST, KV, true>, dim3(items < MOST * sms ? items : MOST * sms),
+                        shape<D>::WARPS * 32, span_bytes<D>(), LAUNCH_PDL, a);
+    } else if (MOST > 1 && !a.one && items > sms)
         cuda_launch(d, attend_split<D, plan, MOST, KV>, dim3(items < MOST * sms ? items : MOST * sms),
                     shape<D>::WARPS * 32, 0, LAUNCH_PDL, a);
     else

@@ -86,14 +86,12 @@ __device__ static inline four four_at(const split_args &a, const P &p, const ite
     f.head = head_of(a, p, it, f.r, &f.row);
     return f;
 }
-/* The warps' sums of four of an item, added in order: a result where the rows see this chunk alone, else partial sums.
- */
-template <int D, class P, int ROWS>
-__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D, ROWS> &x, const item &it,
-                                           four f)
+/* The warps' sums of four of a chunk, added in order. */
+template <int D, int ROWS>
+__device__ static inline void add_warps(const scratch<D, ROWS> &x, four f, float &top, float &den, float y[4])
 {
     typedef shape<D> S;
-    float top = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
+    top = -INFINITY, den = 0, y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll
     for (int w = 0; w < S::WARPS; w++)
         top = fmaxf(top, x.m[w][f.r]);
@@ -105,27 +103,60 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
         den += u * x.l[w][f.r];
         y[0] += u * s.x, y[1] += u * s.y, y[2] += u * s.z, y[3] += u * s.w;
     }
+}
+template <int D, class P>
+__device__ static inline void store_partial(const split_args &a, const P &p, const item &it, uint32_t chunk, four f,
+                                            float top, float den, const float y[4])
+{
+    float *to = partial<D>(a, p, it.s, f.row, f.head, chunk);
+    *(float4 *)(to + f.dim) = make_float4(y[0], y[1], y[2], y[3]);
+    if (!f.dim)
+        *(float2 *)(to + D) = make_float2(top, den);
+}
+/* ... of an item of one chunk: a result where the rows see this chunk alone, else partial sums. */
+template <int D, class P, int ROWS>
+__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D, ROWS> &x, const item &it,
+                                           four f)
+{
+    float top, den, y[4];
+    add_warps(x, f, top, den, y);
     if (it.c_lo == it.c_hi) {
         den = 1.f / with_sink(a, f.head, top, den);
         for (int e = 0; e < 4; e++)
             y[e] *= den;
         store_quad<D, P>(a, f.row, f.head, f.dim, y);
-    } else {
-        float *to = partial<D>(a, p, it.s, f.row, f.head, it.chunk);
-        *(float4 *)(to + f.dim) = make_float4(y[0], y[1], y[2], y[3]);
-        if (!f.dim)
-            *(float2 *)(to + D) = make_float2(top, den);
+    } else
+        store_partial<D>(a, p, it, it.chunk, f, top, den, y);
+}
+/* ... of one of several chunks, x[chunk % REDUCE_SETS] each: what reduce.cu makes of their partial sums where the rows
+ * see these alone, as each is a set of its own there; else partial sums. */
+template <int D, class P>
+__device__ static inline void reduce_chunks(const split_args &a, const P &p, const scratch<D> *x, const item &it,
+                                            four f)
+{
+    float top[REDUCE_SETS], den[REDUCE_SETS], y[REDUCE_SETS][4], v[4];
+    bool pieces = in_pieces(a, it);
+#pragma unroll
+    for (uint32_t k = 0; k < REDUCE_SETS; k++) {
+        uint32_t chunk = it.chunk / REDUCE_SETS * REDUCE_SETS + k;
+        top[k] = -INFINITY, den[k] = 0, y[k][0] = y[k][1] = y[k][2] = y[k][3] = 0;
+        if (chunk < it.chunk || chunk > it.end)
+            continue;
+        add_warps(x[k], f, top[k], den[k], y[k]);
+        if (pieces)
+            store_partial<D>(a, p, it, chunk, f, top[k], den[k], y[k]);
     }
+    if (pieces)
+        return;
+    join_sets<REDUCE_SETS>(
+        a, f.head, top, den, [&](int k, int e) { return y[k][e]; }, v);
+    store_quad<D, P>(a, f.row, f.head, f.dim, v);
 }
 
-/*
- * An item's end: each warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l,
- * and all add them in order. mine: four_at() of thread tid; sync(): a barrier of the threads, WARPS * 32.
- */
-template <int D, int ROWS, class P, class Sync>
-__device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS> &x, const item &it, four mine,
-                                       uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2],
-                                       float l[2], Sync sync)
+/* A warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the block. */
+template <int D, int ROWS>
+__device__ static inline void item_leave(scratch<D, ROWS> &x, const item &it, uint32_t tid,
+                                         const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2], float l[2])
 {
     typedef shape<D> S;
     int warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -146,12 +177,28 @@ __device__ static inline void item_end(const split_args &a, const P &p, scratch<
                     *(float2 *)&x.o[warp][2 * t + e][b * S::SPAN + 2 * (S::W * g + w)] =
                         make_float2(o[b][w][e], o[b][w][2 + e]);
         }
-    sync();
+}
+/* What all warps left of an item, by f(four): mine is four_at() of thread tid. */
+template <int D, int ROWS, class P, class F>
+__device__ static inline void item_each(const split_args &a, const P &p, const item &it, four mine, uint32_t tid, F f)
+{
+    typedef shape<D> S;
     if (mine.r < it.rows)
-        reduce_warps<D>(a, p, x, it, mine);
+        f(mine);
     if (ROWS * D / 4 > S::WARPS * 32)
         for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
-            reduce_warps<D>(a, p, x, it, four_at<D>(a, p, it, i));
+            f(four_at<D>(a, p, it, i));
+}
+/* The end of an item of one chunk: what its warps leave, and all add in order. sync(): a barrier of the threads, WARPS
+ * * 32. */
+template <int D, int ROWS, class P, class Sync>
+__device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS> &x, const item &it, four mine,
+                                       uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2],
+                                       float l[2], Sync sync)
+{
+    item_leave<D>(x, it, tid, o, m, l);
+    sync();
+    item_each<D, ROWS>(a, p, it, mine, tid, [&](four f) { reduce_warps<D>(a, p, x, it, f); });
 }
 
 #endif
