@@ -364,7 +364,7 @@ static batch_sum multiply(struct device *d, const wdev *w, const gemm_args &a, u
     b.n_unit = b.n_group * s.n * b.n_block;
     b.planes = (const uint8_t *)d->ws.wg_x[0], b.more = (const uint8_t *)d->ws.wg_x[1];
     b.pieces = d->ws.wg_partials;
-    uint32_t xst = 2 * rows * 530, wst = BATCH_TILES * frag, part = (b.split ? 1 : 2) * rows / 2 * CONSUMERS * 4,
+    uint32_t xst = 2 * rows * 530, wst = BATCH_TILES * frag, part = b.split ? 0 : rows / 2 * CONSUMERS * 4,
              room = (uint32_t)d->smem_max - BATCH_FIXED - part;
     b.wstages = 2;
     b.xstages = min_u((room - 2 * wst) / xst, 3);

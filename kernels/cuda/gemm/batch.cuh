@@ -112,6 +112,12 @@ template <int N> __device__ static inline float batch_join(const float (&s)[N], 
     return __fmaf_rn(by, s[8 * i + 4 + o], s[8 * i + o]);
 }
 
+/*
+ * A record of a type, for a warp's tile: its four quarters' sums in acc.
+ *
+ * Products of a group (a quarter and sixteen rows, or a step of two quarters) are under way while the group before them
+ * is scaled and the fragments after them are made, so fragments and sums are there twice. None is left at the end.
+ */
 template <int T> struct batch_of {
     static constexpr bool TAKES = false;
 };
@@ -125,7 +131,7 @@ template <> struct batch_of<DT_Q4_K> {
     static constexpr bool TAKES = true;
 
     template <int R>
-    __device__ static inline void mul(const batch_record &v, int two, int lane, float (&acc)[2][batch_shape<R>::PER])
+    __device__ static inline void mul(const batch_record &v, int lane, float (&acc)[4][batch_shape<R>::PER])
     {
         using S = batch_shape<R>;
         constexpr uint32_t M = 0x64006400u;
@@ -139,11 +145,28 @@ template <> struct batch_of<DT_Q4_K> {
                  h1 = h2mul(six(s >> 18), 0x2C002C00u); /* sc, sc / 16 */
         float2 d[2] = {__half22float2(((const __half2 *)(r + 2240))[g]),
                        __half22float2(((const __half2 *)(r + 2240))[g + 8])};
+        uint32_t A[2][4][4], least[2][4];
+        float sum[2][S::ROWS], low[2][S::ROWS];
+        auto scale = [&](int n) {
+            int c = n / S::BLOCKS, b = n % S::BLOCKS;
+            float(&q)[S::ROWS] = sum[n & 1], (&min)[S::ROWS] = low[n & 1];
+            batch_landed(q), batch_landed(min);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int c = 2 * two + i, from = (lane & 28) + c;
-            uint32_t A[4][4];
-            {
+            for (int k = 0; k < S::ROWS / 8; k++) {
+                float2 by = *(const float2 *)(v.scale + b * S::ROWS + 8 * k + 2 * t);
+#pragma unroll
+                for (int o = 0; o < 4; o++) {
+                    float &to = acc[c][(b * S::ROWS / 8 + k) * 4 + o];
+                    float x = batch_join(q, k, o, 256.f), m = batch_join(min, k, o, 1024.f);
+                    to = __fmaf_rn(o & 1 ? by.y : by.x, __fmaf_rn(d[o / 2].x, x, -__fmul_rn(d[o / 2].y, m)), to);
+                }
+            }
+        };
+#pragma unroll
+        for (int n = 0; n < 4 * S::BLOCKS; n++) {
+            int c = n / S::BLOCKS, b = n % S::BLOCKS, from = (lane & 28) + c;
+            uint32_t(&a)[4][4] = A[c & 1], (&l)[4] = least[c & 1];
+            if (!b) {
                 uint32_t w[2][2] = {{__shfl_sync(~0u, g0, from), __shfl_sync(~0u, g1, from)},
                                     {__shfl_sync(~0u, h0, from), __shfl_sync(~0u, h1, from)}};
 #pragma unroll
@@ -152,39 +175,29 @@ template <> struct batch_of<DT_Q4_K> {
 #pragma unroll
                     for (int p = 0; p < 2; p++) {
                         uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[16 * g + 4 * c + t], x8 = x >> 8;
-                        A[p][h] = h2fma(lop_or(x, 0x000f000f, M), w[h][0], n0);
-                        A[p][2 + h] = h2fma(lop_or(x8, 0x000f000f, M), w[h][0], n0);
-                        A[2 + p][h] = h2fma(lop_or(x, 0x00f000f0, M), w[h][1], n1); /* 1024 + 16 q */
-                        A[2 + p][2 + h] = h2fma(lop_or(x8, 0x00f000f0, M), w[h][1], n1);
+                        a[p][h] = h2fma(lop_or(x, 0x000f000f, M), w[h][0], n0);
+                        a[p][2 + h] = h2fma(lop_or(x8, 0x000f000f, M), w[h][0], n0);
+                        a[2 + p][h] = h2fma(lop_or(x, 0x00f000f0, M), w[h][1], n1); /* 1024 + 16 q */
+                        a[2 + p][2 + h] = h2fma(lop_or(x8, 0x00f000f0, M), w[h][1], n1);
                     }
                 }
+                l[0] = t == c ? mg : 0, l[1] = t == c ? mh : 0, l[2] = l[3] = 0;
             }
-            const uint32_t least[4] = {t == c ? mg : 0, t == c ? mh : 0, 0, 0};
+            wg_fence();
+            batch_mma<2 * S::ROWS, 0>(low[n & 1], l, batch_at(v.sums, b * S::ROWS * 32));
+            batch_mma<2 * S::ROWS, 0>(sum[n & 1], a[0], batch_at(v.planes + c * (R * 16), b * S::ROWS * 32));
 #pragma unroll
-            for (int b = 0; b < S::BLOCKS; b++) {
-                float sum[S::ROWS], low[S::ROWS];
-                wg_fence();
-                batch_mma<2 * S::ROWS, 0>(low, least, batch_at(v.sums, b * S::ROWS * 32));
-                batch_mma<2 * S::ROWS, 0>(sum, A[0], batch_at(v.planes + c * (R * 16), b * S::ROWS * 32));
-#pragma unroll
-                for (int k = 1; k < 4; k++)
-                    batch_mma<2 * S::ROWS, 1>(sum, A[k],
-                                              batch_at(v.planes + c * (R * 16), k * R * 64 + b * S::ROWS * 32));
-                wg_commit();
-                wg_wait<0>();
-                batch_landed(sum), batch_landed(low);
-#pragma unroll
-                for (int k = 0; k < S::ROWS / 8; k++) {
-                    float2 by = *(const float2 *)(v.scale + b * S::ROWS + 8 * k + 2 * t);
-#pragma unroll
-                    for (int o = 0; o < 4; o++) {
-                        float &to = acc[i][(b * S::ROWS / 8 + k) * 4 + o];
-                        float q = batch_join(sum, k, o, 256.f), min = batch_join(low, k, o, 1024.f);
-                        to = __fmaf_rn(o & 1 ? by.y : by.x, __fmaf_rn(d[o / 2].x, q, -__fmul_rn(d[o / 2].y, min)), to);
-                    }
-                }
+            for (int k = 1; k < 4; k++)
+                batch_mma<2 * S::ROWS, 1>(sum[n & 1], a[k],
+                                          batch_at(v.planes + c * (R * 16), k * R * 64 + b * S::ROWS * 32));
+            wg_commit();
+            if (n) {
+                wg_wait<1>();
+                scale(n - 1);
             }
         }
+        wg_wait<0>();
+        scale(4 * S::BLOCKS - 1);
     }
 };
 
@@ -196,74 +209,68 @@ template <> struct batch_of<DT_Q6_K> {
     static constexpr bool TAKES = true;
 
     template <int R>
-    __device__ static inline void mul(const batch_record &v, int two, int lane, float (&acc)[2][batch_shape<R>::PER])
+    __device__ static inline void mul(const batch_record &v, int lane, float (&acc)[4][batch_shape<R>::PER])
     {
         using S = batch_shape<R>;
         constexpr uint32_t M = 0x64006400u;
         int g = lane >> 2, t = lane & 3;
         const uint8_t *r = v.w;
         float d[2] = {__half2float(((const __half *)(r + 3328))[g]), __half2float(((const __half *)(r + 3328))[g + 8])};
+        uint32_t a[4], c[4], fg[2], fh[2], A[2][2][4];
+        float sum[2][2][S::ROWS], q[4][S::ROWS / 2];
+        auto scale = [&](int n) {
+            int b = n / 8, j = n / 2 % 4, two = n % 2;
+            uint32_t sc[2] = {((const uint32_t *)(r + 3072 + g * 16))[j] >> 16 * two,
+                              ((const uint32_t *)(r + 3200 + g * 16))[j] >> 16 * two};
 #pragma unroll
-        for (int b = 0; b < S::BLOCKS; b++) {
-            float q[2][S::ROWS / 2];
+            for (int up = 0; up < 2; up++) {
+                batch_landed(sum[n & 1][up]);
+                float by[2] = {f32_of_i8(sc[0], up), f32_of_i8(sc[1], up)};
 #pragma unroll
-            for (int p = 0; p < 2; p++) {
-                uint32_t a[4], c[4], fg[2], fh[2];
-                two_of(fg, ((const uint2 *)(r + 2048 + lane * 16))[p]),
-                    two_of(fh, ((const uint2 *)(r + 2560 + lane * 16))[p]);
+                for (int m = 0; m < S::ROWS / 8; m++) {
+                    float2 row = *(const float2 *)(v.scale + b * S::ROWS + 8 * m + 2 * t);
+#pragma unroll
+                    for (int o = 0; o < 4; o++) {
+                        float &to = q[2 * two + up][4 * m + o], &all = acc[2 * two + up][(b * S::ROWS / 8 + m) * 4 + o];
+                        to = __fmaf_rn(by[o / 2], batch_join(sum[n & 1][up], m, o, 256.f), j ? to : 0.f);
+                        if (j == 3)
+                            all = __fmaf_rn(__fmul_rn(d[o / 2], o & 1 ? row.y : row.x), to, all);
+                    }
+                }
+            }
+        };
+#pragma unroll
+        for (int n = 0; n < 8 * S::BLOCKS; n++) {
+            int b = n / 8, j = n / 2 % 4, two = n % 2, p = j / 2, i = j % 2;
+            if (!two && !i) {
+                two_of(fg, ((const uint2 *)(r + 2048 + lane * 16))[p]);
+                two_of(fh, ((const uint2 *)(r + 2560 + lane * 16))[p]);
                 four_of(a, ((const uint4 *)r)[p * 32 + lane]);
                 four_of(c, ((const uint4 *)r)[(2 + p) * 32 + lane]);
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    int j = 2 * p + i;
-                    uint32_t f = fg[i] >> 4 * two, k = fh[i] >> 4 * two, x = two ? a[2 * i + 1] : a[2 * i],
-                             y = two ? c[2 * i + 1] : c[2 * i], x8 = x >> 8, y8 = y >> 8, A[2][4];
-                    float sum[2][S::ROWS];
-                    A[0][0] = h2sub(lop_or(f << 4, 0x00300030, lop_or(x, 0x000f000f, M)), 0x64206420u);
-                    A[0][1] = h2sub(lop_or(k << 4, 0x00300030, lop_or(y, 0x000f000f, M)), 0x64206420u);
-                    A[0][2] = h2sub(lop_or(f >> 4, 0x00300030, lop_or(x8, 0x000f000f, M)), 0x64206420u);
-                    A[0][3] = h2sub(lop_or(k >> 4, 0x00300030, lop_or(y8, 0x000f000f, M)), 0x64206420u);
-                    A[1][0] = h2fma(lop_or(f << 6, 0x03000300, lop_or(x, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-                    A[1][1] = h2fma(lop_or(k << 6, 0x03000300, lop_or(y, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-                    A[1][2] = h2fma(lop_or(f >> 2, 0x03000300, lop_or(x8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-                    A[1][3] = h2fma(lop_or(k >> 2, 0x03000300, lop_or(y8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
-                    wg_fence();
-#pragma unroll
-                    for (int up = 0; up < 2; up++)
-                        batch_mma<2 * S::ROWS, 0>(
-                            sum[up], A[up],
-                            batch_at(v.planes + two * (R * 8), (4 * j + up) * R * 64 + b * S::ROWS * 32));
-                    wg_commit();
-                    uint32_t sc[2] = {((const uint32_t *)(r + 3072 + g * 16))[j] >> 16 * two,
-                                      ((const uint32_t *)(r + 3200 + g * 16))[j] >> 16 * two};
-                    wg_wait<0>();
-#pragma unroll
-                    for (int up = 0; up < 2; up++) {
-                        batch_landed(sum[up]);
-                        float by[2] = {f32_of_i8(sc[0], up), f32_of_i8(sc[1], up)};
-#pragma unroll
-                        for (int m = 0; m < S::ROWS / 8; m++)
-#pragma unroll
-                            for (int o = 0; o < 4; o++)
-                                q[up][4 * m + o] =
-                                    __fmaf_rn(by[o / 2], batch_join(sum[up], m, o, 256.f), j ? q[up][4 * m + o] : 0.f);
-                    }
-                }
             }
+            uint32_t f = fg[i] >> 4 * two, k = fh[i] >> 4 * two, x = a[2 * i + two], y = c[2 * i + two], x8 = x >> 8,
+                     y8 = y >> 8, (&w)[2][4] = A[n & 1];
+            w[0][0] = h2sub(lop_or(f << 4, 0x00300030, lop_or(x, 0x000f000f, M)), 0x64206420u);
+            w[0][1] = h2sub(lop_or(k << 4, 0x00300030, lop_or(y, 0x000f000f, M)), 0x64206420u);
+            w[0][2] = h2sub(lop_or(f >> 4, 0x00300030, lop_or(x8, 0x000f000f, M)), 0x64206420u);
+            w[0][3] = h2sub(lop_or(k >> 4, 0x00300030, lop_or(y8, 0x000f000f, M)), 0x64206420u);
+            w[1][0] = h2fma(lop_or(f << 6, 0x03000300, lop_or(x, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            w[1][1] = h2fma(lop_or(k << 6, 0x03000300, lop_or(y, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            w[1][2] = h2fma(lop_or(f >> 2, 0x03000300, lop_or(x8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            w[1][3] = h2fma(lop_or(k >> 2, 0x03000300, lop_or(y8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u);
+            wg_fence();
 #pragma unroll
-            for (int m = 0; m < S::ROWS / 8; m++) {
-                float2 by = *(const float2 *)(v.scale + b * S::ROWS + 8 * m + 2 * t);
-#pragma unroll
-                for (int o = 0; o < 4; o++) {
-                    float f = __fmul_rn(d[o / 2], o & 1 ? by.y : by.x);
-#pragma unroll
-                    for (int up = 0; up < 2; up++) {
-                        float &to = acc[up][(b * S::ROWS / 8 + m) * 4 + o];
-                        to = __fmaf_rn(f, q[up][4 * m + o], to);
-                    }
-                }
+            for (int up = 0; up < 2; up++)
+                batch_mma<2 * S::ROWS, 0>(sum[n & 1][up], w[up],
+                                          batch_at(v.planes + two * (R * 8), (4 * j + up) * R * 64 + b * S::ROWS * 32));
+            wg_commit();
+            if (n) {
+                wg_wait<1>();
+                scale(n - 1);
             }
         }
+        wg_wait<0>();
+        scale(8 * S::BLOCKS - 1);
     }
 };
 
@@ -288,17 +295,15 @@ __device__ static inline batch_unit batch_unit_of(const batch_args &a, uint32_t 
 }
 enum {
     BATCH_TILES = 8,
-    BATCH_WARPS = 2 * BATCH_TILES,
+    BATCH_WARPS = BATCH_TILES,
     BATCH_THREADS = BATCH_WARPS * 32 + 128,
     BATCH_STAGES = 8,
     BATCH_FIXED = 256,
-    BAR_QUARTERS = 1 /* and 2, and so on: of the two warpgroups of four tiles */
 };
 
 /*
- * Four warpgroups multiply: two have four tiles each, quarters 0 and 1, and two the same tiles, quarters 2 and 3, whose
- * sums they hand over at the end of a slice. Of a fifth one warp streams weights and another activations. Blocks stay:
- * a processor has one, which takes units u, u + grid, ...
+ * Two warpgroups multiply, four tiles each; of a third one warp streams weights and another activations. Blocks stay: a
+ * processor has one, which takes units u, u + grid, ...
  */
 template <int TA, int TB, int R>
 __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_constant__ batch_args a)
@@ -312,8 +317,8 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + BATCH_STAGES, *full_x = empty_w + BATCH_STAGES,
              *empty_x = full_x + BATCH_STAGES;
     uint8_t *xring = sm + BATCH_FIXED, *wring = xring + a.xstages * S::XSTAGE;
-    float *quarters = (float *)(wring + a.wstages * WSTAGE), /* [PER][CONSUMERS], from one warpgroup to another */
-        *halves = quarters + S::PER * CONSUMERS;             /* likewise, where a unit is all of K */
+    /* [PER][CONSUMERS], where a unit is all of K */
+    float *halves = (float *)(wring + a.wstages * WSTAGE) + threadIdx.x;
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < BATCH_STAGES; s++) {
@@ -325,7 +330,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     __syncthreads();
     pdl_trigger();
     if (warp >= BATCH_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (warp == BATCH_WARPS) {
             uint64_t policy = evict_first();
             uint32_t s = 0, phase = 1;
@@ -372,11 +377,10 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
         pdl_wait();
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     pdl_wait(); /* before the first store: what an earlier kernel still reads may lie there */
-    const uint32_t two = warp / WARPS, tile = warp % WARPS, thread = threadIdx.x % CONSUMERS, pair = tile / 4;
-    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, row = tile * 16 + (lane >> 2), col = 2 * (lane & 3);
-    float acc[2][S::PER];
+    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
+    float acc[4][S::PER];
     struct type_a {
         enum { value = TA };
     };
@@ -385,41 +389,25 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     };
     auto clear = [&]() {
 #pragma unroll
-        for (int t = 0; t < 2; t++)
+        for (int t = 0; t < 4; t++)
 #pragma unroll
             for (int i = 0; i < S::PER; i++)
                 acc[t][i] = 0;
     };
-    quarters += thread, halves += thread;
-    /* Four quarters' sums, in acc[0] of the first two's warpgroup. */
-    auto join = [&]() {
-#pragma unroll
-        for (int i = 0; i < S::PER; i++)
-            acc[0][i] = __fadd_rn(acc[0][i], acc[1][i]);
-        if (two)
-#pragma unroll
-            for (int i = 0; i < S::PER; i++)
-                quarters[i * CONSUMERS] = acc[0][i];
-        named_bar_sync<CONSUMERS>(BAR_QUARTERS + 2 * pair);
-        if (!two)
-#pragma unroll
-            for (int i = 0; i < S::PER; i++)
-                acc[0][i] = __fadd_rn(acc[0][i], quarters[i * CONSUMERS]);
-        named_bar_sync<CONSUMERS>(BAR_QUARTERS + 2 * pair + 1);
-    };
+    /* A slice's sum of output i. */
+    auto join = [&](int i) { return __fadd_rn(__fadd_rn(acc[0][i], acc[1][i]), __fadd_rn(acc[2][i], acc[3][i])); };
 #pragma unroll 1
     for (uint32_t u = blockIdx.x; u < a.n_unit; u += gridDim.x) {
         batch_unit un = batch_unit_of(a, u);
         uint32_t wanted = a.bucket - un.block * R;
         float *to = a.pieces + ((uint64_t)u * R + col) * (BATCH_TILES * 16) + row;
         auto each = [&](auto f) { /* f(output of the lane, its place), of columns that are wanted */
-                                  if (!two)
 #pragma unroll
-                                      for (int i = 0; i < S::PER; i++) {
-                                          uint32_t c = i / 4 * 8 + (i & 1);
-                                          if (col + c < wanted)
-                                              f(i, to + c * (BATCH_TILES * 16) + (i & 2) * 4);
-                                      }
+                                  for (int i = 0; i < S::PER; i++) {
+                                      uint32_t c = i / 4 * 8 + (i & 1);
+                                      if (col + c < wanted)
+                                          f(i, to + c * (BATCH_TILES * 16) + (i & 2) * 4);
+                                  }
         };
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
@@ -430,37 +418,34 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
             for (uint32_t r = un.r0; r < un.end; r += un.step) {
                 batch_record v;
                 const uint8_t *x = xring + xs * S::XSTAGE;
-                v.w = wring + ws * WSTAGE + tile * FRAG;
+                v.w = wring + ws * WSTAGE + warp * FRAG;
                 uint32_t at = __shfl_sync(~0u, smem_of(x), 0); /* which makes it a warp's, not a lane's */
                 v.planes = batch_desc(at, S::N * 16), v.sums = batch_desc(at + S::PLANES, 0);
                 v.scale = (const float *)(x + S::PLANES + S::N * 16);
                 mbar_wait(full_w + ws, wphase);
                 mbar_wait(full_x + xs, xphase);
-                batch_of<T>::template mul<R>(v, __shfl_sync(~0u, two, 0), lane, acc);
+                batch_of<T>::template mul<R>(v, lane, acc);
                 mbar_release(empty_w + ws, lane), mbar_release(empty_x + xs, lane);
                 if (++ws == a.wstages)
                     ws = 0, wphase ^= 1;
                 if (++xs == a.xstages)
                     xs = 0, xphase ^= 1;
                 if (!a.split && r + 1 == end) { /* a slice of all of K ends; there are no empty ones before the last */
-                    join();
                     if (slice == K_SLICES / 2) {
                         second = true;
                         each([&](int i, float *at) { __stcg(at, halves[i * CONSUMERS]); });
                     }
                     bool first = slice % (K_SLICES / 2) == 0;
-                    if (!two)
 #pragma unroll
-                        for (int i = 0; i < S::PER; i++)
-                            halves[i * CONSUMERS] = __fadd_rn(first ? 0.f : halves[i * CONSUMERS], acc[0][i]);
+                    for (int i = 0; i < S::PER; i++)
+                        halves[i * CONSUMERS] = __fadd_rn(first ? 0.f : halves[i * CONSUMERS], join(i));
                     clear();
                     slice++, end = t16_slice(n_kblk, slice + 1);
                 }
             }
-            if (a.split) {
-                join();
-                each([&](int i, float *at) { __stcg(at, acc[0][i]); });
-            } else
+            if (a.split)
+                each([&](int i, float *at) { __stcg(at, join(i)); });
+            else
                 each([&](int i, float *at) {
                     __stcg(at, __fadd_rn(second ? __ldcg(at) : halves[i * CONSUMERS],
                                          second ? halves[i * CONSUMERS] : 0.f));
