@@ -56,6 +56,7 @@ static void dev_close(struct device *d)
     upload_fini(d);
     spill_fini(d);
     kv_transfer_fini(d);
+    pinned_fini();
     cudaFree(d->ws.block);
     cudaFree(d->ws.part);
     free(d->mem.v);
@@ -140,6 +141,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     struct device *d = (struct device *)calloc(1, sizeof(*d));
     if (!d)
         return err_set(e, HEARTH_ENOMEM, "no memory for a device");
+    pinned_init();
     d->index = p->index;
     d->variant = way.v;
     d->wcache_limit = UINT64_MAX;

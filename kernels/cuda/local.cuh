@@ -39,8 +39,8 @@ uint64_t kv_granule(struct device *d);
 
 /* memory.cu: what else is on the list of the device's memory than blocks of cuda_alloc. */
 void cuda_count(struct device *d, enum mem_kind kind, uint64_t bytes, bool more);
-void cuda_note_pinned(struct device *d, void *p, uint64_t bytes);
-void cuda_forget(struct device *d, const void *p);
+bool cuda_note_pinned(struct device *d, void *p, uint64_t bytes); /* false: there is no memory for that */
+uint64_t cuda_forget(struct device *d, const void *p);            /* the block's bytes; 0: it is not on the list */
 
 /* transfer.cu: KV pages to and from the host. */
 void kv_transfer_init(struct device *d);
@@ -50,6 +50,10 @@ uint64_t kv_save(struct device *d, struct kv_pool *p, const uint32_t *pages, voi
 uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host, uint32_t n);
 int kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e);
 int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e);
+
+/* pinned.cu: host memory that the GPU reads and writes by itself. */
+void pinned_init(void); /* for each device that is opened */
+void pinned_fini(void);
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
 void host_free(struct device *d, void *p);
 

@@ -1,5 +1,5 @@
 /*
- * memory.cu - the device's memory, counted by what it is for, and the pinned memory of the host.
+ * memory.cu - the device's memory, counted by what it is for, and the list of the host's pinned blocks.
  *
  * Out of memory is an ordinary refusal and does not stick; all other failures do. The list of blocks is short (a few
  * for each matrix of a model) and is searched from its end, where the block that is freed most likely stands.
@@ -39,22 +39,26 @@ static bool note_block(struct device *d, void *p, uint64_t bytes, enum mem_kind 
     return true;
 }
 
-void cuda_note_pinned(struct device *d, void *p, uint64_t bytes)
+bool cuda_note_pinned(struct device *d, void *p, uint64_t bytes)
 {
-    if (note_block(d, p, bytes, PINNED))
-        d->pinned += bytes;
+    if (!note_block(d, p, bytes, PINNED))
+        return false;
+    d->pinned += bytes;
+    return true;
 }
 
-void cuda_forget(struct device *d, const void *p)
+uint64_t cuda_forget(struct device *d, const void *p)
 {
     uint32_t i = d->mem.n;
     while (i-- > 0)
         if (d->mem.v[i].p == p) {
             uint64_t *of = d->mem.v[i].kind == PINNED ? &d->pinned : &d->held[d->mem.v[i].kind];
-            *of -= d->mem.v[i].bytes;
+            uint64_t bytes = d->mem.v[i].bytes;
+            *of -= bytes;
             d->mem.v[i] = d->mem.v[--d->mem.n];
-            return;
+            return bytes;
         }
+    return 0;
 }
 
 void *cuda_alloc_for(struct device *d, enum mem_kind kind, uint64_t bytes, const char *what, struct hearth_err *e)

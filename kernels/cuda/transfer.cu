@@ -172,31 +172,3 @@ int kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
         rc = done_status(d, ticket, at, cudaEventSynchronize(end), e);
     return rc < 0 ? rc : 0;
 }
-
-/* --- host memory ------------------------------------------------------------------------------------------------ */
-
-/* A byte more than asked: so no two blocks are neighbours, and no run of pages goes on from one to the next, which the
- * runtime refuses to copy. */
-int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
-{
-    void *p = NULL;
-    d->hot_allocs++;
-    cudaError_t rc = bytes ? cudaHostAlloc(&p, bytes + 1, cudaHostAllocDefault) : cudaErrorMemoryAllocation;
-    if (rc == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* not sticky: the device goes on */
-        return err_set(e, HEARTH_ENOMEM, "no pinned host memory: %llu KiB wanted", (unsigned long long)(bytes >> 10));
-    }
-    if (!cuda_ok(d, rc))
-        return err_set(e, HEARTH_EDEVICE, "%s", d->err.msg);
-    cuda_note_pinned(d, p, bytes);
-    *out = p;
-    return 0;
-}
-
-void host_free(struct device *d, void *p)
-{
-    if (!p)
-        return;
-    cuda_forget(d, p);
-    cuda_ok(d, cudaFreeHost(p));
-}

@@ -1,0 +1,187 @@
+/*
+ * pinned.cu - host memory that the GPU reads and writes by itself.
+ *
+ * Most of what pinning takes, a third of a millisecond for each MB, is the system's: it finds pages and clears them.
+ * The engine pins slabs for KV while others decode, a slab of 8 MB beside a step of 3 ms. So a thread maps the next
+ * block, in huge pages where the system has them, while the one before is being used; what is left to the device's
+ * thread is to register it, a call a huge page.
+ *
+ * Thread: an engine's device thread; prefault_main is the other. Devices are opened and closed by one thread at a time.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/local.cuh"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const uint64_t HUGE = 2ull << 20;
+static const uint64_t PREFAULT_MAX = 16ull << 20; /* a larger block is seldom followed by another one */
+
+/* The host's memory is the same to all devices of a process. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    pthread_t thread;
+    uint32_t n_device;
+    bool begun;           /* the thread, by the first block */
+    uint64_t wanted;      /* 0: nothing */
+    uint64_t ready_bytes; /* 0: nothing is ready */
+    void *ready;
+} prefault = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false, 0, 0, NULL};
+
+/* A block's bytes in whole pages, and one more that nothing touches: so no two blocks are neighbours, and no run of KV
+ * pages goes on from one to the next, which the runtime refuses to copy. */
+static uint64_t mapped_bytes(uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page + page;
+}
+
+/* Finds all of the pages now. A system before Linux 5.14 does so as they are written. */
+static bool populate(char *p, uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+#ifdef MADV_POPULATE_WRITE
+    if (!madvise(p, bytes, MADV_POPULATE_WRITE))
+        return true;
+    if (errno != EINVAL)
+        return false;
+#endif
+    for (uint64_t at = 0; at < bytes; at += page)
+        ((volatile char *)p)[at] = 0;
+    return true;
+}
+
+/* Returns mapped_bytes(bytes) of memory whose pages but the last are there, or NULL. */
+static void *map_block(uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), all = mapped_bytes(bytes), used = all - page;
+    uint64_t align = bytes < HUGE ? page : HUGE;
+    if (bytes > UINT64_MAX / 2)
+        return NULL;
+    char *room = (char *)mmap(NULL, all + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return NULL;
+    char *p = (char *)(((uintptr_t)room + align - 1) / align * align), *end = room + all + align;
+    if (p > room)
+        munmap(room, (size_t)(p - room));
+    if (end > p + all)
+        munmap(p + all, (size_t)(end - (p + all)));
+    mprotect(p + used, page, PROT_NONE);
+    madvise(p, used, MADV_HUGEPAGE); /* a refusal leaves small pages */
+    madvise(p, used, MADV_DONTFORK); /* a child's copy would move the page under the GPU */
+    if (populate(p, used))
+        return p;
+    munmap(p, all);
+    return NULL;
+}
+
+static void drop_ready(void)
+{
+    if (prefault.ready)
+        munmap(prefault.ready, mapped_bytes(prefault.ready_bytes));
+    prefault.ready = NULL;
+    prefault.ready_bytes = 0;
+}
+
+static void *prefault_main(void *)
+{
+    pthread_mutex_lock(&prefault.lock);
+    while (prefault.n_device) {
+        uint64_t bytes = prefault.wanted;
+        if (!bytes) {
+            pthread_cond_wait(&prefault.work, &prefault.lock);
+            continue;
+        }
+        drop_ready();
+        pthread_mutex_unlock(&prefault.lock);
+        void *p = map_block(bytes);
+        pthread_mutex_lock(&prefault.lock);
+        prefault.ready = p;
+        prefault.ready_bytes = p ? bytes : 0;
+        prefault.wanted = 0;
+        pthread_cond_broadcast(&prefault.done);
+    }
+    pthread_mutex_unlock(&prefault.lock);
+    return NULL;
+}
+
+void pinned_init(void)
+{
+    pthread_mutex_lock(&prefault.lock);
+    prefault.n_device++;
+    pthread_mutex_unlock(&prefault.lock);
+}
+
+void pinned_fini(void)
+{
+    pthread_mutex_lock(&prefault.lock);
+    bool last = !--prefault.n_device && prefault.begun;
+    pthread_cond_signal(&prefault.work);
+    pthread_mutex_unlock(&prefault.lock);
+    if (!last)
+        return;
+    pthread_join(prefault.thread, NULL);
+    prefault.begun = false;
+    prefault.wanted = 0;
+    drop_ready();
+}
+
+/* Returns the block that is there, and asks for the next one of its size. One on its way is waited for: it is there
+ * sooner than another would be. */
+static void *next_block(uint64_t bytes)
+{
+    void *p = NULL;
+    if (bytes > PREFAULT_MAX)
+        return map_block(bytes);
+    pthread_mutex_lock(&prefault.lock);
+    if (!prefault.begun)
+        prefault.begun = !pthread_create(&prefault.thread, NULL, prefault_main, NULL);
+    while (prefault.wanted == bytes)
+        pthread_cond_wait(&prefault.done, &prefault.lock);
+    if (prefault.ready_bytes == bytes) {
+        p = prefault.ready;
+        prefault.ready = NULL;
+        prefault.ready_bytes = 0;
+    }
+    if (prefault.begun) {
+        prefault.wanted = bytes;
+        pthread_cond_signal(&prefault.work);
+    }
+    pthread_mutex_unlock(&prefault.lock);
+    return p ? p : map_block(bytes);
+}
+
+int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
+{
+    d->hot_allocs++;
+    void *p = bytes ? next_block(bytes) : NULL;
+    cudaError_t rc = p ? cudaHostRegister(p, bytes, cudaHostRegisterDefault) : cudaErrorMemoryAllocation;
+    if (rc == cudaSuccess && cuda_note_pinned(d, p, bytes)) {
+        *out = p;
+        return 0;
+    }
+    if (rc == cudaSuccess) { /* no memory for its row on the list */
+        cudaHostUnregister(p);
+        rc = cudaErrorMemoryAllocation;
+    }
+    if (p)
+        munmap(p, mapped_bytes(bytes));
+    if (rc == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* not sticky: the device goes on */
+        return err_set(e, HEARTH_ENOMEM, "no pinned host memory: %llu KiB wanted", (unsigned long long)(bytes >> 10));
+    }
+    cuda_ok(d, rc);
+    return err_set(e, HEARTH_EDEVICE, "%s", d->err.msg);
+}
+
+void host_free(struct device *d, void *p)
+{
+    if (!p)
+        return;
+    cuda_ok(d, cudaHostUnregister(p));
+    munmap(p, mapped_bytes(cuda_forget(d, p)));
+}
