@@ -43,7 +43,7 @@ const struct conf_key conf_keys[] = {
     {"idle_unload", CONF_INT, FIELD(idle_unload), 0, 525600, 30, .fixed = true},
     {"engine_idle", CONF_INT, FIELD(engine_idle), 0, 31536000, 300, .fixed = true},
     {"class", CONF_WORD, FIELD(class), 0, 0, 0, "interactive normal background "},
-    {"threads", CONF_INT, FIELD(threads), 0, 1024, 0, .fixed = true},
+    {"threads", CONF_INT, FIELD(threads), 0, 256, 0, .fixed = true},
     {"log_bytes", CONF_SIZE, FIELD(log_bytes), 64 << 10, INT64_MAX, 16 << 20, .fixed = true},
     {"log_level", CONF_LEVEL, FIELD(log_level), 0, 0, LOG_LEVEL_INFO},
     {"log_file", CONF_PATH, FIELD(log_file), .fixed = true},

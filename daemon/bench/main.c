@@ -24,7 +24,7 @@ static const char usage[] =
     "--gpu-weights: what weights may take of a GPU's memory; what has no room there stays in the host's.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
 
-enum { THREADS_MAX = 1024, MIB_MAX = 1 << 30, USAGE = 2 };
+enum { THREADS_MAX = 256, MIB_MAX = 1 << 30, USAGE = 2 };
 
 enum {
     OPT_PROMPT = 1,

@@ -175,13 +175,8 @@ static int check_name_free(struct import *im, struct store_session **old, struct
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", im->row.name);
     if (!rc && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
         rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", im->row.name);
-    int64_t n = 0;
-    if (!rc && *old == NULL)
-        rc = store_count(s->store, uid, &n, e);
-    if (!rc && n >= s->conf->sessions_per_uid)
-        rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
     if (!rc)
-        rc = retention_check_quota(s, uid, NULL, e);
+        rc = *old ? retention_check_quota(s, uid, NULL, e) : session_check_room(s, uid, 1, e);
     return rc;
 }
 

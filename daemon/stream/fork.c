@@ -9,7 +9,6 @@
 
 #include "daemon/log.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/sessions.h"
@@ -304,16 +303,6 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *par
     return name ? given_name(s, to->uid, name, &to->name, e) : draw_name(s, to->uid, parent, next, &to->name, e);
 }
 
-static int check_room(struct server *s, uid_t uid, int64_t count, struct hearth_err *e)
-{
-    int64_t n;
-    int rc = store_count(s->store, uid, &n, e);
-    if (!rc && n + count > s->conf->sessions_per_uid)
-        rc = err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, and %lld is the limit", (unsigned)uid, (long long)n,
-                     (long long)s->conf->sessions_per_uid);
-    return rc ? rc : retention_check_quota(s, uid, NULL, e);
-}
-
 static void remember_timelines(struct server *s, const struct fork_plan *p, struct store_session *const *rows, size_t n)
 {
     struct store_ids part[WIRE_MESSAGES_MAX + 2];
@@ -332,7 +321,7 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     size_t n = (size_t)f->count;
     const char *parent = p->parent ? p->parent->name : f->session;
     int64_t next = 0;
-    int rc = check_room(s, p->row.uid, f->count, e);
+    int rc = session_check_room(s, p->row.uid, f->count, e);
     if (!rc && !f->names.n)
         rc = store_count_names(s->store, p->row.uid, parent, &next, e);
     if (rc)

@@ -110,20 +110,25 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     return rc;
 }
 
+int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_err *e)
+{
+    int64_t n;
+    int rc = store_count(s->store, uid, &n, e);
+    if (!rc && n + more > s->conf->sessions_per_uid)
+        rc = err_set(e, HEARTH_ELIMIT,
+                     "user %u has %lld sessions, and %lld is the limit: sessions_per_uid in hearth.conf", (unsigned)uid,
+                     (long long)n, (long long)s->conf->sessions_per_uid);
+    return rc ? rc : retention_check_quota(s, uid, NULL, e);
+}
+
 static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
                     struct hearth_err *e)
 {
     int rc;
     if (g->session) {
-        int64_t n;
         rc = session_check_name(g->session, e);
         if (!rc)
-            rc = store_count(s->store, uid, &n, e);
-        if (rc)
-            return rc;
-        if (n >= s->conf->sessions_per_uid)
-            return err_set(e, HEARTH_ELIMIT, "user %u has %lld sessions, the limit", (unsigned)uid, (long long)n);
-        rc = retention_check_quota(s, uid, NULL, e);
+            rc = session_check_room(s, uid, 1, e);
         if (rc)
             return rc;
         if (!g->model)

@@ -20,6 +20,9 @@ int session_or_creating(const struct server *s, uid_t uid, const char *ref, int 
  * HEARTH_ESTORE for a damaged one or without a store. */
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 
+/* Whether the user may have so many more sessions: HEARTH_ELIMIT. */
+int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_err *e);
+
 /* Describes a session as sessions.list and the like do; borrows the strings. */
 void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to);
 

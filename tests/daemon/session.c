@@ -319,6 +319,15 @@ static void test_limit(void **state)
     peer_await_begin(p, 6);
     peer_refused(p, WIRE_GENERATE, &h, HEARTH_ELIMIT, "3 streams");
     peer_close(p);
+    /* What there is may be more than a limit that was lowered. */
+    box_stop(b, SIGKILL);
+    box_configure(b, "sessions_per_uid = 1\n");
+    box_start(b);
+    p = peer_open(b);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions, and 1 is the limit: sessions_per_uid");
+    peer_refused(p, WIRE_SESSIONS_FORK, &(struct wire_session_fork){.session = "a", .at = -1, .count = 1},
+                 HEARTH_ELIMIT, "2 sessions, and 1 is the limit: sessions_per_uid");
+    peer_close(p);
 }
 
 /* Without a usable state directory named sessions are refused with the reason, and the rest works. */

@@ -118,6 +118,7 @@ static void test_refused(void **state)
         {"gpus = 0, 1\n", "gpus"},
         {"gpus = 16\n", "gpus"},
         {"gpus = -1\n", "gpus"},
+        {"threads = 257\n", "between 0 and 256"}, /* of which the engine's CPU has no more */
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct conf c;
