@@ -40,7 +40,7 @@
 enum {
     ACCEPT_PAUSE_MS = 500, /* no accept for so long when the process is out of descriptors */
     CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
-    ENGINE_MS = 3000,      /* for the engine to exit and the last answers to be read */
+    ENGINE_MS = 12000,     /* for the engine to write its KV files and exit, and the last answers to be read */
 };
 
 static void set_timer(struct event *ev, int64_t ms)

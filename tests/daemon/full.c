@@ -211,7 +211,7 @@ static void test_caches_give_way(void **state)
 {
     struct box *b = *state;
     char preload[4096], gate[128];
-    snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/full-disk.so",
+    snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/disk.so",
              getenv("top_builddir") ? getenv("top_builddir") : ".");
     assert_int_equal(access(preload, R_OK), 0);
     snprintf(gate, sizeof gate, "%s/gate", b->dir);

@@ -91,9 +91,13 @@ class Box:
             f.write(when)
         os.rename(f.name, self.fault)
 
-    def start(self, who=None, name=None, n=0):
-        """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm()."""
+    def start(self, who=None, name=None, n=0, sync_ms=0):
+        """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm(); with
+        `sync_ms` the engine's disk takes so much longer to sync."""
         env = self.env
+        if sync_ms:
+            env = dict(env, LD_PRELOAD=BUILD + "/tests/daemon/.libs/disk.so", SYNC_MS=str(sync_ms))
+            env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         if who:
             variable = "KILL_ENGINE_AT" if who == "engine" else "KILL_AT"
             env = dict(env, LD_PRELOAD=BUILD + "/tests/daemon/.libs/kill-at.so",

@@ -25,9 +25,10 @@ tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests
 check_LTLIBRARIES += tests/daemon/kill-at.la
 tests_daemon_kill_at_la_SOURCES = tests/daemon/kill-at.c
 tests_daemon_kill_at_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
-check_LTLIBRARIES += tests/daemon/full-disk.la
-tests_daemon_full_disk_la_SOURCES = tests/daemon/full-disk.c
-tests_daemon_full_disk_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
+# ... and a disk that is full, for full.c, or slow, for tiers.py.
+check_LTLIBRARIES += tests/daemon/disk.la
+tests_daemon_disk_la_SOURCES = tests/daemon/disk.c
+tests_daemon_disk_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 
 # anywhere: mixtures and recurrent states, cut and forked anywhere beside kills and yields; crowd: 32 clients with the same documents; damage, kill and storm break things at random (HEARTH_KILLS=500 is the whole campaign of kill); fault: a device that
 # fails; fim: fill in the middle; gamemode: games on a private bus; forks: sessions made of others; independent: the protocol as another implementation

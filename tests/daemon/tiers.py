@@ -171,6 +171,17 @@ try:
     check(box.log().count("KV is not saved") == 1, "a full disk: it is logged, once")
     box.stop()
 
+    # hearthd ends while a slow disk has a file still
+    box.start(sync_ms=3000)
+    c = Client(box.socket)
+    r = c.say("slow", "Slowly. " + FIRST)
+    whole = (r["usage"]["prompt_tokens"] + len(r["tokens"]) - 1) // PAGE * PAGE
+    box.stop()
+    c = start()
+    u = c.say("slow", SECOND)["usage"]
+    check(u["restored_tokens"] == whole, "a slow disk has its file before hearthd ends", (u, whole))
+    box.stop()
+
     # host memory alone
     c = start("kv_disk = 0", "kv_ram = 64M")
     c.say("ram", FIRST)

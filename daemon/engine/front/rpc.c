@@ -255,7 +255,8 @@ static int on_kv_gone(struct rpc_server *s, const struct asked *a, bool *taken, 
 
 static int on_shutdown(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    static const double finish_seconds = 2; /* hearthd waits a little longer */
+    /* Of a slow disk; hearthd waits a little longer. What is not in its file then is lost, and computed again. */
+    static const double finish_seconds = 10;
     (void)taken;
     if (s->stopping)
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is shutting down already");

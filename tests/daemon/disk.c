@@ -1,12 +1,14 @@
 /*
- * full-disk.c - preloaded into hearthd, a disk whose room KV files take: while the file $FULL_GATE is there, and a KV
- * file in the folder $FULL_OF, nothing more fits into the database of sessions.
+ * disk.c - preloaded into hearthd and its engine, a disk that is full or slow. While the file $FULL_GATE is there, and
+ * a KV file in the folder $FULL_OF, nothing more fits into the database of sessions. In the engine a sync of data takes
+ * $SYNC_MS milliseconds more.
  */
 #include "config.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,4 +55,12 @@ VISIBLE ssize_t pwrite(int fd, const void *data, size_t len, off_t at)
 VISIBLE ssize_t pwrite64(int fd, const void *data, size_t len, off_t at)
 {
     return fits(fd) ? NEXT(ssize_t(*)(int, const void *, size_t, off_t))(fd, data, len, at) : -1;
+}
+
+VISIBLE int fdatasync(int fd)
+{
+    const char *ms = getenv("SYNC_MS");
+    if (ms && strcmp(program_invocation_short_name, "hearth-engine") == 0)
+        poll(NULL, 0, atoi(ms));
+    return NEXT(int (*)(int))(fd);
 }
