@@ -363,12 +363,13 @@ static void measure(const struct subject *s, uint32_t n_token, double most)
 static void rows_are_right(void **state)
 {
     (void)state;
-    struct subject all[] = {make_shortconv(72, 3),           make_shortconv(64, 4),
-                            make_delta(2, 4, 16, 24, 0, 0),  make_delta(2, 6, 32, 16, 1, 0),
-                            make_delta(2, 4, 16, 16, 0, 1),  make_delta(1, 1, 8, 8, 1, 1),
-                            make_mamba2(4, 16, 24, 2),       make_mamba2(3, 24, 16, 1),
-                            make_delta(1, 2, 64, 64, 0, 0),  make_delta(1, 1, 128, 128, 0, 0),
-                            make_delta(1, 1, 192, 40, 0, 0), make_mamba2(2, 64, 128, 1)};
+    struct subject all[] = {make_shortconv(72, 3),          make_shortconv(64, 4),
+                            make_delta(2, 4, 16, 24, 0, 0), make_delta(2, 6, 32, 16, 1, 0),
+                            make_delta(2, 4, 16, 16, 0, 1), make_delta(1, 1, 8, 8, 1, 1),
+                            make_mamba2(4, 16, 24, 2),      make_mamba2(3, 24, 16, 1),
+                            make_delta(1, 2, 64, 64, 0, 0), make_delta(1, 2, 128, 128, 0, 0),
+                            make_delta(1, 2, 32, 32, 0, 1), make_delta(1, 1, 192, 40, 0, 0),
+                            make_mamba2(2, 64, 128, 1)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         measure(&all[i], 700, gpu ? 1e-5 : 5e-6);
         forget(&all[i]);
@@ -390,8 +391,10 @@ static void cuts_do_not_matter(void **unused)
 {
     (void)unused;
     enum { N = 150 };
-    struct subject all[] = {make_shortconv(72, 3), make_delta(2, 4, 16, 24, 0, 0), make_delta(2, 6, 32, 16, 1, 0),
-                            make_mamba2(4, 16, 24, 2)};
+    struct subject all[] = {make_shortconv(72, 3),           make_delta(2, 4, 16, 24, 0, 0),
+                            make_delta(2, 6, 32, 16, 1, 0),  make_mamba2(4, 16, 24, 2),
+                            make_delta(2, 6, 32, 32, 1, 0),  make_delta(2, 4, 32, 32, 0, 1),
+                            make_delta(1, 2, 128, 128, 0, 0)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct subject *s = &all[i];
         struct bench b;
@@ -403,11 +406,11 @@ static void cuts_do_not_matter(void **unused)
         bench_open(&b, s);
         ok(run(&b, s, 0, N, in, want, &e), &e);
         save(&b, state);
-        for (int way = 0; way < 3; way++) {
+        for (int way = 0; way < 4; way++) {
             for (uint32_t pos = 0, n; pos < N; pos += n) {
-                n = way == 0 ? 1 : 1 + (pos * 7 + 3) % (way == 1 ? 5 : 40);
+                n = way == 0 || way == 3 ? 1 : 1 + (pos * 7 + 3) % (way == 1 ? 5 : 40);
                 n = N - pos < n ? N - pos : n;
-                if (way == 2)
+                if (way >= 2)
                     b.page[1] = b.page[0];
                 ok(run(&b, s, pos, n, in + (size_t)pos * s->n_mix, got + (size_t)pos * s->n_att, &e), &e);
             }

@@ -43,7 +43,7 @@ __device__ static inline float *state_to(const state_view &v, uint32_t seq)
 /* x sigmoid(x), to the bit of the specification's. */
 __device__ static inline float state_silu(float x)
 {
-    return __fmul_rn(x, __fdiv_rn(1.f, __fadd_rn(1.f, fm_exp(-x))));
+    return __fmul_rn(x, __frcp_rn(__fadd_rn(1.f, fm_exp(-x))));
 }
 
 /* The layer, where the op's group is one of states of n numbers, ACT_MIX has n_mix columns and ACT_ATT room for n_att;
