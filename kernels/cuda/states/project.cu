@@ -5,6 +5,8 @@
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/states/states.cuh"
 
+#include <cuda_pipeline_primitives.h>
+
 /* Of the part's rows [row0, row0 + n) of the merged output, products in pieces to f32. */
 __global__ void pieces_to_mix(partials s, uint32_t row0, uint32_t n, float *out, uint32_t ld)
 {
@@ -51,7 +53,9 @@ struct plain_args {
     uint32_t ld;
 };
 
-/* A row times the norm's weights to `to`, by one warp; returns the norm's factor. gain: of columns k .. k + 3. */
+/* A row times the norm's weights to `to`, by one warp; returns the norm's factor. SHARED: row and weights lie in shared
+ * memory, where `to` may be the row itself. */
+template <bool SHARED>
 __device__ static inline float weigh_row(const float *x, uint32_t n, const float *gain, float eps, float *to,
                                          uint32_t lane)
 {
@@ -61,7 +65,9 @@ __device__ static inline float weigh_row(const float *x, uint32_t n, const float
         float4 f[ROUTE_WARPS], g[ROUTE_WARPS];
 #pragma unroll
         for (uint32_t v = 0; v < ROUTE_WARPS; v++)
-            f[v] = k0 + v * 128 < n ? __ldcg((const float4 *)(x + k0 + v * 128)) : make_float4(0, 0, 0, 0);
+            f[v] = k0 + v * 128 >= n ? make_float4(0, 0, 0, 0)
+                   : SHARED          ? *(const float4 *)(x + k0 + v * 128)
+                                     : __ldcg((const float4 *)(x + k0 + v * 128));
 #pragma unroll
         for (uint32_t v = 0; v < ROUTE_WARPS; v++)
             g[v] = k0 + v * 128 < n ? *(const float4 *)(gain + k0 + v * 128) : make_float4(0, 0, 0, 0);
@@ -80,61 +86,55 @@ __device__ static inline float weigh_row(const float *x, uint32_t n, const float
 }
 
 /*
- * ROWS rows a block, a product of each a warp. The matrix, which waits for nobody, is on its way before the wait: its
- * first columns in registers, the rest asked into L2. Dynamic shared memory: the rows times the norm's weights.
+ * ROWS rows a block, a product of each a warp. The matrix, which waits for nobody, is on its way before the wait: EARLY
+ * fours of a lane in registers, the rest asked into L2. Dynamic shared memory: the rows, which become the rows times
+ * the norm's weights, and those weights. Rows are asked for at once, as each trip to L2 is behind weights of the
+ * product that this kernel is in front of.
  */
-enum { FEW_WARPS = 4, FEW_EARLY = 16 /* fours of a row of the matrix, for a lane */ };
-template <int ROWS> __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constant__ plain_args a)
+enum { FEW_WARPS = 4, FEW_EARLY = 16, LONG_EARLY = 40 /* of a row of 5,120 all */ };
+template <int ROWS, int EARLY>
+__global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constant__ plain_args a)
 {
     extern __shared__ __align__(16) float room[];
     __shared__ float factor[ROWS], squares[ROUTE_WARPS];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n, row0 = blockIdx.y * ROWS, n_row = a.step->n_row;
     uint32_t o = blockIdx.x * FEW_WARPS + warp, rows = n_row > row0 ? min((uint32_t)ROWS, n_row - row0) : 0;
     const float *w = a.w + (uint64_t)min(o, a.n_out - 1) * n + lane * 4;
-    float4 early[FEW_EARLY];
+    float4 early[EARLY];
     pdl_trigger();
 #pragma unroll
-    for (uint32_t i = 0; i < FEW_EARLY; i++)
+    for (uint32_t i = 0; i < EARLY; i++)
         early[i] = lane * 4 + i * 128 < n ? __ldg((const float4 *)(w + i * 128)) : make_float4(0, 0, 0, 0);
-    for (uint32_t k = FEW_EARLY * 128 + lane * 32; k < n; k += 1024) /* a line of 128 bytes each */
+    for (uint32_t k = EARLY * 128 + lane * 32; k < n; k += 1024) /* a line of 128 bytes each */
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w - lane * 4 + k));
-    if (ROWS == 1) {
-        constexpr uint32_t GAINS = 4;
-        float4 gain[GAINS];
-        auto at = [&](uint32_t i) { return (i * FEW_WARPS * 32 + threadIdx.x) * 4; };
-#pragma unroll
-        for (uint32_t i = 0; i < GAINS; i++)
-            gain[i] = at(i) < n ? __ldg((const float4 *)(a.norm.w + at(i))) : make_float4(0, 0, 0, 0);
-        pdl_wait();
-        if (!rows)
-            return;
-        /* of ROUTE_WARPS warps' columns each warp here has those of two */
-        const float *x = a.x + (uint64_t)row0 * a.ldx;
-        float s[2] = {0, 0};
-        auto four = [&](float4 f, float4 g, uint32_t i, float &s) {
-            s = dot_four(f, f, s);
-            if (at(i) < n)
-                *(float4 *)(room + at(i)) =
-                    make_float4(__fmul_rn(f.x, g.x), __fmul_rn(f.y, g.y), __fmul_rn(f.z, g.z), __fmul_rn(f.w, g.w));
-        };
-        auto load = [&](const float *v, uint32_t i) {
-            return at(i) < n ? __ldcg((const float4 *)(v + at(i))) : make_float4(0, 0, 0, 0);
-        };
-        float4 f[GAINS];
-#pragma unroll
-        for (uint32_t i = 0; i < GAINS; i++)
-            f[i] = load(x, i);
-#pragma unroll
-        for (uint32_t i = 0; i < GAINS; i++)
-            four(f[i], gain[i], i, s[i & 1]);
+    /* a thread's fours are its own until the barrier */
+    auto copy = [&](float *to, const float *from) {
+        for (uint32_t k = threadIdx.x * 4; k < n; k += FEW_WARPS * 128)
+            __pipeline_memcpy_async(to + k, from + k, 16);
+    };
+    copy(room + ROWS * n, a.norm.w);
+    pdl_wait();
+    if (rows)
 #pragma unroll 1
-        for (uint32_t i = GAINS; at(i) - threadIdx.x * 4 < n; i += GAINS) {
-#pragma unroll
-            for (uint32_t j = 0; j < GAINS; j++)
-                f[j] = load(x, i + j), gain[j] = load(a.norm.w, i + j);
-#pragma unroll
-            for (uint32_t j = 0; j < GAINS; j++)
-                four(f[j], gain[j], i + j, s[j & 1]);
+        for (uint32_t r = 0; r < ROWS; r++) /* a row that is not there is as the last */
+            copy(room + r * n, a.x + (uint64_t)(row0 + min(r, rows - 1)) * a.ldx);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    if (!rows)
+        return;
+    if (ROWS == 1) {
+        float s[2] = {0, 0}; /* of ROUTE_WARPS warps' a warp has those of two */
+        auto four = [&](uint32_t k, float &s) {
+            float4 f = *(float4 *)(room + k), g = *(float4 *)(room + n + k);
+            s = dot_four(f, f, s);
+            *(float4 *)(room + k) =
+                make_float4(__fmul_rn(f.x, g.x), __fmul_rn(f.y, g.y), __fmul_rn(f.z, g.z), __fmul_rn(f.w, g.w));
+        };
+#pragma unroll 2
+        for (uint32_t k = threadIdx.x * 4; k < n; k += 2 * FEW_WARPS * 128) {
+            four(k, s[0]);
+            if (k + FEW_WARPS * 128 < n)
+                four(k + FEW_WARPS * 128, s[1]);
         }
         s[0] = warp_sum(s[0]), s[1] = warp_sum(s[1]);
         if (!lane)
@@ -146,12 +146,9 @@ template <int ROWS> __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(
             sum += squares[v];
         factor[0] = row_factor(sum, n, a.norm.eps); /* the same by all */
     } else {
-        pdl_wait();
-        if (!rows)
-            return;
-        for (uint32_t r = warp; r < ROWS; r += FEW_WARPS) /* a row that is not there is as the last */
-            factor[r] = weigh_row(a.x + (uint64_t)(row0 + min(r, rows - 1)) * a.ldx, n, a.norm.w, a.norm.eps,
-                                  room + r * n, lane);
+        __syncthreads();
+        for (uint32_t r = warp; r < ROWS; r += FEW_WARPS)
+            factor[r] = weigh_row<true>(room + r * n, n, room + ROWS * n, a.norm.eps, room + r * n, lane);
         __syncthreads();
     }
     float s[ROWS] = {};
@@ -161,11 +158,11 @@ template <int ROWS> __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(
             s[r] = dot_four(f, *(const float4 *)(room + r * n + k), s[r]);
     };
 #pragma unroll
-    for (uint32_t i = 0; i < FEW_EARLY; i++)
+    for (uint32_t i = 0; i < EARLY; i++)
         if (lane * 4 + i * 128 < n)
             add(early[i], lane * 4 + i * 128);
 #pragma unroll 8
-    for (uint32_t k = FEW_EARLY * 128; k + lane * 4 < n; k += 128)
+    for (uint32_t k = EARLY * 128; k + lane * 4 < n; k += 128)
         add(__ldg((const float4 *)(w + k)), k + lane * 4);
 #pragma unroll
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -189,8 +186,8 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) plain_many(const __grid_co
     pdl_wait();
     if (row0 >= n_row)
         return;
-    factor[warp] =
-        weigh_row(a.x + (uint64_t)min(row0 + warp, n_row - 1) * a.ldx, n, a.norm.w, a.norm.eps, room + warp * n, lane);
+    factor[warp] = weigh_row<false>(a.x + (uint64_t)min(row0 + warp, n_row - 1) * a.ldx, n, a.norm.w, a.norm.eps,
+                                    room + warp * n, lane);
     __syncthreads();
     if (first >= a.n_out)
         return;
@@ -260,19 +257,27 @@ void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket)
 
 template <typename K>
 static void plain_launch(struct device *d, K *k, const plain_args &a, uint32_t outs, uint32_t rows, uint32_t threads,
-                         uint32_t *done)
+                         uint32_t smem, uint32_t *done)
 {
     if (!(*done >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max - 1024); /* some of it is static */
         *done |= 1u << d->index;
     }
-    cuda_launch(d, k, dim3((a.n_out + outs - 1) / outs, (d->bucket + rows - 1) / rows), threads,
-                rows * a.n * sizeof(float), LAUNCH_PDL, a);
+    cuda_launch(d, k, dim3((a.n_out + outs - 1) / outs, (d->bucket + rows - 1) / rows), threads, smem, LAUNCH_PDL, a);
+}
+
+template <int ROWS> static void few_launch(struct device *d, const plain_args &a, uint32_t done[2])
+{
+    uint32_t smem = (ROWS + 1) * a.n * sizeof(float);
+    if (a.n <= FEW_EARLY * 128)
+        plain_launch(d, plain_few<ROWS, FEW_EARLY>, a, FEW_WARPS, ROWS, FEW_WARPS * 32, smem, &done[0]);
+    else
+        plain_launch(d, plain_few<ROWS, LONG_EARLY>, a, FEW_WARPS, ROWS, FEW_WARPS * 32, smem, &done[1]);
 }
 
 void project_plain(struct device *d, struct op_call *p, const struct op *o)
 {
-    static uint32_t done[3];
+    static uint32_t done[5];
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
     if (o == p->projected) /* beside the op before it */
@@ -289,13 +294,13 @@ void project_plain(struct device *d, struct op_call *p, const struct op *o)
                     d->ws.mix + op->at,
                     d->ws.ldmix};
     uint32_t room = d->smem_max - 1024, row = w->n_in * sizeof(float);
-    bool can = w->n_in % 4 == 0 && deferred(op->norm) && row <= room;
+    bool can = w->n_in % 4 == 0 && deferred(op->norm) && 2 * row <= room;
     if (can && d->bucket > GEMM_ROWS && MANY_ROWS * row <= room)
-        plain_launch(d, plain_many, a, MANY_WARPS * MANY_OUT, MANY_ROWS, MANY_WARPS * 32, &done[0]);
-    else if (can && d->bucket > GEMV_ROWS && FEW_WARPS * row <= room)
-        plain_launch(d, plain_few<FEW_WARPS>, a, FEW_WARPS, FEW_WARPS, FEW_WARPS * 32, &done[1]);
+        plain_launch(d, plain_many, a, MANY_WARPS * MANY_OUT, MANY_ROWS, MANY_WARPS * 32, MANY_ROWS * row, &done[0]);
+    else if (can && d->bucket > GEMV_ROWS && (FEW_WARPS + 1) * row <= room)
+        few_launch<FEW_WARPS>(d, a, done + 1);
     else if (can)
-        plain_launch(d, plain_few<1>, a, FEW_WARPS, 1, FEW_WARPS * 32, &done[2]);
+        few_launch<1>(d, a, done + 3);
     else
         route_project(d, op);
 }
