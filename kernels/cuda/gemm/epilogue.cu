@@ -134,18 +134,21 @@ struct qkv_epilogue_args {
     bool q8;                 /* KV is of Q8_0 */
 };
 
-/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. */
+/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. Dynamic shared memory of each: the
+ * head, its norm's weights, and its turns, sine and cosine. */
 enum { EPILOGUE_HEAD = 512 };
 template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
-    __shared__ float buf[4][EPILOGUE_HEAD];
-    pdl_trigger();
-    pdl_wait();
+    extern __shared__ __align__(16) float room[];
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
-    float *v = buf[threadIdx.x / 32];
+    uint32_t padded = (a.d_head + 3) & ~3u;
+    float *v = room + threadIdx.x / 32 * 3 * padded, *gain = v + padded;
+    float2 *turn = (float2 *)(gain + padded);
     uint32_t of = head, n_kv = a.n_part > 1 ? 2 * a.n_kv : 0; /* of: where it lies among the product's */
+    pdl_trigger();
     if (head >= a.n_head + n_kv) {
         head -= a.n_head + n_kv;
+        pdl_wait();
         if (!a.gates || head >= a.n_head)
             return;
         for (uint32_t i = lane * 4, k = (2 * head + 1) * a.d_head; i < a.d_head; i += 128)
@@ -157,14 +160,39 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     uint32_t part = head < a.n_head ? 0 : head < a.n_head + a.n_kv ? 1 : 2; /* q, k, v */
     if (part == 2 && a.n_part == 2)
         of = head - a.n_kv;
-    for (uint32_t i = lane * 4; i < a.d_head; i += 128) {
-        float4 f = t.four(row, of * a.d_head + i);
-        v[i] = f.x, v[i + 1] = f.y, v[i + 2] = f.z, v[i + 3] = f.w;
+    /* what the step's rows alone say, and the norm's weights, are there before the wait, and so are the turns */
+    struct norm nm = part == 0 ? a.norm[0] : part == 1 ? a.norm[1] : a.norm[2];
+    bool turns_here = part < 2 && a.rope.kind != ROPE_NONE;
+    uint32_t half = a.rope.n_rot / 2, slot = part ? a.kv_slot[row] : 0;
+    if (nm.w)
+#pragma unroll 8
+        for (uint32_t i = lane; i < a.d_head; i += 32)
+            gain[i] = nm.w[i];
+    if (turns_here) {
+        float pos = (float)a.s->pos[row];
+        const float *freq = rope_frequencies(a.rope, a.s, row);
+        for (uint32_t i = lane; i < half; i += 32) {
+            float sn, cs;
+            rope_sincos(pos, freq[i], &sn, &cs);
+            turn[i] = make_float2(sn * a.rope.scale, cs * a.rope.scale);
+        }
+    }
+    pdl_wait();
+    float4 f[EPILOGUE_HEAD / 128];
+#pragma unroll
+    for (uint32_t u = 0; u < EPILOGUE_HEAD / 128; u++)
+        if (lane * 4 + u * 128 < a.d_head)
+            f[u] = t.four(row, of * a.d_head + lane * 4 + u * 128);
+#pragma unroll
+    for (uint32_t u = 0; u < EPILOGUE_HEAD / 128; u++) {
+        uint32_t i = lane * 4 + u * 128;
+        if (i >= a.d_head)
+            break;
+        v[i] = f[u].x, v[i + 1] = f[u].y, v[i + 2] = f[u].z, v[i + 3] = f[u].w;
         for (uint32_t j = i; a.bias && j < i + 4; j++)
             v[j] += a.bias[of * a.d_head + j];
     }
     __syncwarp();
-    struct norm nm = part == 0 ? a.norm[0] : part == 1 ? a.norm[1] : a.norm[2];
     if (nm.w) {
         float s = 0, mean = 0;
         if (nm.kind == NORM_LAYER) {
@@ -177,19 +205,14 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
             s += (v[i] - mean) * (v[i] - mean);
         float r = rsqrtf(warp_sum(s) / a.d_head + nm.eps);
         for (uint32_t i = lane; i < a.d_head; i += 32)
-            v[i] = (v[i] - mean) * r * nm.w[i] + (nm.b ? nm.b[i] : 0.f);
+            v[i] = (v[i] - mean) * r * gain[i] + (nm.b ? nm.b[i] : 0.f);
     }
     __syncwarp();
-    if (part < 2 && a.rope.kind != ROPE_NONE) {
-        uint32_t half = a.rope.n_rot / 2;
+    if (turns_here) {
         bool neox = a.rope.kind == ROPE_NEOX;
-        float pos = (float)a.s->pos[row];
-        const float *freq = rope_frequencies(a.rope, a.s, row);
         for (uint32_t i = lane; i < half; i += 32) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
-            float sn, cs, x = v[p], y = v[q];
-            rope_sincos(pos, freq[i], &sn, &cs);
-            sn *= a.rope.scale, cs *= a.rope.scale;
+            float sn = turn[i].x, cs = turn[i].y, x = v[p], y = v[q];
             v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
         }
         __syncwarp();
@@ -224,7 +247,6 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     if (part == 0)
         out = a.q + (uint64_t)row * a.ldq + head * a.d_head;
     else {
-        uint32_t slot = a.kv_slot[row];
         if (slot == NO_SLOT)
             return;
         if (a.q8) {
@@ -485,11 +507,12 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
+    uint32_t smem = 4 * 3 * ((a.d_head + 3) & ~3u) * sizeof(float);
     dim3 grid((op->n_head * (op->gated ? 2 : 1) + (a.n_part > 1 ? 2 * op->n_kv : 0) + 3) / 4, bucket);
     if (s)
-        cuda_launch(d, qkv_epilogue<partials>, grid, 128, 0, LAUNCH_PDL, *s, a);
+        cuda_launch(d, qkv_epilogue<partials>, grid, 128, smem, LAUNCH_PDL, *s, a);
     else
-        cuda_launch(d, qkv_epilogue<tmp_rows>, grid, 128, 0, LAUNCH_PDL, t, a);
+        cuda_launch(d, qkv_epilogue<tmp_rows>, grid, 128, smem, LAUNCH_PDL, t, a);
 }
 
 void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
