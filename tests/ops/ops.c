@@ -188,7 +188,7 @@ static void check_qkv(struct fixture *f)
                 norm(NORM_RMS, 1e-6, part ? n->k_norm : n->q_norm, NULL, f->z, width, f->z);
             for (uint32_t h = 0; h < heads; h++) {
                 double *v = f->z + h * c->d_head;
-                if (part < 2 && c->head_norms && !c->whole_norms)
+                if (part < 2 ? c->head_norms && !c->whole_norms : c->v_norm)
                     norm(NORM_RMS, 1e-6, part ? n->k_norm : n->q_norm, NULL, v, c->d_head, v);
                 if (part < 2)
                     rotate(c, f->pos[r], n->inv_freq + rig_freq_set(c, f->seq[r]) * (c->n_rot / 2), v);
@@ -272,8 +272,9 @@ static void check_proj(struct fixture *f, enum part part)
         if (c->post_norm)
             norm(NORM_RMS, 1e-6, n->post_w, NULL, f->y, c->d_model, f->y);
         for (uint32_t i = 0; i < c->d_model; i++)
-            f->y[i] = f->y[i] * (c->residual_scale != 0 ? (double)c->residual_scale : 1) +
-                      (double)x[(size_t)r * c->d_model + i];
+            f->y[i] = (f->y[i] * (c->residual_scale != 0 ? (double)c->residual_scale : 1) +
+                       (double)x[(size_t)r * c->d_model + i]) *
+                      (c->x_scale != 0 ? (double)c->x_scale : 1);
         compare("proj", c, r, f->got + (size_t)r * c->d_model, f->y, c->d_model, tolerance);
     }
     free(m);

@@ -350,6 +350,7 @@ struct op op_qkv(const struct rig *r, uint32_t layer)
                                .bias = c->bias ? r->bias_qkv : NULL,
                                .q_norm = c->head_norms ? &r->q_norm : NULL,
                                .k_norm = c->head_norms ? &r->k_norm : NULL,
+                               .v_norm = c->v_norm ? &r->k_norm : NULL,
                                .whole_norms = c->whole_norms,
                                .temperature = {c->temperature, TEMPERATURE_LENGTH},
                                .rope = &r->rope}};
@@ -366,9 +367,9 @@ struct op op_attend(const struct rig *r, uint32_t layer)
 struct op op_o(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){
-        .kind = OP_PROJ,
-        .proj = {ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL, c->residual_scale}};
+    return (struct op){.kind = OP_PROJ,
+                       .proj = {ACT_ATT, &r->o, c->bias ? r->bias_o : NULL, c->post_norm ? &r->post : NULL,
+                                c->residual_scale, c->x_scale}};
 }
 
 struct op op_ffn(const struct rig *r)
@@ -382,9 +383,9 @@ struct op op_ffn(const struct rig *r)
 struct op op_down(const struct rig *r)
 {
     const struct op_case *c = r->n->c;
-    return (struct op){
-        .kind = OP_PROJ,
-        .proj = {ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL, c->residual_scale}};
+    return (struct op){.kind = OP_PROJ,
+                       .proj = {ACT_FF, &r->down, c->bias ? r->bias_down : NULL, c->post_norm ? &r->post : NULL,
+                                c->residual_scale, c->x_scale}};
 }
 
 struct op op_head(const struct rig *r)

@@ -27,9 +27,9 @@ struct op_case {
     bool hadamard;
     uint32_t n_set; /* sets of RoPE's frequencies, which sequences take in turn; 0: one */
     enum glu_kind glu;
-    bool bias, head_norms, post_norm, whole_norms, row_gate, sinks;
-    float residual_scale, temperature; /* 0: none; the latter over lengths of 8 tokens */
-    float factor;                      /* of each matrix; 0: none */
+    bool bias, head_norms, v_norm /* with k's weights */, post_norm, whole_norms, row_gate, sinks;
+    float residual_scale, x_scale, temperature; /* 0: none; the last over lengths of 8 tokens */
+    float factor;                               /* of each matrix; 0: none */
     uint32_t window;
     float att_softcap, softcap, embed_scale;
     enum dtype kv_type;

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 enum { GPUS_MAX = 64 };
 static struct row_norms {
     struct device *owner;
-    ulonglong2 *said; /* row_norm.said, a slot for each processor */
+    ulonglong2 *said; /* row_norm.said, ROW_SLOTS for each processor */
     uint32_t n;       /* so far: row_norm.nth, which differs within a step */
 } row_norms[GPUS_MAX];
 
@@ -41,6 +41,17 @@ static struct row_norms *row_norms_of(const struct device *d)
     return d->index < GPUS_MAX && __atomic_load_n(&row_norms[d->index].owner, __ATOMIC_ACQUIRE) == d
                ? &row_norms[d->index]
                : NULL;
+}
+
+bool row_norms_here(const struct device *d)
+{
+    return row_norms_of(d);
+}
+
+struct row_norm row_norm_next(struct device *d, const struct norm *n)
+{
+    struct row_norms *r = row_norms_of(d);
+    return {n->w, n->eps, r->n++, r->said, false, 1};
 }
 
 void gemm_init(struct device *d)
@@ -55,9 +66,9 @@ void gemm_init(struct device *d)
     struct row_norms *r = &row_norms[d->index];
     if (shared || !__atomic_compare_exchange_n(&r->owner, &nobody, d, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    r->said = (ulonglong2 *)cuda_alloc(d, d->sms * sizeof(*r->said), "sums of rows", &e);
+    r->said = (ulonglong2 *)cuda_alloc(d, ROW_SLOTS * d->sms * sizeof(*r->said), "sums of rows", &e);
     if (r->said)
-        cuda_ok(d, cudaMemsetAsync(r->said, 0, d->sms * sizeof(*r->said), d->stream));
+        cuda_ok(d, cudaMemsetAsync(r->said, 0, ROW_SLOTS * d->sms * sizeof(*r->said), d->stream));
     else
         __atomic_store_n(&r->owner, (struct device *)NULL, __ATOMIC_RELEASE);
 }
@@ -198,38 +209,40 @@ static void to_tmp(struct device *d, gemm_args &a)
 static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
-    if (op->gated || op->v_norm || op->w->n_part != 3 || op->d_head > 256)
+    if (op->gated || op->w->n_part != 3 || op->d_head > 256)
         return false;
-    bool normed = op->q_norm || op->k_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
+    bool normed = op->q_norm || op->k_norm || op->v_norm, pairs = kind == ROPE_NEOX && op->rope->n_rot == op->d_head;
     auto rms = [](const struct norm *n) { return !n || norm_deferrable(*n); };
     if (normed)
         return gemv && clusters && pairs && op->d_head % 32 == 0 && op->d_head > 32 && op->d_head <= 32 * HEAD_BLOCKS &&
-               !op->whole_norms && rms(op->q_norm) && rms(op->k_norm);
+               !op->whole_norms && rms(op->q_norm) && rms(op->k_norm) && rms(op->v_norm);
     if (kind == ROPE_NEOX)
         return pairs && op->d_head >= 32 && (gemv ? op->d_head % 32 == 0 : 128 % op->d_head == 0);
     return op->d_head % 2 == 0;
 }
 
 /*
- * Whether O or `down` of a row goes well by pairs of tiles, a block for each: where they leave few processors idle, and
- * a ring fits. The row then becomes integers once a processor, by sixteen warps, not once in either of two blocks. But
- * a block that fills a processor begins only when all before it have ended: so only rows with a norm after them go in
- * pairs, which rownorm.cuh needs, and O behind attention to a long context, whose blocks end one by one.
+ * Whether O or `down` of a row goes well by pairs of tiles, a block for each: where they leave few processors idle, or,
+ * before a norm that would be a kernel of its own, half of them at most, and a ring fits. The row then becomes integers
+ * once a processor, by sixteen warps, not once in either of two blocks. But a block that fills a processor begins only
+ * when all before it have ended: so only rows with a norm after them go in pairs, which rownorm.cuh needs, and O behind
+ * attention to a long context, whose blocks end one by one.
  */
 enum { DEEP_SPLIT = 8 /* chunks of attention, by powers of two */ };
-static bool in_pairs(const struct device *d, const wdev *w)
+static bool in_pairs(const struct device *d, const wdev *w, bool normed)
 {
     uint32_t sms = d->sms, ring = 2 * t16_kblk_bytes(w->part[0].type) * K_SLICES;
-    return d->cc >= 90 && w->n_part == 1 && w->n_tile % 2 == 0 && w->n_tile <= 2 * sms && 2 * w->n_tile >= 3 * sms &&
-           w->n_kblk >= K_SLICES && gemv_shape<1, 2, GEMV_PAIRS>::fixed(w->n_kblk) + ring <= gemv_smem<2>(d, 1);
+    return d->cc >= 90 && w->n_part == 1 && w->n_tile % 2 == 0 && w->n_tile <= 2 * sms &&
+           (normed ? w->n_tile > sms : 2 * w->n_tile >= 3 * sms) && w->n_kblk >= K_SLICES &&
+           gemv_shape<1, 2, GEMV_PAIRS>::fixed(w->n_kblk) + ring <= gemv_smem<2>(d, 1);
 }
 
 /* Whether the norm of a row after its product is part of the product's kernel: see rownorm.cuh. */
 static bool row_norm_ends_here(const struct device *d, const struct op_proj *op, enum path path, uint32_t rows)
 {
     const wdev *w = wdev_of(op->w);
-    return path == PATH_GEMV && rows == 1 && row_norms_of(d) && !op->aside && !op->x_scale &&
-           w->n_out <= ROW_NORM_MAX && norm_deferrable(*op->post_norm) && in_pairs(d, w);
+    return path == PATH_GEMV && rows == 1 && op->post_norm && row_norms_of(d) && w->n_out <= ROW_NORM_MAX &&
+           (!op->aside || w->n_out <= d->ws.dims.d_aside) && norm_deferrable(*op->post_norm) && in_pairs(d, w, true);
 }
 
 bool gemm_ends_here(const struct device *d, const struct op *o, enum path path, uint32_t rows)
@@ -258,7 +271,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
         a.rope = *op->rope;
     if (ends && batch && !qkv_ends_here(op, false, false)) {
         /* norms of heads have the same bits in the kernel that follows; other heads go through gemv by fours */
-        batch = op->q_norm || op->k_norm;
+        batch = op->q_norm || op->k_norm || op->v_norm;
         if (batch) {
             to_tmp(d, a);
             batch_run(d, p, o, w, a, true);
@@ -276,13 +289,13 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     a.pair = a.rope.kind == ROPE_NEOX ? op->d_head / 32 : 0;
     a.bias = op->bias;
     a.temperature = temperature_of(op);
-    const struct norm *norms[2] = {op->q_norm, op->k_norm};
-    for (int i = 0; i < 2; i++)
+    const struct norm *norms[3] = {op->q_norm, op->k_norm, op->v_norm};
+    for (int i = 0; i < 3; i++)
         if (norms[i])
             a.head_norm[i].w = norms[i]->w, a.head_norm[i].eps = norms[i]->eps;
     /* Clusters of eight begin only where eight places of a group of processors are free at a time. With two blocks a
      * processor gemma3-12b's fill all places, and the last begins late: 4 us a layer. */
-    if ((op->q_norm || op->k_norm) && a.pair == HEAD_BLOCKS)
+    if ((op->q_norm || op->k_norm || op->v_norm) && a.pair == HEAD_BLOCKS)
         a.blocks = 3;
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
     a.q = d->ws.q, a.ldq = d->ws.ldq;
@@ -310,13 +323,14 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (op->post_norm) {
-        struct row_norms *r = row_norms_of(d);
-        a.row_norm = {op->post_norm->w, op->post_norm->eps, r->n++, r->said};
+        a.row_norm = row_norm_next(d, op->post_norm);
+        a.row_norm.anew = op->aside, a.row_norm.x_scale = op->x_scale != 0 ? op->x_scale : 1;
         a.step = d->step;
     }
     bool deep = op->in == ACT_ATT && d->n_split >= DEEP_SPLIT;
-    a.pairs = a.gemv && (op->post_norm || deep) && in_pairs(d, w);
-    a.ep = EP_PROJ, a.out = d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias, a.scale = residual_scale(op);
+    a.pairs = a.gemv && (op->post_norm || deep) && in_pairs(d, w, op->post_norm);
+    a.ep = EP_PROJ, a.out = op->aside ? d->apart.aside : d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias,
+    a.scale = residual_scale(op);
     run(d, p, o, w, a);
 }
 

@@ -65,7 +65,7 @@ struct gemm_args {
     struct {
         const float *w; /* NULL: none */
         float eps;
-    } head_norm[2]; /* few, NEOX: RMS norms of q's and k's heads, each over the d_head of a head (heads.cuh) */
+    } head_norm[3]; /* few, NEOX: RMS norms of q's, k's and v's heads, each over the d_head of a head (heads.cuh) */
     bool pairs;     /* few, one row: two tiles a block, see gemm.cu's in_pairs() */
     struct row_norm row_norm; /* PROJ in pairs: of the row before it is added */
     __half *q;

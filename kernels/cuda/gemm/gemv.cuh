@@ -26,7 +26,7 @@
  */
 enum gemv_ep {
     GEMV_QKV,
-    GEMV_QKV_NORMED, /* q's and k's heads: heads.cuh */
+    GEMV_QKV_NORMED, /* q's, k's and v's heads: heads.cuh */
     GEMV_REST,
     GEMV_PAIRS, /* O and `down` of two tiles a block, which share its activations; and a norm after them: rownorm.cuh */
 };
@@ -410,7 +410,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
         for (int m = 0; m < M; m++)
             at.col = m, item_rope(a, at, it[m]);
         if (NORMED) {
-            normed = at.ok && at.part < 2 && a.head_norm[at.part].w;
+            normed = at.ok && a.head_norm[at.part].w;
             if (normed)
                 place = at.k + half * (a.d_head / 2), gain = a.head_norm[at.part].w[place];
         }
@@ -500,7 +500,8 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
             float y = at.ok ? __fadd_rn(val(at.ta, at.ra, 0), it[0].a) : 0.f;
             float by = rsqrtf(__fadd_rn(row_squares(a.row_norm, tag, y, lane) / a.part[0].n_out, a.row_norm.eps));
             if (at.ok)
-                *(float *)it[0].to = row_normed(it[0].residual, y, by, gain, a.scale);
+                *(float *)it[0].to =
+                    row_normed(a.row_norm.anew ? 0.f : it[0].residual, y, by, gain, a.scale) * a.row_norm.x_scale;
         } else if (units)
             epilogue_glu_gemv<M>(a, tiles, tile, val, lane);
         else
@@ -663,7 +664,7 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
 
 template <int TA, int TB> static void run_gemv(struct device *d, const gemm_args &a)
 {
-    if (a.ep == EP_QKV && (a.head_norm[0].w || a.head_norm[1].w)) {
+    if (a.ep == EP_QKV && (a.head_norm[0].w || a.head_norm[1].w || a.head_norm[2].w)) {
         gemv_rows<TA, TB, 1, GEMV_QKV_NORMED>(d, a);
         return;
     }

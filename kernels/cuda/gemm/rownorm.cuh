@@ -20,8 +20,17 @@ struct row_norm {
     const float *w; /* NULL: none */
     float eps;
     uint32_t nth;     /* of its step, as tags have it */
-    ulonglong2 *said; /* a block's two squares, and a tag: workspace.row_squares */
+    ulonglong2 *said; /* a block's two squares, and a tag */
+    bool anew;        /* there is nothing to add the row to */
+    float x_scale;    /* what is made of both is multiplied by this */
 };
+
+/* Slots that row_norm.said has for each processor: experts/beside.cuh has two blocks of one there, and tells twice. */
+enum { ROW_SLOTS = 4 };
+
+/* gemm.cu: whether kernels of this device may wait so; the next norm of the step, where they may. */
+bool row_norms_here(const struct device *d);
+struct row_norm row_norm_next(struct device *d, const struct norm *n);
 
 /* The sum over sixteen neighbouring lanes, in each of them. */
 __device__ static inline float sum16(float v)
