@@ -37,7 +37,8 @@ void bench_ok(int rc, const struct hearth_err *e)
 
 bool bench_open(struct bench *b, const char *variant, uint32_t threads)
 {
-    struct workspace_dims dims = {D_ROUTE, 64, 64, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX};
+    struct workspace_dims dims = {D_ROUTE,         64, 64, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX,
+                                  .d_aside = D_MAX};
     struct kv_desc desc = {1, 1, 64, 64, 0, bench_info.kv_type, PAGES};
     struct hearth_err e;
     memset(b, 0, sizeof *b);

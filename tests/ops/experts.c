@@ -259,9 +259,9 @@ static void experts_are_exact(void **state)
 
 enum { UP, OWN_UP, DOWN, OWN_DOWN, N_WEIGHT };
 
-/* Loads the experts, and a shared one, which has the matrices of expert 1. */
+/* Loads the experts, and a shared one, which has the matrices of expert 1, or a network of `width` experts' numbers. */
 static void beside_load(struct weight *w, struct bench *b, const struct experts_case *c,
-                        const struct experts_numbers *n)
+                        const struct experts_numbers *n, uint32_t width)
 {
     struct hearth_err e;
     w[UP] = w[OWN_UP] = experts_weight(c, n, false), w[DOWN] = w[OWN_DOWN] = experts_weight(c, n, true);
@@ -269,8 +269,10 @@ static void beside_load(struct weight *w, struct bench *b, const struct experts_
     w[OWN_UP].n_expert = w[OWN_DOWN].n_expert = 0;
     for (int i = 0; i < 3; i++) {
         struct weight_part *p = i < 2 ? &w[OWN_UP].part[i] : &w[OWN_DOWN].part[0];
-        p->data = p->expert[1], p->expert = NULL;
+        p->data = p->expert[width == 1], p->expert = NULL;
+        p->n_out *= i < 2 ? width : 1;
     }
+    w[OWN_UP].n_out *= width, w[OWN_DOWN].n_in *= width;
     for (int i = 0; i < N_WEIGHT; i++) {
         w[i].host = rig_host;
         bench_ok(b->be->weight_load(b->d, &w[i], &e), &e);
@@ -292,7 +294,7 @@ static void beside_rows(const struct experts_case *c, const struct experts_numbe
     struct hearth_err e;
     assert_true(bench_open(&b, "auto", 3));
     struct weight w[N_WEIGHT];
-    beside_load(w, &b, c, n);
+    beside_load(w, &b, c, n, 1);
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n->norm, c->d), NULL};
     struct op ops[4] = {
         {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm, .w = &w[UP], .glu = c->glu, .n_used = c->used}},
@@ -325,6 +327,7 @@ static const struct experts_case beside_cases[] = {
     {"beside: Q4_K", {DT_Q4_K, DT_Q4_K, DT_Q4_K}, 512, 256, 6, 2, GLU_SWIGLU, false, 0, false},
     {"beside: Q4_K and Q6_K", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 512, 9, 8, GLU_SWIGLU, false, 0.4f, false},
     {"beside: Q8_0", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 3, GLU_GEGLU, false, 0, false},
+    {"beside: Q4_K and Q8_0", {DT_Q4_K, DT_Q4_K, DT_Q8_0}, 512, 288, 9, 8, GLU_GEGLU, false, 0, false},
     {"beside: F16", {DT_F16, DT_F16, DT_F16}, 72, 33, 5, 2, GLU_SWIGLU, false, 0, false},
 };
 
@@ -418,14 +421,51 @@ static void decode(struct bench *b, const struct program *p, uint32_t n_row, boo
 
 enum { STEPS = 18 };
 
-/* Steps of several layers, of which a GPU replays all but the first, have the bits of their ops one by one: who comes
- * after a router need not wait for the end of its kernel. */
-static void layers_are_their_ops(void **state)
+/* Steps of several layers, of up to `most` rows, have the bits of their ops one by one; a GPU replays all but the
+ * first.
+ */
+static void same_as_ops(struct bench *b, const struct experts_case *c, const struct op *ops, uint32_t n_op,
+                        uint32_t most)
 {
     static const uint32_t rows_of[] = {1, 3, 4, 1, 8, 2};
+    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX];
+    struct hearth_err e;
+    struct program all = program_of(NULL, ops, n_op);
+    for (uint32_t s = 0; s < STEPS; s++) {
+        uint32_t rows = rows_of[s / 3] < most ? rows_of[s / 3] : most;
+        random_floats(50 + s, x, (size_t)rows * c->d);
+        bench_ok(b->be->act_write(b->d, ACT_X, 0, rows, c->d, x, &e), &e);
+        for (uint32_t i = 0; i < n_op; i++) {
+            struct program one = program_of(NULL, &ops[i], 1);
+            decode(b, &one, rows, true);
+        }
+        bench_ok(b->be->act_read(b->d, ACT_X, 0, rows, want, &e), &e);
+        bench_ok(b->be->act_write(b->d, ACT_X, 0, rows, c->d, x, &e), &e);
+        decode(b, &all, rows, false);
+        bench_ok(b->be->act_read(b->d, ACT_X, 0, rows, got, &e), &e);
+        assert_memory_equal(got, want, sizeof(float) * rows * c->d);
+        assert_memory_not_equal(got, x, sizeof(float) * rows * c->d);
+    }
+}
+
+/* A router of each layer. */
+static void routers_load(struct bench *b, const struct experts_case *c, struct weight route[LAYERS])
+{
+    static float router[LAYERS][N_MAX * D_MAX];
+    struct hearth_err e;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        random_floats(40 + l, router[l], (size_t)c->n * c->d);
+        route[l] = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
+        route[l].part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = router[l]};
+        bench_ok(b->be->weight_load(b->d, &route[l], &e), &e);
+    }
+}
+
+/* Who comes after a router need not wait for the end of its kernel. */
+static void layers_are_their_ops(void **state)
+{
     const struct experts_case *c = *state;
     static struct experts_numbers n;
-    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX], router[LAYERS][N_MAX * D_MAX];
     struct bench b;
     struct hearth_err e;
     experts_init(&n, c);
@@ -434,13 +474,10 @@ static void layers_are_their_ops(void **state)
     up.host = down.host = rig_host;
     bench_ok(b.be->weight_load(b.d, &up, &e), &e);
     bench_ok(b.be->weight_load(b.d, &down, &e), &e);
+    routers_load(&b, c, route);
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
     struct op ops[3 * LAYERS];
     for (uint32_t l = 0; l < LAYERS; l++) {
-        random_floats(40 + l, router[l], (size_t)c->n * c->d);
-        route[l] = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
-        route[l].part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = router[l]};
-        bench_ok(b.be->weight_load(b.d, &route[l], &e), &e);
         ops[3 * l] =
             (struct op){.kind = OP_ROUTE,
                         .route = {.norm = norm, .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}};
@@ -450,23 +487,53 @@ static void layers_are_their_ops(void **state)
             (struct op){.kind = OP_EXPERTS_DOWN,
                         .experts_down = {.w = &down, .n_used = c->used, .residual_scale = c->residual_scale}};
     }
-    struct program all = program_of(NULL, ops, 3 * LAYERS);
-    for (uint32_t s = 0; s < STEPS; s++) {
-        uint32_t rows = rows_of[s / 3];
-        random_floats(50 + s, x, (size_t)rows * c->d);
-        bench_ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
-        for (uint32_t i = 0; i < 3 * LAYERS; i++) {
-            struct program one = program_of(NULL, &ops[i], 1);
-            decode(&b, &one, rows, true);
-        }
-        bench_ok(b.be->act_read(b.d, ACT_X, 0, rows, want, &e), &e);
-        bench_ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
-        decode(&b, &all, rows, false);
-        bench_ok(b.be->act_read(b.d, ACT_X, 0, rows, got, &e), &e);
-        assert_memory_equal(got, want, sizeof(float) * rows * c->d);
-        assert_memory_not_equal(got, x, sizeof(float) * rows * c->d);
-    }
+    same_as_ops(&b, c, ops, 3 * LAYERS, ROWS);
     bench_close(&b);
+    experts_fini(&n);
+}
+
+/* Likewise of layers with a network of another width beside the experts, results of both with norms of their own. */
+static void layers_beside_a_network_are_their_ops(void **state)
+{
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float norms[5][D_MAX];
+    struct norm norm[5];
+    struct bench b;
+    experts_init(&n, c);
+    assert_true(bench_open(&b, "auto", 2));
+    struct weight w[N_WEIGHT], route[LAYERS];
+    beside_load(w, &b, c, &n, 2 * c->d_ff <= D_MAX ? 2 : 1);
+    routers_load(&b, c, route);
+    for (uint32_t i = 0; i < 5; i++) {
+        random_floats(30 + i, norms[i], c->d);
+        norm[i] = (struct norm){NORM_RMS, i == 1 ? 1e-3f : 1e-5f, bench_vec(&b, norms[i], c->d), NULL};
+    }
+    struct op ops[5 * LAYERS];
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        const struct op layer[5] = {
+            {.kind = OP_ROUTE,
+             .route = {.norm = norm[0], .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}},
+            {.kind = OP_EXPERTS_UP, .experts_up = {.norm = norm[0], .w = &w[UP], .glu = c->glu, .n_used = c->used}},
+            {.kind = OP_FFN_UP, .ffn_up = {.norm = norm[1], .w = &w[OWN_UP], .glu = GLU_GEGLU}},
+            {.kind = OP_PROJ,
+             .proj = {.in = ACT_FF,
+                      .w = &w[OWN_DOWN],
+                      .post_norm = &norm[2],
+                      .residual_scale = l ? 0.75f : 0,
+                      .aside = true}},
+            {.kind = OP_EXPERTS_DOWN,
+             .experts_down = {.w = &w[DOWN],
+                              .residual_scale = c->residual_scale,
+                              .n_used = c->used,
+                              .post_norm = &norm[3],
+                              .aside_norm = &norm[4],
+                              .x_scale = l ? 0.625f : 0}}};
+        memcpy(ops + 5 * l, layer, sizeof layer);
+    }
+    /* of more rows whose bits are free, a GPU's dense products hand on what they have not added up yet */
+    same_as_ops(&b, c, ops, 5 * LAYERS, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
+    beside_close(w, &b);
     experts_fini(&n);
 }
 
@@ -476,21 +543,18 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
 {
     const struct experts_case *c = *state;
     static struct experts_numbers n;
-    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX], router[LAYERS][N_MAX * D_MAX];
+    static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX];
     struct bench b;
     struct hearth_err e;
     experts_init(&n, c);
     assert_true(bench_open(&b, "auto", 2));
     struct weight w[N_WEIGHT], route[LAYERS];
-    beside_load(w, &b, c, &n);
+    beside_load(w, &b, c, &n, 1);
+    routers_load(&b, c, route);
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
     const float *gate = bench_vec(&b, n.hidden, c->d);
     struct op ops[5 * LAYERS];
     for (uint32_t l = 0; l < LAYERS; l++) {
-        random_floats(40 + l, router[l], (size_t)c->n * c->d);
-        route[l] = (struct weight){.role = WEIGHT_ROUTER, .n_in = c->d, .n_out = c->n, .n_part = 1};
-        route[l].part[0] = (struct weight_part){.type = DT_F32, .n_out = c->n, .data = router[l]};
-        bench_ok(b.be->weight_load(b.d, &route[l], &e), &e);
         const struct op layer[5] = {
             {.kind = OP_ROUTE,
              .route = {.norm = norm, .w = &route[l], .n_used = c->used, .normalise = true, .scale = 1}},
@@ -532,7 +596,7 @@ int main(int argc, char **argv)
         return 77;
     if (bench_info.gpu)
         tolerance = 2e-3;
-    struct CMUnitTest tests[2 * (N_EXPERTS + N_BESIDE) + 1] = {
+    struct CMUnitTest tests[2 * N_EXPERTS + 3 * N_BESIDE + 1] = {
         cmocka_unit_test(a_wrong_route_is_refused),
     };
     struct CMUnitTest *at = tests + 1;
@@ -543,6 +607,9 @@ int main(int argc, char **argv)
                                     (void *)&beside_cases[i]};
     for (size_t i = 0; i < N_EXPERTS; i++)
         *at++ = (struct CMUnitTest){experts_cases[i].name, layers_are_their_ops, NULL, NULL, (void *)&experts_cases[i]};
+    for (size_t i = 0; i < N_BESIDE; i++)
+        *at++ = (struct CMUnitTest){beside_cases[i].name, layers_beside_a_network_are_their_ops, NULL, NULL,
+                                    (void *)&beside_cases[i]};
     for (size_t i = 0; i < N_BESIDE; i++)
         *at++ = (struct CMUnitTest){beside_cases[i].name, layers_with_a_shared_expert_are_replayed, NULL, NULL,
                                     (void *)&beside_cases[i]};

@@ -109,7 +109,11 @@ __global__ void __launch_bounds__(256)
         x[k + i] = (anew ? 0.f : x[k + i]) + by * s[i];
 }
 
-/* What becomes of a row's sum y: x = x_scale (x + aside_norm(aside + post_norm(y))), either norm where there is one. */
+/*
+ * What becomes of a row's sum y: x = x_scale (x + aside_norm(aside + post_norm(y))), either norm where there is one. A
+ * row of up to ROW_NORM_MAX is normed as in gemm/rownorm.cuh, whose order of sums beside.cuh has too.
+ */
+enum { END_THREADS = 256, END_KEPT = ROW_NORM_MAX / END_THREADS };
 struct experts_end_args {
     float *y, *x;
     const float *aside; /* like x, or NULL */
@@ -118,15 +122,46 @@ struct experts_end_args {
     float x_scale;
     const step_dev *step;
 };
-__global__ void __launch_bounds__(512) experts_end(experts_end_args a)
+__global__ void __launch_bounds__(END_THREADS) experts_end(experts_end_args a)
 {
-    __shared__ float shared[32];
+    __shared__ float shared[32], sixteens[2][ROW_NORM_MAX / 16];
     pdl_trigger();
     pdl_wait();
-    uint32_t row = blockIdx.x;
+    uint32_t row = blockIdx.x, first = threadIdx.x;
     if (row >= a.step->n_row)
         return;
     float *y = a.y + (uint64_t)row * a.ldy, *x = a.x + (uint64_t)row * a.ldx;
+    if (norm_deferrable(a.post_norm) && (!a.aside || norm_deferrable(a.aside_norm)) && a.n <= ROW_NORM_MAX) {
+        float v[END_KEPT];
+        auto each = [&](auto f) {
+#pragma unroll
+            for (int i = 0; i < END_KEPT; i++)
+                if (first + i * END_THREADS < a.n)
+                    f(v[i], first + i * END_THREADS);
+        };
+        auto factor = [&](float *sums, float eps) {
+            float squares[END_KEPT];
+#pragma unroll
+            for (int i = 0; i < END_KEPT; i++)
+                squares[i] = __fmul_rn(v[i], v[i]);
+            sums[first % 16 * (END_THREADS / 16) + first / 16] = sum16_each(squares, first);
+            __syncthreads();
+            return rsqrtf(__fadd_rn(sum_sixteens(sums, (a.n + 15) / 16, first % 32) / a.n, eps));
+        };
+#pragma unroll
+        for (int i = 0; i < END_KEPT; i++)
+            v[i] = 0;
+        each([&](float &of, uint32_t k) { of = y[k]; });
+        float f = factor(sixteens[0], a.post_norm.eps);
+        if (a.aside) {
+            const float *aside = a.aside + (uint64_t)row * a.ldx;
+            each([&](float &of, uint32_t k) { of = row_normed(aside[k], of, f, a.post_norm.w[k], 1); });
+            a.post_norm = a.aside_norm;
+            f = factor(sixteens[1], a.post_norm.eps);
+        }
+        each([&](float &of, uint32_t k) { x[k] = row_normed(x[k], of, f, a.post_norm.w[k], 1) * a.x_scale; });
+        return;
+    }
     auto normed = [&](const struct norm &nm, float2 st, uint32_t k) {
         return (y[k] - st.x) * st.y * (nm.w ? nm.w[k] : 1.f) + (nm.b ? nm.b[k] : 0.f);
     };
@@ -217,6 +252,47 @@ static bool takes_shared(const struct device *d, const struct op_call *p, const 
            few(d, w, u->n_used + 1, d->bucket, d->invariant) && few(d, down, u->n_used + 1, d->bucket, d->invariant);
 }
 
+/*
+ * Whether beside.cuh takes the network that stands between these experts, up, its own up, its own down, down: of a step
+ * of one row, of one type of weights each, with norms of the kinds that it knows. Its bits are those of the ops by
+ * themselves.
+ */
+static bool takes_beside(const struct device *d, const struct op_call *p, const struct op *up)
+{
+    const struct op_experts_up *u = &up->experts_up;
+    if (p->end - up < 4 || up[1].kind != OP_FFN_UP || up[2].kind != OP_PROJ || up[3].kind != OP_EXPERTS_DOWN)
+        return false;
+    const struct op_ffn_up *own = &up[1].ffn_up;
+    const struct op_proj *own_down = &up[2].proj;
+    const struct op_experts_down *e = &up[3].experts_down;
+    const wdev *w = wdev_of(u->w), *ow = wdev_of(own->w), *down = wdev_of(e->w), *od = wdev_of(own_down->w);
+    auto one_type = [](const wdev *v, enum dtype type) {
+        return v->packed && v->part[0].type == type && v->part[v->n_part - 1].type == type;
+    };
+    auto fits = [&](const wdev *v, const wdev *beside,
+                    uint32_t n) { /* as beside_smem() */
+                                  uint32_t fixed = few_fixed(beside->n_kblk + n * v->n_kblk) + 128;
+                                  return fixed + 2 * WARPS * t16_frag_bytes(v->part[0].type) <= smem_for(d, 2);
+    };
+    bool one = d->bucket == 1 && p->told && d->cc >= 90 && d->invariant != INVARIANT_PROMPT && row_norms_here(d) &&
+               gemv_takes(d, &up[1]) && gemv_takes(d, &up[2]);
+    bool plain = !u->bias && !own->bias && !own->row_gate && !own_down->bias && !e->bias && own_down->aside &&
+                 own_down->in == ACT_FF && own_down->x_scale == 0 && e->aside_norm && u->n_used == e->n_used;
+    bool glus = has_gate(u->glu) && has_gate(own->glu) && own->glu != GLU_OAI && w->interleaved && ow->interleaved;
+    bool norms = plain && own_down->post_norm && e->post_norm && norm_deferrable(u->norm) &&
+                 norm_deferrable(own->norm) && norm_deferrable(*own_down->post_norm) &&
+                 norm_deferrable(*e->post_norm) && norm_deferrable(*e->aside_norm);
+    bool types = one_type(w, w->part[0].type) && one_type(ow, w->part[0].type) && one_type(down, down->part[0].type) &&
+                 one_type(od, down->part[0].type);
+    bool one_set =
+        od->n_tile > (uint32_t)d->sms || od->n_kblk <= 2 * K_SLICES; /* else gemv has another order of sums */
+    bool sizes = one_set && w->n_in == ow->n_in && w->n_in % 8 == 0 && down->n_out == od->n_out &&
+                 down->n_out <= ROW_NORM_MAX && down->n_tile <= ROW_SLOTS / 2 * (uint32_t)d->sms &&
+                 d->ws.ff.layout == 0;
+    return one && glus && norms && types && sizes && few(d, w, u->n_used, 1, true) &&
+           few(d, down, u->n_used, 1, true) && fits(w, ow, 1) && fits(down, od, u->n_used);
+}
+
 static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
 {
     const struct experts_room *room = &d->ws.experts;
@@ -239,6 +315,28 @@ static void sorted(struct device *d, struct op_call *p, const experts_args &a)
         cuda_launch(d, experts_sort, dim3(1), EXPERTS_MAX, 0, LAUNCH_PDL, a.route, a.n_used, a.n_expert, a.cols, a.step,
                     d->ws.experts);
     p->grouped = true;
+}
+
+static void beside_of(experts_args *a, const wdev *w)
+{
+    a->beside.w = w->packed + w->part[0].off, a->beside.n_tile = w->n_tile, a->beside.n_kblk = w->n_kblk,
+    a->beside.k = w->n_in;
+    a->beside.n_out = w->part[0].n_out;
+}
+
+/* The ends of the experts' results and of those beside them, in the launch that makes both. */
+static void down_beside_run(struct device *d, const struct op *o, experts_args &a)
+{
+    const struct op_experts_down *op = &o->experts_down;
+    const struct op_proj *own = &o[-1].proj;
+    struct experts_beside *b = &a.beside;
+    beside_of(&a, wdev_of(own->w));
+    b->ff = d->ws.ff, b->scale = residual_scale(own);
+    b->x = d->ws.x, b->x_scale = op->x_scale != 0 ? op->x_scale : 1;
+    b->own = row_norm_next(d, own->post_norm), b->last = row_norm_next(d, op->aside_norm);
+    b->post = b->own, b->post.w = op->post_norm->w, b->post.eps = op->post_norm->eps;
+    b->last.said += ROW_SLOTS / 2 * d->sms;
+    fn_of(wdev_of(op->w)->part[0].type)(d, a, EXPERTS_DOWN_BESIDE);
 }
 
 void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
@@ -269,6 +367,15 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     if (alone && a.xf && p->told)
         a.said = d->ws.experts.said, a.nth = p->n_route;
     p->routed = alone;
+    if (alone && a.said && takes_beside(d, p, o)) {
+        const struct op_ffn_up *own = &o[1].ffn_up;
+        beside_of(&a, wdev_of(own->w));
+        a.beside.gain = own->norm.w, a.beside.eps = own->norm.eps, a.beside.glu = own->glu;
+        a.beside.ff = d->ws.ff;
+        p->shared[0] = o + 1, p->shared[1] = o + 2;
+        fn_of(w->part[0].type)(d, a, EXPERTS_UP_BESIDE);
+        return;
+    }
     fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
 }
 
@@ -282,7 +389,7 @@ static void end_run(struct device *d, const struct op_experts_down *op, uint32_t
     if (op->aside_norm)
         a.aside_norm = *op->aside_norm, a.aside = d->apart.aside;
     a.x_scale = op->x_scale != 0 ? op->x_scale : 1, a.step = d->step;
-    cuda_launch(d, experts_end, dim3(d->bucket), 512, 0, LAUNCH_PDL, a);
+    cuda_launch(d, experts_end, dim3(d->bucket), END_THREADS, 0, LAUNCH_PDL, a);
 }
 
 void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
@@ -307,6 +414,10 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
         if (p->routed && p->told)
             a.said = d->ws.experts.said, a.nth = p->n_route;
+        if (p->shared[1] == o - 1) { /* as experts_up_run() has found */
+            down_beside_run(d, o, a);
+            return;
+        }
         if (p->shared[1] == o + 1)
             a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;
         run(d, a, EXPERTS_DOWN);

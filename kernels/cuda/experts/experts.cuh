@@ -14,6 +14,21 @@
 #include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 
+/* An ordinary network beside the experts, of a step of one row: beside.cuh. Its matrix is of the experts' type. */
+struct experts_beside {
+    const uint8_t *w;
+    uint32_t n_tile, n_kblk, k;
+    const float *gain; /* up: [k], its norm's weights */
+    float eps;
+    enum glu_kind glu;
+    uint32_t n_out; /* up: hidden units */
+    act_buf ff;     /* of `up`, for `down` */
+    float scale;    /* down: of its result, before the first norm */
+    float *x;       /* down: the residual stream, becomes x_scale (x + last(own(its) + post(experts'))) */
+    float x_scale;
+    struct row_norm own, post, last; /* down; the slots of own are for the first two, those of last behind them */
+};
+
 struct experts_args {
     const uint8_t *w;
     uint64_t expert_bytes;
@@ -57,6 +72,7 @@ struct experts_args {
     float *shared_by;         /* [rows] */
     float *shared_hidden;     /* few: [rows][ldshared] */
     uint32_t ldshared;
+    struct experts_beside beside;
 };
 
 /* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
@@ -71,7 +87,14 @@ __device__ static inline const uint8_t *expert_at(const experts_args &a, uint32_
     return expert < a.n_expert ? a.w + expert * a.expert_bytes : a.shared;
 }
 
-enum experts_kernel { EXPERTS_UP, EXPERTS_DOWN, EXPERTS_UP_GROUPED, EXPERTS_DOWN_GROUPED };
+enum experts_kernel {
+    EXPERTS_UP,
+    EXPERTS_DOWN,
+    EXPERTS_UP_GROUPED,
+    EXPERTS_DOWN_GROUPED,
+    EXPERTS_UP_BESIDE,
+    EXPERTS_DOWN_BESIDE
+};
 
 /* One per type (one_type.cu): launches that kernel for `bucket` rows, or, grouped, for columns of a.cols. */
 typedef void experts_fn(struct device *d, experts_args &a, enum experts_kernel kernel);

@@ -41,9 +41,11 @@ template <int T, bool DOWN> struct few_cursor {
     }
 };
 
-/* Records c0 .. c1 of a row's hidden rows, one after the other, as integers. */
+/* Records c0 .. c1 of a row's hidden rows, one after the other, as integers; meanwhile(): while the first are on their
+ * way. */
+template <class F>
 __device__ static inline void few_quantize_hidden(const experts_args &a, const float *hidden, const float *shared,
-                                                  uint32_t c0, uint32_t c1, uint8_t *to, uint32_t lane)
+                                                  uint32_t c0, uint32_t c1, uint8_t *to, uint32_t lane, F meanwhile)
 {
     enum { IN_FLIGHT = 3 };
     float v[IN_FLIGHT][8];
@@ -55,6 +57,7 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
     for (uint32_t i = 0; i < IN_FLIGHT; i++)
         if (c0 + i < c1)
             load(v[i], c0 + i);
+    meanwhile();
 #pragma unroll 1
     for (uint32_t c = c0; c < c1; c++) {
         float now[8];
@@ -197,7 +200,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         weight = a.shared_gate ? __ldcg(a.shared_by + row) : 1.f;
     if (DOWN)
         few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, a.shared_hidden + (uint64_t)row * a.ldshared,
-                            r0, r1, xs, lane);
+                            r0, r1, xs, lane, [] {});
     else if (a.xf && !told)
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
     else if (!a.xf)

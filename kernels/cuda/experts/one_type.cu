@@ -1,7 +1,7 @@
 /*
  * one_type.cu - the products of experts by weights of one type. The build compiles it once for each, with -DQUANT=q5_k.
  */
-#include "kernels/cuda/experts/few.cuh"
+#include "kernels/cuda/experts/beside.cuh"
 #include "kernels/cuda/experts/grouped.cuh"
 
 #define GLUE(a, b) a##b
@@ -23,8 +23,12 @@ void NAME(experts_, QUANT)(struct device *d, experts_args &a, enum experts_kerne
     else if constexpr (quant<T>::INT8) {
         if (kernel == EXPERTS_UP)
             experts_alone<T, false>(d, a);
-        else
+        else if (kernel == EXPERTS_DOWN)
             experts_alone<T, true>(d, a);
+        else if (kernel == EXPERTS_UP_BESIDE)
+            up_beside<T>(d, a);
+        else
+            down_beside<T>(d, a);
     } else
         cuda_refuse(d, HEARTH_EINTERNAL, "experts' weights of type %d have no product in integers", T);
 }
