@@ -4,7 +4,8 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/clock.h \
 	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/engine/core/device.h \
-	daemon/engine/core/engine.c daemon/engine/engine.h \
+	daemon/engine/core/engine.c daemon/engine/engine.h daemon/engine/core/loop.c daemon/engine/core/loop.h \
+	daemon/engine/core/commands.c daemon/engine/core/commands.h \
 	daemon/engine/sched/cost.c daemon/engine/sched/cost.h daemon/engine/sched/eval.c daemon/engine/sched/eval.h \
 	daemon/engine/front/generate.c daemon/engine/front/program.c daemon/engine/front/program.h \
 	daemon/engine/sched/kv.c daemon/engine/sched/kv-state.c daemon/engine/sched/kv-cache.c daemon/engine/sched/kv-internal.h \

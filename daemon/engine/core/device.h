@@ -1,6 +1,7 @@
 /*
  * device.h - the device thread's state. From the ground up its files are events.c (what it says), lead.c (when it
- * plans), step.c (one step), load.c (models come and go), engine.c (the loop, and the door to it).
+ * plans), step.c (one step), load.c (models come and go), commands.c (what is asked of it), loop.c (its turns),
+ * engine.c (the door to it).
  */
 #ifndef HEARTH_ENGINE_DEVICE_H
 #define HEARTH_ENGINE_DEVICE_H

@@ -1,0 +1,264 @@
+/* commands.c - see commands.h. Thread: the device thread's. */
+#include "config.h"
+
+#include "daemon/engine/core/commands.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "daemon/engine/core/events.h"
+#include "daemon/engine/core/load.h"
+#include "daemon/engine/core/memory.h"
+#include "daemon/engine/core/step.h"
+#include "daemon/engine/core/yield.h"
+#include "daemon/engine/sched/kv-size.h"
+
+/* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
+static int fit(const struct engine *eng, struct seq *q, struct hearth_err *e)
+{
+    const struct model_entry *m = q->model;
+    uint64_t room = kv_size_room(m->kv, m->n_group, eng->sched.rows_max);
+    if (q->n_tokens > room)
+        return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_tokens,
+                       (unsigned)(room / KV_PAGE), (unsigned long long)room);
+    if (q->n_limit > room)
+        q->n_limit = (uint32_t)room;
+    return 0;
+}
+
+/* Seconds that the sequence waited for its model; the load may have begun before it came. */
+static double waited_for_load(const struct seq *q)
+{
+    const struct model_entry *m = q->model;
+    double from = m->load_begun > q->time.submit ? m->load_begun : q->time.submit;
+    return m->load_ended > from ? m->load_ended - from : 0;
+}
+
+/* Says how much of it is in full pages on the device, and ends it. No model is loaded for that. */
+static void measure(struct engine *eng, struct seq *q)
+{
+    const struct model_entry *m = q->model;
+    if (m->model && m->group.kv && q->n_tokens > 1) {
+        q->kv.uid = q->uid;
+        q->n_reused = kv_match_nodes(m->group.kv, &q->kv, q->token, q->n_tokens - 1) * KV_PAGE;
+        kv_release(m->group.kv, &q->kv, q->token, q->n_reused);
+    }
+    q->n_accounted = q->n_reused;
+    end_seq(eng, q, END_LENGTH, NULL);
+}
+
+/* Queues the sequence; false where its model has to wait for memory that other models use. */
+static bool submit(struct engine *eng, struct seq *q)
+{
+    struct hearth_err err = {0};
+    if (!q->model->model) {
+        int rc = load_model(eng, q->model, &err);
+        if (rc == HEARTH_ENOMEM && (eng->yield.on || !device_has_no_model(eng)))
+            return false; /* the idle models are unloaded by now */
+        if (rc) {
+            end_seq(eng, q, END_ERROR, &err);
+            return true;
+        }
+    }
+    q->time.load = waited_for_load(q);
+    if (fit(eng, q, &err)) {
+        end_seq(eng, q, END_ERROR, &err);
+        return true;
+    }
+    yield_resumes(eng, q);
+    TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
+    TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
+    q->kv.freq_set = sched_freq_set(&q->model->group, q->n_tokens);
+    if (!tier_submit(eng->tier, q, engine_now()))
+        sched_push(&eng->sched, &q->model->group, q, engine_now());
+    engine_update_stats(eng, q->model);
+    return true;
+}
+
+/*
+ * Where two models are used and there is memory for one, they take turns: once a sequence waits for memory, all later
+ * ones wait behind it, even those for the loaded model, or it would wait for ever.
+ */
+static void submit_waiting_for_memory(struct engine *eng)
+{
+    struct seq *q;
+    while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
+           (q->model->model || load_may_evict(eng))) {
+        TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
+        if (!submit(eng, q)) {
+            TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
+            break;
+        }
+        eng->n_waiting_for_memory--;
+    }
+}
+
+static struct seq *find(const struct seq_list *l, uint64_t id)
+{
+    struct seq *q;
+    TAILQ_FOREACH (q, l, link)
+        if (q->id == id)
+            return q;
+    return NULL;
+}
+
+static struct seq *find_scheduled(const struct engine *eng, uint64_t id)
+{
+    struct seq *q = find(&eng->sched.list[SEQ_WAIT], id);
+    return q ? q : find(&eng->sched.list[SEQ_RUN], id);
+}
+
+static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
+{
+    TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
+    eng->n_waiting_for_memory--;
+}
+
+/* Ends a sequence that has not ended, for that reason. */
+static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
+{
+    struct seq *q = tier_cancel(eng->tier, id);
+    if (!q && (q = find(&eng->waiting_for_memory, id)))
+        stop_waiting_for_memory(eng, q);
+    if (!q)
+        q = find_scheduled(eng, id);
+    if (q)
+        end_seq(eng, q, reason, err);
+}
+
+/* Of one whose KV is being restored, too. */
+static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
+{
+    struct seq *q = tier_find(eng->tier, id);
+    if (!q)
+        q = find(&eng->waiting_for_memory, id);
+    if (!q)
+        q = find_scheduled(eng, id);
+    if (q)
+        sched_set_class(q, class);
+}
+
+static void end_late_of(struct engine *eng, struct seq_list *list, double now)
+{
+    struct hearth_err err = {0};
+    struct seq *q, *next;
+    for (q = TAILQ_FIRST(list); q; q = next) {
+        next = TAILQ_NEXT(q, link);
+        if (q->deadline <= 0 || q->time.first > 0)
+            continue;
+        if (now < q->deadline) {
+            eng->next_deadline = fmin(eng->next_deadline, q->deadline);
+            continue;
+        }
+        if (list == &eng->waiting_for_memory)
+            stop_waiting_for_memory(eng, q);
+        /* Without a number: of the one that was asked for, hearthd's line may have taken a part. */
+        err_set(&err, HEARTH_ECANCELLED, "there was no token by the deadline (deadline_ms)");
+        end_seq(eng, q, END_ERROR, &err);
+    }
+}
+
+/* Ends those of which a token was worth something until now. */
+static void end_late(struct engine *eng)
+{
+    double now = engine_now();
+    eng->next_deadline = INFINITY;
+    end_late_of(eng, &eng->waiting_for_memory, now);
+    end_late_of(eng, &eng->sched.list[SEQ_WAIT], now);
+    end_late_of(eng, &eng->sched.list[SEQ_RUN], now);
+}
+
+static void run_load_command(struct engine *eng, const struct command *o)
+{
+    struct hearth_err err = {0};
+    bool unload = o->kind == CMD_UNLOAD, load = o->kind == CMD_LOAD || o->kind == CMD_PIN;
+    bool was_loaded = o->model->model != NULL;
+    double begin = engine_now();
+    int rc = 0;
+    if (load && !was_loaded)
+        rc = load_model(eng, o->model, &err);
+    else if (unload && was_loaded)
+        rc = unload_model(eng, o->model, &err);
+    if (!rc && o->kind != CMD_LOAD)
+        atomic_store(&o->model->pinned, o->kind == CMD_PIN);
+    if (!rc && !unload)
+        engine_update_stats(eng, o->model); /* a load is a use: the model stays for idle_ms from now on */
+    if (eng->memory_changed)
+        memory_count(eng); /* whoever has the answer may ask who has the memory */
+    struct event_model *ev = engine_event_new(eng, unload ? EV_UNLOADED : EV_LOADED, sizeof *ev);
+    ev->model = o->model;
+    ev->owner = o->owner;
+    if (rc) /* on success `err` may hold the error of an earlier try */
+        ev->err = err;
+    ev->seconds = engine_now() - begin;
+    ev->was_loaded = was_loaded;
+}
+
+void commands_run(struct engine *eng)
+{
+    struct command *o;
+    post_take(&eng->inbox, &eng->todo);
+    while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo))) {
+        switch (o->kind) {
+        case CMD_SUBMIT:
+            o->seq->steps = atomic_load(&eng->counters.steps);
+            if (o->seq->measure)
+                measure(eng, o->seq);
+            else if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
+                TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
+                eng->n_waiting_for_memory++;
+                yield_parks(eng, o->seq);
+            }
+            break;
+        case CMD_CANCEL:
+            end_one(eng, o->seq_id, END_CANCELLED, NULL);
+            break;
+        case CMD_CLASS:
+            set_class(eng, o->seq_id, o->class);
+            break;
+        case CMD_LOAD:
+        case CMD_UNLOAD:
+        case CMD_PIN:
+        case CMD_UNPIN:
+            run_load_command(eng, o);
+            break;
+        case CMD_YIELD:
+            yield_begin(eng, o);
+            break;
+        case CMD_KV_EVICTED:
+            tier_file_evicted(eng->tier, o->file, o->again, engine_now());
+            break;
+        case CMD_FINISH:
+            eng->finish_by = engine_now() + o->seconds;
+            break;
+        case CMD_WAKE:
+            break;
+        }
+        free(o);
+    }
+    submit_waiting_for_memory(eng);
+    end_late(eng);
+    engine_count_seqs(eng);
+}
+
+void commands_end_all(struct engine *eng, const struct hearth_err *err)
+{
+    for (uint32_t i = 0; i < eng->n_in_flight; i++) {
+        const struct plan *p = &eng->in_flight[(eng->first_in_flight + i) % IN_FLIGHT_MAX].plan;
+        for (uint32_t k = 0; k < p->n_seq; k++)
+            sched_done(&eng->sched, &p->seq[k]);
+    }
+    eng->n_in_flight = eng->n_steps = 0;
+    struct seq *waiting;
+    while ((waiting = tier_cancel_any(eng->tier)))
+        end_seq(eng, waiting, END_ERROR, err);
+    for (; (waiting = TAILQ_FIRST(&eng->waiting_for_memory)); eng->n_waiting_for_memory--) {
+        TAILQ_REMOVE(&eng->waiting_for_memory, waiting, link);
+        end_seq(eng, waiting, END_ERROR, err);
+    }
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++) {
+        struct seq *q;
+        while ((q = TAILQ_FIRST(&eng->sched.list[state])))
+            end_seq(eng, q, END_ERROR, err);
+    }
+}
