@@ -1,5 +1,6 @@
 /* msg-forks.c - sessions.fork and sessions.adopt. Loop thread. */
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
@@ -30,6 +31,12 @@ static void make(struct call *call, const struct fork_plan *p)
         reply(call, rows, (size_t)f->count);
 }
 
+/* Tells ids apart from those that another plan asks for. */
+static void *key_of(const struct wire_ids *ids)
+{
+    return (void *)(uintptr_t)XXH3_64bits(ids->v, ids->n * sizeof *ids->v);
+}
+
 /* The engine has told the text of ids that were cut out of a turn. The session may have changed since it was asked, so
  * the plan is made again; where it asks for other ids, somebody has been there. */
 static void on_text(void *arg, const void *result, const struct hearth_err *err)
@@ -45,9 +52,8 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
         msg_sessions_fork(call);
         return;
     }
-    size_t asked = (size_t)(uintptr_t)call->arg;
     int rc = err ? (e = *err, e.code) : fork_plan(call->server, call->account->uid, f->session, f->at, &p, &e);
-    if (!rc && p->untold.n != asked)
+    if (!rc && key_of(&p->untold) != call->arg)
         rc = err_set(&e, HEARTH_ECONFLICT, "session \"%.80s\" was changed meanwhile", f->session);
     if (!rc)
         rc = fork_plan_told(p, &text->bytes, &e);
@@ -72,7 +78,7 @@ void msg_sessions_fork(struct call *call)
         make(call, p);
     } else {
         struct wire_detokenize ask = {.model = p->row.path, .tokens = p->untold, .client = call_client(call)};
-        call->arg = (void *)(uintptr_t)p->untold.n;
+        call->arg = key_of(&p->untold);
         rc = engine_call(engines_near(call->server->engines, p->row.path), &wire_methods[WIRE_ENGINE_DETOKENIZE], &ask,
                          on_text, call, &e);
         if (rc)

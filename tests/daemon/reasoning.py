@@ -214,8 +214,19 @@ def forks(c):
     c.call("sessions.fork", session="raw", at=whole - 1, names=["raw 2"])
     c.call("sessions.fork", session="raw 2", at=whole - 2, names=["raw 1"])
     check(turns(c, "raw 1")[1:] == [("completion", None, "No")], "a cut of a cut is of a completion still", turns(c, "raw 1"))
-    # The engine dies while it is asked.
+    # What the engine was asked of is not there any more when it answers; then it dies while it is asked.
     pid = c.call("status")["engine"]["pid"]
+    c.call("generate", model="script", session="other", text="@think", max_tokens=3, sampling={"temperature": 0})
+    os.kill(pid, signal.SIGSTOP)
+    id = c.submit("sessions.fork", session="raw", at=whole - 1, names=["mixed"])
+    for name, new in ("raw", "was raw"), ("other", "raw"):
+        c.call("sessions.rename", session=name, name=new)
+    os.kill(pid, signal.SIGCONT)
+    try:
+        c.answer(id)
+        check(False, "another session of that name, and of that length", turns(c, "mixed"))
+    except Refused as e:
+        check(e.args[0] == "CONFLICT" and "changed" in e.args[1], "another session of that name, and of that length", e)
     os.kill(pid, signal.SIGSTOP)
     id = c.submit("sessions.fork", session="trunk", at=prompt_of(c, "trunk") + 5, names=["survivor"])
     c.call("sessions.list")  # it has been asked by now
