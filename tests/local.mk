@@ -47,7 +47,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h tests/ops/experts-bench.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
-	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/one-step.h tests/unit/sched/sched-world.h tests/unit/store/store-box.h
+	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/one-step.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.
@@ -67,7 +67,7 @@ UNIT_TESTS = \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
 	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
-	tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
+	tests/unit/store/damage tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
 	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/state \
 	tests/unit/supervisor/engine-process tests/unit/supervisor/model-fds

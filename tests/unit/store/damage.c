@@ -1,0 +1,285 @@
+/* damage.c - a store whose file is newer, damaged, another program's or not to be written: it is refused or read as far
+ * as it is sound, and nothing in it is made worse. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+#include "tests/unit/store/rows.h"
+
+#include "tests/sql.h" /* wants cmocka.h */
+
+/* Runs SQL on the file behind the store's back. */
+static void tamper(struct box *b, const char *sql)
+{
+    store_close(b->st);
+    b->st = NULL;
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static char *slurp(const char *path, size_t *len)
+{
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    struct stat sb;
+    fstat(fd, &sb);
+    char *p = malloc((size_t)sb.st_size + 1);
+    *len = (size_t)read(fd, p, (size_t)sb.st_size);
+    close(fd);
+    return p;
+}
+
+static void test_newer_version(void **state)
+{
+    struct box *b = *state;
+    tamper(b, "PRAGMA user_version = 99");
+    size_t n, m;
+    char *before = slurp(b->db, &n);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_null(b->st);
+    assert_non_null(strstr(e.msg, "version 99"));
+    char *after = slurp(b->db, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(before, after, n);
+    free(before);
+    free(after);
+}
+
+static void test_not_a_database(void **state)
+{
+    struct box *b = *state;
+    store_close(b->st);
+    b->st = NULL;
+    char junk[4096];
+    memset(junk, 'x', sizeof junk);
+    int fd = open(b->db, O_WRONLY | O_TRUNC);
+    assert_int_equal(write(fd, junk, sizeof junk), sizeof junk);
+    close(fd);
+    struct hearth_err e = {0};
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "sessions.db is damaged"));
+    size_t n;
+    char *after = slurp(b->db, &n);
+    assert_int_equal(n, sizeof junk);
+    assert_memory_equal(after, junk, n);
+    free(after);
+}
+
+static void test_damaged_rows(void **state)
+{
+    struct box *b = *state;
+    struct store_session a = row(ID_A, 1000, "a"), good = row(ID_B, 1000, "b");
+    commit_ok(b, &a, true, &one, 1);
+    commit_ok(b, &good, true, &one, 1);
+    static const char *const damage[] = {
+        "UPDATE turns SET tokens = x'010203' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'ffffffff' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = 'text' WHERE session = '" ID_A "'",
+        "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'", /* ids, but others */
+        "UPDATE turns SET text = x'41' WHERE session = '" ID_A "'",
+        "UPDATE turns SET seq = 7 WHERE session = '" ID_A "'",
+        "UPDATE turns SET session = session, role = 'user' WHERE session = '" ID_A "'",
+        "DELETE FROM turns WHERE session = '" ID_A "'",
+        /* a turn of nothing at the end, which no sum of bytes misses */
+        "INSERT INTO turns(session, seq, role, text, tokens, created, sum)"
+        " SELECT session, 1, role, x'', x'', created, sum FROM turns WHERE session = '" ID_A "'",
+    };
+    struct hearth_err e = {0};
+    int32_t *ids;
+    size_t n;
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        tamper(b, damage[i]);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        struct store_session *whole;
+        assert_int_equal(store_get(b->st, 1000, "a", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, ID_A));
+        store_session_free(whole);
+        assert_int_equal(store_get(b->st, 1000, "b", &whole, &e), 0);
+        assert_int_equal(store_timeline(b->st, whole, &ids, &n, &e), 0);
+        assert_int_equal(n, 4);
+        free(ids);
+        store_session_free(whole);
+    }
+    tamper(b, "UPDATE sessions SET path = 'relative' WHERE id = '" ID_A "'");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    struct store_session *got, **v;
+    assert_int_equal(store_get(b->st, 1000, "a", &got, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "it can only be removed"));
+    assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
+        assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
+        store_session_free(v[i]);
+    }
+    free(v);
+}
+
+/* Whatever is wrong with a row: it can be removed, by one of its names, and nothing of it stays. */
+static void test_remove_damaged(void **state)
+{
+    struct box *b = *state;
+    static const struct {
+        const char *how, *ref;
+    } damage[] = {
+        {"UPDATE sessions SET path = 'relative' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET bytes = -1 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET used = 9e999 WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET created = 'then' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET name = x'ff00ff' WHERE name = 'a'", ID_A},
+        {"UPDATE sessions SET model = x'00' WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET n_tok = n_tok + 1 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET sum = 0 WHERE name = 'a'", "a"},
+        {"UPDATE sessions SET uid = 1000, name = 'b' WHERE id = '" ID_B "'", "b"}, /* another user's, it says */
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = 'no id' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = x'00ff' WHERE name = 'a'", "a"},
+        {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = '" ID_C "' WHERE name = 'a'", ID_C},
+    };
+    struct hearth_err e;
+    struct store_session *s, **v;
+    size_t n;
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        struct store_session a = row(ID_A, 1000, "a"), other = row(ID_B, 1001, "other");
+        commit_ok(b, &a, true, &one, 1);
+        commit_ok(b, &other, true, &one, 1);
+        int64_t bytes;
+        assert_int_equal(store_bytes(b->st, 1000, &bytes, NULL), 0);
+        tamper(b, damage[i].how);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        if (store_get(b->st, 1000, damage[i].ref, &s, &e) != HEARTH_ESTORE)
+            fail_msg("%s: it is not found to be damaged", damage[i].how);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), 0);
+        assert_true(s->damaged);
+        assert_int_equal(store_remove(b->st, s, &e), 0);
+        store_session_free(s);
+        assert_int_equal(store_find(b->st, 1000, damage[i].ref, &s, &e), HEARTH_ENOSESSION);
+        if (strcmp(damage[i].ref, "b") == 0) {
+            assert_int_equal(store_remove(b->st, &a, &e), 0);
+        } else {
+            assert_int_equal(store_get(b->st, 1001, "other", &s, &e), 0);
+            assert_int_equal(store_remove(b->st, s, &e), 0);
+            store_session_free(s);
+        }
+        assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
+        assert_int_equal(n, 0);
+        free(v);
+        tamper(b, "CREATE TABLE t(none CHECK(none = 0)); INSERT INTO t SELECT count(*) FROM turns; DROP TABLE t");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    }
+}
+
+/* The file is a plain one and nobody else's, or it is not used; the folder may be a link, as a home elsewhere is. */
+static void test_the_file(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct stat sb;
+    char other[128], link[96];
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    commit_ok(b, &a, true, &one, 1);
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(chmod(b->db, 0666), 0);
+    snprintf(link, sizeof link, "%s/link", b->base);
+    assert_int_equal(symlink(b->dir, link), 0);
+    if (store_open(&b->st, link, &e) != 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    assert_int_equal(stat(b->db, &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    store_close(b->st);
+    b->st = NULL;
+    if (geteuid() == 0) {
+        assert_int_equal(chown(b->db, 65534, 65534), 0);
+        assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "belongs to user 65534"));
+        assert_int_equal(chown(b->db, 0, 0), 0);
+    }
+    snprintf(other, sizeof other, "%s/other", b->base);
+    assert_int_equal(rename(b->db, other), 0);
+    assert_int_equal(symlink(other, b->db), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is a symbolic link"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(mkfifo(b->db, 0600), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "is not a plain file"));
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(rename(other, b->db), 0);
+    snprintf(other, sizeof other, "%s-wal", b->db);
+    assert_int_equal(symlink("/etc/passwd", other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "its -wal or -shm"));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+}
+
+/* A schema that is not ours: refused by name, or without effect. */
+static void test_the_schema(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    struct store_session a = row(ID_A, 1000, "a"), *got;
+    int64_t stream;
+    tamper(b, "CREATE TRIGGER t AFTER INSERT ON turns BEGIN DELETE FROM sessions; END;"
+              "INSERT INTO folded VALUES(5), (9223372036854775807)");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(store_last_stream(b->st, &stream, NULL), 0);
+    assert_int_equal(stream, 5); /* the next one's number is not to be the least there is */
+    committed = 5;
+    commit_ok(b, &a, true, &one, 1);
+    assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
+    store_session_free(got);
+    tamper(b, "ALTER TABLE sessions RENAME TO s2; CREATE VIEW sessions AS SELECT * FROM s2");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+    tamper(b, "DROP VIEW sessions; ALTER TABLE s2 RENAME TO sessions; DROP TRIGGER t");
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+    tamper(b, "DROP TABLE turns");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "move it away"));
+}
+
+/* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
+static void test_read_only(void **state)
+{
+    struct box *b = *state;
+    chmod(b->base, 0555);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(3);
+        char dir[64];
+        snprintf(dir, sizeof dir, "%s/mine", b->base);
+        struct store *st = NULL;
+        struct hearth_err e = {0};
+        int rc = store_open(&st, dir, &e);
+        _exit(rc == HEARTH_ESTORE && strstr(e.msg, dir) && strstr(e.msg, "ermission") ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    chmod(b->base, 0755);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_schema, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
