@@ -55,6 +55,7 @@ static int read_and_reply(struct store *st, const struct store_session *row, con
     struct store_turn *turns = NULL;
     struct generation_turns w = {0};
     int32_t *ids = NULL;
+    static const int32_t none[1]; /* of a timeline that was asked for and is empty: NULL would leave it out */
     size_t n = 0, n_ids = 0;
     int rc = store_turns(st, row, &turns, &n, e);
     if (!rc && tokens)
@@ -62,8 +63,10 @@ static int read_and_reply(struct store *st, const struct store_session *row, con
     if (!rc)
         rc = generation_turns(turns, n, false, &w, e);
     if (!rc) {
-        struct wire_session_show_result r = {
-            .session = *described, .turns = w.v, .n_turns = n, .tokens = {.v = ids, .n = n_ids}};
+        struct wire_session_show_result r = {.session = *described,
+                                             .turns = w.v,
+                                             .n_turns = n,
+                                             .tokens = {.v = tokens && !n_ids ? none : ids, .n = n_ids}};
         if (to)
             rc = wire_pack_result(to, 0, &wire_methods[WIRE_SESSIONS_SHOW], &r, e);
         else

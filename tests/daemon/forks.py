@@ -60,7 +60,7 @@ try:
     bad = []
     for at in range(len(whole) + 1):
         f = c.call("sessions.fork", session="story", at=at, names=["cut"])["sessions"][0]
-        got = ids(c, "cut") if at else []
+        got = ids(c, "cut")
         page = c.call("sessions.export", session="cut")
         texts = sum(len(t["tokens"]) for t in page["turns"])
         if f["tokens"] != at or got != whole[:at] or texts != at:
