@@ -47,7 +47,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h tests/ops/experts-bench.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
-	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/one-step.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
+	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/one-step.h tests/unit/sched/kv-world.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.
@@ -65,7 +65,7 @@ UNIT_TESTS = \
 	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/gguf tests/unit/model/jinja tests/unit/model/keys tests/unit/model/kind tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction \
-	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
+	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/kv-groups tests/unit/sched/kv-size tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/damage tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
@@ -95,6 +95,10 @@ tests_unit_engine_fake_nvml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_unit_engine_fake_nvml_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 
 SCHED_WORLD = tests/unit/sched/sched-world.c
+KV_WORLD = tests/unit/sched/kv-world.c
+tests_unit_sched_kv_SOURCES = tests/unit/sched/kv.c $(KV_WORLD)
+tests_unit_sched_kv_groups_SOURCES = tests/unit/sched/kv-groups.c $(KV_WORLD)
+tests_unit_sched_kv_size_SOURCES = tests/unit/sched/kv-size.c $(KV_WORLD)
 tests_unit_sched_sched_SOURCES = tests/unit/sched/sched.c $(SCHED_WORLD)
 tests_unit_sched_ahead_SOURCES = tests/unit/sched/ahead.c $(SCHED_WORLD)
 tests_unit_sched_fair_SOURCES = tests/unit/sched/fair.c $(SCHED_WORLD)

@@ -1,0 +1,145 @@
+/* kv-groups.c - groups of pages that have a window, or keep states: what is freed behind them and what is kept for who
+ * goes on. */
+#include "tests/unit/sched/kv-world.h"
+
+/* A long prompt and its answer: the pages that a window has left are free, and where the prompt and the turn end the
+ * window stays, so that those who go on from there, or a few tokens before, compute nothing twice. */
+static void windows_are_freed_and_kept(void **state)
+{
+    (void)state;
+    enum { N = 4000, WINDOW = 48, TURN = 300 };
+    static int32_t id[N];
+    for (int i = 0; i < N; i++)
+        id[i] = i % 251;
+    struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, WINDOW}, 2, 3);
+    struct kv_table t = {.uid = 1, .keep = N - TURN};
+    uint32_t done = 0, most = 0;
+    while (done < N) {
+        uint32_t step = done < N - TURN ? LOOKAHEAD : 1, upto = N - done < step ? N : done + step;
+        assert_true(kv_grow(kv, &t, done, upto, LOOKAHEAD));
+        kv_publish(kv, &t, id, done);
+        done = upto;
+        most = counted(kv, 1).held > most ? counted(kv, 1).held : most;
+    }
+    assert_int_equal(counted(kv, 0).held, N / KV_PAGE);
+    assert_true(most <= kv_most(WINDOW, LOOKAHEAD));
+    uint32_t ends = (WINDOW + KV_SLACK) / KV_PAGE + 2;
+    assert_true(counted(kv, 1).cached <= ends); /* before the prompt's end */
+    kv_release(kv, &t, id, N);
+    assert_int_equal(counted(kv, 1).held, 0);
+    assert_true(counted(kv, 1).cached <= 2 * ends);
+    assert_true(kv_check(kv));
+    static const struct {
+        uint32_t n, found;
+    } asked[] = {{N, N},
+                 {N - 1, N - 1},
+                 {N - KV_SLACK, N - KV_SLACK},
+                 {N - TURN, N - TURN},
+                 {N - TURN - 5, N - TURN - 5},
+                 {N - TURN - KV_SLACK, N - TURN - KV_SLACK},
+                 {N - 150, N - TURN},
+                 {N - TURN - 100, 0}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct kv_table again = {.uid = 1};
+        uint32_t found = kv_match(kv, &again, id, asked[i].n);
+        /* Of what goes on behind the window that was kept, what is left of its last page may be there too. */
+        if (found < asked[i].found || found > asked[i].found + KV_PAGE ||
+            (asked[i].n <= asked[i].found && found != asked[i].found))
+            fail_msg("%u of %u tokens are found, not %u", found, asked[i].n, asked[i].found);
+        kv_release(kv, &again, NULL, 0);
+        assert_true(kv_check(kv));
+    }
+    kv_cache_free(kv);
+}
+
+/* A long prompt and its answer: what is kept of its states are a few, and who goes on from the end of either computes
+ * 512 tokens at most again; so does one whose step was stopped. */
+static void states_are_kept(void **state)
+{
+    (void)state;
+    enum { N = 5000, TURN = 300 };
+    static int32_t id[N];
+    for (int i = 0; i < N; i++)
+        id[i] = i % 251;
+    struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, STATES}, 2, 3);
+    struct kv_table t = {.uid = 1, .keep = N - TURN};
+    uint32_t done = 0, most = 0;
+    while (done < N) {
+        uint32_t step = done < N - TURN ? 300 : 1, n = N - done < step ? N - done : step;
+        assert_true(kv_grow(kv, &t, done, done + n, 300));
+        kv_publish(kv, &t, id, done);
+        done += kv_cut(kv, &t, done, n);
+        most = counted(kv, 1).held > most ? counted(kv, 1).held : most;
+        assert_true(counted(kv, 1).held + counted(kv, 1).cached <= 6);
+    }
+    assert_true(most <= 3); /* its own two, and the last that was kept */
+    kv_advance(kv, &t, N);
+    kv_release(kv, &t, id, N);
+    assert_int_equal(counted(kv, 1).held, 0);
+    assert_int_equal(counted(kv, 1).cached, 4);
+    assert_true(kv_check(kv));
+    static const struct {
+        uint32_t n, found;
+    } asked[] = {{N - 1, N / STATE_SAID * STATE_SAID},
+                 {N - 100, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN - KV_SLACK, N - TURN - KV_SLACK - (N - TURN - KV_SLACK) % KV_PAGE},
+                 {N - TURN - 200, STATE_SPARSE},
+                 {STATE_SPARSE, STATE_SPARSE},
+                 {STATE_SPARSE - 1, 0},
+                 {N, N}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct kv_table again = {.uid = 1};
+        assert_int_equal(kv_match(kv, &again, id, asked[i].n), asked[i].found);
+        assert_int_equal(again.at, asked[i].found);
+        kv_release(kv, &again, id, asked[i].found);
+        assert_true(kv_check(kv));
+    }
+    kv_cache_free(kv);
+}
+
+/* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
+static void windows_resume(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct kv *kv = fresh_groups(256, (uint32_t[]){0, 1 + (uint32_t)(seed * 7 % 50), 20}, 3, seed);
+        struct timeline s = {.t.uid = 5};
+        for (int i = 0; i < MAX_LEN; i++)
+            s.id[i] = 1000 + i;
+        uint32_t before = 0, prompt_before = 0;
+        for (uint32_t n = 5; n + 10 < MAX_LEN; n += 5 + rnd(20)) {
+            s.t.keep = n;
+            uint32_t retry = prompt_before ? kv_match(kv, &s.t, s.id, prompt_before - 1) : 0;
+            assert_int_equal(retry, prompt_before ? prompt_before - 1 : 0);
+            carry_out(kv);
+            s.done = retry;
+            verify(&s);
+            kv_release(kv, &s.t, s.id, retry);
+            s.done = kv_match(kv, &s.t, s.id, n - 1);
+            carry_out(kv);
+            verify(&s);
+            assert_int_equal(s.done, before < n - 1 ? before : n - 1);
+            uint32_t end = n + 1 + rnd(8);
+            feed(kv, &s, n);
+            for (uint32_t at = n + 1; at <= end; at++)
+                feed(kv, &s, at);
+            kv_release(kv, &s.t, s.id, end);
+            before = end > before ? end : before;
+            prompt_before = n;
+        }
+        for (uint32_t g = 0; g < n_group; g++)
+            assert_int_equal(counted(kv, g).held, 0);
+        kv_cache_free(kv);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_are_freed_and_kept),
+        cmocka_unit_test(states_are_kept),
+        cmocka_unit_test(windows_resume),
+    };
+    return cmocka_run_group_tests_name("kv-groups", tests, NULL, NULL);
+}
