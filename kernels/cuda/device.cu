@@ -5,6 +5,7 @@
  * Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
@@ -274,7 +275,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->experts.route = (float *)cut(base, &used, r * s->d_route * 4);
     w->experts.hidden = (float *)cut(base, &used, r * s->d_experts * 4);
     w->experts.logits = (float *)cut(base, &used, s->d_route ? r * EXPERTS_MAX * 4 : 0);
-    w->experts.said = (struct route_said *)cut(base, &used, s->d_route ? ROUTE_ALONE * sizeof(struct route_said) : 0);
+    w->experts.said = (struct route_said *)cut(base, &used, s->d_route ? said_bytes(d->sms, s->d_experts) : 0);
     w->experts.row_gate = (float *)cut(base, &used, r * 4);
     /* an expert's row begins a record of its own */
     uint64_t records = s->d_route ? r * (s->d_experts / 256 + 1 + s->d_route / 2) : 0;

@@ -339,6 +339,26 @@ static void down_beside_run(struct device *d, const struct op *o, experts_args &
     fn_of(wdev_of(op->w)->part[0].type)(d, a, EXPERTS_DOWN_BESIDE);
 }
 
+/*
+ * Whether `down` goes by slices (few_down.cuh) and hears of `up`, the op before it, before that has ended; how many
+ * slices a block then has beside its tile, or 0. Whole tiles of hidden units are told, of one row, without an expert
+ * that all rows share.
+ */
+static uint32_t down_hears(const struct device *d, const struct op *o)
+{
+    const struct op_experts_up *u = &o[0].experts_up;
+    const struct op_experts_down *e = &o[1].experts_down;
+    if (d->cc < 90 || d->bucket != 1 || o[1].kind != OP_EXPERTS_DOWN)
+        return 0;
+    const wdev *up = wdev_of(u->w), *down = wdev_of(e->w);
+    uint32_t sms = d->sms, tiles = down->n_tile, n_out = up->part[0].n_out;
+    bool fits = e->n_used == u->n_used && down->n_in == n_out && n_out % (has_gate(u->glu) ? 8 : 16) == 0 &&
+                hears_up(up->part[0].type) && hears_up(down->part[0].type) && e->n_used * down->n_kblk >= WARPS &&
+                few(d, down, e->n_used, 1, d->invariant) && norm_deferrable(u->norm) && up->n_in % 8 == 0;
+    uint32_t more = tiles > sms ? ((tiles - sms) * WARPS + sms - 1) / sms : 0;
+    return fits && more < WARPS ? more : 0;
+}
+
 void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_up *op = &o->experts_up;
@@ -366,6 +386,8 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     }
     if (alone && a.xf && p->told)
         a.said = d->ws.experts.said, a.nth = p->n_route;
+    if (a.said && p->next == o + 1 && down_hears(d, o))
+        a.told = said_hidden(d->ws.experts.said, d->sms);
     p->routed = alone;
     if (alone && a.said && takes_beside(d, p, o)) {
         const struct op_ffn_up *own = &o[1].ffn_up;
@@ -417,6 +439,12 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         if (p->shared[1] == o - 1) { /* as experts_up_run() has found */
             down_beside_run(d, o, a);
             return;
+        }
+        if (a.said && o[-1].kind == OP_EXPERTS_UP) /* who has set p->routed, is in this program */
+            a.more = down_hears(d, o - 1);
+        if (a.more) {
+            a.told = said_hidden(room->said, d->sms), a.slices = said_slices(room->said);
+            p->told = false; /* this tag has been used */
         }
         if (p->shared[1] == o + 1)
             a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;

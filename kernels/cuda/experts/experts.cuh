@@ -73,6 +73,9 @@ struct experts_args {
     float *shared_hidden;     /* few: [rows][ldshared] */
     uint32_t ldshared;
     struct experts_beside beside;
+    ulonglong2 *told;   /* one row: [n_used * n_out of up / 2] hidden units that `up` tells `down`; or NULL */
+    uint32_t more;      /* down, where it hears: slices of tiles that are no block's own, a block */
+    ulonglong2 *slices; /* ... and where their sums are told */
 };
 
 /* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
@@ -85,6 +88,12 @@ __device__ static inline uint32_t expert_of(float id, uint32_t n)
 __device__ static inline const uint8_t *expert_at(const experts_args &a, uint32_t expert)
 {
     return expert < a.n_expert ? a.w + expert * a.expert_bytes : a.shared;
+}
+
+/* Types of which few_down.cuh has a kernel. */
+__host__ __device__ constexpr bool hears_up(int type)
+{
+    return type == DT_MXFP4;
 }
 
 enum experts_kernel {

@@ -13,7 +13,7 @@
 #ifndef HEARTH_CUDA_EXPERTS_FEW_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_CUH
 
-#include "kernels/cuda/experts/experts.cuh"
+#include "kernels/cuda/experts/few_down.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
@@ -274,6 +274,11 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         }
         y = __fadd_rn(y, bias);
         float up = a.gated ? __shfl_down_sync(~0u, y, 8) : 1.f;
+        if (hears_up(T) && a.told) {
+            float h = glu_of(a.glu, y, up), next = __shfl_down_sync(~0u, h, 1);
+            if (lane < (a.gated ? 8 : 16) && !(lane & 1))
+                say(a.told + ((uint64_t)slot * a.n_out + o) / 2, said_two(h, next), tag);
+        }
         if (lane < (a.gated ? 8 : 16) && o < a.n_out)
             (slot < a.n_used ? a.hidden + ((uint64_t)row * a.n_used + slot) * a.n_out
                              : a.shared_hidden + (uint64_t)row * a.ldshared)[o] = glu_of(a.glu, y, up);
@@ -289,6 +294,11 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
 {
     static uint32_t done;
     constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
+    if constexpr (DOWN && hears_up(T))
+        if (a.told) {
+            experts_down_told<T>(d, a);
+            return;
+        }
     uint32_t records = DOWN ? a.n_slot * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_slot * a.n_tile;
     uint32_t slots = 2 * d->sms / a.bucket, grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
     uint32_t each = ((tiles + grid - 1) / grid) * ((records + WARPS - 1) / WARPS) * PER, fixed = few_fixed(records);
@@ -298,9 +308,12 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
     uint32_t room = smem_for(d, blocks);
     a.stages = min_u(min_u((room - fixed) / (WARPS * FRAG), each), EXPERTS_STAGES);
     a.grid = grid;
+    uint32_t bytes = fixed + a.stages * WARPS * FRAG;
+    if (!DOWN && hears_up(T) && a.told && blocks == 3 && grid > (uint32_t)d->sms)
+        bytes = bytes > room + UP_MORE ? bytes : room + UP_MORE; /* two a processor, and no third: few_down.cuh */
     smem_once(d, experts_few<T, DOWN>, &done);
-    cuda_launch(d, experts_few<T, DOWN>, dim3(grid + (!DOWN && a.shared_gate), a.bucket), CONSUMERS,
-                fixed + a.stages * WARPS * FRAG, LAUNCH_PDL, a);
+    cuda_launch(d, experts_few<T, DOWN>, dim3(grid + (!DOWN && a.shared_gate), a.bucket), CONSUMERS, bytes, LAUNCH_PDL,
+                a);
 }
 
 #endif

@@ -5,7 +5,8 @@
  * ticket, the last block's stores, and the start of the next kernel's. So blocks leave slots of 16 bytes in memory
  * (struct route_said), written and read as wholes: eight bytes, and a tag of this step and this router of it, so that
  * nobody resets them. A block of the router tells when the row x is whole, every block its logits; the row's first
- * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile.
+ * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile. Of one
+ * row `up` may tell `down` its hidden units in the same way, and blocks of `down` each other their sums (few_down.cuh).
  *
  * It cannot lock. Who waits for a router's blocks is its first block of a row, of which there are ROUTE_ALONE at most
  * and for which nobody waits to begin; and blocks of the next kernels, which begin when all of the router's have.
@@ -15,6 +16,21 @@
 #define HEARTH_CUDA_EXPERTS_TOLD_CUH
 
 #include "kernels/cuda/cuda.cuh"
+
+/* Behind what is said of routes: hidden units of one row, two a slot, and sums of slices, sixteen each. */
+enum { SLICE_SLOTS = 8 };
+static inline uint64_t said_bytes(uint32_t sms, uint32_t d_experts)
+{
+    return ROUTE_ALONE * sizeof(route_said) + (8ull * SLICE_SLOTS * sms + (d_experts + 1) / 2) * sizeof(ulonglong2);
+}
+static inline ulonglong2 *said_slices(route_said *said)
+{
+    return (ulonglong2 *)(said + ROUTE_ALONE);
+}
+static inline ulonglong2 *said_hidden(route_said *said, uint32_t sms)
+{
+    return said_slices(said) + 8 * SLICE_SLOTS * sms;
+}
 
 /* nth: the router of the step, from 1, so that no tag is 0, which memory begins with. */
 __device__ static inline uint64_t said_tag(const step_dev *s, uint32_t nth)
