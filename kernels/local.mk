@@ -34,7 +34,7 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/sample.cuh kernels/cuda/bulk.c
 	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/told.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
-cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/one_type.cu
+cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/fp4.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/one_type.cu
 cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/spill.cu kernels/cuda/transfer.cu kernels/cuda/pinned.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu kernels/cuda/inputs.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu kernels/cuda/gemm/norm.cu kernels/cuda/gemm/batch.cu \
 	kernels/cuda/quant/pack.cu \

@@ -11,6 +11,7 @@
 #define HEARTH_CUDA_EXPERTS_GROUPED_CUH
 
 #include "kernels/cuda/experts/experts.cuh"
+#include "kernels/cuda/experts/fp4.cuh"
 
 enum { GROUPED_STAGES = 16, GROUPED_FIXED = 2 * GROUPED_STAGES * 8 };
 template <int T, int NT> struct grouped_shape {
@@ -161,7 +162,10 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
             xfrag v = {x, x + XFRAG_SUM, 8 * XFRAG_KBLK, 8 * XFRAG_KBLK};
             if (on)
                 for (uint32_t q = 0; q < PER; q++)
-                    t16_mul_add<T, NT>(at(q), q, v, lane, acc);
+                    if constexpr (T == DT_MXFP4 && NT == 1)
+                        fp4_mul(at(q), v, lane, acc);
+                    else
+                        t16_mul_add<T, NT>(at(q), q, v, lane, acc);
             if (RING) {
                 mbar_release(empty + s, lane);
                 if (++s == a.stages)
