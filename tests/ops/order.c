@@ -25,12 +25,12 @@ static struct device_info info;
 
 /* e embed, q qkv, a attend, o and d the two projections, f ffn_up, h head */
 static const char *const orders[] = {
-    "eqaofdh",    /* as a model has them */
-    "eqaooofddh", /* products after products: each reads the sum of the last */
-    "eqafoqdh",   /* gate and up wait while others go first, and are read once they have */
-    "efdqaodh",   /* the FFN's activation is read again, by the last product */
-    "eqaofqaodh", /* ... which the last product reads */
-    "eqaohofdh",  /* logits in the middle, of a sum that is not complete */
+    "eqaofdqaofdh", /* as a model of two layers has them */
+    "eqaooofddh",   /* products after products: each reads the sum of the last */
+    "eqafoqdh",     /* gate and up wait while others go first, and are read once they have */
+    "efdqaodh",     /* the FFN's activation is read again, by the last product */
+    "eqaofqaodh",   /* ... which the last product reads */
+    "eqaohofdh",    /* logits in the middle, of a sum that is not complete */
     "effdfdh",
 };
 
@@ -118,6 +118,12 @@ static void test_case(void **state)
     backend->close(d);
 }
 
+static void skipped(void **state)
+{
+    (void)state;
+    skip();
+}
+
 int main(int argc, char **argv)
 {
     static struct op_case plain = {.name = "q8_0",
@@ -133,7 +139,7 @@ int main(int argc, char **argv)
                                    .embed_scale = 1,
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
-                          ungated, biased;
+                          ungated, biased, normed, grows, shared;
     if (argc > 2)
         variant = argv[2];
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
@@ -142,10 +148,21 @@ int main(int argc, char **argv)
     ungated = biased = plain;
     ungated.name = "ungated", ungated.glu = GLU_GELU; /* whose activation is not made by its product */
     biased.name = "biases and post-norms", biased.bias = biased.post_norm = true;
+    normed = biased;
+    normed.name = "RMS norms", normed.norm = NORM_RMS, normed.post_norm = false;
+    grows = normed; /* what is added to a row is far more than it was, as with the massive activations of some models */
+    grows.name = "rows that grow", grows.residual_scale = 300, grows.embed_scale = 0.05f;
+    /* Of such widths that blocks of an H100 have shares in two groups of rows; a CPU has no such thing, and is slow. */
+    shared = normed;
+    shared.name = "shares in two groups", shared.type = DT_Q4_K, shared.rope = ROPE_NEOX, shared.head_norms = true;
+    shared.d_model = 1792, shared.d_ff = 6912, shared.n_head = 24, shared.n_kv = 8, shared.d_head = shared.n_rot = 128;
     const struct CMUnitTest tests[] = {
         {"q8_0", test_case, NULL, NULL, &plain},
         {"ungated", test_case, NULL, NULL, &ungated},
         {"biases and post-norms", test_case, NULL, NULL, &biased},
+        {"RMS norms", test_case, NULL, NULL, &normed},
+        {"rows that grow", test_case, NULL, NULL, &grows},
+        {"shares in two groups", info.gpu ? test_case : skipped, NULL, NULL, &shared},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
