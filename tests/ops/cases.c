@@ -187,6 +187,14 @@ const struct op_case op_cases[] = {
      .seq = {{1060, 1}}},
     {"heads of 128, a group of four, deep", DT_Q8_0, 64, 64, 33, 8, 2, 128, LLAMA, .n_rot = 128, .sinks = true,
      .att_softcap = 20.0f, .seq = {{1023, 1}}},
+    /* a token each of six, of so many KV heads that a GPU's blocks have several of them to attend to, one after another
+     */
+    {"a token each of six, 64 KV heads", DT_Q8_0, 64, 64, 33, 128, 64, 128, NEOX, .n_rot = 128,
+     .seq = {{319, 1}, {0, 1}, {255, 1}, {256, 1}, {33, 1}, {300, 1}}},
+    {"a token each of six, 96 KV heads of 64", DT_Q8_0, 64, 64, 33, 96, 96, 64, LLAMA, .n_rot = 64, .sinks = true,
+     .seq = {{300, 1}, {319, 1}, {17, 1}, {142, 1}, {128, 1}, {0, 1}}},
+    {"a token each of six, a window", DT_Q8_0, 64, 64, 33, 64, 64, 128, NEOX, .n_rot = 128, .window = 100,
+     .att_softcap = 20.0f, .seq = {{319, 1}, {99, 1}, {100, 1}, {0, 1}, {160, 1}, {300, 1}}},
     /* 208 tiles of a row: on a GPU two to a block, in O alone; with the norm of the row in the product; of three rows
      */
     {"tiles in pairs", DT_Q4_K, 3328, 2048, 33, 16, 4, 128, LLAMA, .n_rot = 128, .bias = true,
