@@ -5,8 +5,11 @@
  * sends its next request when the last one is answered; with one, requests are sent when they are due, whether or not
  * others have been answered, so that a slow daemon does not make its own load lighter.
  */
+#include "config.h" /* ppoll */
+
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -271,13 +274,45 @@ static bool is_over(const struct run *run)
     return run->answered >= (size_t)(run->load->params->requests + LATE_REQUESTS * run->late);
 }
 
-static void run_load(struct run *run)
+/* Ctrl+C, which is looked at in ppoll() alone. */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+/* What runs would disturb whoever measures next, for as long as the daemon waits for a client that has gone. */
+static void cancel_all(struct run *run)
+{
+    struct hearth_err err;
+    run->next = (size_t)run->load->params->requests;
+    for (size_t i = 0; i < run->n_client; i++)
+        for (const struct load_request *r = run->client[i].first; r; r = r->next)
+            hearth_cancel(run->client[i].h, r->number, &err);
+}
+
+/* False where it was interrupted. */
+static bool run_load(struct run *run)
 {
     struct pollfd *fd = allocate(run->n_client, sizeof *fd);
+    const struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}; /* once; then it kills */
+    struct sigaction before;
+    sigset_t blocked, as_before;
+    bool told = false;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigprocmask(SIG_BLOCK, &blocked, &as_before);
+    sigaction(SIGINT, &sa, &before);
     run->load->begin = bench_now();
     for (;;) {
-        send_due(run);
-        if (is_over(run))
+        if (interrupted && !told)
+            cancel_all(run);
+        told = interrupted;
+        if (!told)
+            send_due(run);
+        if (told ? !run->open : is_over(run))
             break;
         for (size_t i = 0; i < run->n_client; i++) {
             struct hearth *h = run->client[i].h;
@@ -285,7 +320,9 @@ static void run_load(struct run *run)
             fd[i] = (struct pollfd){.fd = run->client[i].first ? hearth_fd(h) : -1};
             fd[i].events = (short)((want & HEARTH_READ ? POLLIN : 0) | (want & HEARTH_WRITE ? POLLOUT : 0));
         }
-        if (poll(fd, run->n_client, patience(run)) <= 0)
+        int ms = told ? -1 : patience(run);
+        const struct timespec until = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+        if (ppoll(fd, run->n_client, ms < 0 ? NULL : &until, &as_before) <= 0)
             continue;
         for (size_t i = 0; i < run->n_client; i++)
             if (fd[i].revents)
@@ -295,6 +332,9 @@ static void run_load(struct run *run)
     for (int64_t i = 0; i < run->load->params->requests; i++)
         run->load->end = fmax(run->load->end, run->load->request[i].end);
     free(fd);
+    sigaction(SIGINT, &before, NULL);
+    sigprocmask(SIG_SETMASK, &as_before, NULL);
+    return !told;
 }
 
 /* --- the texts ---------------------------------------------------------------------------------------------------- */
@@ -403,8 +443,10 @@ int bench_load(struct hearth *h, const struct hearth_model *m, const struct load
     } else {
         l.where = loaded->where;
         make_requests(&l, (uint64_t)m->vocab);
-        run_load(&run);
-        status = check_texts(h, &l, &err) ? fail(&err) : load_report(&l);
+        if (!run_load(&run))
+            status = STATUS_INTERRUPTED;
+        else
+            status = check_texts(h, &l, &err) ? fail(&err) : load_report(&l);
     }
     for (size_t i = 0; i < run.n_client; i++)
         hearth_close(run.client[i].h);

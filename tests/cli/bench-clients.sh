@@ -36,6 +36,22 @@ json_is "all are checked" "(d['texts_checked'], d['completed'], d['texts_differe
 status 0 "for people" "$hearth" bench tale --clients 2 --prompt 20 --output 4
 is "the block has vLLM's lines" "$(grep -cE '^(============ Serving Benchmark Result ============|Successful requests:                     2         |Failed requests:                         0         |Maximum request concurrency:             2         |Total input tokens:                      40        |Total generated tokens:                  8         |---------------Time to First Token----------------|-----Time per Output Token \(excl\. 1st token\)------|---------------Inter-token Latency----------------|P99 ITL \(ms\): +[0-9.]+ *)$' "$dir/out")" 10
 
+# Ctrl+C leaves nothing behind that would disturb the next one: without it streams go on whose client has gone.
+cat >"$dir/interrupt.py" <<'P'
+import json, signal, subprocess, sys
+hearth = sys.argv[1]
+p = subprocess.Popen([hearth, "bench", "tale", "--clients", "2", "--requests", "1000", "--prompt", "20", "--output", "900"],
+                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+running = lambda: json.loads(subprocess.run([hearth, "status", "--json"], stdout=subprocess.PIPE).stdout)["engine"]["running"]
+while running() < 2:  # one is of the model that is warmed
+    pass
+p.send_signal(signal.SIGINT)
+status = p.wait()
+print(status, running())
+P
+status 0 "bench, interrupted" python3 "$dir/interrupt.py" "$hearth"
+is "ends, and with it what it asked for" "$(tail -n 1 "$dir/out")" "130 0"
+
 status 2 "a context that is too small" "$hearth" bench tale --clients 1 --prompt 1000 --output 100
 err_has "... is named" "tale has a context of 1024 tokens, and a request of 1100 is asked for"
 status 1 "more connections than a user may have" "$hearth" bench tale --clients 64 --prompt 1 --output 1
