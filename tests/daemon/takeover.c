@@ -162,7 +162,7 @@ static void test_attached(void **state)
     struct wire_generate g = request("n=1", "s");
     struct wire_session_ref ref = {.session = "s"};
     peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "session \"s\"");
-    peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ENOSESSION, "s"); /* it is being created */
+    peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESESSIONBUSY, "creating");
     peer_tick(clock);
     peer_tick(clock); /* the end takes one, too */
     struct hearth_err e;
