@@ -151,8 +151,8 @@ status 1 "bench into a full disk" sh -c '"$1" bench "$2" --prompt 1 --depth none
 err_has "... says so" "hearth-bench: IO: the output could not be written"
 status 2 "hearth-bench without a model" "$top_builddir/hearth-bench" --prompt 1
 err_has "... names what is missing" "hearth-bench: name one model"
-status 2 "hearth-bench on too many threads" "$top_builddir/hearth-bench" --threads 1025 "$path"
-err_has "... says how many there may be" 'hearth-bench: --threads: "1025" is not a number within 0..1024'
+status 2 "hearth-bench on too many threads" "$top_builddir/hearth-bench" --threads 257 "$path"
+err_has "... says how many there may be" 'hearth-bench: --threads: "257" is not a number within 0..256'
 status 2 "hearth-engine --bench is refused" "$top_builddir/hearth-engine" --bench "$path"
 err_has "... and names the program that measures" "hearth-bench MODEL, or hearth bench MODEL"
 status 0 "stop MODEL" "$hearth" stop tale --json
