@@ -32,7 +32,7 @@ bool same_experts_down(const struct op_experts_down *a, const struct op_experts_
 {
     return same_weight(a->w, b->w) && !a->bias == !b->bias && same_float(a->residual_scale, b->residual_scale) &&
            a->n_used == b->n_used && same_norm(a->post_norm, b->post_norm) && same_norm(a->aside_norm, b->aside_norm) &&
-           same_float(a->x_scale, b->x_scale);
+           !a->x_scale == !b->x_scale;
 }
 
 /* --- route ------------------------------------------------------------------------------------------------ */

@@ -52,8 +52,7 @@ bool same_attend(const struct op_attend *a, const struct op_attend *b)
 bool same_proj(const struct op_proj *a, const struct op_proj *b)
 {
     return a->in == b->in && same_weight(a->w, b->w) && !a->bias == !b->bias && same_norm(a->post_norm, b->post_norm) &&
-           same_float(a->residual_scale, b->residual_scale) && same_float(a->x_scale, b->x_scale) &&
-           a->aside == b->aside;
+           same_float(a->residual_scale, b->residual_scale) && !a->x_scale == !b->x_scale && a->aside == b->aside;
 }
 
 bool same_ffn_up(const struct op_ffn_up *a, const struct op_ffn_up *b)
@@ -95,10 +94,6 @@ static bool has(const struct op_list *l, const struct op *op)
 
 static void add(struct op_list *l, const struct op *op)
 {
-    if (l->n == SELFCHECK_OPS) {
-        l->overflow = true;
-        return;
-    }
     struct op *new = &l->op[l->n++];
     *new = *op;
     if (new->kind == OP_QKV)
@@ -134,10 +129,13 @@ static void mark_read(const struct program *p, uint32_t i, bool *marked)
 int ops_collect(const struct program *p, struct op_list *different, struct op_list *step, struct hearth_err *e)
 {
     bool *marked = calloc(p->n_op + 1, sizeof *marked);
-    memset(different, 0, sizeof *different);
-    memset(step, 0, sizeof *step);
-    if (!marked)
+    *different = *step = (struct op_list){0};
+    different->op = malloc((p->n_op + 1) * sizeof *different->op);
+    step->op = malloc((p->n_op + 1) * sizeof *step->op);
+    if (!marked || !different->op || !step->op) {
+        free(marked);
         return err_set(e, HEARTH_ENOMEM, "no memory for a list of ops");
+    }
     for (uint32_t i = 0; i < p->n_op; i++)
         if ((marked[i] = !has(different, &p->op[i])))
             add(different, &p->op[i]);
@@ -148,7 +146,11 @@ int ops_collect(const struct program *p, struct op_list *different, struct op_li
         if (marked[i])
             add(step, &p->op[i]);
     free(marked);
-    if (step->overflow)
-        return err_set(e, HEARTH_EUNSUPPORTED, "a step of more than %d different ops", SELFCHECK_OPS);
     return 0;
+}
+
+void op_list_free(struct op_list *l)
+{
+    free(l->op);
+    *l = (struct op_list){0};
 }

@@ -39,15 +39,15 @@ struct check {
     struct device *d;
     const struct tolerance *tol;
     struct check_jobs *jobs;
-    struct check_job job[SELFCHECK_OPS * BATCHES]; /* [list.n][BATCHES] */
-    struct reference *ref;                         /* the reference that jobs_end returned */
-    struct op_list list, whole;                    /* the different ops; a step of them */
-    struct program all;                            /* of whole */
+    struct check_job *job;      /* [list.n][BATCHES] */
+    struct reference *ref;      /* the reference that jobs_end returned */
+    struct op_list list, whole; /* the different ops; a step of them */
+    struct program all;         /* of whole */
     struct check_batch batch[BATCHES];
     struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
     uint32_t n_group;
-    float *out[BATCHES][SELFCHECK_OPS]; /* each op's results, whole rows */
-    float *logits[DECODES];             /* of the steps that ran op by op */
+    float **out[BATCHES];   /* [list.n] each op's results, whole rows */
+    float *logits[DECODES]; /* of the steps that ran op by op */
     double device_ms;
     char *failed;
 };
@@ -132,7 +132,7 @@ static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, st
     kv->now = malloc(kv->page_bytes * CHECK_PAGES);
     int rc = v && kv->fill && kv->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
     if (!rc) { /* every page is the first one, rotated by some blocks */
-        check_input(v, n, SELFCHECK_OPS, ACT_X, 0);
+        check_input(v, n, CHECK_INPUT_KV, ACT_X, 0);
         dtype_get((int)kv->desc.type)->from_f32(v, kv->fill, n);
         uint64_t turn = dtype_get((int)kv->desc.type)->block_bytes * 37;
         for (uint32_t p = 1; p < CHECK_PAGES; p++) {
@@ -170,12 +170,17 @@ static int download(struct check *c, struct hearth_err *e)
 static void check_fini(struct check *c)
 {
     jobs_free(c->jobs);
-    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
+    for (uint32_t i = 0; c->job && i < c->list.n * BATCHES; i++)
         for (int part = 0; part < 3; part++)
             expect_free(&c->job[i].want[part]);
-    for (uint32_t i = 0; i < BATCHES; i++)
-        for (uint32_t k = 0; k < SELFCHECK_OPS; k++)
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        for (uint32_t k = 0; c->out[i] && k < c->list.n; k++)
             free(c->out[i][k]);
+        free(c->out[i]);
+    }
+    free(c->job);
+    op_list_free(&c->list);
+    op_list_free(&c->whole);
     for (uint32_t i = 0; i < DECODES; i++)
         free(c->logits[i]);
     for (uint32_t g = 0; g < c->n_group; g++) {
@@ -560,6 +565,25 @@ static int run(struct check *c, struct hearth_err *e)
     return rc;
 }
 
+static int make_lists(struct check *c, struct hearth_err *e)
+{
+    int rc = ops_collect(&c->m->program, &c->list, &c->whole, e);
+    if (rc)
+        return rc;
+    bool room = (c->job = calloc(c->list.n * BATCHES + 1, sizeof *c->job));
+    for (uint32_t i = 0; i < BATCHES; i++)
+        room &= !!(c->out[i] = calloc(c->list.n + 1, sizeof *c->out[i]));
+    if (!room)
+        return err_set(e, HEARTH_ENOMEM, "no memory to check %u ops", c->list.n);
+    c->all = program_of(c->m, c->whole.op, c->whole.n);
+    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
+        c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
+                                       .i = i / BATCHES,
+                                       .b = &c->batch[i % BATCHES],
+                                       .deferred = c->list.op[i / BATCHES].kind == OP_ATTEND};
+    return 0;
+}
+
 int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
                   struct selfcheck *out, struct hearth_err *e)
 {
@@ -575,14 +599,8 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     c->d = m->dev;
     c->failed = out->failed;
     c->tol = info.gpu ? &of_gpu : &of_cpu;
-    int rc = ops_collect(&m->program, &c->list, &c->whole, e);
-    c->all = program_of(m, c->whole.op, c->whole.n);
     make_batches(c);
-    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
-        c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
-                                       .i = i / BATCHES,
-                                       .b = &c->batch[i % BATCHES],
-                                       .deferred = c->list.op[i / BATCHES].kind == OP_ATTEND};
+    int rc = make_lists(c, e);
     if (!rc)
         rc = jobs_begin(&c->jobs, m, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
     double opened = now_ms();

@@ -44,19 +44,17 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
 
 /* --- ops.c ------------------------------------------------------------------------------------- */
 
-enum { SELFCHECK_OPS = 96 }; /* of a list; known models have far fewer */
-
 struct op_list {
-    struct op op[SELFCHECK_OPS];
+    struct op *op; /* the list's */
     uint32_t n;
     uint32_t n_layer[KV_GROUPS_MAX]; /* layers of each group that they use: a qkv of another kind has another layer */
-    bool overflow;
 };
 
 /* Collects the different ops of a program, in the order of their first use, and a step that has each of them once, and
  * before it whatever else writes what it reads: an activation that an earlier step left behind is not one that the op
- * ever meets. Pointers lead into the model, as the program's do. EUNSUPPORTED where the step has too many. */
+ * ever meets. Pointers lead into the model, as the program's do. To free with op_list_free() also where it fails. */
 int ops_collect(const struct program *p, struct op_list *different, struct op_list *step, struct hearth_err *e);
+void op_list_free(struct op_list *l);
 
 /* The ops that are checked. An op gets its row when a GPU gets a launcher for it: until then a device that would run it
  * is refused, since it has not proved itself. */
@@ -104,6 +102,9 @@ struct check_batch {
     int32_t token[CHECK_ROWS];
     uint32_t pages[CHECK_ROWS][CHECK_PAGES];
 };
+/* Numbers of made-up inputs beyond those of a model's ops. */
+enum { CHECK_INPUT_KV = 1 << 24, CHECK_INPUT_STATE };
+
 /* An op's made-up input, one of many: multiples of 2^-10 up to 1, which fp16 holds exactly. */
 void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_id);
 /* Columns of an activation that an op reads. */

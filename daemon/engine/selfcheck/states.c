@@ -17,7 +17,7 @@ const uint32_t check_state_pages[CHECK_SEQS][2] = {{0, 3}, {1, 4}, {2, 5}};
 
 void check_state(float *v, uint32_t n, uint32_t layer, uint32_t seq)
 {
-    check_input(v, n, SELFCHECK_OPS + layer, ACT_MIX, seq);
+    check_input(v, n, CHECK_INPUT_STATE + layer, ACT_MIX, seq);
 }
 
 /* --- the same work on other numbers ---------------------------------------------------------------------- */

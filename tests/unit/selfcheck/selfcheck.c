@@ -375,6 +375,8 @@ static void a_type_is_named(void **state)
             struct selfcheck s = check(&b);
             assert_int_equal(s.failed[0] != 0, used);
             assert_true(!used || strstr(s.failed, dtype_get(type)->name));
+            op_list_free(&list);
+            op_list_free(&step);
         }
     bed_close(&b);
 }
@@ -473,6 +475,54 @@ static void a_step_reads_what_it_wrote(void **state)
                 found |= op_weight(&step.op[i]) == &other;
             }
     assert_true(found);
+    op_list_free(&list);
+    op_list_free(&step);
+    free(op);
+    bed_close(&b);
+}
+
+/* Layers whose results have a factor each are no different ops; and there may be any number of different ones. */
+static void a_model_may_have_many_layers(void **state)
+{
+    (void)state;
+    enum { COPIES = 40 };
+    struct bed b;
+    struct hearth_err e;
+    struct op_list list, step;
+    char path[4096];
+    if (!run_path(path, "models/hf-tiny/gemma4-moe"))
+        skip();
+    bed_open(&b, path);
+    struct program p = b.m->program;
+    uint32_t n = p.n_op;
+    struct op *op = malloc((size_t)COPIES * n * sizeof *op);
+    assert_non_null(op);
+    assert_int_equal(ops_collect(&p, &list, &step, &e), 0);
+    uint32_t n_list = list.n, n_step = step.n, scaled = 0;
+    op_list_free(&list);
+    op_list_free(&step);
+    for (uint32_t i = 0; i < COPIES * n; i++) {
+        op[i] = p.op[i % n];
+        float *scale = op[i].kind == OP_EXPERTS_DOWN ? &op[i].experts_down.x_scale : &op[i].proj.x_scale;
+        if ((op[i].kind == OP_EXPERTS_DOWN || op[i].kind == OP_PROJ) && *scale) {
+            *scale = 0.5f + (float)i / 1000;
+            scaled++;
+        }
+    }
+    assert_true(scaled >= COPIES);
+    p.op = op, p.n_op = COPIES * n;
+    assert_int_equal(ops_collect(&p, &list, &step, &e), 0);
+    assert_int_equal(list.n, n_list);
+    assert_int_equal(step.n, n_step);
+    op_list_free(&list);
+    op_list_free(&step);
+    for (uint32_t i = 0; i < COPIES * n; i++)
+        if (op[i].kind == OP_PROJ)
+            op[i].proj.residual_scale = 0.5f + (float)i / 1000; /* as many kinds */
+    assert_int_equal(ops_collect(&p, &list, &step, &e), 0);
+    assert_true(list.n > 100 && step.n > list.n);
+    op_list_free(&list);
+    op_list_free(&step);
     free(op);
     bed_close(&b);
 }
@@ -491,11 +541,17 @@ int main(int argc, char **argv)
     named = argv + 2;
     n_named = argc > 2 ? argc - 2 : 0;
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(a_sound_device_passes),    cmocka_unit_test(a_sound_device_passes_with_q8_0),
-        cmocka_unit_test(every_broken_op_is_named), cmocka_unit_test(a_broken_mixture_is_named),
-        cmocka_unit_test(a_broken_layer_is_named),  cmocka_unit_test(a_broken_state_is_named),
-        cmocka_unit_test(a_type_is_named),          cmocka_unit_test(a_whole_step_is_compared),
-        cmocka_unit_test(a_row_apart_is_named),     cmocka_unit_test(a_step_reads_what_it_wrote),
+        cmocka_unit_test(a_sound_device_passes),
+        cmocka_unit_test(a_sound_device_passes_with_q8_0),
+        cmocka_unit_test(every_broken_op_is_named),
+        cmocka_unit_test(a_broken_mixture_is_named),
+        cmocka_unit_test(a_broken_layer_is_named),
+        cmocka_unit_test(a_broken_state_is_named),
+        cmocka_unit_test(a_type_is_named),
+        cmocka_unit_test(a_whole_step_is_compared),
+        cmocka_unit_test(a_row_apart_is_named),
+        cmocka_unit_test(a_step_reads_what_it_wrote),
+        cmocka_unit_test(a_model_may_have_many_layers),
     };
     if (strcmp(backend, "cpu") || n_named)
         ref_variant = "auto"; /* as the engine has it */
