@@ -19,6 +19,9 @@ uint64_t bench_fresh(void);
 double bench_quantile(double *v, size_t n, double q);
 
 /* A load on the daemon. */
+/* Ids of all prompts and tokens of all answers together: they and their times are kept, some 24 bytes for each. */
+#define LOAD_IDS_MAX (INT64_C(1) << 26)
+
 struct load_params {
     int64_t clients, prompt, output; /* connections; ids in and out of a request */
     int64_t requests;                /* in all */

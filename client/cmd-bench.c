@@ -269,6 +269,9 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
         p->requests = p->clients;
     if (p->requests < p->clients)
         return usage(cmd, "%lld clients have %lld requests in all", (long long)p->clients, (long long)p->requests);
+    if (p->requests > LOAD_IDS_MAX / (p->prompt + p->output))
+        return usage(cmd, "%lld requests of %lld ids and %lld tokens: %lld in all are the most", (long long)p->requests,
+                     (long long)p->prompt, (long long)p->output, (long long)LOAD_IDS_MAX);
     if (p->arrivals && !p->late)
         return usage(cmd, "--arrivals goes with --late");
     p->arrivals = p->arrivals ? p->arrivals : 1;

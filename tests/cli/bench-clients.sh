@@ -56,6 +56,8 @@ status 2 "a context that is too small" "$hearth" bench tale --clients 1 --prompt
 err_has "... is named" "tale has a context of 1024 tokens, and a request of 1100 is asked for"
 status 1 "more connections than a user may have" "$hearth" bench tale --clients 64 --prompt 1 --output 1
 err_has "... names the key" "connections_per_uid in hearth.conf is the limit"
+status 2 "more tokens than can be kept" "$hearth" bench tale --clients 1 --requests 1048576 --prompt 1 --output 1048576
+err_has "... names the most" "67108864 in all are the most"
 status 2 "more in common than there is" "$hearth" bench tale --clients 1 --prompt 4 --shared 5
 status 2 "fewer requests than clients" "$hearth" bench tale --clients 4 --requests 3
 status 2 "arrivals of nothing" "$hearth" bench tale --clients 2 --arrivals 3
