@@ -114,6 +114,8 @@ int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_
 {
     int64_t n;
     int rc = store_count(s->store, uid, &n, e);
+    if (!rc)
+        n += stream_count_creating(s, uid);
     if (!rc && n + more > s->conf->sessions_per_uid)
         rc = err_set(e, HEARTH_ELIMIT,
                      "user %u has %lld sessions, and %lld is the limit: sessions_per_uid in hearth.conf", (unsigned)uid,

@@ -356,6 +356,15 @@ bool stream_creates(const struct server *s, uid_t uid, const char *name)
     return false;
 }
 
+int64_t stream_count_creating(const struct server *s, uid_t uid)
+{
+    const struct stream *st;
+    int64_t n = 0;
+    STREAMS_FOREACH (st, s->streams, STREAMS_LIVE)
+        n += st->session->is_new && st->session->row.uid == uid && st->session->row.name;
+    return n;
+}
+
 int64_t stream_take_over(struct server *s, uid_t uid, const char *session)
 {
     struct stream *st;

@@ -99,6 +99,7 @@ struct stream *stream_find(struct server *s, uid_t uid, int64_t number);
 /* Whether a stream runs in the session with that id; whether one is creating a session of that name. */
 bool stream_runs_in(const struct server *s, const char *session);
 bool stream_creates(const struct server *s, uid_t uid, const char *name);
+int64_t stream_count_creating(const struct server *s, uid_t uid); /* sessions of the uid that streams are creating */
 
 /* Where the stream that runs in that session of the uid (an id or a name) has lost its last subscriber: cancels it and
  * returns its number. Else 0. */

@@ -309,14 +309,21 @@ static void test_limit(void **state)
     box_configure(b, "sessions_per_uid = 2\nstreams_per_uid = 3\nqueue_per_uid = 0\n");
     box_start(b);
     struct peer *p = peer_open(b);
+    struct hearth_err e;
+    struct wire_generate g = request("n=1", "c"), h = request("hang", NULL), b_hangs = request("hang", "b");
     wire_free(run(p, "n=1", "a"));
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &b_hangs);
+    peer_await_begin(p, 2);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions"); /* one that is being created is one, too */
+    struct wire_cancel c = {.stream = p->stream};
+    wire_free(peer_call(p, WIRE_CANCEL, &c));
+    wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
     wire_free(run(p, "n=1", "b"));
-    struct wire_generate g = request("n=1", "c"), h = request("hang", NULL);
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions");
     wire_free(run(p, "n=1", "a"));
     for (int i = 0; i < 3; i++)
         peer_ask(p, WIRE_GENERATE, &h);
-    peer_await_begin(p, 6);
+    peer_await_begin(p, 7);
     peer_refused(p, WIRE_GENERATE, &h, HEARTH_ELIMIT, "3 streams");
     peer_close(p);
     /* What there is may be more than a limit that was lowered. */
