@@ -2,7 +2,7 @@
 """generate with n: each choice says what a lone request with its seed says, its prompt is computed once, and so it is for
 readers who are slow, attach, cancel, ask again, and when engine and hearthd are killed in the middle. Prints TAP.
 """
-import os, signal, sys
+import os, signal, sys, time
 
 sys.dont_write_bytecode = True
 import harness
@@ -61,6 +61,13 @@ def are(r, what, n, since=0):
 
 def running(c):
     return [s for s in c.call("streams.list")["streams"] if s["state"] != "ended"]
+
+
+def await_running(c):
+    """Until something runs, or for seconds: it may have ended between two looks."""
+    until = time.monotonic() + 5
+    while not running(c) and time.monotonic() < until:
+        pass
 
 
 def plain(c):
@@ -138,8 +145,7 @@ def cancelled(c):
 def slow(c):
     d = box.client()
     id = d.submit("generate", **ask(n=16, logprobs=20))
-    while not running(c):
-        pass
+    await_running(c)
     t = several(c, max_tokens=3)
     check(t["tokens"] == ALONE[0]["tokens"][:3], "another client is served beside a slow reader")
     while any(s["state"] == "running" for s in running(c)):
@@ -154,8 +160,7 @@ def limits():
     c, d = box.client(), box.client()
     refused(c, "LIMIT", "limit", n=5)
     lone = d.submit("generate", **ask(max_tokens=600))
-    while not running(c):
-        pass
+    await_running(c)
     waits = c.submit("generate", **ask(n=4, request="w"))
     queued = []
     while not queued:
