@@ -15,8 +15,9 @@
 enum {
     KVDIR_FILES = 65536, /* limit, as the list is in memory */
     KVDIR_BUCKETS = 4096,
-    KVDIR_BAD = 8,      /* damaged files that are kept for people */
-    KVDIR_FRESH = 3600, /* seconds */
+    KVDIR_BAD = 8,       /* damaged files that are kept for people */
+    KVDIR_FRESH = 3600,  /* seconds */
+    KVDIR_REPORTED = 90, /* seconds: more than pass between two reports of a file that is used all the time */
 };
 
 /*

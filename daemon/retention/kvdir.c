@@ -192,7 +192,11 @@ static void touch(struct kvdir *d, struct kv_entry *f, double now)
         kvdir_unmark(d, f);
 }
 
-/* Touches the file and those of its session that come before it in the timeline: without them it would be useless. */
+/*
+ * Touches the file, and with it those of its session that come before it in the timeline, without which it would be
+ * useless, and of which the engine has said lately that they are used: it says so once a minute. What it says no more,
+ * a recurrent state or a window that a later turn has replaced, grows old.
+ */
 static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
 {
     struct kv_entry *g;
@@ -200,7 +204,8 @@ static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
     if (f->row.session[0] == '\0')
         return;
     LIST_FOREACH (g, kvdir_of_session(d, f->row.session), by_session)
-        if (g->row.pos < f->row.pos && g->row.used < now && strcmp(g->row.session, f->row.session) == 0)
+        if (g->row.pos < f->row.pos && g->row.used < now && now - g->row.used <= KVDIR_REPORTED &&
+            strcmp(g->row.session, f->row.session) == 0)
             touch(d, g, now);
 }
 

@@ -63,22 +63,32 @@ static void test_quota(void **state)
     assert_int_equal(usage(b).limit_per_uid, 1000);
 }
 
-/* A session's beginning is not older than its end. */
+/* A session's beginning is not older than its end, but what its turns use no more is. */
 static void test_session_together(void **state)
 {
     struct box *b = *state;
-    box_configure(b, "kv_disk = 1000\n");
-    box_start(b);
-    int64_t old = save(b, "save=1 kvsize=300", "mine");
-    a_minute_later(b);
-    int64_t other = save(b, "save=1 kvsize=300", "other");
-    a_minute_later(b);
-    int64_t young = save(b, "save=2 kvsize=200", "mine");
-    assert_true(has_file(b, young, 0) && has_file(b, young, 1));
-    a_minute_later(b);
-    int64_t more = save(b, "save=1 kvsize=300", NULL);
-    assert_false(has_file(b, other, 0)); /* younger than `old`, and not of use since */
-    assert_true(has_file(b, old, 0) && has_file(b, more, 0));
+    char script[60];
+    for (int replaced = 0; replaced < 2; replaced++) {
+        box_configure(b, "kv_disk = 1000\n");
+        box_start(b);
+        int64_t old = save(b, "save=1 kvsize=300", "mine");
+        a_minute_later(b);
+        int64_t other = save(b, "save=1 kvsize=300", "other");
+        a_minute_later(b);
+        snprintf(script, sizeof script, "save=2 kvsize=200 kvused=%lld", (long long)(replaced ? -1 : old));
+        int64_t young = save(b, script, "mine");
+        assert_true(has_file(b, young, 0) && has_file(b, young, 1));
+        a_minute_later(b);
+        int64_t more = save(b, "save=1 kvsize=300", NULL);
+        assert_int_equal(has_file(b, replaced ? other : old, 0),
+                         1); /* `other` is younger than `old`, and of no use since */
+        assert_int_equal(has_file(b, replaced ? old : other, 0), 0);
+        assert_true(has_file(b, young, 0) && has_file(b, young, 1) && has_file(b, more, 0));
+        assert_int_equal(box_stop(b, SIGTERM), 0);
+        box_configure(b, "kv_disk = 0\n"); /* nothing is left for the next round */
+        box_start(b);
+        assert_int_equal(box_stop(b, SIGTERM), 0);
+    }
 }
 
 /* The engine is told which files are gone, so that it does not count on them; and of one that was made just now that it

@@ -91,6 +91,31 @@ fail:
     free(page);
 }
 
+/*
+ * The turn has used its timeline's pages: all of a group that sees everything; of a window or of states those before
+ * the prompt's end and the turn's, from where others go on. What earlier turns kept of these is on no way from here,
+ * and must not push out what is: a state may have as many bytes as the KV of thousands of tokens.
+ */
+static void touch_needed(struct tier *t, const struct seq *q, uint32_t group, const struct kv_hash *hash, uint32_t n,
+                         double now)
+{
+    enum { ENDS = 2 };
+    uint32_t runs = 0;
+    bool above = false;              /* the place above is in the tiers, or about to be */
+    for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+        struct tier_entry *en = index_lookup(q->model->ns[group], &hash[i]);
+        runs += en && !above;
+        above = en != NULL;
+        if (runs > ENDS && !tier_sees_all(q->model, group))
+            return;
+        if (!en)
+            continue;
+        index_touch(&t->index, en);
+        if (index_in_file(en))
+            tier_used(t, en->file, now);
+    }
+}
+
 /* Makes saves of the group's pages: runs of those that are wanted. `on_device` has the first n places. */
 static void save_group(struct tier *t, struct seq *q, uint32_t group, const struct kv_table *on_device,
                        const struct kv_hash *hash, struct tier_entry **entry, double now)
@@ -111,13 +136,7 @@ static void save_group(struct tier *t, struct seq *q, uint32_t group, const stru
         if (wanted)
             begin(t, q, group, hash, i, run, to_file);
     }
-    for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
-        if (!entry[i])
-            continue;
-        index_touch(&t->index, entry[i]);
-        if (index_in_file(entry[i]))
-            tier_used(t, entry[i]->file, now);
-    }
+    touch_needed(t, q, group, hash, n, now);
 }
 
 void tier_save(struct tier *t, struct seq *q, double now)

@@ -13,7 +13,7 @@
 static const uint64_t ram_most = UINT64_C(16) << 30; /* the most that TIER_RAM_AUTO takes */
 static const uint64_t staging = 128 << 20;           /* host memory for pages in transit, beside the cached ones */
 static const uint64_t prealloc_bytes = 256 << 20;    /* pinned ahead of need */
-static const double used_seconds = 60;               /* a file's use is reported once in this time */
+static const double used_seconds = 60;               /* a file's use is reported once in this time: kvdir.c */
 
 /*
  * Pinning host memory blocks this thread, 3 ms for a slab, and every request that arrives meanwhile. After a slab that

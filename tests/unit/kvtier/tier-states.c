@@ -107,6 +107,25 @@ static void from_host_memory(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), TURN);
 }
 
+/* A later turn's states replace an earlier one's, which make room first: before KV that the later ones need. */
+static void replaced_states_make_room_first(void **state)
+{
+    struct world *w = *state;
+    enum { PAGES = 25, SECOND = 18, LAST = 24 }; /* and the place before the second prompt's end */
+    world_open(w, false, 64 << 20);
+    turn(w, 0);
+    struct seq *q = world_seq(w, UID, PAGES, PAGES, 0);
+    q->kv.keep = (SECOND + KV_SLACK / KV_PAGE) * KV_PAGE;
+    world_take_turn(w, q);
+    world_settle(w);
+    assert_int_equal(atomic_load(&w->counters.host_pages), PAGES + 4);
+    for (int i = 0; i < 2; i++)
+        assert_true(index_evict_oldest(&w->tier->index));
+    world_fresh_pool(w);
+    assert_int_equal(world_back(w, UID, N, PAGES, 0), 0); /* the first turn's two */
+    assert_int_equal(world_back(w, UID, PAGES, PAGES, 0), LAST);
+}
+
 #define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup_states, world_teardown)
 
 int main(void)
@@ -117,6 +136,7 @@ int main(void)
         RUNS(a_lost_state_is_computed_again),
         RUNS(another_models_states_stay_where_they_are),
         RUNS(from_host_memory),
+        RUNS(replaced_states_make_room_first),
     };
     return cmocka_run_group_tests_name("tier-states", tests, NULL, NULL);
 }
