@@ -15,7 +15,7 @@
 #ifndef HEARTH_CUDA_EXPERTS_TOLD_CUH
 #define HEARTH_CUDA_EXPERTS_TOLD_CUH
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/said.cuh"
 
 /* Behind what is said of routes: hidden units of one row, two a slot, and sums of slices, sixteen each. */
 enum { SLICE_SLOTS = 8 };
@@ -32,11 +32,6 @@ static inline ulonglong2 *said_hidden(route_said *said, uint32_t sms)
     return said_slices(said) + 8 * SLICE_SLOTS * sms;
 }
 
-/* nth: the router of the step, from 1, so that no tag is 0, which memory begins with. */
-__device__ static inline uint64_t said_tag(const step_dev *s, uint32_t nth)
-{
-    return s->ticket << 16 | (nth & 0xffff);
-}
 __device__ static inline uint64_t said_two(float a, float b)
 {
     return (uint64_t)__float_as_uint(b) << 32 | __float_as_uint(a);
@@ -51,30 +46,6 @@ __device__ static inline float said_second(uint64_t v)
 }
 
 #if __CUDA_ARCH__ >= 800
-__device__ static inline void say(ulonglong2 *slot, uint64_t v, uint64_t tag)
-{
-    asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.gpu.global.b128 [%0], v; }" ::"l"(slot), "l"(v),
-                 "l"(tag)
-                 : "memory");
-}
-/* What a slot has now; whether it has the tag. */
-__device__ static inline bool heard(const ulonglong2 *slot, uint64_t tag, uint64_t *v)
-{
-    uint64_t t;
-    asm volatile("{ .reg .b128 v; ld.relaxed.gpu.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
-                 : "=l"(*v), "=l"(t)
-                 : "l"(slot)
-                 : "memory");
-    return t == tag;
-}
-/* What it has as soon as it has the tag. */
-__device__ static inline uint64_t hear(const ulonglong2 *slot, uint64_t tag)
-{
-    uint64_t v;
-    while (!heard(slot, tag, &v))
-        ;
-    return v;
-}
 /* The block waits until x is whole, and sees it. All threads call it. */
 __device__ static inline void hear_x(const route_said *said, uint64_t tag)
 {

@@ -29,10 +29,10 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
  * only where no other such kernel has some of the processors. So one device of the process does on each GPU, and none
  * where processes share it by MPS; without MPS they take turns.
  */
-enum { GPUS_MAX = 64 };
+enum { GPUS_MAX = 64, X_SAID = 8 /* slots of a line, which nobody else writes */ };
 static struct row_norms {
     struct device *owner;
-    ulonglong2 *said; /* row_norm.said, ROW_SLOTS for each processor */
+    ulonglong2 *said; /* row_norm.said, ROW_SLOTS for each processor; and, a line behind, gemm_args.x_said */
     uint32_t n;       /* so far: row_norm.nth, which differs within a step */
 } row_norms[GPUS_MAX];
 
@@ -66,9 +66,10 @@ void gemm_init(struct device *d)
     struct row_norms *r = &row_norms[d->index];
     if (shared || !__atomic_compare_exchange_n(&r->owner, &nobody, d, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    r->said = (ulonglong2 *)cuda_alloc(d, ROW_SLOTS * d->sms * sizeof(*r->said), "sums of rows", &e);
+    size_t n = ROW_SLOTS * (size_t)d->sms + X_SAID + 1;
+    r->said = (ulonglong2 *)cuda_alloc(d, n * sizeof(*r->said), "sums of rows", &e);
     if (r->said)
-        cuda_ok(d, cudaMemsetAsync(r->said, 0, ROW_SLOTS * d->sms * sizeof(*r->said), d->stream));
+        cuda_ok(d, cudaMemsetAsync(r->said, 0, n * sizeof(*r->said), d->stream));
     else
         __atomic_store_n(&r->owner, (struct device *)NULL, __ATOMIC_RELEASE);
 }
@@ -356,19 +357,27 @@ void gemm_project(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
-    /* Columns by plain rows come first: while they are made, this product's weights are on their way. */
+    /* Columns by plain rows are made beside this product, behind its launch, by blocks that hear from it that x is
+     * whole: only who reads them waits for them. Where nobody may be told, in front of it: while they are made, this
+     * product's weights are on their way. */
     const struct op *beside = p->next;
-    if (p->path == PATH_GEMV && d->bucket <= GEMV_ROWS && beside && beside->kind == OP_PROJECT &&
-        wdev_of(beside->project.w)->plain) {
+    bool plain = p->path == PATH_GEMV && d->bucket <= GEMV_ROWS && beside && beside->kind == OP_PROJECT &&
+                 wdev_of(beside->project.w)->plain;
+    struct row_norms *r = plain ? row_norms_of(d) : NULL;
+    if (plain && !r)
         project_plain(d, p, beside);
-        p->projected = beside;
-    }
     if (!project_begin(d, op))
         return;
     gemm_args a = args_of(d, p, w);
     from_norm(d, &a, &op->norm, NULL);
     a.ep = EP_TMP, a.out = d->ws.mix + op->at, a.ldout = d->ws.ldmix;
+    if (r)
+        a.x_said = r->said + ROW_SLOTS * d->sms + X_SAID, a.x_nth = ++r->n, a.step = d->step;
     run(d, p, o, w, a);
+    if (r)
+        project_told(d, p, beside, a.x_said, a.x_nth);
+    if (plain)
+        p->projected = beside;
 }
 
 void rows_product(struct device *d, struct op_call *p, const struct op *o, const wdev *w, const struct norm *norm,

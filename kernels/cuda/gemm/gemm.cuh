@@ -77,6 +77,8 @@ struct gemm_args {
     uint32_t prefetch_items;
     float *split_k_partials;
     uint32_t *semaphore;
+    ulonglong2 *x_said; /* few, TMP: a slot that is told when x is whole, or NULL */
+    uint32_t x_nth;     /* said_tag() */
 };
 
 enum { WARPS = 8, CONSUMERS = WARPS * 32, BLOCK = CONSUMERS + 32 };

@@ -19,6 +19,7 @@
 #include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/heads.cuh"
 #include "kernels/cuda/gemm/tile16_int.cuh"
+#include "kernels/cuda/said.cuh"
 
 /*
  * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
@@ -429,7 +430,11 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     }
     if (NORMED)
         cluster_wait();
+    bool tells = EP == GEMV_REST && a.x_said && !blockIdx.x && !lane;
+    uint64_t x_tag = tells ? said_tag(a.step, a.x_nth) : 0;
     pdl_wait();
+    if (tells) /* no fence: x is in L2 since the kernel that wrote it has ended, and is read from there */
+        say(a.x_said, 0, x_tag);
     if (!units)
         prefetch_residual();
     float f[M];

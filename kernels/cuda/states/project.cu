@@ -3,6 +3,7 @@
  * products with rows of F32.
  */
 #include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/said.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 #include <cuda_pipeline_primitives.h>
@@ -51,6 +52,8 @@ struct plain_args {
     const step_dev *step;
     float *out;
     uint32_t ld;
+    const ulonglong2 *x_said; /* told when x is whole; NULL: it is when pdl_wait returns */
+    uint32_t x_nth;           /* said_tag() */
 };
 
 /* A row times the norm's weights to `to`, by one warp; returns the norm's factor. SHARED: row and weights lie in shared
@@ -113,15 +116,24 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
             __pipeline_memcpy_async(to + k, from + k, 16);
     };
     copy(room + ROWS * n, a.norm.w);
-    pdl_wait();
+#if __CUDA_ARCH__ >= 800
+    if (a.x_said) {
+        if (!threadIdx.x)
+            hear(a.x_said, said_tag(a.step, a.x_nth));
+        __syncthreads();
+    } else
+#endif
+        pdl_wait();
     if (rows)
 #pragma unroll 1
         for (uint32_t r = 0; r < ROWS; r++) /* a row that is not there is as the last */
             copy(room + r * n, a.x + (uint64_t)(row0 + min(r, rows - 1)) * a.ldx);
     __pipeline_commit();
     __pipeline_wait_prior(0);
-    if (!rows)
+    if (!rows) {
+        pdl_wait();
         return;
+    }
     if (ROWS == 1) {
         float s[2] = {0, 0}; /* of ROUTE_WARPS warps' a warp has those of two */
         auto four = [&](uint32_t k, float &s) {
@@ -170,6 +182,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
         if (!lane && o < a.n_out && r < rows)
             a.out[(uint64_t)(row0 + r) * a.ld + o] = __fmul_rn(v, factor[r]);
     }
+    pdl_wait();
 }
 
 /* MANY_ROWS rows a block, a warp MANY_OUT rows of the matrix, so that what it reads of either serves all of the other.
@@ -277,6 +290,11 @@ template <int ROWS> static void few_launch(struct device *d, const plain_args &a
 
 void project_plain(struct device *d, struct op_call *p, const struct op *o)
 {
+    project_told(d, p, o, NULL, 0);
+}
+
+void project_told(struct device *d, struct op_call *p, const struct op *o, const ulonglong2 *x_said, uint32_t x_nth)
+{
     static uint32_t done[5];
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
@@ -292,7 +310,9 @@ void project_plain(struct device *d, struct op_call *p, const struct op *o)
                     d->ws.ldx,
                     d->step,
                     d->ws.mix + op->at,
-                    d->ws.ldmix};
+                    d->ws.ldmix,
+                    x_said,
+                    x_nth};
     uint32_t room = d->smem_max - 1024, row = w->n_in * sizeof(float);
     bool can = w->n_in % 4 == 0 && deferred(op->norm) && 2 * row <= room;
     if (can && d->bucket > GEMM_ROWS && MANY_ROWS * row <= room)
