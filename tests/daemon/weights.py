@@ -78,7 +78,7 @@ def refused(name, c, method, says, **params):
         check(e.args[0] == "MODEL_INVALID" and re.search(says, e.args[1]), name, e.args)
 
 
-box = Box("numbers")
+box = Box("weights")
 try:
     box.configure("threads = 2")
     box.start()

@@ -12,7 +12,7 @@ from harness import Box, check
 
 PROMPT = "Once upon a time there was a king who had three daughters, and the youngest of them"
 LINE = re.compile(r"\S+ \S+ (hearthd|hearth-engine)\[\d+\] debug: stage=(\S+)((?: [a-z]+=[A-Za-z0-9_.-]+)*)$")
-box = Box("trace")
+box = Box("stages")
 
 
 def start(*lines):
