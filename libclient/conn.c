@@ -259,6 +259,10 @@ static int io_read(struct hearth *h, struct hearth_err *e)
         return conn_die(h, e, HEARTH_ECONNECT, "the daemon closed the connection");
     if (errno == EAGAIN)
         return 0;
+    if (errno == ECONNRESET) /* what was sent lay unread in its socket */
+        return conn_die(h, e, HEARTH_ECONNECT,
+                        "the daemon ended before it read this request; a new one may be sent to "
+                        "the daemon that takes its place");
     if (errno == ENOMEM)
         return conn_die(h, e, HEARTH_ENOMEM, "no memory for more than %zu bytes of input", frames_unread(&h->frames));
     return conn_die(h, e, HEARTH_ECONNECT, "reading from the daemon: %s", strerror(errno));

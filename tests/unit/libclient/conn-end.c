@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void hello_is_answered_once_and_told_often(void **state)
 {
@@ -56,6 +57,19 @@ static void the_end_of_the_connection_comes_after_its_last_frame(void **state)
     assert_int_equal(hearth_wait(p->h, -1, NULL, &err), HEARTH_ECONNECT);
     struct hearth_status_result *status;
     assert_int_equal(hearth_status(p->h, &status, NULL, &err), HEARTH_ECONNECT);
+}
+
+/* A daemon that is killed between a connection and the request on it. */
+static void a_daemon_that_ended_is_named(void **state)
+{
+    struct peer *p = *state;
+    peer_submit(p, "a");
+    while (hearth_events(p->h) & HEARTH_WRITE)
+        assert_int_equal(hearth_io(p->h, HEARTH_WRITE, &err), 0);
+    assert_int_equal(dup2(hearth_fd(p->h), p->fd), p->fd); /* closes the daemon's end, with all that lies there */
+    assert_int_equal(hearth_io(p->h, HEARTH_READ, &err), HEARTH_ECONNECT);
+    assert_string_equal(err.msg, "the daemon ended before it read this request; a new one may be sent to the daemon "
+                                 "that takes its place");
 }
 
 /* The daemon cannot name the request where it could not read the frame, or lets nobody in: it answers id 0 and hangs
@@ -170,6 +184,7 @@ int main(void)
         WITH_PEER(hello_is_answered_once_and_told_often),
         WITH_PEER(a_refused_hello_ends_the_connection),
         WITH_PEER(the_end_of_the_connection_comes_after_its_last_frame),
+        WITH_PEER(a_daemon_that_ended_is_named),
         WITH_PEER(an_error_of_no_request_ends_the_connection),
         cmocka_unit_test(what_is_not_the_protocol_ends_the_connection),
         WITH_PEER(frames_come_in_any_pieces),
