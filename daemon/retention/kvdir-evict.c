@@ -122,6 +122,22 @@ static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
     return v;
 }
 
+/* A full directory has files give way at each one that is written: a line a minute says how many. */
+static void tell(struct kvdir *d, int64_t files, int64_t bytes, size_t left, int64_t most)
+{
+    enum { TELL_S = 60 };
+    double now = kvdir_now(d);
+    log_debug("%lld KV files (%lld bytes) give way", (long long)files, (long long)bytes);
+    d->gave.files += files;
+    d->gave.bytes += bytes;
+    if (now < d->tell_at)
+        return;
+    log_info("%lld KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be",
+             (long long)d->gave.files, (long long)d->gave.bytes, left, (long long)most);
+    d->gave = (struct kvdir_usage){0};
+    d->tell_at = now + TELL_S;
+}
+
 static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 {
     size_t n;
@@ -135,8 +151,7 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
             mark_evicting(d, (struct kv_entry *)files[i], false); /* the row is the entry's first member */
         }
     if (n_picked > 0)
-        log_info("%td KV files (%lld bytes) give way: %zu are left, of %lld bytes that there may be", n_picked,
-                 (long long)bytes, n - (size_t)n_picked, (long long)r->bytes);
+        tell(d, n_picked, bytes, n - (size_t)n_picked, r->bytes);
     free(files);
     free(picked);
     evict_some(d);

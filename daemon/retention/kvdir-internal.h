@@ -57,6 +57,8 @@ struct kvdir {
     size_t n_users;
     struct kvbad bad[KVDIR_BAD + 1]; /* damaged files, the newest first; one more than are kept */
     size_t n_bad;
+    struct kvdir_usage gave;  /* what gave way since the log said so last, which it does again from tell_at on */
+    double tell_at;           /* of kvdir's clock */
     double start, start_boot; /* kvdir's clock and CLOCK_BOOTTIME when this hearthd began */
 };
 

@@ -160,16 +160,21 @@ int box_stop(struct box *b, int signal)
     return status;
 }
 
-int box_log_has(const struct box *b, const char *text)
+int box_log_count(const struct box *b, const char *text)
 {
     FILE *f = fopen(b->log, "re");
     char line[4096];
-    int has = 0;
-    while (f && !has && fgets(line, sizeof line, f))
-        has = strstr(line, text) != NULL;
+    int n = 0;
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, text) != NULL;
     if (f)
         fclose(f);
-    return has;
+    return n;
+}
+
+bool box_log_has(const struct box *b, const char *text)
+{
+    return box_log_count(b, text) > 0;
 }
 
 /* --- peers ---------------------------------------------------------------------------------------------- */

@@ -45,8 +45,9 @@ void box_limit_files(const struct box *b, unsigned long bytes);
 /* Other users may connect. */
 void box_open_to_all(const struct box *b);
 int wait_exit(pid_t pid); /* exit status, or 128 + signal */
-/* What the log says holds `text`. */
-int box_log_has(const struct box *b, const char *text);
+/* Whether a line of the log has `text`, and how many have. */
+bool box_log_has(const struct box *b, const char *text);
+int box_log_count(const struct box *b, const char *text);
 char *box_model(const struct box *b, const char *name); /* path of models/NAME.gguf, which is made; malloc'd */
 
 struct peer {

@@ -50,6 +50,19 @@ static void test_limit(void **state)
     box_works(b);
 }
 
+/* Where each file that is written makes others go, the log has a line for many of them. */
+static void test_log(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "kv_disk = 1000\n");
+    box_start(b);
+    for (int i = 0; i < 4; i++)
+        save(b, "save=1 kvsize=600", NULL);
+    assert_int_equal(n_files(b), 1);
+    assert_int_equal(box_log_count(b, "bytes that there may be"), 1);
+    assert_true(box_log_has(b, "1 KV files (600 bytes) give way: 1 are left, of 1000 bytes that there may be"));
+}
+
 static void test_quota(void **state)
 {
     struct box *b = *state;
@@ -258,8 +271,8 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(test_limit),     ALONE(test_quota),     ALONE(test_session_together), ALONE(test_told), RUNS(test_clock),
-        RUNS(test_no_session), ALONE(test_other_uid), RUNS(test_removed_session),   RUNS(test_many),
+        ALONE(test_limit), ALONE(test_log),       ALONE(test_quota),     ALONE(test_session_together), ALONE(test_told),
+        RUNS(test_clock),  RUNS(test_no_session), ALONE(test_other_uid), RUNS(test_removed_session),   RUNS(test_many),
     };
     return cmocka_run_group_tests_name("daemon/kv-go", tests, NULL, NULL);
 }
