@@ -113,6 +113,7 @@ TYPE(engine_yield_result, "engine.yield result");
 static const struct wire_field engine_parked_fields[] = {
     COUNTER(wire_engine_parked, stream, REQUIRED),
     BOOL(wire_engine_parked, parked, false),
+    BOOL(wire_engine_parked, yielded, false),
     {0},
 };
 TYPE(engine_parked, "engine.parked");

@@ -384,9 +384,10 @@ struct wire_engine_yield_result {
     int64_t held;        /* bytes that it holds and may hold until the time is over */
     const char *why;     /* why less is free than was wanted; NULL: it is not */
 };
-struct wire_engine_parked { /* event engine.parked: memory was yielded, and the stream waits; or it goes on */
+struct wire_engine_parked { /* event engine.parked: the stream waits for memory; or it goes on */
     int64_t stream;
     bool parked;
+    bool yielded; /* the memory; else models that are at work hold it */
 };
 struct wire_engine_file { /* a model's file as hearthd has it: another size or time is another file */
     const char *path;

@@ -207,10 +207,11 @@ struct event_yield { /* EV_YIELDED */
     uint64_t freed, free, held; /* bytes */
 };
 
-struct event_parked { /* EV_PARKED: memory was yielded, and the sequence waits; or it goes on */
+struct event_parked { /* EV_PARKED: the sequence waits for memory; or it goes on */
     struct engine_event ev;
     void *owner;
     bool parked;
+    bool yielded; /* the memory, to other programs; else models that are at work hold it */
 };
 
 struct event_fatal { /* EV_FATAL */

@@ -254,9 +254,13 @@ void stream_on_parked(struct server *s, const void *body)
 {
     const struct wire_engine_parked *p = body;
     const struct stream *st = submitted(s, p->stream);
-    if (st && p->parked)
+    if (st && p->parked && p->yielded)
         subscribers_notify(st, "PARKED",
                            "memory is yielded to other programs, and the stream waits: `hearth yield --end` ends that");
+    else if (st && p->parked)
+        subscribers_notify(st, "WAITING",
+                           "the memory is other models' now, and the stream waits until their streams have ended: "
+                           "`hearth streams` has them");
     else if (st)
         subscribers_notify(st, "RESUMED", "there is memory again, and the stream goes on");
 }

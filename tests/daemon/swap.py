@@ -32,6 +32,18 @@ for m in MODELS:
 
 
 class Client(harness.Client):
+    """Keeps the names of the notices."""
+
+    def __init__(self):
+        super().__init__(box.socket)
+        self.told = []
+
+    def read(self):
+        m = super().read()
+        if m and m[:2] == [2, "notice"]:
+            self.told.append(m[2][0]["name"])
+        return m
+
     def ask(self, model, session, turn, sampling, n=60):
         return self.submit("generate", model=model, session=session, text=TURNS[turn], max_tokens=n, sampling=sampling)
 
@@ -48,7 +60,7 @@ class Client(harness.Client):
 def start(*lines):
     box.configure("model_dir = %s/models" % box.dir, "threads = 2", *lines)
     box.start()
-    return Client(box.socket)
+    return Client()
 
 
 def narrow(c):
@@ -115,6 +127,9 @@ try:
         ids = [(m, k, t, c.ask(m, "%s %d" % (m, k), t, s)) for m in MODELS for k, s in enumerate(SAMPLINGS)]
         wrong += [key for *key, id in ids if not same(want[tuple(key)], c.answer(id))]
     check(not wrong, "both at once: the texts of an undisturbed run", wrong)
+    check(c.told.count("WAITING") == c.told.count("RESUMED") > 0 and set(c.told) == {"WAITING", "RESUMED"},
+          "both at once: who waits hears of it, and that it goes on", c.told)
+    c.told.clear()
     runs, waits = [c.submit("generate", model=m, text="Once", max_tokens=500, sampling=SAMPLINGS[0],
                             request=m) for m in MODELS]
     while c.status()["queued"] == 0 and runs not in c.answers:
@@ -122,6 +137,7 @@ try:
     check(c.status()["queued"] == 1, "both at once: one waits", c.status())
     c.call("cancel", request=MODELS[1])
     check(c.answer(waits)["finish_reason"] == "cancelled" and runs not in c.answers, "both at once: one that waits ends")
+    check(c.told == ["WAITING"], "both at once: ... and had been told", c.told)
     check(c.answer(runs)["tokens"][:200] == once[0]["tokens"] and c.status()["queued"] == 0, "both at once: the other goes on")
     box.stop()
 

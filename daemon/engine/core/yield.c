@@ -92,21 +92,22 @@ static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
     struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
     ev->owner = q->owner;
     ev->parked = parked;
+    ev->yielded = eng->yield.on;
 }
 
 void yield_parks(struct engine *eng, struct seq *q)
 {
-    if (!eng->yield.on || q->yielded)
+    if (q->told_waits)
         return;
-    q->yielded = true;
+    q->told_waits = true;
     tell_parked(eng, q, true);
 }
 
 void yield_resumes(struct engine *eng, struct seq *q)
 {
-    if (q->yielded)
+    if (q->told_waits)
         tell_parked(eng, q, false);
-    q->yielded = false;
+    q->told_waits = false;
 }
 
 /* The model with the most to give among those that have work; NULL. */

@@ -19,7 +19,7 @@
  * later. */
 void yield_begin(struct engine *eng, const struct command *o);
 
-/* The sequence has to wait for its model: who asked for it is told, where it is memory that was yielded. */
+/* The sequence has to wait for memory for its model: who asked for it is told, and whether it is yielded memory. */
 void yield_parks(struct engine *eng, struct seq *q);
 /* It goes on, or begins. */
 void yield_resumes(struct engine *eng, struct seq *q);

@@ -93,8 +93,9 @@ static void on_parked(struct rpc_server *s, const struct event_parked *ev)
 {
     const struct request *r = ev->owner;
     if (r->msg) /* a stream's */
-        serve_event(s, &wire_methods[WIRE_ENGINE_PARKED],
-                    &(struct wire_engine_parked){.stream = r->msg->stream, .parked = ev->parked});
+        serve_event(
+            s, &wire_methods[WIRE_ENGINE_PARKED],
+            &(struct wire_engine_parked){.stream = r->msg->stream, .parked = ev->parked, .yielded = ev->yielded});
 }
 
 void events_serve(struct rpc_server *s, struct engine_event *ev)

@@ -89,7 +89,7 @@ struct seq {
         double time;
         uint32_t from, to;
     } restored_before;          /* of what it was fetched for when it had made way: these were for the request */
-    bool yielded;               /* it waits because memory is yielded, which was told */
+    bool told_waits;            /* it waits for memory for its model, which was told */
     double tier_since;          /* since when the tiers have had it */
     uint32_t inflight;          /* entries in steps under way */
     uint32_t slot;              /* SEQ_RUN only */
