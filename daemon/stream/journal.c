@@ -17,6 +17,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/store/store.h"
+#include "daemon/retention/kvdir.h"
 #include "daemon/retention/retention.h"
 
 enum {
@@ -195,6 +196,30 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
+/* Room on a full disk, at the cost of cached KV, as for turns (commit.c): the first time some, then all that there is.
+ */
+static bool make_room(struct journal *j, int times)
+{
+    int why = errno;
+    bool full = why == ENOSPC || why == EDQUOT;
+    bool room = full && times < 2 && kvdir_give_way(j->server->kv, times == 0 ? 64 << 20 : INT64_MAX);
+    errno = why;
+    return room;
+}
+
+/* Returns 0, or why not all of it is there. */
+static int write_all(struct journal *j, int fd, const uint8_t *data, size_t len)
+{
+    for (int times = 0; len > 0;) {
+        ssize_t n = write(fd, data, len);
+        if (n > 0)
+            data += n, len -= (size_t)n;
+        else if (n == 0 || (errno != EINTR && !make_room(j, times++)))
+            return n == 0 ? ENOSPC : errno;
+    }
+    return 0;
+}
+
 int journal_add(struct journal *j, struct journal_entry *je, const struct wire_method *m, const void *body,
                 struct hearth_err *e)
 {
@@ -202,12 +227,10 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
         return err_set(e, HEARTH_ESTORE, "stream %lld's journal has ended", (long long)je->number);
     int rc = journal_pack(&j->buf, je->bytes, m, body, e);
     if (!rc) {
-        ssize_t n;
-        while ((n = write(je->fd, j->buf.data, j->buf.len)) < 0 && errno == EINTR)
-            continue;
-        if (n != (ssize_t)j->buf.len)
+        int why = write_all(j, je->fd, j->buf.data, j->buf.len);
+        if (why)
             rc = err_set(e, HEARTH_ESTORE, "stream %lld's journal cannot be written: %s", (long long)je->number,
-                         n < 0 ? strerror(errno) : "no space");
+                         strerror(why));
     }
     if (rc) {
         if (ftruncate(je->fd, je->bytes) != 0)
@@ -233,7 +256,10 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
     struct journal_entry *je = entry_new(j, head, e);
     if (!je)
         return HEARTH_ENOMEM;
-    je->fd = openat(j->dir_fd, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int times = 0;
+    do
+        je->fd = openat(j->dir_fd, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    while (je->fd < 0 && make_room(j, times++));
     if (je->fd < 0) {
         int rc = err_set(e, HEARTH_ESTORE, "stream %s's journal cannot be made: %s", name, strerror(errno));
         forget(j, je);

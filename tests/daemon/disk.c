@@ -1,7 +1,7 @@
 /*
  * disk.c - preloaded into hearthd and its engine, a disk that is full or slow. While the file $FULL_GATE is there, and
- * a KV file in the folder $FULL_OF, nothing more fits into the database of sessions. In the engine a sync of data takes
- * $SYNC_MS milliseconds more.
+ * a KV file in the folder $FULL_OF, nothing more fits into files with $FULL_FOR in their path, such as the database of
+ * sessions. In the engine a sync of data takes $SYNC_MS milliseconds more.
  */
 #include "config.h"
 
@@ -28,12 +28,12 @@ static bool has_files(const char *path)
 
 static bool fits(int fd)
 {
-    const char *gate = getenv("FULL_GATE");
+    const char *gate = getenv("FULL_GATE"), *what = getenv("FULL_FOR");
     char link[32], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
-    if (!strstr(path, "/sessions.db") || !gate || access(gate, F_OK) || !has_files(getenv("FULL_OF")))
+    if (!what || !strstr(path, what) || !gate || access(gate, F_OK) || !has_files(getenv("FULL_OF")))
         return true;
     errno = ENOSPC;
     return false;

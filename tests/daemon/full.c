@@ -206,10 +206,9 @@ static void test_end(void **state)
     }
 }
 
-/* Cached KV takes the room: it gives way, and the turn is written. */
-static void test_caches_give_way(void **state)
+/* Cached KV takes the room: it gives way, and what `file` is, the turn or the stream's journal, is written. */
+static void caches_give_way(struct box *b, const char *file)
 {
-    struct box *b = *state;
     char preload[4096], gate[128];
     snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/disk.so",
              getenv("top_builddir") ? getenv("top_builddir") : ".");
@@ -218,6 +217,7 @@ static void test_caches_give_way(void **state)
     setenv("LD_PRELOAD", preload, 1);
     setenv("FULL_GATE", gate, 1);
     setenv("FULL_OF", in_kv(b, "."), 1);
+    setenv("FULL_FOR", file, 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
     box_start(b);
     unsetenv("LD_PRELOAD");
@@ -232,6 +232,7 @@ static void test_caches_give_way(void **state)
     assert_tokens(p, "s", before + 3 + 1);
     wire_free(r);
     assert_int_equal(n_files(b), 0);
+    assert_int_equal(p->n_notices, 0);
     assert_true(box_log_has(b, "the disk is full: all of 4000 bytes of cached KV give way"));
     peer_close(p);
     assert_int_equal(unlink(gate), 0);
@@ -239,6 +240,16 @@ static void test_caches_give_way(void **state)
     p = peer_open(b);
     assert_tokens(p, "s", before + 3 + 1);
     peer_close(p);
+}
+
+static void test_caches_give_way(void **state)
+{
+    caches_give_way(*state, "/sessions.db");
+}
+
+static void test_caches_give_way_to_a_journal(void **state)
+{
+    caches_give_way(*state, "/journal/");
 }
 
 int main(void)
@@ -252,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_between, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
     };
     return cmocka_run_group_tests_name("full", tests, NULL, NULL);
 }
