@@ -25,7 +25,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/front/sampling-params.c daemon/engine/front/sampling-params.h \
 	daemon/engine/sched/ahead.c daemon/engine/sched/room.c daemon/engine/sched/sched.c daemon/engine/sched/sched.h daemon/engine/sched/sched-internal.h \
 	daemon/engine/sched/share.c daemon/engine/sched/share.h \
-	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/experts.c daemon/engine/selfcheck/choice.c daemon/engine/selfcheck/choice.h daemon/engine/selfcheck/states.c daemon/engine/selfcheck/layers.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
+	daemon/engine/selfcheck/selfcheck.c daemon/engine/selfcheck/selfcheck-make.c daemon/engine/selfcheck/selfcheck-internal.h daemon/engine/selfcheck/selfcheck.h daemon/engine/selfcheck/ops.c daemon/engine/selfcheck/ref.c daemon/engine/selfcheck/experts.c daemon/engine/selfcheck/choice.c daemon/engine/selfcheck/choice.h daemon/engine/selfcheck/states.c daemon/engine/selfcheck/layers.c daemon/engine/selfcheck/jobs.c daemon/engine/selfcheck/slice.c daemon/engine/selfcheck/slice.h \
 	daemon/engine/sched/seq.c daemon/engine/sched/seq.h \
 	daemon/engine/front/request.c daemon/engine/front/rpc.c daemon/engine/front/rpc.h \
 	daemon/engine/front/events.c daemon/engine/front/status.c \

@@ -1,4 +1,4 @@
-/* selfcheck.c - the order of the check, its steps on the device, and what counts as an error; see selfcheck.h. */
+/* selfcheck.c - the order of the check, and what counts as an error; see selfcheck.h. */
 #include "config.h"
 
 #include <math.h>
@@ -8,49 +8,8 @@
 #include <string.h>
 
 #include "daemon/engine/clock.h"
-#include "daemon/engine/selfcheck/selfcheck.h"
-
-enum {
-    DECODES = 2, /* the first batches decode: one row, and three rows of three sequences */
-    BATCHES,     /* the last one has five rows of two sequences, as prompts are computed */
-    SPARE = 2    /* pages of no sequence */
-};
-
-/* An error is measured against the value and against the magnitude of the terms of its sum. A GPU rounds normed
- * activations to fp16: 3e-4 of a sum's magnitude as a rule, and half a unit more for results stored in fp16. A product
- * of activations that are not rounded has the rounding of f32 sums alone; for prompts weights are rounded to fp16 too.
- * A CPU is exact but for the order of its sums. */
-struct tolerance {
-    double rounded, exact, prompt;
-};
+#include "daemon/engine/selfcheck/selfcheck-internal.h"
 static const struct tolerance of_gpu = {2e-3, 5e-4, 2e-3}, of_cpu = {2e-5, 2e-5, 2e-5};
-
-/* The pages of a layer group. */
-struct check_kv {
-    struct kv_desc desc;
-    struct check_pages pool;
-    uint64_t page_bytes;
-    uint8_t *fill, *now; /* [CHECK_PAGES] the pages before the check, and after the device ran */
-};
-
-struct check {
-    const struct model *m;
-    const struct backend *be;
-    struct device *d;
-    const struct tolerance *tol;
-    struct check_jobs *jobs;
-    struct check_job *job;      /* [list.n][BATCHES] */
-    struct reference *ref;      /* the reference that jobs_end returned */
-    struct op_list list, whole; /* the different ops; a step of them */
-    struct program all;         /* of whole */
-    struct check_batch batch[BATCHES];
-    struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
-    uint32_t n_group;
-    float **out[BATCHES];   /* [list.n] each op's results, whole rows */
-    float *logits[DECODES]; /* of the steps that ran op by op */
-    double device_ms;
-    char *failed;
-};
 
 static double now_ms(void)
 {
@@ -66,158 +25,6 @@ static void __attribute__((format(printf, 2, 3))) found(struct check *c, const c
     va_start(ap, fmt);
     vsnprintf(c->failed, HEARTH_ERR_MSG, fmt, ap);
     va_end(ap);
-}
-
-/* --- set-up ---------------------------------------------------------------------------------------------- */
-
-static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint32_t pos, uint32_t input_id,
-                     int32_t token)
-{
-    static const uint32_t first_page[CHECK_SEQS] = {0, 18, 20};
-    uint32_t row = b->n++;
-    b->seq[row] = seq;
-    b->input_id[row] = input_id;
-    b->pos[row] = pos < c->m->hp.n_ctx ? pos : c->m->hp.n_ctx - 1;
-    b->token[row] = token;
-    for (uint32_t p = 0; p <= b->pos[row] / KV_PAGE; p++)
-        b->pages[row][p] = (first_page[seq] + p) * 7 % CHECK_PAGES;
-}
-
-/* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. The
- * prompts continue where sequences 2 and 0 end, so that no KV of before changes. */
-static void make_batches(struct check *c)
-{
-    enum { DEEP = 277 };
-    static const uint32_t pos[CHECK_SEQS] = {DEEP, 21, 2}, three[CHECK_SEQS] = {1, 0, 2};
-    int32_t n = (int32_t)c->m->hp.n_vocab, token[CHECK_SEQS] = {n / 2, n - 1, 0};
-    bool deep = c->m->hp.n_ctx > DEEP + 2;
-    struct check_batch *p = &c->batch[DECODES];
-    make_row(c, &c->batch[0], 0, pos[0], 0, token[0]);
-    for (uint32_t i = 0; i < CHECK_SEQS; i++)
-        make_row(c, &c->batch[1], three[i], pos[three[i]], three[i], token[three[i]]);
-    p->prompt = true;
-    for (uint32_t i = 0; i < CHECK_ROWS; i++)
-        if (i < CHECK_ROWS - 2 || !deep)
-            make_row(c, p, 2, pos[2] + 1 + i, CHECK_SEQS + i, (int32_t)i * 31 % n);
-        else
-            make_row(c, p, 0, DEEP + 1 + i - (CHECK_ROWS - 2), CHECK_SEQS + i, (int32_t)i * 31 % n);
-}
-static const uint32_t spare_kv[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
-
-static int make_states(struct check *c, struct check_kv *kv, struct hearth_err *e)
-{
-    uint64_t bytes = kv->page_bytes * kv->desc.n_page;
-    kv->fill = calloc(1, bytes);
-    kv->now = malloc(bytes);
-    if (!kv->fill || !kv->now)
-        return err_set(e, HEARTH_ENOMEM, "no memory for states to check");
-    for (uint32_t s = 0; s < CHECK_SEQS; s++)
-        for (uint32_t l = 0; l < kv->desc.n_layer; l++)
-            check_state((float *)(kv->fill + check_state_pages[s][0] * kv->page_bytes + l * kv_layer_bytes(&kv->desc)),
-                        kv->desc.d_state, l, s);
-    int rc = pages_open(&kv->pool, c->be, c->d, &kv->desc, e);
-    return rc ? rc : pages_upload(&kv->pool, c->be, c->d, kv->fill, e);
-}
-
-static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, struct hearth_err *e)
-{
-    kv->desc.n_layer = n_layer ? n_layer : 1;
-    kv->desc.n_page = kv->desc.d_state ? CHECK_STATES : CHECK_PAGES;
-    kv->page_bytes = kv_page_bytes(&kv->desc);
-    if (kv->desc.d_state)
-        return make_states(c, kv, e);
-    uint32_t n = kv->desc.n_layer * kv->desc.n_kv * KV_PAGE * (kv->desc.d_k + kv->desc.d_v);
-    float *v = malloc((size_t)n * sizeof *v);
-    kv->fill = malloc(kv->page_bytes * CHECK_PAGES);
-    kv->now = malloc(kv->page_bytes * CHECK_PAGES);
-    int rc = v && kv->fill && kv->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (!rc) { /* every page is the first one, rotated by some blocks */
-        check_input(v, n, CHECK_INPUT_KV, ACT_X, 0);
-        dtype_get((int)kv->desc.type)->from_f32(v, kv->fill, n);
-        uint64_t turn = dtype_get((int)kv->desc.type)->block_bytes * 37;
-        for (uint32_t p = 1; p < CHECK_PAGES; p++) {
-            uint8_t *to = kv->fill + p * kv->page_bytes;
-            uint64_t at = turn * p % kv->page_bytes;
-            memcpy(to, kv->fill + at, kv->page_bytes - at);
-            memcpy(to + kv->page_bytes - at, kv->fill, at);
-        }
-        rc = pages_open(&kv->pool, c->be, c->d, &kv->desc, e);
-    }
-    free(v);
-    return rc ? rc : pages_upload(&kv->pool, c->be, c->d, kv->fill, e);
-}
-
-static int make_kv(struct check *c, enum dtype type, struct hearth_err *e)
-{
-    struct kv_desc desc[KV_GROUPS_MAX];
-    uint32_t n = model_kv_descs(c->m, type, desc);
-    int rc = 0;
-    for (; c->n_group < n && !rc; c->n_group++) {
-        c->kv[c->n_group].desc = desc[c->n_group];
-        rc = make_group(c, &c->kv[c->n_group], c->whole.n_layer[c->n_group], e);
-    }
-    return rc;
-}
-
-static int download(struct check *c, struct hearth_err *e)
-{
-    int rc = 0;
-    for (uint32_t g = 0; g < c->n_group && !rc; g++)
-        rc = pages_download(&c->kv[g].pool, c->be, c->d, c->kv[g].now, e);
-    return rc;
-}
-
-static void check_fini(struct check *c)
-{
-    jobs_free(c->jobs);
-    for (uint32_t i = 0; c->job && i < c->list.n * BATCHES; i++)
-        for (int part = 0; part < 3; part++)
-            expect_free(&c->job[i].want[part]);
-    for (uint32_t i = 0; i < BATCHES; i++) {
-        for (uint32_t k = 0; c->out[i] && k < c->list.n; k++)
-            free(c->out[i][k]);
-        free(c->out[i]);
-    }
-    free(c->job);
-    op_list_free(&c->list);
-    op_list_free(&c->whole);
-    for (uint32_t i = 0; i < DECODES; i++)
-        free(c->logits[i]);
-    for (uint32_t g = 0; g < c->n_group; g++) {
-        pages_close(&c->kv[g].pool, c->be, c->d);
-        free(c->kv[g].fill);
-        free(c->kv[g].now);
-    }
-}
-
-/* Runs the program over the batch as a step, and waits. `once`: op by op, without capturing or replaying a graph. */
-static int step(struct check *c, const struct check_batch *b, const struct program *p, bool once,
-                const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
-{
-    struct batch_seq seq[CHECK_ROWS];
-    uint32_t row[CHECK_ROWS], n_seq = 0;
-    for (uint32_t i = 0; i < b->n; i++) {
-        row[i] = i;
-        if (!i || b->seq[i] != b->seq[i - 1])
-            seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i], .freq_set = b->seq[i] % 2};
-        seq[n_seq - 1].n_row++;
-        for (uint32_t g = 0; g < c->n_group; g++) /* those of its last row, which include the other rows' pages */
-            seq[n_seq - 1].pages[g] = c->kv[g].desc.d_state ? check_state_pages[b->seq[i]] : b->pages[i];
-    }
-    struct batch batch = {.n_row = b->n,
-                          .n_seq = n_seq,
-                          .n_out = b->n,
-                          .token = b->token,
-                          .seq = seq,
-                          .out_row = row,
-                          .n_group = c->n_group,
-                          .invariant = b->prompt ? INVARIANT_PROMPT : INVARIANT_OFF,
-                          .once = once};
-    for (uint32_t g = 0; g < c->n_group; g++)
-        batch.kv[g] = c->kv[g].pool.kv;
-    if (sample)
-        batch.sample = *sample;
-    return c->be->step_wait(c->d, c->be->step_run(c->d, &batch, p), out, batch.sample.n, e);
 }
 
 /* Returns the number of columns of an op's result. */
@@ -259,7 +66,7 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
             break;
         }
         struct program one = program_of(c->m, op, 1);
-        if (!(rc = write_inputs(c, i, b, room, e)) && !(rc = step(c, b, &one, true, NULL, NULL, e)))
+        if (!(rc = write_inputs(c, i, b, room, e)) && !(rc = check_step_run(c, b, &one, true, NULL, NULL, e)))
             rc = c->be->act_read(c->d, op_writes(op), 0, b->n, c->out[batch][i], e);
         for (uint32_t k = 0; !rc && op->kind == OP_PROJECT && k < b->n * width_of(op); k++)
             if (k % width_of(op) - op->project.at >= op->project.w->n_out)
@@ -414,7 +221,7 @@ static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t i
         rc = c->be->slot_set(c->d, slot[i], &sampling[b->seq[i]], history, N_HISTORY, c->m->hp.n_vocab, e);
     }
     if (!rc)
-        rc = step(c, b, &c->all, one_by_one, &sample, out, e);
+        rc = check_step_run(c, b, &c->all, one_by_one, &sample, out, e);
     return rc ? rc : c->be->act_read(c->d, ACT_LOGITS, 0, b->n, logits, e);
 }
 
@@ -478,6 +285,8 @@ static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
     return rc;
 }
 
+static const uint32_t spare_kv[SPARE] = {21 * 7 % CHECK_PAGES, 22 * 7 % CHECK_PAGES};
+
 /* Checks copies and clears of pages, in the order of submission. */
 static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err *e)
 {
@@ -510,7 +319,7 @@ static int same_after(struct check *c, uint32_t n, bool *same, struct hearth_err
     float *out = malloc((size_t)CHECK_SEQS * width * sizeof *out), *alone = malloc(width * sizeof *alone);
     int rc = out && alone ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for %u columns", width);
     for (uint32_t batch = 0; batch < DECODES && !rc; batch++)
-        if (!(rc = step(c, &c->batch[batch], &first, true, NULL, NULL, e)))
+        if (!(rc = check_step_run(c, &c->batch[batch], &first, true, NULL, NULL, e)))
             rc = c->be->act_read(c->d, op_writes(last), 0, c->batch[batch].n, batch ? out : alone, e);
     if (!rc)
         *same = !memcmp(alone + at, out + width + at, own * sizeof *out);
@@ -540,7 +349,7 @@ static int run(struct check *c, struct hearth_err *e)
     double begun = now_ms();
     for (uint32_t batch = 0; batch < BATCHES && !rc; batch++)
         rc = run_ops(c, batch, e);
-    if (rc || (rc = download(c, e)))
+    if (rc || (rc = check_download(c, e)))
         return rc;
     c->device_ms += now_ms() - begun;
     c->ref = jobs_end(c->jobs);
@@ -559,7 +368,7 @@ static int run(struct check *c, struct hearth_err *e)
                 return rc;
             break;
         }
-    rc = download(c, e);
+    rc = check_download(c, e);
     for (uint32_t g = 0; g < c->n_group && !rc; g++)
         rc = check_copies(c, &c->kv[g], e);
     return rc;
@@ -599,13 +408,13 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     c->d = m->dev;
     c->failed = out->failed;
     c->tol = info.gpu ? &of_gpu : &of_cpu;
-    make_batches(c);
+    check_make_batches(c);
     int rc = make_lists(c, e);
     if (!rc)
         rc = jobs_begin(&c->jobs, m, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
     double opened = now_ms();
     if (!rc)
-        rc = make_kv(c, info.kv_type, e);
+        rc = check_make_kv(c, info.kv_type, e);
     c->device_ms = now_ms() - opened;
     if (!rc)
         rc = run(c, e);

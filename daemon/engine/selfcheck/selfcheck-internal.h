@@ -1,0 +1,60 @@
+/* selfcheck-internal.h - what the parts of the check share: its batches, its pages, and a step on the device. */
+#ifndef HEARTH_ENGINE_SELFCHECK_INTERNAL_H
+#define HEARTH_ENGINE_SELFCHECK_INTERNAL_H
+
+#include "daemon/engine/selfcheck/selfcheck.h"
+
+enum {
+    DECODES = 2, /* the first batches decode: one row, and three rows of three sequences */
+    BATCHES,     /* the last one has five rows of two sequences, as prompts are computed */
+    SPARE = 2    /* pages of no sequence */
+};
+
+/* An error is measured against the value and against the magnitude of the terms of its sum. A GPU rounds normed
+ * activations to fp16: 3e-4 of a sum's magnitude as a rule, and half a unit more for results stored in fp16. A product
+ * of activations that are not rounded has the rounding of f32 sums alone; for prompts weights are rounded to fp16 too.
+ * A CPU is exact but for the order of its sums. */
+struct tolerance {
+    double rounded, exact, prompt;
+};
+
+/* The pages of a layer group. */
+struct check_kv {
+    struct kv_desc desc;
+    struct check_pages pool;
+    uint64_t page_bytes;
+    uint8_t *fill, *now; /* [CHECK_PAGES] the pages before the check, and after the device ran */
+};
+
+struct check {
+    const struct model *m;
+    const struct backend *be;
+    struct device *d;
+    const struct tolerance *tol;
+    struct check_jobs *jobs;
+    struct check_job *job;      /* [list.n][BATCHES] */
+    struct reference *ref;      /* the reference that jobs_end returned */
+    struct op_list list, whole; /* the different ops; a step of them */
+    struct program all;         /* of whole */
+    struct check_batch batch[BATCHES];
+    struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
+    uint32_t n_group;
+    float **out[BATCHES];   /* [list.n] each op's results, whole rows */
+    float *logits[DECODES]; /* of the steps that ran op by op */
+    double device_ms;
+    char *failed;
+};
+
+/* --- selfcheck-make.c ------------------------------------------------------------------------------------- */
+
+void check_make_batches(struct check *c);
+/* Makes the pages of every layer group, filled as before the check. */
+int check_make_kv(struct check *c, enum dtype type, struct hearth_err *e);
+/* Gets all pages as they are now. */
+int check_download(struct check *c, struct hearth_err *e);
+void check_fini(struct check *c);
+/* Runs the program over the batch as a step, and waits. `once`: op by op, without capturing or replaying a graph. */
+int check_step_run(struct check *c, const struct check_batch *b, const struct program *p, bool once,
+                   const struct batch_sample *sample, struct sampled *out, struct hearth_err *e);
+
+#endif
