@@ -35,7 +35,7 @@ template <int R> struct batch_shape {
         MORE = N * 18,
         XSTAGE = PLANES + MORE,
         PER = R / 2,            /* sums of a lane and quarter: two weights' rows times a quarter of R */
-        ROWS = R < 16 ? R : 16, /* of a wgmma, whose sums wait in registers to be scaled */
+        ROWS = R < 16 ? R : 16, /* of a wgmma of Q6_K, whose sums wait in registers to be scaled */
         BLOCKS = R / ROWS,
     };
 };
@@ -86,7 +86,7 @@ template <int N> __device__ static inline void batch_landed(float (&d)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(d[i])::"memory");
+        asm volatile("" : "+f"(d[i]));
 }
 
 /* Where a warp finds a record: its fragment, and the activations in shared memory. */
@@ -115,8 +115,8 @@ template <int N> __device__ static inline float batch_join(const float (&s)[N], 
 /*
  * A record of a type, for a warp's tile: its four quarters' sums in acc.
  *
- * Products of a group (a quarter and sixteen rows, or a step of two quarters) are under way while the group before them
- * is scaled and the fragments after them are made, so fragments and sums are there twice. None is left at the end.
+ * Products of a group (a quarter, or a step of two quarters and sixteen rows) are under way while fragments after them
+ * are made and, where registers have room for sums twice, the group before them is scaled. None is left at the end.
  */
 template <int T> struct batch_of {
     static constexpr bool TAKES = false;
@@ -146,58 +146,73 @@ template <> struct batch_of<DT_Q4_K> {
         float2 d[2] = {__half22float2(((const __half2 *)(r + 2240))[g]),
                        __half22float2(((const __half2 *)(r + 2240))[g + 8])};
         uint32_t A[2][4][4], least[2][4];
-        float sum[2][S::ROWS], low[2][S::ROWS];
-        auto scale = [&](int n) {
-            int c = n / S::BLOCKS, b = n % S::BLOCKS;
-            float(&q)[S::ROWS] = sum[n & 1], (&min)[S::ROWS] = low[n & 1];
+        constexpr int IN_FLIGHT = R < 32 ? 2 : 1; /* of sums */
+        float sum[IN_FLIGHT][R], low[IN_FLIGHT][R];
+        float2 by[R / 8];
+#pragma unroll
+        for (int k = 0; k < R / 8; k++)
+            by[k] = *(const float2 *)(v.scale + 8 * k + 2 * t);
+        auto scale = [&](int c) {
+            float(&q)[R] = sum[c % IN_FLIGHT], (&min)[R] = low[c % IN_FLIGHT];
             batch_landed(q), batch_landed(min);
 #pragma unroll
-            for (int k = 0; k < S::ROWS / 8; k++) {
-                float2 by = *(const float2 *)(v.scale + b * S::ROWS + 8 * k + 2 * t);
+            for (int k = 0; k < R / 8; k++) {
+                float2 row = by[k];
 #pragma unroll
                 for (int o = 0; o < 4; o++) {
-                    float &to = acc[c][(b * S::ROWS / 8 + k) * 4 + o];
+                    float &to = acc[c][k * 4 + o];
                     float x = batch_join(q, k, o, 256.f), m = batch_join(min, k, o, 1024.f);
-                    to = __fmaf_rn(o & 1 ? by.y : by.x, __fmaf_rn(d[o / 2].x, x, -__fmul_rn(d[o / 2].y, m)), to);
+                    to = __fmaf_rn(o & 1 ? row.y : row.x, __fmaf_rn(d[o / 2].x, x, -__fmul_rn(d[o / 2].y, m)), to);
                 }
             }
         };
-#pragma unroll
-        for (int n = 0; n < 4 * S::BLOCKS; n++) {
-            int c = n / S::BLOCKS, b = n % S::BLOCKS, from = (lane & 28) + c;
+        auto make = [&](int c) {
             uint32_t(&a)[4][4] = A[c & 1], (&l)[4] = least[c & 1];
-            if (!b) {
-                uint32_t w[2][2] = {{__shfl_sync(~0u, g0, from), __shfl_sync(~0u, g1, from)},
-                                    {__shfl_sync(~0u, h0, from), __shfl_sync(~0u, h1, from)}};
+            int from = (lane & 28) + c;
+            uint32_t w[2][2] = {{__shfl_sync(~0u, g0, from), __shfl_sync(~0u, g1, from)},
+                                {__shfl_sync(~0u, h0, from), __shfl_sync(~0u, h1, from)}};
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    uint32_t n0 = h2mul(w[h][0], 0xE400E400u), n1 = h2mul(w[h][1], 0xE400E400u); /* -1024 of them */
+            for (int h = 0; h < 2; h++) {
+                uint32_t n0 = h2mul(w[h][0], 0xE400E400u), n1 = h2mul(w[h][1], 0xE400E400u); /* -1024 of them */
 #pragma unroll
-                    for (int p = 0; p < 2; p++) {
-                        uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[16 * g + 4 * c + t], x8 = x >> 8;
-                        a[p][h] = h2fma(lop_or(x, 0x000f000f, M), w[h][0], n0);
-                        a[p][2 + h] = h2fma(lop_or(x8, 0x000f000f, M), w[h][0], n0);
-                        a[2 + p][h] = h2fma(lop_or(x, 0x00f000f0, M), w[h][1], n1); /* 1024 + 16 q */
-                        a[2 + p][2 + h] = h2fma(lop_or(x8, 0x00f000f0, M), w[h][1], n1);
-                    }
+                for (int p = 0; p < 2; p++) {
+                    uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[16 * g + 4 * c + t], x8 = x >> 8;
+                    a[p][h] = h2fma(lop_or(x, 0x000f000f, M), w[h][0], n0);
+                    a[p][2 + h] = h2fma(lop_or(x8, 0x000f000f, M), w[h][0], n0);
+                    a[2 + p][h] = h2fma(lop_or(x, 0x00f000f0, M), w[h][1], n1); /* 1024 + 16 q */
+                    a[2 + p][2 + h] = h2fma(lop_or(x8, 0x00f000f0, M), w[h][1], n1);
                 }
-                l[0] = t == c ? mg : 0, l[1] = t == c ? mh : 0, l[2] = l[3] = 0;
             }
+            l[0] = t == c ? mg : 0, l[1] = t == c ? mh : 0, l[2] = l[3] = 0;
+        };
+        make(0);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
             wg_fence();
-            batch_mma<2 * S::ROWS, 0>(low[n & 1], l, batch_at(v.sums, b * S::ROWS * 32));
-            batch_mma<2 * S::ROWS, 0>(sum[n & 1], a[0], batch_at(v.planes + c * (R * 16), b * S::ROWS * 32));
+            batch_mma<2 * R, 0>(low[c % IN_FLIGHT], least[c & 1], batch_at(v.sums, 0));
+            batch_mma<2 * R, 0>(sum[c % IN_FLIGHT], A[c & 1][0], batch_at(v.planes + c * (R * 16), 0));
 #pragma unroll
             for (int k = 1; k < 4; k++)
-                batch_mma<2 * S::ROWS, 1>(sum[n & 1], a[k],
-                                          batch_at(v.planes + c * (R * 16), k * R * 64 + b * S::ROWS * 32));
+                batch_mma<2 * R, 1>(sum[c % IN_FLIGHT], A[c & 1][k], batch_at(v.planes + c * (R * 16), k * R * 64));
             wg_commit();
-            if (n) {
-                wg_wait<1>();
-                scale(n - 1);
+            if (IN_FLIGHT == 1) {
+                if (c < 3)
+                    make(c + 1);
+                wg_wait<0>();
+                scale(c);
+            } else {
+                if (c) {
+                    wg_wait<1>();
+                    scale(c - 1);
+                }
+                if (c < 3)
+                    make(c + 1);
             }
         }
-        wg_wait<0>();
-        scale(4 * S::BLOCKS - 1);
+        if (IN_FLIGHT == 2) {
+            wg_wait<0>();
+            scale(3);
+        }
     }
 };
 
@@ -317,8 +332,8 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + BATCH_STAGES, *full_x = empty_w + BATCH_STAGES,
              *empty_x = full_x + BATCH_STAGES;
     uint8_t *xring = sm + BATCH_FIXED, *wring = xring + a.xstages * S::XSTAGE;
-    /* [PER][CONSUMERS], where a unit is all of K */
-    float *halves = (float *)(wring + a.wstages * WSTAGE) + threadIdx.x;
+    /* [PER][CONSUMERS], sums of the first half of the slices, where a unit is all of K */
+    float *first = (float *)(wring + a.wstages * WSTAGE) + threadIdx.x;
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     if (!threadIdx.x) {
         for (uint32_t s = 0; s < BATCH_STAGES; s++) {
@@ -400,19 +415,26 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     for (uint32_t u = blockIdx.x; u < a.n_unit; u += gridDim.x) {
         batch_unit un = batch_unit_of(a, u);
         uint32_t wanted = a.bucket - un.block * R;
-        float *to = a.pieces + ((uint64_t)u * R + col) * (BATCH_TILES * 16) + row;
-        auto each = [&](auto f) { /* f(output of the lane, its place), of columns that are wanted */
+        auto store = [&](auto value) { /* of all columns of the block, or of those that are wanted */
+                                       float *to = a.pieces + ((uint64_t)u * R + col) * (BATCH_TILES * 16) + row;
+                                       auto at = [&](int i) {
+                                           return to + (i / 4 * 8 + (i & 1)) * (BATCH_TILES * 16) + (i & 2) * 4;
+                                       };
+                                       if (wanted >= R)
 #pragma unroll
-                                  for (int i = 0; i < S::PER; i++) {
-                                      uint32_t c = i / 4 * 8 + (i & 1);
-                                      if (col + c < wanted)
-                                          f(i, to + c * (BATCH_TILES * 16) + (i & 2) * 4);
-                                  }
+                                           for (int i = 0; i < S::PER; i++)
+                                               __stcg(at(i), value(i));
+                                       else
+#pragma unroll
+                                           for (int i = 0; i < S::PER; i++)
+                                               if (col + i / 4 * 8 + (i & 1) < wanted)
+                                                   __stcg(at(i), value(i));
         };
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             uint32_t slice = 0, end = t16_slice(n_kblk, 1);
             bool second = false; /* half of the slices */
+            float half[S::PER];  /* the sum of a half's slices so far */
             clear();
 #pragma unroll 1
             for (uint32_t r = un.r0; r < un.end; r += un.step) {
@@ -433,23 +455,23 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
                 if (!a.split && r + 1 == end) { /* a slice of all of K ends; there are no empty ones before the last */
                     if (slice == K_SLICES / 2) {
                         second = true;
-                        each([&](int i, float *at) { __stcg(at, halves[i * CONSUMERS]); });
+#pragma unroll
+                        for (int i = 0; i < S::PER; i++)
+                            first[i * CONSUMERS] = half[i];
                     }
-                    bool first = slice % (K_SLICES / 2) == 0;
+                    bool begins = slice % (K_SLICES / 2) == 0;
 #pragma unroll
                     for (int i = 0; i < S::PER; i++)
-                        halves[i * CONSUMERS] = __fadd_rn(first ? 0.f : halves[i * CONSUMERS], join(i));
+                        half[i] = __fadd_rn(begins ? 0.f : half[i], join(i));
                     clear();
                     slice++, end = t16_slice(n_kblk, slice + 1);
                 }
             }
             if (a.split)
-                each([&](int i, float *at) { __stcg(at, join(i)); });
+                store(join);
             else
-                each([&](int i, float *at) {
-                    __stcg(at, __fadd_rn(second ? __ldcg(at) : halves[i * CONSUMERS],
-                                         second ? halves[i * CONSUMERS] : 0.f));
-                });
+                store(
+                    [&](int i) { return second ? __fadd_rn(first[i * CONSUMERS], half[i]) : __fadd_rn(half[i], 0.f); });
         };
         if (TA != TB && wg_part_of(a, un.g).second)
             run(type_b());
