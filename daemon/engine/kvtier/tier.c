@@ -148,14 +148,19 @@ static bool pool_is_short(const struct model_entry *m)
     return kv_available(m->group.kv) < least / 4;
 }
 
+/* Whether generations wait for the page that host memory is wanted for, or soon will. */
+static bool hurried(const struct tier *t, enum direction way, const struct model_entry *m)
+{
+    return way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
+}
+
 /* Pins one slab a call, so that commands are seen between two; for a restore that delays no other sequence, as many as
  * it needs.
  */
 static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m, uint64_t page_bytes)
 {
-    bool urgent = way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
     bool at_once = way == TO_DEVICE && (t->foreground == TIER_FG_IDLE || t->foreground == TIER_FG_BLOCKED);
-    if (!may_pin(t, urgent) || (t->pinned && !at_once)) {
+    if (!may_pin(t, hurried(t, way, m)) || (t->pinned && !at_once)) {
         t->pin_wanted = true;
         return false;
     }
@@ -163,14 +168,24 @@ static bool pin_now(struct tier *t, enum direction way, const struct model_entry
     return pin(t, page_bytes);
 }
 
-/* Pinning is for idle times (tier_idle) and loads: here it would be felt as a pause, so pages that are in files too are
- * evicted first. */
+/*
+ * A save for which nobody waits has memory pinned for it, at the pace of may_pin(), as long as there may be more: it
+ * pushes out no page of another conversation. Where somebody waits, pinning would be felt as a pause, so pages that are
+ * in files too are evicted first.
+ */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes)
 {
     struct host_page *p = t->p.gpu ? host_take(&t->host, bytes) : host_take_new(&t->host, bytes);
+    bool patient = t->p.gpu && !p && !hurried(t, way, m);
+    if (patient && host_may_grow(&t->host, bytes)) {
+        if (pin_now(t, way, m, bytes))
+            p = host_take(&t->host, bytes);
+        else if (t->pin_wanted)
+            return NULL;
+    }
     while (!p && index_evict_clean(&t->index, bytes))
         p = host_take(&t->host, bytes);
-    if (!p && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m, bytes) && t->pin_wanted)
+    if (!p && !patient && t->p.gpu && host_may_grow(&t->host, bytes) && !pin_now(t, way, m, bytes) && t->pin_wanted)
         return NULL;
     if (!p)
         p = host_take_new(&t->host, bytes);

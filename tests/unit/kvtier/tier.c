@@ -237,6 +237,27 @@ static void pinning_ahead_waits_after_a_step(void **state)
     w->tier->p.gpu = false;
 }
 
+/* As long as host memory may grow, what one conversation left there stays when another is saved. */
+static void memory_is_pinned_before_pages_go(void **state)
+{
+    struct world *w = *state;
+    enum { SLAB = 1024 };
+    struct host_page *held[SLAB];
+    uint32_t n = 0;
+    world_open(w, true, 128 << 20);
+    w->tier->p.gpu = true;
+    for (int32_t seed = 1; seed <= 2; seed++) {
+        world_take_turn(w, world_seq(w, UID, 3, 0, seed));
+        world_settle(w);
+        assert_int_equal(atomic_load(&w->counters.host_pages), 3 * seed);
+        while (n < SLAB && (held[n] = host_take(&w->tier->host, w->fingerprint.page_bytes)))
+            n++; /* the next save finds no page that is free */
+    }
+    while (n)
+        host_give(&w->tier->host, held[--n]);
+    w->tier->p.gpu = false;
+}
+
 /* A file's sync takes as long as we say: the linker puts this in the place of the real one (tests/local.mk). */
 static sem_t synced;
 static _Atomic bool syncs_slowly;
@@ -430,6 +451,7 @@ int main(void)
         RUNS(pinning_for_a_save_is_paced),
         RUNS(a_short_pool_hurries_a_save),
         RUNS(pinning_ahead_waits_after_a_step),
+        RUNS(memory_is_pinned_before_pages_go),
         cmocka_unit_test_setup_teardown(a_file_on_its_way_is_waited_for, setup_sync, teardown_sync),
         RUNS(two_that_want_the_same_fetch_it_once),
         RUNS(a_full_pool_takes_what_fits),
