@@ -18,19 +18,26 @@
 #include <unistd.h>
 
 static const uint64_t HUGE = 2ull << 20;
-static const uint64_t PREFAULT_MAX = 16ull << 20; /* a larger block is seldom followed by another one */
+static const uint64_t PREFAULT_MAX = 160ull << 20; /* a larger block is seldom followed by another one */
 
-/* The host's memory is the same to all devices of a process. */
+/* The next block of a size. */
+struct next_block {
+    uint64_t bytes; /* 0: of none */
+    bool wanted;    /* the thread is to map it */
+    void *ready;
+};
+
+/* The host's memory is the same to all devices of a process. Two sizes come in turns: slabs of KV, and a recurrent
+ * state, which is a slab by itself (151 MB of qwen3.6-27b). */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     pthread_t thread;
     uint32_t n_device;
-    bool begun;           /* the thread, by the first block */
-    uint64_t wanted;      /* 0: nothing */
-    uint64_t ready_bytes; /* 0: nothing is ready */
-    void *ready;
-} prefault = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false, 0, 0, NULL};
+    bool begun;                /* the thread, by the first block */
+    uint64_t mapping;          /* what it is at; 0: at nothing */
+    struct next_block next[2]; /* the size that was asked for last comes first */
+} prefault = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false, 0, {}};
 
 /* A block's bytes in whole pages, and one more that nothing touches: so no two blocks are neighbours, and no run of KV
  * pages goes on from one to the next, which the runtime refuses to copy. */
@@ -79,30 +86,41 @@ static void *map_block(uint64_t bytes)
     return NULL;
 }
 
-static void drop_ready(void)
+static void drop(struct next_block *b)
 {
-    if (prefault.ready)
-        munmap(prefault.ready, mapped_bytes(prefault.ready_bytes));
-    prefault.ready = NULL;
-    prefault.ready_bytes = 0;
+    if (b->ready)
+        munmap(b->ready, mapped_bytes(b->bytes));
+    *b = next_block();
+}
+
+/* The block of that size, or NULL. */
+static struct next_block *next_of(uint64_t bytes)
+{
+    for (struct next_block &b : prefault.next)
+        if (b.bytes == bytes)
+            return &b;
+    return NULL;
 }
 
 static void *prefault_main(void *)
 {
     pthread_mutex_lock(&prefault.lock);
     while (prefault.n_device) {
-        uint64_t bytes = prefault.wanted;
+        uint64_t bytes = 0;
+        for (const struct next_block &b : prefault.next)
+            bytes = !bytes && b.wanted ? b.bytes : bytes;
         if (!bytes) {
             pthread_cond_wait(&prefault.work, &prefault.lock);
             continue;
         }
-        drop_ready();
+        prefault.mapping = bytes;
         pthread_mutex_unlock(&prefault.lock);
         void *p = map_block(bytes);
         pthread_mutex_lock(&prefault.lock);
-        prefault.ready = p;
-        prefault.ready_bytes = p ? bytes : 0;
-        prefault.wanted = 0;
+        prefault.mapping = 0;
+        struct next_block *b = next_of(bytes); /* it may have changed places; a wanted one is not given up */
+        b->ready = p;
+        b->wanted = false;
         pthread_cond_broadcast(&prefault.done);
     }
     pthread_mutex_unlock(&prefault.lock);
@@ -126,29 +144,43 @@ void pinned_fini(void)
         return;
     pthread_join(prefault.thread, NULL);
     prefault.begun = false;
-    prefault.wanted = 0;
-    drop_ready();
+    for (struct next_block &b : prefault.next)
+        drop(&b);
 }
 
-/* Returns the block that is there, and asks for the next one of its size. One on its way is waited for: it is there
- * sooner than another would be. */
-static void *next_block(uint64_t bytes)
+/* Puts that size first, in the place of one that was not asked for lately. There is none while that is being mapped. */
+static void put_first(uint64_t bytes)
 {
-    void *p = NULL;
+    struct next_block *first = &prefault.next[0], *second = &prefault.next[1];
+    if (first->bytes == bytes || (second->bytes != bytes && second->wanted))
+        return;
+    if (second->bytes != bytes) {
+        drop(second);
+        second->bytes = bytes;
+    }
+    struct next_block was = *first;
+    *first = *second;
+    *second = was;
+}
+
+/* Returns the block that is there, and asks for the next one of its size. One that is being mapped is waited for: it is
+ * there sooner than another would be. */
+static void *take_block(uint64_t bytes)
+{
     if (bytes > PREFAULT_MAX)
         return map_block(bytes);
     pthread_mutex_lock(&prefault.lock);
     if (!prefault.begun)
         prefault.begun = !pthread_create(&prefault.thread, NULL, prefault_main, NULL);
-    while (prefault.wanted == bytes)
+    if (prefault.begun)
+        put_first(bytes);
+    struct next_block *b;
+    while ((b = next_of(bytes)) && prefault.mapping == bytes)
         pthread_cond_wait(&prefault.done, &prefault.lock);
-    if (prefault.ready_bytes == bytes) {
-        p = prefault.ready;
-        prefault.ready = NULL;
-        prefault.ready_bytes = 0;
-    }
-    if (prefault.begun) {
-        prefault.wanted = bytes;
+    void *p = b ? b->ready : NULL;
+    if (b) { /* wanted already, and not begun: it stays so */
+        b->ready = NULL;
+        b->wanted = true;
         pthread_cond_signal(&prefault.work);
     }
     pthread_mutex_unlock(&prefault.lock);
@@ -158,7 +190,7 @@ static void *next_block(uint64_t bytes)
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e)
 {
     d->hot_allocs++;
-    void *p = bytes ? next_block(bytes) : NULL;
+    void *p = bytes ? take_block(bytes) : NULL;
     cudaError_t rc = p ? cudaHostRegister(p, bytes, cudaHostRegisterDefault) : cudaErrorMemoryAllocation;
     if (rc == cudaSuccess && cuda_note_pinned(d, p, bytes)) {
         *out = p;
