@@ -98,8 +98,7 @@ static void free_pools(struct model_entry *m, uint32_t n)
 static bool grows(const struct engine *eng, const struct model_entry *m)
 {
     const struct device_info *info = info_of(eng, m);
-    enum engine_kv_pool mode = eng->params.kv_pool;
-    return info->kv_granule && (mode == KV_POOL_GROWING || (mode == KV_POOL_AUTO && !info->gpu));
+    return info->kv_granule && eng->params.kv_pool != KV_POOL_WHOLE;
 }
 
 /* Allocates the pools of all groups, for a timeline of n_page pages. */
