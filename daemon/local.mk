@@ -66,7 +66,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \
 	daemon/retention/kvdir.c daemon/retention/kvdir.h daemon/retention/kvdir-evict.c daemon/retention/kvdir-internal.h daemon/retention/kvdir-reconcile.c \
 	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
-	daemon/supervisor/engine-client.c daemon/supervisor/engine-client.h daemon/supervisor/engines.c daemon/supervisor/engines.h \
+	daemon/supervisor/engine-client.c daemon/supervisor/engine-client-frames.c daemon/supervisor/engine-client-internal.h daemon/supervisor/engine-client.h daemon/supervisor/engines.c daemon/supervisor/engines.h \
 	daemon/supervisor/engine-process.c daemon/supervisor/engine-process.h \
 	daemon/log.c daemon/log.h daemon/trace.c daemon/trace.h \
 	daemon/store/generation-info.c daemon/store/generation-info.h \

@@ -1,19 +1,13 @@
 /* engine-client.c - requests and responses over the link to the engine process. Loop thread. */
 #include "config.h"
 
-#include "daemon/supervisor/engine-client.h"
+#include "daemon/supervisor/engine-client-internal.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/queue.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/loop.h"
-#include "libclient/frames.h"
 
 enum {
     BEATS = 4, /* parts of engine_timeout: an engine that was silent for so many in a row is replaced */
@@ -22,48 +16,12 @@ enum {
 /* There are no watermarks: what hearthd asks the engine is bounded by what its peers may ask hearthd. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
-struct request {
-    uint32_t id;
-    const struct wire_method *method;
-    bool packed;                 /* its completion takes the result as it is packed */
-    engine_completion *complete; /* NULL: completed already, at its deadline; the answer is still due */
-    void *arg;
-    struct engine_client *client;
-    struct timer *deadline; /* NULL: it waits for as long as the engine lives */
-    TAILQ_ENTRY(request) entry;
-};
-TAILQ_HEAD(request_list, request);
-
-struct engine_client {
-    struct event_base *base;
-    struct engine_process *process;
-    engine_event *on_event;
-    void *arg; /* of on_event */
-    int fd;    /* -1: there is no link; requests that are packed meanwhile wait in `frames` */
-    struct frames frames;
-    struct event *readable, *writable; /* on fd */
-    struct request_list requests;      /* not answered yet */
-    uint32_t last_id;
-    bool lost_device;
-    bool may_leave; /* it said that it holds nothing */
-    void (*ready)(void *arg), (*before)(void *arg), (*end)(void *arg);
-    int number;
-    int64_t devices;
-    int64_t link;            /* its number, from 1 on */
-    int64_t timeout;         /* seconds that the engine may be silent while an answer is due */
-    struct timer *heartbeat; /* set while an answer is due */
-    int64_t bytes;           /* of frames, both ways */
-    bool heard;              /* since the last beat */
-    bool pinged;             /* an answer to the heartbeat's own request is due */
-    int silent;              /* beats in a row without a byte */
-};
-
 /* --- life ----------------------------------------------------------------------------------------------- */
 
 static const struct engine_process_calls process_calls;
 static void on_heartbeat(void *arg);
 
-static void request_free(struct request *r)
+void engine_client_request_free(struct request *r)
 {
     timer_free(r->deadline);
     free(r);
@@ -116,7 +74,7 @@ void engine_client_free(struct engine_client *ec)
     struct request *r;
     while ((r = TAILQ_FIRST(&ec->requests)) != NULL) {
         TAILQ_REMOVE(&ec->requests, r, entry);
-        request_free(r);
+        engine_client_request_free(r);
     }
     free(ec);
 }
@@ -150,8 +108,7 @@ static struct request *request(struct engine_client *ec, const struct wire_metho
     return r;
 }
 
-/* The request's completion, once: *e where `result` is NULL. */
-static void complete(struct request *r, const void *result, const struct hearth_err *e)
+void engine_client_complete(struct request *r, const void *result, const struct hearth_err *e)
 {
     engine_completion *fn = r->complete;
     r->complete = NULL;
@@ -164,7 +121,7 @@ static void on_deadline(void *arg)
     struct request *r = arg;
     struct hearth_err e;
     err_set(&e, HEARTH_EENGINE, "the engine does not answer");
-    complete(r, NULL, &e);
+    engine_client_complete(r, NULL, &e);
 }
 
 static void on_hello(void *arg, const void *result, const struct hearth_err *err)
@@ -201,16 +158,6 @@ static int pack_hello(struct engine_client *ec)
     return frames_put_first(&ec->frames, waiting);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg);
-static void on_writable(evutil_socket_t fd, short what, void *arg);
-
-static int watch_link(struct engine_client *ec)
-{
-    ec->readable = event_new(ec->base, ec->fd, EV_READ | EV_PERSIST, on_readable, ec);
-    ec->writable = event_new(ec->base, ec->fd, EV_WRITE, on_writable, ec);
-    return ec->readable && ec->writable && !event_add(ec->readable, NULL) ? 0 : HEARTH_ENOMEM;
-}
-
 static int start(struct engine_client *ec, struct hearth_err *e)
 {
     int rc = engine_process_start(ec->process, &ec->fd, e);
@@ -218,7 +165,7 @@ static int start(struct engine_client *ec, struct hearth_err *e)
         return rc;
     ec->lost_device = ec->pinged = ec->may_leave = false;
     ec->silent = 0;
-    if (pack_hello(ec) || watch_link(ec)) {
+    if (pack_hello(ec) || engine_client_watch(ec)) {
         engine_process_fail(ec->process, "out of memory");
         engine_process_kill(ec->process); /* its end completes the calls that wait */
         close_link(ec);
@@ -324,8 +271,8 @@ static void fail_all(struct engine_client *ec, const struct hearth_err *e)
     struct request *r;
     while ((r = TAILQ_FIRST(&requests)) != NULL) {
         TAILQ_REMOVE(&requests, r, entry);
-        complete(r, NULL, e);
-        request_free(r);
+        engine_client_complete(r, NULL, e);
+        engine_client_request_free(r);
     }
 }
 
@@ -363,8 +310,7 @@ void engine_client_may_leave(struct engine_client *ec)
     ec->may_leave = true;
 }
 
-/* Between two frames. A call that was made meanwhile is what it is needed for. */
-static bool let_it_leave(struct engine_client *ec)
+bool engine_client_let_leave(struct engine_client *ec)
 {
     bool leaves = ec->may_leave && TAILQ_EMPTY(&ec->requests) && engine_state(ec) == ENGINE_RUNNING;
     ec->may_leave = false;
@@ -418,132 +364,6 @@ static void on_heartbeat(void *arg)
     }
 }
 
-/* --- frames --------------------------------------------------------------------------------------------- */
-
-static struct request *find(struct engine_client *ec, uint32_t id)
-{
-    struct request *r;
-    TAILQ_FOREACH (r, &ec->requests, entry)
-        if (r->id == id)
-            break;
-    return r;
-}
-
-static void on_response(struct engine_client *ec, const struct wire_frame *f)
-{
-    struct request *r = find(ec, f->id);
-    if (!r) {
-        log_warn("engine %d answered what nobody asked (id %lu)", (int)engine_pid(ec), (unsigned long)f->id);
-        return;
-    }
-    struct hearth_err e = f->err;
-    void *result = NULL;
-    if (f->is_error && e.code == HEARTH_EDEVICE) {
-        /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
-        engine_process_fail(ec->process, "%s", e.msg);
-        ec->lost_device = engine_was_ready(ec);
-        return;
-    }
-    if (!f->is_error && r->packed) {
-        struct wire_bytes body = {(const char *)f->body, f->body_len};
-        TAILQ_REMOVE(&ec->requests, r, entry);
-        complete(r, &body, NULL);
-        request_free(r);
-        return;
-    }
-    if (!f->is_error && wire_unpack(r->method->result, f->body, f->body_len, &result, &e))
-        err_set(&e, HEARTH_EENGINE, "the engine's answer to %s: %.120s", r->method->name, e.msg);
-    TAILQ_REMOVE(&ec->requests, r, entry);
-    complete(r, result, &e);
-    wire_free(result);
-    request_free(r);
-}
-
-static void on_event(struct engine_client *ec, const struct wire_frame *f)
-{
-    const struct wire_method *m = wire_method_find(f->method, f->method_len);
-    struct hearth_err e;
-    void *body;
-    if (!m || m->kind != WIRE_EVENT) {
-        log_warn("engine %d sent an unknown event", (int)engine_pid(ec));
-    } else if (wire_unpack(m->params, f->body, f->body_len, &body, &e)) {
-        log_warn("engine %d: %s: %s", (int)engine_pid(ec), m->name, e.msg);
-    } else {
-        if (m == &wire_methods[WIRE_ENGINE_TOKENS])
-            engine_process_productive(ec->process);
-        ec->on_event(ec->arg, m, body);
-        wire_free(body);
-    }
-}
-
-static void handle_frame(struct engine_client *ec, const uint8_t *data, size_t len)
-{
-    struct wire_frame f;
-    struct hearth_err e;
-    int rc = wire_frame_open(&f, data, len, &e);
-    if (!rc && f.kind == WIRE_FRAME_REQUEST)
-        rc = err_set(&e, HEARTH_EPROTOCOL, "a request");
-    if (rc)
-        engine_process_fail(ec->process, "it sent what is not the protocol: %.70s", e.msg);
-    else if (f.kind == WIRE_FRAME_RESPONSE)
-        on_response(ec, &f);
-    else
-        on_event(ec, &f);
-}
-
-/* Reads once; 1 where something came, 0 where nothing has, negative where this link is of no more use. */
-static int read_some(struct engine_client *ec)
-{
-    ssize_t n = frames_fill(&ec->frames, ec->fd);
-    if (n < 0 && errno == EAGAIN)
-        return 0;
-    if (n <= 0)
-        return HEARTH_EIO;
-    ec->heard = true;
-    const uint8_t *data;
-    ptrdiff_t len;
-    struct hearth_err e;
-    while ((len = frames_next(&ec->frames, &data, &e)) > 0) {
-        ec->bytes += len;
-        handle_frame(ec, data, (size_t)len);
-        frames_drop(&ec->frames);
-        if (engine_process_has_failed(ec->process)) /* the rest of what it said does not count */
-            return HEARTH_EPROTOCOL;
-    }
-    if (len < 0)
-        engine_process_fail(ec->process, "it sent what is not the protocol: %.70s", e.msg);
-    if (len < 0)
-        return HEARTH_EPROTOCOL;
-    return let_it_leave(ec) ? 0 : 1;
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *arg)
-{
-    struct engine_client *ec = arg;
-    (void)fd, (void)what;
-    if (read_some(ec) >= 0)
-        return;
-    /* An engine whose link is closed or broken is of no use, whatever else it is; its exit brings the rest. One that
-     * was told to exit is doing so, and hearthd does not wait for it for ever. */
-    event_del(ec->readable);
-    event_del(ec->writable);
-    engine_process_kill(ec->process);
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd, (void)what;
-    engine_client_flush(arg);
-}
-
-void engine_client_flush(struct engine_client *ec)
-{
-    if (ec->fd < 0 || event_pending(ec->writable, EV_WRITE, NULL))
-        return;
-    if (frames_flush(&ec->frames, ec->fd) == EAGAIN)
-        event_add(ec->writable, NULL); /* any other error is the end of the link, which is seen where it is read */
-}
-
 /* --- what the process tells ------------------------------------------------------------------------------- */
 
 static bool on_is_needed(void *arg)
@@ -556,7 +376,7 @@ static bool on_is_needed(void *arg)
 static void on_last_words(void *arg)
 {
     struct engine_client *ec = arg;
-    while (ec->readable && event_pending(ec->readable, EV_READ, NULL) && read_some(ec) > 0)
+    while (ec->readable && event_pending(ec->readable, EV_READ, NULL) && engine_client_read(ec) > 0)
         continue;
 }
 
