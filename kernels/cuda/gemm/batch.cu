@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(CONSUMERS) batch_end(const __grid_constant__ g
         s.add<1>(batch_sums_at(a, s, tile(t), r) + col * (BATCH_TILES * 16), sum);
         return s.squares ? __fmul_rn(sum[0], factor[col]) : sum[0];
     };
-    epilogue_skinny(a, tile, val, threadIdx.x + blockIdx.y * CONSUMERS, CONSUMERS * gridDim.y);
+    epilogue_skinny<4>(a, tile, val, threadIdx.x + blockIdx.y * CONSUMERS, CONSUMERS * gridDim.y, 0, a.bucket);
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */

@@ -404,10 +404,11 @@ template <class V> __device__ static inline void epilogue_item(const gemm_args &
 
 /* Hidden units of a block of wide, whole sub-blocks of 32, and their sums. */
 template <class T, class V>
-__device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
+__device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads,
+                                           uint32_t col0, uint32_t cols)
 {
     uint32_t e = a.glu_rows, d_ff = a.part[0].n_out, each = WARPS * e;
-    for (uint32_t i = tid; i < each * a.bucket; i += threads) {
+    for (uint32_t i = each * col0 + tid; i < each * (col0 + cols); i += threads) {
         uint32_t col = i / each, j = i % each, t = e == 8 ? j / 8 : j / 16, r = j & (e - 1), u = tile(t) * e + r;
         bool mine = u < (d_ff + 255) / 256 * 256 && tile(t) < a.tile_hi;
         float v = 0;
@@ -434,25 +435,32 @@ __device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, ui
     }
 }
 
-template <class T, class V>
-__device__ static inline void epilogue_skinny(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads)
+/* Of columns col0 to col0 + cols of the launch's. BATCH: items whose operands are on their way together. */
+template <int BATCH, class T, class V>
+__device__ static inline void epilogue_skinny(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads,
+                                              uint32_t col0, uint32_t cols)
 {
-    enum { BATCH = 4 }; /* items whose operands are on their way together */
     if (a.ep == EP_GLU) {
-        epilogue_glu(a, tile, val, tid, threads);
+        epilogue_glu(a, tile, val, tid, threads, col0, cols);
         return;
     }
-    for (uint32_t i = tid; i < n_items(a, WARPS) * a.bucket; i += BATCH * threads) {
+    uint32_t each = n_items(a, WARPS), end = each * (col0 + cols);
+    auto coord_at = [&](uint32_t i) {
+        coord p = coord_of<false>(a, i, WARPS, tile);
+        p.ok = p.ok && i < end;
+        return p;
+    };
+    for (uint32_t i = each * col0 + tid; i < end; i += BATCH * threads) {
         item m[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            coord p = coord_of<false>(a, i + j * threads, WARPS, tile);
+            coord p = coord_at(i + j * threads);
             m[j] = item_load(a, p);
             item_load_residual(a, p, m[j]);
         }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            coord p = coord_of<false>(a, i + j * threads, WARPS, tile);
+            coord p = coord_at(i + j * threads);
             item_rope(a, p, m[j]);
             epilogue_item(a, p, val, m[j]);
         }

@@ -2,7 +2,7 @@
  * one_type.cu - the GEMM bodies of one type of weights. The build compiles it once for each, with -DQUANT=q5_k, so that
  * types build side by side.
  */
-#include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/gemm/copied.cuh"
 
 #define GLUE(a, b) a##b
 #define NAME(a, b) GLUE(a, b)

@@ -1,7 +1,7 @@
 /* q46_k.cu - the GEMM bodies of q|k|v where V is Q6_K beside Q4_K. */
-#include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/gemm/copied.cuh"
 
 void gemm_q46_k(struct device *d, gemm_args &a)
 {
-    run_gemm<DT_Q4_K, DT_Q6_K, 0>(d, a);
+    run_gemm<DT_Q4_K, DT_Q6_K, 1>(d, a);
 }

@@ -1,6 +1,6 @@
 /*
- * skinny.cuh - the kernel `wide` that gemm.cuh describes, and the choice between it and `few`. Included by
- * one_type.cu.
+ * skinny.cuh - the kernel `wide` that gemm.cuh describes, as Hopper runs it, and for cards that have no copies into
+ * shared memory. Included by copied.cuh.
  */
 #ifndef HEARTH_CUDA_GEMM_BODY_CUH
 #define HEARTH_CUDA_GEMM_BODY_CUH
@@ -11,6 +11,16 @@ template <int TA, int TB> struct ring_of {
     static constexpr uint32_t UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), PA = t16_frags(TA), PB = t16_frags(TB);
     static constexpr uint32_t REC = UA * PA > UB *PB ? UA *PA : UB *PB;
 };
+
+/* Whether the code is for a chip that has bulk copies. */
+__host__ __device__ constexpr bool has_bulk()
+{
+#if __CUDA_ARCH__ >= 900
+    return true;
+#else
+    return false;
+#endif
+}
 
 enum { STAGED_LD = 132 /* floats from column to column: 128 rows, padded */ };
 template <int COLS> __host__ __device__ constexpr uint32_t skinny_fixed()
@@ -35,8 +45,55 @@ __device__ static inline void t16_mul_add(const uint8_t *r, uint32_t q, const xf
             acc[n][i] = __fadd_rn(acc[n][i], part[n][i]);
 }
 
+/*
+ * The end of a slice of K of a group of tiles, whose sums `acc` go to [group][slice][column][128 rows]: true for the
+ * block that brings a group's last slice, which then has all of them, added in order, in `staged`. Columns col0 to col0
+ * + cols of the launch's; `row` and `col` of a lane's first sum count within the block. semaphore: of the group and
+ * these columns.
+ */
+template <int NT, uint32_t THREADS>
+__device__ static inline bool split_k_last(const gemm_args &a, uint32_t group, uint32_t slice, uint32_t semaphore,
+                                           uint32_t row, uint32_t col, uint32_t col0, uint32_t cols,
+                                           const float (&acc)[NT][4], float *staged, uint32_t *last, uint32_t tid)
+{
+    float *partials = a.split_k_partials + ((uint64_t)group * K_SLICES * a.bucket + col0) * 128;
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+        for (int i = 0; i < 4; i++) {
+            uint32_t c = n * 8 + col + (i & 1);
+            if (c < cols)
+                __stcg(partials + ((uint64_t)slice * a.bucket + c) * 128 + row + (i >> 1) * 8, acc[n][i]);
+        }
+    __threadfence();
+    consumers_sync<THREADS>();
+    if (!tid) {
+        *last = atomicAdd(a.semaphore + semaphore, 1) == K_SLICES - 1;
+        if (*last)
+            a.semaphore[semaphore] = 0;
+        __threadfence();
+    }
+    consumers_sync<THREADS>();
+    if (!*last)
+        return false;
+    for (uint32_t i = tid; i < cols * 32; i += THREADS) { /* four rows of a column */
+        uint32_t c = i / 32, r = i % 32 * 4;
+        float4 v[K_SLICES], t = {0, 0, 0, 0};
+#pragma unroll
+        for (int k = 0; k < K_SLICES; k++)
+            v[k] = __ldcg((const float4 *)(partials + ((uint64_t)k * a.bucket + c) * 128 + r));
+#pragma unroll
+        for (int k = 0; k < K_SLICES; k++) {
+            t.x = __fadd_rn(t.x, v[k].x), t.y = __fadd_rn(t.y, v[k].y);
+            t.z = __fadd_rn(t.z, v[k].z), t.w = __fadd_rn(t.w, v[k].w);
+        }
+        *(float4 *)(staged + c * STAGED_LD + r) = t;
+    }
+    consumers_sync<THREADS>();
+    return true;
+}
+
 /* CGROUPS of eight warps, NT * 8 columns each: sixteen warps hide more of each other's waits than eight with twice the
- * columns. STAGED: through the ring, where the chip has copies that complete on barriers. */
+ * columns. STAGED: through the ring, where the chip has bulk copies. */
 template <int TA, int TB, int NT, int CGROUPS, bool STAGED>
 __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     gemm_skinny(const __grid_constant__ gemm_args a)
@@ -48,13 +105,13 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     uint32_t *last = (uint32_t *)(sm + 256);
     uint32_t tid = threadIdx.x, warp = tid >> 5 & 7, cgroup = tid >> 8, lane = tid & 31, n_kblk = a.n_kblk;
     uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, items = groups * a.split_k;
-    constexpr bool RING = STAGED && has_copies();
+    constexpr bool RING = STAGED && has_bulk();
     constexpr uint32_t COLS = CGROUPS * NT * 8, STAGE = skinny_stage_bytes<TA, TB, COLS>();
     uint64_t *full = (uint64_t *)sm, *empty = full + 16;
     uint8_t *ring = sm + skinny_fixed<COLS>();
     if (RING && !tid) {
         for (uint32_t s = 0; s < a.stages; s++)
-            mbar_init(full + s, fill_arrivals(a.bulk)), mbar_init(empty + s, WARPS * CGROUPS * WARP_ARRIVALS);
+            mbar_init(full + s, 1), mbar_init(empty + s, WARPS * CGROUPS * WARP_ARRIVALS);
         mbar_init_done();
     }
     __syncthreads();
@@ -67,15 +124,15 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
         uint32_t fill = 0;
         auto weights = [&](uint32_t group, uint32_t r, uint32_t s) {
             uint32_t bytes = 0;
-            for (uint32_t w = 0; a.bulk && w < WARPS; w++) {
+            for (uint32_t w = 0; w < WARPS; w++) {
                 uint32_t tile = a.tile_lo + group * WARPS + w;
                 if (tile < a.tile_hi)
                     bytes += TA != TB && part_of(a, tile).second ? R::UB * R::PB : R::UA * R::PA;
             }
-            if (!lane && a.bulk)
+            if (!lane)
                 mbar_expect_tx(full + s, bytes + a.bucket * XFRAG_KBLK * 2);
             __syncwarp();
-            for (uint32_t i = a.bulk ? lane : 0; i < WARPS * R::PA; i += a.bulk ? 32 : 1) {
+            for (uint32_t i = lane; i < WARPS * R::PA; i += 32) {
                 uint32_t w = i / R::PA, q = i % R::PA, tile = a.tile_lo + group * WARPS + w;
                 if (tile >= a.tile_hi)
                     continue;
@@ -85,23 +142,16 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
                 uint8_t *to = ring + s * STAGE + w * R::REC + q * frag;
                 const uint8_t *from =
                     a.w + p.off + ((uint64_t)(tile - p.tile0) * n_kblk * per + t16_frag_at(n_kblk, per, r, q)) * frag;
-                if (a.bulk)
-                    cp_async_bulk(to, from, frag, full + s, first);
-                else
-                    cp_async_warp(to, from, frag, first, lane);
+                cp_async_bulk(to, from, frag, full + s, first);
             }
         };
         auto activations = [&](uint32_t r, uint32_t s) {
             uint8_t *to = ring + s * STAGE + R::REC * WARPS;
             const __half *from = a.x + (uint64_t)r * XFRAG_STRIDE + a.row0 * XFRAG_KBLK;
-            if (!a.bulk)
-                cp_async_warp(to, from, a.bucket * XFRAG_KBLK * 2, keep, lane), cp_async_arrive(full + s);
-            else if (!lane)
+            if (!lane)
                 cp_async_bulk(to, from, a.bucket * XFRAG_KBLK * 2, full + s, keep);
         };
-        if (!a.bulk) /* a stage's copies arrive together, and no kernel starts before the one before it has ended */
-            pdl_wait();
-        for (int pass = !a.bulk; pass < 2; pass++) {
+        for (int pass = 0; pass < 2; pass++) {
             uint32_t s = 0, phase = 1, k = 0;
             for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
                 uint32_t r0 = a.split_k == 1 ? 0 : t16_slice(n_kblk, it % K_SLICES),
@@ -181,44 +231,11 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
         auto in_staged = [&](uint32_t t, uint32_t r, uint32_t c) { return staged[c * STAGED_LD + t * 16 + r]; };
         if (a.split_k == 1) {
             consumers_sync<THREADS>();
-            epilogue_skinny(a, tile_of, in_staged, tid, THREADS);
+            epilogue_skinny<4>(a, tile_of, in_staged, tid, THREADS, 0, a.bucket);
             continue;
         }
-        /* a chunk's sums [group][chunk][col][128] */
-        float *partials = a.split_k_partials + (uint64_t)group * K_SLICES * a.bucket * 128;
-#pragma unroll
-        for (int n = 0; n < NT; n++)
-            for (int i = 0; i < 4; i++) {
-                uint32_t c = n * 8 + col + (i & 1);
-                if (c < a.bucket)
-                    __stcg(partials + ((uint64_t)c0 * a.bucket + c) * 128 + row + (i >> 1) * 8, acc[n][i]);
-            }
-        __threadfence();
-        consumers_sync<THREADS>();
-        if (!tid) {
-            *last = atomicAdd(a.semaphore + group, 1) == K_SLICES - 1;
-            if (*last)
-                a.semaphore[group] = 0;
-            __threadfence();
-        }
-        consumers_sync<THREADS>();
-        if (*last) {
-            for (uint32_t i = tid; i < a.bucket * 32; i += THREADS) { /* four rows of a column */
-                uint32_t c = i / 32, r = i % 32 * 4;
-                float4 v[K_SLICES], t = {0, 0, 0, 0};
-#pragma unroll
-                for (int k = 0; k < K_SLICES; k++)
-                    v[k] = __ldcg((const float4 *)(partials + ((uint64_t)k * a.bucket + c) * 128 + r));
-#pragma unroll
-                for (int k = 0; k < K_SLICES; k++) {
-                    t.x = __fadd_rn(t.x, v[k].x), t.y = __fadd_rn(t.y, v[k].y);
-                    t.z = __fadd_rn(t.z, v[k].z), t.w = __fadd_rn(t.w, v[k].w);
-                }
-                *(float4 *)(staged + c * STAGED_LD + r) = t;
-            }
-            consumers_sync<THREADS>();
-            epilogue_skinny(a, tile_of, in_staged, tid, THREADS);
-        }
+        if (split_k_last<NT, THREADS>(a, group, c0, group, row, col, 0, a.bucket, acc, staged, last, tid))
+            epilogue_skinny<4>(a, tile_of, in_staged, tid, THREADS, 0, a.bucket);
         consumers_sync<THREADS>();
     }
 }
@@ -226,56 +243,29 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
 /* --- launching ------------------------------------------------------------------------------------------------------
  */
 
-template <int TA, int TB, int NT, int CGROUPS> static void run_skinny(struct device *d, gemm_args &a)
+/* Blocks over K of a matrix of so many groups of tiles, times blocks over columns. */
+static uint32_t skinny_split(const struct device *d, const gemm_args &a, uint32_t groups, uint32_t col_blocks)
 {
-    static uint32_t done[2];
+    bool split = groups * col_blocks < (uint32_t)d->sms && groups * col_blocks <= SEMAPHORES &&
+                 (uint64_t)groups * K_SLICES * a.bucket * 128 <= SPLIT_K_FLOATS && a.n_kblk >= K_SLICES;
+    return split ? K_SLICES : 1;
+}
+
+/* STAGED false: read straight from memory; true does so too before Ampere. */
+template <int TA, int TB, int NT, int CGROUPS, bool STAGED> static void run_skinny(struct device *d, gemm_args &a)
+{
+    static uint32_t done;
     constexpr uint32_t cols = CGROUPS * NT * 8, stage_bytes = skinny_stage_bytes<TA, TB, cols>(),
                        fixed = skinny_fixed<cols>();
-    constexpr bool large = fixed + stage_bytes > SMEM_LEAST; /* a card may have no room for a stage */
-    bool ring = d->cc >= 80 && (!large || smem_for(d, 1) >= fixed + stage_bytes);
+    bool ring = STAGED && d->cc >= 90;
     uint32_t groups = (a.tile_hi - a.tile_lo + WARPS - 1) / WARPS, blocks = CGROUPS == 1 ? 2 : 1;
     if (ring && smem_for(d, blocks) < fixed + 2 * stage_bytes)
         blocks = 1;
-    a.stages = min_u((smem_for(d, blocks) - fixed) / stage_bytes, 16);
-    a.split_k = groups < (uint32_t)d->sms && (uint64_t)groups * K_SLICES * a.bucket * 128 <= SPLIT_K_FLOATS &&
-                        groups <= SEMAPHORES && a.n_kblk >= K_SLICES
-                    ? K_SLICES
-                    : 1;
-    auto kernel = gemm_skinny<TA, TB, NT, CGROUPS, true>; /* which reads without a ring before Ampere */
-    bool direct = false;
-    if constexpr (large)
-        if (d->cc >= 80 && !ring)
-            kernel = gemm_skinny<TA, TB, NT, CGROUPS, false>, direct = true;
-    smem_once(d, kernel, &done[direct]);
-    cuda_launch(d, kernel, dim3(min_u(groups * a.split_k, d->sms * blocks)), CGROUPS * CONSUMERS + 32,
-                fixed + (ring ? a.stages * stage_bytes : 0), LAUNCH_PDL, a);
-}
-
-/* NT2: whether 16 columns have a width of their own. */
-template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_args &a)
-{
-    if constexpr (int_type(TA))
-        if (a.gemv) {
-            run_gemv<TA, TB>(d, a);
-            return;
-        }
-    if (a.bucket <= 8)
-        run_skinny<TA, TB, 1, 1>(d, a);
-    else if (a.bucket <= 16 && NT2)
-        run_skinny<TA, TB, 2, 1>(d, a);
-    else if (a.bucket <= 32)
-        run_skinny<TA, TB, 4, 1>(d, a);
-    else
-        run_skinny<TA, TB, 4, 2>(d, a);
-}
-
-/* The products of one type, where it has kernels of its own: gemm.cu asks for no other. */
-template <int T> static void run_type(struct device *d, gemm_args &a)
-{
-    if constexpr (quant<T>::OWN)
-        run_gemm<T, T, quant<T>::COLS16>(d, a);
-    else
-        cuda_refuse(d, HEARTH_EINTERNAL, "a product by weights of type %d, which are kept as F16", T);
+    a.stages = ring ? min_u((smem_for(d, blocks) - fixed) / stage_bytes, 16) : 0;
+    a.split_k = skinny_split(d, a, groups, 1);
+    smem_once(d, gemm_skinny<TA, TB, NT, CGROUPS, STAGED>, &done);
+    cuda_launch(d, gemm_skinny<TA, TB, NT, CGROUPS, STAGED>, dim3(min_u(groups * a.split_k, d->sms * blocks)),
+                CGROUPS * CONSUMERS + 32, fixed + a.stages * stage_bytes, LAUNCH_PDL, a);
 }
 
 #endif
