@@ -624,7 +624,9 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     if (many ||
         CGROUPS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
         a.stages = min_u(a.stages, need);
-    a.in_flight = CGROUPS;
+    /* Where kernels begin early the row's loads would queue behind more; where they do not, a second stage is on its
+     * way while the first arrives. */
+    a.in_flight = a.bulk ? CGROUPS : min_u(2 * CGROUPS, a.stages);
     a.bucket = M;
     smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
     cuda_launch_clusters(d, cluster, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
