@@ -248,10 +248,11 @@ template <int TA, int TB, int NT, int CGROUPS> static void run_copied(struct dev
             run_skinny<TA, TB, NT, CGROUPS, false>(d, a);
             return;
         }
+    constexpr bool halves = CGROUPS == 1 && NT % 2 == 0;
     if (CGROUPS == 1 && copied_stages(d, 2, stage_bytes) >= 2)
         launch_copied<TA, TB, NT, CGROUPS, CGROUPS == 1 ? 2 : 1>(d, a);
-    else
-        launch_copied<TA, TB, NT, CGROUPS, 1>(d, a);
+    else /* alone on a processor: sixteen warps, half of the columns each, hide more of each other's waits */
+        launch_copied<TA, TB, halves ? NT / 2 : NT, halves ? 2 : CGROUPS, 1>(d, a);
 }
 
 /* Whether a card goes by cp.async: Hopper alone has wgmma for what its bulk copies are too slow for. */
