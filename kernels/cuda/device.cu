@@ -317,7 +317,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     if (d->ws.block && !memcmp(s, &d->ws.dims, sizeof(*s)))
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-    w.out_rows = (s->n_out + 7) & ~7u;
+    w.out_rows = (s->n_out + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS; /* a head's rows come in buckets, as all do */
     w.bytes = lay(d, &w, &apart, NULL);
     uint8_t *block = (uint8_t *)cuda_alloc(d, w.bytes, "the workspace", e);
     if (!block)
