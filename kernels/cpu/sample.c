@@ -228,7 +228,7 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
 }
 
 /* Computes the log-softmax of the raw logits, of the token and of the n_logprobs best, lowest id first among equals.
- * What is NaN is no candidate, and no part of the sum. */
+ * What is NaN is no candidate, none of the best, and no part of the sum. */
 static void logprobs(struct device *d, const float *raw, uint32_t n, const struct sample_params *p, float *tmp,
                      struct sampled *out)
 {
@@ -240,7 +240,7 @@ static void logprobs(struct device *d, const float *raw, uint32_t n, const struc
     double lse = (double)max + log(sum);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = out->n_top;
-        if (at == p->n_logprobs && !(raw[i] > out->top[at - 1].logprob))
+        if (isnan(raw[i]) || (at == p->n_logprobs && !(raw[i] > out->top[at - 1].logprob)))
             continue;
         at = at == p->n_logprobs ? at - 1 : out->n_top++;
         for (; at && raw[i] > out->top[at - 1].logprob; at--)

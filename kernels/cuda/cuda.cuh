@@ -93,10 +93,45 @@ __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_
     return row * a.ld + (a.layout ? k : xfrag_at(k));
 }
 
-/* f32 to fp16, saturating: an inf or NaN in an activation would reach every later token through KV. */
+/* The greater and the lesser of two; NaN where one is, which fmaxf and fminf would lose: of a model with such weights
+ * the logits must show it. */
+__device__ static inline float max_nan(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#else
+    return a > b || isnan(a) ? a : b;
+#endif
+}
+__device__ static inline float min_nan(float a, float b)
+{
+#if __CUDA_ARCH__ >= 800
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#else
+    return a < b || isnan(a) ? a : b;
+#endif
+}
+
+/* f32 to fp16, saturating; NaN stays. */
 __device__ static inline __half half_sat(float v)
 {
-    return __float2half_rn(fminf(fmaxf(v, -65504.f), 65504.f));
+    return __float2half_rn(min_nan(max_nan(v, -65504.f), 65504.f));
+}
+
+/*
+ * KV that is NaN. A page's places that no token has yet keep what another sequence left there. Of keys that does no
+ * harm, since scores of such places are put aside by their position; values are multiplied by 0 there, and NaN times 0
+ * is NaN. So values in KV are numbers always: one that is none becomes 0, and the row that it is of says so in its
+ * place, through the residual stream. Only weights make such a value alone, and those of every row; a row that is NaN
+ * itself has NaN keys, too, and so whoever attends to it sees it.
+ */
+__device__ static inline void value_is_nan(float *x)
+{
+    *x = __int_as_float(0x7fffffff);
 }
 
 /* Padded element count of every workspace row. */
@@ -249,7 +284,7 @@ __device__ static inline float glu_act(enum glu_kind glu,
                                        float gate) /* multiply by up, or by 1 where there is no gate */
 {
     if (glu == GLU_RELU2) {
-        float x = fmaxf(gate, 0.f);
+        float x = max_nan(gate, 0.f);
         return x * x;
     }
     return glu == GLU_SWIGLU ? gate * act_sigmoid(gate) : act_gelu(gate);
@@ -263,7 +298,7 @@ __host__ __device__ static inline bool has_gate(enum glu_kind glu)
 __device__ static inline float glu_of(enum glu_kind glu, float gate, float up)
 {
     if (glu == GLU_OAI) {
-        float g = fminf(gate, 7.f), u = fmaxf(fminf(up, 7.f), -7.f);
+        float g = min_nan(gate, 7.f), u = max_nan(min_nan(up, 7.f), -7.f);
         return g * act_sigmoid(1.702f * g) * (u + 1.f);
     }
     return glu_act(glu, gate) * up;

@@ -323,7 +323,8 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     if (!block)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
     lay(d, &w, &apart, block);
-    /* What is never written (padding) must be finite: it meets zero weights. */
+    /* What is never written (padding) must be finite: it meets zero weights. Where another op may have written, its
+     * readers have zeros. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
     cuda_wait(d);
     step_drop_graphs(d); /* captured graphs hold the old addresses */

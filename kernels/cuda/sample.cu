@@ -91,6 +91,12 @@ __device__ static inline float logit(const view &w, uint32_t id)
     return v == v ? v : -INFINITY;
 }
 
+/* ... of a logit as it came; NaN is below all, and is no candidate. */
+__device__ static inline unsigned long long raw_rank(const view &w, uint32_t id)
+{
+    return isnan(w.raw[id]) ? 0 : rank_of(w.raw[id], id);
+}
+
 /* Calls f(id) for the ids of this thread: four neighbours at a time. */
 template <typename F> __device__ static inline void each(uint32_t n, F f)
 {
@@ -257,14 +263,14 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     if (p->n_logprobs) { /* of the raw logits */
         unsigned long long m = 0;
         each(w.n, [&](uint32_t id) {
-            unsigned long long k = rank_of(w.raw[id], id);
+            unsigned long long k = raw_rank(w, id);
             m = k > m ? k : m;
         });
         max_into(m, &r->raw_max);
         row_barrier(r, &n_barrier);
         float raw = value_of((uint32_t)(__ldcg(&r->raw_max) >> 32));
         unsigned long long sum = 0;
-        each(w.n, [&](uint32_t id) { sum += fixed(fm_exp(w.raw[id] - raw)); });
+        each(w.n, [&](uint32_t id) { sum += isnan(w.raw[id]) ? 0 : fixed(fm_exp(w.raw[id] - raw)); });
         for (int d = 16; d; d /= 2)
             sum += __shfl_xor_sync(~0u, sum, d);
         if (threadIdx.x % 32 == 0)
@@ -273,7 +279,7 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         for (uint32_t k = 0; k < p->n_logprobs; k++) {
             m = 0;
             each(w.n, [&](uint32_t id) {
-                unsigned long long v = rank_of(w.raw[id], id);
+                unsigned long long v = raw_rank(w, id);
                 if (v < below && v > m)
                     m = v;
             });

@@ -48,6 +48,12 @@ struct uploader {
     float scale;                     /* what `expand` multiplies by */
 };
 
+/* To what F16 has; NaN stays. */
+static float saturated(float v)
+{
+    return v > 65504.f ? 65504.f : v < -65504.f ? -65504.f : v;
+}
+
 /* n weights of a type, times `scale`, as F16, saturated. */
 static void expand(const struct dtype_info *from, float scale, const uint8_t *src, uint8_t *dst, uint64_t n)
 {
@@ -56,7 +62,7 @@ static void expand(const struct dtype_info *from, float scale, const uint8_t *sr
     for (uint64_t k = 0; k < n; k += len, src += from->block_bytes) {
         from->to_f32(src, v, len);
         for (uint32_t i = 0; i < len; i++)
-            v[i] = fminf(fmaxf(v[i] * scale, -65504.f), 65504.f);
+            v[i] = saturated(v[i] * scale);
         dtype_get(DT_F16)->from_f32(v, dst + 2 * k, len);
     }
 }
@@ -268,7 +274,7 @@ static int upload_heads(struct device *d, struct wdev *v, const struct weight_pa
         const uint8_t *head = (const uint8_t *)src->expert[r / v->n_out];
         from->to_f32(head + r % v->n_out * dtype_bytes(src->type, n_in), f, n_in);
         for (uint32_t i = 0; i < n_in; i++)
-            f[i] = fminf(fmaxf(f[i] * scale, -65504.f), 65504.f);
+            f[i] = saturated(f[i] * scale);
         dtype_get(DT_F16)->from_f32(f, h + r * ld, ld);
     }
     if (p->raw)

@@ -256,6 +256,42 @@ static void experts_are_exact(void **state)
     experts_fini(&n);
 }
 
+/* NaN in a matrix of an expert: in hidden units or results of the rows that go there, in no others. */
+static void nan_in_an_expert_is_seen(void **state)
+{
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float hidden[2][ROWS * 8 * D_MAX], x[2][ROWS * D_MAX];
+    uint32_t bad = c->n / 2;
+    for (int i = glu_gated(c->glu) ? 0 : 1; i < 3; i++) {
+        experts_init(&n, c);
+        uint32_t out = n.n_out[i] / 2;
+        experts_rows(c, &n, "auto", 2, 0, ROWS, hidden[0], x[0]);
+        if (!nan_block(c->type[i], (uint8_t *)n.list[i][bad] + out * dtype_bytes(c->type[i], n.n_in[i]))) {
+            experts_fini(&n);
+            continue;
+        }
+        experts_rows(c, &n, "auto", 2, 0, ROWS, hidden[1], x[1]);
+        for (uint32_t row = 0; row < ROWS; row++) {
+            bool goes = false;
+            for (uint32_t k = 0; k < c->used; k++) {
+                bool here = n.route[row * 2 * c->used + k] == (float)bad;
+                size_t at = ((size_t)row * c->used + k) * c->d_ff;
+                goes |= here;
+                if (i < 2 && here && !isnan(hidden[1][at + out]))
+                    fail_msg("%s: NaN in matrix %d: row %u has a number", c->name, i, row);
+                if (!here)
+                    assert_memory_equal(hidden[0] + at, hidden[1] + at, c->d_ff * sizeof **hidden);
+            }
+            if (i == 2 && goes && !isnan(x[1][row * c->d + out]))
+                fail_msg("%s: NaN in matrix %d: row %u has a number", c->name, i, row);
+            if (!goes)
+                assert_memory_equal(x[0] + row * c->d, x[1] + row * c->d, c->d * sizeof **x);
+        }
+        experts_fini(&n);
+    }
+}
+
 /* --- a shared expert beside them -------------------------------------------------------------------------- */
 
 enum { UP, OWN_UP, DOWN, OWN_DOWN, N_WEIGHT };
@@ -597,12 +633,15 @@ int main(int argc, char **argv)
         return 77;
     if (bench_info.gpu)
         tolerance = 2e-3;
-    struct CMUnitTest tests[2 * N_EXPERTS + 3 * N_BESIDE + 1] = {
+    struct CMUnitTest tests[3 * N_EXPERTS + 3 * N_BESIDE + 1] = {
         cmocka_unit_test(a_wrong_route_is_refused),
     };
     struct CMUnitTest *at = tests + 1;
     for (size_t i = 0; i < N_EXPERTS; i++)
         *at++ = (struct CMUnitTest){experts_cases[i].name, experts_are_exact, NULL, NULL, (void *)&experts_cases[i]};
+    for (size_t i = 0; i < N_EXPERTS; i++)
+        *at++ =
+            (struct CMUnitTest){experts_cases[i].name, nan_in_an_expert_is_seen, NULL, NULL, (void *)&experts_cases[i]};
     for (size_t i = 0; i < N_BESIDE; i++)
         *at++ = (struct CMUnitTest){beside_cases[i].name, a_shared_expert_is_beside_them, NULL, NULL,
                                     (void *)&beside_cases[i]};

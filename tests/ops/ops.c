@@ -414,10 +414,7 @@ int main(int argc, char **argv)
     size_t n = 0;
     for (size_t i = 0; i < n_op_cases; i++) {
         cases[i] = op_cases[i];
-        if (info.gpu || rig_kv_type == DT_Q8_0)
-            cases[i].kv_type = info.kv_type; /* a GPU keeps KV one way, and has attention for real head sizes */
-        bool blocks = cases[i].d_head % dtype_get(cases[i].kv_type)->block_len == 0;
-        if (blocks && (!info.gpu || cases[i].d_head >= 32))
+        if (rig_case(&info, &cases[i]))
             tests[n++] = (struct CMUnitTest){op_cases[i].name, test_case, NULL, NULL, &cases[i]};
     }
     int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);

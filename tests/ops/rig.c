@@ -63,6 +63,21 @@ uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n
     return m;
 }
 
+bool nan_block(enum dtype type, uint8_t *block)
+{
+    const struct dtype_info *t = dtype_get(type);
+    uint8_t was[512];
+    float v[BLOCK_LEN_MAX];
+    assert_true(t->block_bytes <= sizeof was);
+    memcpy(was, block, t->block_bytes);
+    memset(block, 0xff, t->block_bytes);
+    t->to_f32(block, v, t->block_len);
+    if (isnan(v[0]))
+        return true;
+    memcpy(block, was, t->block_bytes);
+    return false;
+}
+
 void numbers_init(struct numbers *n, const struct op_case *c)
 {
     memset(n, 0, sizeof *n);
@@ -136,6 +151,16 @@ const struct backend *rig_backend(const char *name, const char *variant, struct 
         be->info(d, info);
     be->close(d);
     return be;
+}
+
+bool rig_case(const struct device_info *info, struct op_case *c)
+{
+    if (info->gpu || rig_kv_type == DT_Q8_0)
+        c->kv_type = info->kv_type; /* a GPU keeps KV one way */
+    if (c->d_head % dtype_get(c->kv_type)->block_len)
+        return false;
+    return !info->gpu ||
+           (c->d_head >= 32 && (c->d_head <= 256 || c->kv_type == DT_F16)); /* large heads' in F16 alone */
 }
 
 static void ok(int rc, const struct hearth_err *e)

@@ -56,6 +56,8 @@ void numbers_init(struct numbers *n, const struct op_case *c);
 void numbers_fini(struct numbers *n);
 /* A matrix of random blocks whose weights are of the order of 1 / sqrt(n_in), as trained ones are; to free. */
 uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out);
+/* Makes a block of such a matrix NaN. False: the type has none, and the block is as it was. */
+bool nan_block(enum dtype type, uint8_t *block);
 /* n floats in [-1, 1], a pure function of the seed. */
 void random_floats(uint64_t seed, float *v, size_t n);
 
@@ -93,6 +95,8 @@ struct device *rig_device(const struct backend *be, const char *variant, uint32_
 /* The backend of that name, where it has a device, which is closed again; *info describes it, unless NULL. NULL: there
  * is none, and the line that skips a whole program is printed. */
 const struct backend *rig_backend(const char *name, const char *variant, struct device_info *info);
+/* Gives the case the KV that such a device keeps; false where it cannot have it, or has no attention for such heads. */
+bool rig_case(const struct device_info *info, struct op_case *c);
 void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, struct device *d);
 void rig_fini(struct rig *r); /* not the device */
 

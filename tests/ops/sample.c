@@ -353,6 +353,16 @@ static void test_logprobs(void **state)
     slot_set(&b, 0, &p, NULL, 0);
     assert_int_equal(sample_one(&b, 0, 0, l, NULL).n_top, 5);
 
+    /* What is NaN is none of them, and no part of their sum. */
+    static const float some[5] = {NAN, 1.0f, -NAN, 3.0f, NAN}, of[2] = {3.0f, 1.0f};
+    lse = log(exp(1) + exp(3));
+    s = sample_one(&b, 0, 0, some, NULL);
+    assert_int_equal(s.token, 3);
+    assert_int_equal(s.n_top, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(fabs((double)s.top[i].logprob - ((double)of[i] - lse)) < 1e-5);
+    assert_true(fabs((double)s.logprob - (3 - lse)) < 1e-5);
+
     /* Without log-probabilities the raw logit tells whether any token could win. */
     static const float none[5] = {NAN, NAN, NAN, NAN, NAN};
     for (p.n_logprobs = 0, p.temp = 0.0f; p.temp <= 1.0f; p.temp += 1.0f) {

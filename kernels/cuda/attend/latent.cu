@@ -49,10 +49,13 @@ __global__ void __launch_bounds__(256) latent_end(latent_args a)
     if (slot == NO_SLOT)
         return;
     __half *key = kv_k(a.kv, slot, 0);
+    /* Where the latent has NaN, or an infinity, its norm's factor is none. The latent is the values, too, which must be
+     * numbers (value_is_nan()); what is turned is of keys alone, and tells. */
+    bool fine = st.y > 0.f && st.y < INFINITY;
     for (uint32_t k = threadIdx.x; k < a.d_c; k += blockDim.x)
-        key[a.rope.n_rot + k] = half_sat((c[k] - st.x) * st.y * (a.kv_norm.w ? a.kv_norm.w[k] : 1.f));
+        key[a.rope.n_rot + k] = half_sat(fine ? (c[k] - st.x) * st.y * (a.kv_norm.w ? a.kv_norm.w[k] : 1.f) : 0.f);
     for (uint32_t i = threadIdx.x; i < a.rope.n_rot / 2; i += blockDim.x)
-        turn_pair(a.rope, a.s, row, i, c + a.d_c, [&](uint32_t k, float v) { key[k] = half_sat(v); });
+        turn_pair(a.rope, a.s, row, i, c + a.d_c, [&](uint32_t k, float v) { key[k] = half_sat(fine ? v : NAN); });
 }
 
 /* An activation as rows of f32. */

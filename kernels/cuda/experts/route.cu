@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
             if (lane || r >= rows)
                 continue;
             if (a.row_gate)
-                a.row_gate[row0 + r] = 1.f / (1.f + fm_exp(-v));
+                a.row_gate[row0 + r] = isnan(v) ? v : 1.f / (1.f + fm_exp(-v));
             else if (a.product)
                 a.product[(uint64_t)(row0 + r) * a.ldproduct + e] = v;
             else if (v += a.bias ? a.bias[e] : 0.f; tell)

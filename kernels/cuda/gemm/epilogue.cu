@@ -64,13 +64,15 @@ __global__ void reduce_rows(partials s, uint32_t n, float *out, uint32_t ld)
         *(float4 *)(out + (uint64_t)blockIdx.y * ld + k) = s.four(blockIdx.y, k);
 }
 
-/* Prepared rows to the order of wgmma's fragments; a thread 16 bytes. blockIdx.y: of WG_ROWS rows. */
-__global__ void xfrag_to_wg(act_buf in, uint32_t n_kblk, act_buf out)
+/* Prepared rows of n to the order of wgmma's fragments; a thread 16 bytes, zeros past the end, where the last record
+ * has what the workspace served before. blockIdx.y: of WG_ROWS rows. */
+__global__ void xfrag_to_wg(act_buf in, uint32_t n, act_buf out)
 {
     pdl_trigger();
     pdl_wait();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, rows = out.ld, row = blockIdx.y * WG_ROWS + i % rows,
-             c = i / rows & 1, step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, kblk = i / rows >> 5;
+             c = i / rows & 1, step = i / rows >> 1 & 7, p = i / rows >> 4 & 1, kblk = i / rows >> 5,
+             n_kblk = (n + 255) / 256;
     if (kblk >= n_kblk)
         return;
     uint32_t v[4];
@@ -78,7 +80,10 @@ __global__ void xfrag_to_wg(act_buf in, uint32_t n_kblk, act_buf out)
     for (uint32_t t = 0; t < 4; t++) {
         uint32_t k =
             out.layout == LAYOUT_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
-        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + xfrag_at(kblk * 256 + k) + 2 * c));
+        k += kblk * 256;
+        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + xfrag_at(k) + 2 * c));
+        /* elements k + c and k + c + 2 */
+        v[t] = k + c >= n ? 0 : k + c + 2 >= n ? v[t] & 0xffff : v[t];
     }
     *(uint4 *)(out.p + (uint64_t)blockIdx.y * WG_ROWS * 256 * n_kblk + (uint64_t)i * 8) =
         make_uint4(v[0], v[1], v[2], v[3]);
@@ -132,6 +137,8 @@ struct qkv_epilogue_args {
     const step_dev *s;
     const uint32_t *kv_slot; /* of the op's layer group */
     bool q8;                 /* KV is of Q8_0 */
+    float *x;                /* ACT_X */
+    uint32_t ldx;
 };
 
 /* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. Dynamic shared memory of each: the
@@ -242,6 +249,14 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         for (uint32_t i = lane; i < a.d_head; i += 32)
             v[i] *= by;
         __syncwarp();
+    }
+    if (part == 2) {
+        bool nan = false;
+        for (uint32_t i = lane; i < a.d_head; i += 32)
+            if (isnan(v[i]) || (a.q8 && isinf(v[i])))
+                nan = true, v[i] = 0;
+        if (nan)
+            value_is_nan(a.x + (uint64_t)row * a.ldx);
     }
     __half *out;
     if (part == 0)
@@ -452,9 +467,8 @@ void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t buc
 
 void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out, uint32_t bucket)
 {
-    uint32_t n_kblk = (k + 255) / 256;
-    cuda_launch(d, xfrag_to_wg, dim3(n_kblk * out->ld / 8, (bucket + WG_ROWS - 1) / WG_ROWS), 256, 0, LAUNCH_PDL, *in,
-                n_kblk, *out);
+    cuda_launch(d, xfrag_to_wg, dim3((k + 255) / 256 * out->ld / 8, (bucket + WG_ROWS - 1) / WG_ROWS), 256, 0,
+                LAUNCH_PDL, *in, k, *out);
 }
 
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n)
@@ -505,6 +519,7 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.kv = kv_view_of(d->kv[op->group], op->layer);
     a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
+    a.x = d->ws.x, a.ldx = d->ws.ldx;
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
     uint32_t smem = 4 * 3 * ((a.d_head + 3) & ~3u) * sizeof(float);

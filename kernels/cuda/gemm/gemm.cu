@@ -22,6 +22,23 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
                 threadIdx.x & 31);
 }
 
+/*
+ * What lies behind the end of a prepared row, in its last record, is left of whatever the workspace served before. It
+ * meets zero weights, and where it is NaN every row would be: zeros there for `wide`, which does not look.
+ */
+__global__ void pad_rows(__half *x, uint32_t n, uint32_t row0)
+{
+    pdl_trigger();
+    pdl_wait();
+    __half *row = x + (uint64_t)(row0 + blockIdx.x) * XFRAG_KBLK, zero = __ushort_as_half(0);
+    uint32_t k = n / 256 * 256 + threadIdx.x;
+    if (k < n)
+        return;
+    row[xfrag_at(k)] = zero;
+    if (k % 32 == 0)
+        row[xfrag_sum_at(k)] = row[xfrag_sum_at(k) + 8] = zero;
+}
+
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 /*
@@ -199,6 +216,14 @@ static void run(struct device *d, struct op_call *p, const struct op *o, const w
         by_types(d, w, a);
 }
 
+/* The input is rows that another op prepared. */
+static void from_rows(struct device *d, gemm_args *a, const act_buf &x)
+{
+    a->x = x.p;
+    if (!a->gemv && a->k % 256)
+        cuda_launch(d, pad_rows, dim3(a->bucket), 256, 0, LAUNCH_PDL, x.p, a->k, a->row0);
+}
+
 static void to_tmp(struct device *d, gemm_args &a)
 {
     a.ep = EP_TMP, a.out = d->ws.tmp, a.ldout = d->ws.ldtmp;
@@ -286,7 +311,7 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
         qkv_epilogue_run(d, op, p->row0, p->bucket);
         return;
     }
-    a.ep = EP_QKV;
+    a.ep = EP_QKV, a.out = d->ws.x, a.ldout = d->ws.ldx;
     a.pair = a.rope.kind == ROPE_NEOX ? op->d_head / 32 : 0;
     a.bias = op->bias;
     a.temperature = temperature_of(op);
@@ -315,8 +340,7 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     const struct op_proj *op = &o->proj;
     const wdev *w = wdev_of(op->w);
     gemm_args a = args_of(d, p, w);
-    const act_buf &in = op->in == ACT_ATT ? d->ws.att : d->ws.ff;
-    a.x = in.p;
+    from_rows(d, &a, op->in == ACT_ATT ? d->ws.att : d->ws.ff);
     if (!gemm_ends_here(d, o, p->path, p->bucket)) {
         to_tmp(d, a);
         run(d, p, o, w, a);
@@ -391,7 +415,7 @@ void rows_product(struct device *d, struct op_call *p, const struct op *o, const
     if (norm)
         from_norm(d, &a, norm, NULL);
     else
-        a.x = x->p;
+        from_rows(d, &a, *x);
     a.ep = EP_TMP, a.out = out, a.ldout = ldout;
     run(d, p, o, w, a);
 }

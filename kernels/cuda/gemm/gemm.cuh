@@ -53,7 +53,7 @@ struct gemm_args {
     /* what follows */
     enum gemm_epilogue ep;
     const float *bias;
-    float *out; /* TMP, PROJ, LOGITS */
+    float *out; /* TMP, PROJ, LOGITS; QKV: ACT_X */
     uint32_t ldout;
     float scale, softcap; /* PROJ: of the residual; LOGITS */
     enum glu_kind glu;
@@ -388,8 +388,13 @@ __device__ static inline void epilogue_pair(const gemm_args &a, const coord &p, 
         }
         x = s, y = t;
     }
-    if (m.to)
-        *(__half *)m.to = half_sat(x), *(__half *)m.to2 = half_sat(y);
+    if (!m.to)
+        return;
+    if (p.part == 2 && (isnan(x) || isnan(y))) {
+        value_is_nan(a.out + (uint64_t)(a.row0 + p.col) * a.ldout);
+        x = isnan(x) ? 0.f : x, y = isnan(y) ? 0.f : y;
+    }
+    *(__half *)m.to = half_sat(x), *(__half *)m.to2 = half_sat(y);
 }
 template <class V> __device__ static inline void epilogue_item(const gemm_args &a, const coord &p, V val, const item &m)
 {

@@ -498,6 +498,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 float y = __shfl_down_sync(~0u, x[m], 16);
+                at.col = m;
                 if (at.ok && !half)
                     epilogue_pair(a, at, it[m], x[m], y);
             }

@@ -55,8 +55,8 @@ __device__ static inline void imma16(int *c, uint32_t a0, uint32_t a1, uint32_t 
 /* --- activations ------------------------------------------------------------------------------------------------ */
 
 /*
- * A record by one warp, elements 8 lane + 0..7 of it a lane. A record with an infinity in it counts as zeros and a NaN
- * as some number: either would reach every later token through KV.
+ * A record by one warp, elements 8 lane + 0..7 of it a lane. A record with an infinity in it counts as zeros; of one
+ * with NaN the scale is NaN, which no sum of integers can be.
  */
 __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const float (&v)[8])
 {
@@ -68,8 +68,8 @@ __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const f
     for (int n = 4; n; n /= 2) /* a tree: short chains, here and below */
 #pragma unroll
         for (int i = 0; i < n; i++)
-            most[i] = fmaxf(most[i], most[i + n]);
-    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most[0])));
+            most[i] = max_nan(most[i], most[i + n]);
+    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most[0]))); /* NaN is above all by its bits */
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(by) : "f"(top));
     bool fine = top > 1e-30f && top < 1e30f;
     float to = fine ? __fmul_rn(IX_MAX, by) : 0.f;
@@ -96,7 +96,7 @@ __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const f
     if (!(lane & 3))
         ((int *)(kblk + IX_S32))[lane >> 2] = s;
     if (!lane)
-        *(float *)(kblk + IX_SCALE) = fine ? top * (1.f / IX_MAX) : 0.f;
+        *(float *)(kblk + IX_SCALE) = fine ? top * (1.f / IX_MAX) : isnan(top) ? top : 0.f;
 }
 
 /* --- units ------------------------------------------------------------------------------------------------------ */

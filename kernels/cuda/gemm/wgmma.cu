@@ -306,7 +306,8 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     act_in_pieces(&p->acts, ACT_X);
 }
 
-/* The activation is made here where the op that reads it is known, and with it the order of k that it wants. */
+/* The activation is made here where the op that reads it is known, and with it the order of k that it wants; not where
+ * a row ends within a record, whose rest no tile makes. */
 void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_ffn_up *op = &o->ffn_up;
@@ -315,7 +316,7 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     wg_args a = {};
     normed(d, p, w, &op->norm, false);
     p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved && !op->row_gate &&
-                 op->glu != GLU_OAI;
+                 op->glu != GLU_OAI && w->n_out / 2 % 256 == 0;
     if (p->ff_made) {
         const wdev *down = wdev_of(reader->proj.w);
         a.ff = form_of(d->ws.wg_ff, p->bucket, wg_order(down->part[0].type));
