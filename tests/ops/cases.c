@@ -130,6 +130,12 @@ const struct op_case op_cases[] = {
     {"long down", DT_Q4_K, 256, 4608, 33, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{20, 1}, {0, 3}}},
     {"long down, q8_0 and q6_k", DT_Q8_0, 256, 4864, 33, 4, 2, 64, LLAMA, .n_rot = 64, .mix = {[P_DOWN] = DT_Q6_K},
      .seq = {{20, 1}}},
+    /* rows that do not fit into 99 KiB beside two stages: of a product from a norm, of types beside each other, of many
+     * tiles, of a longer K; by fours and twos */
+    {"four rows in rounds", DT_Q4_K, 3584, 5120, 33, 8, 2, 128, LLAMA, .n_rot = 128, .mix = {[P_V] = DT_Q6_K},
+     .seq = {{20, 1}, {0, 3}}},
+    {"six rows in rounds, pairs", DT_Q5_K, 3328, 4608, 33, 8, 2, 128, NEOX, .n_rot = 128, .bias = true,
+     .mix = {[P_DOWN] = DT_Q6_K}, .seq = {{0, 5}, {16, 1}}},
     {"long layernorm, pairs", DT_Q8_0, 4352, 64, 33, 4, 2, 64, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
      .n_rot = 64, .embed_scale = 1.0f, .bias = true, .seq = {{0, 5}, {16, 1}}},
     /* architectures */

@@ -42,7 +42,8 @@ struct gemm_args {
     uint32_t stages, split_k;  /* wide: split = blocks over K, 1 or K_SLICES */
     uint32_t row0, bucket;
     bool gemv;
-    bool bulk; /* the ring is filled by bulk copies */
+    bool bulk;      /* the ring is filled by bulk copies */
+    uint16_t round; /* few, in rounds: k-blocks of a slice that a round takes */
     /* activations: prepared rows, or f32 rows to be normed (few) */
     const __half *x;
     uint32_t k;

@@ -30,10 +30,16 @@ enum gemv_ep {
     GEMV_QKV_NORMED, /* q's, k's and v's heads: heads.cuh */
     GEMV_REST,
     GEMV_PAIRS, /* O and `down` of two tiles a block, which share its activations; and a norm after them: rownorm.cuh */
+    GEMV_QKV_ROUNDS, /* as GEMV_QKV and GEMV_REST where a row does not fit: rounds.cuh */
+    GEMV_REST_ROUNDS,
 };
 __host__ __device__ constexpr bool is_qkv(int ep)
 {
-    return ep == GEMV_QKV || ep == GEMV_QKV_NORMED;
+    return ep == GEMV_QKV || ep == GEMV_QKV_NORMED || ep == GEMV_QKV_ROUNDS;
+}
+__host__ __device__ constexpr bool in_rounds(int ep)
+{
+    return ep == GEMV_QKV_ROUNDS || ep == GEMV_REST_ROUNDS;
 }
 
 enum {
@@ -43,7 +49,7 @@ enum {
 
 /*
  * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. Two sets take a tile's
- * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: two buffers of
+ * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: BUFS buffers of
  * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each, of which the first set's are read.
  */
 template <int M, int CGROUPS, int EP> struct gemv_shape {
@@ -58,15 +64,25 @@ template <int M, int CGROUPS, int EP> struct gemv_shape {
         BAR_THREADS = CONSUMER_THREADS + EPILOGUE_THREADS, /* at a barrier */
         TILES = K_SPLIT == 1 ? FLUSH : 1,
         BUF = K_SPLIT * WARPS * TILES * M * 64,
+        BUFS = in_rounds(EP) ? 1 : 2,
         ZERO = 256,
         SQUARES = ZERO + 64,
         PARTIALS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
-        X = PARTIALS + 2 * BUF * 4,
+        X = PARTIALS + BUFS * BUF * 4,
     };
+    /* n_kblk: records of a row that are there at a time. */
     __host__ __device__ static uint32_t fixed(uint32_t n_kblk)
     {
         return (X + (BY_TILE + 1) * M * n_kblk * IX_KBLK + 127) & ~127u;
     }
+    __host__ __device__ static uint32_t fixed(const gemm_args &a)
+    {
+        return fixed(in_rounds(EP) ? K_SLICES * a.round : a.n_kblk);
+    }
+};
+
+template <int N> struct gemv_number {
+    enum { value = N };
 };
 
 template <int TA, int TB> struct gemv_ring {
@@ -116,6 +132,24 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
                 copy(src + (q < R::PA ? q * bytes : tile + (q - R::PA) * bytes), bytes);
             src += R::PA * bytes, left -= u;
         }
+    } else if constexpr (in_rounds(EP)) { /* of either tile in turns a round's records */
+        uint32_t steps = (n_kblk + K_SLICES - 1) / K_SLICES;
+        for (uint32_t first = 0; first < n; first += FLUSH)
+            for (uint32_t round = 0; round < steps; round += a.round)
+                for (uint32_t i = first; i < min(first + FLUSH, n); i++) {
+                    uint32_t tile = tile_at(a, i);
+                    const gemm_part &p = part_of(a, tile);
+                    bool second = TA != TB && p.second;
+                    uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA;
+                    const uint8_t *src =
+                        a.w + p.off + ((uint64_t)(tile - p.tile0) * n_kblk + (uint64_t)round * K_SLICES) * frag * per;
+                    for (uint32_t step = round; step < min(round + a.round, steps); step++)
+                        for (uint32_t q = 0; q < per; q++) {
+                            uint32_t u = step < base ? K_SLICES : rem;
+                            copy(src, u * frag);
+                            src += u * frag;
+                        }
+                }
     } else
         for (uint32_t i = 0; i < n; i++) {
             uint32_t tile = tile_at(a, i);
@@ -151,6 +185,18 @@ __device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
 #endif
 }
 
+/* Eight halves of a prepared row of n, elements k on, in the order of the row: zeros past its end. */
+__device__ static inline void gemv_floats(uint4 w, uint32_t n, uint32_t k, float (&v)[8])
+{
+    float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
+    float2 s = __half22float2(*(const __half2 *)&w.z), t = __half22float2(*(const __half2 *)&w.w);
+    v[0] = p.x, v[1] = q.x, v[2] = p.y, v[3] = q.y, v[4] = s.x, v[5] = t.x, v[6] = s.y, v[7] = t.y; /* 0, 2, 1, 3 */
+    if (k + 8 > n)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = k + j < n ? v[j] : 0.f;
+}
+
 /*
  * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
  * and a record more costs what its instructions do. IN_FLIGHT of them are on their way.
@@ -176,14 +222,8 @@ __device__ static inline void gemv_quantize(const __half *src, uint32_t n, uint3
             h[i] = h[i + 1];
         if (r + IN_FLIGHT * EACH < r1)
             h[IN_FLIGHT - 1] = __ldcg((const uint4 *)(src + IN_FLIGHT * EACH * XFRAG_STRIDE));
-        float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
-        float2 s = __half22float2(*(const __half2 *)&w.z), t = __half22float2(*(const __half2 *)&w.w);
-        float v[8] = {p.x, q.x, p.y, q.y, s.x, t.x, s.y, t.y}; /* fours lie in the order 0, 2, 1, 3 */
-        uint32_t k = r * 256 + lane * 8;
-        if (k + 8 > n)
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                v[j] = k + j < n ? v[j] : 0.f;
+        float v[8];
+        gemv_floats(w, n, r * 256 + lane * 8, v);
         int_quantize(dst + r * IX_KBLK, lane, v);
     }
 }
@@ -254,7 +294,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
 {
     using S = gemv_shape<M, CGROUPS, EP>;
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
-    uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a.n_kblk);
+    uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a);
     uint32_t cgroup = CGROUPS == 1 ? 0 : warp / WARPS, chunk = warp - cgroup * WARPS, n_kblk = a.n_kblk,
              r0 = t16_slice(n_kblk, chunk), r1 = t16_slice(n_kblk, chunk + 1),
              steps = (n_kblk + K_SLICES - 1) / K_SLICES, end = r0 + steps, row_step = n_kblk * IX_KBLK,
@@ -299,12 +339,6 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             named_bar_sync<64>(BAR_RECORDS + chunk);
     }
     __syncwarp();
-    struct type_a {
-        enum { value = TA };
-    };
-    struct type_b {
-        enum { value = TB };
-    };
     /* Stages that are another set's. By record a stage is always the same set's, as their number is even; by tile the
      * ring holds all of the block's (gemv_by_tile): a phase is never taken for the one before. */
     auto pass = [&](uint32_t n) {
@@ -344,9 +378,9 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
                 pass(steps * per);
         };
         if (TA != TB && part_of(a, tile_at(a, i)).second)
-            run(type_b());
+            run(gemv_number<TB>());
         else
-            run(type_a());
+            run(gemv_number<TA>());
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
         if ((S::TILE_EACH || i % FLUSH == 0) && i >= 2 * FLUSH)
             named_bar_sync<S::BAR_THREADS>(BAR_READ + buf);
@@ -379,7 +413,7 @@ __device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, 
 /* Behind the ring: what heads.cuh works with. */
 template <int M, int CGROUPS, int EP> __device__ static inline uint8_t *heads_of(const gemm_args &a, uint8_t *sm)
 {
-    return sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk) + a.stages * a.stage_bytes;
+    return sm + gemv_shape<M, CGROUPS, EP>::fixed(a) + a.stages * a.stage_bytes;
 }
 
 /*
@@ -394,7 +428,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
     __builtin_assume((a.ep == EP_QKV) == QKV); /* so that there is no code for the others */
     __builtin_assume(QKV || S::PAIRS || !a.pair);
-    bool units = EP == GEMV_REST && a.ep == EP_GLU;
+    bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && a.ep == EP_GLU;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
     coord at = {};
@@ -455,7 +489,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     }
 #pragma unroll 1
     for (; first < n; first += FLUSH) {
-        uint32_t buf = first / FLUSH & 1;
+        uint32_t buf = first / FLUSH & (S::BUFS - 1);
         const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
         if (first) {
             tiles = min(n - first, (uint32_t)FLUSH);
@@ -521,19 +555,21 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
                 } else if (at.ok)
                     epilogue_row(a, it[m], val(at.ta, at.ra, m));
             }
-        if (first + 2 * FLUSH < n)
+        if (first + S::BUFS * FLUSH < n)
             named_bar_arrive<S::BAR_THREADS>(BAR_READ + buf);
     }
 }
 #endif
 
+#include "kernels/cuda/gemm/rounds.cuh" /* of what is above */
+
 /* M rows from row0 on; tiles as in gemm_args. For one row registers are kept to what lets the next kernels' blocks in
  * beside these: three of a block of one set, or as if two sets had 896 threads. */
 template <int TA, int TB, int M, int CGROUPS, int EP>
-__global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, CGROUPS, EP>::THREADS, CGROUPS == 2 ? 1
-                                                                                                      : M == 1     ? 3
-                                                                                                                   : 2)
-    gemv_int8(const __grid_constant__ gemm_args a)
+__global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, CGROUPS, EP>::THREADS,
+                                  CGROUPS == 2 || in_rounds(EP) ? 1
+                                  : M == 1                      ? 3
+                                                                : 2) gemv_int8(const __grid_constant__ gemm_args a)
 {
 #if __CUDA_ARCH__ >= 800
     if (EP == GEMV_QKV_NORMED && __CUDA_ARCH__ < 900)
@@ -562,12 +598,15 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     __syncthreads();
     if (EP == GEMV_QKV_NORMED)
         cluster_arrive();
-    if (warp < CGROUPS * WARPS)
-        gemv_consumer<TA, TB, M, CGROUPS, EP>(a, n, sm, warp, lane);
-    else if (warp > CGROUPS * WARPS)
+    if (warp < CGROUPS * WARPS) {
+        if constexpr (in_rounds(EP))
+            gemv_rounds<TA, TB, M, EP>(a, n, sm, warp, lane);
+        else
+            gemv_consumer<TA, TB, M, CGROUPS, EP>(a, n, sm, warp, lane);
+    } else if (warp > CGROUPS * WARPS)
         gemv_epilogue<M, CGROUPS, EP>(a, n, sm, lane);
     else {
-        uint8_t *ring = sm + gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk);
+        uint8_t *ring = sm + gemv_shape<M, CGROUPS, EP>::fixed(a);
         if (!a.bulk)
             gemv_producer<TA, TB, EP, false>(a, n, full, empty, ring, lane);
         else if (!lane)
@@ -594,7 +633,7 @@ template <int CGROUPS> static uint32_t gemv_smem(const struct device *d, int blo
 /* Of that, what a block has beside its ring. */
 template <int M, int CGROUPS, int EP> static uint32_t gemv_beside_ring(const gemm_args &a)
 {
-    return gemv_shape<M, CGROUPS, EP>::fixed(a.n_kblk) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
+    return gemv_shape<M, CGROUPS, EP>::fixed(a) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
 }
 
 /* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
@@ -643,6 +682,15 @@ template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *
            gemv_beside_ring<1, 2, EP>(a) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
 }
 
+/* The greatest round of M rows that there is room for; 0: none, or one that makes records anew for many tiles. */
+template <int TA, int TB, int M, int EP> static uint32_t gemv_round(const struct device *d, gemm_args a)
+{
+    uint32_t steps = (a.n_kblk + K_SLICES - 1) / K_SLICES;
+    for (a.round = steps; a.round && !gemv_fits<TA, TB, M, 1, EP>(d, a);)
+        a.round--;
+    return a.round == steps || a.tile_hi - a.tile_lo <= 2 * FLUSH * (uint32_t)d->sms ? a.round : 0;
+}
+
 /*
  * All rows, by fours, twos and ones. CGROUPS: of warps that share a tile, one or two, which is a matter of the matrix
  * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
@@ -650,12 +698,27 @@ template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *
  */
 template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct device *d, gemm_args a)
 {
+    [[maybe_unused]] constexpr int ROUNDS = EP == GEMV_QKV ? GEMV_QKV_ROUNDS : GEMV_REST_ROUNDS;
+    constexpr bool may = CGROUPS == 1 && (EP == GEMV_QKV || EP == GEMV_REST);
     uint32_t rows = a.bucket, m;
+    auto rounds = [&](auto number) {
+        [[maybe_unused]] constexpr int M = decltype(number)::value;
+        if constexpr (may)
+            if (rows >= M && (a.round = gemv_round<TA, TB, M, ROUNDS>(d, a))) {
+                launch_gemv<TA, TB, M, 1, ROUNDS>(d, a);
+                return true;
+            }
+        return false;
+    };
     for (; rows; rows -= m, a.row0 += m)
         if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a))
             m = 4, launch_gemv<TA, TB, 4, CGROUPS, EP>(d, a);
+        else if (rounds(gemv_number<4>()))
+            m = 4;
         else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a))
             m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
+        else if (rounds(gemv_number<2>()))
+            m = 2;
         else if (is_qkv(EP) && gemv_by_tile<TA, TB, EP>(d, a))
             m = 1, launch_gemv < TA, TB, 1, 2, is_qkv(EP) ? EP : GEMV_QKV > (d, a);
         else {
