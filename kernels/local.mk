@@ -31,7 +31,7 @@ cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh ker
 # Nothing of these is compiled by itself.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/sample.cuh kernels/cuda/bulk.cuh kernels/cuda/local.cuh kernels/cuda/said.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh kernels/cuda/attend/split_kv.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/rounds.cuh kernels/cuda/gemm/heads.cuh kernels/cuda/gemm/rownorm.cuh \
-	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/told.cuh \
+	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/told.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
 cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/fp4.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/one_type.cu

@@ -4,8 +4,7 @@
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
 #include "kernels/cuda/gemm/rownorm.cuh"
-#include "kernels/cuda/gemm/rows.cuh"
-#include "kernels/cuda/kv_q8.cuh"
+#include "kernels/cuda/gemm/tail.cuh"
 
 /* x += (s + bias) * by, elements k .. k + 3 of n. */
 __device__ static inline void add_four(float *x, float4 s, const float *bias, float by, uint32_t k, uint32_t n)
@@ -122,35 +121,14 @@ struct tmp_rows {
     }
 };
 
-struct qkv_epilogue_args {
-    uint32_t n_head, n_kv, d_head, row0;
-    float *gates; /* ACT_MIX, [rows][ldgates], where each head's query has its gate behind it; else NULL */
-    uint32_t ldgates;
-    const float *bias;
-    struct norm norm[3]; /* of q, k, v; w NULL = none */
-    uint32_t n_part;     /* of the product: 2, values are keys as they come; 1, there are queries alone */
-    struct rope rope;
-    struct attend_temperature temperature;
-    __half *q;
-    uint32_t ldq;
-    kv_view kv;
-    const step_dev *s;
-    const uint32_t *kv_slot; /* of the op's layer group */
-    bool q8;                 /* KV is of Q8_0 */
-    float *x;                /* ACT_X */
-    uint32_t ldx;
-};
-
-/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. Dynamic shared memory of each: the
- * head, its norm's weights, and its turns, sine and cosine. */
+/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. Dynamic shared memory: each one's head_room. */
 enum { EPILOGUE_HEAD = 512 };
 template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
     extern __shared__ __align__(16) float room[];
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
-    uint32_t padded = (a.d_head + 3) & ~3u;
-    float *v = room + threadIdx.x / 32 * 3 * padded, *gain = v + padded;
-    float2 *turn = (float2 *)(gain + padded);
+    head_room r = head_room_at(room + threadIdx.x / 32 * 3 * ((a.d_head + 3) & ~3u), a.d_head);
+    float *v = r.v;
     uint32_t of = head, n_kv = a.n_part > 1 ? 2 * a.n_kv : 0; /* of: where it lies among the product's */
     pdl_trigger();
     if (head >= a.n_head + n_kv) {
@@ -167,23 +145,8 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     uint32_t part = head < a.n_head ? 0 : head < a.n_head + a.n_kv ? 1 : 2; /* q, k, v */
     if (part == 2 && a.n_part == 2)
         of = head - a.n_kv;
-    /* what the step's rows alone say, and the norm's weights, are there before the wait, and so are the turns */
-    struct norm nm = part == 0 ? a.norm[0] : part == 1 ? a.norm[1] : a.norm[2];
-    bool turns_here = part < 2 && a.rope.kind != ROPE_NONE;
-    uint32_t half = a.rope.n_rot / 2, slot = part ? a.kv_slot[row] : 0;
-    if (nm.w)
-#pragma unroll 8
-        for (uint32_t i = lane; i < a.d_head; i += 32)
-            gain[i] = nm.w[i];
-    if (turns_here) {
-        float pos = (float)a.s->pos[row];
-        const float *freq = rope_frequencies(a.rope, a.s, row);
-        for (uint32_t i = lane; i < half; i += 32) {
-            float sn, cs;
-            rope_sincos(pos, freq[i], &sn, &cs);
-            turn[i] = make_float2(sn * a.rope.scale, cs * a.rope.scale);
-        }
-    }
+    uint32_t slot = part ? a.kv_slot[row] : 0, pos = a.s->pos[row];
+    head_begin(a, a.d_head, part, row, pos, lane, r);
     pdl_wait();
     float4 f[EPILOGUE_HEAD / 128];
 #pragma unroll
@@ -199,81 +162,13 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
         for (uint32_t j = i; a.bias && j < i + 4; j++)
             v[j] += a.bias[of * a.d_head + j];
     }
-    __syncwarp();
-    if (nm.w) {
-        float s = 0, mean = 0;
-        if (nm.kind == NORM_LAYER) {
-            for (uint32_t i = lane; i < a.d_head; i += 32)
-                s += v[i];
-            mean = warp_sum(s) / a.d_head;
-            s = 0;
-        }
-        for (uint32_t i = lane; i < a.d_head; i += 32)
-            s += (v[i] - mean) * (v[i] - mean);
-        float r = rsqrtf(warp_sum(s) / a.d_head + nm.eps);
-        for (uint32_t i = lane; i < a.d_head; i += 32)
-            v[i] = (v[i] - mean) * r * gain[i] + (nm.b ? nm.b[i] : 0.f);
-    }
-    __syncwarp();
-    if (turns_here) {
-        bool neox = a.rope.kind == ROPE_NEOX;
-        for (uint32_t i = lane; i < half; i += 32) {
-            uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
-            float sn = turn[i].x, cs = turn[i].y, x = v[p], y = v[q];
-            v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
-        }
-        __syncwarp();
-        if (a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
-            float s[8], t[8];
-            for (int i = 0; i < 8; i++) {
-                uint32_t j = lane * 8 + i;
-                float x = v[neox ? j : 2 * j], y = v[neox ? j + half : 2 * j + 1];
-                s[i] = (x + y) * 0.25f, t[i] = (x - y) * 0.25f;
-            }
-            for (int k = 1; k < 8; k *= 2)
-                for (int i = 0; i < 8; i++)
-                    if (!(i & k)) {
-                        float a0 = s[i], b0 = t[i];
-                        s[i] = a0 + s[i | k], s[i | k] = a0 - s[i | k];
-                        t[i] = b0 + t[i | k], t[i | k] = b0 - t[i | k];
-                    }
-            for (int i = 0; i < 8; i++) {
-                uint32_t j = lane * 8 + i;
-                v[neox ? j : 2 * j] = s[i], v[neox ? j + half : 2 * j + 1] = t[i];
-            }
-        }
-        __syncwarp();
-    }
-    if (part == 0 && a.temperature.beta != 0) {
-        float by = temperature_at(a.temperature, a.s->pos[row]);
-        for (uint32_t i = lane; i < a.d_head; i += 32)
-            v[i] *= by;
-        __syncwarp();
-    }
-    if (part == 2) {
-        bool nan = false;
-        for (uint32_t i = lane; i < a.d_head; i += 32)
-            if (isnan(v[i]) || (a.q8 && isinf(v[i])))
-                nan = true, v[i] = 0;
-        if (nan)
-            value_is_nan(a.x + (uint64_t)row * a.ldx);
-    }
-    __half *out;
-    if (part == 0)
-        out = a.q + (uint64_t)row * a.ldq + head * a.d_head;
-    else {
-        if (slot == NO_SLOT)
-            return;
-        if (a.q8) {
-            uint32_t nth = head - a.n_head, of = part == 1 ? nth : nth - a.n_kv;
-            uint8_t *tile = kv_q8_tile(a.kv, slot / KV_PAGE, of) + (part == 1 ? 0 : 2 * (uint64_t)a.kv.v_off);
-            kv_q8_append(tile, a.d_head, slot, v, lane);
-            return;
-        }
-        out = part == 1 ? kv_k(a.kv, slot, head - a.n_head) : kv_v(a.kv, slot, head - a.n_head - a.n_kv);
+    head_end(a, a.d_head, part, pos, lane, r);
+    if (part) {
+        head_append(a, a.d_head, part, row, head - a.n_head - (part - 1) * a.n_kv, slot, lane, v);
+        return;
     }
     for (uint32_t i = lane; i < a.d_head; i += 32)
-        out[i] = half_sat(v[i]);
+        a.q[(uint64_t)row * a.ldq + head * a.d_head + i] = half_sat(v[i]);
 }
 
 /*
@@ -482,33 +377,15 @@ void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uin
     cuda_launch(d, to_f32, dim3((k + 255) / 256, n), 256, 0, LAUNCH_PLAIN, *in, k, dst, row0);
 }
 
-static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const partials *s, uint32_t row0,
-                                uint32_t bucket)
+qkv_epilogue_args qkv_epilogue_args_of(struct device *d, const struct op_qkv *op)
 {
     qkv_epilogue_args a = {};
-    tmp_rows t = {d->ws.tmp, d->ws.ldtmp, 0};
-    a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head, a.row0 = row0;
+    a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
     a.bias = op->bias;
-    if (op->d_head > EPILOGUE_HEAD || (op->whole_norms && op->w->n_part != 3)) {
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "heads of %u from a matrix of %u parts", op->d_head, op->w->n_part);
-        return;
-    }
-    if (op->whole_norms && (op->q_norm || op->k_norm)) {
-        const struct norm none = {NORM_NONE};
-        struct whole_norms w = {{op->q_norm ? *op->q_norm : none, op->k_norm ? *op->k_norm : none},
-                                op->n_head * op->d_head,
-                                op->n_kv * op->d_head,
-                                op->bias};
-        if (s)
-            reduce_to_tmp(d, s, w.n_q + 2 * w.n_kv, bucket);
-        cuda_launch(d, qk_norm_whole, dim3(3, bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, w, row0);
-        s = NULL, a.bias = NULL;
-    } else {
-        if (op->q_norm)
-            a.norm[0] = *op->q_norm;
-        if (op->k_norm)
-            a.norm[1] = *op->k_norm;
-    }
+    if (op->q_norm)
+        a.norm[0] = *op->q_norm;
+    if (op->k_norm)
+        a.norm[1] = *op->k_norm;
     if (op->v_norm)
         a.norm[2] = *op->v_norm;
     a.n_part = op->w->n_part;
@@ -520,6 +397,30 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
     a.s = d->step, a.kv_slot = d->step->group[op->group].kv_slot;
     a.q8 = d->kv[op->group]->desc.type == DT_Q8_0;
     a.x = d->ws.x, a.ldx = d->ws.ldx;
+    return a;
+}
+
+static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const partials *s, uint32_t row0,
+                                uint32_t bucket)
+{
+    tmp_rows t = {d->ws.tmp, d->ws.ldtmp, 0};
+    if (op->d_head > EPILOGUE_HEAD || (op->whole_norms && op->w->n_part != 3)) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "heads of %u from a matrix of %u parts", op->d_head, op->w->n_part);
+        return;
+    }
+    qkv_epilogue_args a = qkv_epilogue_args_of(d, op);
+    a.row0 = row0;
+    if (op->whole_norms && (op->q_norm || op->k_norm)) {
+        const struct norm none = {NORM_NONE};
+        struct whole_norms w = {{op->q_norm ? *op->q_norm : none, op->k_norm ? *op->k_norm : none},
+                                op->n_head * op->d_head,
+                                op->n_kv * op->d_head,
+                                op->bias};
+        if (s)
+            reduce_to_tmp(d, s, w.n_q + 2 * w.n_kv, bucket);
+        cuda_launch(d, qk_norm_whole, dim3(3, bucket), 256, 0, LAUNCH_PDL, d->ws.tmp, d->ws.ldtmp, w, row0);
+        s = NULL, a.bias = NULL, a.norm[0] = a.norm[1] = {};
+    }
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
     uint32_t smem = 4 * 3 * ((a.d_head + 3) & ~3u) * sizeof(float);
