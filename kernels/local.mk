@@ -29,7 +29,7 @@ cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda
 cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq2_s.cuh kernels/cuda/quant/iq3_xxs.cuh kernels/cuda/quant/iq3_s.cuh \
 	kernels/cuda/quant/nvfp4.cuh
 # Nothing of these is compiled by itself.
-cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/sample.cuh kernels/cuda/bulk.cuh kernels/cuda/local.cuh kernels/cuda/said.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh kernels/cuda/attend/split_kv.cuh \
+cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/sample.cuh kernels/cuda/bulk.cuh kernels/cuda/local.cuh kernels/cuda/said.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh kernels/cuda/attend/split_kv.cuh kernels/cuda/attend/tailed.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/rounds.cuh kernels/cuda/gemm/heads.cuh kernels/cuda/gemm/rownorm.cuh \
 	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/told.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
@@ -38,7 +38,7 @@ cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/beside.cuh 
 cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/spill.cu kernels/cuda/transfer.cu kernels/cuda/pinned.cu kernels/cuda/step.cu kernels/cuda/plan.cu kernels/cuda/embed.cu kernels/cuda/inputs.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu kernels/cuda/gemm/norm.cu kernels/cuda/gemm/batch.cu \
 	kernels/cuda/quant/pack.cu \
-	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/stream.cu kernels/cuda/attend/trunk.cu kernels/cuda/attend/wide.cu kernels/cuda/attend/latent.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu kernels/cuda/slots.cu \
+	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/stream.cu kernels/cuda/attend/decode.cu kernels/cuda/attend/trunk.cu kernels/cuda/attend/wide.cu kernels/cuda/attend/latent.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu kernels/cuda/slots.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu \
 	kernels/cuda/experts/route.cu kernels/cuda/experts/experts.cu \
 	kernels/cuda/states/states.cu kernels/cuda/states/project.cu kernels/cuda/states/shortconv.cu kernels/cuda/states/recur.cu kernels/cuda/states/decode.cu

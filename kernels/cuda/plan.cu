@@ -16,14 +16,15 @@ struct lowering {
     enum op_kind kind;
     op_run *only; /* of an op that has one way, all rows at once; else NULL, and by path: */
     op_run *on[PATH_COUNT];
-    uint32_t takes; /* activations that the wgmma launcher takes in pieces: ACT_X it completes, others it uses up */
+    uint32_t takes; /* activations that the wgmma launcher, or `only`, takes in pieces: ACT_X it completes, others it
+                       uses up; attend_run does either */
 };
 /* clang-format off */
 static const struct lowering lowerings[] = {
     /*                     ref         wgmma      cublaslt        with copies     gemv         skinny        in pieces */
     {OP_EMBED,  embed_run},
     {OP_QKV,    NULL,     {ref_qkv,    wg_qkv,    prefill_qkv,    prefill_qkv,    gemm_qkv,    gemm_qkv},    ACT_BIT(ACT_X)},
-    {OP_ATTEND, attend_run},
+    {OP_ATTEND, attend_run, {}, ACT_BIT(ACT_Q)},
     {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF) | ACT_BIT(ACT_ATT)},
     {OP_FFN_UP, NULL,     {ref_ffn_up, wg_ffn_up, prefill_ffn_up, prefill_ffn_up, gemm_ffn_up, gemm_ffn_up}, ACT_BIT(ACT_X)},
     {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   0},
@@ -123,6 +124,10 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
         reduce_to_x(d, &p->x, p->x_bias, p->x_n, d->bucket);
         act_completed(&p->acts, ACT_X);
     }
+    if (acts & ACT_BIT(ACT_Q)) {
+        qkv_reduce_run(d, p->q_op, &p->q, d->bucket);
+        act_completed(&p->acts, ACT_Q);
+    }
     if (acts & ACT_BIT(ACT_ATT))
         act_taken(&p->acts, ACT_ATT); /* made for a product that did not come: its form is nobody else's */
     if (acts & ACT_BIT(ACT_FF) && p->ff_made)
@@ -168,7 +173,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (only_way(l, o)) {
-        call(d, p, o, only_way(l, o), 0);
+        call(d, p, o, only_way(l, o), only_way(l, o) == l->only ? l->takes : 0);
         return;
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);

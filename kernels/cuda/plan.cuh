@@ -2,9 +2,9 @@
  * plan.cuh - lowering a program to launches: what an op's launcher is told, and what it may leave for the next op.
  *
  * plan_run() walks a program's ops once a step that is eager or captured. An op's row in plan.cu names its launcher on
- * each path; launchers are of one type. A launcher of the wgmma path may leave its result in pieces (`x`, `ff` below,
- * told by act_in_pieces); plan_run() completes them before an op that cannot take them, so that whoever writes an op
- * need not know of them: an op that reads ACT_X finds it whole.
+ * each path; launchers are of one type. A launcher of the wgmma path may leave its result in pieces (`x`, `q`, `ff`
+ * below, told by act_in_pieces); plan_run() completes them before an op that cannot take them, so that whoever writes
+ * an op need not know of them: an op that reads ACT_X finds it whole.
  */
 #ifndef HEARTH_CUDA_PLAN_CUH
 #define HEARTH_CUDA_PLAN_CUH
@@ -22,6 +22,10 @@ struct op_call {
     partials x;
     const float *x_bias;
     uint32_t x_n;
+    /* ACT_Q, where it is in pieces: the product of q_op, before all that follows it, K and V among it, which nobody has
+     * appended yet. */
+    partials q;
+    const struct op_qkv *q_op;
     /* ACT_FF, where it is in pieces: gate and up before their activation, or, `ff_made`, the activation in ws.wg_ff, in
      * the order that the product after it wants. */
     partials ff;

@@ -79,11 +79,13 @@ static void check(struct rig *r, const char *order, size_t step)
     double off = 0, size = 0;
     assert_true(want && got && n_op <= 16);
     rig_batch(r, steps[step].seq, 0, steps[step].n_seq);
+    rig_fill_written(r);
     for (size_t i = 0; i < n_op; i++)
         ops[i] = op_of(r, order[i]);
     for (size_t i = 0; i < n_op; i++)
         rig_op(r, &ops[i]);
     rig_read(r, ACT_LOGITS, 0, n, want);
+    rig_fill_written(r); /* as before: without what these ops have appended */
     struct program p = program_of(r, ops, (uint32_t)n_op);
     if (rig_try(r, &p, &e))
         fail_msg("%s, step %zu of %u tokens: %s", order, step, (unsigned)n, e.msg);
@@ -139,7 +141,7 @@ int main(int argc, char **argv)
                                    .embed_scale = 1,
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
-                          ungated, biased, normed, grows, shared;
+                          ungated, biased, normed, grows, shared, tile, many, more;
     if (argc > 2)
         variant = argv[2];
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
@@ -156,6 +158,14 @@ int main(int argc, char **argv)
     shared = normed;
     shared.name = "shares in two groups", shared.type = DT_Q4_K, shared.rope = ROPE_NEOX, shared.head_norms = true;
     shared.d_model = 1792, shared.d_ff = 6912, shared.n_head = 24, shared.n_kv = 8, shared.d_head = shared.n_rot = 128;
+    /* What a block of a GPU's attention begins its items with: more heads than it has warps; items of several that it
+     * has, of both sizes of heads; norms and biases. */
+    tile = normed;
+    tile.name = "as many heads as a tile has rows", tile.n_head = 16, tile.head_norms = true;
+    many = more = tile;
+    many.name = "more items than processors", many.n_head = 96, many.n_kv = 48;
+    more.name = "more items of 128", more.n_head = 64, more.n_kv = 32, more.d_head = more.n_rot = 128;
+    more.rope = ROPE_NEOX;
     const struct CMUnitTest tests[] = {
         {"q8_0", test_case, NULL, NULL, &plain},
         {"ungated", test_case, NULL, NULL, &ungated},
@@ -163,6 +173,9 @@ int main(int argc, char **argv)
         {"RMS norms", test_case, NULL, NULL, &normed},
         {"rows that grow", test_case, NULL, NULL, &grows},
         {"shares in two groups", info.gpu ? test_case : skipped, NULL, NULL, &shared},
+        {"as many heads as a tile has rows", test_case, NULL, NULL, &tile},
+        {"more items than processors", info.gpu ? test_case : skipped, NULL, NULL, &many},
+        {"more items of 128", info.gpu ? test_case : skipped, NULL, NULL, &more},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,20 +341,33 @@ void rig_page_write(struct rig *r, uint32_t page, const void *in)
     ok(r->be->kv_transfer_wait(r->d, r->be->kv_load(r->d, r->kv, &page, &host, 1), &e), &e);
 }
 
-void rig_fill_kv(struct rig *r)
+static void fill_page(struct rig *r, uint32_t p)
 {
     const struct op_case *c = r->n->c;
     size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
     float *v = malloc(n * sizeof *v);
     void *page = malloc(rig_page_bytes(r));
     assert_true(v && page);
-    for (uint32_t p = 0; p < RIG_PAGES; p++) {
-        random_floats(1000 + p, v, n);
-        dtype_get(c->kv_type)->from_f32(v, page, n);
-        rig_page_write(r, p, page);
-    }
+    random_floats(1000 + p, v, n);
+    dtype_get(c->kv_type)->from_f32(v, page, n);
+    rig_page_write(r, p, page);
     free(v);
     free(page);
+}
+
+void rig_fill_kv(struct rig *r)
+{
+    for (uint32_t p = 0; p < RIG_PAGES; p++)
+        fill_page(r, p);
+}
+
+void rig_fill_written(struct rig *r)
+{
+    for (uint32_t s = 0; s < r->batch.n_seq; s++) {
+        const struct batch_seq *q = &r->seq[s];
+        for (uint32_t i = q->pos0 / KV_PAGE; i <= (q->pos0 + q->n_row - 1) / KV_PAGE; i++)
+            fill_page(r, q->pages[0][i]);
+    }
 }
 
 struct op op_embed(const struct rig *r)

@@ -113,6 +113,8 @@ void rig_page_write(struct rig *r, uint32_t page, const void *in);
 size_t rig_page_bytes(const struct rig *r);
 /* Random KV in every page, the same on every backend; kept to what kv_type can say. */
 void rig_fill_kv(struct rig *r);
+/* The same of the pages that the batch's step appends to. */
+void rig_fill_written(struct rig *r);
 
 struct op op_embed(const struct rig *r);
 struct op op_qkv(const struct rig *r, uint32_t layer);

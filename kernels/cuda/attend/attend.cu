@@ -3,12 +3,12 @@
  *
  * Decode, short prompts and the invariant mode go chunk by chunk: a work item is (sequence, KV head, tile of 8 rows,
  * chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped queries
- * share what they read (plan.cuh). split_kv.cu takes items, reduce.cu adds what the chunks of a row gave. A chunk has
- * 256 tokens, of heads of more than 128 dimensions 128, where bits must not depend on the batch; where they may,
- * decode's is as long as a sequence if there are sequences enough. Longer runs of rows go through prefill.cu. Large
- * heads and latent attention are wide.cu's, whatever the rows.
+ * share what they read (plan.cuh). split_kv.cu takes items, or decode.cu those of many sequences; reduce.cu adds what
+ * the chunks of a row gave. A chunk has 256 tokens, of heads of more than 128 dimensions 128, where bits must not
+ * depend on the batch; where they may, decode's is as long as a sequence if there are sequences enough. Longer runs of
+ * rows go through prefill.cu. Large heads and latent attention are wide.cu's, whatever the rows.
  */
-#include "kernels/cuda/attend/plan.cuh"
+#include "kernels/cuda/attend/tailed.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
@@ -34,6 +34,7 @@ void attend_init(struct device *d)
     attend_long_init(d);
     attend_split_init(d);
     attend_stream_init(d);
+    attend_decode_init(d);
     attend_trunk_init(d);
     attend_wide_init(d);
     attend_reduce_init(d);
@@ -105,11 +106,12 @@ static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, c
 {
     const struct kv_desc *kv = &d->kv[0]->desc;
     const float kb = d->kv[0]->layer_bytes / 1024.f / kv->n_kv, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
-                us_trunk_end = 3, us_reduce = 2.5f, us_launch = 3;
+                us_trunk_end = 3, us_reduce = 2.5f, us_launch = 3, us_join = 1;
     uint32_t warps = attend_warps((int)kv->d_k), most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, items = 0, all = 0;
-    auto us_of = [&](uint32_t n, uint32_t total, float end) {
+    auto us_of = [&](uint32_t n, uint32_t total, float end, uint32_t ranks = 1) {
         float turns = (float)((n * kv->n_kv + d->sms - 1) / d->sms), mean = turns * total / n;
-        float way = ceilf((mean > chunk ? mean : chunk) / warps) * us_round, bytes = kb * total * kv->n_kv / kb_us;
+        float way = ceilf((mean > chunk ? mean : chunk) / (warps * ranks)) * us_round,
+              bytes = kb * total * kv->n_kv / kb_us;
         return (way > bytes ? way : bytes) + turns * end;
     };
     for (uint32_t s = 0; s < m->n_seq; s++) {
@@ -117,8 +119,12 @@ static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, c
         items += m->pos0[s] / KV_PAGE / chunk + 1 - shared, all += m->pos0[s] / KV_PAGE + 1 - shared * chunk;
     }
     float us = us_of(items, all, us_end) + (most > chunk ? us_reduce : 0);
+    uint32_t group = d->ws.dims.d_q / kv->d_k / kv->n_kv, ranks = attend_ranks(d, d->bucket * kv->n_kv);
+    if (most <= chunk && !n_trunk && ranks && attend_decode_takes(d, kv, group)) {
+        float shared = us_of(items, all, us_end + us_join, 1u << ranks);
+        us = shared < us ? shared : us;
+    }
     items = all = 0;
-    uint32_t group = d->ws.dims.d_q / kv->d_k / kv->n_kv;
     for (uint32_t t = 0; t < n_trunk; t++) {
         uint32_t chunks = pages[trunks->seq[trunks->trunk[t].first]] / chunk;
         items += chunks * ((trunks->trunk[t].n_seq * group + TRUNK_ROWS - 1) / TRUNK_ROWS), all += chunks * chunk;
@@ -236,6 +242,28 @@ bool attend_one(const struct op_attend *op)
     return op->n_head / op->n_kv <= TILE_ROWS;
 }
 
+/*
+ * What q|k|v left in pieces for the op, where its items are decode.cu's, which end them. Everything else has
+ * epilogue.cu's kernel between, that is launched here: prompts, steps whose bits are fixed, and KV of Q8_0; trunks,
+ * whose items have queries of many sequences; groups that need two tiles; norms of whole rows; gates, which are
+ * nobody's heads; and keys or values that are not the product's.
+ */
+static bool takes_tail(struct device *d, struct op_call *p, const struct op_attend *op, attend_tail *to)
+{
+    const struct op_qkv *q = p->q_op;
+    if (!(p->acts.pieces & ACT_BIT(ACT_Q)))
+        return false;
+    if (!attend_decode_takes(d, &d->kv[op->group]->desc, op->n_head / op->n_kv) || attend_shares(d) || op->gated ||
+        q->gated || q->w->n_part != 3 || q->whole_norms || q->layer != op->layer || q->group != op->group ||
+        q->n_head != op->n_head || q->n_kv != op->n_kv || q->d_head != op->d_head) {
+        plan_complete(d, p, ACT_BIT(ACT_Q));
+        return false;
+    }
+    to->pieces = p->q, to->tail = qkv_epilogue_args_of(d, q);
+    act_taken(&p->acts, ACT_Q);
+    return true;
+}
+
 void attend_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_attend *op = &o->attend;
@@ -264,6 +292,8 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
                     op->d_head, d_value);
         return;
     }
+    attend_tail tail;
+    bool tailed = takes_tail(d, p, op, &tail);
     wg_attended(d, p, op->n_head * d_value, &a.out);
     if (d->invariant == INVARIANT_PROMPT) { /* one kernel for any number of rows */
         a.rows_max = 0;
@@ -285,7 +315,9 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
         if (split.trunks) /* of heads that split_kv.cu takes alone */
             attend_trunk_run(d, split, op->d_head);
-        if (large)
+        if (tailed)
+            attend_decode_run(d, split, tail, op->d_head);
+        else if (large)
             attend_wide_run(d, split, op->d_head, d_value);
         else if (!attend_stream_run(d, split, op->d_head))
             attend_split_run(d, split, op->d_head);

@@ -72,6 +72,16 @@ void attend_split_run(struct device *d, const split_args &a, uint32_t d_head);
 uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_head);
 /* Whether items of heads of this size may have REDUCE_SETS chunks, whose sums wait in shared memory. */
 bool attend_spans(const struct device *d, uint32_t d_head);
+/*
+ * decode.cu: the same for decode steps of many sequences on Hopper, of fp16 KV, whose items end q|k|v themselves
+ * (tailed.cuh). attend_decode_takes: whether it takes this step's heads of a pool, of which `group` are a KV head's.
+ * attend_ranks: blocks that share an item, as a power of two, where a step has so many and their contexts are not cut.
+ */
+struct attend_tail;
+void attend_decode_init(struct device *d);
+bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint32_t group);
+uint32_t attend_ranks(const struct device *d, uint32_t items);
+void attend_decode_run(struct device *d, const split_args &a, const attend_tail &tail, uint32_t d_head);
 /* stream.cu: the same for a step of one row; false where split_kv.cu has to. */
 void attend_stream_init(struct device *d);
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head);

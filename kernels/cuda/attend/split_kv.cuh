@@ -1,6 +1,6 @@
 /*
- * split_kv.cuh - the arithmetic of an item of plan.cuh, which split_kv.cu and stream.cu share: they bring K and V to a
- * warp's fragments each in their own way, and give the same bits.
+ * split_kv.cuh - the arithmetic of an item of plan.cuh, which split_kv.cu, stream.cu and decode.cu share: they bring K
+ * and V to a warp's fragments each in their own way, and give the same bits.
  */
 #ifndef HEARTH_CUDA_ATTEND_SPLIT_KV_CUH
 #define HEARTH_CUDA_ATTEND_SPLIT_KV_CUH
@@ -72,6 +72,36 @@ __device__ static inline void online_softmax(const attend_args &a, float c[4], c
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 o[b][w][i] *= rescale[i & 1];
+}
+
+/* A page's K and V in shared memory, as pages.cuh has them in registers: scores c + odd += K q, where k is the lane's
+ * first dimension of token g; and o += V^T pr, where v is its first of token 2t. */
+template <int D>
+__device__ static inline void page_scores(const __half *k, const uint32_t q[shape<D>::J][4], float c[4], float odd[4])
+{
+#pragma unroll
+    for (int j = 0; j < shape<D>::J; j++) {
+        uint4 ka = *(const uint4 *)(k + 32 * j), kb = *(const uint4 *)(k + 8 * D + 32 * j);
+        mma16816(c, ka.x, kb.x, ka.y, kb.y, q[j][0], q[j][1]);
+        mma16816(odd, ka.z, kb.z, ka.w, kb.w, q[j][2], q[j][3]);
+    }
+}
+template <int D>
+__device__ static inline void page_values(const __half *v, const uint32_t pr[2],
+                                          float o[shape<D>::GROUPS][shape<D>::W][4])
+{
+    typedef shape<D> F;
+#pragma unroll
+    for (int b = 0; b < F::GROUPS; b++) {
+        uint32_t f[4][F::W];
+#pragma unroll
+        for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
+            *(uint4 *)f[e] = *(const uint4 *)(v + ((e & 1) + 8 * (e / 2)) * D + b * F::SPAN);
+#pragma unroll
+        for (int w = 0; w < F::W; w++)
+            mma16816(o[b][w], __byte_perm(f[0][w], f[1][w], 0x5410), __byte_perm(f[0][w], f[1][w], 0x7632),
+                     __byte_perm(f[2][w], f[3][w], 0x5410), __byte_perm(f[2][w], f[3][w], 0x7632), pr[0], pr[1]);
+    }
 }
 
 /* Where the i-th four dimensions of an item's results belong. */

@@ -161,18 +161,7 @@ __global__ void __launch_bounds__(stream_shape<D>::THREADS, D == 256 ? 2 : 1)
                 mma16816(odd, ka.z, kb.z, ka.w, kb.w, b.z, b.w);
             }
             online_softmax<D>(a, c, odd, pos, lo, (int)(it.page0 + r) * KV_PAGE + g, o, m, l, pr);
-#pragma unroll
-            for (int b = 0; b < F::GROUPS; b++) {
-                uint32_t f[4][F::W];
-#pragma unroll
-                for (int e = 0; e < 4; e++) /* tokens 2t, 2t + 1, 2t + 8, 2t + 9 */
-                    *(uint4 *)f[e] = *(const uint4 *)(v + ((e & 1) + 8 * (e / 2)) * D + b * F::SPAN);
-#pragma unroll
-                for (int w = 0; w < F::W; w++)
-                    mma16816(o[b][w], __byte_perm(f[0][w], f[1][w], 0x5410), __byte_perm(f[0][w], f[1][w], 0x7632),
-                             __byte_perm(f[2][w], f[3][w], 0x5410), __byte_perm(f[2][w], f[3][w], 0x7632), pr[0],
-                             pr[1]);
-            }
+            page_values<D>(v, pr, o);
             mbar_release(empty + stage, lane);
             pass(stage, phase, S::WARPS);
         }

@@ -1,6 +1,7 @@
 /*
  * tail.cuh - what follows the product q|k|v, head by head: bias, norm, RoPE and the rotation of KV, the temperature of
- * queries; and where K and V go. A warp does one head of a row.
+ * queries; and where K and V go. A warp does one head of a row: epilogue.cu's kernel those of a step, attention
+ * (attend/decode.cu) those of the item that it begins with. The bits are the same.
  */
 #ifndef HEARTH_CUDA_GEMM_TAIL_CUH
 #define HEARTH_CUDA_GEMM_TAIL_CUH

@@ -239,8 +239,10 @@ void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
     normed(d, p, w, &op->norm, false);
-    partials s = matmul(d, w, a, p->bucket, false);
-    qkv_reduce_run(d, op, &s, p->bucket);
+    p->q = matmul(d, w, a, p->bucket, false), p->q_op = op;
+    act_in_pieces(&p->acts, ACT_Q);
+    if (!p->reader || p->reader->kind != OP_ATTEND) /* K and V are not only its reader's */
+        plan_complete(d, p, ACT_BIT(ACT_Q));
 }
 
 void wg_project(struct device *d, struct op_call *p, const struct op *o)

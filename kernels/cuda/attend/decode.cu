@@ -1,0 +1,295 @@
+/*
+ * decode.cu - attention of decode steps of many sequences on Hopper, where bits may depend on the batch: the items of
+ * split_kv.cu and their sums, which begin with the tail of q|k|v (tailed.cuh), fed by bulk copies.
+ *
+ * A warp copies its pages in halves, K and V, which lie in one piece each, into a ring of its own, across the ends of
+ * items: memory is at work while an item's tail is made and while its sums are added. What was there before the step is
+ * asked for before q|k|v has ended; the page that the block appends to, once all of it can see what was appended.
+ *
+ * Where a step has items for half of the processors or fewer, the blocks of a thread block cluster share one, as its
+ * ranks: pages go round the warps of all of them, each makes the item's queries, and what its warps sum up it sends to
+ * the first, which adds the ranks' sums in order.
+ */
+#include "kernels/cuda/attend/tailed.cuh"
+
+enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight wait longer for their places than they win */ };
+
+/* ROWS: query heads of a KV head, at most. ALONE: see attend_decode. */
+template <int D, int ROWS, bool ALONE> struct decode_shape {
+    static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32;
+    static constexpr int BLOCKS = D <= 64 || ALONE ? 2 : 1; /* of a processor */
+    static constexpr int PAGE = KV_PAGE * D;                /* halves of K, and of V */
+    /* Of a warp's ring, half a page each: as many as there is room for, or so few that a block of the product before or
+     * after has room beside this one. */
+    static constexpr uint32_t STAGES = ALONE ? 2 : ROWS <= 4 ? 6 : 4;
+    static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
+                              SCRATCH = (sizeof(scratch<D, ROWS>) + 127) & ~127u,
+                              STATIC = sizeof(plan) + sizeof(typename tailed<D>::queries) + 256; /* at most */
+    typedef float rank_sums[ROWS][D + 4]; /* of a rank: sums, maximum, denominator */
+    static constexpr uint32_t bytes(uint32_t ranks)
+    {
+        return BARRIERS + RING + SCRATCH + (ranks - 1) * (uint32_t)sizeof(rank_sums);
+    }
+};
+
+#if __CUDA_ARCH__ >= 900
+/* Every thread, at its beginning: the others' shared memory is there once they have started. */
+__device__ static inline void ranks_begin()
+{
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+/* What the block's warps have left in x, and what those of the other ranks have. sums: the first rank's room for the
+ * others', [ranks - 1]; f: four_at() of the thread. */
+template <int D, int ROWS>
+__device__ static inline void ranks_end(const tailed_args &a, const scratch<D, ROWS> &x, float (*sums)[ROWS][D + 4],
+                                        const item &it, four f, uint32_t rank)
+{
+    static_assert(ROWS * D / 4 <= shape<D>::WARPS * 32, "a thread has one four");
+    bool mine = f.r < it.rows;
+    float top[RANKS_MAX], den[RANKS_MAX], y[RANKS_MAX][4], v[4];
+    if (mine)
+        add_warps(x, f, top[0], den[0], y[0]);
+    asm volatile("barrier.cluster.wait;" ::: "memory");
+    if (rank && mine) {
+        uint32_t to;
+        asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(to) : "r"(shared_at(sums[rank - 1][f.r])));
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + 4 * f.dim), "f"(y[0][0]),
+                     "f"(y[0][1]), "f"(y[0][2]), "f"(y[0][3])
+                     : "memory");
+        if (!f.dim)
+            asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to + 4 * D), "f"(top[0]), "f"(den[0])
+                         : "memory");
+    }
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    if (rank)
+        return;
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+    if (!mine)
+        return;
+#pragma unroll
+    for (uint32_t k = 1; k < RANKS_MAX; k++) {
+        bool there = k < 1u << a.log_ranks;
+        const float *from = sums[k - 1][f.r];
+        float4 s = there ? *(const float4 *)(from + f.dim) : make_float4(0, 0, 0, 0);
+        top[k] = there ? from[D] : -INFINITY, den[k] = there ? from[D + 1] : 0;
+        y[k][0] = s.x, y[k][1] = s.y, y[k][2] = s.z, y[k][3] = s.w;
+    }
+    join_sets<RANKS_MAX>(
+        a, f.head, top, den, [&](int k, int e) { return y[k][e]; }, v);
+    store_quad<D, plan>(a, f.row, f.head, f.dim, v);
+}
+#endif
+
+/* ALONE: a block has one item, or its rank's part of it, and no code for a next one. */
+template <int D, int ROWS, bool ALONE>
+__global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_shape<D, ROWS, ALONE>::BLOCKS)
+    attend_decode(const __grid_constant__ tailed_args a)
+{
+#if __CUDA_ARCH__ >= 900
+    typedef shape<D> F;
+    typedef decode_shape<D, ROWS, ALONE> S;
+    constexpr uint32_t STAGES = S::STAGES;
+    constexpr bool EARLY = S::BLOCKS == 1; /* two blocks have no registers for the next item's pieces */
+    extern __shared__ __align__(128) uint8_t sm[];
+    __shared__ __align__(16) typename tailed<D>::queries made;
+    uint32_t rank = 0, log_ranks = ALONE ? a.log_ranks : 0;
+    if (ALONE) {
+        ranks_begin();
+        asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+    }
+    pdl_trigger();
+    int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
+    uint64_t *full = (uint64_t *)sm + warp * STAGES;
+    __half *ring = (__half *)(sm + S::BARRIERS) + warp * STAGES * S::PAGE;
+    scratch<D, ROWS> &x = *(scratch<D, ROWS> *)(sm + S::BARRIERS + S::RING);
+    if (!lane) {
+        for (uint32_t s = 0; s < STAGES; s++)
+            mbar_init(full + s, 1);
+        mbar_init_done();
+    }
+    uint32_t at = blockIdx.x >> log_ranks;
+    const int stride = S::WARPS << log_ranks; /* from a warp's page to its next */
+    tailed<D> tail(made, &x.o[warp][0][0], warp, lane, rank);
+    const plan &p = plan_of(a, (const plan *)NULL);
+    item it;
+    if (!find(it, at, p, a)) {
+        pdl_wait();
+        return;
+    }
+    /* Pages of an item go round the warps: of the warp, how many halves there are, how many of them the step does not
+     * write, and its pages' numbers, in its first lanes. */
+    auto first_page = [&](const item &i) { return i.page0 + rank * S::WARPS + warp; };
+    auto count = [&](const item &i, uint32_t end) {
+        return ((uint32_t)max((int)end + stride - 1 - (int)first_page(i), 0) / S::WARPS >> log_ranks) * 2;
+    };
+    auto alive_of = [&](const item &i) { return count(i, min(i.last / KV_PAGE + 1, (i.chunk + 1) * p.chunk_pages)); };
+    auto old_of = [&](const item &i) { return min(alive_of(i), count(i, fresh_of(p, i.s) / KV_PAGE)); };
+    auto pages_of = [&](const item &i) {
+        return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ATTEND_ROUNDS * stride, i.last / KV_PAGE)];
+    };
+    uint64_t policy = evict_first();
+    /* Asks for half `nth` of those, which is the warp's turn'th of all. */
+    auto copy = [&](uint32_t head, uint32_t pages, uint32_t nth, uint32_t turn) {
+        const __half *from = kv_k(a.kv, __shfl_sync(~0u, pages, nth / 2) * KV_PAGE, head);
+        uint32_t stage = turn % STAGES;
+        if (lane)
+            return;
+        mbar_expect_tx(full + stage, S::PAGE * 2);
+        cp_async_bulk(ring + stage * S::PAGE, from + nth % 2 * a.kv.v_off, S::PAGE * 2, full + stage, policy);
+    };
+    auto landed = [&](uint32_t turn) {
+        mbar_wait(full + turn % STAGES, turn / STAGES & 1);
+        return ring + turn % STAGES * S::PAGE;
+    };
+    uint32_t page = pages_of(it), alive = alive_of(it), old = old_of(it), asked = 0, turn = 0;
+    for (; asked < min(old, STAGES); asked++)
+        copy(it.head, page, asked, asked);
+    uint32_t q[F::J][4];
+    bool begun = false;
+#pragma unroll 1
+    for (;;) {
+        item next = it;
+        uint32_t next_page = 0, next_alive = 0, next_old = 0, ahead = 0; /* ahead: of the next item, asked for */
+        at += gridDim.x;
+        bool more = !ALONE && find(next, at, p, a);
+        if (more)
+            next_page = pages_of(next), next_alive = alive_of(next), next_old = old_of(next);
+        four mine = four_at<D>(a, p, it, tid);
+        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        float o[F::GROUPS][F::W][4], m[2], l[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            pos[e] = 2 * t + e < (int)it.rows ? (int)it.last : -1;
+            lo[e] = (int)first_visible(pos[e], a.window);
+            m[e] = -INFINITY, l[e] = 0;
+        }
+#pragma unroll
+        for (int b = 0; b < F::GROUPS; b++)
+#pragma unroll
+            for (int w = 0; w < F::W; w++)
+                o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        if (!begun) {
+            tail.make_first(a, p, it);
+            tail.load_q(q, it.rows);
+            __syncthreads(); /* all have, before the next item's come */
+            begun = true;
+        }
+        if (more && EARLY)
+            tail.ask(a, p, next);
+        if (asked < alive)
+            fence_copies(); /* the last may be of the page that the block has appended to */
+        for (; asked < min(alive, STAGES); asked++)
+            copy(it.head, page, asked, turn + asked);
+#pragma unroll 1
+        for (uint32_t r = 0; r < alive; r += 2) {
+            /* All lanes have read half r + i: what is to come into its stage. */
+            auto pass = [&](uint32_t i) {
+                __syncwarp();
+                if (asked < alive)
+                    copy(it.head, page, asked, turn + asked), asked++;
+                else
+                    for (; ahead < min(next_old, STAGES) && alive + ahead <= r + i + STAGES; ahead++)
+                        copy(next.head, next_page, ahead, turn + alive + ahead);
+            };
+            float c[4] = {}, odd[4] = {}; /* two chains of sums */
+            uint32_t pr[2];
+            page_scores<D>(landed(turn + r) + g * D + 8 * t, q, c, odd);
+            pass(0);
+            online_softmax<D>(a, c, odd, pos, lo, (int)(first_page(it) + r / 2 * stride) * KV_PAGE + g, o, m, l, pr);
+            page_values<D>(landed(turn + r + 1) + 2 * t * D + 2 * F::W * g, pr, o);
+            pass(1);
+        }
+        if constexpr (ALONE) {
+            item_leave<D>(x, it, tid, o, m, l);
+            __syncthreads();
+            ranks_end<D>(a, x, (typename S::rank_sums *)(sm + S::BARRIERS + S::RING + S::SCRATCH), it, mine, rank);
+        } else {
+            if (more)
+                tail.make(a, p, next, warp, EARLY);
+            item_end<D>(a, p, x, it, mine, tid, o, m, l, [&]() {
+                __syncthreads();
+                if (more)
+                    tail.load_q(q, next.rows);
+            });
+        }
+        if (!more)
+            break;
+        __syncthreads();
+        turn += alive, it = next, page = next_page, alive = next_alive, old = next_old, asked = ahead;
+    }
+#endif
+}
+
+/* --- launchers ---------------------------------------------------------------------------------------------------- */
+
+/* f(head_size<D>(), head_size<ROWS>()) where there is a kernel for such heads. */
+template <class F> static bool decode_head(uint32_t d_head, uint32_t group, F f)
+{
+    auto by_rows = [&](auto size) {
+        if (group <= 4)
+            f(size, head_size<4>());
+        else
+            f(size, head_size<TILE_ROWS>());
+    };
+    if (group > TILE_ROWS)
+        return false;
+    if (d_head == 64)
+        by_rows(head_size<64>());
+    else if (d_head == 128)
+        by_rows(head_size<128>());
+    else
+        return false;
+    return true;
+}
+
+bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint32_t group)
+{
+    bool fits = false;
+    if (d->cc >= 90 && d->path == PATH_WGMMA && d->decode && !d->invariant && kv->type == DT_F16 && kv->d_k == kv->d_v)
+        decode_head(kv->d_k, group, [&](auto size, auto rows) {
+            typedef decode_shape<size.d, rows.d, false> S;
+            fits = S::bytes(1) + S::STATIC <= d->smem_max;
+        });
+    return fits;
+}
+
+uint32_t attend_ranks(const struct device *d, uint32_t items)
+{
+    uint32_t log = 0;
+    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= (uint64_t)d->sms)
+        log++;
+    return log;
+}
+
+void attend_decode_init(struct device *d)
+{
+    if (d->cc < 90)
+        return;
+    for (uint32_t group = 4; group <= TILE_ROWS; group += 4)
+        for (uint32_t d_head = 64; d_head <= 128; d_head += 64)
+            decode_head(d_head, group, [&](auto size, auto rows) {
+                constexpr int D = size.d, ROWS = rows.d;
+                cuda_smem(d, attend_decode<D, ROWS, false>, decode_shape<D, ROWS, false>::bytes(1));
+                cuda_smem(d, attend_decode<D, ROWS, true>, decode_shape<D, ROWS, true>::bytes(RANKS_MAX));
+            });
+}
+
+void attend_decode_run(struct device *d, const split_args &a, const attend_tail &tail, uint32_t d_head)
+{
+    decode_head(d_head, a.group, [&](auto size, auto rows) {
+        constexpr int D = size.d, ROWS = rows.d;
+        typedef decode_shape<D, ROWS, false> many;
+        typedef decode_shape<D, ROWS, true> alone;
+        uint32_t items = attend_items(d, a, D), most = many::BLOCKS * d->sms;
+        tailed_args with = {a, tail, 0};
+        if (d->n_split > 1 || items > (uint32_t)d->sms) {
+            cuda_launch(d, attend_decode<D, ROWS, false>, dim3(items < most ? items : most), many::THREADS,
+                        many::bytes(1), LAUNCH_PDL, with);
+            return;
+        }
+        with.log_ranks = attend_ranks(d, items);
+        uint32_t ranks = 1u << with.log_ranks;
+        cuda_launch_clusters(d, ranks, attend_decode<D, ROWS, true>, dim3(items * ranks), alone::THREADS,
+                             alone::bytes(ranks), LAUNCH_PDL, with);
+    });
+}
