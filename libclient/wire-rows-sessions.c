@@ -107,7 +107,7 @@ static int session_fork_check(const void *msg, struct hearth_err *e)
 }
 
 static const struct wire_field session_fork_fields[] = {
-    WORD(wire_session_fork, session, REQUIRED),          INT(wire_session_fork, at, -1, INT32_MAX, -1, SPARSE),
+    WORD(wire_session_fork, session, REQUIRED),          INT(wire_session_fork, at, 0, INT32_MAX, -1, SPARSE),
     INT(wire_session_fork, count, 1, WIRE_FORKS_MAX, 1), STRS(wire_session_fork, names, WIRE_FORKS_MAX),
     BOOL(wire_session_fork, ephemeral, false),           {0},
 };

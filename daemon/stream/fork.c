@@ -376,7 +376,10 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
     int rc = session_get(s, uid, ref, &fork, e);
     if (rc)
         return rc;
-    if (!fork->has_parent)
+    if (!fork->has_parent && fork->parent[0] != '\0' && session_is_busy(s, fork->parent))
+        rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is creating the session that \"%.80s\" is a fork of",
+                     fork->name);
+    else if (!fork->has_parent)
         rc = err_set(e, HEARTH_ENOSESSION,
                      fork->parent[0] != '\0' ? "what session \"%.80s\" is a fork of has been removed"
                                              : "session \"%.80s\" is no fork",

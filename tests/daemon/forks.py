@@ -113,6 +113,7 @@ try:
           "a session that a generation still makes is forked as far as it has come", (live, early, inside))
     u = c.call("generate", session="live", tokens=[300], max_tokens=1)["usage"]
     check(u["computed_tokens"] <= 16, "with the KV that there is", u)
+    refused(c, "SESSION_BUSY", '"live" is a fork of', "sessions.adopt", session="live")
     c.call("cancel", request="runs")
     runner.answer(1)
     full = ids(c, "running")
@@ -196,6 +197,7 @@ try:
     # Refused by name.
     refused(c, "SESSION_NOT_FOUND", "nonesuch", "sessions.fork", session="nonesuch")
     refused(c, "INVALID_PARAMS", "has", "sessions.fork", session="copy", at=100000)
+    refused(c, "INVALID_PARAMS", "at: -1 is under 0", "sessions.fork", session="copy", at=-1)
     refused(c, "INVALID_PARAMS", "names: there are 1 for 2", "sessions.fork", session="copy", count=2, names=["x"])
     refused(c, "SESSION_EXISTS", '"story"', "sessions.fork", session="copy", count=2, names=["fresh", "story"])
     refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
