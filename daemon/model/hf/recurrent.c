@@ -43,7 +43,7 @@ static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
     size_t n = json_is_array(list) ? json_array_size(list) : pattern ? strlen(pattern) : 0;
     if (!json_is_array(list) && pattern)
         key = "hybrid_override_pattern";
-    if (h->arch->rules & HF_SINGLE && n <= LAYERS_MAX)
+    if (h->arch->rules & HF_SINGLE && !h->n_layer && n <= LAYERS_MAX) /* transformers writes no num_hidden_layers */
         h->n_layer = (uint32_t)n;
     if (!n || n > LAYERS_MAX || n != h->n_layer)
         return hf_wrong(h, key, "an entry for each layer (num_hidden_layers)");
