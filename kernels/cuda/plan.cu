@@ -173,7 +173,10 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (only_way(l, o)) {
-        call(d, p, o, only_way(l, o), only_way(l, o) == l->only ? l->takes : 0);
+        uint32_t takes = only_way(l, o) == l->only ? l->takes : 0;
+        if (o->kind == OP_ROUTE && route_takes_pieces(d, p, o))
+            takes |= ACT_BIT(ACT_X);
+        call(d, p, o, only_way(l, o), takes);
         return;
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);

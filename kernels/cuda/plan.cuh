@@ -43,6 +43,7 @@ struct op_call {
     const struct op *projected; /* by plain rows, whose kernel was launched before the one of the op before it */
     const struct op *end;       /* behind the program's last op */
     const struct op *shared[2]; /* ops of a shared expert that the experts' launches have done, or will; NULL: none */
+    const struct op *normed;    /* experts_up whose rows were normed with the route before it, or NULL */
 };
 
 /* Launches one call of an op. */
@@ -79,6 +80,13 @@ bool wg_can_run(const struct op *o);
  * that op takes another path. ACT_ATT is in pieces then. */
 bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out);
 
+/*
+ * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, gathered by step_dev.out_row or not, after the product
+ * that `add` holds in pieces, and its bias, are added to ws.x: into a form of wgmma's, and a second one where it has a
+ * place, or, of up to WG_ROWS rows, into the prepared form.
+ */
+void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const partials &add, const float *bias,
+                     act_buf out, act_buf two, bool gather, uint32_t bucket);
 /* cublaslt.cu: all rows of a step. */
 op_run prefill_qkv, prefill_proj, prefill_ffn_up, prefill_project;
 /* ref.cu: slow and plain, from the untouched file layout (variant "reference"). */
@@ -91,6 +99,8 @@ op_run embed_run, inputs_run, input_gate_run, attend_run, latent_run, latent_q_r
 bool attend_one(const struct op_attend *op);
 /* experts/: the ops of mixtures, all rows of a step. experts_path: "few" or "grouped", which they take. */
 op_run route_run, experts_up_run, experts_down_run;
+/* Whether route_run takes ACT_X in pieces: it norms the rows for the experts after it as well. */
+bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o);
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
 /* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
  * fit ACT_MIX; project_pieces: columns [at + row0, at + row0 + n) of it from a product's rows in pieces; project_tmp:

@@ -209,6 +209,18 @@ const char *experts_path(const struct device *d, const struct op *o, uint32_t n_
     return few(d, wdev_of(op_weight(o)), n_used, n_row, invariant) ? "few" : "grouped";
 }
 
+bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o)
+{
+    const struct op *next = p->next;
+    bool waits = p->acts.pieces & ACT_BIT(ACT_X) && next && next->kind == OP_EXPERTS_UP;
+    if (!waits || d->bucket > WG_ROWS || d->invariant) /* a row's norm has other bits than norm_rows() gives it */
+        return false;
+    const struct op_experts_up *up = &next->experts_up;
+    const wdev *w = wdev_of(up->w);
+    return up->norm.kind == NORM_RMS && up->norm.w && p->x_n == w->n_in && wdev_of(o->route.w)->n_in == w->n_in &&
+           !few(d, w, up->n_used, d->bucket, d->invariant);
+}
+
 static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_t n_part, uint32_t n_used,
                  uint32_t d_expert)
 {
@@ -374,7 +386,8 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
         a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = op->norm;
     else {
         act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
-        norm_rows(d, &op->norm, a.k, &xn, false, 0, d->bucket);
+        if (p->normed != o)
+            norm_rows(d, &op->norm, a.k, &xn, false, 0, d->bucket);
         a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;
     }
     if (!alone)

@@ -14,6 +14,7 @@ extern "C" {
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/experts/told.cuh"
+#include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 enum {
@@ -513,6 +514,13 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     route_args a = {};
     if (w->role != WEIGHT_ROUTER || !can_choose(d, op, w->n_out))
         return;
+    p->normed = NULL;
+    if (p->acts.pieces & ACT_BIT(ACT_X)) {
+        act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
+        norm_pieces_run(d, &p->next->experts_up.norm, p->x_n, p->x, p->x_bias, xn, act_buf{}, false, d->bucket);
+        act_completed(&p->acts, ACT_X);
+        p->normed = p->next;
+    }
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out;
     a.bias = op->bias, a.select_bias = op->select_bias, a.kind = op->kind, a.n_used = op->n_used;
     a.n_group = op->n_group, a.n_group_used = op->n_group_used, a.group_best = op->group_best;

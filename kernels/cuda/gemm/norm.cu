@@ -1,7 +1,9 @@
 /*
- * norm.cu - RMS norms of rows for wgmma.cu, after the row's last product is added from its pieces (split_k.cuh), into
- * the order of wgmma's fragments: few rows by clusters of blocks, many by a block each. Both have the same bits.
+ * norm.cu - RMS norms of rows after the row's last product is added from its pieces (split_k.cuh): for wgmma.cu into
+ * the order of wgmma's fragments, few rows by clusters of blocks, many by a block each, to the same bits; for experts
+ * into the prepared form.
  */
+#include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
 #include "kernels/cuda/plan.cuh"
 
@@ -57,13 +59,18 @@ struct norm_args {
             for (int i = 0; i < 4 && k + i < n; i++)
                 r[k + i] = to[i];
     }
-    /* The norm of elements k .. k + 3, whose place in a form of ld rows is `at`. */
-    __device__ void store(__half *at, uint32_t ld, uint32_t k, const float *f, const float *g, float scale) const
+    /* y: the norm of elements k .. k + 3. */
+    __device__ void normed(uint32_t k, const float *f, const float *g, float scale, float *y) const
     {
-        float y[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
+    }
+    /* ... to its place `at` in a form of ld rows. */
+    __device__ void store(__half *at, uint32_t ld, uint32_t k, const float *f, const float *g, float scale) const
+    {
+        float y[4];
+        normed(k, f, g, scale, y);
         const __half h[4] = {half_sat(y[0]), half_sat(y[2]), half_sat(y[1]), half_sat(y[3])};
         *(uint32_t *)at = *(const uint32_t *)h;
         *(uint32_t *)(at + ld * 8) = *(const uint32_t *)(h + 2);
@@ -72,9 +79,11 @@ struct norm_args {
 
 /*
  * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
- * would wait for a row's pieces eight times as long. `two`: a second form, where it has a place. All goes once through
- * with nothing before the wait: the code, which takes longer to fetch than to execute, is there then.
+ * would wait for a row's pieces eight times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
+ * All goes once through with nothing before the wait: the code, which takes longer to fetch than to execute, is there
+ * then.
  */
+template <bool WG>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, act_buf out, act_buf two)
@@ -140,20 +149,26 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
         for (int i = 0; i < CLUSTER; i++)
             s += rank_sums[i];
         float scale = rsqrtf(s / n + a.nm.eps);
+        auto put = [&](uint32_t k, const float *f, const float *g) {
+            if constexpr (WG) {
+                a.store(wg_place(out, row, k, n), out.ld, k, f, g, scale);
+                if (two.p)
+                    a.store(wg_place(two, row, k, n), two.ld, k, f, g, scale);
+            } else { /* by whole warps: `end` and a warp's first k are multiples of 128 */
+                float y[4];
+                a.normed(k, f, g, scale, y);
+                store4(out, row, k, n, y);
+            }
+        };
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
-            if (real && k0 + i * STEP < end) {
-                a.store(wg_place(out, row, k0 + i * STEP, n), out.ld, k0 + i * STEP, v[i], w[i], scale);
-                if (two.p)
-                    a.store(wg_place(two, row, k0 + i * STEP, n), two.ld, k0 + i * STEP, v[i], w[i], scale);
-            }
+            if (real && k0 + i * STEP < end)
+                put(k0 + i * STEP, v[i], w[i]);
         if (real)
             for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
                 float far[4], g[4];
                 load_four(r, k, n, far), load_four(a.nm.w, k, n, g);
-                a.store(wg_place(out, row, k, n), out.ld, k, far, g, scale);
-                if (two.p)
-                    a.store(wg_place(two, row, k, n), two.ld, k, far, g, scale);
+                put(k, far, g);
             }
     }
 #endif
@@ -238,9 +253,9 @@ void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const 
                      act_buf out, act_buf two, bool gather, uint32_t bucket)
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, add, bias};
-    if (bucket > WG_ROWS && n <= KEEP * STEP)
+    if (out.layout >= LAYOUT_WG && bucket > WG_ROWS && n <= KEEP * STEP)
         cuda_launch(d, norm_block, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out, two);
     else
-        cuda_launch(d, norm_cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm,
-                    a.gather, a.add, a.bias, out, two);
+        cuda_launch(d, out.layout < LAYOUT_WG ? norm_cluster<false> : norm_cluster<true>, dim3(bucket * CLUSTER),
+                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, out, two);
 }

@@ -22,14 +22,6 @@ template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
     return quant<T>::FRAGS == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 
-/*
- * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, gathered by step_dev.out_row or not, into a form of
- * wgmma's, and a second one where it has a place, after the product that `add` holds in pieces, and its bias, are added
- * to ws.x.
- */
-void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const partials &add, const float *bias,
-                     act_buf out, act_buf two, bool gather, uint32_t bucket);
-
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: of type TB */
     uint64_t off;
