@@ -281,7 +281,8 @@ template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_a
         run_columns<TA, TB, 1, 1>(d, a);
     else if (a.bucket <= 16 && NT2)
         run_columns<TA, TB, 2, 1>(d, a);
-    else if (a.bucket <= 32 || (goes_copied(d) && copied_stages(d, 1, copied_stage_bytes<TA, TB, 64>()) < 2))
+    else if (a.bucket <= 32 || (goes_copied(d) && copied_stages(d, 1, copied_stage_bytes<TA, TB, 64>()) < 2 &&
+                                copied_stages(d, 1, copied_stage_bytes<TA, TB, 32>()))) /* column blocks side by side */
         run_columns<TA, TB, 4, 1>(d, a);
     else
         run_columns<TA, TB, 4, 2>(d, a);
