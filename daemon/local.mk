@@ -64,6 +64,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/stream/journal.c daemon/stream/journal.h \
 	daemon/stream/journal-read.c daemon/stream/journal-read.h \
 	daemon/stream/journal-sync.c daemon/stream/journal-sync.h \
+	daemon/retention/releaser.c daemon/retention/releaser.h \
 	daemon/retention/kvdir.c daemon/retention/kvdir.h daemon/retention/kvdir-evict.c daemon/retention/kvdir-internal.h daemon/retention/kvdir-reconcile.c \
 	daemon/retention/kv-eviction.c daemon/retention/kv-eviction.h \
 	daemon/supervisor/engine-client.c daemon/supervisor/engine-client-frames.c daemon/supervisor/engine-client-internal.h daemon/supervisor/engine-client.h daemon/supervisor/engines.c daemon/supervisor/engines.h \

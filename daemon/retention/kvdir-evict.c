@@ -3,7 +3,8 @@
  * thread.
  *
  * Removing a file of megabytes takes the filesystem a moment, and thousands may be evicted at once. So victims are
- * marked at once and removed in batches, between which the loop runs. Files of a removed session that a crash leaves
+ * marked at once and removed in batches, between which the loop runs; and blocks of large ones are given back by a
+ * thread (releaser.h). Files of a removed session that a crash leaves
  * are removed at the next start, because their rows name a session that does not exist.
  */
 #include "config.h"
@@ -26,11 +27,26 @@ enum {
     HEADROOM_DIV = 32,         /* how much more: a 32nd of the limit */
 };
 
+/* Opens a file that is so large that giving its blocks back takes a while; -1 for others. */
+static int open_large(const struct kvdir *d, const char *name, int64_t *bytes)
+{
+    static const int64_t large = 16 << 20;
+    struct hearth_err ignored;
+    if (!d->releaser || kvdir_stat(d, name, bytes, &ignored) != 0 || *bytes < large)
+        return -1;
+    return openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
 bool kvdir_remove_file(struct kvdir *d, const char *name)
 {
     char bad[KV_MANIFEST_NAME + 5];
-    if (unlinkat(d->fd, name, 0) == 0)
+    int64_t bytes = 0;
+    int fd = open_large(d, name, &bytes), rc = unlinkat(d->fd, name, 0), why = errno;
+    if (fd >= 0)
+        releaser_close(d->releaser, fd, rc == 0 ? bytes : 0);
+    if (rc == 0)
         return true;
+    errno = why;
     if (errno == ENOENT) { /* an engine may have renamed it and died before it could report that */
         snprintf(bad, sizeof bad, "%s.bad", name);
         if (unlinkat(d->fd, bad, 0) == 0 || errno == ENOENT)
@@ -207,6 +223,7 @@ bool kvdir_give_way(struct kvdir *d, int64_t bytes)
     log_warn("the disk is full: %s of %lld bytes of cached KV give way", left ? "some" : "all", (long long)d->bytes);
     evict(d, &r);
     kvdir_evict_all(d);
+    releaser_wait(d->releaser); /* the room is wanted now */
     return d->n < n;
 }
 

@@ -11,6 +11,7 @@
 
 #include "daemon/retention/kvdir.h"
 #include "daemon/retention/kv-eviction.h"
+#include "daemon/retention/releaser.h"
 
 enum {
     KVDIR_FILES = 65536, /* limit, as the list is in memory */
@@ -46,6 +47,7 @@ struct kvdir {
     const struct conf *conf; /* the server's, as is the store */
     struct store *store;
     struct timer *evict_timer; /* removes the next batch of victims */
+    struct releaser *releaser; /* of their blocks; NULL: there is none */
     char *path;
     int fd;
     struct kv_entry_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* the latter without unowned files */

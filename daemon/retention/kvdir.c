@@ -66,6 +66,7 @@ void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
         int64_t size = (int64_t)(fs.f_blocks * fs.f_frsize), left = (int64_t)(fs.f_bavail * fs.f_frsize);
         if (*bytes == CONF_IS_AUTO)
             *bytes = size / 10 < most ? size / 10 : most;
+        left += releaser_bytes(d->releaser); /* free in a moment */
         left -= size / 20 < free_most ? size / 20 : free_most;
         if (*bytes > d->bytes + left)
             *bytes = d->bytes + left > 0 ? d->bytes + left : 0;
@@ -337,6 +338,8 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     int rc =
         d->evict_timer != NULL ? open_folder(d, d->conf->state_dir, e) : err_set(e, HEARTH_ENOMEM, "out of memory");
     if (!rc)
+        rc = releaser_start(&d->releaser, e);
+    if (!rc)
         rc = kv_manifest_clock(d->store, &seen, &wall, e);
     if (!rc) {
         d->start = kv_eviction_clock(seen, wall, server_now());
@@ -367,6 +370,7 @@ void kvdir_close(struct kvdir *d)
         while (!LIST_EMPTY(&d->by_name[i]))
             unlink_entry(d, LIST_FIRST(&d->by_name[i]));
     timer_free(d->evict_timer);
+    releaser_stop(d->releaser);
     free(d->users);
     if (d->fd >= 0)
         close(d->fd);

@@ -76,6 +76,21 @@ static void test_quota(void **state)
     assert_int_equal(usage(b).limit_per_uid, 1000);
 }
 
+/* Files whose blocks are given back beside the loop. */
+static void test_large(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "kv_disk = 50000000\n");
+    box_start(b);
+    int64_t one = save(b, "save=2 kvsize=20000000", NULL);
+    a_minute_later(b);
+    int64_t two = save(b, "save=2 kvsize=20000000", NULL);
+    assert_false(has_file(b, one, 0) || has_file(b, one, 1));
+    assert_true(has_file(b, two, 0) && has_file(b, two, 1));
+    assert_int_equal(usage(b).shares[0].bytes, 40000000);
+    box_works(b);
+}
+
 /* A session's beginning is not older than its end, but what its turns use no more is. */
 static void test_session_together(void **state)
 {
@@ -271,8 +286,9 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(test_limit), ALONE(test_log),       ALONE(test_quota),     ALONE(test_session_together), ALONE(test_told),
-        RUNS(test_clock),  RUNS(test_no_session), ALONE(test_other_uid), RUNS(test_removed_session),   RUNS(test_many),
+        ALONE(test_limit), ALONE(test_log),  ALONE(test_quota),     ALONE(test_large),     ALONE(test_session_together),
+        ALONE(test_told),  RUNS(test_clock), RUNS(test_no_session), ALONE(test_other_uid), RUNS(test_removed_session),
+        RUNS(test_many),
     };
     return cmocka_run_group_tests_name("daemon/kv-go", tests, NULL, NULL);
 }
