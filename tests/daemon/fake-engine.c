@@ -22,6 +22,7 @@
  * there are, each of 1,000,000 bytes, less what $FAKE_OTHERS says of it ("0,500000"): of that, the files of the models
  * that were asked to generate or loaded take their sizes.
  */
+#include <ctype.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -120,9 +121,12 @@ static void flush(void)
     out.len = 0;
 }
 
+/* The number after a key, which is no other key's end: `kvsize=` has `size=` in it. */
 static int64_t word(const char *script, const char *key, int64_t dflt)
 {
     const char *p = strstr(script, key);
+    while (p && p > script && isalpha((unsigned char)p[-1]))
+        p = strstr(p + 1, key);
     return !p ? dflt : strtoll(p + strlen(key), NULL, 10);
 }
 
@@ -320,7 +324,7 @@ static void step(struct stream *st)
     int32_t id = (int32_t)(1000 + st->made);
     static char text[1 << 16];
     int len = snprintf(text, sizeof text, "t%lld ", (long long)st->made);
-    if (st->size > len) {
+    if (st->size > len && st->size <= (int64_t)sizeof text) {
         memset(text + len, '.', (size_t)(st->size - len));
         len = (int)st->size;
     }
