@@ -4,8 +4,8 @@
  *
  * Removing a file of megabytes takes the filesystem a moment, and thousands may be evicted at once. So victims are
  * marked at once and removed in batches, between which the loop runs; and blocks of large ones are given back by a
- * thread (releaser.h). Files of a removed session that a crash leaves
- * are removed at the next start, because their rows name a session that does not exist.
+ * thread (releaser.h). Files of a removed session that a crash leaves are removed at the next start, because their rows
+ * name a session that does not exist.
  */
 #include "config.h"
 

@@ -12,11 +12,13 @@
 
 struct releaser;
 
+/* Starts the thread. HEARTH_ENOMEM or HEARTH_ESTORE where there is none. */
 int releaser_start(struct releaser **out, struct hearth_err *e);
 /* Closes what it has been given, then ends the thread. May be NULL. */
 void releaser_stop(struct releaser *r);
 
-/* Closes `fd` of a removed file of so many bytes, now and then: at once where r is NULL or many wait already. */
+/* Takes the descriptor of a removed file of so many bytes, and has it closed: by the caller itself where r is NULL or
+ * many wait already. */
 void releaser_close(struct releaser *r, int fd, int64_t bytes);
 /* Returns the bytes that are not given back yet; 0 where r is NULL. */
 int64_t releaser_bytes(struct releaser *r);
