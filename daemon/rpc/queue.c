@@ -157,11 +157,17 @@ int queue_wait(struct call *call, struct hearth_err *e)
         own += same;
         bytes += same ? other->bytes : 0;
     }
-    if (all >= s->conf->queue || own >= s->conf->queue_per_uid || bytes > (size_t)s->conf->memory_per_uid) {
-        memcpy(why, e->msg, sizeof why);
-        return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld requests are waiting%s", why, (long long)(own ? own : all),
-                       own ? " already" : " of others");
-    }
+    bool full = all >= s->conf->queue || own >= s->conf->queue_per_uid;
+    memcpy(why, e->msg, sizeof why);
+    if (full && (!all || !s->conf->queue_per_uid))
+        return err_set(e, HEARTH_ELIMIT, "%.150s, and no request waits for its turn (queue and queue_per_uid)", why);
+    if (full)
+        return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld request%s waiting%s", why, (long long)(own ? own : all),
+                       (own ? own : all) == 1 ? " is" : "s are", own ? " already" : " of others");
+    if (bytes > (size_t)s->conf->memory_per_uid)
+        return err_set(e, HEARTH_ELIMIT,
+                       "%.150s, and waiting requests of its user would have %zu bytes, more than %lld", why, bytes,
+                       (long long)s->conf->memory_per_uid);
     if (request_of(call)->deadline_ms) {
         call->late = timer_new(s->base, on_late, call);
         if (!call->late || timer_set(call->late, request_of(call)->deadline_ms)) {

@@ -3,6 +3,8 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tests/daemon/harness.h"
 
@@ -108,13 +110,52 @@ static void test_bound(void **state)
     uint32_t id = ask(q, "n=1", "waits", NULL);
     wire_free(peer_status(q));
     struct wire_generate g = request("n=1", NULL);
-    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, the limit, and 1 requests are waiting");
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT,
+                 "1 streams running, the limit, and 1 request is waiting already");
     cancel(clock, "hang0");
     expect_text(q, id, "t0 ");
     wire_free(run(clock, "n=1", NULL)); /* there is room */
     peer_close(clock);
     peer_close(p);
     peer_close(q);
+}
+
+/* Where nobody may wait, or one request alone has more bytes than those that wait may have, that is said. */
+static void test_no_line(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 0), *clock = peer_open(b);
+    struct wire_generate g = request("n=1", NULL);
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, the limit, and no request waits");
+    peer_close(clock);
+    peer_close(p);
+}
+
+static void test_line_of_bytes(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "memory_per_uid = 16M\nstreams_per_uid = 1\n");
+    box_start(b);
+    struct peer *p = peer_open(b), *clock = peer_open(b), *q[2] = {peer_open(b), peer_open(b)};
+    ask(p, "hang", "hang0", NULL);
+    peer_await_begin(p, 1);
+    struct wire_generate g = request("n=1", NULL);
+    size_t n = 7 << 20;
+    char *text = malloc(n + 1);
+    assert_non_null(text);
+    memset(text, 'x', n);
+    text[n] = 0;
+    g.text = (struct wire_bytes){text, n};
+    for (int i = 0; i < 2; i++) {
+        peer_ask(q[i], WIRE_GENERATE, &g);
+        wire_free(peer_status(q[i]));
+    }
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "waiting requests of its user would have");
+    free(text);
+    for (int i = 0; i < 2; i++)
+        peer_close(q[i]);
+    peer_close(clock);
+    peer_close(p);
 }
 
 /* Who cancels, or goes, leaves the line; the same request twice is one stream. */
@@ -193,7 +234,8 @@ static void test_shutdown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_order), TEST(test_bound), TEST(test_leaving), TEST(test_late),
+    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_bound),   TEST(test_no_line),
+                                       TEST(test_line_of_bytes), TEST(test_leaving), TEST(test_late),
                                        TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
