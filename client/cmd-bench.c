@@ -221,21 +221,23 @@ static bool sizes_parse(const char *text, struct hearth_ids *out)
 
 /* --- many clients --------------------------------------------------------------------------------------------- */
 
-/* "ttft:200,tpot:20": milliseconds. */
+/* "ttft:200,tpot:20": milliseconds, each at most once. */
 static bool goodput_parse(const char *text, struct load_params *p)
 {
     const struct {
         const char *name;
         double *to;
     } bounds[] = {{"ttft:", &p->ttft}, {"tpot:", &p->tpot}, {"e2el:", &p->e2el}};
+    bool given[3] = {false};
     p->goodput = true;
     for (;;) {
         char *end;
         size_t i = 0;
         while (i < 3 && strncmp(text, bounds[i].name, 5) != 0)
             i++;
-        if (i == 3)
+        if (i == 3 || given[i])
             return false;
+        given[i] = true;
         *bounds[i].to = strtod(text + 5, &end);
         if (end == text + 5 || !(*bounds[i].to > 0) || (*end && *end != ','))
             return false;
@@ -259,7 +261,8 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
         return STATUS_USAGE;
     }
     if (b->goodput && !goodput_parse(b->goodput, p))
-        return usage(cmd, "--goodput wants milliseconds, as in ttft:200,tpot:20,e2el:5000, not '%s'", b->goodput);
+        return usage(cmd, "--goodput wants milliseconds, each once, as in ttft:200,tpot:20,e2el:5000, not '%s'",
+                     b->goodput);
     if (p->shared > p->prompt)
         return usage(cmd, "--shared: a prompt of %lld ids has no %lld to share", (long long)p->prompt,
                      (long long)p->shared);
