@@ -121,8 +121,11 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
 {
     acts &= p->acts.pieces;
     if (acts & ACT_BIT(ACT_X)) {
-        reduce_to_x(d, &p->x, p->x_bias, p->x_n, d->bucket);
-        act_completed(&p->acts, ACT_X);
+        if (p->x_experts.y)
+            expert_sums_run(d, &p->x_experts);
+        if (p->x.p)
+            reduce_to_x(d, &p->x, p->x_bias, p->x_n, d->bucket);
+        x_completed(p);
     }
     if (acts & ACT_BIT(ACT_Q)) {
         qkv_reduce_run(d, p->q_op, &p->q, d->bucket);
@@ -181,8 +184,11 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     }
     p->path = call_path(d, l, o, d->path, rows, d->invariant);
     if (p->path != PATH_NONE && PATHS_WHOLE & PATH_BIT(p->path)) {
+        uint32_t takes = p->path == PATH_WGMMA ? l->takes : 0;
+        if (takes && o->kind == OP_PROJ && !proj_apart(&o->proj) && only_experts_left(p))
+            takes |= ACT_BIT(ACT_X); /* a shared expert's */
         step_count(d, path_name(d, o, p->path, rows), rows);
-        call(d, p, o, l->on[p->path], p->path == PATH_WGMMA ? l->takes : 0);
+        call(d, p, o, l->on[p->path], takes);
         return;
     }
     for (; p->row0 < rows && !d->err.code; p->row0 += GEMM_ROWS) {

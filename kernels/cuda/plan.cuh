@@ -9,7 +9,7 @@
 #ifndef HEARTH_CUDA_PLAN_CUH
 #define HEARTH_CUDA_PLAN_CUH
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/experts/sums.cuh"
 
 struct op_call {
     const struct op *reader; /* the next op, where it alone reads what this one writes; else NULL */
@@ -18,7 +18,9 @@ struct op_call {
     uint32_t row0, bucket;   /* rows of this call; of out rows where the op writes ACT_LOGITS */
     struct act_state
         acts; /* ACT_ATT in pieces is whole, but in ws.wg_x, in the order that the product after it wants */
-    /* ACT_X, where it is in pieces: a product that nobody has added to the residual stream yet. */
+    /* ACT_X, where it is in pieces: what nobody has added to the residual stream yet. Experts' results, then a product;
+     * either may be none. */
+    struct expert_sums x_experts;
     partials x;
     const float *x_bias;
     uint32_t x_n;
@@ -80,13 +82,25 @@ bool wg_can_run(const struct op *o);
  * that op takes another path. ACT_ATT is in pieces then. */
 bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out);
 
+/* Whether ACT_X is whole but for experts' results: a product may leave its own pieces beside these. */
+static inline bool only_experts_left(const struct op_call *p)
+{
+    return p->acts.pieces & ACT_BIT(ACT_X) && p->x_experts.y && !p->x.p;
+}
+/* ACT_X is whole, or will be by what was launched last. */
+static inline void x_completed(struct op_call *p)
+{
+    p->x = partials{}, p->x_experts = expert_sums{};
+    act_completed(&p->acts, ACT_X);
+}
+
 /*
- * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, gathered by step_dev.out_row or not, after the product
- * that `add` holds in pieces, and its bias, are added to ws.x: into a form of wgmma's, and a second one where it has a
- * place, or, of up to WG_ROWS rows, into the prepared form.
+ * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, gathered by step_dev.out_row or not, after what p
+ * holds of ACT_X in pieces was added to ws.x (experts' results not where rows are gathered): into a form of wgmma's,
+ * and a second one where it has a place, or, of up to WG_ROWS rows, into the prepared form.
  */
-void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const partials &add, const float *bias,
-                     act_buf out, act_buf two, bool gather, uint32_t bucket);
+void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
+                     bool gather, uint32_t bucket);
 /* cublaslt.cu: all rows of a step. */
 op_run prefill_qkv, prefill_proj, prefill_ffn_up, prefill_project;
 /* ref.cu: slow and plain, from the untouched file layout (variant "reference"). */

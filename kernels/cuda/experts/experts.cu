@@ -82,31 +82,20 @@ __global__ void __launch_bounds__(256)
     xfrag_store_sums(to, lane, *(const uint4 *)o);
 }
 
-/* x += by * sum of weight (product + bias) over the row's experts, or x = it, four columns a thread. */
+/* x += a row's sums, or x = them, four columns a thread. */
 __global__ void __launch_bounds__(256)
-    experts_add(const float *y, uint32_t ldy, const float *route, uint32_t n_used, uint32_t n_expert, const float *bias,
-                uint32_t n, float by, const step_dev *step, float *x, uint32_t ldx, bool anew)
+    experts_add(const __grid_constant__ expert_sums a, float *x, uint32_t ldx, bool anew)
 {
     pdl_trigger();
     pdl_wait();
     uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
-    if (row >= step->n_row || k >= n)
+    if (row >= a.step->n_row || k >= a.n)
         return;
-    float s[4] = {0, 0, 0, 0};
-    route += (uint64_t)row * 2 * n_used;
-    for (uint32_t j = 0; j < n_used; j++) {
-        float weight = __ldcg(route + n_used + j);
-        float4 f =
-            __ldcg((const float4 *)(y + (uint64_t)(row * n_used + j) * ldy + k)); /* rows end on multiples of 256 */
-        const float v[4] = {f.x, f.y, f.z, f.w};
-        const float *b = bias ? bias + (uint64_t)expert_of(__ldcg(route + j), n_expert) * n : NULL;
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            s[i] = fmaf(weight, v[i] + (b && k + i < n ? b[k + i] : 0.f), s[i]);
-    }
+    float4 f = a.four(row, k);
+    const float s[4] = {f.x, f.y, f.z, f.w};
     x += (uint64_t)row * ldx;
-    for (uint32_t i = 0; i < 4 && k + i < n; i++)
-        x[k + i] = (anew ? 0.f : x[k + i]) + by * s[i];
+    for (uint32_t i = 0; i < 4 && k + i < a.n; i++)
+        x[k + i] = (anew ? 0.f : x[k + i]) + a.by * s[i];
 }
 
 /*
@@ -427,6 +416,16 @@ static void end_run(struct device *d, const struct op_experts_down *op, uint32_t
     cuda_launch(d, experts_end, dim3(d->bucket), END_THREADS, 0, LAUNCH_PDL, a);
 }
 
+static void add_run(struct device *d, const struct expert_sums *s, float *to, uint32_t ldto, bool anew)
+{
+    cuda_launch(d, experts_add, dim3((s->n + 1023) / 1024, d->bucket), 256, 0, LAUNCH_PDL, *s, to, ldto, anew);
+}
+
+void expert_sums_run(struct device *d, const struct expert_sums *s)
+{
+    add_run(d, s, d->ws.x, d->ws.ldx, false);
+}
+
 void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_down *op = &o->experts_down;
@@ -473,8 +472,14 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
                 a.step, room->x, a.x_step);
     a.out = room->y, a.ldout = d->ws.ldx;
     run(d, a, EXPERTS_DOWN_GROUPED);
-    cuda_launch(d, experts_add, dim3((a.n_out + 1023) / 1024, d->bucket), 256, 0, LAUNCH_PDL, room->y, a.ldout, a.route,
-                a.n_used, a.n_expert, a.bias, a.n_out, a.scale, a.step, to, ldto, apart);
+    expert_sums s = {room->y, a.ldout, a.n_out, a.route, a.n_used, a.n_expert, a.bias, a.scale, a.step};
+    if (!apart && d->path == PATH_WGMMA && d->bucket <= WG_ROWS && !d->invariant) {
+        p->x = partials{}, p->x_bias = NULL, p->x_n = a.n_out;
+        p->x_experts = s;
+        act_in_pieces(&p->acts, ACT_X);
+        return;
+    }
+    add_run(d, &s, to, ldto, apart);
     if (apart)
         end_run(d, op, a.n_out);
 }

@@ -11,6 +11,7 @@
 #ifndef HEARTH_CUDA_EXPERTS_CUH
 #define HEARTH_CUDA_EXPERTS_CUH
 
+#include "kernels/cuda/experts/sums.cuh"
 #include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 
@@ -77,12 +78,6 @@ struct experts_args {
     uint32_t more;      /* down, where it hears: slices of tiles that are no block's own, a block */
     ulonglong2 *slices; /* ... and where their sums are told */
 };
-
-/* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
-__device__ static inline uint32_t expert_of(float id, uint32_t n)
-{
-    return id >= 0 && id < (float)n ? (uint32_t)id : 0;
-}
 
 /* An expert's matrix; the one after the last is what all rows share. */
 __device__ static inline const uint8_t *expert_at(const experts_args &a, uint32_t expert)

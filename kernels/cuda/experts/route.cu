@@ -517,8 +517,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     p->normed = NULL;
     if (p->acts.pieces & ACT_BIT(ACT_X)) {
         act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
-        norm_pieces_run(d, &p->next->experts_up.norm, p->x_n, p->x, p->x_bias, xn, act_buf{}, false, d->bucket);
-        act_completed(&p->acts, ACT_X);
+        norm_pieces_run(d, p, &p->next->experts_up.norm, p->x_n, xn, act_buf{}, false, d->bucket);
         p->normed = p->next;
     }
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out;

@@ -32,27 +32,37 @@ struct norm_args {
     const uint32_t *gather;
     partials add;
     const float *bias;
+    struct expert_sums experts;
 
     __device__ float *row(uint32_t i) const
     {
         return x + (uint64_t)(gather ? gather[i] : i) * ldx;
     }
-    /* Elements k .. k + 3 of row r, and what is added to them, which is kept; zeros where it is not real. */
-    __device__ void added(float *r, uint32_t k, const partials::place &from, const float *bias4, float *to,
-                          bool real) const
+    /* Elements k .. k + 3 of row r, the i-th, and what is added to them, which is kept; zeros where it is not real. */
+    __device__ void added(float *r, uint32_t i_row, uint32_t k, const partials::place &from, const float *bias4,
+                          float *to, bool real) const
     {
         bool whole = k + 4 <= n;
         float4 f = load_if(real && whole, r + k);
         to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
         if (real && !whole)
             load_four(r, k, n, to);
-        if (!add.p)
+        if (!add.p && !experts.y)
             return;
-        float4 sum = partials::sum(from, real);
-        const float o[4] = {sum.x, sum.y, sum.z, sum.w};
+        if (experts.y) {
+            float4 sum = experts.four(i_row, k, real);
+            const float o[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
+            for (int i = 0; i < 4; i++)
+                to[i] = k + i < n ? to[i] + experts.by * o[i] : 0.f;
+        }
+        if (add.p) {
+            float4 sum = partials::sum(from, real);
+            const float o[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
+        }
         if (real && whole)
             *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
         else if (real)
@@ -86,11 +96,11 @@ struct norm_args {
 template <bool WG>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
-                 const float *bias, act_buf out, act_buf two)
+                 const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
 {
 #if __CUDA_ARCH__ >= 900
     __shared__ float warps[NORM_THREADS / 32], rank_sums[CLUSTER];
-    const norm_args a = {x, ldx, n, nm, gather, add, bias};
+    const norm_args a = {x, ldx, n, nm, gather, add, bias, experts};
     uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
              end = (n + 255) / 256 * 256;
     float v[KEEP][4], w[KEEP][4], c[KEEP][4];
@@ -119,12 +129,12 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
-                a.added(r, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+                a.added(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
         if (real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];
                 load_four(a.bias, k, a.add.p && a.bias ? n : 0, more);
-                a.added(r, k, a.add.at(row, k), more, far, true), squares(far);
+                a.added(r, row, k, a.add.at(row, k), more, far, true), squares(far);
             }
         for (int i = 16; i; i /= 2)
             s += __shfl_xor_sync(~0u, s, i);
@@ -197,7 +207,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
             if (k >= n)
                 continue;
             load_four(a.bias, k, a.add.p && a.bias ? n : 0, c);
-            a.added(r, k, a.add.at(row, k), c, v[j][i], true);
+            a.added(r, row, k, a.add.at(row, k), c, v[j][i], true);
         }
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
@@ -249,13 +259,14 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-void norm_pieces_run(struct device *d, const struct norm *nm, uint32_t n, const partials &add, const float *bias,
-                     act_buf out, act_buf two, bool gather, uint32_t bucket)
+void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
+                     bool gather, uint32_t bucket)
 {
-    norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, add, bias};
+    norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     if (out.layout >= LAYOUT_WG && bucket > WG_ROWS && n <= KEEP * STEP)
         cuda_launch(d, norm_block, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out, two);
     else
         cuda_launch(d, out.layout < LAYOUT_WG ? norm_cluster<false> : norm_cluster<true>, dim3(bucket * CLUSTER),
-                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, out, two);
+                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
+    x_completed(p);
 }

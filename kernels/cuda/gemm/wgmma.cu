@@ -223,14 +223,14 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
     act_buf out[2];
     const act_buf none = {};
     int two = forms_of(d, w, p->bucket, out) == 2;
-    partials add = {};
-    if (p->acts.pieces & ACT_BIT(ACT_X))
-        add = p->x;
-    if (n->kind == NORM_RMS)
-        norm_pieces_run(d, n, w->n_in, add, p->x_bias, out[0], two ? out[1] : none, gather, p->bucket);
-    else
-        reduce_norm_rows(d, n, w->n_in, &add, p->x_bias, &out[0], two ? &out[1] : NULL, gather, 0, p->bucket);
-    act_completed(&p->acts, ACT_X);
+    if (n->kind == NORM_RMS) {
+        norm_pieces_run(d, p, n, w->n_in, out[0], two ? out[1] : none, gather, p->bucket);
+        return;
+    }
+    if (p->x_experts.y)
+        expert_sums_run(d, &p->x_experts);
+    reduce_norm_rows(d, n, w->n_in, &p->x, p->x_bias, &out[0], two ? &out[1] : NULL, gather, 0, p->bucket);
+    x_completed(p);
 }
 
 void wg_qkv(struct device *d, struct op_call *p, const struct op *o)

@@ -1,0 +1,62 @@
+/*
+ * sums.cuh - products of a step's experts that nobody has added to the residual stream yet: what experts_down leaves of
+ * few rows for the norm that follows, as split_k.cuh's pieces are left by wgmma's products.
+ */
+#ifndef HEARTH_CUDA_EXPERTS_SUMS_CUH
+#define HEARTH_CUDA_EXPERTS_SUMS_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+/* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
+__device__ static inline uint32_t expert_of(float id, uint32_t n)
+{
+    return id >= 0 && id < (float)n ? (uint32_t)id : 0;
+}
+
+/* x += by * sum over a row's experts, in their order, of weight (product + bias). */
+struct expert_sums {
+    const float *y;     /* [rows * n_used][ld], rows of it begin on 16 bytes and have fours; NULL: nothing is left */
+    uint32_t ld, n;     /* n: columns */
+    const float *route; /* [rows][2 n_used]: ids, then weights */
+    uint32_t n_used, n_expert;
+    const float *bias; /* [n_expert][n], or NULL */
+    float by;
+    const step_dev *step;
+
+    /* Columns k .. k + 3 of a row's sum, zeros where it is not real or no row of the step; four loads are under way
+     * together. */
+    __device__ float4 four(uint32_t row, uint32_t k, bool real = true) const
+    {
+        enum { AT_ONCE = 4 };
+        const float *ids = route + (uint64_t)row * 2 * n_used, *at = y + (uint64_t)row * n_used * ld + k;
+        uint32_t left = real && row < step->n_row ? n_used : 0;
+        float s[4] = {0, 0, 0, 0};
+#pragma unroll 1
+        do {
+            float4 v[AT_ONCE];
+            float weight[AT_ONCE];
+#pragma unroll
+            for (uint32_t j = 0; j < AT_ONCE; j++) {
+                v[j] = load_if(j < left, at + (uint64_t)j * ld);
+                weight[j] = j < left ? __ldcg(ids + n_used + j) : 0.f;
+            }
+#pragma unroll
+            for (uint32_t j = 0; j < AT_ONCE; j++) {
+                if (j >= left)
+                    break;
+                const float f[4] = {v[j].x, v[j].y, v[j].z, v[j].w};
+                const float *b = bias ? bias + (uint64_t)expert_of(__ldcg(ids + j), n_expert) * n : NULL;
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++)
+                    s[i] = fmaf(weight[j], f[i] + (b && k + i < n ? b[k + i] : 0.f), s[i]);
+            }
+            left = left > AT_ONCE ? left - AT_ONCE : 0, ids += AT_ONCE, at += (uint64_t)AT_ONCE * ld;
+        } while (left);
+        return make_float4(s[0], s[1], s[2], s[3]);
+    }
+};
+
+/* experts.cu: adds them to ws.x. */
+void expert_sums_run(struct device *d, const struct expert_sums *s);
+
+#endif
