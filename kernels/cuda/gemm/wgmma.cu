@@ -145,6 +145,17 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
     return apart < together && floats * 4 <= wg_partials_bytes(d, &d->ws.dims);
 }
 
+/*
+ * Stages of weights that a block asks for before the kernel before it has ended. The reads of a norm wait behind them,
+ * so that one is enough behind a norm; behind attention and gate|up a block asks for all that it has room for.
+ */
+static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t bucket)
+{
+    enum { BEHIND_NORM = 1, ALL = ~0u };
+    bool normed = w->role == WEIGHT_GATE_UP || w->role == WEIGHT_QKV;
+    return normed && bucket <= GEMM_ROWS && !d->invariant ? BEHIND_NORM : ALL;
+}
+
 /* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
 static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t bucket, bool ends)
 {
@@ -187,6 +198,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.wstages = min_u((room - a.xstages * xst) / wst, hides);
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
+    a.early = early_stages(d, w, bucket);
     wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);

@@ -36,6 +36,7 @@ struct wg_args {
     uint32_t slice;            /* BLOCKS: records of a group whose sums are a chain; `per` is one or all of them */
     uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid: they meet their weights in L2 */
     uint32_t wstages, xstages; /* of the two rings */
+    uint32_t early;            /* stages of weights that a block asks for before the kernel before has ended */
     const __half *x[2];        /* by order */
     float *partials;           /* [share][segs][columns][rows of a group] */
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
@@ -284,6 +285,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                      at = t16_frag_at(n_kblk, per, r, 0), next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
             const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
+                if (i * per + q == a.early)
+                    pdl_wait();
                 mbar_wait(empty_w + s, phase);
                 if (!lane)
                     mbar_expect_tx(full_w + s, n * frag);
