@@ -148,6 +148,7 @@ struct hearth_err {
     X(ESTORE, -33, "STORE", 0)   /* the session database cannot be read or written */                    \
     X(EDEVICE, -34, "DEVICE", 0) /* the GPU failed or is missing */                                      \
     X(ESHUTDOWN, -35, "SHUTTING_DOWN", 0)                                                                \
+    X(EELSEWHERE, -37, "ELSEWHERE", 0)                                                                   \
     X(EIO, -36, "IO", 0)             /* a file could not be read or written */                           \
     X(ECONNECT, -40, "CONNECT", 0)   /* client side: no daemon, or the connection broke */               \
     X(EPROTOCOL, -41, "PROTOCOL", 0) /* client side: the peer sent something that is not the protocol */ \

@@ -177,8 +177,10 @@ static const struct wire_field engine_render_fields[] = {
     COUNTER(wire_engine_render, client, SPARSE), STRUCT(wire_engine_render, req, render, REQUIRED), {0}};
 TYPE(engine_render, "engine.render");
 
-static const struct wire_field engine_path_fields[] = {
-    PATH(wire_engine_path, path, REQUIRED), COUNTER(wire_engine_path, client, SPARSE), {0}};
+static const struct wire_field engine_path_fields[] = {PATH(wire_engine_path, path, REQUIRED),
+                                                       COUNTER(wire_engine_path, client, SPARSE),
+                                                       BOOL(wire_engine_path, here, false, SPARSE),
+                                                       {0}};
 TYPE(engine_path, "params");
 
 static const struct wire_field engine_file_fields[] = {

@@ -361,6 +361,7 @@ struct wire_engine_render { /* engine.render */
 struct wire_engine_path { /* engine.load (events model.progress meanwhile), engine.unload */
     const char *path;
     int64_t client;
+    bool here; /* of engine.load: no other device has more room */
 };
 struct wire_engine_pin { /* engine.pin -> as engine.load */
     const char *path;

@@ -102,6 +102,9 @@ void engine_set_class(struct engine *eng, uint64_t seq_id, enum seq_class class)
 /* Answered by EV_LOADED and EV_UNLOADED with the owner given. A busy model is not unloaded: HEARTH_ELIMIT. No event
  * tells of a model that is unloaded because it was idle (idle_ms) or to make room: model_entry.loaded says it. */
 void engine_load(struct engine *eng, struct model_entry *m, void *owner);
+/* The same of a model that no other device of the machine has room for either: this one serves it until it is unloaded,
+ * if need be with the CPU. */
+void engine_load_here(struct engine *eng, struct model_entry *m, void *owner);
 void engine_unload(struct engine *eng, struct model_entry *m, void *owner);
 /* A pinned model is loaded and stays: it is unloaded neither because it is idle nor to make room. engine_unload()
  * unloads it, and it is not pinned any more. Answered by EV_LOADED. */

@@ -22,7 +22,10 @@ static bool may_retry(const struct call *call, const struct hearth_err *err)
 
 static void fail(struct call *call, const struct hearth_err *err)
 {
-    if (may_retry(call, err)) {
+    if (err->code == HEARTH_EELSEWHERE) {
+        engines_move(call->server->engines, call->path, call->engine);
+        call_retry(call);
+    } else if (may_retry(call, err)) {
         call->is_retry = true;
         call_retry(call);
     } else {

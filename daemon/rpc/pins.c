@@ -9,6 +9,9 @@
 
 struct pin {
     TAILQ_ENTRY(pin) entry;
+    struct server *server;
+    const struct engine_client *asked; /* to load it; NULL: none is asked */
+    bool gone;                         /* it is pinned no more, and in the list for that answer's sake */
     char path[];
 };
 
@@ -16,13 +19,16 @@ static struct pin *find(struct server *s, const char *path)
 {
     struct pin *p;
     TAILQ_FOREACH (p, &s->pins, entry)
-        if (strcmp(p->path, path) == 0)
+        if (!p->gone && strcmp(p->path, path) == 0)
             break;
     return p;
 }
 
 static void forget(struct server *s, struct pin *p)
 {
+    p->gone = true;
+    if (p->asked)
+        return;
     TAILQ_REMOVE(&s->pins, p, entry);
     free(p);
 }
@@ -37,35 +43,55 @@ int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err 
     size_t n = strlen(path) + 1;
     if (!(p = malloc(sizeof *p + n)))
         return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *p = (struct pin){.server = s};
     memcpy(p->path, path, n);
     TAILQ_INSERT_TAIL(&s->pins, p, entry);
     return 0;
 }
 
+static void ask(struct pin *p);
+
 static void on_pinned(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg;
-    if (!result)
+    struct pin *p = arg;
+    const struct engine_client *asked = p->asked;
+    p->asked = NULL;
+    if (p->gone) {
+        forget(p->server, p);
+    } else if (!result && err->code == HEARTH_EELSEWHERE) {
+        engines_move(p->server->engines, p->path, asked);
+        ask(p);
+    } else if (!result) {
         log_warn("a pinned model was not loaded: %s", err->msg);
+    }
+}
+
+static void ask(struct pin *p)
+{
+    struct hearth_err e;
+    struct wire_engine_pin pin = {.path = p->path, .pinned = true};
+    struct engine_client *ec = engines_for(p->server->engines, p->path);
+    if (engine_call(ec, &wire_methods[WIRE_ENGINE_PIN], &pin, on_pinned, p, &e))
+        log_warn("%s is not pinned: %s", p->path, e.msg);
+    else
+        p->asked = ec;
 }
 
 void pins_restore(struct server *s, const struct engine_client *ec)
 {
-    struct hearth_err e;
-    const struct pin *p;
+    struct pin *p;
     TAILQ_FOREACH (p, &s->pins, entry) {
-        struct wire_engine_pin ask = {.path = p->path, .pinned = true};
         const struct engine_client *has = engines_of(s->engines, p->path);
-        if (has && has != ec)
-            continue;
-        if (engine_call(engines_for(s->engines, p->path), &wire_methods[WIRE_ENGINE_PIN], &ask, on_pinned, s, &e))
-            log_warn("%s is not pinned: %s", p->path, e.msg);
+        if (!p->gone && !p->asked && (!has || has == ec))
+            ask(p);
     }
 }
 
 void pins_fini(struct server *s)
 {
     struct pin *p;
-    while ((p = TAILQ_FIRST(&s->pins)))
+    while ((p = TAILQ_FIRST(&s->pins))) {
+        p->asked = NULL; /* the engines are gone, and complete nothing */
         forget(s, p);
+    }
 }

@@ -39,6 +39,16 @@ static int32_t *timeline(const struct stream *st, size_t *n)
     return all;
 }
 
+/* Another engine is given what this one had not begun. */
+static void on_elsewhere(struct stream *st)
+{
+    struct hearth_err e;
+    engines_move(st->server->engines, st->session->row.path, st->engine);
+    st->attempts--; /* nothing was computed in this one */
+    if (stream_submit(st, st->state, &e) != 0)
+        stream_end_here(st, &e);
+}
+
 static void on_result(void *arg, const void *result, const struct hearth_err *err);
 
 /* After a crash the history includes the stream's own tokens so far, and `resumed` is their number. */
@@ -91,7 +101,8 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         return rc;
     st->attempts++;
     stream_trace(st, .stage = TRACE_SUBMITTED, .n = {(int64_t)g.history.n, g.resumed});
-    stream_move(st, state);
+    if (st->state != state)
+        stream_move(st, state);
     return 0;
 }
 
@@ -139,6 +150,8 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
         stream_end_here(st, NULL);
     else if (err->code == HEARTH_EENGINE)
         on_engine_death(st, err);
+    else if (err->code == HEARTH_EELSEWHERE)
+        on_elsewhere(st);
     else
         stream_end_here(st, err);
 }

@@ -28,7 +28,8 @@ struct placed {
     TAILQ_ENTRY(placed) entry;
     struct engine *on;
     int64_t bytes;
-    bool seen; /* the engine has told that it is loaded */
+    bool seen;      /* the engine has told that it is loaded */
+    uint32_t tried; /* engines whose devices had no room for it, a bit each */
     char path[];
 };
 
@@ -117,13 +118,16 @@ static bool has_failed(const struct engine *en)
     return en->failed > 0 && now() - en->failed < FAILED_S;
 }
 
-static struct engine *choose(struct engines *es)
+/* The engine for a model, of those that have not been tried; NULL: all have. */
+static struct engine *choose(struct engines *es, uint32_t tried)
 {
-    struct engine *best = &es->of[0];
-    for (size_t i = 1; i < es->n; i++) {
+    struct engine *best = NULL;
+    for (size_t i = 0; i < es->n; i++) {
         struct engine *en = &es->of[i];
-        bool failed = has_failed(en), other = has_failed(best);
-        if (failed != other ? other : room(en) > room(best))
+        if (tried >> i & 1)
+            continue;
+        bool failed = has_failed(en), other = best && has_failed(best);
+        if (!best || (failed != other ? other : room(en) > room(best)))
             best = en;
     }
     return best;
@@ -149,7 +153,7 @@ struct engine_client *engines_for(struct engines *es, const char *path)
     struct placed *p = find(es, path);
     if (p)
         return p->on->client;
-    struct engine *en = choose(es);
+    struct engine *en = choose(es, 0);
     size_t n = strlen(path) + 1;
     if (!(p = malloc(sizeof *p + n))) /* the engine that serves it is found again by what engines tell */
         return en->client;
@@ -162,6 +166,36 @@ struct engine_client *engines_for(struct engines *es, const char *path)
         engines_ask_status(es, NULL, NULL); /* for the next one */
     }
     return en->client;
+}
+
+static void on_loaded(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result, (void)err; /* who wants the model asks for it, and is told */
+}
+
+void engines_move(struct engines *es, const char *path, const struct engine_client *from)
+{
+    struct placed *p = find(es, path);
+    if (!p || p->on->client != from) /* an answer before this one has moved it, or its engine is no more */
+        return;
+    struct engine *full = p->on;
+    if (!full->known) /* until it tells more */
+        full->known = true, full->free = full->ours = 0;
+    p->on = NULL; /* it takes no room of its own */
+    p->seen = false;
+    p->tried |= UINT32_C(1) << (full - es->of);
+    struct engine *en = choose(es, p->tried);
+    bool here = !en || has_failed(en);
+    p->on = here ? choose(es, 0) : en;
+    if (!here) {
+        log_info("%s has no room on device %d: other programs have its memory; device %d is tried", path, full->device,
+                 en->device);
+        return;
+    }
+    p->tried = 0;
+    log_warn("%s has no room on any device: other programs have the memory", path);
+    engine_call(p->on->client, &wire_methods[WIRE_ENGINE_LOAD], &(struct wire_engine_path){.path = path, .here = true},
+                on_loaded, es, NULL);
 }
 
 bool engines_has(const struct engines *es, const char *path)
@@ -205,10 +239,12 @@ static void note(struct engine *en, const struct wire_engine_status *s)
         next = TAILQ_NEXT(p, entry);
         if (p->on != en)
             continue;
-        if (lists(s, p->path))
+        if (lists(s, p->path)) {
             p->seen = true;
-        else if (p->seen)
+            p->tried = 0;
+        } else if (p->seen) {
             forget(en->all, p);
+        }
     }
 }
 

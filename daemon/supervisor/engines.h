@@ -50,6 +50,10 @@ bool engines_has(const struct engines *es, const char *path);
 /* Whether one of the others can be tried where this one does not even start. */
 bool engines_has_other(const struct engines *es, const struct engine_client *ec);
 
+/* The engine has answered what needs the model with HEARTH_EELSEWHERE: the model is for another one, which
+ * engines_for() names from now on; where none has room, one is told to serve it all the same. */
+void engines_move(struct engines *es, const char *path, const struct engine_client *from);
+
 /* What all engines say of themselves. `told` is NULL of one that does not run or has not answered in time: `silent`. */
 struct engines_status {
     size_t n;

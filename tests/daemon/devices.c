@@ -268,6 +268,58 @@ static void who_starts_later_yields_too(void **state)
     peer_close(p);
 }
 
+/* Of a device whose memory other programs have nothing is known before its engine runs. That engine sends the model
+ * away, whatever it is wanted for; where all have done so, one serves it. */
+static void a_full_device_is_passed_by(void **state)
+{
+    struct box *b = begin(state, "3", "950000,750000,250000", NULL, "");
+    struct peer *p = peer_open(b), *q = peer_open(b);
+    struct hearth_err e = {0};
+    uint32_t id[2] = {generate(p, "fake", "n=3"), generate(q, "fake", "n=2")}; /* the first ever, both at once */
+    for (int i = 0; i < 2; i++) {
+        struct wire_generate_result *g = peer_answer(i ? q : p, id[i], WIRE_GENERATE, &e);
+        if (!g)
+            fail_msg("%s", e.msg);
+        assert_int_equal(g->tokens.n, i ? 2 : 3);
+        wire_free(g);
+    }
+    assert_int_equal(p->n_notices + q->n_notices, 0);
+    assert_int_equal(device_of(p, "fake"), 2);
+    loaded_on(p, "other", 2); /* 450,000 are free there, 250,000 of the second */
+    struct wire_model_pin pin = {.model = "third", .pinned = true};
+    wire_free(peer_call(p, WIRE_MODELS_PIN, &pin));
+    assert_int_equal(device_of(p, "third"), 1);
+    kill_and_load(p, "third", 1);
+    assert_int_equal(device_of(p, "third"), 1);
+    peer_close(p);
+    peer_close(q);
+    assert_true(box_log_has(b, "has no room on device 0"));
+}
+
+static void where_all_are_full_one_serves(void **state)
+{
+    struct box *b = begin(state, "2", "950000,850000", NULL, "");
+    struct peer *p = peer_open(b);
+    struct hearth_err e = {0};
+    struct wire_generate_result *g = peer_answer(p, generate(p, "fake", "n=3"), WIRE_GENERATE, &e);
+    if (!g)
+        fail_msg("%s", e.msg);
+    assert_int_equal(g->tokens.n, 3);
+    wire_free(g);
+    assert_int_not_equal(device_of(p, "fake"), -1);
+    assert_true(box_log_has(b, "has no room on any device"));
+    struct wire_model_pin pin = {.model = "other", .pinned = true};
+    wire_free(peer_call(p, WIRE_MODELS_PIN, &pin));
+    int64_t device = device_of(p, "other");
+    assert_int_not_equal(device, -1);
+    kill_and_load(p, "third", (size_t)device); /* the next one is asked for the pinned one, and sends it away */
+    double until = boot() + 20;
+    for (device = -1; device < 0 && boot() < until;)
+        device = device_of(p, "other");
+    assert_int_not_equal(device, -1);
+    peer_close(p);
+}
+
 static void devices_can_be_named(void **state)
 {
     struct box *b = begin(state, "4", "0,0", NULL, "gpus = 0\n");
@@ -363,6 +415,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_model_goes_where_most_is_free),
         CASE(other_programs_count),
+        CASE(a_full_device_is_passed_by),
+        CASE(where_all_are_full_one_serves),
         CASE(an_engines_end_is_its_models_alone),
         CASE(a_device_that_fails_is_passed_by),
         CASE(all_devices_yield),

@@ -80,13 +80,32 @@ static void drop(const char *path)
         }
 }
 
+static int64_t others_have(void)
+{
+    const char *others = getenv("FAKE_OTHERS");
+    for (int i = 0; others && i < device; i++)
+        others = (others = strchr(others, ',')) ? others + 1 : NULL;
+    return others ? atoll(others) : 0;
+}
+
+/* Whether other programs leave the model no room, and nobody has said that it stays here all the same. */
+static bool is_elsewhere(uint32_t id, const char *path)
+{
+    struct stat sb;
+    const char *devices = getenv("FAKE_DEVICES");
+    if (!devices || atoi(devices) < 2 || stat(path, &sb) != 0 || sb.st_size <= DEVICE_BYTES - others_have())
+        return false;
+    for (size_t i = 0; i < n_models; i++)
+        if (strcmp(models[i], path) == 0)
+            return false;
+    wire_pack_error(&out, id, HEARTH_EELSEWHERE, "others have the memory", NULL);
+    return true;
+}
+
 static void status(uint32_t id, const struct wire_method *m)
 {
     struct wire_loaded_model loaded[MODELS] = {0};
     struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
-    const char *others = getenv("FAKE_OTHERS");
-    for (int i = 0; others && i < device; i++)
-        others = (others = strchr(others, ',')) ? others + 1 : NULL;
     r.models = loaded;
     r.n_models = n_models;
     r.mem_total = DEVICE_BYTES;
@@ -94,14 +113,14 @@ static void status(uint32_t id, const struct wire_method *m)
     r.kv.host_pages = yield_most + 2;
     r.kv.host_bytes = worked;
     r.kv.write_rate = yield_seconds;
-    r.memory.others = others ? atoll(others) : 0;
+    r.memory.others = others_have();
     r.mem_free = r.mem_total - r.memory.others;
     for (size_t i = 0; i < n_models; i++) {
         struct stat sb;
         loaded[i].path = models[i];
         loaded[i].where = "cuda:0"; /* the only one that it sees */
         loaded[i].bytes = stat(models[i], &sb) == 0 ? sb.st_size : 0;
-        r.mem_free -= loaded[i].bytes;
+        r.mem_free -= loaded[i].bytes < r.mem_free ? loaded[i].bytes : r.mem_free;
     }
     wire_pack_result(&out, id, m, &r, NULL);
 }
@@ -160,6 +179,8 @@ static void tell_prompt(int64_t stream, int64_t n)
 
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
 {
+    if (is_elsewhere(rpc, g->path))
+        return;
     hold(g->path);
     struct stream *st = streams;
     while (st->live)
@@ -342,6 +363,8 @@ static void step(struct stream *st)
 
 static void load(uint32_t id, const struct wire_engine_path *p)
 {
+    if (!p->here && is_elsewhere(id, p->path))
+        return;
     hold(p->path);
     for (int64_t i = 1; i <= 2; i++) {
         struct wire_model_progress m = {.model = p->path, .done = i * 50, .total = 100};
@@ -416,6 +439,9 @@ static void request(const struct wire_frame *f)
         status(f->id, m);
     } else if (m == &wire_methods[WIRE_ENGINE_LOAD]) {
         load(f->id, p);
+    } else if (m == &wire_methods[WIRE_ENGINE_PIN]) {
+        const struct wire_engine_pin *pin = p;
+        load(f->id, &(struct wire_engine_path){.path = pin->path});
     } else if (m == &wire_methods[WIRE_ENGINE_UNLOAD]) {
         drop(((struct wire_engine_path *)p)->path);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);

@@ -175,6 +175,7 @@ static void run_load_command(struct engine *eng, const struct command *o)
     bool was_loaded = o->model->model != NULL;
     double begin = engine_now();
     int rc = 0;
+    o->model->here = o->model->here || o->here;
     if (load && !was_loaded)
         rc = load_model(eng, o->model, &err);
     else if (unload && was_loaded)

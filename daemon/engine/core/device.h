@@ -40,6 +40,7 @@ struct command {
     uint64_t seq_id;           /* CANCEL, CLASS */
     enum seq_class class;      /* CLASS */
     struct model_entry *model; /* LOAD, UNLOAD, PIN, UNPIN */
+    bool here;                 /* LOAD */
     void *owner;
     double seconds;         /* FINISH, YIELD */
     uint64_t bytes;         /* YIELD */

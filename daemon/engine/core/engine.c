@@ -40,6 +40,11 @@ void engine_load(struct engine *eng, struct model_entry *m, void *owner)
     send_command(eng, (struct command){.kind = CMD_LOAD, .model = m, .owner = owner});
 }
 
+void engine_load_here(struct engine *eng, struct model_entry *m, void *owner)
+{
+    send_command(eng, (struct command){.kind = CMD_LOAD, .model = m, .owner = owner, .here = true});
+}
+
 void engine_unload(struct engine *eng, struct model_entry *m, void *owner)
 {
     send_command(eng, (struct command){.kind = CMD_UNLOAD, .model = m, .owner = owner});

@@ -358,6 +358,15 @@ static bool refused(const struct engine *eng, int rc)
     return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));
 }
 
+/* Whether another device of the machine is to be tried before this one does what it can for the model: other programs
+ * have the memory that it wants. A yield that somebody asked for is all devices'. */
+static bool goes_elsewhere(const struct engine *eng, const struct model_entry *m)
+{
+    bool yields = eng->yield.on && !eng->yield.pressed;
+    return eng->info.gpu && !m->here && !yields && memory_sharers(eng) > 1 &&
+           memory_is_others(eng, m, least_tokens(&m->hp));
+}
+
 /* A table lives as long as the model's entry, because the loop may be reading it: one that says the same is used again.
  */
 static void note_paths(struct engine *eng, struct model_entry *m)
@@ -385,6 +394,8 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     struct hearth_err err = {0};
     fit_note(m);
     int rc = load_on_device(eng, m, NULL, &selfcheck_verdict, &err);
+    if (rc == HEARTH_ENOMEM && device_has_no_model(eng) && goes_elsewhere(eng, m))
+        rc = err.code = HEARTH_EELSEWHERE;
     if (rc == HEARTH_ENOMEM && fit_possible(eng) && device_has_no_model(eng))
         rc = load_within(eng, m, &selfcheck_verdict, &err);
     if (!rc && eng->info.gpu && selfcheck_verdict.ok)
@@ -423,7 +434,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     }
     int rc = memory_check_yield(eng, m->hp.weight_bytes ? m->hp.weight_bytes : 1, e);
     if (rc)
-        return rc;
+        return goes_elsewhere(eng, m) ? (e->code = HEARTH_EELSEWHERE) : rc;
     eng->loading = m;
     m->engine = eng;
     m->load_begun = engine_now();
@@ -496,6 +507,7 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     eng->empty_since = engine_now();
     atomic_store(&m->pages_used, 0);
     atomic_store(&m->context_used, 0);
+    m->here = false;
     atomic_store(&m->pinned, false);
     atomic_store(&m->loaded, false); /* last, as the loop thread may free the entry from here on */
     return 0;

@@ -7,8 +7,9 @@
 
 #include "daemon/engine/core/device.h"
 
-/* Gives the model to the device, or to the CPU where the device cannot serve it; and takes it back. A model with
- * sequences is not unloaded: HEARTH_ELIMIT. */
+/* Gives the model to the device, or to the CPU where the device cannot serve it; and takes it back. HEARTH_EELSEWHERE:
+ * other programs have the device's memory, and the machine has other devices, which come first unless the model is
+ * `here`. A model with sequences is not unloaded: HEARTH_ELIMIT. */
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 

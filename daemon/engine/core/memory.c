@@ -162,15 +162,30 @@ static uint64_t workspace_need(const struct engine *eng, const struct model *out
     return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
 }
 
-int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e)
+static struct ledger_need need_of(const struct engine *eng, const struct model_entry *m, uint32_t tokens)
 {
     struct kv_desc kv[KV_GROUPS_MAX];
     const struct model outline = {.hp = m->hp}; /* its shape is all that is asked about */
     enum dtype type = eng->info.kv_type;
     uint32_t n_group = model_kv_descs(&outline, type, kv), pages = (tokens + KV_PAGE - 1) / KV_PAGE;
-    memory_count(eng);
     struct ledger_need need = {.weights = m->hp.weight_bytes, .kv_tokens = tokens};
     need.kv = kv_size_bytes(kv, n_group, pages, m->hp.n_ctx, eng->sched.rows_max);
     need.workspace = workspace_need(eng, &outline);
+    return need;
+}
+
+int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e)
+{
+    memory_count(eng);
+    struct ledger_need need = need_of(eng, m, tokens);
     return ledger_check(&eng->ledger, &need, e);
+}
+
+bool memory_is_others(const struct engine *eng, const struct model_entry *m, uint32_t tokens)
+{
+    struct ledger alone = eng->ledger;
+    uint64_t own = ledger_own(&alone);
+    struct ledger_need need = need_of(eng, m, tokens);
+    alone.free = alone.total > own ? alone.total - own : 0;
+    return ledger_check(&alone, &need, NULL) == 0;
 }

@@ -24,6 +24,9 @@ int memory_check(struct engine *eng, const struct model_entry *m, uint32_t token
 bool memory_map(void *arg, uint32_t group, uint32_t extent);
 void memory_unmap(void *arg, uint32_t group, uint32_t extent);
 
+/* Whether the model would have that room beside what the engine holds, if other programs had nothing of the device. */
+bool memory_is_others(const struct engine *eng, const struct model_entry *m, uint32_t tokens);
+
 /* Between how many engines what is free of the host's memory is shared. */
 uint32_t memory_sharers(const struct engine *eng);
 

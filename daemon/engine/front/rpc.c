@@ -125,8 +125,12 @@ static int on_forget(struct rpc_server *s, const struct asked *a, bool *taken, s
 /* The vocabulary is read while the device thread loads the weights. */
 static int begin_load(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
+    const struct wire_engine_path *p = r->params;
     (void)e;
-    engine_load(s->engine, r->model, r);
+    if (p->here)
+        engine_load_here(s->engine, r->model, r);
+    else
+        engine_load(s->engine, r->model, r);
     request_want_vocab(s, r->model);
     return 0;
 }

@@ -319,6 +319,39 @@ static void a_device_without_room_for_kv(void **state)
     toy_free = 1 << 30;
 }
 
+/* Where the machine has other devices, one whose memory other programs have sends the model away, whether it is loaded
+ * by itself or for a sequence, until it is told that none has the room. */
+static void a_full_device_among_others(void **state)
+{
+    (void)state;
+    static struct heard h[2];
+    struct world w;
+    toy_free = 2 * 10 * TOY_PAGE_BYTES;
+    world_open_with(&w, &(struct engine_params){.sharers = 2}, MAX_IN_FLIGHT, true);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, HEARTH_EELSEWHERE);
+    assert_non_null(strstr(w.answer.msg, "KV of 400 tokens"));
+    engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 5));
+    hear_all(&w);
+    assert_int_equal(h[0].end.reason, END_ERROR);
+    assert_int_equal(h[0].end.err.code, HEARTH_EELSEWHERE);
+    assert_int_equal(toy_loads, 0);
+    ask(&w, engine_load_here);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(w.m.on_gpu);
+    engine_submit(w.eng, make(&w, &h[1], (int32_t[]){1, 2, 3}, 3, 5));
+    hear_all(&w);
+    check_heard(&h[1]);
+    ask(&w, engine_unload);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, HEARTH_EELSEWHERE); /* by now another one may have room */
+    toy_free = 1 << 30;
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(w.m.on_gpu);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,7 +360,7 @@ int main(void)
         cmocka_unit_test(a_device_without_room_for_kv), cmocka_unit_test(a_model_that_does_not_load),
         cmocka_unit_test(a_busy_model_is_not_unloaded), cmocka_unit_test(a_load_does_not_stop_the_others),
         cmocka_unit_test(gpu_memory_is_a_limit),        cmocka_unit_test(what_does_not_fit_stays_outside),
-        cmocka_unit_test(who_is_idle_makes_way_first),
+        cmocka_unit_test(who_is_idle_makes_way_first),  cmocka_unit_test(a_full_device_among_others),
     };
     return cmocka_run_group_tests_name("device-models", tests, NULL, NULL);
 }
