@@ -75,7 +75,8 @@ struct server {
     struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */
     struct conn_list waiting;            /* those whose next frame is long: one of them is handled in a turn */
     struct turn turn, most;              /* this one; of each the most that a turn has had */
-    int64_t n_conns, last_conn;          /* open ones; the number of the last */
+    int peers_below;            /* a peer's socket has a lower number: the other descriptors are hearthd's own */
+    int64_t n_conns, last_conn; /* open ones; the number of the last */
 
     struct streams *streams;
     struct call_list forwards; /* calls that wait for the engine to load a model */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,7 +21,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 
-enum { BACKLOG = 128 };
+enum { BACKLOG = 128, KEPT = 96 /* descriptors; the thread of removed files may have 64 */ };
 
 /* The directory must be writable by this user alone, or others could replace the socket in it. Its parent exists
  * (/run/user/UID, /tmp), so one level is created. */
@@ -309,4 +310,18 @@ void socket_watch_free(struct socket_watch *w)
     if (w->fd >= 0)
         close(w->fd);
     free(w);
+}
+
+int socket_peers_below(size_t kept)
+{
+    struct rlimit most = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &most);
+    int all = most.rlim_cur < INT_MAX ? (int)most.rlim_cur : INT_MAX, lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (lowest >= 0)
+        close(lowest);
+    else
+        lowest = all - 1;
+    int few = lowest + (all - lowest + 3) / 4;
+    kept += KEPT;
+    return kept < (size_t)all && all - (int)kept > few ? all - (int)kept : few;
 }

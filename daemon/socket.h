@@ -21,6 +21,13 @@ void socket_remove(const struct server *s);
 int socket_watch_new(struct server *s, void (*rebound)(struct server *s, int fd), struct hearth_err *e);
 void socket_watch_free(struct socket_watch *w);
 
+/*
+ * The number below which the descriptor of a peer's socket must be, so that those that hearthd may open suffice for its
+ * own: `kept` for journals and passed files, and some for engines, the database and KV files. Where they are so few
+ * that nothing would be left, peers get a quarter of those that are free now.
+ */
+int socket_peers_below(size_t kept);
+
 /* fcntl(2) of one byte of the lock file: 0 is held while a hearthd starts, 1 as long as it lives. */
 int socket_lock_byte(int fd, int cmd, short type, off_t at);
 

@@ -88,6 +88,13 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
         goto fail;
     }
+    if (fd >= s->peers_below) { /* the numbers below are in use: a new descriptor has the lowest that is free */
+        rc = err_set(e, HEARTH_ELIMIT,
+                     "%lld connections are open, and the other descriptors that hearthd may have (RLIMIT_NOFILE) are "
+                     "for engines, journals and files",
+                     (long long)s->n_conns);
+        goto fail;
+    }
     if (s->n_conns >= s->conf->connections) {
         rc = err_set(e, HEARTH_ELIMIT, "%lld connections are open, the limit", (long long)s->n_conns);
         goto fail;

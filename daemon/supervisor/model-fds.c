@@ -94,6 +94,11 @@ struct model_fds *model_fds_new(void)
     return t;
 }
 
+size_t model_fds_most(const struct model_fds *t)
+{
+    return t->most;
+}
+
 static void forget(struct model_fds *t, struct model_fd *f)
 {
     TAILQ_REMOVE(&t->list, f, entry);

@@ -32,6 +32,7 @@ struct model_hold {
 /* Of the descriptors that the process may open a quarter are for files passed, and an eighth for those of one user. */
 struct model_fds *model_fds_new(void);
 void model_fds_free(struct model_fds *t);
+size_t model_fds_most(const struct model_fds *t); /* descriptors that it may have */
 
 /* Keeps a user's file, of which the descriptor is taken, and gives `hold` a part in it; a file that was passed by that
  * path before is replaced. HEARTH_EPARAMS: `label` is no absolute path; HEARTH_ELIMIT; HEARTH_ENOMEM. */
