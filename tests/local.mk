@@ -11,22 +11,22 @@
 #     TESTS += tests/cli/thing.sh
 #
 # Tests run in the build folder with the environment below. They may run at the same time: no fixed ports or paths, a
-# private mktemp -d for sockets and state, no sleeps. Data that is too large for the repository lies beside the
-# checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or "ok I # SKIP why") and the
-# skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (1200) fails: that is for one that
-# hangs, and golden takes 200 s on two cores with other work.
+# private mktemp -d (in $TMPDIR, as tests/roomy has it) for sockets and state, no sleeps. Data that is too large for the
+# repository lies beside the checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or
+# "ok I # SKIP why") and the skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (1200) fails: that
+# is for one that hangs, and golden takes 200 s on two cores with other work.
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; top_builddir='$(abs_top_builddir)'; \
 	HEARTH_SHARED="$${HEARTH_SHARED:-$(abs_top_srcdir)/../shared}"; \
-	CMOCKA_MESSAGE_OUTPUT=TAP; \
-	export top_srcdir top_builddir HEARTH_SHARED CMOCKA_MESSAGE_OUTPUT;
+	CMOCKA_MESSAGE_OUTPUT=TAP; TMPDIR=`$(abs_top_srcdir)/tests/roomy`; \
+	export top_srcdir top_builddir HEARTH_SHARED CMOCKA_MESSAGE_OUTPUT TMPDIR;
 
 TEST_EXTENSIONS = .sh
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/contrib/build-aux/tap-driver.sh
 SH_LOG_DRIVER = $(LOG_DRIVER)
 LOG_COMPILER = $(top_srcdir)/tests/run-tap
 SH_LOG_COMPILER = $(LOG_COMPILER)
-EXTRA_DIST += tests/run-tap tests/words
+EXTRA_DIST += tests/run-tap tests/words tests/roomy
 
 include tests/ops/local.mk
 include tests/daemon/local.mk
