@@ -235,7 +235,7 @@ static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, str
     return 0;
 }
 
-static int accept_file(struct kvdir *d, struct kv_manifest_row *row, struct hearth_err *e)
+static int accept_file(struct kvdir *d, struct kv_manifest_row *row, bool lost, struct hearth_err *e)
 {
     int64_t bytes;
     struct hearth_err why;
@@ -247,15 +247,16 @@ static int accept_file(struct kvdir *d, struct kv_manifest_row *row, struct hear
         return err_set(e, HEARTH_EENGINE, "the engine announced %lld bytes, and it has %lld", (long long)row->bytes,
                        (long long)bytes);
     row->created = row->used = kvdir_now(d);
-    return save_manifest(d, row, e);
+    return lost ? 0 : save_manifest(d, row, e);
 }
 
-void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file)
+void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file, int64_t until)
 {
     struct kv_manifest_row row = *file;
+    bool lost = until < INT64_MAX && kv_manifest_is_sound(&row) && row.pos + row.tokens > until;
     struct hearth_err e;
     struct kv_entry *f = kv_manifest_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
-    int rc = accept_file(d, &row, &e);
+    int rc = accept_file(d, &row, lost, &e);
     if (!rc && f)
         unlink_entry(d, f); /* the new file of that name replaces it, and its row */
     if (!rc)
@@ -266,6 +267,10 @@ void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file)
         log_error("KV file \"%.80s\" is not kept: %s", file->name, e.msg);
         if (kv_manifest_is_name(file->name) && kvdir_stat(d, file->name, &row.bytes, &e) == 0)
             kvdir_remove_file(d, file->name);
+        return;
+    }
+    if (lost) {
+        kvdir_forget(d, row.session, until);
         return;
     }
     touch_with(d, kvdir_find(d, row.name), row.used);

@@ -32,8 +32,9 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
-/* Handle the engine's reports: a file was written, was used, is damaged. */
-void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file);
+/* Handle the engine's reports: a file was written, was used, is damaged. What was written beyond position `until` of a
+ * session that was removed meanwhile is removed at once, and gets no row. */
+void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file, int64_t until);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);
 

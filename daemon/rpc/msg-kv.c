@@ -28,13 +28,14 @@ void msg_on_kv_saved(struct server *s, const void *body)
     snprintf(f.name, sizeof f.name, "%s", k->file);
     snprintf(f.fingerprint, sizeof f.fingerprint, "%s", k->fingerprint);
     snprintf(f.session, sizeof f.session, "%s", k->label != NULL ? k->label : "");
-    kvdir_saved(s->kv, &f);
-    struct store_shared shared = {0};
+    int64_t until = INT64_MAX;
     if (k->label && !is_there(s, f.uid, f.session)) {
+        struct store_shared shared = {0};
         if (s->store && store_is_id(f.session))
             store_shared(s->store, f.session, "", &shared, NULL);
-        kvdir_forget(s->kv, f.session, shared.tokens); /* but for what its forks have */
+        until = shared.tokens; /* its forks have so many */
     }
+    kvdir_saved(s->kv, &f, until);
 }
 
 void msg_on_kv_used(struct server *s, const void *body)

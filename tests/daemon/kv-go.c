@@ -222,6 +222,20 @@ static void test_other_uid(void **state)
 
 /* --- with their session ------------------------------------------------------------------------------------------- */
 
+/* Whether the database's log has the word: what was written lately, and removed since, too. */
+static bool was_written(const struct box *b, const char *word)
+{
+    char path[200];
+    static char all[8 << 20];
+    snprintf(path, sizeof path, "%s-wal", b->db);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t n = read(fd, all, sizeof all);
+    close(fd);
+    assert_true(n > 0 && (size_t)n < sizeof all);
+    return memmem(all, (size_t)n, word, strlen(word)) != NULL;
+}
+
 static void test_removed_session(void **state)
 {
     struct box *b = *state;
@@ -246,10 +260,14 @@ static void test_removed_session(void **state)
     peer_refused(p, WIRE_STREAM_ATTACH, &at, HEARTH_ENOSTREAM, ""); /* nor is its text to be had that way */
     wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at_other));
 
-    /* What was still being written when its session was removed does not stay either. */
+    /* What was still being written when its session was removed does not stay either, and never had a row, which a
+     * crash would leave. */
     int64_t late = save(b, "save=2 kvorphan", "b");
     assert_false(has_file(b, late, 0) || has_file(b, late, 1));
     assert_int_equal(rows(b), 2);
+    int64_t kept = save(b, "save=1", "b");
+    assert_true(has_file(b, kept, 0) && was_written(b, name_of(kept, 0)));
+    assert_false(was_written(b, name_of(late, 0)) || was_written(b, name_of(late, 1)));
     peer_close(p);
 }
 
