@@ -8,9 +8,8 @@
 #include "kernels/cuda/attend/split_kv.cuh"
 #include "kernels/cuda/bulk.cuh"
 
-enum { STREAM_ROWS = 4 /* query heads of a KV head, at most */ };
-
-template <int D> struct stream_shape {
+/* ROWS: query heads of a KV head, at most. */
+template <int D, int ROWS> struct stream_shape {
     static constexpr int WARPS = shape<D>::WARPS, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
     static constexpr int PAGES = fixed_pages(D);      /* of a chunk */
     static constexpr int PAGE = KV_PAGE * D;          /* halves of K, and of V */
@@ -21,7 +20,7 @@ template <int D> struct stream_shape {
     {
         return (n_head * QLD * 2 + 127) & ~127u;
     }
-    static constexpr uint32_t SCRATCH = (sizeof(scratch<D, STREAM_ROWS>) + 127) & ~127u;
+    static constexpr uint32_t SCRATCH = (sizeof(scratch<D, ROWS>) + 127) & ~127u;
     static constexpr uint32_t bytes(uint32_t n_head)
     {
         return BARRIERS + q_bytes(n_head) + SCRATCH + STAGES * PAGE * 4;
@@ -36,11 +35,11 @@ template <class P> __device__ static inline uint32_t pages_of(const P &p, const 
 }
 
 /* The warp that copies. */
-template <int D, class P>
+template <int D, int ROWS, class P>
 __device__ static inline void stream_producer(const split_args &a, const P &p, item it, uint32_t at, uint64_t *full,
                                               uint64_t *empty, __half *ring)
 {
-    typedef stream_shape<D> S;
+    typedef stream_shape<D, ROWS> S;
     uint32_t lane = threadIdx.x % 32, stage = 0, phase = 1;
     uint64_t policy = evict_first();
     bool waited = false, more = true;
@@ -80,17 +79,17 @@ __device__ static inline void stream_producer(const split_args &a, const P &p, i
 }
 #endif
 
-template <int D, class P>
-__global__ void __launch_bounds__(stream_shape<D>::THREADS, D == 256 ? 2 : 1)
+template <int D, int ROWS, class P>
+__global__ void __launch_bounds__(stream_shape<D, ROWS>::THREADS, D == 256 ? 2 : 1)
     attend_stream(const __grid_constant__ split_args a)
 {
 #if __CUDA_ARCH__ >= 900
     typedef shape<D> F;
-    typedef stream_shape<D> S;
+    typedef stream_shape<D, ROWS> S;
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full = (uint64_t *)sm, *empty = full + S::STAGES;
     __half *queries = (__half *)(sm + S::BARRIERS);
-    scratch<D, STREAM_ROWS> &x = *(scratch<D, STREAM_ROWS> *)(sm + S::BARRIERS + S::q_bytes(a.n_head));
+    scratch<D, ROWS> &x = *(scratch<D, ROWS> *)(sm + S::BARRIERS + S::q_bytes(a.n_head));
     __half *ring = (__half *)(sm + S::BARRIERS + S::q_bytes(a.n_head) + S::SCRATCH);
     pdl_trigger();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(stream_shape<D>::THREADS, D == 256 ? 2 : 1)
         return;
     }
     if (warp == S::WARPS) {
-        stream_producer<D>(a, p, it, at, full, empty, ring);
+        stream_producer<D, ROWS>(a, p, it, at, full, empty, ring);
         return;
     }
     auto sync = []() { asm volatile("bar.sync 1, %0;" ::"n"(S::CONSUMERS) : "memory"); };
@@ -175,43 +174,55 @@ __global__ void __launch_bounds__(stream_shape<D>::THREADS, D == 256 ? 2 : 1)
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-enum { STREAM_SPLIT = 8 /* chunks, by powers of two, from which on heads of 128 are taken: contexts beyond 1,024 */ };
+enum {
+    STREAM_GROUP = 4, /* query heads of a KV head: of more there is a kernel of its own */
+    STREAM_SPLIT = 8, /* chunks, by powers of two, from which on heads of 128 are taken: contexts beyond 1,024 */
+};
 
 /* The heads that this takes: of 256 dimensions always, as split_kv.cu spills registers for them; of 128 where contexts
- * are long, as a ring takes longer to begin than loads to registers. */
-template <class F> static bool by_stream_head(const struct device *d, uint32_t d_head, F f)
+ * are long, as a ring takes longer to begin than loads to registers, and of large groups only where blocks have several
+ * items. */
+template <class F> static bool by_stream_head(const struct device *d, const split_args &a, uint32_t d_head, F f)
 {
+    bool large = a.group > STREAM_GROUP;
+    auto by_rows = [&](auto size) {
+        if (large)
+            f(size, head_size<TILE_ROWS>());
+        else
+            f(size, head_size<STREAM_GROUP>());
+    };
     if (d_head == 256)
-        f(head_size<256>());
-    else if (d_head == 128 && d->n_split >= STREAM_SPLIT)
-        f(head_size<128>());
+        by_rows(head_size<256>());
+    else if (d_head == 128 && d->n_split >= STREAM_SPLIT && (!large || attend_items(d, a, 128) > (uint32_t)d->sms))
+        by_rows(head_size<128>());
     else
         return false;
     return true;
 }
 
-template <int D> static void stream_init(struct device *d)
+template <int D, int ROWS> static void stream_init(struct device *d)
 {
-    cuda_smem(d, attend_stream<D, plan_one<true, fixed_pages(D)>>, d->smem_max);
-    cuda_smem(d, attend_stream<D, plan_one<false, fixed_pages(D)>>, d->smem_max);
+    cuda_smem(d, attend_stream<D, ROWS, plan_one<true, fixed_pages(D)>>, d->smem_max);
+    cuda_smem(d, attend_stream<D, ROWS, plan_one<false, fixed_pages(D)>>, d->smem_max);
 }
 
 void attend_stream_init(struct device *d)
 {
-    stream_init<256>(d), stream_init<128>(d);
+    stream_init<256, STREAM_GROUP>(d), stream_init<128, STREAM_GROUP>(d);
+    stream_init<256, TILE_ROWS>(d), stream_init<128, TILE_ROWS>(d);
 }
 
-template <int D> static bool stream_run(struct device *d, const split_args &a)
+template <int D, int ROWS> static bool stream_run(struct device *d, const split_args &a)
 {
-    typedef stream_shape<D> S;
+    typedef stream_shape<D, ROWS> S;
     uint32_t items = attend_items(d, a, D), sms = d->sms, smem = S::bytes(a.n_head);
     dim3 grid(items < sms ? items : sms);
     if (smem > d->smem_max)
         return false;
     if (a.first)
-        cuda_launch(d, attend_stream<D, plan_one<true, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+        cuda_launch(d, attend_stream<D, ROWS, plan_one<true, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
     else
-        cuda_launch(d, attend_stream<D, plan_one<false, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
+        cuda_launch(d, attend_stream<D, ROWS, plan_one<false, fixed_pages(D)>>, grid, S::THREADS, smem, LAUNCH_PDL, a);
     return true;
 }
 
@@ -223,7 +234,7 @@ template <int D> static bool stream_run(struct device *d, const split_args &a)
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head)
 {
     bool done = false;
-    if (d->cc >= 90 && !a.q8 && a.one && a.group <= STREAM_ROWS && a.kv.n_kv <= (uint32_t)d->sms)
-        by_stream_head(d, d_head, [&](auto size) { done = stream_run<size.d>(d, a); });
+    if (d->cc >= 90 && !a.q8 && a.one && a.group <= TILE_ROWS && a.kv.n_kv <= (uint32_t)d->sms)
+        by_stream_head(d, a, d_head, [&](auto size, auto rows) { done = stream_run<size.d, rows.d>(d, a); });
     return done;
 }
