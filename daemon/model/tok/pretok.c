@@ -366,14 +366,18 @@ static int ends_push(struct ends *a, size_t end)
     return 0;
 }
 
-/* Splits text[from..to) at every match of code: each match is a word, and so is each stretch between matches. The
- * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. */
+/*
+ * Splits text[from..to) at every match of code: each match is a word, and so is each stretch between matches. The
+ * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. A match of nothing is no word, but
+ * cuts where it is; where one ended the last match, the next is looked for a character later, as Oniguruma's iterator
+ * does, on which the makers' patterns run.
+ */
 static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context *mc, const char *text, size_t from,
                size_t to, struct ends *out, struct hearth_err *e)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
-    size_t at = 0, len = to - from;
+    size_t at = 0, done = 0, len = to - from; /* the words end at `done` so far */
     int ret = 0;
     while (!ret && at < len) {
         if ((ret = pace(1, e)))
@@ -386,13 +390,18 @@ static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context
         if (rc < 0)
             return err_set(e, rc == PCRE2_ERROR_NOMEMORY ? HEARTH_ENOMEM : HEARTH_EPARAMS,
                            "the text at byte %zu cannot be cut into words (PCRE2 error %d)", from + at, rc);
-        if (span[0] > at)
+        if (span[1] == done) { /* of nothing, at once after the last one */
+            size_t character = utf8_char(subject + at, len - at);
+            at += character ? character : 1;
+            continue;
+        }
+        if (span[0] > done)
             ret = ends_push(out, from + span[0]);
-        if (!ret)
+        if (!ret && span[1] > span[0])
             ret = ends_push(out, from + span[1]);
-        at = span[1];
+        at = done = span[1];
     }
-    if (!ret && at < len)
+    if (!ret && done < len)
         ret = ends_push(out, to);
     return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
 }

@@ -270,6 +270,38 @@ static void test_words(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* A pattern that matches nothing at all places comes to an end, in as many words as the text has cuts. */
+static void test_empty_matches(void **state)
+{
+    static const struct {
+        const char *pattern, *text, *words; /* words with a bar after each */
+    } cases[] = {
+        {"\\p{N}{0,3}", "abc12345d\u00e9", "a|b|c|123|45|d|\u00e9|"},
+        {"\\p{N}{0,3}|b+", "ab", "a|b|"}, /* the first alternative that matches, of nothing */
+        {"b+|\\p{N}{0,3}", "abbc", "a|bb|c|"},
+        {"(?=b)", "abb\u20acb", "a|b|b\u20ac|b|"},
+        {"(?=b)", "b", "b|"},
+        {"a*", "", ""},
+        {"$", "ab", "ab|"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hearth_err e;
+        struct pretok *p;
+        uint32_t *ends = NULL;
+        size_t n = 0, used = 0;
+        char got[100] = "";
+        struct pretok_pattern pattern = {cases[i].pattern, strlen(cases[i].pattern)};
+        assert_int_equal(pretok_open_patterns(&p, &pattern, 1, &e), 0);
+        assert_int_equal(pretok_split(p, cases[i].text, strlen(cases[i].text), &ends, &n, &e), 0);
+        for (size_t k = 0; k < n; used = ends[k++])
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s|", (int)(ends[k] - used), cases[i].text + used);
+        assert_string_equal(got, cases[i].words);
+        free(ends);
+        pretok_close(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +311,7 @@ int main(void)
             cmocka_unit_test(test_sentencepiece),
         cmocka_unit_test(test_damaged_table),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_empty_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
