@@ -37,7 +37,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/kvtier/tier-host.c daemon/engine/kvtier/tier-host.h \
 	daemon/engine/kvtier/tier-index.c daemon/engine/kvtier/tier-index.h \
 	daemon/engine/kvtier/tier-admit.c daemon/engine/kvtier/tier-restore.c \
-	daemon/engine/kvtier/tier-save.c \
+	daemon/engine/kvtier/tier-save.c daemon/engine/kvtier/tier-pin.c \
 	daemon/engine/selfcheck/cache.c daemon/engine/selfcheck/cache.h
 daemon_libengine_a_CFLAGS = $(AM_CFLAGS) $(LIBEVENT_CFLAGS) $(XXHASH_CFLAGS)
 

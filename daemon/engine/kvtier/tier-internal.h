@@ -113,9 +113,14 @@ struct tier {
     bool retry_waiting; /* some sequence's wait may be over */
 };
 
-/* tier.c */
+/* tier-pin.c */
+void pin_open(struct tier *t);             /* fills in ram, ram_most and host */
+void pin_for_transit(struct tier *t);      /* pins what pages in transit of the model loaded last need */
+void pin_poll(struct tier *t, double now); /* begins a call of tier_poll */
 /* Host memory for a page of that size of the model; NULL: none at present. */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes);
+
+/* tier.c */
 void tier_notify(struct tier *t, const struct tier_event *ev);
 void tier_count_moving(struct tier *t);
 void tier_used(struct tier *t, struct tier_file *f, double now);
