@@ -91,7 +91,8 @@ static int add(struct text *t, const char *s, size_t n, struct hearth_err *e)
         t->s = more;
         t->cap = cap;
     }
-    memcpy(t->s + t->n, s, n);
+    if (n) /* nothing may be added to nothing, which is NULL */
+        memcpy(t->s + t->n, s, n);
     t->n += n;
     return 0;
 }
