@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -480,84 +479,6 @@ static void test_systemd(void **state)
     close(door);
 }
 
-static void test_connections(void **state)
-{
-    struct box *b = *state;
-    box_configure(b, "connections_per_uid = 64\nconnections = 70\n");
-    box_start(b);
-    struct peer *p[64];
-    for (int i = 0; i < 64; i++)
-        p[i] = peer_open(b);
-    struct wire_empty none = {0};
-    for (int i = 0; i < 64; i++)
-        wire_free(peer_call(p[i], WIRE_STATUS, &none));
-    struct peer *over = peer_open(b);
-    struct hearth_err e;
-    uint32_t id;
-    assert_int_equal(peer_error(over, &id, &e), HEARTH_ELIMIT);
-    assert_int_equal(id, 0);
-    assert_non_null(strstr(e.msg, "64 connections"));
-    peer_await_close(over);
-    peer_close(over);
-    wire_free(peer_call(p[63], WIRE_STATUS, &none)); /* the others notice nothing */
-    peer_close(p[0]);
-    for (;;) { /* and when one goes there is room again */
-        struct wire_status_result *st = peer_call(p[1], WIRE_STATUS, &none);
-        bool room = st->connections == 63;
-        wire_free(st);
-        if (room)
-            break;
-    }
-    over = peer_open(b);
-    wire_free(peer_call(over, WIRE_STATUS, &none));
-    peer_close(over);
-    for (int i = 1; i < 64; i++)
-        peer_close(p[i]);
-}
-
-/* Few descriptors: peers get no more than leave hearthd some for an engine, its files and the database. Who is beyond
- * that is told, and comes in when there is room. */
-static void test_descriptors(void **state)
-{
-    enum { N = 40 };
-    struct box *b = *state;
-    struct rlimit all, few;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
-    few = all;
-    few.rlim_cur = 30;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    box_start(b);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
-    struct peer *p[N];
-    struct wire_empty none = {0};
-    struct hearth_err e;
-    uint32_t id;
-    for (int i = 0; i < N; i++)
-        p[i] = peer_open(b); /* the kernel's backlog takes them all */
-    for (int i = N - 1; i > N / 2; i--) {
-        assert_int_equal(peer_error(p[i], &id, &e), HEARTH_ELIMIT);
-        assert_int_equal(id, 0);
-        assert_non_null(strstr(e.msg, "RLIMIT_NOFILE"));
-        peer_await_close(p[i]);
-        peer_close(p[i]);
-    }
-    wire_free(peer_call(p[0], WIRE_STATUS, &none));
-    wire_free(peer_call(p[0], WIRE_MODELS_LIST, &none));
-    struct wire_generate g = request("n=3", "kept"); /* an engine, a journal and a session */
-    for (int i = 0; i < 3; i++)
-        wire_free(peer_call(p[0], WIRE_GENERATE, &g));
-    assert_false(box_log_has(b, "Too many open files"));
-    for (int i = 1; i <= N / 2; i++)
-        peer_close(p[i]);
-    for (int64_t left = 2; left > 1;) {
-        struct wire_status_result *st = peer_status(p[0]);
-        left = st->connections;
-        wire_free(st);
-    }
-    box_works(b);
-    peer_close(p[0]);
-}
-
 static void test_memory(void **state)
 {
     struct box *b = *state;
@@ -593,8 +514,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_check, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_refuses_to_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_systemd, box_setup_idle, box_teardown),
-        cmocka_unit_test_setup_teardown(test_connections, box_setup_idle, box_teardown),
-        cmocka_unit_test_setup_teardown(test_descriptors, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_memory, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
