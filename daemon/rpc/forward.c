@@ -23,7 +23,8 @@ static bool may_retry(const struct call *call, const struct hearth_err *err)
 static void fail(struct call *call, const struct hearth_err *err)
 {
     if (err->code == HEARTH_EELSEWHERE) {
-        engines_move(call->server->engines, call->path, call->engine);
+        if (call->server->phase == SERVER_RUNNING) /* else it is refused anew, and starts no engine */
+            engines_move(call->server->engines, call->path, call->engine);
         call_retry(call);
     } else if (may_retry(call, err)) {
         call->is_retry = true;

@@ -58,7 +58,7 @@ static void on_pinned(void *arg, const void *result, const struct hearth_err *er
     p->asked = NULL;
     if (p->gone) {
         forget(p->server, p);
-    } else if (!result && err->code == HEARTH_EELSEWHERE) {
+    } else if (!result && err->code == HEARTH_EELSEWHERE && p->server->phase == SERVER_RUNNING) {
         engines_move(p->server->engines, p->path, asked);
         ask(p);
     } else if (!result) {
