@@ -142,6 +142,7 @@ static gemm_args args_of(const struct device *d, const struct op_call *p, const 
     a.k = w->n_in;
     a.gemv = p->path == PATH_GEMV;
     a.bulk = d->cc >= 90;
+    a.ahead = p->bucket == 1;
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &wp = w->part[i];
         gemm_part o = {wp.tile0, wp.n_tile, wp.row0, wp.n_out, wp.type != first, wp.off};

@@ -37,11 +37,12 @@ struct gemm_args {
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
     uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
     uint32_t stage_bytes;      /* few: bytes of a stage */
-    uint32_t in_flight;        /* few: stages on their way at a time, one a set */
+    uint32_t in_flight;        /* few: stages on their way at a time, one a set, ... */
     uint32_t blocks;           /* few, one row: of a processor that there is to be shared memory for; 0: two */
     uint32_t stages, split_k;  /* wide: split = blocks over K, 1 or K_SLICES */
     uint32_t row0, bucket;
     bool gemv;
+    bool ahead;     /* few: ... and two at least once the ring was filled */
     bool bulk;      /* the ring is filled by bulk copies */
     uint16_t round; /* few, in rounds: k-blocks of a slice that a round takes */
     /* activations: prepared rows, or f32 rows to be normed (few) */

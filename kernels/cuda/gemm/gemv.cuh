@@ -106,13 +106,17 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
     uint64_t policy = evict_first();
     uint32_t n_kblk = a.n_kblk, base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, s = 0, phase = 1, issued = 0,
              back = 0, back_phase = 0;
+    bool ahead = a.ahead && a.in_flight == 1;
     auto copy = [&](const uint8_t *src, uint32_t bytes) {
         mbar_wait(empty + s, phase);
-        if (issued++ >= a.in_flight) { /* so many on their way at a time: the row's loads would queue behind more */
+        /* So many on their way at a time, as the row's loads would queue behind more; where the ring was filled once
+         * the warps have the row, and none is waited for one time. */
+        if (issued >= a.in_flight && !(ahead && issued == a.stages)) {
             mbar_wait(full + back, back_phase);
             if (++back == a.stages)
                 back = 0, back_phase ^= 1;
         }
+        issued++;
         if (BULK) {
             mbar_expect_tx(full + s, bytes);
             cp_async_bulk(ring + s * a.stage_bytes, src, bytes, full + s, policy);
