@@ -33,11 +33,12 @@ struct op_call {
     partials ff;
     struct op_ffn_up ff_op;
     bool ff_made;
-    bool grouped;          /* the pairs of this route are in order: ws.experts.order */
-    bool routed;           /* a kernel since the route has waited for it before it let the next one start */
-    bool told;             /* this route is told before its kernel has ended: experts/experts.cuh */
-    uint32_t n_route;      /* routes of the step so far */
-    const struct op *next; /* the op after this one, or NULL */
+    bool grouped;               /* the pairs of this route are in order: ws.experts.order */
+    bool routed;                /* a kernel since the route has waited for it before it let the next one start */
+    bool told;                  /* this route is told before its kernel has ended: experts/experts.cuh */
+    uint32_t n_route;           /* routes of the step so far */
+    const struct op *shares_of; /* the op_route whose logits the op before it has told in shares, or NULL */
+    const struct op *next;      /* the op after this one, or NULL */
     struct {
         const struct op *op;
         uint32_t row0, bucket;
@@ -115,6 +116,12 @@ bool attend_one(const struct op_attend *op);
 op_run route_run, experts_up_run, experts_down_run;
 /* Whether route_run takes ACT_X in pieces: it norms the rows for the experts after it as well. */
 bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o);
+/* experts.cu: whether these experts, of one row, can have a router without a kernel (experts/shares.cuh). */
+bool experts_choose(const struct device *d, const struct op_experts_up *op);
+/* route.cu: launches the product `a` of op_proj o, to which the launcher has come, with the logits of the op_route that
+ * follows; false where that has a kernel, and nothing is launched. */
+struct gemm_args;
+bool proj_shares(struct device *d, struct op_call *p, const struct op *o, const gemm_args &a);
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);
 /* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
  * fit ACT_MIX; project_pieces: columns [at + row0, at + row0 + n) of it from a product's rows in pieces; project_tmp:

@@ -529,6 +529,57 @@ static void layers_are_their_ops(void **state)
     experts_fini(&n);
 }
 
+static const struct experts_case behind_cases[] = {
+    {"behind a product: Q4_K", {DT_Q4_K, DT_Q4_K, DT_Q4_K}, 512, 256, 6, 2, GLU_SWIGLU, false, 0, false},
+    {"behind a product: Q4_K and Q6_K", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 512, 9, 8, GLU_SWIGLU, false, 0.4f, false},
+    {"behind a product: many", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 64, 32, 200, 8, GLU_GEGLU, false, 0, false},
+    {"behind a product: more than 128 tiles", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 2880, 288, 5, 4, GLU_OAI, true, 0, false},
+    {"behind a product: F16", {DT_F16, DT_F16, DT_F16}, 72, 33, 5, 2, GLU_SWIGLU, false, 0, false},
+};
+
+/* A product before a router makes the logits of a row by itself where it can. */
+static void layers_behind_a_product_are_their_ops(void **state)
+{
+    enum { OPS = 5 };
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float bias[N_MAX];
+    static const enum route_kind kinds[3] = {ROUTE_SOFTMAX, ROUTE_SOFTMAX_CHOSEN, ROUTE_SIGMOID};
+    struct bench b;
+    experts_init(&n, c);
+    assert_true(bench_open(&b, "auto", 2));
+    struct weight w[N_WEIGHT], route[LAYERS];
+    beside_load(w, &b, c, &n, 1);
+    routers_load(&b, c, route);
+    random_floats(47, bias, c->n);
+    const float *biases = bench_vec(&b, bias, c->n),
+                *up = bench_vec(&b, c->bias ? n.bias_up : NULL, 2 * c->n * c->d_ff);
+    struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
+    struct op ops[OPS * LAYERS];
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        const struct op layer[OPS] = {
+            {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &w[OWN_UP], .glu = GLU_GEGLU}},
+            {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &w[OWN_DOWN], .residual_scale = l ? 0.75f : 0}},
+            {.kind = OP_ROUTE,
+             .route = {.norm = norm,
+                       .w = &route[l],
+                       .kind = kinds[l % 3],
+                       .bias = l ? biases : NULL,
+                       .select_bias = l % 3 == 2 ? biases : NULL,
+                       .n_used = c->used,
+                       .normalise = true,
+                       .scale = 1}},
+            {.kind = OP_EXPERTS_UP,
+             .experts_up = {.norm = norm, .w = &w[UP], .glu = c->glu, .n_used = c->used, .bias = up}},
+            {.kind = OP_EXPERTS_DOWN,
+             .experts_down = {.w = &w[DOWN], .n_used = c->used, .residual_scale = c->residual_scale}}};
+        memcpy(ops + OPS * l, layer, sizeof layer);
+    }
+    same_as_ops(&b, c, ops, OPS * LAYERS, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
+    beside_close(w, &b);
+    experts_fini(&n);
+}
+
 /* Likewise of layers with a network of another width beside the experts, results of both with norms of their own. */
 static void layers_beside_a_network_are_their_ops(void **state)
 {
@@ -626,6 +677,7 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
 
 enum { N_BESIDE = sizeof beside_cases / sizeof *beside_cases };
 enum { N_EXPERTS = sizeof experts_cases / sizeof *experts_cases };
+enum { N_BEHIND = sizeof behind_cases / sizeof *behind_cases };
 
 int main(int argc, char **argv)
 {
@@ -633,7 +685,7 @@ int main(int argc, char **argv)
         return 77;
     if (bench_info.gpu)
         tolerance = 2e-3;
-    struct CMUnitTest tests[3 * N_EXPERTS + 3 * N_BESIDE + 1] = {
+    struct CMUnitTest tests[3 * N_EXPERTS + 3 * N_BESIDE + N_BEHIND + 1] = {
         cmocka_unit_test(a_wrong_route_is_refused),
     };
     struct CMUnitTest *at = tests + 1;
@@ -647,6 +699,9 @@ int main(int argc, char **argv)
                                     (void *)&beside_cases[i]};
     for (size_t i = 0; i < N_EXPERTS; i++)
         *at++ = (struct CMUnitTest){experts_cases[i].name, layers_are_their_ops, NULL, NULL, (void *)&experts_cases[i]};
+    for (size_t i = 0; i < N_BEHIND; i++)
+        *at++ = (struct CMUnitTest){behind_cases[i].name, layers_behind_a_product_are_their_ops, NULL, NULL,
+                                    (void *)&behind_cases[i]};
     for (size_t i = 0; i < N_BESIDE; i++)
         *at++ = (struct CMUnitTest){beside_cases[i].name, layers_beside_a_network_are_their_ops, NULL, NULL,
                                     (void *)&beside_cases[i]};

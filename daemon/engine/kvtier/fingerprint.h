@@ -14,7 +14,7 @@
  * The version of KV's numerics. Raise it with every change to the bits of a token's K and V, on any backend, or to a
  * page's layout: older files then have another fingerprint, and their KV is computed again.
  */
-enum { KV_NUMERICS = 10 };
+enum { KV_NUMERICS = 11 };
 
 /* The fingerprints of a loaded model's layer groups, whose KV lives in pools of `desc` (n_page does not matter).
  * HEARTH_EBADMODEL where the model file has changed under us. Thread: any; touches the mapped file. */

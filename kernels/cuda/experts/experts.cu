@@ -5,6 +5,7 @@
  * ACT_EXPERTS is f32, [pairs][d_expert]: rows that few quantises to 16 bits, and that are rounded to fp16 for grouped.
  */
 #include "kernels/cuda/experts/experts.cuh"
+#include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 
@@ -210,6 +211,13 @@ bool route_takes_pieces(const struct device *d, const struct op_call *p, const s
            !few(d, w, up->n_used, d->bucket, d->invariant);
 }
 
+bool experts_choose(const struct device *d, const struct op_experts_up *op)
+{
+    const wdev *w = wdev_of(op->w);
+    return w->role == WEIGHT_EXPERTS_UP && norm_deferrable(op->norm) && w->n_in % 8 == 0 &&
+           few(d, w, op->n_used, 1, d->invariant);
+}
+
 static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_t n_part, uint32_t n_used,
                  uint32_t d_expert)
 {
@@ -360,6 +368,17 @@ static uint32_t down_hears(const struct device *d, const struct op *o)
     return fits && more < WARPS ? more : 0;
 }
 
+/* What proj_shares() and route_run() have found of the op before these experts. */
+static experts_router router_of(struct device *d, const struct op_route *op)
+{
+    const wdev *w = wdev_of(op->w);
+    return {{said_shares(d->ws.experts.said, d->sms), w->n_in / ROUTE_TILE},
+            choice_of(op, w->n_out),
+            op->bias,
+            op->norm.eps,
+            d->ws.experts.route};
+}
+
 void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_up *op = &o->experts_up;
@@ -388,10 +407,12 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     }
     if (alone && a.xf && p->told)
         a.said = d->ws.experts.said, a.nth = p->n_route;
+    if (p->shares_of == o - 1)
+        a.router = router_of(d, &o[-1].route);
     if (a.said && p->next == o + 1 && down_hears(d, o))
         a.told = said_hidden(d->ws.experts.said, d->sms);
     p->routed = alone;
-    if (alone && a.said && takes_beside(d, p, o)) {
+    if (alone && a.said && p->shares_of != o - 1 && takes_beside(d, p, o)) {
         const struct op_ffn_up *own = &o[1].ffn_up;
         beside_of(&a, wdev_of(own->w));
         a.beside.gain = own->norm.w, a.beside.eps = own->norm.eps, a.beside.glu = own->glu;

@@ -11,6 +11,7 @@
 #ifndef HEARTH_CUDA_EXPERTS_CUH
 #define HEARTH_CUDA_EXPERTS_CUH
 
+#include "kernels/cuda/experts/choice.cuh"
 #include "kernels/cuda/experts/sums.cuh"
 #include "kernels/cuda/experts/told.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
@@ -28,6 +29,15 @@ struct experts_beside {
     float *x;       /* down: the residual stream, becomes x_scale (x + last(own(its) + post(experts'))) */
     float x_scale;
     struct row_norm own, post, last; /* down; the slots of own are for the first two, those of last behind them */
+};
+
+/* up, of one row: what a router's kernel else does (shares.cuh). */
+struct experts_router {
+    struct route_shares shares; /* n_tile 0: there is a router's kernel */
+    struct route_choice choice;
+    const float *bias; /* [n_expert] or NULL */
+    float eps;         /* of the norm before the router */
+    float *out;        /* [2 n_used]: ACT_ROUTE */
 };
 
 struct experts_args {
@@ -61,10 +71,10 @@ struct experts_args {
     /* few */
     bool routed; /* down: the route is there before the kernel starts */
     uint32_t stages;
-    const route_said *said; /* [rows], or NULL: the route, and x of `up`, are there when pdl_wait returns */
-    uint32_t nth;           /* of the route: said_tag() */
-    bool anew;              /* down: `out` is nothing to add to */
-    uint32_t grid;          /* blocks of a row that have tiles; one more makes shared_by */
+    route_said *said; /* [rows], or NULL: the route, and x of `up`, are there when pdl_wait returns */
+    uint32_t nth;     /* of the route: said_tag() */
+    bool anew;        /* down: `out` is nothing to add to */
+    uint32_t grid;    /* blocks of a row that have tiles; one more makes shared_by */
     /* The expert that every row goes to beside these, of their shape, and last of a row's n_slot: its matrix; the row's
      * result is multiplied by sigmoid(shared_gate . norm(x)), which `up` leaves in shared_by. NULL: there is none. */
     const uint8_t *shared;
@@ -74,6 +84,7 @@ struct experts_args {
     float *shared_hidden;     /* few: [rows][ldshared] */
     uint32_t ldshared;
     struct experts_beside beside;
+    struct experts_router router;
     ulonglong2 *told;   /* one row: [n_used * n_out of up / 2] hidden units that `up` tells `down`; or NULL */
     uint32_t more;      /* down, where it hears: slices of tiles that are no block's own, a block */
     ulonglong2 *slices; /* ... and where their sums are told */
@@ -99,6 +110,14 @@ enum experts_kernel {
     EXPERTS_UP_BESIDE,
     EXPERTS_DOWN_BESIDE
 };
+
+/* One per type (one_type.cu): the product a of one row, by weights of that type, which makes shares of a router's
+ * logits; false where it does not, and nothing is launched. */
+struct shares_args;
+typedef bool shares_fn(struct device *d, gemm_args a, const shares_args &s);
+#define X(t, T, number) extern shares_fn shares_##t;
+QUANTS(X)
+#undef X
 
 /* One per type (one_type.cu): launches that kernel for `bucket` rows, or, grouped, for columns of a.cols. */
 typedef void experts_fn(struct device *d, experts_args &a, enum experts_kernel kernel);

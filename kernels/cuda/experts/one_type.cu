@@ -13,6 +13,14 @@ enum { /* type_q5_k = DT_Q5_K, ... */
 #undef X
 };
 
+bool NAME(shares_, QUANT)(struct device *d, gemm_args a, const shares_args &s)
+{
+    constexpr int T = NAME(type_, QUANT);
+    if constexpr (quant<T>::INT8)
+        return shares_run<T>(d, a, s);
+    return false;
+}
+
 void NAME(experts_, QUANT)(struct device *d, experts_args &a, enum experts_kernel kernel)
 {
     constexpr int T = NAME(type_, QUANT);

@@ -2,18 +2,15 @@
  * route.cu - op_route: which experts a row goes to and how much their results weigh, in F32 throughout; and op_ffn_up's
  * gate for whole rows, which is a router of one output.
  *
- * A logit is one warp's: its lanes take fours of the columns in turn, in one chain of sums each, which are then added
- * pairwise. So a row's logits are the same bits whether it comes alone or among eight rows that share the weights' way.
- * Steps that wait for a router are steps of few rows: there weights, which wait for nobody, are in shared memory before
- * the kernel before has ended: in registers they would not find room beside that kernel's blocks. The last block to
- * arrive chooses.
+ * A logit is one warp's, in the order of row.cuh. So a row's logits are the same bits whether it comes alone or among
+ * eight rows that share the weights' way. Steps that wait for a router are steps of few rows: there weights, which wait
+ * for nobody, are in shared memory before the kernel before has ended: in registers they would not find room beside
+ * that kernel's blocks. The last block to arrive chooses.
  */
-extern "C" {
-#include "kernels/fmath.h"
-}
 #include "kernels/cuda/bulk.cuh"
+#include "kernels/cuda/experts/choice.cuh"
 #include "kernels/cuda/experts/row.cuh"
-#include "kernels/cuda/experts/told.cuh"
+#include "kernels/cuda/experts/shares.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/states/states.cuh"
 
@@ -27,12 +24,8 @@ enum {
 struct route_args {
     const float *w; /* [n_expert][n_in] */
     uint32_t n_in, n_expert;
-    const float *bias, *select_bias;
-    enum route_kind kind;
-    uint32_t n_used, n_group, n_group_used, group_best;
-    bool normalise;
-    float scale;
-    const float *expert_scale; /* [n_expert] or NULL */
+    const float *bias;
+    struct route_choice choice;
     struct norm norm;
     const float *x;
     uint32_t ldx;
@@ -92,154 +85,6 @@ __device__ static inline float4 normed_four(const float *x, const struct norm &n
                        __fadd_rn(__fmul_rn(__fmul_rn(f.w - st.x, st.y), w.w), b.w));
 }
 
-/* --- the choice --------------------------------------------------------------------------------------------------- */
-
-__device__ static inline uint32_t warp_max(uint32_t v)
-{
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(~0u, v);
-#else
-    for (int i = 16; i; i /= 2)
-        v = max(v, __shfl_xor_sync(~0u, v, i));
-    return v;
-#endif
-}
-
-/* Numbers in their order: 0 is below all, NaN below every number, and both zeros are the same. */
-__device__ static inline uint32_t key_of(float v)
-{
-    uint32_t u = __float_as_uint(v + 0.f);
-    return isnan(v) ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
-/* The k greatest keys of n, the lower index first of equal ones; each becomes 0. The i-th's index in lane i. */
-__device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint32_t lane)
-{
-    uint32_t mine = 0;
-    for (uint32_t i = 0; i < k; i++) {
-        uint32_t best = 0, at = 0;
-        for (uint32_t e = lane; e < n; e += 32)
-            if (key[e] > best)
-                best = key[e], at = e;
-        uint32_t most = warp_max(best), id = ~warp_max(best == most && most ? ~at : 0);
-        id = id < n ? id : 0;
-        __syncwarp();
-        if (!lane)
-            key[id] = 0;
-        __syncwarp();
-        if (lane == i)
-            mine = id;
-    }
-    return mine;
-}
-
-/* The same of up to 256 keys, which it leaves as they are, in registers: all of a step waits for this. */
-__device__ static uint32_t greatest_256(const uint32_t *key, uint32_t n, uint32_t k, uint32_t lane)
-{
-    uint32_t v[8], mine = 0;
-#pragma unroll
-    for (uint32_t j = 0; j < 8; j++)
-        v[j] = 32 * j + lane < n ? key[32 * j + lane] : 0;
-#pragma unroll 1
-    for (uint32_t i = 0; i < k; i++) {
-        uint32_t best = 0, at = 0;
-#pragma unroll
-        for (uint32_t j = 0; j < 8; j++)
-            if (v[j] > best)
-                best = v[j], at = 32 * j + lane;
-        uint32_t most = warp_max(best), id = ~warp_max(best == most && most ? ~at : 0);
-        id = id < n ? id : 0;
-#pragma unroll
-        for (uint32_t j = 0; j < 8; j++)
-            if (32 * j + lane == id)
-                v[j] = 0;
-        if (lane == i)
-            mine = id;
-    }
-    return mine;
-}
-
-/* Of the groups of `size` keys all but the best become 0. room: [n_group]. */
-__device__ static void drop_groups(const route_args &a, const float *by, uint32_t *key, uint32_t *room, uint32_t lane)
-{
-    uint32_t size = a.n_expert / a.n_group;
-    for (uint32_t g = lane; g < a.n_group; g += 32) {
-        uint32_t last = ~0u, last_at = 0;
-        float score = 0;
-        for (uint32_t i = 0; i < a.group_best; i++) { /* the best that comes after the last one */
-            uint32_t best = 0, at = 0;
-            for (uint32_t e = g * size; e < (g + 1) * size; e++)
-                if (key[e] > best && (key[e] < last || (key[e] == last && e > last_at)))
-                    best = key[e], at = e;
-            score += by[at], last = best, last_at = at;
-        }
-        room[g] = key_of(score);
-    }
-    __syncwarp();
-    greatest(room, a.n_group, a.n_group_used, lane); /* the kept ones' are 0 now */
-    for (uint32_t e = lane; e < a.n_expert; e += 32)
-        if (room[e / size])
-            key[e] = 0;
-    __syncwarp();
-}
-
-/* A row's experts and weights, by one warp; the i-th's in lane i, id and weight, where the result is true. logit(e): of
- * an expert, read once, before anything else. room: 4 n_expert words. */
-template <class L>
-__device__ static bool choose(const route_args &a, uint32_t row, L logit, float *room, uint32_t lane, float2 *chosen)
-{
-    uint32_t n = a.n_expert;
-    float *score = room, *by = room + n, *out = a.out + (uint64_t)row * 2 * a.n_used;
-    uint32_t *key = (uint32_t *)(by + n), *groups = key + n;
-    bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
-    bool by_score = !late && (a.select_bias || a.n_group > 1);
-    float most = -INFINITY, sum = 0;
-    for (uint32_t e = lane; e < n; e += 32) {
-        float v = logit(e);
-        broken = broken || isnan(v);
-        most = v > most ? v : most;
-        score[e] = v;
-    }
-    for (int i = 16; i; i /= 2)
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
-    for (uint32_t e = lane; e < n; e += 32) {
-        float v = score[e], s = a.kind == ROUTE_SOFTMAX ? fm_exp(v - most) : 1.f / (1.f + fm_exp(-v));
-        by[e] = v, score[e] = late ? v : s;
-        sum += s;
-    }
-    sum = warp_sum(sum);
-    for (uint32_t e = lane; e < n; e += 32) {
-        if (a.kind == ROUTE_SOFTMAX)
-            score[e] /= sum;
-        float v = by_score ? score[e] : by[e];
-        by[e] = a.select_bias ? v + a.select_bias[e] : v;
-        key[e] = key_of(by[e]);
-    }
-    __syncwarp();
-    if (a.n_group > 1)
-        drop_groups(a, by, key, groups, lane);
-    uint32_t id = n <= 256 ? greatest_256(key, n, a.n_used, lane) : greatest(key, n, a.n_used, lane);
-    bool mine = lane < a.n_used;
-    float w = mine ? score[id] : late ? -INFINITY : 0.f;
-    if (late) {
-        most = w;
-        for (int i = 16; i; i /= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
-        w = mine ? fm_exp(w - most) : 0.f;
-    }
-    sum = warp_sum(w);
-    if (late || a.normalise)
-        w /= fmaxf(sum, 1e-20f); /* sigmoids may all be too small for F32 */
-    broken = __any_sync(~0u, broken);
-    w *= a.scale;
-    if (mine && a.expert_scale)
-        w *= a.expert_scale[id];
-    *chosen = make_float2((float)id, broken ? NAN : w);
-    if (mine)
-        out[lane] = chosen->x, out[a.n_used + lane] = chosen->y;
-    return mine;
-}
-
 /* Of a row's columns that thread t of a block has: the first FOURS fours. */
 __device__ static inline void take_fours(float4 v[FOURS], const float *x, uint32_t n, uint32_t t)
 {
@@ -248,46 +93,73 @@ __device__ static inline void take_fours(float4 v[FOURS], const float *x, uint32
         v[i] = four_at(x, (i * ROUTE_WARPS * 32 + t) * 4, n);
 }
 
-/* Squares of the columns that thread t of a block has, the first of which are v; x times the norm's weights goes to
- * `to`. gain(k): the weights of columns k to k + 3. */
-template <class G>
-__device__ static inline float weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to)
+/* Columns of a row in shared memory: whole tiles, behind which lie the tiles' sums of squares; and what both take. */
+__host__ __device__ static inline uint32_t tiled(uint32_t n)
 {
-    float s = 0;
-    uint32_t k = t * 4;
-    auto four = [&](float4 f, float4 w) {
-        s = dot_four(f, f, s);
+    return (n + ROUTE_TILE - 1) / ROUTE_TILE * ROUTE_TILE;
+}
+__host__ __device__ static inline uint32_t tiled_room(uint32_t n)
+{
+    return tiled(n) + (tiled(n) / ROUTE_TILE + 3 & ~3u);
+}
+
+/* The columns that thread t of a block has, the first of which are v, with the others of its warp: x times the norm's
+ * weights goes to `to`, and behind them their tiles' squares. gain(k): the weights of columns k to k + 3. */
+template <class G>
+__device__ static inline void weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to)
+{
+    uint32_t all = tiled(n);
+    float *squares = to + all;
+    auto four = [&](float4 f, uint32_t k) {
+        float s = dot_four(f, f, 0);
+        s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
+        s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
+        if (k >= all)
+            return;
+        float4 w = gain(k);
         *(float4 *)(to + k) =
             make_float4(__fmul_rn(f.x, w.x), __fmul_rn(f.y, w.y), __fmul_rn(f.z, w.z), __fmul_rn(f.w, w.w));
+        if (k % ROUTE_TILE == 0)
+            squares[k / ROUTE_TILE] = s;
     };
+    uint32_t k = t * 4, warp0 = (t & ~31u) * 4; /* the warp's first: its lanes stay together */
 #pragma unroll
-    for (uint32_t i = 0; i < FOURS; i++, k += ROUTE_WARPS * 128)
-        if (k < n)
-            four(v[i], gain(k));
-    for (; k < n; k += ROUTE_WARPS * 128)
-        four(four_at(x, k, n), gain(k));
-    return warp_sum(s);
+    for (uint32_t i = 0; i < FOURS; i++, k += ROUTE_WARPS * 128, warp0 += ROUTE_WARPS * 128)
+        if (warp0 < all)
+            four(v[i], k);
+    for (; warp0 < all; k += ROUTE_WARPS * 128, warp0 += ROUTE_WARPS * 128)
+        four(four_at(x, k, n), k);
+}
+/* The factor of a row that was weighed, by a warp. */
+__device__ static inline float factor_of(const float *row, uint32_t n, float eps, uint32_t lane)
+{
+    uint32_t all = tiled(n);
+    float s = 0;
+    for (uint32_t t = lane; t < all / ROUTE_TILE; t += 32)
+        s = __fadd_rn(s, row[all + t]);
+    return row_factor(warp_sum(s), n, eps);
 }
 
 /*
  * R rows a block, and eight experts at a time. Dynamic shared memory: R normed rows, or what choose() wants; behind
  * them, if SOON, the norm's weights and the first a.early columns of eight experts'. SOON: what waits for nobody is
- * asked for before the wait, and rows are read several fours at once, for more registers. A row's squares are added by
- * thread, by warp, by block: where a warp has a row to itself it does what the eight would.
+ * asked for before the wait, and rows are read several fours at once, for more registers; else a warp has two experts
+ * at a time, for which it reads the rows once.
  */
 template <int R, bool SOON>
-__global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_constant__ route_args a)
+__global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(const __grid_constant__ route_args a)
 {
     constexpr int AT_ONCE = R > 1 && SOON ? 4 : 1; /* of the eight warps' columns */
+    constexpr uint32_t E = R > 1 && !SOON ? 2 : 1;
     extern __shared__ __align__(16) float room[];
-    __shared__ float squares[ROUTE_WARPS], scale[R], found[R == 1 ? ROUTE_WARPS : 1];
+    __shared__ float scale[R], found[R == 1 ? ROUTE_WARPS : 1];
     __shared__ uint32_t last;
     __shared__ __align__(8) uint64_t there[SOON ? ROUTE_WARPS : 1];
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n_in, ld = (n + 3) & ~3u;
-    uint32_t row0 = a.row0 + blockIdx.y * R, first = blockIdx.x * ROUTE_WARPS + warp;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n_in, all = tiled(n), ld = tiled_room(n);
+    uint32_t row0 = a.row0 + blockIdx.y * R, first = (blockIdx.x * ROUTE_WARPS + warp) * E;
     bool defer = deferred(a.norm), tell = R == 1 && SOON && a.said;
-    float *gains = room + a.gains, *early = gains + ld + warp * a.early; /* of SOON */
-    uint32_t n_row = a.step->n_row;                                      /* was there before the step's kernels */
+    float *gains = room + a.gains, *early = gains + all + warp * a.early; /* of SOON */
+    uint32_t n_row = a.step->n_row;                                       /* was there before the step's kernels */
     uint32_t rows = n_row > row0 ? min((uint32_t)R, n_row - row0) : 0;
     bool asked = SOON && a.early && first < a.n_expert && rows; /* whoever asks waits until it has come */
     pdl_trigger();
@@ -309,7 +181,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
     }
 #endif
     if (SOON && defer) {
-        for (uint32_t k = threadIdx.x * 4; k < n; k += ROUTE_WARPS * 128)
+        for (uint32_t k = threadIdx.x * 4; k < all; k += ROUTE_WARPS * 128)
             *(float4 *)(gains + k) = four_at(a.norm.w, k, n);
         __syncthreads();
     }
@@ -326,19 +198,10 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
         const float *x = a.x + (uint64_t)row0 * a.ldx;
         float4 v[FOURS];
         take_fours(v, x, n, threadIdx.x);
-        float s = weigh(v, x, n, threadIdx.x, gain, room);
-        if (!lane)
-            squares[warp] = s;
-        __syncthreads();
-        s = 0;
-#pragma unroll
-        for (uint32_t w = 0; w < ROUTE_WARPS; w++)
-            s += squares[w];
-        if (!threadIdx.x)
-            scale[0] = row_factor(s, n, a.norm.eps);
+        weigh(v, x, n, threadIdx.x, gain, room);
     } else if (warp < rows) {
         const float *x = a.x + (uint64_t)(row0 + warp) * a.ldx;
-        float s = 0, *to = room + warp * ld;
+        float *to = room + warp * ld;
         if (defer) {
 #pragma unroll 1
             for (uint32_t w = 0; w < ROUTE_WARPS; w += AT_ONCE) {
@@ -348,57 +211,93 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
                     take_fours(v[j], x, n, (w + j) * 32 + lane);
 #pragma unroll
                 for (uint32_t j = 0; j < AT_ONCE; j++)
-                    s += weigh(v[j], x, n, (w + j) * 32 + lane, gain, to);
+                    weigh(v[j], x, n, (w + j) * 32 + lane, gain, to);
             }
-            scale[warp] = row_factor(s, n, a.norm.eps);
+            __syncwarp();
+            scale[warp] = factor_of(to, n, a.norm.eps, lane);
         } else {
             float2 st = row_stats(x, n, a.norm, lane);
-            for (uint32_t k = lane * 4; k < n; k += 128)
+            for (uint32_t k = lane * 4; k < all; k += 128)
                 *(float4 *)(to + k) = normed_four(x, a.norm, st, k, n);
             scale[warp] = 1;
         }
     }
     __syncthreads();
-    for (uint32_t e = first; e < a.n_expert; e += gridDim.x * ROUTE_WARPS) {
-        const float *w = a.w + (uint64_t)e * n;
-        float s[R] = {};
-        auto add = [&](float4 f, uint32_t k) {
+    for (uint32_t e = first; e < a.n_expert; e += gridDim.x * ROUTE_WARPS * E) {
+        const float *w[E];
+        float s[E][R] = {}, square = 0; /* of a row alone: its sum is added up beside the product's */
 #pragma unroll
-            for (uint32_t r = 0; r < R; r++)
-                if (r < rows)
-                    s[r] = dot_four(f, *(const float4 *)(room + r * ld + k), s[r]);
+        for (uint32_t j = 0; j < E; j++)
+            w[j] = a.w + (uint64_t)min(e + j, a.n_expert - 1) * n;
+        auto add = [&](uint32_t tile, auto weights) {
+            float half[E][R], last[E][R];
+            if (R == 1 && defer)
+                square = __fadd_rn(square, room[all + tile]);
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t k = tile * ROUTE_TILE + 4 * tile_four(i, lane);
+                float4 f[E];
+#pragma unroll
+                for (uint32_t j = 0; j < E; j++)
+                    f[j] = weights(j, k);
+#pragma unroll
+                for (uint32_t r = 0; r < R; r++) {
+                    if (r >= rows)
+                        continue;
+                    float4 x = *(const float4 *)(room + r * ld + k);
+#pragma unroll
+                    for (uint32_t j = 0; j < E; j++) {
+                        float v = dot_four(f[j], x, 0);
+                        if (i & 1)
+                            v = __fadd_rn(last[j][r], v);
+                        if (i == 1)
+                            half[j][r] = v;
+                        else if (i == 3)
+                            s[j][r] = __fadd_rn(s[j][r], __fadd_rn(half[j][r], v));
+                        else
+                            last[j][r] = v;
+                    }
+                }
+            }
         };
-        uint32_t k = lane * 4;
+        uint32_t tile = lane;
         if (asked && e == first) {
 #if __CUDA_ARCH__ >= 800
             mbar_wait(there + warp, 0);
 #endif
-#pragma unroll 4
-            for (; k < a.early; k += 128)
-                add(*(const float4 *)(early + k), k);
-        }
 #pragma unroll 2
-        for (; k < n; k += 128)
-            add(four_at(w, k, n), k);
+            for (; (tile + 1) * ROUTE_TILE <= a.early; tile += 32)
+                add(tile, [&](uint32_t, uint32_t k) { return *(const float4 *)(early + k); });
+        }
+#pragma unroll 1
+        for (; tile * ROUTE_TILE < n; tile += 32)
+            add(tile, [&](uint32_t j, uint32_t k) { return weights_at(w[j], k, n); });
 #pragma unroll
-        for (uint32_t r = 0; r < R; r++) {
-            float v = __fmul_rn(warp_sum(s[r]), scale[r]);
-            if (lane || r >= rows)
+        for (uint32_t i = 0; i < E * R; i++) {
+            uint32_t j = i / R, r = i % R;
+            float sum = warp_sum(s[j][r]), of = R == 1 && defer ? warp_sum(square) : 0;
+            float v = __fmul_rn(sum, R == 1 && defer ? row_factor(of, n, a.norm.eps) : scale[r]);
+            if (lane || r >= rows || e + j >= a.n_expert)
                 continue;
             if (a.row_gate)
                 a.row_gate[row0 + r] = isnan(v) ? v : 1.f / (1.f + fm_exp(-v));
             else if (a.product)
-                a.product[(uint64_t)(row0 + r) * a.ldproduct + e] = v;
-            else if (v += a.bias ? a.bias[e] : 0.f; tell)
+                a.product[(uint64_t)(row0 + r) * a.ldproduct + e + j] = v;
+            else if (v += a.bias ? a.bias[e + j] : 0.f; tell)
                 found[R == 1 ? warp : 0] = v;
             else
-                __stcg(a.logits + (uint64_t)(row0 + r) * a.n_expert + e, v);
+                __stcg(a.logits + (uint64_t)(row0 + r) * a.n_expert + e + j, v);
         }
     }
     if (a.row_gate || a.product)
         return;
     __syncthreads();
-    float2 chosen;
+    float2 chosen = {0, 0};
+    auto write = [&](uint32_t row) {
+        float *out = a.out + (uint64_t)row * 2 * a.choice.n_used;
+        if (lane < a.choice.n_used)
+            out[lane] = chosen.x, out[a.choice.n_used + lane] = chosen.y;
+    };
 #if __CUDA_ARCH__ >= 800
     if (tell) { /* every warp had an expert at most */
         uint32_t e = blockIdx.x * ROUTE_WARPS + 2 * threadIdx.x;
@@ -409,10 +308,11 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
             return;
         float *logits = room + 3 * a.n_expert; /* which nobody needs once they were read */
         hear_logits(said, tag, a.n_expert, logits, lane);
-        bool mine = choose(
-            a, row0, [&](uint32_t i) { return logits[i]; }, room, lane, &chosen);
-        if (mine)
+        chosen = choose(
+            a.choice, [&](uint32_t i) { return logits[i]; }, room, lane);
+        if (lane < a.choice.n_used)
             say(said->chosen + lane, said_two(chosen.x, chosen.y), tag);
+        write(row0);
         return;
     }
 #endif
@@ -425,17 +325,18 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(const __grid_cons
     }
     __syncthreads();
     const float *logits = a.logits + (uint64_t)(row0 + warp) * a.n_expert;
-    if (last && warp < rows)
-        choose(
-            a, row0 + warp, [&](uint32_t e) { return __ldcg(logits + e); }, room + warp * 4 * a.n_expert, lane,
-            &chosen);
+    if (last && warp < rows) {
+        chosen = choose(
+            a.choice, [&](uint32_t e) { return __ldcg(logits + e); }, room + warp * 4 * a.n_expert, lane);
+        write(row0 + warp);
+    }
 }
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t room_floats(const route_args &a, uint32_t rows)
 {
-    uint32_t x = (a.n_in + 3) & ~3u, choice = a.product ? 0 : 4 * a.n_expert;
+    uint32_t x = tiled_room(a.n_in), choice = a.product ? 0 : 4 * a.n_expert;
     return rows * (x > choice ? x : choice);
 }
 
@@ -448,7 +349,7 @@ static uint32_t early_of(const struct device *d, const route_args &a)
 template <int R, bool SOON> static uint32_t room_bytes(const struct device *d, const route_args &a)
 {
     uint32_t warps = a.n_expert < ROUTE_WARPS ? a.n_expert : ROUTE_WARPS;
-    uint32_t soon = SOON ? ((a.n_in + 3) & ~3u) + warps * early_of(d, a) : 0;
+    uint32_t soon = SOON ? tiled(a.n_in) + warps * early_of(d, a) : 0;
     return (room_floats(a, R) + soon) * sizeof(float);
 }
 
@@ -515,21 +416,68 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     if (w->role != WEIGHT_ROUTER || !can_choose(d, op, w->n_out))
         return;
     p->normed = NULL;
+    if (o == p->shares_of) { /* experts_up_run() does the rest */
+        p->grouped = p->routed = false, p->told = true;
+        return;
+    }
     if (p->acts.pieces & ACT_BIT(ACT_X)) {
         act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
         norm_pieces_run(d, p, &p->next->experts_up.norm, p->x_n, xn, act_buf{}, false, d->bucket);
         p->normed = p->next;
     }
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out;
-    a.bias = op->bias, a.select_bias = op->select_bias, a.kind = op->kind, a.n_used = op->n_used;
-    a.n_group = op->n_group, a.n_group_used = op->n_group_used, a.group_best = op->group_best;
-    a.normalise = op->normalise, a.scale = op->scale, a.expert_scale = op->expert_scale, a.norm = op->norm;
+    a.bias = op->bias, a.choice = choice_of(op, w->n_out), a.norm = op->norm;
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.logits = d->ws.experts.logits, a.out = d->ws.experts.route;
     a.semaphore = d->ws.semaphore, a.step = d->step;
     a.said = d->ws.experts.said, a.nth = ++p->n_route;
     p->grouped = p->routed = false;
     rows_run(d, a);
     p->told = a.said && d->bucket <= GEMV_ROWS && p->next && p->next->kind == OP_EXPERTS_UP;
+}
+
+static shares_fn *shares_fn_of(enum dtype type)
+{
+    switch (type) {
+#define X(t, T, number) \
+    case DT_##T:        \
+        return quant<DT_##T>::OWN ? shares_##t : (shares_fn *)NULL;
+        QUANTS(X)
+#undef X
+    case DT_COUNT:
+        break;
+    }
+    return NULL;
+}
+
+/* Of one row, on Hopper, where gemv has one tile a block and all of K in one set of warps, and x is what it makes. */
+bool proj_shares(struct device *d, struct op_call *p, const struct op *o, const gemm_args &a)
+{
+    const wdev *w = wdev_of(o->proj.w);
+    if (d->cc < 90 || d->bucket != 1 || !a.gemv || !row_norms_here(d) || p->end - o < 3 || o[1].kind != OP_ROUTE ||
+        o[2].kind != OP_EXPERTS_UP)
+        return false;
+    const struct op_route *op = &o[1].route;
+    const wdev *router = wdev_of(op->w);
+    uint32_t n = router->n_in, n_expert = router->n_out, sms = d->sms;
+    bool plain = !o->proj.post_norm && !o->proj.aside && a.out == d->ws.x && !a.pairs && w->n_part == 1 &&
+                 w->n_tile <= SHARES_TILES * sms && (w->n_tile > sms || w->n_kblk <= 2 * K_SLICES);
+    bool routes = router->role == WEIGHT_ROUTER && deferred(op->norm) && n == w->n_out && n % ROUTE_TILE == 0 &&
+                  !((uintptr_t)router->part[0].raw & 15) && n_expert <= SHARES_EXPERTS && (n_expert + 1) / 2 <= sms &&
+                  chooses_256(choice_of(op, n_expert)) && op->n_used == o[2].experts_up.n_used;
+    shares_fn *run = shares_fn_of(w->part[0].type);
+    if (!plain || !routes || !run || !experts_choose(d, &o[2].experts_up))
+        return false;
+    shares_args s = {(const float *)router->part[0].raw,
+                     op->norm.w,
+                     n_expert,
+                     n,
+                     {said_shares(d->ws.experts.said, sms), w->n_tile},
+                     d->step,
+                     p->n_route + 1};
+    if (!run(d, a, s))
+        return false;
+    p->shares_of = o + 1, p->n_route++;
+    return true;
 }
 
 void route_project(struct device *d, const struct op_project *op)

@@ -1,16 +1,24 @@
 /*
- * row.cuh - products of a row of norm(x) with rows of F32, in one order of sums: what route.cu's kernels and a delta
- * net's that decodes must have in common, to the bit.
+ * row.cuh - products of a row of norm(x) with rows of F32: what route.cu's kernels and those of a delta net's columns
+ * (states/project.cu) are made of, and a router's order of sums.
  *
- * A row's squares are added by ROUTE_WARPS warps' threads, by warp, then in the order of the warps. A product is one
- * warp's: its lanes take fours of the columns in turn, in one chain of sums each, which are then added pairwise.
+ * A router's product, and the sum of the row's squares, go by tiles of ROUTE_TILE columns. Of a tile fours of columns
+ * are a chain of sums each, and the tile's sum is (0 + 1) + (2 + 3) of them. Lane l of a warp adds up the tiles l, l +
+ * 32 and so on, and the lanes' sums are added pairwise. So who makes a tile of x can make its share of all logits.
  */
 #ifndef HEARTH_CUDA_EXPERTS_ROW_CUH
 #define HEARTH_CUDA_EXPERTS_ROW_CUH
 
 #include "kernels/cuda/gemm/rows.cuh"
 
-enum { ROUTE_WARPS = 8 };
+enum { ROUTE_WARPS = 8, ROUTE_TILE = 16 };
+
+/* The four of a tile that a lane takes i-th: the order does not matter to the sum, and eight lanes that read rows in
+ * shared memory find their fours in different banks. */
+__device__ static inline uint32_t tile_four(uint32_t i, uint32_t lane)
+{
+    return i ^ (lane >> 1 & 3);
+}
 
 /* Columns k .. k + 3 of n; zeros past the end. */
 __device__ static inline float4 four_at(const float *v, uint32_t k, uint32_t n)
@@ -19,6 +27,15 @@ __device__ static inline float4 four_at(const float *v, uint32_t k, uint32_t n)
         return __ldcg((const float4 *)(v + k));
     return make_float4(k < n ? __ldcg(v + k) : 0, k + 1 < n ? __ldcg(v + k + 1) : 0, k + 2 < n ? __ldcg(v + k + 2) : 0,
                        k + 3 < n ? __ldcg(v + k + 3) : 0);
+}
+
+/* The same of weights, of which lanes read halves of sectors in turn: by the first cache. */
+__device__ static inline float4 weights_at(const float *v, uint32_t k, uint32_t n)
+{
+    if (k + 4 <= n && !((uintptr_t)v & 15))
+        return __ldg((const float4 *)(v + k));
+    return make_float4(k < n ? __ldg(v + k) : 0, k + 1 < n ? __ldg(v + k + 1) : 0, k + 2 < n ? __ldg(v + k + 2) : 0,
+                       k + 3 < n ? __ldg(v + k + 3) : 0);
 }
 
 __device__ static inline float dot_four(float4 w, float4 x, float s)

@@ -8,8 +8,13 @@
  * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile. Of one
  * row `up` may tell `down` its hidden units in the same way, and blocks of `down` each other their sums (few_down.cuh).
  *
+ * A row by itself may do without a router's kernel (shares.cuh): the product before it, which makes x, tells of each of
+ * its tiles the tile's shares of all logits. Blocks of `up` add these up, tell one another the logits, and each of them
+ * chooses. The first tells the choice to `down`.
+ *
  * It cannot lock. Who waits for a router's blocks is its first block of a row, of which there are ROUTE_ALONE at most
  * and for which nobody waits to begin; and blocks of the next kernels, which begin when all of the router's have.
+ * Those of `up` that wait for one another are no more than processors, and no other kernel waits so (row_norms_here()).
  * A kernel that did not wait for the end of the one before does so before its own: completion stays transitive.
  */
 #ifndef HEARTH_CUDA_EXPERTS_TOLD_CUH
@@ -17,19 +22,39 @@
 
 #include "kernels/cuda/said.cuh"
 
-/* Behind what is said of routes: hidden units of one row, two a slot, and sums of slices, sixteen each. */
+/*
+ * The shares of one row's logits, [n_expert / 2 + 1][n_tile] slots: two experts' of each tile of ROUTE_TILE columns,
+ * and in the last row the tile's sum of squares. n_tile 0: a router's kernel makes the logits.
+ */
+struct route_shares {
+    ulonglong2 *slots;
+    uint32_t n_tile;
+};
+enum { SHARES_EXPERTS = 256, SHARES_TILES = 2 /* for each processor: at most */ };
+
+/* Behind what is said of routes: sums of slices, sixteen each, shares of logits, and hidden units of one row, two a
+ * slot. */
 enum { SLICE_SLOTS = 8 };
+__host__ __device__ static inline uint64_t shares_slots(uint32_t sms)
+{
+    return (SHARES_EXPERTS / 2 + 1ull) * SHARES_TILES * sms;
+}
 static inline uint64_t said_bytes(uint32_t sms, uint32_t d_experts)
 {
-    return ROUTE_ALONE * sizeof(route_said) + (8ull * SLICE_SLOTS * sms + (d_experts + 1) / 2) * sizeof(ulonglong2);
+    return ROUTE_ALONE * sizeof(route_said) +
+           (8ull * SLICE_SLOTS * sms + shares_slots(sms) + (d_experts + 1) / 2) * sizeof(ulonglong2);
 }
 static inline ulonglong2 *said_slices(route_said *said)
 {
     return (ulonglong2 *)(said + ROUTE_ALONE);
 }
-static inline ulonglong2 *said_hidden(route_said *said, uint32_t sms)
+static inline ulonglong2 *said_shares(route_said *said, uint32_t sms)
 {
     return said_slices(said) + 8 * SLICE_SLOTS * sms;
+}
+static inline ulonglong2 *said_hidden(route_said *said, uint32_t sms)
+{
+    return said_shares(said, sms) + shares_slots(sms);
 }
 
 __device__ static inline uint64_t said_two(float a, float b)

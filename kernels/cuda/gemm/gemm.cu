@@ -357,7 +357,8 @@ void gemm_proj(struct device *d, struct op_call *p, const struct op *o)
     a.pairs = a.gemv && (op->post_norm || deep) && in_pairs(d, w, op->post_norm);
     a.ep = EP_PROJ, a.out = op->aside ? d->apart.aside : d->ws.x, a.ldout = d->ws.ldx, a.bias = op->bias,
     a.scale = residual_scale(op);
-    run(d, p, o, w, a);
+    if (!proj_shares(d, p, o, a))
+        run(d, p, o, w, a);
 }
 
 void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)

@@ -41,7 +41,8 @@ __global__ void rows_to_mix(const float *from, uint32_t ld_from, uint32_t n, flo
 /*
  * Of all of these kernels a product is one warp's: its lanes take fours of the columns in turn, in one chain of sums
  * each, which are then added pairwise; and a row's squares are those of ROUTE_WARPS warps, whose sums are added in
- * their order. So a product has the same bits in each of them, and in route.cu's.
+ * their order. So a product has the same bits in each of them. route.cu, whose order is another, takes all rows of a
+ * matrix that they do not take.
  */
 struct plain_args {
     const float *w; /* [n_out][n] */

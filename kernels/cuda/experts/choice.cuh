@@ -1,0 +1,252 @@
+/*
+ * choice.cuh - which experts a row's logits choose, and how much their results weigh, by one warp: route.cu's kernels,
+ * and blocks of `up` of one row (few.cuh).
+ */
+#ifndef HEARTH_CUDA_EXPERTS_CHOICE_CUH
+#define HEARTH_CUDA_EXPERTS_CHOICE_CUH
+
+extern "C" {
+#include "kernels/fmath.h"
+}
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/gemm/rows.cuh"
+
+/* op_route, but for its product. */
+struct route_choice {
+    enum route_kind kind;
+    uint32_t n_expert, n_used, n_group, n_group_used, group_best;
+    bool normalise;
+    float scale;
+    const float *select_bias;  /* [n_expert] or NULL */
+    const float *expert_scale; /* [n_expert] or NULL */
+};
+
+static inline struct route_choice choice_of(const struct op_route *op, uint32_t n_expert)
+{
+    return {op->kind,       n_expert,      op->n_used, op->n_group,     op->n_group_used,
+            op->group_best, op->normalise, op->scale,  op->select_bias, op->expert_scale};
+}
+
+__device__ static inline uint32_t warp_max(uint32_t v)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(~0u, v);
+#else
+    for (int i = 16; i; i /= 2)
+        v = max(v, __shfl_xor_sync(~0u, v, i));
+    return v;
+#endif
+}
+
+/* Numbers in their order: 0 is below all, NaN below every number, and both zeros are the same. */
+__device__ static inline uint32_t key_of(float v)
+{
+    uint32_t u = __float_as_uint(v + 0.f);
+    return isnan(v) ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+/* The number of a key that is neither. */
+__device__ static inline float number_of(uint32_t key)
+{
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+/* The k greatest keys of n, the lower index first of equal ones; each becomes 0. The i-th's index in lane i. */
+__device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint32_t lane)
+{
+    uint32_t mine = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t best = 0, at = 0;
+        for (uint32_t e = lane; e < n; e += 32)
+            if (key[e] > best)
+                best = key[e], at = e;
+        uint32_t most = warp_max(best), id = ~warp_max(best == most && most ? ~at : 0);
+        id = id < n ? id : 0;
+        __syncwarp();
+        if (!lane)
+            key[id] = 0;
+        __syncwarp();
+        if (lane == i)
+            mine = id;
+    }
+    return mine;
+}
+
+/* The same of up to 256 keys, which it leaves as they are, in registers: all of a step waits for this. */
+__device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n, uint32_t k, uint32_t lane)
+{
+    uint32_t key[8], mine = 0;
+#pragma unroll
+    for (uint32_t j = 0; j < 8; j++)
+        key[j] = 32 * j + lane < n ? keys[32 * j + lane] : 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t best[4], at[4];
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++) { /* neighbours first, so that the left one of equals is the lower */
+            bool right = key[2 * j + 1] > key[2 * j];
+            best[j] = right ? key[2 * j + 1] : key[2 * j], at[j] = 2 * j + right;
+        }
+#pragma unroll
+        for (uint32_t m = 2; m; m /= 2)
+#pragma unroll
+            for (uint32_t j = 0; j < m; j++) {
+                bool right = best[2 * j + 1] > best[2 * j];
+                best[j] = right ? best[2 * j + 1] : best[2 * j], at[j] = right ? at[2 * j + 1] : at[2 * j];
+            }
+        uint32_t own = 32 * at[0] + lane, most = warp_max(best[0]), id = ~warp_max(best[0] == most ? ~own : 0);
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++)
+            key[j] = 32 * j + lane == id ? 0 : key[j];
+        mine = lane == i ? id : mine;
+    }
+    return mine;
+}
+
+/* Of the groups of `size` keys all but the best become 0. room: [n_group]. */
+__device__ static void drop_groups(const route_choice &a, const float *by, uint32_t *key, uint32_t *room, uint32_t lane)
+{
+    uint32_t size = a.n_expert / a.n_group;
+    for (uint32_t g = lane; g < a.n_group; g += 32) {
+        uint32_t last = ~0u, last_at = 0;
+        float score = 0;
+        for (uint32_t i = 0; i < a.group_best; i++) { /* the best that comes after the last one */
+            uint32_t best = 0, at = 0;
+            for (uint32_t e = g * size; e < (g + 1) * size; e++)
+                if (key[e] > best && (key[e] < last || (key[e] == last && e > last_at)))
+                    best = key[e], at = e;
+            score += by[at], last = best, last_at = at;
+        }
+        room[g] = key_of(score);
+    }
+    __syncwarp();
+    greatest(room, a.n_group, a.n_group_used, lane); /* the kept ones' are 0 now */
+    for (uint32_t e = lane; e < a.n_expert; e += 32)
+        if (room[e / size])
+            key[e] = 0;
+    __syncwarp();
+}
+
+/* What the chosen experts' results weigh: `score` is the expert's, of which the i-th chosen is lane i's; sum: of all
+ * scores, where they are exponentials of a softmax. broken: a logit was NaN. */
+__device__ static inline float weight_of(const route_choice &a, uint32_t id, float score, bool broken, uint32_t lane)
+{
+    bool mine = lane < a.n_used, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
+    float w = mine ? score : late ? -INFINITY : 0.f;
+    if (late) {
+        float most = w;
+        for (int i = 16; i; i /= 2)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
+        w = mine ? fm_exp(w - most) : 0.f;
+    }
+    if (late || a.normalise) {
+        float sum = warp_sum(w);
+        w /= fmaxf(sum, 1e-20f); /* sigmoids may all be too small for F32 */
+    }
+    w *= a.scale;
+    if (mine && a.expert_scale)
+        w *= a.expert_scale[id];
+    return __any_sync(~0u, broken) ? NAN : w;
+}
+
+/* Whether choose_256() does what choose() does. */
+__host__ __device__ static inline bool chooses_256(const route_choice &a)
+{
+    return a.n_expert <= 256 && a.n_group <= 1;
+}
+
+/*
+ * A row's experts and weights, by one warp: the i-th's id and weight in lane i of the first n_used. logit(e): of an
+ * expert, read once, by the lane that then writes room[e]. room: 2 n_expert words. WARM: the code was run just now, so
+ * that more of it is quicker; else it is fetched as it is run, and less is.
+ */
+template <bool WARM, class L>
+__device__ static inline float2 choose_256(const route_choice &a, L logit, float *room, uint32_t lane)
+{
+    constexpr int EACH = WARM ? 8 : 1;
+    uint32_t n = a.n_expert, *key = (uint32_t *)(room + n);
+    bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN, softmax = a.kind == ROUTE_SOFTMAX;
+    float most = -INFINITY, sum = softmax ? 0 : 1;
+#pragma unroll EACH
+    for (uint32_t j = 0; j < 8; j++) {
+        uint32_t e = 32 * j + lane;
+        if (32 * j >= n)
+            break;
+        if (e >= n)
+            continue;
+        float v = logit(e);
+        broken = broken || isnan(v);
+        most = v > most ? v : most;
+        room[e] = v, key[e] = key_of(v);
+    }
+    if (softmax)
+        most = number_of(warp_max(key_of(most)));
+#pragma unroll EACH
+    for (uint32_t j = 0; j < 8; j++) {
+        uint32_t e = 32 * j + lane;
+        if (late || 32 * j >= n)
+            break;
+        if (e >= n)
+            continue;
+        float v = room[e], s = fm_exp(softmax ? v - most : -v);
+        if (softmax)
+            sum += s;
+        else
+            s = 1.f / (1.f + s);
+        room[e] = s;
+    }
+    if (softmax)
+        sum = warp_sum(sum);
+    if (a.select_bias)
+#pragma unroll 1
+        for (uint32_t e = lane; e < n; e += 32)
+            key[e] = key_of((softmax ? room[e] / sum : room[e]) + a.select_bias[e]);
+    __syncwarp();
+    uint32_t id = greatest_256(key, n, a.n_used, lane);
+    float of = lane < a.n_used ? room[id] : 0.f;
+    return make_float2((float)id, weight_of(a, id, softmax ? of / sum : of, broken, lane));
+}
+
+/* ... of more experts, or by groups. room: 4 n_expert words. */
+template <class L> __device__ static float2 choose_by_groups(const route_choice &a, L logit, float *room, uint32_t lane)
+{
+    uint32_t n = a.n_expert;
+    float *score = room, *by = room + n;
+    uint32_t *key = (uint32_t *)(by + n), *groups = key + n;
+    bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
+    bool by_score = !late && (a.select_bias || a.n_group > 1);
+    float most = -INFINITY, sum = 0;
+    for (uint32_t e = lane; e < n; e += 32) {
+        float v = logit(e);
+        broken = broken || isnan(v);
+        most = v > most ? v : most;
+        score[e] = v;
+    }
+    for (int i = 16; i; i /= 2)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
+    for (uint32_t e = lane; e < n; e += 32) {
+        float v = score[e], s = a.kind == ROUTE_SOFTMAX ? fm_exp(v - most) : 1.f / (1.f + fm_exp(-v));
+        by[e] = v, score[e] = late ? v : s;
+        sum += s;
+    }
+    sum = warp_sum(sum);
+    for (uint32_t e = lane; e < n; e += 32) {
+        if (a.kind == ROUTE_SOFTMAX)
+            score[e] /= sum;
+        float v = by_score ? score[e] : by[e];
+        by[e] = a.select_bias ? v + a.select_bias[e] : v;
+        key[e] = key_of(by[e]);
+    }
+    __syncwarp();
+    if (a.n_group > 1)
+        drop_groups(a, by, key, groups, lane);
+    uint32_t id = greatest(key, n, a.n_used, lane);
+    return make_float2((float)id, weight_of(a, id, lane < a.n_used ? score[id] : 0.f, broken, lane));
+}
+
+/* ... of any. room: 4 n_expert words. */
+template <class L> __device__ static inline float2 choose(const route_choice &a, L logit, float *room, uint32_t lane)
+{
+    return chooses_256(a) ? choose_256<false>(a, logit, room, lane) : choose_by_groups(a, logit, room, lane);
+}
+
+#endif
