@@ -38,7 +38,9 @@ struct norm_args {
     {
         return x + (uint64_t)(gather ? gather[i] : i) * ldx;
     }
-    /* Elements k .. k + 3 of row r, the i-th, and what is added to them, which is kept; zeros where it is not real. */
+    /* Elements k .. k + 3 of row r, the i-th, and what is added to them, which is kept; zeros where it is not real.
+     * SUMS: experts' sums are added, too. */
+    template <bool SUMS>
     __device__ void added(float *r, uint32_t i_row, uint32_t k, const partials::place &from, const float *bias4,
                           float *to, bool real) const
     {
@@ -47,9 +49,9 @@ struct norm_args {
         to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
         if (real && !whole)
             load_four(r, k, n, to);
-        if (!add.p && !experts.y)
+        if (!add.p && !(SUMS && experts.y))
             return;
-        if (experts.y) {
+        if (SUMS && experts.y) {
             float4 sum = experts.four(i_row, k, real);
             const float o[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
@@ -91,10 +93,11 @@ struct norm_args {
  * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
  * would wait for a row's pieces eight times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
  * All goes once through with nothing before the wait: the code, which takes longer to fetch than to execute, is there
- * then.
+ * then. FIT: of 80 registers a thread, a block has room beside two of a product of up to 16 columns.
  */
-template <bool WG>
-__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
+enum { FIT = 6 };
+template <bool WG, bool SUMS>
+__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS ? 1 : FIT)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
 {
@@ -129,12 +132,12 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
-                a.added(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+                a.added<SUMS>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
         if (real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];
                 load_four(a.bias, k, a.add.p && a.bias ? n : 0, more);
-                a.added(r, row, k, a.add.at(row, k), more, far, true), squares(far);
+                a.added<SUMS>(r, row, k, a.add.at(row, k), more, far, true), squares(far);
             }
         for (int i = 16; i; i /= 2)
             s += __shfl_xor_sync(~0u, s, i);
@@ -187,6 +190,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS)
 /* A block a row, of at most KEEP STEP elements: a thread has EACH of the above's. A row passes through shared memory,
  * so that its sixteen bytes of a step are stored at once. */
 enum { ROW_THREADS = 256, EACH = CLUSTER * NORM_THREADS / ROW_THREADS };
+template <bool SUMS>
 __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant__ norm_args a, act_buf out, act_buf two)
 {
 #if __CUDA_ARCH__ >= 900
@@ -207,7 +211,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
             if (k >= n)
                 continue;
             load_four(a.bias, k, a.add.p && a.bias ? n : 0, c);
-            a.added(r, row, k, a.add.at(row, k), c, v[j][i], true);
+            a.added<SUMS>(r, row, k, a.add.at(row, k), c, v[j][i], true);
         }
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
@@ -263,10 +267,14 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
                      bool gather, uint32_t bucket)
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
-    if (out.layout >= LAYOUT_WG && bucket > WG_ROWS && n <= KEEP * STEP)
-        cuda_launch(d, norm_block, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out, two);
+    bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y;
+    auto k = form ? (sums ? norm_cluster<true, true> : norm_cluster<true, false>)
+                  : (sums ? norm_cluster<false, true> : norm_cluster<false, false>);
+    if (form && bucket > WG_ROWS && n <= KEEP * STEP)
+        cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out,
+                    two);
     else
-        cuda_launch(d, out.layout < LAYOUT_WG ? norm_cluster<false> : norm_cluster<true>, dim3(bucket * CLUSTER),
-                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
+        cuda_launch(d, k, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add,
+                    a.bias, a.experts, out, two);
     x_completed(p);
 }
