@@ -245,11 +245,36 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
     x_completed(p);
 }
 
+/*
+ * What attention behind this product reads first, of fp16, in decode steps whose bits are free and layers without a
+ * window: as much as comes while the memory would be idle. Attention's blocks find room only where the product's have
+ * left.
+ */
+static wg_ahead ahead_of(const struct device *d, const struct op *reader)
+{
+    const uint64_t most = 10 << 20;
+    wg_ahead a = {};
+    if (!d->decode || d->invariant || !reader || reader->kind != OP_ATTEND || reader->attend.window)
+        return a;
+    uint32_t group = reader->attend.group;
+    const struct kv_pool *kv = d->kv[group];
+    if (kv->desc.type != DT_F16)
+        return a;
+    a.parts = (uint32_t)(kv->layer_bytes / WG_AHEAD_PART);
+    a.n_page = (uint32_t)(most / (kv->layer_bytes * d->bucket));
+    if (!a.parts || !a.n_page)
+        return a;
+    a.kv = kv->base + reader->attend.layer * kv->layer_bytes, a.page_bytes = kv->page_bytes;
+    a.pages = d->pages, a.pages0 = d->step->group[group].pages0, a.step = d->step;
+    return a;
+}
+
 void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
+    a.ahead = ahead_of(d, p->reader);
     normed(d, p, w, &op->norm, false);
     p->q = matmul(d, w, a, p->bucket, false), p->q_op = op;
     act_in_pieces(&p->acts, ACT_Q);

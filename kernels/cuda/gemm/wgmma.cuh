@@ -27,9 +27,23 @@ struct wg_part {
     uint64_t off;
 };
 
+/*
+ * Pages of KV that attention behind q|k|v reads first, asked into L2 while the product's records are multiplied: the
+ * first so many of each sequence that are whole before the step, in parts of WG_AHEAD_PART bytes.
+ */
+enum { WG_AHEAD_PART = 4096 };
+struct wg_ahead {
+    const uint8_t *kv; /* page 0, the layer's K and V; NULL: nothing is asked for */
+    uint64_t page_bytes;
+    const uint32_t *pages, *pages0;
+    const step_dev *step;
+    uint32_t n_page, parts; /* pages of a sequence at most; parts of a page */
+};
+
 struct wg_args {
     const uint8_t *w;
     struct wg_part part[3];
+    struct wg_ahead ahead;
     uint32_t n_part, n_kblk, n_group;
     uint32_t per;              /* units of work, a record of a group of tiles, of a block */
     uint32_t segs;             /* pieces of groups that a block may have */
@@ -173,6 +187,21 @@ __device__ static inline wg_share wg_share_of(const wg_args &a, uint32_t block)
     return s;
 }
 
+/* By a warp of each block. */
+__device__ static inline void wg_ask_ahead(const wg_ahead &a, uint32_t lane)
+{
+    uint32_t all = a.step->n_seq * a.n_page * a.parts;
+#pragma unroll 1
+    for (uint32_t i = blockIdx.x * 32 + lane; i < all; i += gridDim.x * 32) {
+        uint32_t nth = i / a.parts, s = nth / a.n_page, page = nth % a.n_page;
+        if (page < a.step->pos0[s] / KV_PAGE)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                             a.kv + a.pages[a.pages0[s] + page] * a.page_bytes + i % a.parts * WG_AHEAD_PART),
+                         "r"((uint32_t)WG_AHEAD_PART)
+                         : "memory");
+    }
+}
+
 /* A warp's sums of a tile, as they lie in its lanes: left for the block that ends the group, and added there. */
 template <int N>
 __device__ static inline float4 *wg_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
@@ -299,6 +328,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                     s = 0, phase ^= 1;
             }
         }
+        if (!BLOCKS && a.ahead.kv)
+            wg_ask_ahead(a.ahead, lane);
         return;
     }
     if (warp == TILES + 1) {
