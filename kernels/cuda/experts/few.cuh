@@ -359,20 +359,22 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
             return;
         }
     uint32_t records = DOWN ? a.n_slot * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_slot * a.n_tile;
-    uint32_t slots = 2 * d->sms / a.bucket, grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
+    bool chooses = !DOWN && a.router.shares.n_tile; /* a row by itself, of which all blocks are there at once */
+    uint32_t slots = 2 * d->sms / a.bucket - (chooses && a.shared_gate),
+             grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
     uint32_t each = ((tiles + grid - 1) / grid) * ((records + WARPS - 1) / WARPS) * PER, fixed = few_fixed(records);
     int blocks = 3; /* of a processor: two of `up`, one of `down` */
     while (blocks > 1 && smem_for(d, blocks) < fixed + 2 * WARPS * FRAG)
         blocks--;
-    uint32_t room = smem_for(d, blocks);
+    uint32_t room = smem_for(d, blocks) - (DOWN && blocks == 3 ? 2 * UP_MORE : 0);
     a.stages = min_u(min_u((room - fixed) / (WARPS * FRAG), each), EXPERTS_STAGES);
     a.grid = grid;
     uint32_t bytes = fixed + a.stages * WARPS * FRAG;
-    if (!DOWN && hears_up(T) && a.told && blocks == 3 && grid > (uint32_t)d->sms)
+    if (!DOWN && (chooses || (hears_up(T) && a.told)) && blocks == 3 && grid > (uint32_t)d->sms)
         bytes = bytes > room + UP_MORE ? bytes : room + UP_MORE; /* two a processor, and no third: few_down.cuh */
     dim3 blocks_of(grid + (!DOWN && a.shared_gate), a.bucket);
     if constexpr (!DOWN)
-        if (a.router.shares.n_tile) {
+        if (chooses) {
             static uint32_t once;
             smem_once(d, experts_few<T, false, true>, &once);
             cuda_launch(d, experts_few<T, false, true>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
