@@ -14,7 +14,7 @@ tests_ops_kblocks_SOURCES = tests/ops/kblocks.c
 tests_ops_route_SOURCES = tests/ops/route.c tests/ops/experts-bench.c $(OPS_RIG)
 tests_ops_same_SOURCES = tests/ops/same.c $(OPS_RIG)
 tests_ops_sample_SOURCES = tests/ops/sample.c $(OPS_RIG)
-tests_ops_states_SOURCES = tests/ops/states.c $(OPS_RIG)
+tests_ops_states_SOURCES = tests/ops/states.c tests/ops/states-bench.c $(OPS_RIG)
 tests_ops_step_SOURCES = tests/ops/step.c $(OPS_RIG)
 tests_ops_trunk_SOURCES = tests/ops/trunk.c $(OPS_RIG)
 
