@@ -298,9 +298,9 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ 
 /* --- the result ------------------------------------------------------------------------------------------------- */
 
 /* The number that the norm is over: Mamba-2's gate comes before it. */
-__device__ static inline float ungated(const recur_args &a, const float *y, const float *z, uint32_t k)
+__device__ static inline float ungated(const recur_args &a, float y, float z)
 {
-    return a.delta ? __ldcg(y + k) : __fmul_rn(__ldcg(y + k), state_silu(__ldcg(z + k)));
+    return a.delta ? y : __fmul_rn(y, state_silu(z));
 }
 
 /* `span` columns of a row, which are whole norms. Dynamic shared memory: a factor for each. */
@@ -321,7 +321,8 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
     for (uint32_t g = together ? 0 : threadIdx.x / 32; g < groups; g += together ? 1 : FINISH_THREADS / 32) {
         float sum = 0;
         for (uint32_t j = together ? threadIdx.x : lane; j < each; j += together ? FINISH_THREADS : 32) {
-            float v = ungated(a, y, z, k0 + g * each + j);
+            uint32_t k = k0 + g * each + j;
+            float v = ungated(a, __ldcg(y + k), a.delta ? 0.f : __ldcg(z + k));
             sum = __fmaf_rn(v, v, sum);
         }
         sum = together ? block_sum(sum, shared) : warp_sum(sum);
@@ -329,19 +330,28 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
             factor[g] = norm_factor(__fdiv_rn(sum, (float)each), a.norm.eps);
     }
     __syncthreads();
+    bool fours = (each | a.at_v | a.at_z) % 4 == 0;
     for (uint32_t base = k0; base < k1; base += FINISH_COLS) { /* whole warps, for the sums of store4 */
         uint32_t k = base + threadIdx.x * 4;
-        float v[4];
+        uint32_t at = (k - k0) / each, of = (k - k0) % each;
+        __align__(16) float v[4], gate[4];
+        if (fours && k < k1) {
+            *(float4 *)v = __ldcg((const float4 *)(y + k));
+            *(float4 *)gate = __ldcg((const float4 *)(z + k));
+        } else
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] = 0;
+            for (int i = 0; i < 4; i++)
+                v[i] = k + i < k1 ? __ldcg(y + k + i) : 0.f, gate[i] = k + i < k1 ? __ldcg(z + k + i) : 0.f;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
             if (k + i < k1) {
-                float f = factor[(k + i - k0) / each], w = a.norm.w[a.delta ? (k + i) % each : k + i];
-                v[i] = __fmul_rn(__fmul_rn(ungated(a, y, z, k + i), f), w);
+                float f = factor[at], w = a.norm.w[a.delta ? of : k + i];
+                v[i] = __fmul_rn(__fmul_rn(ungated(a, v[i], gate[i]), f), w);
                 if (a.delta)
-                    v[i] = __fmul_rn(v[i], state_silu(__ldcg(z + k + i)));
+                    v[i] = __fmul_rn(v[i], state_silu(gate[i]));
+                if (++of == each)
+                    of = 0, at++;
             }
-        }
         store4(a.out, row, k < k1 ? k : 0xffffff00u, n, v);
     }
 }
