@@ -8,8 +8,8 @@
  * q, k, v and the gates of all rows at once; `scan` goes through a sequence's rows, S in registers; `finish` has the
  * norm and the gate of the result. A column of S depends on no other, so that a warp of `scan` has eight columns, a
  * lane a quarter of one, and 32 heads of 128 by 128 are 512 warps: a warp for each of an H100's schedulers, which needs
- * 0.3 us for a row. So a prompt is read by the recurrence itself, and has the bits of decode
- * (tests/bench/lab/NOTES.md).
+ * 0.3 us for a row. So a prompt has the bits of decode in invariant steps; in others a delta net's prompts are read in
+ * chunks, `prepare` and `scan` left out (chunk.cu, tests/bench/lab/NOTES.md).
  *
  * keep is kept as what it lacks to 1: a head that forgets one part in 100,000 would lose digits that count.
  */
@@ -134,6 +134,8 @@ __global__ void __launch_bounds__(PREPARE_WARPS * 32) prepare(const __grid_const
         uint32_t seq = s->seq[row], row0 = s->row0[seq];
         const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
         float *to = a.made + (uint64_t)row * a.ldmade, *gates = to + a.n_channel;
+        if (in_chunks(a, s->n_rows[seq]))
+            continue;
         if (keys) {
             float qs[EACH], ks[EACH];
             if (seq != last)
@@ -194,22 +196,6 @@ struct scan_share {
     }
 };
 
-/* The convolution's state after n_row rows, of this block's share of the channels. */
-__device__ static inline void leave_inputs(const recur_args &a, const float *from, float *to, uint32_t row0,
-                                           uint32_t n_row, uint32_t share, uint32_t shares)
-{
-    uint32_t before = a.conv.n_tap - 1, c0 = (uint32_t)((uint64_t)a.n_channel * share / shares),
-             c1 = (uint32_t)((uint64_t)a.n_channel * (share + 1) / shares);
-    for (uint32_t c = c0 + threadIdx.x; c < c1; c += blockDim.x)
-        for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
-            uint32_t i = n_row + k;
-            to[(uint64_t)k * a.n_channel + c] =
-                i >= before ? __ldcg(a.mix + (uint64_t)(row0 + i - before) * a.ldmix + a.at_conv + c)
-                : from      ? from[(uint64_t)i * a.n_channel + c]
-                            : 0.f;
-        }
-}
-
 /* SCAN_COLS columns of a head, all rows of a sequence. */
 template <int NR, bool DELTA>
 __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ recur_args a)
@@ -223,11 +209,11 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ 
     const step_dev *s = a.state.s;
     column<NR> c;
     pdl_trigger();
-    if (seq >= s->n_seq) {
+    uint32_t row0 = s->row0[seq], n_row = s->n_rows[seq];
+    if (seq >= s->n_seq || in_chunks(a, n_row)) {
         pdl_wait();
         return;
     }
-    uint32_t row0 = s->row0[seq], n_row = s->n_rows[seq];
     uint64_t at = (uint64_t)(a.conv.n_tap - 1) * a.n_channel + (uint64_t)head * a.d_k * a.d_v;
     const float *from = state_from(a.state, seq);
     float *to = state_to(a.state, seq), skip = DELTA ? 0.f : a.skip[head];
@@ -368,27 +354,9 @@ template <int NR> static void scan_of(struct device *d, const recur_args &a, dim
         cuda_launch(d, scan<NR, false>, grid, SCAN_WARPS * 32, 0, LAUNCH_PLAIN, a);
 }
 
-/* alone: one kernel does all. */
-static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
+static void scan_run(struct device *d, const recur_args &a)
 {
-    uint32_t n = a.n_v * a.d_v, chunks = (a.d_v + SCAN_COLS - 1) / SCAN_COLS, tasks;
-    a.mix = d->ws.mix, a.ldmix = d->ws.ldmix, a.made = d->ws.made, a.ldmade = d->ws.ldmix;
-    if (a.n_channel + 2 * a.n_v + a.n_k > a.ldmade) {
-        cuda_refuse(d, HEARTH_EUNSUPPORTED, "%u heads of %u: the GPU has no room for their gates", a.n_v, a.d_v);
-        return;
-    }
-    if (alone) {
-        a.out = state_result(d, p, n);
-        delta_decode_run(d, a);
-        return;
-    }
-    tasks = a.n_k + (n + 127) / 128 + (a.n_v + 31) / 32;
-    dim3 rows((tasks + PREPARE_WARPS - 1) / PREPARE_WARPS, (d->bucket + PREPARE_ROWS - 1) / PREPARE_ROWS);
-    auto kernel = a.conv.n_tap > FEW_TAPS ? prepare<HEAD_MAX / 32, STATE_TAPS_MAX>
-                  : a.d_k > FEW_HEAD      ? prepare<HEAD_MAX / 32, FEW_TAPS>
-                                          : prepare<FEW_HEAD / 32, FEW_TAPS>;
-    cuda_launch(d, kernel, rows, PREPARE_WARPS * 32, 0, LAUNCH_PDL, a);
-    dim3 grid(a.n_v * chunks, state_seqs(d));
+    dim3 grid(a.n_v * ((a.d_v + SCAN_COLS - 1) / SCAN_COLS), state_seqs(d));
     if (a.d_k <= 16)
         scan_of<4>(d, a, grid);
     else if (a.d_k <= 32)
@@ -399,6 +367,34 @@ static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
         scan_of<32>(d, a, grid);
     else
         scan_of<64>(d, a, grid);
+}
+
+/* alone: one kernel does all. */
+static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
+{
+    uint32_t n = a.n_v * a.d_v, tasks, scanned;
+    a.mix = d->ws.mix, a.ldmix = d->ws.ldmix, a.made = d->ws.made, a.ldmade = d->ws.ldmix;
+    if (a.n_channel + 2 * a.n_v + a.n_k > a.ldmade) {
+        cuda_refuse(d, HEARTH_EUNSUPPORTED, "%u heads of %u: the GPU has no room for their gates", a.n_v, a.d_v);
+        return;
+    }
+    if (alone) {
+        a.out = state_result(d, p, n);
+        delta_decode_run(d, a);
+        return;
+    }
+    a.chunks = delta_chunks(d, a, &scanned);
+    if (a.chunks)
+        delta_chunks_run(d, a);
+    tasks = a.n_k + (n + 127) / 128 + (a.n_v + 31) / 32;
+    dim3 rows((tasks + PREPARE_WARPS - 1) / PREPARE_WARPS, (d->bucket + PREPARE_ROWS - 1) / PREPARE_ROWS);
+    auto kernel = a.conv.n_tap > FEW_TAPS ? prepare<HEAD_MAX / 32, STATE_TAPS_MAX>
+                  : a.d_k > FEW_HEAD      ? prepare<HEAD_MAX / 32, FEW_TAPS>
+                                          : prepare<FEW_HEAD / 32, FEW_TAPS>;
+    if (scanned) {
+        cuda_launch(d, kernel, rows, PREPARE_WARPS * 32, 0, LAUNCH_PDL, a);
+        scan_run(d, a);
+    }
     a.out = state_result(d, p, n);
     for (a.span = a.norm_cols; a.span < n && (a.span % 32 || a.span < FINISH_COLS);)
         a.span += a.norm_cols;

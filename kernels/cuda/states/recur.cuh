@@ -7,11 +7,19 @@
 
 #include "kernels/cuda/states/states.cuh"
 
+enum {
+    CHUNK_ROWS = 64,
+    CHUNK_HEAD = 128, /* columns and rows of S */
+    CHUNK_LEAST = 32, /* rows of a sequence in a step that are worth it */
+};
+
 struct recur_args {
     state_view state;
     struct state_conv conv;
     uint32_t n_channel, n_k, n_v, d_k, d_v;
     bool delta, tiled, paired;
+    uint32_t chunks;  /* of the step's sequences of CHUNK_LEAST rows and more, which go
+                       * through chunk.cu; or 0 */
     const float *mix; /* ACT_MIX; in its columns: */
     uint32_t ldmix, at_conv, at_gate, at_z;
     float *made; /* [rows][ldmade]: channels after the convolution, where v becomes y; 2 n_v gates; n_k times k . q */
@@ -52,6 +60,32 @@ __device__ static inline float2 head_gates(const recur_args &a, const float *mix
     uint2 at = gates_at(a, head);
     const float *g = mix + a.at_gate;
     return gates_of(a.delta, __ldcg(g + at.x), __fadd_rn(__ldcg(g + at.y), a.dt_bias[head]), a.decay[head]);
+}
+
+/* --- chunks ------------------------------------------------------------------------------------------------------ */
+
+/* Whether a sequence's rows of the step go through chunk.cu. */
+__device__ static inline bool in_chunks(const recur_args &a, uint32_t n_row)
+{
+    return a.chunks && n_row >= CHUNK_LEAST;
+}
+
+/* --- the convolution --------------------------------------------------------------------------------------------- */
+
+/* The convolution's state after n_row rows, of this block's share of the channels. */
+__device__ static inline void leave_inputs(const recur_args &a, const float *from, float *to, uint32_t row0,
+                                           uint32_t n_row, uint32_t share, uint32_t shares)
+{
+    uint32_t before = a.conv.n_tap - 1, c0 = (uint32_t)((uint64_t)a.n_channel * share / shares),
+             c1 = (uint32_t)((uint64_t)a.n_channel * (share + 1) / shares);
+    for (uint32_t c = c0 + threadIdx.x; c < c1; c += blockDim.x)
+        for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
+            uint32_t i = n_row + k;
+            to[(uint64_t)k * a.n_channel + c] =
+                i >= before ? __ldcg(a.mix + (uint64_t)(row0 + i - before) * a.ldmix + a.at_conv + c)
+                : from      ? from[(uint64_t)i * a.n_channel + c]
+                            : 0.f;
+        }
 }
 
 /* --- the recurrence --------------------------------------------------------------------------------------------- */
@@ -137,5 +171,10 @@ __device__ static inline float norm_factor(float mean, float eps)
 /* Whether a step that decodes a delta net has a kernel for itself, decode.cu's; and its launch. */
 bool delta_decodes(const struct device *d, const recur_args &a);
 void delta_decode_run(struct device *d, const recur_args &a);
+
+/* chunk.cu: the chunks of the step's sequences that go through it, and how many others there are; and what comes for
+ * them in place of `prepare` and `scan`. */
+uint32_t delta_chunks(const struct device *d, const recur_args &a, uint32_t *others);
+void delta_chunks_run(struct device *d, const recur_args &a);
 
 #endif

@@ -6,9 +6,9 @@
  * pages: the one that its state is read from, and the one that it is left in, which may be the same. No kernel before
  * in the step writes a layer's states, so that they may be read before pdl_wait().
  *
- * A sequence's rows are computed one after the other, by the same threads with the same operations for any number of
- * them: what a row gives depends neither on the cut of its prompt nor on the rows beside it. Whatever the compiler
- * might fuse in one kernel and not in another is written by __fmaf_rn() and its like.
+ * A sequence's rows are computed one after the other, but in chunks (chunk.cu), by the same threads with the same
+ * operations for any number of them: what a row gives depends neither on the cut of its prompt nor on the rows beside
+ * it. Whatever the compiler might fuse in one kernel and not in another is written by __fmaf_rn() and its like.
  */
 #ifndef HEARTH_CUDA_STATES_CUH
 #define HEARTH_CUDA_STATES_CUH
