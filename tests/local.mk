@@ -44,7 +44,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 	$(LIBEVENT_LIBS) $(SQLITE_LIBS) \
 	$(CMOCKA_LIBS) -lm -lpthread
 
-HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h tests/ops/experts-bench.h tests/ops/states-bench.h \
+HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h tests/ops/experts-bench.h tests/ops/experts-cases.h tests/ops/states-bench.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
 	tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/odd-model.h tests/unit/model/one-step.h tests/unit/sched/kv-world.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h

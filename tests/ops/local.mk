@@ -1,11 +1,12 @@
 # Backends: every op against the exact result, the tuned variants against the reference.
-OPS_TESTS = tests/ops/beside tests/ops/chunks tests/ops/experts tests/ops/layers tests/ops/moves tests/ops/nan tests/ops/ops tests/ops/order tests/ops/kblocks tests/ops/route tests/ops/same tests/ops/sample tests/ops/states tests/ops/step tests/ops/trunk
+OPS_TESTS = tests/ops/beside tests/ops/chunks tests/ops/experts tests/ops/experts-layers tests/ops/layers tests/ops/moves tests/ops/nan tests/ops/ops tests/ops/order tests/ops/kblocks tests/ops/route tests/ops/same tests/ops/sample tests/ops/states tests/ops/step tests/ops/trunk
 OPS_RIG = tests/ops/rig.c tests/ops/cases.c
 check_PROGRAMS += $(OPS_TESTS)
 TESTS += $(OPS_TESTS)
 tests_ops_beside_SOURCES = tests/ops/beside.c $(OPS_RIG)
 tests_ops_chunks_SOURCES = tests/ops/chunks.c tests/ops/states-bench.c $(OPS_RIG)
-tests_ops_experts_SOURCES = tests/ops/experts.c tests/ops/experts-bench.c $(OPS_RIG)
+tests_ops_experts_SOURCES = tests/ops/experts.c tests/ops/experts-cases.c tests/ops/experts-bench.c $(OPS_RIG)
+tests_ops_experts_layers_SOURCES = tests/ops/experts-layers.c tests/ops/experts-cases.c tests/ops/experts-bench.c $(OPS_RIG)
 tests_ops_layers_SOURCES = tests/ops/layers.c $(OPS_RIG)
 tests_ops_moves_SOURCES = tests/ops/moves.c $(OPS_RIG)
 tests_ops_nan_SOURCES = tests/ops/nan.c $(OPS_RIG)
