@@ -57,7 +57,7 @@ void pinned_fini(void);
 int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
 void host_free(struct device *d, void *p);
 
-/* step.cu: metadata, capture, replay, results. */
+/* step.cu: capture, replay, results; acts.cu: act_read, act_write. */
 void step_init(struct device *d);
 void step_fini(struct device *d);
 int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */

@@ -1,0 +1,281 @@
+/*
+ * metadata.cu - what the kernels of a step are told: the batch is checked, how the step goes is chosen, and the
+ * metadata is filled in and brought to the device. Thread: the engine's device thread.
+ */
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/plan.cuh"
+#include "kernels/cuda/step.cuh"
+
+#include <string.h>
+
+/* n words from pinned memory, which every device sees at the host's address. */
+static __global__ void upload_pinned(uint2 *dst, const uint2 *src, uint32_t n)
+{
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        dst[i] = src[i];
+}
+static_assert(sizeof(step_dev) % 8 == 0, "fetch takes whole words");
+
+/* n words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
+enum { ARG_DRIVER = 12010 };
+struct arg_words {
+    uint2 w[CUDART_VERSION >= ARG_DRIVER ? 3072 : 1];
+};
+static __global__ void upload_by_arg(uint2 *dst, const __grid_constant__ arg_words src, uint32_t n)
+{
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        dst[i] = src.w[i];
+}
+
+static step_dev *meta_of(struct device *d)
+{
+    return (step_dev *)d->rec->meta[(d->rec->ticket + 1) % RING];
+}
+
+/* Room for n words behind step_dev. */
+static int pages_room(struct device *d, uint32_t n)
+{
+    struct step_rec *r = d->rec;
+    if (n <= d->pages_cap)
+        return 0;
+    uint32_t cap = d->pages_cap ? d->pages_cap : 1u << 16;
+    while (cap < n)
+        cap *= 2;
+    d->hot_allocs++;
+    cuda_wait(d);
+    step_drop_graphs(d);
+    for (int i = 0; i < RING; i++) {
+        uint8_t *m = NULL;
+        if (!cuda_ok(d, cudaHostAlloc((void **)&m, sizeof(step_dev) + cap * 4ull, cudaHostAllocDefault)))
+            return d->err.code;
+        if (r->meta[i]) {
+            memcpy(m, r->meta[i], sizeof(step_dev) + d->pages_cap * 4ull);
+            cudaFreeHost(r->meta[i]);
+        } else
+            memset(m, 0, sizeof(step_dev));
+        r->meta[i] = m;
+    }
+    cuda_free(d, d->step);
+    if (!cuda_ok(d, cudaMalloc((void **)&d->step, sizeof(step_dev) + cap * 4ull)))
+        return d->err.code;
+    cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev) + cap * 4ull));
+    d->pages_cap = cap;
+    return d->err.code;
+}
+
+void metadata_init(struct device *d)
+{
+    int driver = 0;
+    cuda_ok(d, cudaDriverGetVersion(&driver));
+    d->rec->arg_words_max = driver >= ARG_DRIVER ? sizeof(arg_words) / sizeof(uint2) : 0;
+    pages_room(d, 1);
+}
+
+void metadata_fini(struct device *d)
+{
+    for (int i = 0; i < RING; i++)
+        cudaFreeHost(d->rec->meta[i]);
+    cudaFree(d->step);
+}
+
+/* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest. */
+static uint32_t bucket_of(uint32_t n)
+{
+    static const uint32_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+    uint32_t whole = n / GEMM_ROWS * GEMM_ROWS, rest = n - whole;
+    if (!rest)
+        return whole;
+    int i = 0;
+    while (small[i] < rest)
+        i++;
+    return whole + small[i];
+}
+
+/* Columns of the activations: as an op of the program leaves them, else as a test wrote them, else as reserved. */
+static void set_widths(struct device *d, const struct program *p)
+{
+    const struct workspace_dims *w = &d->ws.dims;
+    const uint32_t width[ACT_COUNT] = {w->d_model,   w->d_q,   w->d_q,     w->d_ff,     w->n_vocab, w->d_route,
+                                       w->d_experts, w->d_mix, w->d_aside, w->d_inputs, w->d_latent};
+    struct step_rec *r = d->rec;
+    memcpy(r->width, width, sizeof(width));
+    for (const struct staged *s = r->staged; s; s = s->next)
+        r->width[s->act] = s->n_col;
+    for (int a = 0; a < ACT_COUNT; a++)
+        if (p->width[a])
+            r->width[a] = p->width[a];
+}
+
+/* The block tables of a step's metadata: behind its groups and attention's words. */
+static uint32_t *tables_of(step_dev *m, uint32_t n_group)
+{
+    return (uint32_t *)(m->group + n_group) + attend_words();
+}
+
+/*
+ * The group's part of sequence s: where its rows go, and its block table from word `at` on; returns the next. A group's
+ * table begins with the chunk of attention that the first row's window begins in. The pages of that chunk before the
+ * window are read and come to nothing (they are masked), so that they may be any of the sequence's own.
+ */
+static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b, uint32_t s, uint32_t group,
+                            uint32_t at)
+{
+    const struct batch_seq *q = &b->seq[s];
+    const uint32_t *from = q->pages[group];
+    struct step_group *sg = &m->group[group];
+    const struct kv_pool *pool = d->kv[group];
+    if (pool->desc.d_state) { /* the page that is read, where one is, and the one that is written */
+        uint32_t *two = tables_of(m, b->n_group) + at;
+        two[0] = q->pos0 ? from[0] : from[1], two[1] = from[1];
+        if (kv_page_ok(d, pool, two[0]))
+            kv_page_ok(d, pool, two[1]);
+        sg->pages0[s] = at;
+        return at + 2;
+    }
+    uint32_t *pages = tables_of(m, b->n_group), n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
+    uint32_t seen = kv_first_visible(q->pos0, d->kv[group]->desc.window) / KV_PAGE;
+    uint32_t first = seen - seen % (ATTEND_CHUNK / KV_PAGE);
+    for (uint32_t i = first; i < n; i++)
+        pages[at + i - first] = from[i < seen ? seen : i];
+    for (uint32_t i = 0; i < q->n_row; i++)
+        sg->kv_slot[q->row0 + i] = from[(q->pos0 + i) / KV_PAGE] * KV_PAGE + (q->pos0 + i) % KV_PAGE;
+    sg->pages0[s] = at - first;
+    return at + n - first;
+}
+
+void metadata_begin(struct device *d, const struct batch *b, const struct program *p)
+{
+    struct step_rec *r = d->rec;
+    r->eager = d->variant != VARIANT_GRAPH || b->once, r->sample = false;
+    r->program = p;
+    d->decode = true;
+    if (d->err.code)
+        return;
+    if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows ||
+        b->n_out > b->n_row) {
+        cuda_refuse(d, HEARTH_EINTERNAL,
+                    "step of %u rows, %u sequences, %u out rows: the workspace has room for %u, %d, %u", b->n_row,
+                    b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
+        return;
+    }
+    if (!b->n_group || b->n_group > KV_GROUPS_MAX) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u layer groups, limit %d", b->n_group, KV_GROUPS_MAX);
+        return;
+    }
+    uint64_t n_page = attend_words(), groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
+    for (uint32_t s = 0; s < b->n_seq; s++)
+        n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE + 2);
+    if (n_page > (1u << 26) || pages_room(d, (uint32_t)(groups + n_page))) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
+        return;
+    }
+    memset(d->kv, 0, sizeof(d->kv));
+    memcpy(d->kv, b->kv, b->n_group * sizeof(b->kv[0]));
+    d->n_group = b->n_group;
+    d->pages = tables_of(d->step, b->n_group);
+    d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
+    d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
+    d->max_pos = 0;
+    d->invariant = b->invariant == INVARIANT_PROMPT && !attend_has_prompts(d) ? INVARIANT_DECODE : b->invariant;
+    step_dev *m = meta_of(d);
+    d->host = m;
+    uint32_t at = 0;
+    m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        const struct batch_seq *q = &b->seq[s];
+        uint32_t len = q->pos0 + q->n_row;
+        if (q->row0 > b->n_row || q->n_row > b->n_row - q->row0) {
+            cuda_refuse(d, HEARTH_EINTERNAL, "sequence %u has rows %u+%u of %u", s, q->row0, q->n_row, b->n_row);
+            return;
+        }
+        if (q->freq_set >= ROPE_SETS_MAX) {
+            cuda_refuse(d, HEARTH_EPARAMS, "sequence %u turns by set %u of RoPE's frequencies", s, q->freq_set);
+            return;
+        }
+        m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0;
+        m->freq_set[s] = q->freq_set;
+        for (uint32_t i = 0; i < q->n_row; i++)
+            m->pos[q->row0 + i] = q->pos0 + i, m->seq[q->row0 + i] = s;
+        for (uint32_t g = 0; g < b->n_group; g++)
+            at = begin_table(d, m, b, s, g, at);
+        if (len > d->max_pos)
+            d->max_pos = len;
+        if (q->n_row != 1)
+            d->decode = false;
+    }
+    d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
+    if (d->invariant == INVARIANT_PROMPT) {
+        d->decode = false; /* no graph of it: a prompt's rows are of any number */
+        if (d->path == PATH_NONE)
+            d->invariant = INVARIANT_DECODE; /* the model's matrices have one way alone */
+    }
+    bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
+    d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
+    d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
+    d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
+    r->n_word = (uint32_t)groups + attend_words() + at;
+    memcpy(m->token, b->token, b->n_row * 4ull);
+    memcpy(m->out_row, b->out_row, b->n_out * 4ull);
+    uint32_t bucket = d->bucket < BATCH_ROWS_MAX ? d->bucket : BATCH_ROWS_MAX;
+    for (uint32_t i = b->n_row; i < bucket; i++)
+        m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0;
+    for (uint32_t g = 0; g < b->n_group; g++)
+        for (uint32_t i = b->n_row; i < bucket; i++)
+            m->group[g].kv_slot[i] = NO_SLOT;
+    for (uint32_t i = b->n_out; i < d->out_bucket; i++)
+        m->out_row[i] = 0;
+    attend_cut(d, m);
+    attend_reserve(d, m);
+    set_widths(d, p);
+}
+
+void metadata_begin_sample(struct device *d, const struct batch_sample *op)
+{
+    struct step_rec *r = d->rec;
+    if (d->err.code || !op->n)
+        return;
+    if (op->n > d->n_out) {
+        cuda_refuse(d, HEARTH_EPARAMS, "%u rows to sample of %u out rows", op->n, d->n_out);
+        return;
+    }
+    if (!sample_check(d, op, r->width[ACT_LOGITS]))
+        return;
+    step_dev *m = meta_of(d);
+    uint32_t words = (r->width[ACT_LOGITS] + 31) / 32, n_mask = 0;
+    for (uint32_t i = 0; op->mask && i < op->n; i++)
+        n_mask += op->mask[i] != NULL;
+    uint32_t *room = n_mask ? mask_room(d, op->n, words) : NULL;
+    m->n_sample = op->n;
+    for (uint32_t i = 0; i < op->n; i++) {
+        m->slot[i] = op->slot[i], m->index[i] = op->index[i], m->mask[i] = NO_SLOT;
+        if (room && op->mask[i]) {
+            m->mask[i] = i;
+            cuda_ok(d, cudaMemcpyAsync(room + (uint64_t)i * words, op->mask[i], words * 4ull, cudaMemcpyHostToDevice,
+                                       d->stream));
+        }
+    }
+    r->sample = true;
+}
+
+/*
+ * The metadata comes with a launch, which the GPU has fetched before its turn comes; where it is too long for that, by
+ * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
+ * device. A copy engine's hand would be the worst: it would queue there behind those pages (transfer.cu).
+ */
+void metadata_upload(struct device *d)
+{
+    struct step_rec *r = d->rec;
+    step_dev *m = meta_of(d);
+    m->ticket = r->ticket + 1;
+    uint32_t n = (uint32_t)((sizeof(*m) + r->n_word * 4ull) / 8 + r->n_word % 2);
+    dim3 grid((n + 255) / 256);
+    if (n > r->arg_words_max) {
+        cuda_launch(d, upload_pinned, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
+        return;
+    }
+    arg_words words;
+    memcpy(words.w, m, n * sizeof(uint2));
+    cuda_launch(d, upload_by_arg, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
+}
