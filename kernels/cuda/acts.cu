@@ -53,9 +53,7 @@ int act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float 
     }
     cuda_ok(d, cudaMemcpy2DAsync(out, w * 4ull, src, ld * 4ull, w * 4ull, n_row, cudaMemcpyDeviceToHost, d->stream));
     cuda_ok(d, cudaStreamSynchronize(d->stream));
-    if (d->err.code && e)
-        *e = d->err;
-    return d->err.code;
+    return cuda_failure(d, e);
 }
 
 int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,

@@ -443,6 +443,8 @@ bool cuda_fail(struct device *d, cudaError_t rc, const char *what, const char *f
 #define cuda_ok(d, call) cuda_fail(d, (call), #call, __FILE__, __LINE__)
 /* A failure that is not the runtime's: an op called with what the backend cannot do. */
 void cuda_refuse(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The code of the first failure, 0: there was none; it is told to *e, which may be NULL. */
+int cuda_failure(const struct device *d, struct hearth_err *e);
 
 /* Device memory, counted; NULL and *e (may be NULL) on failure, which does not stick. */
 void *cuda_alloc_for(struct device *d, enum mem_kind kind, uint64_t bytes, const char *what, struct hearth_err *e);

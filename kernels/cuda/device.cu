@@ -37,6 +37,13 @@ void cuda_refuse(struct device *d, int code, const char *fmt, ...)
     va_end(ap);
 }
 
+int cuda_failure(const struct device *d, struct hearth_err *e)
+{
+    if (d->err.code && e)
+        *e = d->err;
+    return d->err.code;
+}
+
 void cuda_wait(struct device *d)
 {
     d->hot_waits++;
@@ -194,9 +201,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     *out = d;
     return 0;
 fail:
-    rc = d->err.code;
-    if (e)
-        *e = d->err;
+    rc = cuda_failure(d, e);
     dev_close(d);
     cudaDeviceReset(); /* the CPU goes on in this process: a context would keep some 400 MB for nobody */
     return rc;
@@ -332,7 +337,7 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     w.block = block;
     w.part = d->ws.part, w.part_bytes = d->ws.part_bytes;
     d->ws = w, d->apart = apart;
-    return step_reserve(d, e);
+    return cuda_failure(d, e);
 }
 
 /* --- vectors -------------------------------------------------------------------------------------------------- */
@@ -342,11 +347,8 @@ static int vec_load(struct device *d, const float *src, size_t n, float **out, s
     float *v = (float *)cuda_alloc_for(d, MEM_WEIGHTS, n * 4, "a vector", e);
     if (!v)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
-    if (!cuda_ok(d, cudaMemcpy(v, src, n * 4, cudaMemcpyHostToDevice))) {
-        if (e)
-            *e = d->err;
-        return d->err.code;
-    }
+    if (!cuda_ok(d, cudaMemcpy(v, src, n * 4, cudaMemcpyHostToDevice)))
+        return cuda_failure(d, e);
     *out = v;
     return 0;
 }
@@ -363,9 +365,7 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 {
     if (!d->err.code && cuda_ok(d, cudaStreamSynchronize(d->stream)))
         kv_transfer_drain(d);
-    int rc = d->err.code;
-    if (rc && e)
-        *e = d->err;
+    int rc = cuda_failure(d, e);
     if (rc != HEARTH_EDEVICE)
         d->err.code = 0; /* a call that asked too much, not the device's end */
     return rc ? rc : step_failed(d, e);

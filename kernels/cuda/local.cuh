@@ -60,8 +60,7 @@ void host_free(struct device *d, void *p);
 /* step.cu: capture, replay, results; acts.cu: act_read, act_write. */
 void step_init(struct device *d);
 void step_fini(struct device *d);
-int step_reserve(struct device *d, struct hearth_err *e); /* after the workspace changed */
-void step_drop_graphs(struct device *d);                  /* drops captured graphs; waits for what uses them */
+void step_drop_graphs(struct device *d); /* drops captured graphs; waits for what uses them */
 uint64_t step_run(struct device *d, const struct batch *b, const struct program *p);
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 int step_failed(struct device *d, struct hearth_err *e); /* what was wrong with the last step, once */

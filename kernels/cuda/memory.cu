@@ -86,8 +86,7 @@ void *cuda_alloc_for(struct device *d, enum mem_kind kind, uint64_t bytes, const
         return NULL;
     }
     cuda_ok(d, rc);
-    if (e)
-        *e = d->err;
+    cuda_failure(d, e);
     return NULL;
 }
 

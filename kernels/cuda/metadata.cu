@@ -80,7 +80,9 @@ void metadata_fini(struct device *d)
     cudaFree(d->step);
 }
 
-/* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest. */
+/* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest: no
+ * more than BATCH_ROWS_MAX. */
+static_assert(BATCH_ROWS_MAX % GEMM_ROWS == 0, "a full batch is whole launches");
 static uint32_t bucket_of(uint32_t n)
 {
     static const uint32_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
@@ -145,54 +147,51 @@ static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b
     return at + n - first;
 }
 
-void metadata_begin(struct device *d, const struct batch *b, const struct program *p)
+/* Words of a step's metadata behind step_dev, before the block tables. */
+static uint32_t words_before_tables(uint32_t n_group)
 {
-    struct step_rec *r = d->rec;
-    r->eager = d->variant != VARIANT_GRAPH || b->once, r->sample = false;
-    r->program = p;
-    d->decode = true;
-    if (d->err.code)
-        return;
+    return (uint32_t)((n_group - 1) * sizeof(struct step_group) / 4) + attend_words();
+}
+
+/* Whether the workspace has room for the batch, and the metadata for its block tables; refuses it where not. */
+static bool has_room(struct device *d, const struct batch *b)
+{
     if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows ||
         b->n_out > b->n_row) {
         cuda_refuse(d, HEARTH_EINTERNAL,
                     "step of %u rows, %u sequences, %u out rows: the workspace has room for %u, %d, %u", b->n_row,
                     b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
-        return;
+        return false;
     }
     if (!b->n_group || b->n_group > KV_GROUPS_MAX) {
         cuda_refuse(d, HEARTH_EINTERNAL, "step of %u layer groups, limit %d", b->n_group, KV_GROUPS_MAX);
-        return;
+        return false;
     }
-    uint64_t n_page = attend_words(), groups = (b->n_group - 1) * sizeof(struct step_group) / 4;
+    uint64_t n_page = 0;
     for (uint32_t s = 0; s < b->n_seq; s++)
         n_page += b->n_group * (((uint64_t)b->seq[s].pos0 + b->seq[s].n_row + KV_PAGE - 1) / KV_PAGE + 2);
-    if (n_page > (1u << 26) || pages_room(d, (uint32_t)(groups + n_page))) {
+    if (n_page > (1u << 26) || pages_room(d, words_before_tables(b->n_group) + (uint32_t)n_page)) {
         cuda_refuse(d, HEARTH_EINTERNAL, "block tables of %llu pages in one step", (unsigned long long)n_page);
-        return;
+        return false;
     }
-    memset(d->kv, 0, sizeof(d->kv));
-    memcpy(d->kv, b->kv, b->n_group * sizeof(b->kv[0]));
-    d->n_group = b->n_group;
-    d->pages = tables_of(d->step, b->n_group);
-    d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
-    d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
-    d->max_pos = 0;
-    d->invariant = b->invariant == INVARIANT_PROMPT && !attend_has_prompts(d) ? INVARIANT_DECODE : b->invariant;
-    step_dev *m = meta_of(d);
-    d->host = m;
+    return true;
+}
+
+/* The sequences, their rows and block tables; whether the step is one of decoding, and how long its sequences are. */
+static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
+{
     uint32_t at = 0;
-    m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
+    d->max_pos = 0;
+    d->decode = true;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         const struct batch_seq *q = &b->seq[s];
-        uint32_t len = q->pos0 + q->n_row;
         if (q->row0 > b->n_row || q->n_row > b->n_row - q->row0) {
             cuda_refuse(d, HEARTH_EINTERNAL, "sequence %u has rows %u+%u of %u", s, q->row0, q->n_row, b->n_row);
-            return;
+            return false;
         }
         if (q->freq_set >= ROPE_SETS_MAX) {
             cuda_refuse(d, HEARTH_EPARAMS, "sequence %u turns by set %u of RoPE's frequencies", s, q->freq_set);
-            return;
+            return false;
         }
         m->row0[s] = q->row0, m->n_rows[s] = q->n_row, m->pos0[s] = q->pos0;
         m->freq_set[s] = q->freq_set;
@@ -200,11 +199,19 @@ void metadata_begin(struct device *d, const struct batch *b, const struct progra
             m->pos[q->row0 + i] = q->pos0 + i, m->seq[q->row0 + i] = s;
         for (uint32_t g = 0; g < b->n_group; g++)
             at = begin_table(d, m, b, s, g, at);
-        if (len > d->max_pos)
-            d->max_pos = len;
+        if (q->pos0 + q->n_row > d->max_pos)
+            d->max_pos = q->pos0 + q->n_row;
         if (q->n_row != 1)
             d->decode = false;
     }
+    d->rec->n_word = words_before_tables(b->n_group) + at;
+    return true;
+}
+
+/* Chooses the path of the step's products, and with it the form of its activations. */
+static void choose_path(struct device *d, const struct batch *b, const struct program *p)
+{
+    d->invariant = b->invariant == INVARIANT_PROMPT && !attend_has_prompts(d) ? INVARIANT_DECODE : b->invariant;
     d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
     if (d->invariant == INVARIANT_PROMPT) {
         d->decode = false; /* no graph of it: a prompt's rows are of any number */
@@ -215,15 +222,34 @@ void metadata_begin(struct device *d, const struct batch *b, const struct progra
     d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
     d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
     d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
-    r->n_word = (uint32_t)groups + attend_words() + at;
+}
+
+void metadata_begin(struct device *d, const struct batch *b, const struct program *p)
+{
+    struct step_rec *r = d->rec;
+    r->eager = d->variant != VARIANT_GRAPH || b->once, r->sample = false;
+    r->program = p;
+    if (d->err.code || !has_room(d, b))
+        return;
+    memset(d->kv, 0, sizeof(d->kv));
+    memcpy(d->kv, b->kv, b->n_group * sizeof(b->kv[0]));
+    d->n_group = b->n_group;
+    d->pages = tables_of(d->step, b->n_group);
+    d->n_row = b->n_row, d->n_seq = b->n_seq, d->n_out = b->n_out;
+    d->bucket = bucket_of(b->n_row), d->out_bucket = b->n_out ? bucket_of(b->n_out) : 0;
+    step_dev *m = meta_of(d);
+    d->host = m;
+    m->n_row = b->n_row, m->n_seq = b->n_seq, m->n_out = b->n_out, m->n_sample = 0;
+    if (!begin_seqs(d, m, b))
+        return;
+    choose_path(d, b, p);
     memcpy(m->token, b->token, b->n_row * 4ull);
     memcpy(m->out_row, b->out_row, b->n_out * 4ull);
-    uint32_t bucket = d->bucket < BATCH_ROWS_MAX ? d->bucket : BATCH_ROWS_MAX;
-    for (uint32_t i = b->n_row; i < bucket; i++)
+    for (uint32_t i = b->n_row; i < d->bucket; i++) {
         m->token[i] = 0, m->pos[i] = 0, m->seq[i] = 0;
-    for (uint32_t g = 0; g < b->n_group; g++)
-        for (uint32_t i = b->n_row; i < bucket; i++)
+        for (uint32_t g = 0; g < b->n_group; g++)
             m->group[g].kv_slot[i] = NO_SLOT;
+    }
     for (uint32_t i = b->n_out; i < d->out_bucket; i++)
         m->out_row[i] = 0;
     attend_cut(d, m);

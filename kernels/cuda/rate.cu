@@ -68,8 +68,6 @@ out:
         host_free(d, buf);
     else
         cuda_free(d, buf);
-    if (d->err.code && e)
-        *e = d->err;
     *bytes_per_s = best;
-    return d->err.code;
+    return cuda_failure(d, e);
 }

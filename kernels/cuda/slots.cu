@@ -201,13 +201,8 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
         if (history[i] < 0 || (uint32_t)history[i] >= n_vocab)
             rc = err_set(e, HEARTH_EPARAMS, "token %d of the history is outside the vocabulary of %u", history[i],
                          n_vocab);
-    if (rc)
+    if (rc || (rc = cuda_failure(d, e)))
         return rc;
-    if (d->err.code) {
-        if (e)
-            *e = d->err;
-        return d->err.code;
-    }
     struct slot_mem *m = &s->mem[slot];
     slot_dev v = {};
     v.p = *p, v.p.bias = NULL, v.n_vocab = n_vocab;
@@ -246,7 +241,5 @@ int slot_set(struct device *d, uint32_t slot, const struct sample_params *p, con
     m->n_vocab = n_vocab;
     cuda_launch(d, slot_init, dim3(1), 1, 0, LAUNCH_PLAIN, s->slot + slot, v, s->last + slot,
                 n_history ? history[n_history - 1] : 0);
-    if (d->err.code && e)
-        *e = d->err;
-    return d->err.code;
+    return cuda_failure(d, e);
 }

@@ -59,16 +59,9 @@ void step_drop_graphs(struct device *d)
                 cuda_wait(d);
                 cuda_ok(d, cudaGraphExecDestroy(r->shape[i].exec));
             }
-            r->shape[i].exec = NULL; /* the row is taken again by a step that destroys what is there */
+            r->shape[i].exec = NULL; /* who takes the row destroys what is there */
             r->shape[i].used = 0;
         }
-}
-
-int step_reserve(struct device *d, struct hearth_err *e)
-{
-    if (d->err.code && e)
-        *e = d->err;
-    return d->err.code;
 }
 
 /* --- what they do, in numbers ------------------------------------------------------------------------------- */
@@ -199,9 +192,10 @@ uint64_t step_completed(const struct device *d)
     return d->rec->completed;
 }
 
-int step_failed(struct device *d, struct hearth_err *e)
+/* What was wrong with the step of that ticket, once. */
+static int failed(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    struct hearth_err *mine = &d->rec->failed[d->rec->ticket % RING];
+    struct hearth_err *mine = &d->rec->failed[ticket % RING];
     int rc = mine->code;
     if (rc && e)
         *e = *mine;
@@ -209,18 +203,18 @@ int step_failed(struct device *d, struct hearth_err *e)
     return rc;
 }
 
+int step_failed(struct device *d, struct hearth_err *e)
+{
+    return failed(d, d->rec->ticket, e);
+}
+
 int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
     struct result *res = &d->rec->ring[ticket % RING];
     struct timespec pause = {0, 10000};
-    struct hearth_err *mine = &d->rec->failed[ticket % RING];
-    if (mine->code) {
-        int rc = mine->code;
-        if (e)
-            *e = *mine;
-        mine->code = 0;
+    int rc = failed(d, ticket, e);
+    if (rc)
         return rc;
-    }
     for (uint64_t spin = 0; !d->err.code && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket; spin++) {
         if (spin < SPINS) {
 #ifdef __x86_64__
@@ -230,20 +224,17 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
         }
         /* A kernel that failed never writes its ticket: ask now and then. */
         if (spin % 256 == 0) {
-            cudaError_t rc = cudaStreamQuery(d->stream);
-            if (rc == cudaSuccess && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket)
+            cudaError_t now = cudaStreamQuery(d->stream);
+            if (now == cudaSuccess && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket)
                 cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s): step %llu ended without a result", d->index, d->name,
                             (unsigned long long)ticket);
-            else if (rc != cudaSuccess && rc != cudaErrorNotReady)
-                cuda_ok(d, rc);
+            else if (now != cudaSuccess && now != cudaErrorNotReady)
+                cuda_ok(d, now);
         }
         nanosleep(&pause, NULL);
     }
-    if (d->err.code) {
-        if (e)
-            *e = d->err;
-        return d->err.code;
-    }
+    if ((rc = cuda_failure(d, e)))
+        return rc;
     if (ticket > d->rec->completed)
         d->rec->completed = ticket;
     if (n)

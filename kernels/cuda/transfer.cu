@@ -4,16 +4,17 @@
  * Each direction has a stream of its own, so that a save, a load and a step use three engines of the GPU at once. The
  * order, in the runtime's own terms:
  *   - a move records `before` on the step stream and its own stream waits for it. A wait takes the state of the event
- * at the time of the call, so one event serves all moves. The step stream itself waits for nothing.
+ *     at the time of the call, so one event serves all moves. The step stream itself waits for nothing.
  *   - a move ends with an event on its stream; kv_transfer_done asks it. What the host has seen done is done before
- * anything that it submits later: a step needs no wait for the loads whose pages it was given after kv_transfer_done.
- *   - captures see none of this: they begin and end within step_end (step.cu), and the streams do not block with the
+ *     anything that it submits later: a step needs no wait for the loads whose pages it was given after
+ *     kv_transfer_done.
+ *   - captures see none of this: they begin and end within step_run (step.cu), and the streams do not block with the
  *     legacy stream.
- * Nothing here is allocated after kv_transfer_init. Ends of the last ENDS moves of a direction have their own events;
+ * Nothing here is allocated after kv_transfer_init. Ends of the last EVENTS moves of a direction have their own events;
  * an older one is asked through the oldest that is left, which comes later: it is then told late, never early.
  *
  * Copies of one direction share an engine, whatever their streams, and wait for each other there: a step's metadata
- * is therefore no copy (step.cu). What still is a copy to the device (a slot's parameters when a sequence
+ * is therefore no copy (metadata.cu). What still is a copy to the device (a slot's parameters when a sequence
  * enters, the masks of a grammar) waits for the loads before it; a copy is at most PIECE long (80 us on PCIe 5)
  * although a run of neighbours may be longer, so that it gets its turn between two of them. Batched copies of CUDA 12.8
  * would save some calls, but older toolkits lack them and newer ones changed them.
@@ -31,7 +32,7 @@ static const uint64_t PIECE = 4ull << 20;
 
 struct channel {
     cudaStream_t stream;
-    cudaEvent_t end[EVENTS];  /* of move s at s % ENDS, for the last ENDS moves */
+    cudaEvent_t end[EVENTS];  /* of move s at s % EVENTS, for the last EVENTS moves */
     uint64_t submitted, done; /* moves submitted; moves known to be done, which are the first ones */
 };
 struct kv_transfer {

@@ -405,12 +405,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         goto fail;
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));
     cuda_ok(d, cudaStreamWaitEvent(d->stream, d->uploaded, 0));
-    if (d->err.code) {
-        rc = d->err.code;
-        if (e)
-            *e = d->err;
+    if ((rc = cuda_failure(d, e)))
         goto fail;
-    }
     v->next = d->weights;
     d->weights = v;
     w->dev = v;
