@@ -18,7 +18,7 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     p.backend = "toy";
     p.variant = "auto";
     p.checked = "/nowhere/checked";
-    p.kv_bytes = (uint64_t)toy_pages * TOY_PAGE_BYTES;
+    p.kv_bytes = (uint64_t)toy_pages * toy_layers * TOY_PAGE_BYTES;
     memset(w, 0, sizeof *w);
     toy_max_in_flight = max_in_flight;
     toy_fail_at = 0;

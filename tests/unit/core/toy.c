@@ -16,8 +16,14 @@ enum { PAGES_MAX = 160 };
 
 /* --- the toy --------------------------------------------------------------------------------------------- */
 
-struct device {
+/* A pool; one model's pages are not another's. */
+struct kv_pool {
     uint64_t memory[PAGES_MAX][KV_PAGE];
+    uint32_t extent; /* pages that have memory together; 0: all have */
+    bool mapped[PAGES_MAX];
+};
+
+struct device {
     uint32_t slot[SLOTS_MAX];
     struct batch b;
     int32_t token[BATCH_ROWS_MAX];
@@ -31,8 +37,6 @@ struct device {
     uint64_t submitted, waited;
     bool stopped; /* the last step was */
     uint32_t n_pool;
-    uint32_t extent; /* pages of the last pool that have memory together; 0: all have */
-    bool mapped[PAGES_MAX];
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
@@ -43,8 +47,8 @@ _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
 uint32_t toy_matrices;
-uint32_t toy_checks, toy_loads, toy_pages = 64, toy_pools, toy_decode_rows;
-_Atomic double toy_now, toy_step_s, toy_row_s;
+uint32_t toy_checks, toy_loads, toy_layers = 1, toy_pages = 64, toy_pools, toy_decode_rows;
+_Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
@@ -88,6 +92,7 @@ uint32_t toy_next(uint64_t prefix)
  */
 struct move {
     uint64_t ticket;
+    struct kv_pool *pool;
     uint32_t n, page[PAGES_MAX];
     void *host[PAGES_MAX];
     uint64_t was[PAGES_MAX][KV_PAGE];
@@ -107,6 +112,7 @@ static int toy_host_alloc(struct device *d, uint64_t bytes, void **out, struct h
     if (!(*out = malloc(bytes)))
         return err_set(e, HEARTH_ENOMEM, "no memory");
     host_slabs++;
+    toy_now = toy_now + toy_slab_s;
     return 0;
 }
 static void toy_host_free(struct device *d, void *p)
@@ -115,71 +121,72 @@ static void toy_host_free(struct device *d, void *p)
     host_slabs--;
     free(p);
 }
-static void move_finish(struct device *d, int way)
+static void move_finish(int way)
 {
     struct moves *q = &moves[way];
     struct move *m = &q->q[q->first];
     for (uint32_t i = 0; i < m->n; i++) {
-        uint64_t *page = d->memory[m->page[i]];
+        uint64_t *page = m->pool->memory[m->page[i]];
         assert_memory_equal(way == LOAD ? m->host[i] : page, m->was[i], sizeof m->was[i]);
         if (way == LOAD)
-            memcpy(page, m->host[i], sizeof d->memory[0]);
+            memcpy(page, m->host[i], sizeof m->was[i]);
         else
-            memcpy(memset(m->host[i], 0, TOY_PAGE_BYTES), page, sizeof d->memory[0]);
+            memcpy(memset(m->host[i], 0, TOY_PAGE_BYTES), page, sizeof m->was[i]);
     }
     q->last = m->ticket;
     q->first = (q->first + 1) % MOVES;
     q->n--;
 }
 /* Whether the page may be touched. */
-static bool has_memory(const struct device *d, uint32_t page)
+static bool has_memory(const struct kv_pool *p, uint32_t page)
 {
-    return !d->extent || d->mapped[page];
+    return !p->extent || p->mapped[page];
 }
-static uint64_t move_begin(struct device *d, int way, const uint32_t *page, void *const *host, uint32_t n)
+static uint64_t move_begin(struct kv_pool *p, int way, const uint32_t *page, void *const *host, uint32_t n)
 {
     struct moves *q = &moves[way];
     assert_true(q->n < MOVES && n > 0 && n <= PAGES_MAX);
     struct move *m = &q->q[(q->first + q->n++) % MOVES];
     m->ticket = 2 * ++last_ticket + (uint64_t)way;
+    m->pool = p;
     m->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        assert_true(has_memory(d, page[i]));
+        assert_true(has_memory(p, page[i]));
         m->page[i] = page[i];
         m->host[i] = host[i];
-        memcpy(m->was[i], way == LOAD ? host[i] : d->memory[page[i]], sizeof m->was[i]);
+        memcpy(m->was[i], way == LOAD ? host[i] : p->memory[page[i]], sizeof m->was[i]);
         if (way == LOAD)
-            memset(d->memory[page[i]], 0xee, sizeof d->memory[0]);
+            memset(p->memory[page[i]], 0xee, sizeof p->memory[0]);
     }
     while (!toy_moves_late && q->n)
-        move_finish(d, way);
+        move_finish(way);
     return m->ticket;
 }
 static uint64_t toy_kv_save(struct device *d, struct kv_pool *p, const uint32_t *page, void *const *host, uint32_t n)
 {
-    (void)p;
-    return move_begin(d, SAVE, page, host, n);
+    (void)d;
+    return move_begin(p, SAVE, page, host, n);
 }
 static uint64_t toy_kv_load(struct device *d, struct kv_pool *p, const uint32_t *page, const void *const *host,
                             uint32_t n)
 {
-    (void)p;
-    return move_begin(d, LOAD, page, (void *const *)host, n);
+    (void)d;
+    return move_begin(p, LOAD, page, (void *const *)host, n);
 }
 static int toy_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    (void)e;
+    (void)d, (void)e;
     moves_rng = moves_rng * 1664525 + 1013904223; /* of its own: another thread draws from rnd() */
     for (int way = 0; way < 2; way++)
         if (moves[way].n && (moves_rng >> 8) % 3 == 0)
-            move_finish(d, way);
+            move_finish(way);
     return ticket <= moves[ticket % 2].last;
 }
 static int toy_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    (void)e;
+    (void)d, (void)e;
     while (ticket > moves[ticket % 2].last)
-        move_finish(d, ticket % 2);
+        move_finish(ticket % 2);
     return 0;
 }
 static int toy_sync(struct device *d, struct hearth_err *e)
@@ -238,53 +245,54 @@ static int toy_kv_new(struct device *d, const struct kv_desc *desc, struct kv_po
     assert_true(desc->n_page <= PAGES_MAX);
     if (toy_pools && d->n_pool == toy_pools)
         return err_set(e, HEARTH_ENOMEM, "the toy has room for %u pools", toy_pools);
+    struct kv_pool *p = *out = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, HEARTH_ENOMEM, "no memory");
     d->n_pool++;
-    d->extent = desc->extent;
-    *out = (struct kv_pool *)d->memory;
+    p->extent = desc->extent;
     return 0;
 }
 static int toy_kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
 {
-    (void)p;
+    (void)d;
     if (toy_mapped >= toy_extents) {
         toy_refusals++;
         return err_set(e, HEARTH_ENOMEM, "the toy has memory for %u extents", toy_extents);
     }
     toy_mapped++;
-    for (uint32_t i = extent * d->extent; i < (extent + 1) * d->extent && i < PAGES_MAX; i++) {
-        assert_false(d->mapped[i]);
-        d->mapped[i] = true;
-        memset(d->memory[i], 0, sizeof d->memory[i]);
+    for (uint32_t i = extent * p->extent; i < (extent + 1) * p->extent && i < PAGES_MAX; i++) {
+        assert_false(p->mapped[i]);
+        p->mapped[i] = true;
+        memset(p->memory[i], 0, sizeof p->memory[i]);
     }
     return 0;
 }
 static void toy_kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent)
 {
-    (void)p;
     assert_true(d->submitted == d->waited && !moves[SAVE].n && !moves[LOAD].n);
     toy_mapped--;
-    for (uint32_t i = extent * d->extent; i < (extent + 1) * d->extent && i < PAGES_MAX; i++) {
-        assert_true(d->mapped[i]);
-        d->mapped[i] = false;
-        memset(d->memory[i], 0xee, sizeof d->memory[i]);
+    for (uint32_t i = extent * p->extent; i < (extent + 1) * p->extent && i < PAGES_MAX; i++) {
+        assert_true(p->mapped[i]);
+        p->mapped[i] = false;
+        memset(p->memory[i], 0xee, sizeof p->memory[i]);
     }
 }
 static void toy_kv_free(struct device *d, struct kv_pool *p)
 {
-    (void)p;
-    toy_mapped = 0;
-    memset(d->mapped, 0, sizeof d->mapped);
+    for (uint32_t i = 0; p->extent && i < PAGES_MAX; i += p->extent)
+        toy_mapped -= p->mapped[i];
+    free(p);
     d->n_pool--;
 }
 static void toy_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src)
 {
-    (void)p;
-    memcpy(d->memory[dst], d->memory[src], sizeof d->memory[0]);
+    (void)d;
+    memcpy(p->memory[dst], p->memory[src], sizeof p->memory[0]);
 }
 static void toy_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 {
-    (void)p;
-    memset(d->memory[page], 0, sizeof d->memory[0]);
+    (void)d;
+    memset(p->memory[page], 0, sizeof p->memory[0]);
 }
 static void toy_sample(struct device *d, const struct batch_sample *op)
 {
@@ -335,13 +343,14 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     }
     for (uint32_t i = 0; i < b->n_seq; i++) {
         const struct batch_seq *s = &b->seq[i];
-        uint64_t h = s->pos0 ? d->memory[s->pages[0][(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
+        struct kv_pool *pool = b->kv[0];
+        uint64_t h = s->pos0 ? pool->memory[s->pages[0][(s->pos0 - 1) / KV_PAGE]][(s->pos0 - 1) % KV_PAGE] : root;
         for (uint32_t r = 0; r < s->n_row; r++) {
             uint32_t pos = s->pos0 + r;
             int32_t id = b->token[s->row0 + r];
             h = extend(h, (id < 0 ? (int32_t)d->slot[-1 - id] : id) + bits_of(b));
-            assert_true(has_memory(d, s->pages[0][pos / KV_PAGE]));
-            d->memory[s->pages[0][pos / KV_PAGE]][pos % KV_PAGE] = h;
+            assert_true(has_memory(pool, s->pages[0][pos / KV_PAGE]));
+            pool->memory[s->pages[0][pos / KV_PAGE]][pos % KV_PAGE] = h;
             d->row[s->row0 + r] = h;
         }
     }
@@ -512,7 +521,7 @@ void model_free(struct model *m)
 uint32_t model_kv_descs(const struct model *m, enum dtype type, struct kv_desc out[KV_GROUPS_MAX])
 {
     (void)m;
-    *out = (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = 2, .d_v = 2, .type = type};
+    *out = (struct kv_desc){.n_layer = toy_layers, .n_kv = 1, .d_k = 2, .d_v = 2, .type = type};
     return 1;
 }
 void model_workspace(const struct model *m, struct workspace_dims *dims)

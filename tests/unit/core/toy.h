@@ -28,6 +28,7 @@ enum { TOY_MATRICES_MAX = 20, TOY_MATRIX = 100 << 20 };
 #define TOY_RATE      1e12
 #define TOY_HOST_RATE 1e10
 extern uint32_t toy_pages;            /* of the pool: up to 160; 0 = as the engine chooses */
+extern uint32_t toy_layers;           /* whose KV is in a page of TOY_PAGE_BYTES each, as far as its size goes */
 extern uint64_t toy_granule;          /* pools may grow in multiples of so many bytes; 0: they are whole */
 extern _Atomic uint32_t toy_extents;  /* that there is memory for */
 extern _Atomic uint32_t toy_mapped;   /* that have it */
@@ -39,8 +40,8 @@ extern uint32_t toy_pools;            /* there is memory for; 0 = any number */
 extern uint32_t toy_decode_rows;
 enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
-/* A clock that goes on with the steps: by so much each, and for each of their rows. */
-extern _Atomic double toy_now, toy_step_s, toy_row_s;
+/* A clock that goes on with the steps: by so much each, and for each of their rows; and where host memory is pinned. */
+extern _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
 extern _Atomic uint32_t toy_chunks;  /* steps of more than two rows that were under way at once, at most */
 extern _Atomic uint32_t toy_endless; /* a step of more rows goes on until it is stopped; 0 = none */
 extern _Atomic uint32_t toy_stopped; /* steps that were */
