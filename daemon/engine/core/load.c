@@ -467,7 +467,10 @@ static void finish_saves(struct engine *eng, struct model_entry *m)
     struct hearth_err err;
     double until = engine_now() + most;
     int rc = 0;
-    while (eng->tier && !eng->fatal.code && tier_busy(eng->tier, m) && rc >= 0) {
+    if (!eng->tier)
+        return;
+    tier_hurry(eng->tier, m);
+    while (!eng->fatal.code && tier_busy(eng->tier, m) && rc >= 0) {
         if (engine_now() > until)
             tier_detach(eng->tier, m);
         tier_foreground(eng->tier, eng->n_in_flight ? TIER_FG_DECODE : TIER_FG_BLOCKED);
@@ -483,6 +486,7 @@ static void finish_saves(struct engine *eng, struct model_entry *m)
             step_watchdog(eng, NULL);
         }
     }
+    tier_hurry(eng->tier, NULL);
 }
 
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)

@@ -111,6 +111,8 @@ struct tier {
     struct seq_list waiting; /* sequences that wait for another's restore, or for a scan */
     struct seq_list ready;
     bool retry_waiting; /* some sequence's wait may be over */
+    /* Somebody waits until this model's saves have ended; NULL: nobody. */
+    const struct model_entry *leaving;
 };
 
 /* tier-pin.c */

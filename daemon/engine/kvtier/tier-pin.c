@@ -73,10 +73,10 @@ static bool pool_is_short(const struct model_entry *m)
     return kv_available(m->group.kv) < least / 4;
 }
 
-/* Whether generations wait for the page that host memory is wanted for, or soon will. */
+/* Whether somebody waits for the page that host memory is wanted for, or soon will. */
 static bool hurried(const struct tier *t, enum direction way, const struct model_entry *m)
 {
-    return way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || pool_is_short(m);
+    return way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || m == t->leaving || pool_is_short(m);
 }
 
 /* Pins one slab a call, so that commands are seen between two; for a restore that delays no other sequence, as many as

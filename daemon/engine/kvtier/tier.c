@@ -287,6 +287,11 @@ void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerpr
     pin_for_transit(t);
 }
 
+void tier_hurry(struct tier *t, const struct model_entry *m)
+{
+    t->leaving = m;
+}
+
 bool tier_busy(const struct tier *t, const struct model_entry *m)
 {
     const struct save *s;

@@ -94,6 +94,9 @@ void tier_close(struct tier *t);
 
 /* Announces a loaded model, which has its pool. The first time, its files are looked for (scanned). */
 void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerprint *fingerprint /* [m->n_group] */);
+/* The model is to be unloaded once it is saved: from now on host memory is pinned for it as if generations waited for
+ * that. NULL: it has gone. */
+void tier_hurry(struct tier *t, const struct model_entry *m);
 /* Announces an unload: pages whose copy to host memory was not submitted yet are no longer saved. */
 void tier_detach(struct tier *t, struct model_entry *m);
 /* Returns whether jobs use the model's pool, which must not be freed before there are none. */

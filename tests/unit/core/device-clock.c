@@ -399,6 +399,113 @@ static void an_end_is_counted_before_it_is_told(void **state)
     assert_int_equal(told.moving, 1);
 }
 
+/* --- what is saved of a model that goes ------------------------------------------------------------------ */
+
+enum { SLAB_PAGES = 32 << 20, PLACES = 24 /* of the turn that is saved */ };
+
+/*
+ * A turn of the first model has ended and the other one decodes, when the device stands in a step. A page of KV is as
+ * large as a slab of pinned memory, which takes as long as three steps: so what was pinned ahead has been used up, and
+ * the save has had no more than a slab or two since. Returns how many pages were saved by then.
+ */
+static uint64_t open_beside(struct world *w, struct model_entry *other, struct heard *a, struct heard *b)
+{
+    int32_t prompt[PLACES * KV_PAGE + 1];
+    for (int i = 0; i < PLACES * KV_PAGE + 1; i++)
+        prompt[i] = 1 + i % 7;
+    toy_layers = SLAB_PAGES / TOY_PAGE_BYTES;
+    toy_pages = 100;
+    toy_free = UINT64_C(1) << 40;
+    world_open_with(w, &(struct engine_params){.kv_ram = UINT64_C(2) << 30, .restore = TIER_ALWAYS}, 2, true);
+    w->m.vocab = NULL; /* no end tokens */
+    other->hp = w->m.hp;
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_step_s = 3e-3;
+    toy_row_s = 0;
+    told_on = true;
+    ask(w, engine_load);
+    engine_throttle(w->eng, true);
+    engine_submit(w->eng, make(w, a, prompt, PLACES * KV_PAGE + 1, 5));
+    struct seq *q = make(w, b, (int32_t[]){1, 2, 3}, 3, MAX_LEN - 10);
+    q->model = other;
+    engine_submit(w->eng, q);
+    ask(w, engine_load); /* both have come, so both are loaded */
+    toy_slab_s = 10e-3;
+    toy_hold_at = 60;
+    engine_throttle(w->eng, false);
+    while (!toy_held)
+        sched_yield();
+    while (!a->ended)
+        hear_one(w);
+    assert_int_equal(a->n_got, 5);
+    return engine_tiers(w->eng)->pages_saved;
+}
+
+static void close_beside(struct world *w, struct model_entry *other)
+{
+    world_close(w);
+    entry_fini(other);
+    toy_layers = 1;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+    toy_slab_s = toy_step_s = 0;
+    told_on = false;
+}
+
+/* An unload waits for the saves of its model, so memory is pinned for these as quickly as the others' steps allow: half
+ * of the time is theirs. */
+static void an_unload_hurries_its_saves(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    uint64_t had = open_beside(&w, &other, &a, &b), steps = engine_counters(w.eng)->steps;
+    assert_in_range(had, 1, PLACES / 2);
+    w.answered = false;
+    engine_unload(w.eng, &w.m, &w);
+    toy_hold_at = 0;
+    while (!w.answered)
+        hear_one(&w);
+    double pinned = (double)(PLACES - had) * toy_slab_s;
+    steps = engine_counters(w.eng)->steps - steps;
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    assert_int_equal(engine_tiers(w.eng)->pages_saved, PLACES);
+    assert_false(b.ended);
+    assert_true((double)steps * toy_step_s >= 0.8 * pinned);
+    hear_all(&w);
+    check_heard(&b);
+    close_beside(&w, &other);
+}
+
+/* Who wants the memory waits for a tenth of a second: in it as much is saved as would be of an unload. */
+static void a_yield_hurries_its_saves(void **state)
+{
+    (void)state;
+    static struct heard a, b, again;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    uint64_t had = open_beside(&w, &other, &a, &b);
+    double most = 0.1 / (2 * toy_slab_s);
+    w.answered = false;
+    engine_yield(w.eng, 0, true, 3600, &w);
+    toy_hold_at = 0;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded) || atomic_load(&other.loaded));
+    engine_yield(w.eng, 0, false, 0, &w);
+    engine_submit(w.eng, make(&w, &again, a.prompt, a.n_prompt, 5));
+    hear_all(&w);
+    check_heard(&again);
+    check_heard(&b);
+    assert_in_range(again.end.n_restored / KV_PAGE, had + (uint64_t)most - 1, PLACES);
+    close_beside(&w, &other);
+}
+
 /* --- steps that are stopped ------------------------------------------------------------------------------ */
 
 static void wait_for_endless(void)
@@ -575,6 +682,8 @@ int main(void)
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(an_unload_is_counted_before_it_is_told),
         cmocka_unit_test(an_end_is_counted_before_it_is_told),
+        cmocka_unit_test(an_unload_hurries_its_saves),
+        cmocka_unit_test(a_yield_hurries_its_saves),
         cmocka_unit_test(a_cancel_stops_its_step),
         cmocka_unit_test(an_arrival_stops_a_long_step),
         cmocka_unit_test(closing_stops_a_step),
