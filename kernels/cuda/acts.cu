@@ -3,6 +3,7 @@
  * thread.
  */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/step.cuh"
 
 static uint32_t act_rows(const struct device *d, enum act a)

@@ -2,6 +2,7 @@
  * inputs.cu - what layers add to a token beside the residual stream: op_inputs makes it for all layers at once,
  * op_input_gate lets a layer take of its own; op.h. Their products go by the ways for few rows, in chunks.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/quant.cuh"

@@ -1,6 +1,6 @@
 /*
- * local.cuh - what device.cu, step.cu, upload.cu, transfer.cu, sample.cu, slots.cu and cublaslt.cu ask of each other.
- * Kernels need cuda.cuh only.
+ * local.cuh - what the files of the backend ask of each other on the host, beside launching ops (plan.cuh) and what
+ * follows products (gemm/epilogue.cuh). Kernels need cuda.cuh only.
  */
 #ifndef HEARTH_CUDA_LOCAL_CUH
 #define HEARTH_CUDA_LOCAL_CUH
@@ -121,7 +121,15 @@ int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, 
 /* embed.cu: the architecture that the code of this build which the current GPU runs was written for, as 90 of sm_90:
  * that of the card, or of older PTX; 0: this build has none for it. */
 int embed_code(void);
+/* gemm.cu; wgmma.cu: bytes of products and of a matrix input, 0: never used. */
+void gemm_init(struct device *d);
+void gemm_fini(struct device *d); /* gives back what gemm_init() took */
+uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims);
+uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
+
 /* attend.cu */
+void attend_init(struct device *d);
+uint64_t attend_part_bytes(const struct device *d, const struct workspace_dims *dims);
 #define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192, 256 and 512, and for latents of 512 in keys of 576"
 /* Keys and values of such sizes, of Q8_0 not all of them; d_v 0: values are in their keys. */
 bool attend_supports(enum dtype type, uint32_t d_k, uint32_t d_v);

@@ -6,6 +6,7 @@
  * wg_supports, prefill_available, wcache_has_all). Runs at capture and in eager steps; a replayed graph is past it.
  * Thread: the engine's device thread.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 

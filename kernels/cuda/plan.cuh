@@ -60,9 +60,6 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
-/* gemm.cu: gives back what gemm_init() took. */
-void gemm_fini(struct device *d);
-
 /* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
  * a row's bits depend neither on bucket nor on row0. */
 op_run gemm_qkv, gemm_proj, gemm_ffn_up, gemm_head, gemm_project;

@@ -3,6 +3,7 @@
  * space, op_latent_out brings results out of it; op.h. The attention itself is wide.cu's. The heads' own matrices are
  * fp16 rows here, sums f32.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/experts/choice.cuh"
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/experts/shares.cuh"
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/states/states.cuh"
 

@@ -8,6 +8,7 @@
  * shapes. Results differ from the body's in the last bits (another order of summation, gate and up rounded to fp16),
  * which is why `invariant` steps never come here.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/quant.cuh"
 #include "kernels/cuda/local.cuh"

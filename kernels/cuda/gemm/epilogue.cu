@@ -3,6 +3,7 @@
  * form, bias, q/k norm, RoPE and the KV append, the residual, the gated activation; and activations to and from f32.
  * A row is computed by the same threads in the same order whatever rows lie beside it.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/rownorm.cuh"
 #include "kernels/cuda/gemm/tail.cuh"
 

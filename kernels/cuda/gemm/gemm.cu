@@ -5,6 +5,8 @@
  * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
  */
 #include "kernels/cuda/gemm/batch.cuh"
+#include "kernels/cuda/gemm/epilogue.cuh"
+#include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
 /* norm(x) of a row a block, prepared: what wide multiplies. */

@@ -106,7 +106,7 @@ __device__ static inline void add_scaled(float *acc, const float *q, float sg, f
 }
 
 /*
- * Activations of a k-block as a lane sees them: its column's row of the prepared form (cuda.cuh), `step` halves from
+ * Activations of a k-block as a lane sees them: its column's row of the prepared form (act.cuh), `step` halves from
  * one n-tile of 8 columns to the next.
  */
 struct xfrag {

@@ -8,7 +8,9 @@
  * completes them for an op that does not take them. Gate|up makes the activation itself, in the order that `down`
  * wants, and leaves pieces of ACT_FF where `down` is not known to follow.
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
+#include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
