@@ -14,7 +14,7 @@
 #include "kernels/cuda/experts/choice.cuh"
 #include "kernels/cuda/experts/sums.cuh"
 #include "kernels/cuda/experts/told.cuh"
-#include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
 
 /* An ordinary network beside the experts, of a step of one row: beside.cuh. Its matrix is of the experts' type. */
 struct experts_beside {

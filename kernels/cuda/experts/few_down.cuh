@@ -14,6 +14,7 @@
 #define HEARTH_CUDA_EXPERTS_FEW_DOWN_CUH
 
 #include "kernels/cuda/experts/experts.cuh"
+#include "kernels/cuda/gemm/gemv_x.cuh"
 
 #if __CUDA_ARCH__ >= 800
 

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/fp4.cuh"
+#include "kernels/cuda/gemm/skinny.cuh"
 
 enum { GROUPED_STAGES = 16, GROUPED_FIXED = 2 * GROUPED_STAGES * 8 };
 template <int T, int NT> struct grouped_shape {

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/gemm/gemv_launch.cuh"
 
 struct shares_args {
     const float *w;    /* [n_expert][n]: the router's */

@@ -3,6 +3,7 @@
  * follows it, by gemv's own operations in gemv's order, so that a row has the bits that it has alone.
  */
 #include "kernels/cuda/gemm/batch.cuh"
+#include "kernels/cuda/gemm/gemv_launch.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 

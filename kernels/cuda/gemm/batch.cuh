@@ -16,7 +16,7 @@
 #ifndef HEARTH_CUDA_GEMM_BATCH_CUH
 #define HEARTH_CUDA_GEMM_BATCH_CUH
 
-#include "kernels/cuda/gemm/gemv.cuh"
+#include "kernels/cuda/gemm/tile16_int.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
 
 struct op_call;

@@ -14,6 +14,7 @@
 #ifndef HEARTH_CUDA_GEMM_COPIED_CUH
 #define HEARTH_CUDA_GEMM_COPIED_CUH
 
+#include "kernels/cuda/gemm/gemv_launch.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 
 enum {

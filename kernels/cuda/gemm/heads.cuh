@@ -1,5 +1,6 @@
 /*
- * heads.cuh - norms of the heads of q and k within the product that makes them: few rows, NEOX. Included by gemv.cuh.
+ * heads.cuh - norms of the heads of q and k within the product that makes them: few rows, NEOX. Included by
+ * gemv_end.cuh.
  *
  * A head's pairs of tiles are a block's each, and these blocks a thread block cluster. The epilogue warp of each sends
  * its 32 elements of the head to all of them, into their shared memory, and then all have the head's sum of squares, in

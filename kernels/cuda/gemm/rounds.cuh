@@ -1,9 +1,11 @@
 /*
- * rounds.cuh - gemv's multiplying warps where a row of activations does not fit into a block's shared memory. Included
- * by gemv.cuh.
+ * rounds.cuh - gemv's multiplying warps where a row of activations does not fit into a block's shared memory.
  */
 #ifndef HEARTH_CUDA_GEMM_ROUNDS_CUH
 #define HEARTH_CUDA_GEMM_ROUNDS_CUH
+
+#include "kernels/cuda/gemm/gemv_block.cuh"
+#include "kernels/cuda/gemm/gemv_x.cuh"
 
 #if __CUDA_ARCH__ >= 800
 /*

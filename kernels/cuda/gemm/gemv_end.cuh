@@ -1,0 +1,183 @@
+/*
+ * gemv_end.cuh - the warp of gemv.cuh that finishes: it adds the sums of those that multiply and does what follows.
+ */
+#ifndef HEARTH_CUDA_GEMM_GEMV_END_CUH
+#define HEARTH_CUDA_GEMM_GEMV_END_CUH
+
+#include "kernels/cuda/gemm/gemv_block.cuh"
+#include "kernels/cuda/gemm/heads.cuh"
+#include "kernels/cuda/said.cuh"
+
+#if __CUDA_ARCH__ >= 800
+
+/* Hidden units of n tiles, a row of 32 a lane: where tiles hold gate and up, a unit's are sixteen lanes apart. */
+template <int M, class T, class V>
+__device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
+{
+    bool pairs = a.glu_rows == 8;
+    uint32_t half = pairs ? lane >> 4 : 0, t = lane >> (pairs ? 3 : 4) & 1, r = lane & (a.glu_rows - 1),
+             d_ff = a.part[0].n_out, u = tile(t) * a.glu_rows + r;
+    bool ok = t < n && tile(t) < a.tile_hi && u < (d_ff + 255) / 256 * 256, in = ok && u < d_ff;
+    float bias = a.bias && in ? a.bias[half * d_ff + u] : 0.f;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float v = in ? __fadd_rn(val(t, r + 8 * half, m), bias) : 0.f, up = __shfl_down_sync(~0u, v, 16);
+        v = glu_act(a.glu, v) * (pairs ? up : 1.f);
+        if (ok && !half)
+            a.ff.p[(uint64_t)(a.row0 + m) * a.ff.ld + xfrag_at(u)] = half_sat(v);
+    }
+}
+
+/* Behind the ring: what heads.cuh works with. */
+template <int M, int CGROUPS, int EP> __device__ static inline uint8_t *heads_of(const gemm_args &a, uint8_t *sm)
+{
+    return sm + gemv_shape<M, CGROUPS, EP>::fixed(a) + a.stages * a.stage_bytes;
+}
+
+/*
+ * The warp that finishes: what becomes of the sums of FLUSH tiles at a time. A row's sum is that of the first half of
+ * the warps and that of the second, in order: where a block has one tile the lanes of either half of the warp add one
+ * of them, where it has two each lane has a row to itself.
+ */
+template <int M, int CGROUPS, int EP>
+__device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t lane)
+{
+    using S = gemv_shape<M, CGROUPS, EP>;
+    constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
+    __builtin_assume((a.ep == EP_QKV) == QKV); /* so that there is no code for the others */
+    __builtin_assume(QKV || S::PAIRS || !a.pair);
+    bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && a.ep == EP_GLU;
+    uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
+    auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
+    coord at = {};
+    item it[M];
+    bool normed = false;          /* at's head is */
+    uint32_t place = 0, turn = 0; /* the lane's element of it */
+    float gain = 0;
+    auto prefetch = [&]() {
+        at = coord_of<true>(a, QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            at.col = m, it[m] = item_load(a, at);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            at.col = m, item_rope(a, at, it[m]);
+        if (NORMED) {
+            normed = at.ok && a.head_norm[at.part].w;
+            if (normed)
+                place = at.k + half * (a.d_head / 2), gain = a.head_norm[at.part].w[place];
+        }
+    };
+    auto prefetch_residual = [&]() {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            item_load_residual(a, at, it[m]);
+    };
+    if (!units) /* constants of the step */
+        prefetch();
+    uint64_t tag = 0;
+    if (S::PAIRS && a.row_norm.w) {
+        tag = a.step->ticket << 16 | (a.row_norm.nth & 0xffff);
+        gain = at.ok ? a.row_norm.w[at.row] : 0.f;
+    }
+    if (NORMED)
+        cluster_wait();
+    bool tells = EP == GEMV_REST && a.x_said && !blockIdx.x && !lane;
+    uint64_t x_tag = tells ? said_tag(a.step, a.x_nth) : 0;
+    pdl_wait();
+    if (tells) /* no fence: x is in L2 since the kernel that wrote it has ended, and is read from there */
+        say(a.x_said, 0, x_tag);
+    if (!units)
+        prefetch_residual();
+    float f[M];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        f[m] = 1;
+    if (!S::PAIRS && a.xf) {
+        named_bar_sync<S::BAR_THREADS>(BAR_SQUARES);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float *squares = (const float *)(sm + S::SQUARES) + m * WARPS;
+            float q = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                q = __fadd_rn(q, squares[w]);
+            f[m] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
+        }
+    }
+#pragma unroll 1
+    for (; first < n; first += FLUSH) {
+        uint32_t buf = first / FLUSH & (S::BUFS - 1);
+        const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
+        if (first) {
+            tiles = min(n - first, (uint32_t)FLUSH);
+            if (!units)
+                prefetch(), prefetch_residual();
+        }
+        auto part = [&](uint32_t i, uint32_t r, uint32_t m,
+                        uint32_t h) { /* half h of the warps */
+                                      constexpr int HALF = S::K_SPLIT * WARPS / 2;
+                                      const float *from =
+                                          partials + (h * HALF * S::TILES + i) * M * 64 + m * 64 + 4 * r;
+                                      float q = 0;
+#pragma unroll
+                                      for (int w = 0; w < HALF; w++) {
+                                          float4 v = *(const float4 *)(from + w * S::TILES * M * 64);
+                                          q = __fadd_rn(q, __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w)));
+                                      }
+                                      return q;
+        };
+        auto val = [&](uint32_t i, uint32_t r, uint32_t m) {
+            return __fmul_rn(__fadd_rn(part(i, r, m, 0), part(i, r, m, 1)), f[m]);
+        };
+        named_bar_sync<S::BAR_THREADS>(BAR_FULL + buf);
+        if (QKV) {
+            float x[M];
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                x[m] = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f;
+            if (NORMED && normed) { /* of all blocks of the cluster, or of none */
+                float s[M];
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    x[m] = __fadd_rn(x[m], half ? it[m].b : it[m].a), it[m].a = it[m].b = 0;
+                heads_squares<M>(heads_of<M, CGROUPS, EP>(a, sm), a.pair, a.d_head, turn++, place, x, s);
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    x[m] =
+                        __fmul_rn(__fmul_rn(x[m], rsqrtf(__fadd_rn(s[m] / a.d_head, a.head_norm[at.part].eps))), gain);
+            }
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                float y = __shfl_down_sync(~0u, x[m], 16);
+                at.col = m;
+                if (at.ok && !half)
+                    epilogue_pair(a, at, it[m], x[m], y);
+            }
+        } else if (S::PAIRS && a.row_norm.w) {
+            float y = at.ok ? __fadd_rn(val(at.ta, at.ra, 0), it[0].a) : 0.f;
+            float by = rsqrtf(__fadd_rn(row_squares(a.row_norm, tag, y, lane) / a.part[0].n_out, a.row_norm.eps));
+            if (at.ok)
+                *(float *)it[0].to =
+                    row_normed(a.row_norm.anew ? 0.f : it[0].residual, y, by, gain, a.scale) * a.row_norm.x_scale;
+        } else if (units)
+            epilogue_glu_gemv<M>(a, tiles, tile, val, lane);
+        else
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                if (tiles == 1) {
+                    float x = part(0, lane & 15, m, half);
+                    x = __fmul_rn(__fadd_rn(x, __shfl_down_sync(~0u, x, 16)), f[m]);
+                    if (at.ok && !half)
+                        epilogue_row(a, it[m], x);
+                } else if (at.ok)
+                    epilogue_row(a, it[m], val(at.ta, at.ra, m));
+            }
+        if (first + S::BUFS * FLUSH < n)
+            named_bar_arrive<S::BAR_THREADS>(BAR_READ + buf);
+    }
+}
+
+#endif
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * gemv_launch.cuh - which kernel of gemv.cuh takes how many rows of a matrix, with how much shared memory.
+ */
+#ifndef HEARTH_CUDA_GEMM_GEMV_LAUNCH_CUH
+#define HEARTH_CUDA_GEMM_GEMV_LAUNCH_CUH
+
+#include "kernels/cuda/gemm/gemv.cuh"
+
+/* Shared memory for a block: of two sets three quarters of a processor's, so that the next kernel's finds room. */
+template <int CGROUPS> static uint32_t gemv_smem(const struct device *d, int blocks)
+{
+    return CGROUPS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
+}
+
+/* Of that, what a block has beside its ring. */
+template <int M, int CGROUPS, int EP> static uint32_t gemv_beside_ring(const gemm_args &a)
+{
+    return gemv_shape<M, CGROUPS, EP>::fixed(a) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
+}
+
+/* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
+template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, const gemm_args &a)
+{
+    using R = gemv_ring<TA, TB>;
+    uint32_t least = CGROUPS == 1 ? 2 : CGROUPS * (R::PA > R::PB ? R::PA : R::PB);
+    return gemv_beside_ring<M, CGROUPS, EP>(a) + least * R::stage_bytes(a.n_kblk) <= gemv_smem<CGROUPS>(d, 1);
+}
+
+template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(struct device *d, gemm_args a)
+{
+    static uint32_t done;
+    using R = gemv_ring<TA, TB>;
+    constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
+    constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* stages come in whole turns of the sets: see pass() */
+    uint32_t fixed = gemv_beside_ring<M, CGROUPS, EP>(a), cluster = EP == GEMV_QKV_NORMED ? a.pair : 1,
+             units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), blocks = M == 1 && a.blocks ? a.blocks : 2,
+             room = gemv_smem<CGROUPS>(d, blocks);
+    a.stage_bytes = R::stage_bytes(a.n_kblk);
+    while (CGROUPS == 1 && blocks > 1 && room < fixed + 2 * a.stage_bytes)
+        room = gemv_smem<CGROUPS>(d, --blocks);
+    uint32_t grid = min_u(units, d->sms * blocks / cluster * cluster),
+             tiles = (units + grid - 1) / grid * (a.pair ? 2 : 1),
+             need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
+    bool many = grid > (uint32_t)d->sms;
+    a.stages = min_u((room - fixed) / a.stage_bytes / even * even, STAGES_MAX);
+    if (many ||
+        CGROUPS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
+        a.stages = min_u(a.stages, need);
+    /* Where kernels begin early the row's loads would queue behind more; where they do not, a second stage is on its
+     * way while the first arrives. */
+    a.in_flight = a.bulk ? CGROUPS : min_u(2 * CGROUPS, a.stages);
+    a.bucket = M;
+    smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
+    cuda_launch_clusters(d, cluster, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
+                         fixed + a.stages * a.stage_bytes, LAUNCH_PDL, a);
+}
+
+/* Whether a block's pair of tiles may have a set of warps each: a pair a processor at most, and room for all of it. */
+template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *d, const gemm_args &a)
+{
+    using R = gemv_ring<TA, TB>;
+    uint32_t stages = 2 * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * (R::PA > R::PB ? R::PA : R::PB);
+    return a.pair && a.tile_hi - a.tile_lo <= 2 * (uint32_t)d->sms && stages <= STAGES_MAX &&
+           gemv_beside_ring<1, 2, EP>(a) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
+}
+
+/* The greatest round of M rows that there is room for; 0: none, or one that makes records anew for many tiles. */
+template <int TA, int TB, int M, int EP> static uint32_t gemv_round(const struct device *d, gemm_args a)
+{
+    uint32_t steps = (a.n_kblk + K_SLICES - 1) / K_SLICES;
+    for (a.round = steps; a.round && !gemv_fits<TA, TB, M, 1, EP>(d, a);)
+        a.round--;
+    return a.round == steps || a.tile_hi - a.tile_lo <= 2 * FLUSH * (uint32_t)d->sms ? a.round : 0;
+}
+
+/*
+ * All rows, by fours, twos and ones. CGROUPS: of warps that share a tile, one or two, which is a matter of the matrix
+ * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
+ * set for either.
+ */
+template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct device *d, gemm_args a)
+{
+    [[maybe_unused]] constexpr int ROUNDS = EP == GEMV_QKV ? GEMV_QKV_ROUNDS : GEMV_REST_ROUNDS;
+    constexpr bool may = CGROUPS == 1 && (EP == GEMV_QKV || EP == GEMV_REST);
+    uint32_t rows = a.bucket, m;
+    auto rounds = [&](auto number) {
+        [[maybe_unused]] constexpr int M = decltype(number)::value;
+        if constexpr (may)
+            if (rows >= M && (a.round = gemv_round<TA, TB, M, ROUNDS>(d, a))) {
+                launch_gemv<TA, TB, M, 1, ROUNDS>(d, a);
+                return true;
+            }
+        return false;
+    };
+    for (; rows; rows -= m, a.row0 += m)
+        if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a))
+            m = 4, launch_gemv<TA, TB, 4, CGROUPS, EP>(d, a);
+        else if (rounds(gemv_number<4>()))
+            m = 4;
+        else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a))
+            m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
+        else if (rounds(gemv_number<2>()))
+            m = 2;
+        else if (is_qkv(EP) && gemv_by_tile<TA, TB, EP>(d, a))
+            m = 1, launch_gemv < TA, TB, 1, 2, is_qkv(EP) ? EP : GEMV_QKV > (d, a);
+        else {
+            m = 1;
+            if constexpr (EP == GEMV_REST && CGROUPS == 1 && TA == TB)
+                if (a.pairs) {
+                    a.pair = 1; /* neighbours */
+                    launch_gemv<TA, TA, 1, 2, GEMV_PAIRS>(d, a);
+                    continue;
+                }
+            launch_gemv<TA, TB, 1, CGROUPS, EP>(d, a);
+        }
+}
+
+template <int TA, int TB> static void run_gemv(struct device *d, const gemm_args &a)
+{
+    if (a.ep == EP_QKV && (a.head_norm[0].w || a.head_norm[1].w || a.head_norm[2].w)) {
+        gemv_rows<TA, TB, 1, GEMV_QKV_NORMED>(d, a);
+        return;
+    }
+    if (a.ep == EP_QKV) {
+        gemv_rows<TA, TB, 1, GEMV_QKV>(d, a);
+        return;
+    }
+    if constexpr (TA == TB)
+        if (a.ep != EP_GLU && !a.xf && a.tile_hi - a.tile_lo <= (uint32_t)d->sms && a.n_kblk > 2 * K_SLICES &&
+            gemv_fits<TA, TB, 1, 2, GEMV_REST>(d, a)) {
+            gemv_rows<TA, TB, 2, GEMV_REST>(d, a);
+            return;
+        }
+    gemv_rows<TA, TB, 1, GEMV_REST>(d, a);
+}
+
+#endif

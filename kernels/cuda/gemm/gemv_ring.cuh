@@ -1,0 +1,107 @@
+/*
+ * gemv_ring.cuh - the warp of gemv.cuh that brings weights into the ring, and asks for the keys that attention reads
+ * next.
+ */
+#ifndef HEARTH_CUDA_GEMM_GEMV_RING_CUH
+#define HEARTH_CUDA_GEMM_GEMV_RING_CUH
+
+#include "kernels/cuda/gemm/gemv_block.cuh"
+
+#if __CUDA_ARCH__ >= 800
+
+/* The producer: the block's tiles, unit by unit as t16_frag_at() lays them out. Of bulk copies it is one lane; else all
+ * lanes of a warp. */
+template <int TA, int TB, int EP, bool BULK>
+__device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty,
+                                            uint8_t *ring, uint32_t lane)
+{
+    using R = gemv_ring<TA, TB>;
+    uint64_t policy = evict_first();
+    uint32_t n_kblk = a.n_kblk, base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, s = 0, phase = 1, issued = 0,
+             back = 0, back_phase = 0;
+    bool ahead = a.ahead && a.in_flight == 1;
+    auto copy = [&](const uint8_t *src, uint32_t bytes) {
+        mbar_wait(empty + s, phase);
+        /* So many on their way at a time, as the row's loads would queue behind more; where the ring was filled once
+         * the warps have the row, and none is waited for one time. */
+        if (issued >= a.in_flight && !(ahead && issued == a.stages)) {
+            mbar_wait(full + back, back_phase);
+            if (++back == a.stages)
+                back = 0, back_phase ^= 1;
+        }
+        issued++;
+        if (BULK) {
+            mbar_expect_tx(full + s, bytes);
+            cp_async_bulk(ring + s * a.stage_bytes, src, bytes, full + s, policy);
+        } else {
+            cp_async_warp(ring + s * a.stage_bytes, src, bytes, policy, lane);
+            cp_async_arrive(full + s);
+        }
+        if (++s == a.stages)
+            s = 0, phase ^= 1;
+    };
+    if constexpr (EP == GEMV_PAIRS) { /* a record of either tile in turns */
+        uint32_t tile = n_kblk * R::UA * R::PA;
+        const uint8_t *src = a.w + a.part[0].off + (uint64_t)tile_at(a, 0) * tile;
+        for (uint32_t left = n_kblk; left;) {
+            uint32_t u = min(left, (uint32_t)K_SLICES), bytes = u * R::UA;
+            for (uint32_t q = 0; q < 2 * R::PA; q++)
+                copy(src + (q < R::PA ? q * bytes : tile + (q - R::PA) * bytes), bytes);
+            src += R::PA * bytes, left -= u;
+        }
+    } else if constexpr (in_rounds(EP)) { /* of either tile in turns a round's records */
+        uint32_t steps = (n_kblk + K_SLICES - 1) / K_SLICES;
+        for (uint32_t first = 0; first < n; first += FLUSH)
+            for (uint32_t round = 0; round < steps; round += a.round)
+                for (uint32_t i = first; i < min(first + FLUSH, n); i++) {
+                    uint32_t tile = tile_at(a, i);
+                    const gemm_part &p = part_of(a, tile);
+                    bool second = TA != TB && p.second;
+                    uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA;
+                    const uint8_t *src =
+                        a.w + p.off + ((uint64_t)(tile - p.tile0) * n_kblk + (uint64_t)round * K_SLICES) * frag * per;
+                    for (uint32_t step = round; step < min(round + a.round, steps); step++)
+                        for (uint32_t q = 0; q < per; q++) {
+                            uint32_t u = step < base ? K_SLICES : rem;
+                            copy(src, u * frag);
+                            src += u * frag;
+                        }
+                }
+    } else
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t tile = tile_at(a, i);
+            const gemm_part &p = part_of(a, tile);
+            bool second = TA != TB && p.second;
+            uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_kblk * per;
+            const uint8_t *src = a.w + p.off + (uint64_t)(tile - p.tile0) * n_kblk * frag * per;
+            for (uint32_t step = 0; left; step++) {
+                uint32_t u = step < base * per ? K_SLICES : rem;
+                copy(src, u * frag);
+                src += u * frag, left -= u;
+            }
+        }
+}
+
+/*
+ * The keys that attention's blocks read first, asked into L2 by the producer's warp when the block's own weights are on
+ * their way: from there to attention's first loads memory is idle, but not for much more than these.
+ */
+__device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t pos = a.step->pos0[0], n_kv = a.kv.n_kv, n = min(a.prefetch_items, (pos / ATTEND_CHUNK + 1) * n_kv);
+    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n * ATTEND_FIRST_PAGES; i += 32 * gridDim.x) {
+        uint32_t item = i / ATTEND_FIRST_PAGES, chunk = item / n_kv, head = item - chunk * n_kv,
+                 page = chunk * (ATTEND_CHUNK / KV_PAGE) + i % ATTEND_FIRST_PAGES;
+        if (page * KV_PAGE <= pos)
+            asm volatile(
+                "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(kv_k(a.kv, a.prefetch[page] * KV_PAGE, head)),
+                "r"((uint32_t)(KV_PAGE * a.kv.d_head * sizeof(__half)))
+                : "memory");
+    }
+#endif
+}
+
+#endif
+
+#endif
