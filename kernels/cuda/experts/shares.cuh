@@ -1,6 +1,6 @@
 /*
  * shares.cuh - a router without a kernel of its own, of a step of one row: the product that makes x, tile by tile,
- * makes each tile's shares of all logits, and `up` adds them up and chooses. Included by few.cuh.
+ * makes each tile's shares of all logits, and `up` adds them up and chooses.
  *
  * A router's 1 or 2 MB are a chain of small steps, each of which waits for a trip to L2 or for a kernel's end. But a
  * logit is factor * sum of W[e][i] gain[i] x[i]: who has a tile of x can make its share of each, by weights that are in

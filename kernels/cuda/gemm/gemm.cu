@@ -10,7 +10,7 @@
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* norm(x) of a row a block, prepared: what wide multiplies. */
+/* norm(x) of a row a block, prepared: what skinny multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
                                                        const uint32_t *gather, __half *out, uint32_t row0)
 {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 
 /*
  * What lies behind the end of a prepared row, in its last record, is left of whatever the workspace served before. It
- * meets zero weights, and where it is NaN every row would be: zeros there for `wide`, which does not look.
+ * meets zero weights, and where it is NaN every row would be: zeros there for skinny, which does not look.
  */
 __global__ void pad_rows(__half *x, uint32_t n, uint32_t row0)
 {
@@ -154,7 +154,7 @@ static gemm_args args_of(const struct device *d, const struct op_call *p, const 
     return a;
 }
 
-/* The input is norm(x): made by few itself, or by a kernel before wide. */
+/* The input is norm(x): made by gemv itself, or by a kernel before skinny. */
 static void from_norm(struct device *d, gemm_args *a, const struct norm *n, const uint32_t *gather)
 {
     if (a->gemv && norm_deferrable(*n) && a->k % 8 == 0) {

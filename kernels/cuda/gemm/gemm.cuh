@@ -1,11 +1,11 @@
 /*
  * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (tile16.cuh), and what follows a product.
  *
- * `few` (gemv.cuh) is for one to four rows times quantised weights, in integers. `wide` (skinny.cuh) is for up
- * to 64 rows, in fp16, and for one row where weights are floats or the chip is older than Ampere (it then reads weights
- * and activations straight from memory). A block of wide takes groups of eight tiles, a warp each, so that a record of
- * activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its chunks of K
- * over eight blocks; the last to arrive adds the chunks in order.
+ * gemv (gemv.cuh) is for one to four rows times quantised weights, in integers. skinny (skinny.cuh, copied.cuh) is for
+ * up to 64 rows, in fp16, and for one row where weights are floats or the chip is older than Ampere (it then reads
+ * weights and activations straight from memory). A block of skinny takes groups of eight tiles, a warp each, so that a
+ * record of activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its
+ * chunks of K over eight blocks; the last to arrive adds the chunks in order.
  *
  * A row's bits are the same in every launch of one of them; the invariant mode keeps a matrix to one of them whatever
  * the number of rows.
@@ -35,17 +35,17 @@ struct gemm_args {
     struct gemm_part part[3];
     uint32_t n_part, n_kblk;
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
-    uint32_t pair;             /* few: tiles this far apart within 2 * pair are finished together; 0 = alone */
-    uint32_t stage_bytes;      /* few: bytes of a stage */
-    uint32_t in_flight;        /* few: stages on their way at a time, one a set, ... */
-    uint32_t blocks;           /* few, one row: of a processor that there is to be shared memory for; 0: two */
-    uint32_t stages, split_k;  /* wide: split = blocks over K, 1 or K_SLICES */
+    uint32_t pair;             /* gemv: tiles this far apart within 2 * pair are finished together; 0 = alone */
+    uint32_t stage_bytes;      /* gemv: bytes of a stage */
+    uint32_t in_flight;        /* gemv: stages on their way at a time, one a set, ... */
+    uint32_t blocks;           /* gemv, one row: of a processor that there is to be shared memory for; 0: two */
+    uint32_t stages, split_k;  /* skinny: split = blocks over K, 1 or K_SLICES */
     uint32_t row0, bucket;
     bool gemv;
-    bool ahead;     /* few: ... and two at least once the ring was filled */
+    bool ahead;     /* gemv: ... and two at least once the ring was filled */
     bool bulk;      /* the ring is filled by bulk copies */
-    uint16_t round; /* few, in rounds: k-blocks of a slice that a round takes */
-    /* activations: prepared rows, or f32 rows to be normed (few) */
+    uint16_t round; /* gemv, in rounds: k-blocks of a slice that a round takes */
+    /* activations: prepared rows, or f32 rows to be normed (gemv) */
     const __half *x;
     uint32_t k;
     const float *xf;
@@ -67,19 +67,19 @@ struct gemm_args {
     struct {
         const float *w; /* NULL: none */
         float eps;
-    } head_norm[3]; /* few, NEOX: RMS norms of q's, k's and v's heads, each over the d_head of a head (heads.cuh) */
-    bool pairs;     /* few, one row: two tiles a block, see gemm.cu's in_pairs() */
+    } head_norm[3]; /* gemv, NEOX: RMS norms of q's, k's and v's heads, each over the d_head of a head (heads.cuh) */
+    bool pairs;     /* gemv, one row: two tiles a block, see gemm.cu's in_pairs() */
     struct row_norm row_norm; /* PROJ in pairs: of the row before it is added */
     __half *q;
     uint32_t ldq;
     kv_view kv;
     const step_dev *step;
     const uint32_t *kv_slot;  /* QKV: of the op's layer group */
-    const uint32_t *prefetch; /* few, one row: its block table, of which first keys are asked into L2, or NULL */
+    const uint32_t *prefetch; /* gemv, one row: its block table, of which first keys are asked into L2, or NULL */
     uint32_t prefetch_items;
     float *split_k_partials;
     uint32_t *semaphore;
-    ulonglong2 *x_said; /* few, TMP: a slot that is told when x is whole, or NULL */
+    ulonglong2 *x_said; /* gemv, TMP: a slot that is told when x is whole, or NULL */
     uint32_t x_nth;     /* said_tag() */
 };
 
@@ -251,7 +251,7 @@ __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
 
 /*
  * What follows is done in items: a rotation's pair of rows for q|k|v, a row otherwise. Where an item lies and what it
- * needs besides sums is fetched apart from its end, so that few has it before its sums are there.
+ * needs besides sums is fetched apart from its end, so that gemv has it before its sums are there.
  */
 struct coord {
     uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, where row lies in its part */
@@ -282,7 +282,7 @@ __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t
     if (a.ep == EP_QKV) {
         bool neox = a.rope.kind == ROPE_NEOX;
         uint32_t half = a.rope.n_rot / 2;
-        if (neox) { /* 16 pairs from two tiles; few has them side by side, wide half a head apart */
+        if (neox) { /* 16 pairs from two tiles; gemv has them side by side, skinny half a head apart */
             uint32_t d = GEMV ? 1 : half / 16, u = j / 16;
             o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
@@ -409,7 +409,7 @@ template <class V> __device__ static inline void epilogue_item(const gemm_args &
         epilogue_row(a, m, x);
 }
 
-/* Hidden units of a block of wide, whole sub-blocks of 32, and their sums. */
+/* Hidden units of a block of skinny, whole sub-blocks of 32, and their sums. */
 template <class T, class V>
 __device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads,
                                            uint32_t col0, uint32_t cols)

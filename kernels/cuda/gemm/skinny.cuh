@@ -1,9 +1,9 @@
 /*
- * skinny.cuh - the kernel `wide` that gemm.cuh describes, as Hopper runs it, and for cards that have no copies into
- * shared memory. Included by copied.cuh.
+ * skinny.cuh - the kernel for up to 64 rows that gemm.cuh describes, as Hopper runs it, and for cards that have no
+ * copies into shared memory. Included by copied.cuh.
  */
-#ifndef HEARTH_CUDA_GEMM_BODY_CUH
-#define HEARTH_CUDA_GEMM_BODY_CUH
+#ifndef HEARTH_CUDA_GEMM_SKINNY_CUH
+#define HEARTH_CUDA_GEMM_SKINNY_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
 

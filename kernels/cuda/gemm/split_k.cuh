@@ -6,8 +6,8 @@
  * out to blocks in equal shares. A block leaves the sums of each group that it had a share in; who finishes the op adds
  * a group's pieces in the order of the blocks.
  */
-#ifndef HEARTH_CUDA_SUMS_CUH
-#define HEARTH_CUDA_SUMS_CUH
+#ifndef HEARTH_CUDA_GEMM_SPLIT_K_CUH
+#define HEARTH_CUDA_GEMM_SPLIT_K_CUH
 
 #include <cuda_fp16.h>
 #include <stdint.h>

@@ -14,8 +14,8 @@
  * What a fragment is and what is done with it stands in the type's own file, quant/q5_k.cuh and its sisters, as
  * struct quant<DT_Q5_K> (below). There "half h" is row g (0) or g + 8 (1), and a plane is 512 bytes, 16 for each lane.
  */
-#ifndef HEARTH_CUDA_T16_CUH
-#define HEARTH_CUDA_T16_CUH
+#ifndef HEARTH_CUDA_GEMM_TILE16_CUH
+#define HEARTH_CUDA_GEMM_TILE16_CUH
 
 #include "kernels/cuda/cuda.cuh"
 

@@ -1,5 +1,5 @@
 /*
- * tile16_int.cuh - T16 units times activations in integers: what the body for few rows (gemv.cuh) multiplies with.
+ * tile16_int.cuh - T16 units times activations in integers: what gemv.cuh multiplies with.
  *
  * A record of 256 activations is scale * X, X integers of 16 bits, |X| <= 32639, as two planes of int8: X = 256 hi +
  * lo. That is finer than fp16: a record's error is at most 2^-16 of its greatest element, where fp16 loses 2^-12 of
@@ -13,8 +13,8 @@
  * of one scale; the lanes with g >> 1 == (its number) % 4 have the activations. So a lane's sums are of rows g and g +
  * 8 and of a quarter of the sub-blocks; the four quarters are added last.
  */
-#ifndef HEARTH_CUDA_T16_INT_CUH
-#define HEARTH_CUDA_T16_INT_CUH
+#ifndef HEARTH_CUDA_GEMM_TILE16_INT_CUH
+#define HEARTH_CUDA_GEMM_TILE16_INT_CUH
 
 #include "kernels/cuda/gemm/tile16.cuh"
 
