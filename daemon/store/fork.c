@@ -145,7 +145,7 @@ static int set_adopted(struct store *st, const struct store_session *f, const st
 static int adopt(struct store *st, const struct store_session *f, const struct store_session *p, double now,
                  int64_t *grown, struct hearth_err *e)
 {
-    int64_t bytes = 0;
+    int64_t bytes = 0, freed = 0;
     sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_TURNS);
     sqlite3_bind_text(q, 1, p->id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 2, f->base);
@@ -164,7 +164,9 @@ static int adopt(struct store *st, const struct store_session *f, const struct s
         rc = set_adopted(st, f, p, now, bytes, e);
     if (!rc)
         rc = run_two(st, SQL_SUM, p->id, NULL, e);
-    *grown = bytes - p->bytes - f->bytes;
+    if (!rc) /* the parent may have less of a removed session than before */
+        rc = store_trim_trunks(st, p->parent, &freed, e);
+    *grown = bytes - p->bytes - f->bytes - freed;
     return rc;
 }
 

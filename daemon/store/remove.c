@@ -116,8 +116,9 @@ static int make_trunk(struct store *st, const struct store_session *s, const str
     return rc;
 }
 
-/* A fork of that trunk has gone: it may be left with less to keep, or with nothing, and so may the ones before it. */
-static int trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e)
+/* Forks of that trunk have gone, or have less of it: it may be left with less to keep, or with nothing, and so may the
+ * ones before it. */
+int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e)
 {
     char at[STORE_ID_LEN + 1];
     memcpy(at, id, sizeof at);
@@ -128,7 +129,8 @@ static int trim_trunks(struct store *st, const char *id, int64_t *freed, struct 
         if (rc || !t)
             return rc;
         rc = store_shared(st, at, "", &sh, e);
-        memcpy(at, sh.forks ? "" : t->parent, sh.forks ? 1 : sizeof at);
+        bool further = !sh.forks || sh.turns < t->base;
+        memcpy(at, further ? t->parent : "", further ? sizeof at : 1);
         if (!rc && sh.forks) {
             rc = sh.turns < t->n_turns ? make_trunk(st, t, &sh, freed, e) : 0;
         } else if (!rc) {
@@ -142,33 +144,57 @@ static int trim_trunks(struct store *st, const char *id, int64_t *freed, struct 
     return 0;
 }
 
-int store_sole_trunks(struct store *st, const struct store_session *s, char (**ids)[STORE_ID_LEN + 1], size_t *n,
-                      struct hearth_err *e)
+/* What the trunk that `of` is made of will have to keep, when of that one so much is `left`. */
+static int left_of_trunk(struct store *st, const struct store_session *of, struct store_shared *left,
+                         struct hearth_err *e)
 {
-    char at[STORE_ID_LEN + 1], but[STORE_ID_LEN + 1];
+    struct store_shared others = {0};
+    int rc = store_shared(st, of->parent, of->id, &others, e);
+    int64_t turns = left->turns < of->base ? left->turns : of->base;
+    int64_t tokens = left->tokens < of->base_tok ? left->tokens : of->base_tok;
+    *left = (struct store_shared){.forks = others.forks + (left->forks > 0),
+                                  .turns = turns > others.turns ? turns : others.turns,
+                                  .tokens = tokens > others.tokens ? tokens : others.tokens};
+    return rc;
+}
+
+static int add_trunk(struct store_trunk **v, size_t *n, const char *id, int64_t tokens, struct hearth_err *e)
+{
+    struct store_trunk *grown = reallocarray(*v, *n + 1, sizeof **v);
+    if (!grown)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *v = grown;
+    memcpy(grown[*n].id, id, sizeof grown->id);
+    grown[(*n)++].tokens = tokens;
+    return 0;
+}
+
+int store_trunks(struct store *st, const struct store_session *s, const struct store_shared *left,
+                 struct store_trunk **out, size_t *n, struct hearth_err *e)
+{
+    struct store_shared sh = *left;
+    struct store_session *before = NULL; /* s: none yet */
     int rc = 0;
-    memcpy(at, s->parent, sizeof at);
-    memcpy(but, s->id, sizeof but);
-    *ids = NULL;
+    *out = NULL;
     *n = 0;
-    while (at[0] != '\0' && !rc) {
-        struct store_session *t;
-        struct store_shared sh = {0};
-        char(*grown)[STORE_ID_LEN + 1];
-        if ((rc = get_trunk(st, at, &t, e)) || !t)
+    for (bool less = true; less && !rc;) {
+        const struct store_session *of = before ? before : s;
+        struct store_session *t = NULL;
+        if (of->parent[0] != '\0')
+            rc = get_trunk(st, of->parent, &t, e);
+        if (rc || !t)
             break;
-        rc = store_shared(st, at, but, &sh, e);
-        if (!rc && !sh.forks && !(grown = reallocarray(*ids, *n + 1, sizeof **ids)))
-            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-        else if (!rc && !sh.forks)
-            memcpy((*ids = grown)[(*n)++], at, sizeof at);
-        memcpy(but, at, sizeof but);
-        memcpy(at, sh.forks ? "" : t->parent, sh.forks ? 1 : sizeof at);
-        store_session_free(t);
+        rc = left_of_trunk(st, of, &sh, e);
+        less = !sh.forks || sh.turns < t->n_turns;
+        if (!rc && less)
+            rc = add_trunk(out, n, t->id, sh.tokens, e);
+        store_session_free(before);
+        before = t;
     }
+    store_session_free(before);
     if (rc) {
-        free(*ids);
-        *ids = NULL;
+        free(*out);
+        *out = NULL;
         *n = 0;
     }
     return rc;
@@ -181,11 +207,13 @@ int store_take_away(struct store *st, const struct store_session *s, int64_t *fr
     int rc = s->id[0] != '\0' ? store_shared(st, s->id, "", &sh, e) : 0;
     if (rc)
         return rc;
-    if (sh.forks > 0)
-        return make_trunk(st, s, &sh, freed, e);
-    *freed = s->bytes;
-    rc = s->damaged ? remove_damaged(st, s, e) : soft_delete(st, s, e);
-    return rc ? rc : trim_trunks(st, s->parent, freed, e);
+    if (sh.forks > 0) {
+        rc = make_trunk(st, s, &sh, freed, e);
+    } else {
+        *freed = s->bytes;
+        rc = s->damaged ? remove_damaged(st, s, e) : soft_delete(st, s, e);
+    }
+    return rc ? rc : store_trim_trunks(st, s->parent, freed, e);
 }
 
 static int remove_all(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e)

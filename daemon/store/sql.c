@@ -153,7 +153,8 @@ const char *const store_sql[N_SQL] = {
     [SQL_SHARED] = "SELECT count(*), coalesce(max(base), 0), coalesce(max(base_tok), 0) FROM sessions"
                    " WHERE parent = ?1 AND uid >= 0 AND id <> ?2",
     [SQL_MAKE_TRUNK] =
-        "UPDATE sessions SET name = id, pinned = 0, ephemeral = 0, n_turns = max(?2, base), n_tok = max(?3, base_tok),"
+        "UPDATE sessions SET name = id, pinned = 0, ephemeral = 0, n_turns = ?2, n_tok = ?3, base = min(?2, base),"
+        " base_tok = min(?3, base_tok),"
         " bytes = (SELECT coalesce(sum(" TURN_LENGTH "), 0) FROM turns WHERE session = ?1 AND seq < ?2) WHERE id = ?1",
     [SQL_GET_TRUNK] = SESSION "id = ?1 AND name = id AND uid >= 0",
     [SQL_TRUNK_WITH_TAIL] = "SELECT id, n_turns FROM sessions WHERE name = id AND uid >= 0 AND EXISTS"
@@ -164,7 +165,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_MOVE_FORKS] =
         "UPDATE sessions SET parent = ?2, sum = " SUM_WITH_PARENT("?2") " WHERE parent = ?1 AND sum = " SUM,
     [SQL_ADOPT] = "UPDATE sessions SET base = ?2, base_tok = ?3, turn_open = ?4, used = ?5, bytes = ?6, n_turns = ?7,"
-                  " n_tok = ?8, parent = CASE WHEN ?2 = 0 THEN NULL ELSE parent END WHERE id = ?1",
+                  " n_tok = ?8 WHERE id = ?1",
     [SQL_COUNT_NAMES] = "SELECT count(*) FROM sessions WHERE uid = ?1 AND name >= ?2 AND name < ?3",
     [SQL_LAST_TURNS] = "SELECT seq, " TURN_LENGTH " FROM turns WHERE session = ?1"
                        " ORDER BY seq DESC LIMIT ?2",

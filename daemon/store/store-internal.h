@@ -159,6 +159,8 @@ int store_read_turn(struct store *st, const struct store_session *s, int64_t num
 /* remove.c: takes the session from its owner, in a transaction, but for what its forks have of it; *freed is by how
  * many bytes the owner has less. */
 int store_take_away(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e);
+/* ... and what nobody has any more of removed sessions from the trunk at `id` on. */
+int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e);
 
 /* store.c */
 int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e);

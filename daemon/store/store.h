@@ -178,14 +178,20 @@ int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
 int store_purge_all(struct store *st, struct hearth_err *e);
 
 /* What the forks of a session have of it: how many there are, and the most turns and ids that one of them has. `but` is
- * left out ("" for none). Then, which hidden remains of removed sessions would go with s, as it is the last that was
- * made of them; malloc'd. */
+ * left out ("" for none). */
 struct store_shared {
     int64_t forks, turns, tokens;
 };
 int store_shared(struct store *st, const char *id, const char *but, struct store_shared *out, struct hearth_err *e);
-int store_sole_trunks(struct store *st, const struct store_session *s, char (**ids)[STORE_ID_LEN + 1], size_t *n,
-                      struct hearth_err *e);
+
+/* Which hidden remains of removed sessions will have less to keep when s is left with `left` (`forks` 0: with nothing,
+ * it goes), and how many ids that is; malloc'd. */
+struct store_trunk {
+    char id[STORE_ID_LEN + 1];
+    int64_t tokens;
+};
+int store_trunks(struct store *st, const struct store_session *s, const struct store_shared *left,
+                 struct store_trunk **out, size_t *n, struct hearth_err *e);
 
 /* Where a timeline is cut after `at` ids. */
 struct store_cut {

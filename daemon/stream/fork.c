@@ -9,6 +9,7 @@
 
 #include "daemon/log.h"
 #include "daemon/retention/kvdir.h"
+#include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/sessions.h"
@@ -388,11 +389,16 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         rc = session_get(s, uid, fork->parent, &parent, e);
     if (!rc)
         rc = check_adopt(s, fork, parent, replace, e);
-    if (!rc && parent->n_turns > fork->base) /* what is dropped leaves nothing behind */
-        session_forget(s, parent->id, fork->base_tok);
+    if (!rc && parent->n_turns > fork->base) { /* what is dropped leaves nothing behind */
+        const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
+        rc = session_forget_trunks(s, parent, &left, e);
+        if (!rc)
+            session_forget(s, parent->id, fork->base_tok);
+    }
     if (!rc)
         rc = store_adopt(s->store, fork, parent, server_now(), e);
     if (!rc) {
+        retention_purge_later(s);
         kvdir_move(s->kv, fork->id, parent->id);
         session_forget(s, fork->id, INT64_MAX);
         rc = store_get(s->store, uid, parent->id, out, e);

@@ -186,18 +186,25 @@ void session_forget(struct server *s, const char *id, int64_t from)
     commit_forget(s, id);
 }
 
+int session_forget_trunks(struct server *s, const struct store_session *row, const struct store_shared *left,
+                          struct hearth_err *e)
+{
+    struct store_trunk *trunks;
+    size_t n;
+    int rc = store_trunks(s->store, row, left, &trunks, &n, e);
+    for (size_t i = 0; !rc && i < n; i++)
+        kvdir_forget(s->kv, trunks[i].id, trunks[i].tokens);
+    free(trunks);
+    return rc;
+}
+
 int session_forget_removed(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     struct store_shared shared = {0};
-    char(*trunks)[STORE_ID_LEN + 1];
-    size_t n;
     int rc = row->id[0] != '\0' ? store_shared(s->store, row->id, "", &shared, e) : 0;
-    if (rc || (rc = store_sole_trunks(s->store, row, &trunks, &n, e)))
+    if (rc || (rc = session_forget_trunks(s, row, &shared, e)))
         return rc;
     session_forget(s, row->id, shared.tokens);
-    for (size_t i = 0; i < n && !shared.forks; i++)
-        kvdir_forget(s->kv, trunks[i], 0);
-    free(trunks);
     return 0;
 }
 

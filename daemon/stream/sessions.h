@@ -35,8 +35,12 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e);
 
 /* Removes what there is of a session that is about to be removed or replaced, but for its row: its journals and its KV,
- * without what forks have of it, and the KV of removed sessions that it was the last fork of. */
+ * without what forks have of it, and the KV of removed sessions that nobody else has. */
 int session_forget_removed(struct server *s, const struct store_session *row, struct hearth_err *e);
+
+/* Removes the KV of removed sessions that nobody has when so much is left of this one. */
+int session_forget_trunks(struct server *s, const struct store_session *row, const struct store_shared *left,
+                          struct hearth_err *e);
 
 /* Removes the journals of a session and its KV, but for that of its first `from` tokens, which forks have; not its row:
  * it is removed or replaced otherwise. */

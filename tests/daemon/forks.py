@@ -152,6 +152,21 @@ try:
     check(not [f for f in files() if f[1] == old["session"]["id"]], "with the last one its KV goes", files())
     box.stop()
     check(not grep(b"Vorderbein"), "and all of it")
+    box.start()
+    c = box.client()
+    c.call("generate", model="tale", session="lost", text="Once upon a time there was an elephant called Ruessel",
+           max_tokens=40, sampling=GREEDY, ignore_eos=True)
+    lost = c.call("sessions.fork", session="lost", names=["kept"])["sessions"][0]["parent"]
+    c.call("sessions.fork", session="kept", at=2, names=["short"])
+    c.call("sessions.remove", session="lost")
+    box.stop()  # its files are written by then
+    had = [f for f in files() if f[1] == lost]
+    box.start()
+    c = box.client()
+    c.call("sessions.adopt", session="short", replace=True)
+    box.stop()
+    check(had and not [f for f in files() if f[1] == lost] and not grep(b"Ruessel"),
+          "what its last fork drops for a fork of its own goes, too", (had, files()))
 
     # Export, import and backup.
     box.start()

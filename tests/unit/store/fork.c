@@ -183,15 +183,72 @@ static void test_trunk(void **state)
     drop(b, "c");
     check(b, "d", 2); /* through b, of which nothing but the link is left */
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000002'"), 0);
-    char(*ids)[STORE_ID_LEN + 1];
-    size_t n;
-    s = get(b, "d");
-    assert_int_equal(store_sole_trunks(b->st, s, &ids, &n, NULL), 0);
-    assert_int_equal(n, 2);
-    assert_string_equal(ids[0], "0000000000000002");
-    assert_string_equal(ids[1], "0000000000000001");
-    free(ids);
-    store_session_free(s);
+    /* Nor of a but what d has, although b had more. */
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 2);
+    /* What is left of either with d, when that goes, and when it has less. */
+    for (int turns = 0; turns < 4; turns++) {
+        const struct store_shared left = {.forks = turns > 0, .turns = turns, .tokens = turns * IDS};
+        struct store_trunk *v;
+        size_t n;
+        s = get(b, "d");
+        assert_int_equal(store_trunks(b->st, s, &left, &v, &n, NULL), 0);
+        assert_int_equal(n, turns < 2 ? 2 : 0);
+        for (size_t i = 0; i < n; i++) {
+            assert_string_equal(v[i].id, i ? "0000000000000001" : "0000000000000002");
+            assert_int_equal(v[i].tokens, left.tokens);
+        }
+        free(v);
+        store_session_free(s);
+    }
+}
+
+static void adopt(struct box *b, const char *fork, const char *parent)
+{
+    struct store_session *f = get(b, fork), *p = get(b, parent);
+    int64_t n;
+    assert_int_equal(store_adopt(b->st, f, p, 7, NULL), 0);
+    assert_int_equal(store_bytes(b->st, UID, &n, NULL), 0);
+    assert_int_equal(n, bytes(b)); /* what is remembered is what there is */
+    store_session_free(f);
+    store_session_free(p);
+}
+
+/* A session that takes less of a removed one over than it had lets the rest of that go. */
+static void test_adopt_trunk(void **state)
+{
+    struct box *b = *state;
+    a_chain(b);
+    drop(b, "a");
+    adopt(b, "c", "b");
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 4);
+    adopt(b, "d", "b");
+    check(b, "b", 2);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 2);
+    make(b, 5, "e", "b", 0);
+    struct store_session s = row(5, "e");
+    add(b, &s, false, 0, 1);
+    adopt(b, "e", "b");
+    check(b, "b", 1);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 0);
+    drop(b, "b");
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 0);
+}
+
+/* A fork that has none of its parent's turns, as it was cut in the first one, is its fork all the same, and stays that
+ * when it takes one over itself. */
+static void test_adopt_of_nothing(void **state)
+{
+    struct box *b = *state;
+    struct store_session s = row(1, "a"), *fork;
+    add(b, &s, true, 0, 1);
+    make(b, 2, "b", "a", 0);
+    make(b, 3, "c", "b", 0);
+    adopt(b, "c", "b");
+    fork = get(b, "b");
+    assert_true(fork->has_parent);
+    assert_string_equal(fork->parent, "0000000000000001");
+    store_session_free(fork);
 }
 
 static void test_adopt(void **state)
@@ -323,6 +380,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_removal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_adopt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_adopt_trunk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_adopt_of_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ephemeral, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
