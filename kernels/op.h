@@ -321,21 +321,28 @@ static inline uint32_t delta_channels(const struct op_delta *o)
  * d_head) | x (the same) | B (n_group vectors of d_state) | C (the same) | dt (n_head numbers). x, B and C go through
  * conv, then x sigmoid(x). With t = softplus(dt + dt_bias), by rows,
  *     S = exp(decay t) S + t B x^T,  y = S^T C + skip x,
- * and what goes to ACT_ATT is norm(y z sigmoid(z)), the norm over each group's d_inner / n_group numbers. Head h has B
- * and C of group h / (n_head / n_group). The state's second part is S of all heads, [n_head, d_state, d_head].
+ * and what goes to ACT_ATT is norm(y z sigmoid(z)), the norm over each group's d_inner / n_group numbers, or over all
+ * of d_inner where it is whole. Head h has B and C of group h / (n_head / n_group). The state's second part is S of all
+ * heads, [n_head, d_state, d_head].
  */
 struct op_mamba2 {
     uint32_t layer, group; /* as in op_qkv */
     uint32_t n_head, d_head, d_state, n_group;
+    bool norm_whole;
     struct state_conv conv; /* of d_inner + 2 n_group d_state channels */
     const float *decay;     /* [n_head], negative: -exp(A_log) */
     const float *dt_bias;   /* [n_head] */
     const float *skip;      /* [n_head] */
-    struct norm norm;       /* RMS; w is [n_group, d_inner / n_group] */
+    struct norm norm;       /* RMS; w is [d_inner] */
 };
 static inline uint32_t mamba2_channels(const struct op_mamba2 *o)
 {
     return o->n_head * o->d_head + 2 * o->n_group * o->d_state;
+}
+/* Columns that a norm is over. */
+static inline uint32_t mamba2_norm_cols(const struct op_mamba2 *o)
+{
+    return o->n_head * o->d_head / (o->norm_whole ? 1 : o->n_group);
 }
 
 /* clang-format off */

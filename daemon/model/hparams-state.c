@@ -23,17 +23,18 @@ static void read_interval(struct hparams_reader *r, struct hparams *hp, const st
 /* Heads and groups of a delta net or of Mamba-2; what they come to together is checked by those who ask for it. */
 static void read_heads(struct hparams_reader *r, struct hparams_state *s, bool delta, bool tiled)
 {
-    bool grouped = false; /* as the maker has them, and folders */
+    bool grouped = false, whole = false; /* as the maker has them, and folders */
     uint32_t inner = hparams_number(r, "ssm.inner_size", 1, 1 << 20, REQUIRED);
     s->n_tap = hparams_number(r, "ssm.conv_kernel", 2, STATE_TAPS_MAX, REQUIRED);
     s->d_state = hparams_number(r, "ssm.state_size", 1, STATE_D_MAX, REQUIRED);
     s->n_head = hparams_number(r, "ssm.time_step_rank", 1, 1024, REQUIRED);
     s->n_group = hparams_number(r, "ssm.group_count", 1, 1024, delta ? REQUIRED : 1);
-    if (!r->ret && gguf_bool(r->g, "hearth.ssm.grouped", &grouped, r->e) < 0)
+    if (!r->ret && (gguf_bool(r->g, "hearth.ssm.grouped", &grouped, r->e) < 0 ||
+                    gguf_bool(r->g, "hearth.ssm.norm_whole", &whole, r->e) < 0))
         r->ret = HEARTH_EBADMODEL;
     if (r->ret)
         return;
-    s->tiled = tiled && !grouped;
+    s->tiled = tiled && !grouped, s->norm_whole = whole;
     s->d_head = inner / s->n_head;
     if (inner % s->n_head || s->n_head % s->n_group || s->d_head > (delta ? STATE_NORM_MAX : STATE_D_MAX))
         hparams_refuse(r, HEARTH_EBADMODEL,

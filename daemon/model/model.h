@@ -40,6 +40,7 @@ struct hparams_state {
     uint32_t n_channel;       /* of the convolution */
     uint32_t n;               /* numbers of a layer's state */
     bool tiled;               /* op_delta.tiled */
+    bool norm_whole;          /* op_mamba2.norm_whole */
 };
 
 /* What layers may have each of their own. */

@@ -68,13 +68,13 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
-/* The gate and the norm of one group of one row. */
+/* The gate and the norm of one group of one row, or of all of the row. */
 static void norm_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct mamba2 *t = arg;
     const struct op_mamba2 *op = t->op;
     struct device *d = t->d;
-    uint32_t row = item / op->n_group, n = t->d_inner / op->n_group, col = item % op->n_group * n;
+    uint32_t n = mamba2_norm_cols(op), each = t->d_inner / n, row = item / each, col = item % each * n;
     const float *z = d->mix + (size_t)row * d->d_mix + col;
     float *y = d->convolved.v + (size_t)row * t->n_channel + col, *to = panel_row(&d->att, row);
     struct norm norm = op->norm;
@@ -108,5 +108,5 @@ void cpu_mamba2(struct device *d, const struct op_mamba2 *op)
     struct mamba2 t = {d, op, (uint32_t)(n + CHANNELS - 1) / CHANNELS, (uint32_t)n, (uint32_t)d_inner};
     pool_run(d->pool, d->batch.n_seq * t.n_chunk, conv_item, &t);
     pool_run(d->pool, d->batch.n_seq * op->n_head, head_item, &t);
-    pool_run(d->pool, d->batch.n_row * op->n_group, norm_item, &t);
+    pool_run(d->pool, d->batch.n_row * ((uint32_t)d_inner / mamba2_norm_cols(op)), norm_item, &t);
 }

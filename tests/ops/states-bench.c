@@ -115,8 +115,9 @@ static void mamba2_row(const struct subject *s, const float *in, double *state, 
             *y *= (double)in[h * P + j] * sigmoid((double)in[h * P + j]);
         }
     }
-    for (uint32_t g = 0; g < o->n_group; g++)
-        rms(&o->norm, out + g * (d_inner / o->n_group), d_inner / o->n_group, g * (d_inner / o->n_group));
+    uint32_t groups = o->norm_whole ? 1 : o->n_group, each = d_inner / groups;
+    for (uint32_t g = 0; g < groups; g++)
+        rms(&o->norm, out + g * each, each, g * each);
 }
 
 /* --- the subjects ---------------------------------------------------------------------------------------- */
@@ -172,7 +173,7 @@ struct subject make_delta(uint32_t n_k, uint32_t n_v, uint32_t d_k, uint32_t d_v
     return s;
 }
 
-struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, uint32_t n_group)
+struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, uint32_t n_group, bool norm_whole)
 {
     uint32_t inner = n_head * d_head, n = inner + 2 * n_group * d_state;
     struct subject s = {"mamba2", inner + n + n_head, inner, (TAPS - 1) * n + inner * d_state, .row = mamba2_row};
@@ -181,7 +182,8 @@ struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, u
     s.skip = numbers(5, n_head, -1, 1);
     s.norm = numbers(4, inner, 0.5f, 1.5f);
     s.op.kind = OP_MAMBA2;
-    s.op.mamba2 = (struct op_mamba2){.n_head = n_head, .d_head = d_head, .d_state = d_state, .n_group = n_group};
+    s.op.mamba2 = (struct op_mamba2){
+        .n_head = n_head, .d_head = d_head, .d_state = d_state, .n_group = n_group, .norm_whole = norm_whole};
     s.op.mamba2.conv = conv_of(&s, n, TAPS, true);
     s.op.mamba2.decay = s.decay, s.op.mamba2.dt_bias = s.dt_bias, s.op.mamba2.skip = s.skip;
     s.op.mamba2.norm = (struct norm){NORM_RMS, 1e-5f, s.norm, NULL};

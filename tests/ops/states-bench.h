@@ -35,7 +35,7 @@ extern bool states_gpu;
 float *numbers(uint64_t seed, size_t n, float low, float high);
 struct subject make_shortconv(uint32_t d, uint32_t taps);
 struct subject make_delta(uint32_t n_k, uint32_t n_v, uint32_t d_k, uint32_t d_v, bool tiled, bool paired);
-struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, uint32_t n_group);
+struct subject make_mamba2(uint32_t n_head, uint32_t d_head, uint32_t d_state, uint32_t n_group, bool norm_whole);
 void forget(struct subject *s);
 
 struct bench {

@@ -26,10 +26,10 @@ static void rows_are_right(void **state)
     struct subject all[] = {make_shortconv(72, 3),          make_shortconv(64, 4),
                             make_delta(2, 4, 16, 24, 0, 0), make_delta(2, 6, 32, 16, 1, 0),
                             make_delta(2, 4, 16, 16, 0, 1), make_delta(1, 1, 8, 8, 1, 1),
-                            make_mamba2(4, 16, 24, 2),      make_mamba2(3, 24, 16, 1),
+                            make_mamba2(4, 16, 24, 2, 0),   make_mamba2(3, 24, 16, 1, 0),
                             make_delta(1, 2, 64, 64, 0, 0), make_delta(1, 2, 128, 128, 0, 0),
                             make_delta(1, 2, 32, 32, 0, 1), make_delta(1, 1, 192, 40, 0, 0),
-                            make_mamba2(2, 64, 128, 1)};
+                            make_mamba2(2, 64, 128, 1, 0),  make_mamba2(4, 16, 24, 2, 1)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         measure(&all[i], 700, states_gpu ? 1e-5 : 5e-6);
         forget(&all[i]);
@@ -39,7 +39,7 @@ static void rows_are_right(void **state)
 static void long_timelines_do_not_drift(void **state)
 {
     (void)state;
-    struct subject all[] = {make_shortconv(8, 3), make_delta(2, 4, 8, 8, 0, 0), make_mamba2(4, 8, 8, 1)};
+    struct subject all[] = {make_shortconv(8, 3), make_delta(2, 4, 8, 8, 0, 0), make_mamba2(4, 8, 8, 1, 0)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         measure(&all[i], LONG, 1e-4);
         forget(&all[i]);
@@ -52,7 +52,7 @@ static void cuts_do_not_matter(void **unused)
     (void)unused;
     enum { N = 150 };
     struct subject all[] = {make_shortconv(72, 3),           make_delta(2, 4, 16, 24, 0, 0),
-                            make_delta(2, 6, 32, 16, 1, 0),  make_mamba2(4, 16, 24, 2),
+                            make_delta(2, 6, 32, 16, 1, 0),  make_mamba2(4, 16, 24, 2, 1),
                             make_delta(2, 6, 32, 32, 1, 0),  make_delta(2, 4, 32, 32, 0, 1),
                             make_delta(1, 2, 128, 128, 0, 0)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -47,7 +47,8 @@ bool same_delta(const struct op_delta *a, const struct op_delta *b)
 bool same_mamba2(const struct op_mamba2 *a, const struct op_mamba2 *b)
 {
     return a->group == b->group && a->n_head == b->n_head && a->d_head == b->d_head && a->d_state == b->d_state &&
-           a->n_group == b->n_group && same_conv(&a->conv, &b->conv) && same_norm(&a->norm, &b->norm);
+           a->n_group == b->n_group && a->norm_whole == b->norm_whole && same_conv(&a->conv, &b->conv) &&
+           same_norm(&a->norm, &b->norm);
 }
 
 /* --- products --------------------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ void mamba2_build_mixer(const struct model *m, struct program *p, const struct r
                                          .d_head = s->d_head,
                                          .d_state = s->d_state,
                                          .n_group = s->n_group,
+                                         .norm_whole = s->norm_whole,
                                          .conv = r->conv,
                                          .decay = r->decay,
                                          .dt_bias = r->dt_bias,

@@ -450,6 +450,6 @@ void mamba2_run(struct device *d, struct op_call *p, const struct op *o)
     a.at_conv = inner, a.at_gate = inner + a.n_channel;
     a.at_k = inner, a.at_q = inner + a.n_k * a.d_k;
     a.decay = op->decay, a.dt_bias = op->dt_bias, a.skip = op->skip, a.norm = op->norm;
-    a.norm_cols = inner / op->n_group;
+    a.norm_cols = mamba2_norm_cols(op);
     run(d, p, a, false);
 }
