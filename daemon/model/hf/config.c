@@ -144,11 +144,16 @@ static const struct {
     {"mistral", "num_key_value_heads", 8, false},
     {"mistral", "sliding_window", 4096, false},
     {"ministral3", "head_dim", 128, false},
+    {"ministral3", "rope_theta", 1e6, true},
     {"qwen3", "head_dim", 128, false},
     {"qwen3", "num_key_value_heads", 32, false},
     {"glm4", "head_dim", 128, false},
     {"smollm3", "rope_theta", 2e6, true},
     {"olmo3", "sliding_window", 4096, false},
+    {"olmo3", "rope_theta", 5e5, true},
+    {"lfm2", "rope_theta", 1e6, true},
+    {"lfm2_moe", "rope_theta", 1e6, true},
+    {"mixtral", "rope_theta", 1e6, true},
     {"mixtral", "num_key_value_heads", 8, false},
     {"mixtral", "num_local_experts", 8, false},
     {"mixtral", "num_experts_per_tok", 2, false},
@@ -164,6 +169,7 @@ static const struct {
     {"glm4_moe_lite", "routed_scaling_factor", 1.8, true},
     {"glm4_moe_lite", "rms_norm_eps", 1e-5, true},
     {"deepseek_v2", "n_shared_experts", 2, false},
+    {"gpt_oss", "rope_theta", 150000, true},
     {"gpt_oss", "num_experts_per_tok", 4, false},
     {"gpt_oss", "head_dim", 64, false},
     {"gpt_oss", "num_key_value_heads", 8, false},
@@ -172,6 +178,19 @@ static const struct {
     {"cohere2", "logit_scale", 0.0625, true},
     {"cohere2", "layer_norm_eps", 1e-5, true},
     {"nemotron", "norm_eps", 1e-5, true},
+};
+
+/* ... and where there is neither rope_parameters nor rope_scaling, beside the base. */
+static const struct {
+    const char *model_type, *rope;
+} rope_defaults[] = {
+    {"gpt_oss", "{\"rope_type\": \"yarn\", \"factor\": 32, \"original_max_position_embeddings\": 4096,"
+                " \"beta_fast\": 32, \"beta_slow\": 1, \"truncate\": false}"},
+    {"ministral3", "{\"rope_type\": \"yarn\", \"factor\": 16, \"original_max_position_embeddings\": 16384,"
+                   " \"beta_fast\": 32, \"beta_slow\": 1, \"mscale\": 1, \"mscale_all_dim\": 1,"
+                   " \"llama_4_scaling_beta\": 0.1}"},
+    {"gemma4_text", "{\"full_attention\": {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25,"
+                    " \"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}"},
 };
 
 /* Of a setting that changes what is computed, the only value that is. */
@@ -446,7 +465,8 @@ static int put_experts(struct hf *h)
                  *limit = hf_get(h, "swiglu_limit");
     const char *how = json_string_value(scoring);
     bool is_latent = h->arch->rules & HF_LATENT, by_sigmoid = h->arch->rules & HF_SIGMOID;
-    bool sigmoid = how ? !strcmp(how, "sigmoid") : by_sigmoid;
+    bool noaux = how && !strcmp(how, "noaux_tc"); /* as dots.llm1's folders call it */
+    bool sigmoid = how ? noaux || !strcmp(how, "sigmoid") : by_sigmoid;
     char key[128];
     if (norm && !json_is_boolean(norm))
         return hf_wrong(h, "norm_topk_prob", "true or false");
@@ -521,6 +541,11 @@ static int add_defaults(struct hf *h)
                                 defaults[i].is_float ? json_real(v) : json_integer((json_int_t)v)))
             return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
     }
+    for (size_t i = 0; i < sizeof rope_defaults / sizeof *rope_defaults; i++)
+        if (!strcmp(rope_defaults[i].model_type, h->arch->model_type) && !hf_get(h, "rope_parameters") &&
+            !hf_get(h, "rope_scaling") &&
+            json_object_set_new(h->config, "rope_parameters", json_loads(rope_defaults[i].rope, 0, NULL)))
+            return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
     return 0;
 }
 

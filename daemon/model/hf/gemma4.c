@@ -20,7 +20,23 @@ static bool slides(const struct hf *h, uint32_t layer)
 {
     const json_t *types = json_object_get(h->config, "layer_types");
     const char *type = json_string_value(json_array_get(types, layer));
-    return types ? type && !strcmp(type, "sliding_attention") : (layer + 1) % 6 != 0;
+    return type && !strcmp(type, "sliding_attention");
+}
+
+/* The kinds of all layers as transformers has them: five of six slide where nothing is said, and the last one never
+ * does. */
+static int complete_types(struct hf *h)
+{
+    json_t *types = json_object_get(h->config, "layer_types");
+    bool given = types && !json_is_null(types);
+    if (given && json_array_size(types) != h->n_layer)
+        return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");
+    int ret = given ? 0 : json_object_set_new(h->config, "layer_types", types = json_array());
+    for (uint32_t i = 0; i < h->n_layer && !given && !ret; i++)
+        ret = json_array_append_new(types, json_string((i + 1) % 6 ? "sliding_attention" : "full_attention"));
+    if (ret || json_array_set_new(types, h->n_layer - 1, json_string("full_attention")))
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
+    return 0;
 }
 
 /* The layer's entry of per_layer_config, whose keys are numbers as text, some with a 0 before; NULL where there is
@@ -80,7 +96,9 @@ int hf_gemma4(struct hf *h)
     if (!json_object_get(h->config, "per_layer_config") && !json_object_get(h->config, "global_head_dim") &&
         json_object_set_new(h->config, "global_head_dim", json_integer(512))) /* as transformers has it */
         return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
-    int ret = head_sizes(h, size);
+    int ret = complete_types(h);
+    if (!ret)
+        ret = head_sizes(h, size);
     if (ret)
         return ret;
     for (uint32_t i = 0; i < h->n_layer; i++) {

@@ -57,6 +57,27 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
     return 0;
 }
 
+/* Puts null where Python wrote Infinity, which JSON has not: a limit that is infinite is none. Returns whether there
+ * was any. */
+static bool take_out_infinity(char *text, size_t n)
+{
+    static const char word[] = "Infinity", none[] = "null    ";
+    bool quoted = false, any = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted && text[i] == '\\')
+            i++;
+        else if (!quoted && n - i >= strlen(word) && !memcmp(text + i, word, strlen(word))) {
+            memcpy(text + i, none, strlen(word));
+            if (i && text[i - 1] == '-')
+                text[i - 1] = ' ';
+            any = true;
+        }
+    }
+    return any;
+}
+
 int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
 {
     char *text;
@@ -72,7 +93,10 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
         free(text);
         return ret;
     }
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
+    json_t *root = json_loadb(text, n, FLAGS, &why);
+    if (!root && take_out_infinity(text, n))
+        root = json_loadb(text, n, FLAGS, &why);
     free(text);
     if (json_is_object(root)) {
         *out = root;

@@ -34,12 +34,33 @@ static enum kind kind_of(const char *name, char letter)
     return KINDS;
 }
 
-/* The kinds of all layers, from a list of names or a string of letters. */
+/* LFM 2's first folders list the layers that attend by their numbers. */
+static int read_attending(struct hf *h, const json_t *list, enum kind kind[LAYERS_MAX])
+{
+    size_t i;
+    const json_t *v;
+    if (!h->n_layer || h->n_layer > LAYERS_MAX)
+        return hf_wrong(h, "num_hidden_layers", "a number of layers");
+    for (uint32_t n = 0; n < h->n_layer; n++)
+        kind[n] = KIND_RECURS;
+    json_array_foreach(list, i, v)
+    {
+        json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (n < 0 || n >= h->n_layer)
+            return hf_wrong(h, "full_attn_idxs", "an array of layers' numbers (num_hidden_layers)");
+        kind[n] = KIND_ATTENDS;
+    }
+    return 0;
+}
+
+/* The kinds of all layers, from a list of names, a string of letters, or the numbers of some. */
 static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
 {
     const char *key = h->arch->rules & HF_SINGLE ? "layers_block_type" : "layer_types";
     const char *pattern = json_string_value(hf_get(h, "hybrid_override_pattern"));
-    const json_t *list = hf_get(h, key);
+    const json_t *list = hf_get(h, key), *attend = hf_get(h, "full_attn_idxs");
+    if (!list && json_is_array(attend))
+        return read_attending(h, attend, kind);
     size_t n = json_is_array(list) ? json_array_size(list) : pattern ? strlen(pattern) : 0;
     if (!json_is_array(list) && pattern)
         key = "hybrid_override_pattern";
@@ -82,18 +103,21 @@ static int put_kinds(struct hf *h)
                : 0;
 }
 
-/* LFM 2's config.json may say of the feed-forward network only what its size is made of. */
+/* LFM 2's config.json may say of the feed-forward network only what its size is made of. It is rounded up with a factor
+ * alone: null is none. */
 static int lfm2_d_ff(const struct hf *h)
 {
-    const json_t *by = hf_get(h, "block_ffn_dim_multiplier");
+    const json_t *by = json_object_get(h->config, "block_ffn_dim_multiplier");
     uint32_t n = hf_whole(h, hf_whole(h, "block_ff_dim") ? "block_ff_dim" : "intermediate_size");
-    if (json_is_true(hf_get(h, "block_auto_adjust_ff_dim"))) {
+    const json_t *adjust = hf_get(h, "block_auto_adjust_ff_dim");
+    if (!adjust || json_is_true(adjust)) {
         uint32_t of = hf_whole(h, "block_multiple_of") ? hf_whole(h, "block_multiple_of") : 256;
         double factor = json_is_number(by) ? json_number_value(by) : 1;
         if (!(factor > 0 && factor < 64))
             return hf_wrong(h, "block_ffn_dim_multiplier", "a number from 0 to 64");
         n = (uint32_t)((double)(2 * (n / 3) + 2 * (n % 3) / 3) * factor);
-        n = (n + of - 1) / of * of;
+        if (!json_is_null(by))
+            n = (n + of - 1) / of * of;
     }
     return json_object_set_new(h->config, "intermediate_size", json_integer(n))
                ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
@@ -114,6 +138,8 @@ static int put_mamba(struct hf *h)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
                        "config.json asks for time_step_limit, which hearth does not compute");
     gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key), inner);
+    if (plain || granite) /* transformers; of Nemotron H, and of all in GGUF files, each group has a norm */
+        gguf_make_bool(h->m, "hearth.ssm.norm_whole", true);
     if (!hf_get(h, "max_position_embeddings"))
         gguf_make_u32(h->m, hf_key(h, "context_length", key), 1 << 20); /* nothing in such a model limits it */
     if (granite) {

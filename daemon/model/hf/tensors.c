@@ -136,9 +136,12 @@ static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
                                     {"post_self_attn_layernorm", "post_attention_norm"},
                                     {"post_mlp_layernorm", "post_ffw_norm"}};
 
-/* Prefixes of a vision-language model's tensors that are not the text model's. */
+/* Prefixes of tensors of a model that sees or hears, too, that are not the text model's. */
 static const char *const not_text[] = {"vision_tower.",
                                        "model.vision_tower.",
+                                       "model.audio_tower.",
+                                       "model.embed_vision.",
+                                       "model.embed_audio.",
                                        "multi_modal_projector.",
                                        "model.multi_modal_projector.",
                                        "vision_model.",

@@ -279,6 +279,138 @@ static void test_defaults(void **state)
     gguf_close(g);
 }
 
+/* Opens the folder with another config.json. */
+static struct gguf *open_with(const char *config)
+{
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_text("config.json", config);
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s: %s", config, e.msg);
+    return g;
+}
+
+static double number_of(const struct gguf *g, const char *key)
+{
+    struct hearth_err e = {0};
+    float real;
+    uint32_t whole;
+    if (!gguf_f32(g, key, &real, &e))
+        return (double)real;
+    return gguf_u32(g, key, &whole, &e) ? -1 : (double)whole;
+}
+
+#define EXPERTS "\"num_local_experts\": 2, \"num_experts\": 2, \"moe_intermediate_size\": 8, "
+/* RoPE where nothing is said of it: the base is each type's own, and some have a scaling. */
+static void test_rope_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *arch, *scaling;
+        double base, sliding, factor;
+    } cases[] = {
+        {"{\"model_type\": \"mixtral\", " EXPERTS CONFIG "}", "llama", NULL, 1e6, -1, -1},
+        {"{\"model_type\": \"mixtral\", \"rope_theta\": 5e4, " EXPERTS CONFIG "}", "llama", NULL, 5e4, -1, -1},
+        {"{\"model_type\": \"lfm2\", \"layer_types\": [\"conv\"], " CONFIG "}", "lfm2", NULL, 1e6, -1, -1},
+        {"{\"model_type\": \"lfm2_moe\", \"layer_types\": [\"conv\"], " EXPERTS CONFIG "}", "lfm2moe", NULL, 1e6, -1,
+         -1},
+        {"{\"model_type\": \"olmo3\", " CONFIG "}", "olmo2", NULL, 5e5, -1, -1},
+        {"{\"model_type\": \"gpt_oss\", " EXPERTS CONFIG "}", "gpt-oss", "yarn", 150000, -1, 32},
+        {"{\"model_type\": \"gpt_oss\", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}, " EXPERTS CONFIG
+         "}",
+         "gpt-oss", "yarn", 150000, -1, 4},
+        {"{\"model_type\": \"ministral3\", " CONFIG "}", "mistral3", "yarn", 1e6, -1, 16},
+        {"{\"model_type\": \"gemma4_text\", " CONFIG "}", "gemma4", NULL, 1e6, 1e4, -1},
+        {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* llama's 10000 is GGUF's, too */
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf *g = open_with(cases[i].config);
+        struct hearth_err e = {0};
+        struct gguf_str type = {0};
+        char key[64];
+        snprintf(key, sizeof key, "%s.rope.freq_base", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].base);
+        snprintf(key, sizeof key, "%s.rope.freq_base_swa", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].sliding);
+        snprintf(key, sizeof key, "%s.rope.scaling.factor", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].factor);
+        snprintf(key, sizeof key, "%s.rope.scaling.type", cases[i].arch);
+        assert_int_equal(gguf_str(g, key, &type, &e), cases[i].scaling ? 0 : 1);
+        assert_true(!cases[i].scaling ||
+                    (type.n == strlen(cases[i].scaling) && !memcmp(type.s, cases[i].scaling, type.n)));
+        gguf_close(g);
+    }
+    struct gguf *g =
+        open_with("{\"model_type\": \"gemma4_text\", \"head_dim\": 8, \"global_head_dim\": 16, " CONFIG "}");
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs turns */
+    assert_true(t && t->dim[0] == 8 && ((const float *)t->data)[1] == 1 && ((const float *)t->data)[2] > 1e9f);
+    gguf_close(g);
+}
+
+/* What folders are written like beside what transformers 5 writes. */
+static void test_folders_of_makers(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    bool whole = false;
+    uint8_t kv[2];
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"mamba2\", \"say\": \"an \\\"Infinity\\\"\", " /* no number */
+                               "\"time_step_limit\": [-Infinity, Infinity], " CONFIG "}");
+    assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 0);
+    assert_true(whole); /* transformers' Mamba-2 has a norm over all groups, Nemotron H one of each */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", " CONFIG2 "}");
+    assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 1);
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"dots1\", \"scoring_func\": \"noaux_tc\", " EXPERTS CONFIG "}");
+    assert_true(number_of(g, "dots1.expert_gating_func") == 2); /* a sigmoid */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [1], \"block_ff_dim\": 12, "
+                  "\"block_ffn_dim_multiplier\": null, " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "lfm2.attention.head_count_kv", kv, 2, &e), 0);
+    assert_true(kv[0] == 0 && kv[1] == 1);
+    assert_true(number_of(g, "lfm2.feed_forward_length") == 8); /* two thirds, which only a factor rounds up */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"block_multiple_of\": 16, " CONFIG2 "}");
+    assert_true(number_of(g, "lfm2.feed_forward_length") == 16);
+    gguf_close(g);
+    static const char *const others[] = {"vision_tower.patch.weight", "audio_tower.layers.0.x.weight",
+                                         "embed_vision.embedding_projection.weight",
+                                         "embed_audio.embedding_projection.weight"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char header[256];
+        snprintf(
+            header, sizeof header,
+            "{\"model.language_model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]},"
+            " \"model.%s\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 64]}}",
+            others[i]);
+        write_tensors(header, 64);
+        g = open_with("{\"model_type\": \"gemma4\", \"text_config\": {\"model_type\": \"gemma4_text\", " CONFIG "}}");
+        assert_non_null(gguf_tensor_find(g, "output_norm.weight"));
+        gguf_close(g);
+    }
+}
+
+/* The last of Gemma 4's layers has full attention, whatever is said. */
+static void test_last_layer(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    uint8_t slides[2];
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"gemma4_text\", \"layer_types\": [\"sliding_attention\", "
+                               "\"sliding_attention\"], " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 2, &e), 0);
+    assert_true(slides[0] == 1 && slides[1] == 0);
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"gemma4_text\", " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 2, &e), 0);
+    assert_true(slides[0] == 1 && slides[1] == 0);
+    gguf_close(g);
+}
+
 #define BERT "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, "
 /* --- gpt-oss in MXFP4 ------------------------------------------------------------------------------------ */
 
@@ -386,6 +518,14 @@ static void test_folder_refused(void **state)
         {"config.json", "{\"model_type\": \"gpt_oss\", \"swiglu_limit\": 6, " CONFIG "}", HEARTH_EUNSUPPORTED,
          "swiglu_limit"},
         {"config.json", "{\"model_type\": \"lfm2\", " CONFIG "}", HEARTH_EBADMODEL, "layer_types is not an entry"},
+        {"config.json", "{\"model_type\": \"lfm2\", \"full_attn_idxs\": [1], " CONFIG "}", HEARTH_EBADMODEL,
+         "full_attn_idxs"},
+        {"config.json", "{\"model_type\": \"lfm2\", \"full_attn_idxs\": [\"0\"], " CONFIG "}", HEARTH_EBADMODEL,
+         "full_attn_idxs"},
+        {"config.json", "{\"model_type\": \"gemma4_text\", \"layer_types\": 3, " CONFIG "}", HEARTH_EBADMODEL,
+         "layer_types is not an array"},
+        {"config.json", "{\"model_type\": \"mamba2\", \"time_step_limit\": [NaN, 1], " CONFIG "}", HEARTH_EBADMODEL,
+         "config.json, line 1"},
         {"config.json", "{\"model_type\": \"lfm2\", \"layer_types\": [\"retention\"], " CONFIG "}", HEARTH_EUNSUPPORTED,
          "layer 0 is of no kind that hearth knows (layer_types)"},
         {"config.json", "{\"model_type\": \"qwen3_5_text\", \"layer_types\": [3], " CONFIG "}", HEARTH_EUNSUPPORTED,
@@ -548,6 +688,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
