@@ -38,6 +38,12 @@ static bool has_turn(const struct stream *st)
     return strcmp(why, "error") != 0 && strcmp(why, "cancelled") != 0;
 }
 
+const char *stream_kept_session(const struct stream *st)
+{
+    const struct session *ss = st->session;
+    return ss->row.name && (!ss->is_new || has_turn(st) || st->rest == STREAM_UNCOMMITTED) ? ss->row.id : NULL;
+}
+
 static int commit_turn(struct stream *st, struct hearth_err *e)
 {
     struct session_turn turn = {

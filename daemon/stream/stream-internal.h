@@ -81,6 +81,9 @@ void stream_delivered(struct stream *st);
  * cannot be: the end says why unless it gives another reason already, and st->rest says whether it is tried again. */
 bool stream_commit(struct stream *st);
 
+/* The id of the session that it leaves; NULL for none, as where it was to make one and ended before a token. */
+const char *stream_kept_session(const struct stream *st);
+
 /* Moves a delivered stream whose turn could not be written at once to the retry queue (the state `rest`), or frees it.
  */
 void commit_enqueue(struct stream *st);

@@ -32,7 +32,7 @@ static void finish(struct subscriber *sub)
     struct stream *st = sub->stream;
     const struct output *o = &st->output;
     struct wire_generate_result result = {
-        .session = st->session->row.name ? st->session->row.id : NULL,
+        .session = stream_kept_session(st),
         .request = st->request->request,
         .stream = st->number,
         .text = {.data = o->text ? o->text : "", .len = o->n_text},

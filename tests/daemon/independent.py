@@ -281,6 +281,18 @@ try:
     err, res = w.answer(i)
     check(err is None and res["finish_reason"] == "cancelled", "the cancelled stream ends with its text", (err, res))
     check(c.call("cancel", stream=res["stream"])["cancelled"] is False, "cancelling again finds nothing")
+    w.send(msgpack.packb([0, 9001, "generate", [{"model": "tale", "session": "never", "request": "atonce",
+                                                 "tokens": [300] * 900}]]) +
+           msgpack.packb([0, 9002, "cancel", [{"request": "atonce"}]]))
+    said = {}
+    while len(said) < 2:
+        m = w.read()
+        if m[0] == 1:
+            said[m[1]] = m[2:]
+    (err, res), (_, done) = said[9001], said[9002]
+    check(done["cancelled"] and err is None and res["finish_reason"] == "cancelled" and res["tokens"] == [] and
+          "session" not in res and c.error("sessions.show", session="never")[1].startswith("SESSION_NOT_FOUND"),
+          "cancelled before its first token it leaves no session, and names none", (err, res, done))
 
     # sixteen at once
     prompts = ["Once upon a time there was a %s who" % n for n in
