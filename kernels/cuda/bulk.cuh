@@ -7,12 +7,8 @@
 #ifndef HEARTH_CUDA_BULK_CUH
 #define HEARTH_CUDA_BULK_CUH
 
-#include <stdint.h>
+#include "kernels/cuda/ptx.cuh"
 
-__device__ static inline uint32_t smem_of(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
 __device__ static inline void mbar_init(uint64_t *b, int n)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));

@@ -1,10 +1,11 @@
 /*
- * attend.cuh - what the two attention kernels share: their arguments, the mma, and how a result is stored.
+ * attend.cuh - what the kernels of attention share: their arguments, the sizes of heads, gates and sinks.
  */
 #ifndef HEARTH_CUDA_ATTEND_CUH
 #define HEARTH_CUDA_ATTEND_CUH
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 enum {
     TILE_ROWS = 8,   /* of a work item: the columns of an mma */
@@ -156,48 +157,14 @@ template <> struct vec<4> {
 template <> struct vec<8> {
     typedef uint4 type;
 };
-__device__ static inline float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 /* The sum of a row's softmax with its head's sink (op_attend.sinks), where there are any. top: the greatest of the
  * row's scores, in base 2; den: the sum of 2 to the power of each score less top. */
 __device__ static inline float with_sink(const attend_args &a, uint32_t head, float top, float den)
 {
     if (!a.sinks)
         return den;
-    float s = a.sinks[head] * 1.4426950408889634f - top;
+    float s = a.sinks[head] * LOG2E - top;
     return den + exp2_fast(fminf(s, 120.f)); /* far above all scores: what is left of them is nothing */
-}
-__device__ static inline uint32_t shared_at(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-__device__ static inline void ldm4(uint32_t r[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
-__device__ static inline void mma16816(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                       uint32_t b1)
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#else /* Turing: two halves of k */
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a2), "r"(a3), "r"(b1));
-#endif
 }
 
 #endif

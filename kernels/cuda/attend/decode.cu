@@ -52,7 +52,7 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
     asm volatile("barrier.cluster.wait;" ::: "memory");
     if (rank && mine) {
         uint32_t to;
-        asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(to) : "r"(shared_at(sums[rank - 1][f.r])));
+        asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(to) : "r"(smem_of(sums[rank - 1][f.r])));
         asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + 4 * f.dim), "f"(y[0][0]),
                      "f"(y[0][1]), "f"(y[0][2]), "f"(y[0][3])
                      : "memory");

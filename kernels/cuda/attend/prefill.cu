@@ -42,36 +42,6 @@ template <int D, int G, bool Q8> struct tiles {
     static constexpr int SMEM = Q + GROUPS * 2 * (BYTES + STAGED);
 };
 
-/* 16 bytes to shared memory; zeros where there is nothing to read. */
-__device__ static inline void copy16(void *dst, const void *src, bool in)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(dst)), "l"(src), "r"(in ? 16 : 0)
-                 : "memory");
-#else
-    *(uint4 *)dst = in ? *(const uint4 *)src : make_uint4(0, 0, 0, 0);
-#endif
-}
-__device__ static inline void copy_commit()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int LEFT> __device__ static inline void copy_wait()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-#endif
-}
-__device__ static inline void ldm4t(uint32_t r[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
 /* Tokens from tok0 on of K, or of V `off` halves further. */
 template <int D, class T>
 __device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
@@ -82,9 +52,9 @@ __device__ static inline void load_block(uint8_t *to, const attend_args &a, cons
         uint32_t r = i / C, c = i % C, tok = tok0 + r;
         bool in = tok < len;
         uint32_t slot = in ? pages[tok / KV_PAGE] * KV_PAGE + tok % KV_PAGE : 0;
-        copy16(to + r * T::ROW + 16 * c, kv_k(a.kv, slot, head) + off + 8 * c, in);
+        cp_async16(to + r * T::ROW + 16 * c, kv_k(a.kv, slot, head) + off + 8 * c, in);
     }
-    copy_commit();
+    cp_async_commit();
 }
 
 /* The same of Q8_0, page by page, to where it is staged. */
@@ -96,9 +66,9 @@ __device__ static inline void stage_block(uint8_t *to, const attend_args &a, con
     for (int i = threadIdx.x % T::THREADS; i < T::BN / KV_PAGE * C; i += T::THREADS) {
         uint32_t p = i / C, c = i % C, tok = tok0 + p * KV_PAGE;
         bool in = tok < len;
-        copy16(to + 16 * i, kv_q8_tile(a.kv, in ? pages[tok / KV_PAGE] : 0, head) + 2 * (uint64_t)off + 16 * c, in);
+        cp_async16(to + 16 * i, kv_q8_tile(a.kv, in ? pages[tok / KV_PAGE] : 0, head) + 2 * (uint64_t)off + 16 * c, in);
     }
-    copy_commit();
+    cp_async_commit();
 }
 /* What was staged, as load_block() would have left it: 16 elements a thread at a time. Tokens past `len` are zero. */
 template <int D, class T>
@@ -245,12 +215,12 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
 
     for (int i = threadIdx.x; i < LONG_ROWS * (D / 8); i += T::GROUPS * T::THREADS) {
         uint32_t r = i / (D / 8), c = i % (D / 8), p = min(first + r, n - 1);
-        copy16(sm8 + r * T::ROW + 16 * c,
-               a.q + (uint64_t)(row0 + p / a.group) * a.ldq + (head * a.group + p % a.group) * D + 8 * c,
-               first + r < n);
+        cp_async16(sm8 + r * T::ROW + 16 * c,
+                   a.q + (uint64_t)(row0 + p / a.group) * a.ldq + (head * a.group + p % a.group) * D + 8 * c,
+                   first + r < n);
     }
-    copy_commit();
-    copy_wait<0>();
+    cp_async_commit();
+    cp_async_wait<0>();
     __syncthreads();
     b0 += part;
     auto load = [&](bool v, uint32_t b) {
@@ -265,13 +235,13 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
 #pragma unroll
     for (int m = 0; m < MT; m++)
         top[m][0] = top[m][1] = -INFINITY;
-    uint32_t q_at = shared_at(sm8) + (mine + (lane & 15)) * T::ROW + (lane >> 4) * 16;
-    uint32_t k_at = shared_at(ks) + ((lane & 7) + (lane >> 4) * 8) * T::ROW + (lane >> 3 & 1) * 16;
-    uint32_t v_at = shared_at(vs) + ((lane & 7) + (lane >> 3 & 1) * 8) * T::ROW + (lane >> 4) * 16;
-    const float log2e = 1.4426950408889634f, scale2 = a.scale * log2e;
+    uint32_t q_at = smem_of(sm8) + (mine + (lane & 15)) * T::ROW + (lane >> 4) * 16;
+    uint32_t k_at = smem_of(ks) + ((lane & 7) + (lane >> 4) * 8) * T::ROW + (lane >> 3 & 1) * 16;
+    uint32_t v_at = smem_of(vs) + ((lane & 7) + (lane >> 3 & 1) * 8) * T::ROW + (lane >> 4) * 16;
+    const float scale2 = a.scale * LOG2E;
 
     for (uint32_t b = b0; (TOGETHER ? b - part : b) < b1; b += T::GROUPS) {
-        copy_wait<0>();
+        cp_async_wait<0>();
         sync(); /* K is there, and V's room free */
         load(true, b);
         if constexpr (Q8) {
@@ -308,7 +278,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
                 for (int i = 0; i < NT; i++)
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        c[m][i][e] = act_softcap(c[m][i][e] * a.scale, a.softcap) * log2e;
+                        c[m][i][e] = act_softcap(c[m][i][e] * a.scale, a.softcap) * LOG2E;
         }
         int tok0 = (int)(b * T::BN) + 2 * t;
         bool edge = (b + 1) * T::BN > pos_lo + 1 || a.window;
@@ -349,9 +319,9 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
                 sum[m][r] = l;
             }
         if (b + T::GROUPS < b1)
-            copy_wait<1>();
+            cp_async_wait<1>();
         else
-            copy_wait<0>();
+            cp_async_wait<0>();
         sync(); /* V is there */
         if constexpr (Q8) {
             expand_block<D, T>(vs, staged + T::STAGED, b * T::BN, len);

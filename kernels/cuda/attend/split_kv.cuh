@@ -12,13 +12,6 @@ template <int D, int ROWS = TILE_ROWS> struct scratch {
     float o[shape<D>::WARPS][ROWS][shape<D>::OLD], m[shape<D>::WARPS][ROWS], l[shape<D>::WARPS][ROWS];
 };
 
-__device__ static inline uint32_t transpose8(uint32_t w)
-{
-    uint32_t r;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
-    return r;
-}
-
 /*
  * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
  * right operand of the values; what was summed before is scaled to the new maximum. Both rows go side by side: each is
@@ -41,7 +34,7 @@ __device__ static inline void online_softmax(const attend_args &a, float c[4], c
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int at = tok + 8 * (i / 2);
-        c[i] = at <= pos[i & 1] && at >= lo[i & 1] ? c[i] * 1.4426950408889634f : -INFINITY;
+        c[i] = at <= pos[i & 1] && at >= lo[i & 1] ? c[i] * LOG2E : -INFINITY;
     }
 #pragma unroll
     for (int e = 0; e < 2; e++)

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(stream_shape<D, ROWS>::THREADS, D == 256 ? 2 :
     if (!tid) {
         for (uint32_t s = 0; s < S::STAGES; s++)
             mbar_init(full + s, 1), mbar_init(empty + s, WARP_ARRIVALS);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        mbar_init_done();
     }
     const P p = plan_of(a, (const P *)NULL);
     uint32_t at = blockIdx.x;

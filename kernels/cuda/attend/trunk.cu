@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
     if (!lane) {
         for (uint32_t s = 0; s < S::STAGES; s++)
             mbar_init(full + s, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        mbar_init_done();
     }
     trunk_item it;
     uint32_t at = blockIdx.x, turn = 0; /* turn: a page among all that the warp takes */

@@ -36,10 +36,8 @@ __device__ static inline uint32_t turned(float even, float odd, float l[2])
 {
     __half2 w = __floats2half2_rn(even, odd);
     float2 f = __half22float2(w); /* what multiplies V is also what is summed */
-    uint32_t r;
     l[0] = __fadd_rn(l[0], f.x), l[1] = __fadd_rn(l[1], f.y);
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(*(uint32_t *)&w));
-    return r;
+    return transpose8(*(uint32_t *)&w);
 }
 
 template <int K, int V, class P>
@@ -128,7 +126,7 @@ __global__ void __launch_bounds__(wide_shape<K, V>::WARPS * 32) attend_wide(cons
                 int tok = (int)page * KV_PAGE + g + 8 * (i / 2);
                 float s = (c[i] + odd[i]) * a.scale;
                 s = a.softcap != 0 ? act_softcap(s, a.softcap) : s;
-                c[i] = tok <= pos[i & 1] && tok >= lo[i & 1] ? s * 1.4426950408889634f : -INFINITY;
+                c[i] = tok <= pos[i & 1] && tok >= lo[i & 1] ? s * LOG2E : -INFINITY;
             }
 #pragma unroll
             for (int e = 0; e < 2; e++) {

@@ -31,10 +31,10 @@ __device__ static inline void fp4_mul(const uint8_t *r, const xfrag &v, int lane
             int s = 2 * (4 * p + u);
             float q[4] = {0, 0, 0, 0};
             uint2 x = v.four(0, s, t), y = v.four(0, s + 1, t);
-            mma(q, fp4_halves(a[u], 0), fp4_halves(b[u], 0), fp4_halves(a[u], 1), fp4_halves(b[u], 1),
-                prmt(x.x, y.x, 0x5410), prmt(x.y, y.y, 0x5410));
-            mma(q, fp4_halves(a[u], 2), fp4_halves(b[u], 2), fp4_halves(a[u], 3), fp4_halves(b[u], 3),
-                prmt(x.x, y.x, 0x7632), prmt(x.y, y.y, 0x7632));
+            mma16816(q, fp4_halves(a[u], 0), fp4_halves(b[u], 0), fp4_halves(a[u], 1), fp4_halves(b[u], 1),
+                     prmt(x.x, y.x, 0x5410), prmt(x.y, y.y, 0x5410));
+            mma16816(q, fp4_halves(a[u], 2), fp4_halves(b[u], 2), fp4_halves(a[u], 3), fp4_halves(b[u], 3),
+                     prmt(x.x, y.x, 0x7632), prmt(x.y, y.y, 0x7632));
             add_scaled(sum, q, codebook_mxfp4::of(r + 2048, g, 4 * p + u),
                        codebook_mxfp4::of(r + 2048, g + 8, 4 * p + u));
         }

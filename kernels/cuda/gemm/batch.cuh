@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
             mbar_init(full_w + s, 1), mbar_init(empty_w + s, BATCH_WARPS * WARP_ARRIVALS);
             mbar_init(full_x + s, 1), mbar_init(empty_x + s, BATCH_WARPS * WARP_ARRIVALS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        mbar_init_done();
     }
     __syncthreads();
     pdl_trigger();

@@ -42,25 +42,15 @@ __device__ static inline void copied_part(uint8_t *dst, const void *src, uint32_
     for (uint32_t at = w * 512; at < n; at += W * 512)
         cp_async_warp(dst + at, (const uint8_t *)src + at, min(n - at, 512u), policy, lane);
 }
-/* The calling thread's copies since the last call are a group. */
-__device__ static inline void copied_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/* Waits for the calling thread's groups but the N latest. */
-template <int N> __device__ static inline void copied_wait_but()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-/* ... for a stage where `stages` are in use: the copies of later ones may still be under way. */
+/* Waits for a stage where `stages` are in use: the copies of later ones may still be under way. */
 __device__ static inline void copied_wait(uint32_t stages)
 {
     if (stages <= 2)
-        copied_wait_but<0>();
+        cp_async_wait<0>();
     else if (stages == 3)
-        copied_wait_but<1>();
+        cp_async_wait<1>();
     else
-        copied_wait_but<2>();
+        cp_async_wait<2>();
 }
 #endif
 
@@ -153,7 +143,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
             if (ahead.next(a))
                 aim();
         }
-        copied_commit();
+        cp_async_commit();
     };
     aim();
     for (uint32_t i = 1; i < a.stages; i++)

@@ -18,6 +18,7 @@
 #define HEARTH_CUDA_GEMM_TILE16_CUH
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 enum { K_SLICES = 8 };
 
@@ -78,24 +79,6 @@ __device__ static inline uint32_t h2of(float lo, float hi)
         : "f"(lo), "f"(hi));
 #endif
     return r;
-}
-
-/* d = a * b + c; a: rows g (a0, a2), g + 8 (a1, a3). Turing has half of the instruction. */
-__device__ static inline void mma(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                  uint32_t b1)
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#elif defined(__CUDA_ARCH__)
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a2), "r"(a3), "r"(b1));
-#endif
 }
 
 /* acc += s * q, rows g and g + 8 by their own factor; fused everywhere, so that no instantiation rounds otherwise. */

@@ -258,15 +258,12 @@ struct wg_glu {
 
     __device__ wg_glu(enum glu_kind k)
     {
-        const float log2e = 1.4426950408889634f;
-        a = k == GLU_SWIGLU ? 0.f : -0.044715f * 1.5957691216f * log2e;
-        b = k == GLU_SWIGLU ? -log2e : -1.5957691216f * log2e;
+        a = k == GLU_SWIGLU ? 0.f : -0.044715f * 1.5957691216f * LOG2E;
+        b = k == GLU_SWIGLU ? -LOG2E : -1.5957691216f * LOG2E;
     }
     __device__ float operator()(float x) const
     {
-        float e;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(x * x, a, b) * x));
-        return __fdividef(x, 1.f + e);
+        return __fdividef(x, 1.f + exp2_fast(fmaf(x * x, a, b) * x));
     }
 };
 
@@ -296,7 +293,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             mbar_init(full_w + s, 1), mbar_init(empty_w + s, TILES * WARP_ARRIVALS);
             mbar_init(full_x + s, 1), mbar_init(empty_x + s, TILES * WARP_ARRIVALS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        mbar_init_done();
     }
     __syncthreads();
     pdl_trigger();

@@ -128,8 +128,8 @@ template <class S> struct quant_codebook4 : quant_own {
                 for (int n = 0; n < NT; n++) {
                     float q[4] = {0, 0, 0, 0};
                     uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
-                    mma(q, A[0], A[1], A[2], A[3], x0.x, x0.y);
-                    mma(q, A[4], A[5], A[6], A[7], x1.x, x1.y);
+                    mma16816(q, A[0], A[1], A[2], A[3], x0.x, x0.y);
+                    mma16816(q, A[4], A[5], A[6], A[7], x1.x, x1.y);
                     add_scaled(acc[n], q, dg, dh);
                 }
             }

@@ -62,8 +62,8 @@ template <int BF> struct quant_16 : quant_own {
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 uint4 x = v.eight(n, t * XFRAG_GROUP + 16 * frag + 8 * p);
-                mma(acc[n], a[0], b[0], a[1], b[1], x.x, x.y);
-                mma(acc[n], a[2], b[2], a[3], b[3], x.z, x.w);
+                mma16816(acc[n], a[0], b[0], a[1], b[1], x.x, x.y);
+                mma16816(acc[n], a[2], b[2], a[3], b[3], x.z, x.w);
             }
         }
     }

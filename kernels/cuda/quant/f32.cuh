@@ -58,8 +58,8 @@ template <> struct quant<DT_F32> : quant_own {
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 uint2 x = *(const uint2 *)(v.x + n * v.step + t * XFRAG_GROUP + 8 * frag + 4 * p);
-                mma(acc[n], h[0][0], h[1][0], h[0][1], h[1][1], x.x, x.y);
-                mma(lo[n], l[0][0], l[1][0], l[0][1], l[1][1], x.x, x.y);
+                mma16816(acc[n], h[0][0], h[1][0], h[0][1], h[1][1], x.x, x.y);
+                mma16816(lo[n], l[0][0], l[1][0], l[0][1], l[1][1], x.x, x.y);
             }
         }
 #pragma unroll

@@ -228,9 +228,9 @@ template <int THREE> struct quant_q23_k : quant_own {
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
                     uint2 x = v.four(n, s, t);
-                    mma(q[n], A[0], A[2], A[1], A[3], x.x, x.y);
+                    mma16816(q[n], A[0], A[2], A[1], A[3], x.x, x.y);
                     if (!THREE)
-                        mma(least[n], mg, mh, mg, mh, x.x, x.y);
+                        mma16816(least[n], mg, mh, mg, mh, x.x, x.y);
                 }
             }
         }

@@ -155,8 +155,8 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
                 for (int n = 0; n < NT; n++) {
                     float q[4] = {0, 0, 0, 0};
                     uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
-                    mma(q, A[0], A[1], A[2], A[3], x0.x, x0.y);
-                    mma(q, A[4], A[5], A[6], A[7], x1.x, x1.y);
+                    mma16816(q, A[0], A[1], A[2], A[3], x0.x, x0.y);
+                    mma16816(q, A[4], A[5], A[6], A[7], x1.x, x1.y);
                     add_scaled(acc[n], q, u & 1 ? dg.y : dg.x, u & 1 ? dh.y : dh.x);
                 }
             }
@@ -167,7 +167,7 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
 #pragma unroll
         for (int n = 0; n < NT; n++) { /* eight minimums times eight sums, in two parts each */
             const uint32_t *sum = (const uint32_t *)(v.sum + n * v.sum_step);
-            mma(acc[n], mg, mh, mg, mh, sum[t], sum[4 + t]);
+            mma16816(acc[n], mg, mh, mg, mh, sum[t], sum[4 + t]);
         }
     }
 

@@ -166,10 +166,10 @@ template <int FIVE> struct quant_q45_k : quant_own {
                 for (int n = 0; n < NT; n++) {
                     uint4 lo = v.eight(n, t * XFRAG_GROUP + 16 * p + 8 * u2),
                           hi = v.eight(n, t * XFRAG_GROUP + 32 + 16 * p + 8 * u2);
-                    mma(q[n], A[0][0], A[0][1], A[0][2], A[0][3], lo.x, lo.y);
-                    mma(q[n], A[0][4], A[0][5], A[0][6], A[0][7], hi.x, hi.y);
-                    mma(q[n], A[1][0], A[1][1], A[1][2], A[1][3], lo.z, lo.w);
-                    mma(q[n], A[1][4], A[1][5], A[1][6], A[1][7], hi.z, hi.w);
+                    mma16816(q[n], A[0][0], A[0][1], A[0][2], A[0][3], lo.x, lo.y);
+                    mma16816(q[n], A[0][4], A[0][5], A[0][6], A[0][7], hi.x, hi.y);
+                    mma16816(q[n], A[1][0], A[1][1], A[1][2], A[1][3], lo.z, lo.w);
+                    mma16816(q[n], A[1][4], A[1][5], A[1][6], A[1][7], hi.z, hi.w);
                 }
             }
         }
@@ -179,7 +179,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
         for (int n = 0; n < NT; n++) {
             const uint32_t *sum = (const uint32_t *)(v.sum + n * v.sum_step);
             float m[4] = {0, 0, 0, 0};
-            mma(m, mg, mh, mg, mh, sum[t], sum[4 + t]);
+            mma16816(m, mg, mh, mg, mh, sum[t], sum[4 + t]);
             add_scaled(acc[n], q[n], dg.x, dh.x);
             add_scaled(acc[n], m, -dg.y, -dh.y);
         }

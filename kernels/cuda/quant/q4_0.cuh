@@ -82,8 +82,8 @@ template <> struct quant<DT_Q4_0> : quant_own {
                 for (int n = 0; n < NT; n++) {
                     float q[4] = {0, 0, 0, 0};
                     uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
-                    mma(q, al, bl, cl, dl, x0.x, x0.y);
-                    mma(q, ah, bh, ch, dhh, x1.x, x1.y);
+                    mma16816(q, al, bl, cl, dl, x0.x, x0.y);
+                    mma16816(q, ah, bh, ch, dhh, x1.x, x1.y);
                     add_scaled(acc[n], q, u & 1 ? fg.y : fg.x, u & 1 ? fh.y : fh.x);
                 }
             }

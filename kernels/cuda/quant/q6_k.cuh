@@ -122,8 +122,8 @@ template <> struct quant<DT_Q6_K> : quant_own {
                 for (int n = 0; n < NT; n++) {
                     float q0[4] = {0, 0, 0, 0}, q1[4] = {0, 0, 0, 0};
                     uint2 x0 = v.four(n, s, t), x1 = v.four(n, s + 1, t);
-                    mma(q0, al, bl, cl, dl, x0.x, x0.y);
-                    mma(q1, ah, bh, ch, dh, x1.x, x1.y);
+                    mma16816(q0, al, bl, cl, dl, x0.x, x0.y);
+                    mma16816(q1, ah, bh, ch, dh, x1.x, x1.y);
                     add_scaled(kblk[n], q0, cg0, ch0);
                     add_scaled(kblk[n], q1, cg1, ch1);
                 }

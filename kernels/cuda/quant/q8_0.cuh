@@ -78,7 +78,7 @@ template <> struct quant<DT_Q8_0> : quant_own {
 #pragma unroll
                     for (int n = 0; n < NT; n++) {
                         uint2 x = v.four(n, 8 * frag + 4 * p + i, t);
-                        mma(q[n], a0, a1, a2, a3, x.x, x.y);
+                        mma16816(q[n], a0, a1, a2, a3, x.x, x.y);
                     }
                 }
 #pragma unroll

@@ -23,25 +23,14 @@ template <int W> __device__ static inline __half *piece(__half *m, uint32_t r, u
 }
 template <bool TRANS> __device__ static inline void matrices(uint32_t r[4], const __half *at)
 {
-    uint32_t p = (uint32_t)__cvta_generic_to_shared(at);
     if (TRANS)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(p)
-                     : "memory");
+        ldm4t(r, smem_of(at));
     else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(p)
-                     : "memory");
+        ldm4(r, smem_of(at));
 }
 __device__ static inline void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
+    mma16816(c, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
 
 /* Two numbers as two of fp16 each. */

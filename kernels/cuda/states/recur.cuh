@@ -5,6 +5,7 @@
 #ifndef HEARTH_CUDA_STATES_RECUR_CUH
 #define HEARTH_CUDA_STATES_RECUR_CUH
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/states/states.cuh"
 
 enum {
@@ -96,7 +97,7 @@ __device__ static inline float4 read_again(const float *at)
     float4 f;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(f.x), "=f"(f.y), "=f"(f.z), "=f"(f.w)
-                 : "r"((uint32_t)__cvta_generic_to_shared(at)));
+                 : "r"(smem_of(at)));
     return f;
 }
 
