@@ -155,19 +155,9 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_
         if (more)
             next_page = pages_of(next), next_alive = alive_of(next), next_old = old_of(next);
         four mine = four_at<D>(a, p, it, tid);
-        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        int pos[2], lo[2];
         float o[F::GROUPS][F::W][4], m[2], l[2];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            pos[e] = 2 * t + e < (int)it.rows ? (int)it.last : -1;
-            lo[e] = (int)first_visible(pos[e], a.window);
-            m[e] = -INFINITY, l[e] = 0;
-        }
-#pragma unroll
-        for (int b = 0; b < F::GROUPS; b++)
-#pragma unroll
-            for (int w = 0; w < F::W; w++)
-                o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        begin_item<D>(a, it, t, it.last, pos, lo, o, m, l);
         if (!begun) {
             tail.make_first(a, p, it);
             tail.load_q(q, it.rows);

@@ -12,6 +12,25 @@ template <int D, int ROWS = TILE_ROWS> struct scratch {
     float o[shape<D>::WARPS][ROWS][shape<D>::OLD], m[shape<D>::WARPS][ROWS], l[shape<D>::WARPS][ROWS];
 };
 
+/* What a lane begins an item of one position with: what its rows 2t and 2t + 1 see, no maximum, no sum. */
+template <int D>
+__device__ static inline void begin_item(const split_args &a, const item &it, int t, uint32_t at, int pos[2], int lo[2],
+                                         float o[shape<D>::GROUPS][shape<D>::W][4], float m[2], float l[2])
+{
+    typedef shape<D> S;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        pos[e] = 2 * t + e < (int)it.rows ? (int)at : -1;
+        lo[e] = (int)first_visible(pos[e], a.window);
+        m[e] = -INFINITY, l[e] = 0;
+    }
+#pragma unroll
+    for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+        for (int w = 0; w < S::W; w++)
+            o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+}
+
 /*
  * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
  * right operand of the values; what was summed before is scaled to the new maximum. Both rows go side by side: each is

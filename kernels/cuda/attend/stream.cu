@@ -129,19 +129,9 @@ __global__ void __launch_bounds__(stream_shape<D, ROWS>::THREADS, D == 256 ? 2 :
         four mine = four_at<D>(a, p, it, tid);
         const __half *q = queries + (it.head * a.group + g) * S::QLD + 8 * t;
         bool live = g < (int)it.rows;
-        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        int pos[2], lo[2];
         float o[F::GROUPS][F::W][4], m[2], l[2];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            pos[e] = 2 * t + e < (int)it.rows ? (int)p.pos : -1;
-            lo[e] = (int)first_visible(pos[e], a.window);
-            m[e] = -INFINITY, l[e] = 0;
-        }
-#pragma unroll
-        for (int b = 0; b < F::GROUPS; b++)
-#pragma unroll
-            for (int w = 0; w < F::W; w++)
-                o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
+        begin_item<D>(a, it, t, p.pos, pos, lo, o, m, l);
         uint32_t stage = first, phase = first_phase;
         pass(stage, phase, warp);
         pass(first, first_phase, n);
