@@ -241,6 +241,8 @@ struct batch_seq {
      * state after the last row. They may be the same. */
     const uint32_t *pages[KV_GROUPS_MAX];
     uint32_t freq_set; /* of RoPE's frequencies, below ROPE_SETS_MAX: which its rows turn by, where rope.n_set is 2 */
+    uint32_t n_within; /* after so many of the rows, fewer than all, a third page of each group of states gets the
+                          state; 0: there is none. Of devices that say so (device_info.states_within) */
 };
 struct batch {
     uint32_t n_row, n_seq, n_out;
@@ -293,6 +295,7 @@ struct device_info {
     bool gpu;
     uint32_t devices;             /* of this kind that this process could open; 0: they are not counted */
     bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
+    bool states_within;           /* steps give states from between their rows: batch_seq.n_within */
     bool kv_apart;                /* pages of Q8_0 have numbers and scales apart: see struct kv_desc */
     enum dtype kv_type;           /* what KV is kept in; a GPU has pools of this type alone, but for states */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */

@@ -136,6 +136,7 @@ static void cpu_info(struct device *d, struct device_info *out)
     snprintf(out->name, sizeof out->name, "%s (%s, %u thread%s)", model, d->k->name, (unsigned)d->n_thread,
              d->n_thread == 1 ? "" : "s");
     out->keeps_source = true;
+    out->states_within = true;
     out->kv_type = d->kv_type;
     out->max_in_flight = 1;
     out->decode_rows = UINT32_MAX;

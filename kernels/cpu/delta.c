@@ -83,8 +83,8 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     uint32_t i = item / op->n_v, head = item % op->n_v, n = t->n_channel, d_k = op->d_k, d_v = op->d_v;
     uint32_t of = op->tiled ? head % op->n_k : head / (op->n_v / op->n_k);
     const struct batch_seq *seq = &d->seq[i];
-    size_t size = (size_t)d_k * d_v;
-    float *s = cpu_state_take(d, i, op->group, op->layer, (size_t)(op->conv.n_tap - 1) * n + head * size, size);
+    size_t size = (size_t)d_k * d_v, first = (size_t)(op->conv.n_tap - 1) * n + head * size;
+    float *s = cpu_state_take(d, i, op->group, op->layer, first, size);
     float q[STATE_D_MAX], k[STATE_D_MAX], y[STATE_D_MAX], scale = 1.0f / sqrtf((float)d_k);
     (void)thread;
     for (uint32_t r = seq->row0; r < seq->row0 + seq->n_row; r++) {
@@ -98,6 +98,8 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
         d->k->norm(&op->norm, y, d_v, y, KB);
         for (uint32_t j = 0, col = head * d_v; j < d_v; j++, col++)
             to[col / KB * panel_stride(&d->att) + col % KB] = y[j] * (z[j] * elem_sigmoid(z[j]));
+        if (r + 1 == seq->row0 + seq->n_within)
+            cpu_state_give(d, i, op->group, op->layer, first, size);
     }
 }
 

@@ -65,6 +65,8 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
         step(s, op->d_state, op->d_head, b, b + (size_t)op->n_group * op->d_state,
              (float)exp((double)op->decay[head] * length), (float)length, op->skip[head],
              in + (size_t)head * op->d_head);
+        if (r + 1 == seq->row0 + seq->n_within)
+            cpu_state_give(d, i, op->group, op->layer, first, size);
     }
 }
 

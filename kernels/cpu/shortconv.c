@@ -16,19 +16,17 @@ static void shortconv_item(void *arg, uint32_t item, uint32_t thread)
     const struct shortconv *s = arg;
     const struct op_shortconv *op = s->op;
     struct device *d = s->d;
-    uint32_t i = item / s->n_chunk, n = op->d_inner, c0 = item % s->n_chunk * CHANNELS, before = op->conv.n_tap - 1;
+    uint32_t i = item / s->n_chunk, n = op->d_inner, c0 = item % s->n_chunk * CHANNELS;
     uint32_t c1 = n - c0 < CHANNELS ? n : c0 + CHANNELS;
     const struct batch_seq *q = &d->seq[i];
-    float *mix = d->mix + (size_t)q->row0 * d->d_mix, *state = NULL;
+    float *mix = d->mix + (size_t)q->row0 * d->d_mix;
     (void)thread;
-    for (uint32_t k = before; k-- > 0;)
-        state = cpu_state_take(d, i, op->group, op->layer, (size_t)k * n + c0, c1 - c0);
     for (uint32_t r = 0; r < q->n_row; r++)
         for (uint32_t c = c0; c < c1; c++) {
             float *b = mix + (size_t)r * d->d_mix;
             b[c] *= b[2 * n + c];
         }
-    cpu_conv_rows(&op->conv, state - c0, n, c0, c1, q->n_row, mix, d->d_mix, mix + 2 * n, d->d_mix);
+    cpu_conv_rows(d, i, op->group, op->layer, &op->conv, n, c0, c1, mix, d->d_mix, mix + 2 * n, d->d_mix);
     for (uint32_t r = 0; r < q->n_row; r++) {
         const float *gate = mix + (size_t)r * d->d_mix + n, *y = gate + n;
         float *to = panel_row(&d->att, q->row0 + r) + c0 / KB * panel_stride(&d->att) + c0 % KB;

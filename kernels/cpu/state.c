@@ -35,8 +35,17 @@ float *cpu_state_take(struct device *d, uint32_t seq, uint32_t group, uint32_t l
     return to;
 }
 
-void cpu_conv_rows(const struct state_conv *conv, float *state, uint32_t n_channel, uint32_t c0, uint32_t c1,
-                   uint32_t n_row, const float *x, size_t ldx, float *y, size_t ldy)
+void cpu_state_give(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, size_t first, size_t n)
+{
+    const struct kv_pool *pool = d->batch.kv[group];
+    const uint32_t *pages = d->seq[seq].pages[group];
+    size_t at = layer * kv_layer_bytes(&pool->desc) + first * sizeof(float);
+    memcpy(pool->base + pages[2] * pool->stride + at, pool->base + pages[1] * pool->stride + at, n * sizeof(float));
+}
+
+/* Of some rows; `state` is where those channels' state before them begins, and is left with the one after them. */
+static void conv_rows(const struct state_conv *conv, float *state, uint32_t n_channel, uint32_t c0, uint32_t c1,
+                      uint32_t n_row, const float *x, size_t ldx, float *y, size_t ldy)
 {
     const float *in[STATE_TAPS_MAX];
     uint32_t taps = conv->n_tap, before = taps - 1;
@@ -58,14 +67,28 @@ void cpu_conv_rows(const struct state_conv *conv, float *state, uint32_t n_chann
     }
 }
 
+void cpu_conv_rows(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
+                   uint32_t n_channel, uint32_t c0, uint32_t c1, const float *x, size_t ldx, float *y, size_t ldy)
+{
+    const struct batch_seq *q = &d->seq[seq];
+    uint32_t n = q->n_within, before = conv->n_tap - 1;
+    float *state = NULL;
+    for (uint32_t k = before; k-- > 0;)
+        state = cpu_state_take(d, seq, group, layer, (size_t)k * n_channel + c0, c1 - c0);
+    state -= c0;
+    if (n)
+        conv_rows(conv, state, n_channel, c0, c1, n, x, ldx, y, ldy);
+    for (uint32_t k = 0; n && k < before; k++)
+        cpu_state_give(d, seq, group, layer, (size_t)k * n_channel + c0, c1 - c0);
+    conv_rows(conv, state, n_channel, c0, c1, q->n_row - n, x + n * ldx, ldx, y + n * ldy, ldy);
+}
+
 void cpu_conv_silu(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
                    uint32_t n_channel, uint32_t c0, uint32_t c1, uint32_t at)
 {
     const struct batch_seq *q = &d->seq[seq];
-    float *state = NULL, *y = d->convolved.v + (size_t)q->row0 * n_channel;
-    for (uint32_t k = conv->n_tap - 1; k-- > 0;)
-        state = cpu_state_take(d, seq, group, layer, (size_t)k * n_channel + c0, c1 - c0);
-    cpu_conv_rows(conv, state - c0, n_channel, c0, c1, q->n_row, d->mix + (size_t)q->row0 * d->d_mix + at, d->d_mix, y,
+    float *y = d->convolved.v + (size_t)q->row0 * n_channel;
+    cpu_conv_rows(d, seq, group, layer, conv, n_channel, c0, c1, d->mix + (size_t)q->row0 * d->d_mix + at, d->d_mix, y,
                   n_channel);
     for (uint32_t r = 0; r < q->n_row; r++, y += n_channel)
         for (uint32_t c = c0; c < c1; c++)

@@ -7,7 +7,7 @@
  * so that a row's bits depend on nobody else. The loops run over contiguous numbers that do not depend on each other:
  * a compiler may use vectors for them, and the bits stay.
  *
- * Thread: the device's; cpu_state_take() and cpu_conv_rows() also run on the pool's threads.
+ * Thread: the device's; cpu_state_take(), cpu_state_give() and cpu_conv_rows() also run on the pool's threads.
  */
 #ifndef HEARTH_CPU_STATE_H
 #define HEARTH_CPU_STATE_H
@@ -25,12 +25,16 @@ bool cpu_state_begin(struct device *d, const char *what, uint32_t group, uint32_
  * them: to be computed on, there. */
 float *cpu_state_take(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, size_t first, size_t n);
 
+/* The same numbers, as they are now, also go to the page of the state after batch_seq.n_within rows. */
+void cpu_state_give(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, size_t first, size_t n);
+
 /*
  * The convolution of channels [c0, c1) of all rows of a sequence. Inputs and outputs of a row are `ldx` and `ldy`
- * floats after those of the row before; `state` is [n_tap - 1, n_channel], of which it reads and leaves those channels.
+ * floats after those of the row before; the layer's state begins with [n_tap - 1, n_channel], of which it takes, leaves
+ * and gives those channels.
  */
-void cpu_conv_rows(const struct state_conv *conv, float *state, uint32_t n_channel, uint32_t c0, uint32_t c1,
-                   uint32_t n_row, const float *x, size_t ldx, float *y, size_t ldy);
+void cpu_conv_rows(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
+                   uint32_t n_channel, uint32_t c0, uint32_t c1, const float *x, size_t ldx, float *y, size_t ldy);
 
 /* The same of channels of ACT_MIX from column `at` on into `convolved`, [n_row, n_channel], then x sigmoid(x); the
  * state is the first part of the layer's. */

@@ -43,7 +43,7 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
 static uint32_t n_pages(const struct batch *b, const struct batch_seq *q, uint32_t group)
 {
     if (b->kv[group]->desc.d_state)
-        return 2;
+        return q->n_within ? 3 : 2;
     return (uint32_t)(((uint64_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE);
 }
 
@@ -93,6 +93,9 @@ static bool batch_check(struct device *d, const struct batch *b)
         if (q->freq_set >= ROPE_SETS_MAX)
             cpu_fail(d, HEARTH_EPARAMS, "sequence %u of the step turns by set %u of RoPE's frequencies, of at most %d",
                      (unsigned)s, (unsigned)q->freq_set, ROPE_SETS_MAX);
+        if (q->n_within >= q->n_row)
+            cpu_fail(d, HEARTH_EPARAMS, "sequence %u of the step is to give its states after row %u of %u", (unsigned)s,
+                     (unsigned)q->n_within, (unsigned)q->n_row);
         for (uint32_t g = 0; g < b->n_group && !d->err.code; g++)
             table_check(d, b, s, g);
         row += q->n_row;

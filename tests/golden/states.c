@@ -19,12 +19,15 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(rng_state >> 33) % n;
 }
 
+static uint32_t n_within; /* steps of a sequence that gave a state on their way */
+
 struct paged {
     struct run *r;
     struct kv *kv;
     struct kv_pool *pool[KV_GROUPS_MAX];
     struct kv_desc desc[KV_GROUPS_MAX];
     struct kv_table table[SEQS];
+    bool within; /* the device gives states from within a step */
     int32_t id[SEQS][LEN];
     uint32_t done[SEQS];
 };
@@ -36,7 +39,8 @@ static void open_pools(struct paged *p)
     for (uint32_t g = 0; g < r->n_group; g++) {
         p->desc[g] = r->kv[g];
         p->desc[g].n_page = p->desc[g].d_state ? 3 * SEQS + 8 : 4 * SEQS + 2 * LEN / KV_PAGE;
-        shape[g] = (struct kv_shape){p->desc[g].n_page, p->desc[g].window, p->desc[g].d_state != 0};
+        shape[g] =
+            (struct kv_shape){p->desc[g].n_page, p->desc[g].window, p->desc[g].d_state != 0, .within = p->within};
         MUST(r->be->kv_new(r->dev, &p->desc[g], &p->pool[g], &e));
     }
     MUST(kv_cache_new(&p->kv, shape, r->n_group, &e));
@@ -70,6 +74,8 @@ static void step(struct paged *p, uint32_t n, uint32_t *rows, uint32_t stop_afte
         assert_true(kv_grow(p->kv, t, p->done[s], p->done[s] + rows[s], ROWS));
         rows[s] = kv_cut(p->kv, t, p->done[s], rows[s]);
         seq[s] = (struct batch_seq){.row0 = row, .n_row = rows[s], .pos0 = p->done[s]};
+        seq[s].n_within = t->within ? t->within - p->done[s] : 0;
+        n_within += seq[s].n_within > 0;
         for (uint32_t g = 0; g < r->n_group; g++)
             seq[s].pages[g] = p->desc[g].d_state ? t->state[g].page : t->page[g];
         memcpy(token + row, p->id[s] + p->done[s], rows[s] * sizeof *token);
@@ -226,6 +232,10 @@ static void same_bits(const char *name)
     run_open(&r, path, run_backend(), NULL, 0, 0, BATCH_ROWS_MAX);
     memset(&p, 0, sizeof p);
     p.r = &r;
+    struct device_info info;
+    r.be->info(r.dev, &info);
+    p.within = info.states_within;
+    n_within = 0;
     open_pools(&p);
     for (uint32_t s = 0; s < 2; s++) {
         p.table[s].uid = s;
@@ -250,6 +260,7 @@ static void same_bits(const char *name)
     restart(&p);
     feed(&p, LEN, 1, want, "restarted");
     release(&p, 0);
+    assert_true(!p.within || n_within > 0);
     many(&p, want);
     close_pools(&p);
     free(want);

@@ -237,8 +237,8 @@ void bench_open(struct bench *b, const struct subject *s)
     assert_true(s->n_mix <= COLS_MAX && s->n_state <= STATE_MAX);
     *b = (struct bench){.be = states_backend, .how = INVARIANT_DECODE};
     for (uint32_t i = 0; i < SEQS; i++)
-        b->page[i][0] = 2 * i, b->page[i][1] = 2 * i + 1;
-    b->desc = (struct kv_desc){.n_layer = 1, .type = DT_F32, .n_page = 2 * SEQS, .d_state = s->n_state};
+        b->page[i][0] = 2 * i, b->page[i][1] = 2 * i + 1, b->page[i][2] = 2 * SEQS;
+    b->desc = (struct kv_desc){.n_layer = 1, .type = DT_F32, .n_page = 2 * SEQS + 1, .d_state = s->n_state};
     b->d = rig_device(b->be, states_variant, 2);
     assert_non_null(b->d);
     for (int i = 0; i < 6; i++)
@@ -266,6 +266,7 @@ int run_all(struct bench *b, const struct subject *s, const struct piece *of, ui
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_seq; n += of[i++].n)
         seq[i] = (struct batch_seq){.row0 = n, .n_row = of[i].n, .pos0 = of[i].pos, .pages = {b->page[i]}};
+    seq[0].n_within = b->n_within;
     struct batch batch = {.n_row = n,
                           .n_seq = n_seq,
                           .token = token,
@@ -292,13 +293,17 @@ int run(struct bench *b, const struct subject *s, uint32_t pos, uint32_t n, cons
     return run_all(b, s, &(struct piece){pos, n}, 1, in, out, e);
 }
 
-/* The state of a sequence that was written last. */
-void save_of(struct bench *b, uint32_t seq, float *to)
+void save_page(struct bench *b, uint32_t page, float *to)
 {
     struct hearth_err e;
-    uint64_t ticket = b->be->kv_save(b->d, b->pool, &b->page[seq][0], (void *[]){to}, 1);
+    uint64_t ticket = b->be->kv_save(b->d, b->pool, &page, (void *[]){to}, 1);
     assert_true(ticket > 0);
     ok(b->be->kv_transfer_wait(b->d, ticket, &e), &e);
+}
+
+void save_of(struct bench *b, uint32_t seq, float *to)
+{
+    save_page(b, b->page[seq][0], to);
 }
 
 /* Euclidean distance of n numbers from what is wanted, relative to that. */

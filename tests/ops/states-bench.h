@@ -43,7 +43,8 @@ struct bench {
     struct device *d;
     struct kv_pool *pool;
     struct kv_desc desc;
-    uint32_t page[SEQS][2]; /* as batch_seq.pages: what was written is read next */
+    uint32_t page[SEQS][3]; /* as batch_seq.pages: what was written is read next */
+    uint32_t n_within;      /* batch_seq.n_within of the first sequence */
     enum invariance how;
     float *vec[6]; /* the subject's vectors, in device memory */
 };
@@ -61,7 +62,8 @@ int run_all(struct bench *b, const struct subject *s, const struct piece *of, ui
             float *out, struct hearth_err *e);
 int run(struct bench *b, const struct subject *s, uint32_t pos, uint32_t n, const float *in, float *out,
         struct hearth_err *e);
-/* The state of a sequence that was written last. */
+/* The state of a sequence that was written last, and what a page holds. */
+void save_page(struct bench *b, uint32_t page, float *to);
 void save_of(struct bench *b, uint32_t seq, float *to);
 
 /* What is made of a row of random input, so that it is hard. */

@@ -85,6 +85,55 @@ static void cuts_do_not_matter(void **unused)
     }
 }
 
+/* A state from within a step has the bits of one at the end of a step of those rows, and changes nothing else; at the
+ * first row, within the taps of a convolution and at the last row but one, too. */
+static void states_come_from_within(void **unused)
+{
+    (void)unused;
+    enum { N = 60, BEFORE = 7 };
+    static const uint32_t at[] = {1, 2, 3, 33, N - 1};
+    struct subject all[] = {make_shortconv(72, 3), make_shortconv(64, 4), make_delta(2, 4, 16, 24, 0, 0),
+                            make_delta(2, 6, 32, 16, 1, 0), make_mamba2(4, 16, 24, 2, false)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct subject *s = &all[i];
+        struct bench b;
+        struct hearth_err e;
+        struct device_info info;
+        float *in = malloc((BEFORE + N) * s->n_mix * sizeof *in), *want = malloc(2 * N * s->n_att * sizeof *want);
+        float *got = want + N * s->n_att, *state = malloc(2 * s->n_state * sizeof *state), *left = state + s->n_state;
+        assert_true(in && want && state);
+        random_floats(11 + i, in, (size_t)(BEFORE + N) * s->n_mix);
+        bench_open(&b, s);
+        b.be->info(b.d, &info);
+        for (size_t k = 0; k < sizeof at / sizeof *at && info.states_within; k++) {
+            const float *rows = in + (size_t)BEFORE * s->n_mix;
+            ok(run(&b, s, 0, BEFORE, in, got, &e), &e);
+            b.n_within = at[k];
+            ok(run(&b, s, BEFORE, N, rows, want, &e), &e);
+            b.n_within = 0;
+            save_page(&b, b.page[0][2], left);
+            ok(run(&b, s, 0, BEFORE, in, got, &e), &e);
+            ok(run(&b, s, BEFORE, at[k], rows, got, &e), &e);
+            save(&b, state);
+            assert_memory_equal(left, state, s->n_state * sizeof *left);
+            ok(run(&b, s, BEFORE + at[k], N - at[k], rows + (size_t)at[k] * s->n_mix, got + (size_t)at[k] * s->n_att,
+                   &e),
+               &e);
+            assert_memory_equal(got, want, N * s->n_att * sizeof *got);
+        }
+        b.n_within = N;
+        if (info.states_within) {
+            assert_int_equal(run(&b, s, 0, N, in, got, &e), HEARTH_EPARAMS);
+            assert_non_null(strstr(e.msg, "after row 60 of 60"));
+        }
+        bench_close(&b);
+        forget(&all[i]);
+        free(in), free(want), free(state);
+    }
+    if (states_gpu)
+        skip();
+}
+
 /* Shapes that do not fit each other, the pool, or what was reserved. */
 static void refused(void **state)
 {
@@ -125,6 +174,7 @@ static void refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right), cmocka_unit_test(long_timelines_do_not_drift),
-                                       cmocka_unit_test(cuts_do_not_matter), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(cuts_do_not_matter), cmocka_unit_test(states_come_from_within),
+                                       cmocka_unit_test(refused)};
     return states_main(argc, argv, "states", tests, sizeof tests / sizeof *tests);
 }

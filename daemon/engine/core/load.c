@@ -120,11 +120,15 @@ static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page,
     return rc;
 }
 
-static int new_table(struct model_entry *m, struct hearth_err *e)
+static int new_table(const struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct kv_shape shape[KV_GROUPS_MAX];
     for (uint32_t g = 0; g < m->n_group; g++)
-        shape[g] = (struct kv_shape){m->kv[g].n_page, m->kv[g].window, m->kv[g].d_state != 0, m->kv[g].extent};
+        shape[g] = (struct kv_shape){.n_page = m->kv[g].n_page,
+                                     .window = m->kv[g].window,
+                                     .state = m->kv[g].d_state,
+                                     .extent = m->kv[g].extent,
+                                     .within = info_of(eng, m)->states_within};
     int rc = kv_cache_new(&m->group.kv, shape, m->n_group, e);
     if (rc) {
         free_pools(m, m->n_group);
@@ -162,7 +166,7 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
             return rc;
         n_page /= 2;
     }
-    if ((rc = new_table(m, e)))
+    if ((rc = new_table(eng, m, e)))
         return rc;
     if (info->gpu && !kv_ahead(m->group.kv, least)) { /* of a pool that grows: there may be no more later on */
         kv_cache_free(m->group.kv);

@@ -145,8 +145,11 @@ static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, 
         struct seq *q = ps->seq;
         if (!is_in_part(f, part, ps))
             continue;
-        seq[b.n_seq] =
-            (struct batch_seq){.row0 = b.n_row, .n_row = ps->n_row, .pos0 = ps->pos0, .freq_set = q->kv.freq_set};
+        seq[b.n_seq] = (struct batch_seq){.row0 = b.n_row,
+                                          .n_row = ps->n_row,
+                                          .pos0 = ps->pos0,
+                                          .n_within = ps->n_within,
+                                          .freq_set = q->kv.freq_set};
         for (uint32_t g = 0; g < m->n_group; g++)
             seq[b.n_seq].pages[g] = m->kv[g].d_state ? q->kv.state[g].page : q->kv.page[g];
         for (uint32_t r = 0; r < ps->n_row; r++) {

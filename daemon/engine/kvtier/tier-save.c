@@ -150,6 +150,7 @@ void tier_save(struct tier *t, struct seq *q, double now)
     struct kv_hash *hash = tier_chain(q, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
+        kv_advance(m->group.kv, &q->kv, q->n_computed); /* a state from within the last step is in its place */
         kv_publish(m->group.kv, &q->kv, q->token, n_tok);
         kv_match_nodes(m->group.kv, &on_device, q->token, n * KV_PAGE);
         for (uint32_t g = 0; g < m->n_group; g++)

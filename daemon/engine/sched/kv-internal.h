@@ -82,6 +82,10 @@ static inline bool kv_sees_all(const struct kv *kv, uint32_t group)
 
 /* --- kv-state.c ----------------------------------------------------------------------------------------------- */
 
+/* The next step goes up to token n and is of `ahead` tokens at most. Where it may pass a place that a state is kept at
+ * the table has a page for that one, if there is any; the first lets go of one that is of no use. */
+void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
+void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
 /* Keeps the state in its place of the table, where one is to be kept after so many tokens, and lets go of the one kept
  * before, unless it is to stay cached. */
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group);

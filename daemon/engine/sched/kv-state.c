@@ -15,8 +15,10 @@ static uint32_t before_end(const struct kv_table *t)
 /* The first position after `pos` where a state is kept. */
 static uint32_t next_kept(const struct kv_table *t, uint32_t pos)
 {
-    uint32_t every = pos >= t->keep ? STATE_SAID : STATE_READ, next = (pos / every + 1) * every, end = before_end(t);
-    return end > pos && end < next ? end : next;
+    uint32_t end = before_end(t), next = (pos / STATE_READ + 1) * STATE_READ, said = pos > t->keep ? pos : t->keep;
+    if (pos < end)
+        return end < next ? end : next;
+    return (said / STATE_SAID + 1) * STATE_SAID;
 }
 
 /* Whether the state after so many tokens stays cached when a later one was kept. */
@@ -25,13 +27,20 @@ static bool stays(const struct kv_table *t, uint32_t pos)
     return pos % STATE_SPARSE == 0 || pos == before_end(t);
 }
 
-uint32_t kv_cut(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n)
+uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n)
 {
-    bool any = false;
-    for (uint32_t g = 0; g < kv->n_group; g++)
+    bool any = false, within = true;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
         any |= kv->group[g].shape.state;
-    uint32_t most = any ? next_kept(t, done) - done : n;
-    return n < most ? n : most;
+        within &= !kv->group[g].shape.state || t->state[g].has[2];
+    }
+    if (!any)
+        return n;
+    assert(t->at == done);
+    uint32_t end = next_kept(t, done);
+    t->within = within && done + n > end ? end : 0;
+    end = t->within ? next_kept(t, end) : end;
+    return n < end - done ? n : end - done;
 }
 
 /* The table has done with a page of its own. */
@@ -40,6 +49,25 @@ static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
     if (s->has[which])
         kv_page_unref(kv, group, s->page[which], false);
     s->has[which] = false;
+}
+
+/* Whether the next step, up to token n and of `ahead` tokens at most, may pass a place where a state is kept. */
+static bool passes(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
+{
+    return kv->group[group].shape.within && next_kept(t, t->at) < (n < t->at + ahead ? n : t->at + ahead);
+}
+
+void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
+{
+    if (!passes(kv, t, group, n, ahead))
+        drop(kv, &t->state[group], group, 2);
+}
+
+void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
+{
+    struct kv_state *s = &t->state[group];
+    if (!s->has[2] && passes(kv, t, group, n, ahead))
+        s->has[2] = (s->page[2] = kv_page_alloc(kv, group, t->uid)) != KV_NONE;
 }
 
 /* What was written becomes what is read; the page that was read is written next, unless it is kept somewhere. */
@@ -57,22 +85,12 @@ static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
     s->has[1] = own;
 }
 
-void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
+/* Leaves the page, which has a reference for that, in its place of the table: it has the state after `at` tokens. What
+ * was kept before goes, unless it is to stay cached. */
+static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at, uint32_t page)
 {
-    for (uint32_t g = 0; g < kv->n_group && done > t->at; g++)
-        if (kv->group[g].shape.state)
-            turn(kv, &t->state[g], g);
-    t->at = done > t->at ? done : t->at;
-}
-
-void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
-{
-    struct kv_state *s = &t->state[group];
-    uint32_t last = t->at / KV_PAGE - 1, i = t->from[group];
-    if (!t->at || next_kept(t, t->at - 1) != t->at || t->page[group][last] != KV_NONE)
-        return;
-    kv_page_ref(kv, group, s->page[0]);
-    t->page[group][last] = s->page[0];
+    uint32_t last = at / KV_PAGE - 1, i = t->from[group];
+    t->page[group][last] = page;
     if (last < t->n_cached)
         kv_enter(kv, t, group, last);
     for (; i < last; i++) {
@@ -86,6 +104,40 @@ void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
         kv_release_page(kv, t, group, i, true);
     }
     t->from[group] = i;
+}
+
+/* What the step has written on its way is kept. */
+static void keep_within(struct kv *kv, struct kv_table *t, uint32_t group)
+{
+    struct kv_state *s = &t->state[group];
+    if (t->page[group][t->within / KV_PAGE - 1] != KV_NONE)
+        return;
+    s->has[2] = false;
+    keep(kv, t, group, t->within, s->page[2]);
+}
+
+void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
+{
+    if (done <= t->at)
+        return;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        if (!kv->group[g].shape.state)
+            continue;
+        if (t->within)
+            keep_within(kv, t, g);
+        turn(kv, &t->state[g], g);
+    }
+    t->at = done;
+    t->within = 0;
+}
+
+void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
+{
+    struct kv_state *s = &t->state[group];
+    if (!t->at || next_kept(t, t->at - 1) != t->at || t->page[group][t->at / KV_PAGE - 1] != KV_NONE)
+        return;
+    kv_page_ref(kv, group, s->page[0]);
+    keep(kv, t, group, t->at, s->page[0]);
 }
 
 void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group)
@@ -112,6 +164,6 @@ void kv_state_leave(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t 
         if (last < t->n_cached)
             kv_enter(kv, t, group, last);
     }
-    drop(kv, s, group, 0);
-    drop(kv, s, group, 1);
+    for (int which = 0; which < 3; which++)
+        drop(kv, s, group, which);
 }

@@ -342,9 +342,16 @@ bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint3
 {
     kv_advance(kv, t, done);
     for (uint32_t g = 0; g < kv->n_group; g++)
-        if (kv->group[g].shape.state)
+        if (kv->group[g].shape.state) {
             kv_state_keep(kv, t, g);
-    return grow(kv, t, done, n, ahead, false);
+            kv_state_spare(kv, t, g, n, ahead);
+        }
+    if (!grow(kv, t, done, n, ahead, false))
+        return false;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        if (kv->group[g].shape.state)
+            kv_state_ahead(kv, t, g, n, ahead);
+    return true;
 }
 
 bool kv_reserve(struct kv *kv, struct kv_table *t, uint32_t n)

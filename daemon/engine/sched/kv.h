@@ -39,11 +39,12 @@
  * A group of recurrent states (kernels/backend.h) has a page in a node where the state after that node's last token was
  * kept. A table has two pages of its own: the state before the next step, which that step only reads, so that it can be
  * stopped and run again, and the one that it writes. What was written is kept by leaving it in its place of the table
- * and writing elsewhere from then on: nothing is copied. So steps must end where a state is kept (kv_cut), which is at
- * whole places:
+ * and writing elsewhere from then on: nothing is copied. Where the device gives a state from within a step
+ * (kv_shape.within), and there is a third page for that, a step may go on beyond one place where a state is kept; else
+ * it must end there (kv_cut). These are whole places:
  *   - KV_SLACK tokens or a little more before the prompt's end, for those who go on from there;
- *   - each STATE_READ tokens of a prompt and STATE_SAID after it: the last of them, for the timeline's end; and of
- *     these, as long as there is room, those at a multiple of STATE_SPARSE;
+ *   - each STATE_READ tokens of a prompt up to that place, and each STATE_SAID after the prompt: the last of them, for
+ *     the timeline's end; and of these, as long as there is room, those at a multiple of STATE_SPARSE;
  * and the state at the very end, when the table is released. A prefix of a timeline is found where its state is.
  *
  * Thread: the device thread's.
@@ -65,6 +66,7 @@ struct kv_shape {
     uint32_t window; /* tokens visible, the own one included; 0: all */
     bool state;      /* of recurrent states, not of KV */
     uint32_t extent; /* pages that have memory together, or none; 0: all have, always */
+    bool within;     /* of states: a step gives one from between its tokens */
 };
 
 /* Who has the memory. */
@@ -76,8 +78,8 @@ struct kv_memory {
 
 /* A sequence's own pages in a group of states. */
 struct kv_state {
-    uint32_t page[2]; /* the state after `at` tokens, and the one that the next step writes: batch_seq.pages */
-    bool has[2];      /* of the first: not where `at` is 0 */
+    uint32_t page[3]; /* the state after `at` tokens, and those that the next step writes: batch_seq.pages */
+    bool has[3];      /* of the first: not where `at` is 0; of the third: where the next step may want it */
 };
 
 /* The block table of a sequence. Zero-initialise, and set uid, freq_set and keep; kv_release empties it and frees its
@@ -92,7 +94,8 @@ struct kv_table {
     uint32_t *page[KV_GROUPS_MAX]; /* [n] by group; KV_NONE: none, out of the window */
     uint32_t from[KV_GROUPS_MAX];  /* the first of them that may be there */
     struct kv_state state[KV_GROUPS_MAX];
-    uint32_t at; /* tokens that the states are of */
+    uint32_t at;     /* tokens that the states are of */
+    uint32_t within; /* tokens that the third page is of after the step that kv_cut was asked about; 0: it has none */
 };
 
 enum kv_action_kind { KV_COPY, KV_CLEAR };
@@ -140,8 +143,9 @@ bool kv_grow(struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n, uint3
  */
 void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done);
 
-/* Returns how many of the n tokens after `done` a step may compute: it must end where a state is to be kept. */
-uint32_t kv_cut(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n);
+/* Returns how many of the n tokens after `done` a step may compute, after kv_grow for that step: it must end where a
+ * state is to be kept, unless that one is in t->within. */
+uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n);
 
 /* Allocates the pages of a timeline of n tokens, whole places, that are to be filled from elsewhere, without those that
  * who goes on from its end does not need. As kv_grow, which is for sequences that are computed. */

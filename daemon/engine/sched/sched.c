@@ -147,6 +147,7 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     if (n == 0 || (continues && p->n_out == out_max))
         return;
     *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_computed, .index = seq_len(q) - q->n_prompt};
+    ps->n_within = q->kv.within ? q->kv.within - ps->pos0 : 0;
     ps->decodes = due == 1;
     ps->answers = q->n_computed >= q->n_prompt && !q->eval;
     ps->sample = continues && !q->eval;

@@ -94,12 +94,13 @@ struct sched {
 struct plan_seq {
     struct seq *seq;
     uint32_t row0, n_row;
-    uint32_t pos0;  /* position of the first row */
-    bool decodes;   /* it has one row */
-    bool answers;   /* its rows are of what the sequence generated, not of its prompt, and of no eval */
-    bool sample;    /* its last row gives the next token ... */
-    uint32_t index; /* ... which is completion token `index` */
-    uint32_t n_out; /* its last n_out rows have logits */
+    uint32_t pos0;     /* position of the first row */
+    uint32_t n_within; /* batch_seq.n_within */
+    bool decodes;      /* it has one row */
+    bool answers;      /* its rows are of what the sequence generated, not of its prompt, and of no eval */
+    bool sample;       /* its last row gives the next token ... */
+    uint32_t index;    /* ... which is completion token `index` */
+    uint32_t n_out;    /* its last n_out rows have logits */
     uint32_t n_accounted;
     double charged; /* seconds, to its client */
 };

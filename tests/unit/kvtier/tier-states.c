@@ -107,6 +107,21 @@ static void from_host_memory(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), TURN);
 }
 
+/* The state before the prompt's end is saved of a turn that ends with the step which gave it on its way. */
+static void from_within_the_last_step(void **state)
+{
+    struct world *w = *state;
+    w->step = N;
+    world_fresh_pool(w);
+    world_open(w, true, 0);
+    struct seq *q = world_seq(w, UID, N, N, 0);
+    q->kv.keep = N * KV_PAGE;
+    world_take_turn(w, q);
+    world_settle(w);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, N, 0), N - KV_SLACK / KV_PAGE);
+}
+
 /* A later turn's states replace an earlier one's, which make room first: before KV that the later ones need. */
 static void replaced_states_make_room_first(void **state)
 {
@@ -136,6 +151,7 @@ int main(void)
         RUNS(a_lost_state_is_computed_again),
         RUNS(another_models_states_stay_where_they_are),
         RUNS(from_host_memory),
+        RUNS(from_within_the_last_step),
         RUNS(replaced_states_make_room_first),
     };
     return cmocka_run_group_tests_name("tier-states", tests, NULL, NULL);

@@ -41,7 +41,8 @@ void world_fresh_pool(struct world *w)
     }
     struct kv_shape shape[KV_GROUPS_MAX];
     for (uint32_t g = 0; g < w->m.n_group; g++) {
-        shape[g] = (struct kv_shape){w->m.kv[g].n_page, w->m.kv[g].window, w->m.kv[g].d_state != 0};
+        shape[g] =
+            (struct kv_shape){w->m.kv[g].n_page, w->m.kv[g].window, w->m.kv[g].d_state != 0, .within = w->step > 0};
         assert_int_equal(w->be->kv_new(w->dev, &w->m.kv[g], &w->m.pool[g], &e), 0);
     }
     assert_int_equal(kv_cache_new(&w->m.group.kv, shape, w->m.n_group, &e), 0);
@@ -184,22 +185,36 @@ void world_damage(const struct world *w, const struct kv_fingerprint *p, bool cu
     assert_true(n > 0);
 }
 
-void world_take_turn(struct world *w, struct seq *q)
+/* A page of the device gets what that place has to hold. */
+static void load(struct world *w, const struct seq *q, uint32_t group, uint32_t i, const uint32_t *to)
 {
-    uint32_t n = q->n_tokens / KV_PAGE;
     uint8_t page[BYTES];
     const void *host[] = {page};
+    fill(q, group, i, page);
+    assert_true(w->be->kv_load(w->dev, w->m.pool[group], to, host, 1) > 0);
+}
+
+void world_take_turn(struct world *w, struct seq *q)
+{
+    uint32_t n = q->n_tokens / KV_PAGE, end;
     struct kv *kv = w->m.group.kv;
     uint32_t had = kv_match(kv, &q->kv, q->token, n * KV_PAGE) / KV_PAGE;
-    for (uint32_t i = had; i < n; i++) { /* a page at a time, and the windows slide */
-        assert_true(kv_grow(kv, &q->kv, i * KV_PAGE, n * KV_PAGE, KV_PAGE));
+    for (uint32_t at = had; at < n; at = end) { /* a page at a time, and the windows slide */
+        uint32_t step = w->step ? w->step : 1;
+        step = n - at < step ? n - at : step;
+        assert_true(kv_grow(kv, &q->kv, at * KV_PAGE, n * KV_PAGE, step * KV_PAGE));
         models_run_kv_actions(&w->m);
+        end = at + kv_cut(kv, &q->kv, at * KV_PAGE, step * KV_PAGE) / KV_PAGE;
         for (uint32_t g = 0; g < w->m.n_group; g++) {
-            fill(q, g, i, page);
-            const uint32_t *to = w->m.kv[g].d_state ? &q->kv.state[g].page[1] : &q->kv.page[g][i];
-            assert_true(w->be->kv_load(w->dev, w->m.pool[g], to, host, 1) > 0);
+            const uint32_t *own = q->kv.state[g].page;
+            for (uint32_t i = at; i < end && !w->m.kv[g].d_state; i++)
+                load(w, q, g, i, &q->kv.page[g][i]);
+            if (w->m.kv[g].d_state)
+                load(w, q, g, end - 1, &own[1]);
+            if (w->m.kv[g].d_state && q->kv.within)
+                load(w, q, g, q->kv.within / KV_PAGE - 1, &own[2]);
         }
-        kv_publish(kv, &q->kv, q->token, (i + 1) * KV_PAGE);
+        kv_publish(kv, &q->kv, q->token, end * KV_PAGE);
     }
     q->state = SEQ_RUN;
     q->n_computed = n * KV_PAGE;

@@ -26,6 +26,7 @@ struct world {
     struct kv_fingerprint fingerprint, window_fingerprint;
     struct tier *tier;
     struct tier_counters counters;
+    uint32_t step; /* pages that a step of a turn computes, and gives states on its way; 0: one page, and does not */
     int saved, used, bad;
     char bad_file[KVFILE_NAME], last_file[KVFILE_NAME]; /* of those saved */
 };

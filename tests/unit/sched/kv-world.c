@@ -16,6 +16,7 @@ static uint64_t owner[KV_GROUPS_MAX][MAX_PAGES];           /* uid + 1 that wrote
 
 uint32_t extent;
 struct extents extents;
+bool states_within;
 
 static bool map(void *arg, uint32_t group, uint32_t x)
 {
@@ -77,6 +78,13 @@ void compute_states(struct timeline *s, uint32_t upto, bool stopped)
         if (s->done)
             assert_true(memory[g][own->page[0]][0] == prefix_hash(s->t.uid, s->id, s->done));
         memory[g][own->page[1]][0] = stopped ? rnd(1000) : prefix_hash(s->t.uid, s->id, upto);
+        if (!s->t.within)
+            continue;
+        assert_true(own->has[2] && s->t.within > s->done && s->t.within < upto && s->t.within % KV_PAGE == 0);
+        assert_true(own->page[2] != own->page[1] && (!own->has[0] || own->page[2] != own->page[0]));
+        assert_true(owner[g][own->page[2]] == 0 || owner[g][own->page[2]] == (uint64_t)s->t.uid + 1);
+        owner[g][own->page[2]] = (uint64_t)s->t.uid + 1;
+        memory[g][own->page[2]][0] = stopped ? rnd(1000) : prefix_hash(s->t.uid, s->id, s->t.within);
     }
 }
 
@@ -164,7 +172,8 @@ struct kv *fresh_groups(uint32_t n_page, const uint32_t *window, uint32_t n, uin
     n_past = 0;
     n_group = n;
     for (uint32_t g = 0; g < n; g++)
-        shape[g] = (struct kv_shape){n_page, window[g] == STATES ? 0 : window[g], window[g] == STATES, extent};
+        shape[g] =
+            (struct kv_shape){n_page, window[g] == STATES ? 0 : window[g], window[g] == STATES, extent, states_within};
     assert_int_equal(kv_cache_new(&kv, shape, n, &e), 0);
     memset(&extents, 0, sizeof extents);
     if (extent)

@@ -35,6 +35,8 @@ struct extents {
 };
 extern struct extents extents;
 
+extern bool states_within; /* steps give a state from between their tokens */
+
 struct timeline {
     struct kv_table t;
     int32_t id[MAX_LEN];

@@ -30,6 +30,12 @@ static int32_t next_token(uint64_t prefix)
 
 struct world w;
 uint32_t world_window, world_long_from;
+enum world_states world_states;
+
+static uint32_t n_group(void)
+{
+    return world_window || world_states ? 2 : 1;
+}
 
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first)
 {
@@ -40,8 +46,10 @@ void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_m
     sched_init(&w.s, rows_max, BATCH_SEQS_MAX);
     w.n_pool = n_pool;
     for (uint32_t i = 0; i < n_pool; i++) {
-        const struct kv_shape shape[] = {{n_page, 0}, {kv_most(world_window, rows_max) + rnd(12), world_window}};
-        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, shape, world_window ? 2 : 1, &e), 0);
+        struct kv_shape shape[] = {{n_page, 0}, {kv_most(world_window, rows_max) + rnd(12), world_window}};
+        if (world_states)
+            shape[1] = (struct kv_shape){4 + rnd(20), .state = true, .within = world_states == STATES_WITHIN};
+        assert_int_equal(kv_cache_new(&w.pool[i].group.kv, shape, n_group(), &e), 0);
         w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
         w.pool[i].group.long_from = world_long_from;
         sched_group_add(&w.s, &w.pool[i].group);
@@ -55,7 +63,7 @@ void world_fini(void)
         assert_int_equal(w.s.count[i], 0);
     assert_true(w.computed == w.computed_of_ended); /* tokens_computed is what the usages say */
     for (uint32_t i = 0; i < w.n_pool; i++) {
-        for (uint32_t g = 0; g < (world_window ? 2 : 1); g++) {
+        for (uint32_t g = 0; g < n_group(); g++) {
             struct kv_counts c;
             kv_count(w.pool[i].group.kv, g, &c);
             assert_int_equal(c.held, 0);
@@ -106,6 +114,24 @@ void end(struct request *r)
     sched_end(&w.s, q, q->n_tokens);
 }
 
+/* A state after `at` tokens, of which this is the hash: the step goes on from it, or gives it. */
+static void check_state(struct device *d, const struct plan_seq *ps, uint32_t at, uint64_t h)
+{
+    const struct kv_state *s = &ps->seq->kv.state[1];
+    if (at == ps->pos0) {
+        assert_true(s->has[0] && s->page[0] < MAX_PAGES);
+        assert_true(d->memory[1][s->page[0]][0] == h);
+    }
+    if (at == ps->pos0 + ps->n_within && ps->n_within) {
+        assert_true(s->has[2] && s->page[2] < MAX_PAGES && ps->n_within < ps->n_row);
+        d->memory[1][s->page[2]][0] = h;
+    }
+    if (at == ps->pos0 + ps->n_row) {
+        assert_true(s->has[1] && s->page[1] < MAX_PAGES);
+        d->memory[1][s->page[1]][0] = h;
+    }
+}
+
 /* The device runs the plan. */
 void run_plan(const struct plan *p, int32_t *sampled)
 {
@@ -141,6 +167,8 @@ void run_plan(const struct plan *p, int32_t *sampled)
                 assert_true(*cell == h);
             else
                 *cell = h;
+            if (world_states && pos + 1 >= ps->pos0)
+                check_state(d, ps, pos + 1, h);
             if (!world_window || pos < kv_first_visible(ps->pos0, world_window))
                 continue;
             uint32_t page = q->kv.page[1][pos / KV_PAGE];
@@ -192,6 +220,17 @@ bool turn(uint32_t max_in_flight)
     if (w.n_in_flight < max_in_flight && sched_next(&w.s, &p, w.now)) {
         uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
         w.in_flight[at].plan = p;
+        if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is anything */
+            for (uint32_t i = 0; i < p.n_seq; i++) {
+                const struct kv_state *s = &p.seq[i].seq->kv.state[1];
+                struct pool *pool = (struct pool *)p.group;
+                for (int k = 1; k <= 1 + (p.seq[i].n_within > 0); k++)
+                    pool->dev.memory[1][s->page[k]][0] = rnd(1000);
+                sched_undo(&w.s, &p.seq[i]);
+            }
+            w.n_in_flight--;
+            return true;
+        }
         run_plan(&p, w.in_flight[at].token);
         w.steps++;
         w.rows += p.n_row;

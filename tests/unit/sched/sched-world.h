@@ -52,6 +52,8 @@ extern struct world w;
 /* Of the next worlds: the window of a second layer group, in a pool that just suffices, or 0: there is none; and the
  * groups' long_from, beyond which all that is "computed" is other than before. */
 extern uint32_t world_window, world_long_from;
+/* In the place of the window: that group has recurrent states, and a step of one in flight may be stopped. */
+extern enum world_states { NO_STATES, STATES_AT_ENDS, STATES_WITHIN } world_states;
 
 uint32_t rnd(uint32_t n);
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first);

@@ -14,9 +14,10 @@
 static void random_workloads(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 60; seed++) {
+    for (uint64_t seed = 0; seed < 100; seed++) {
         uint32_t max_in_flight = 1 + (uint32_t)(seed % IN_FLIGHT_MAX);
-        world_window = seed % 2 ? 1 + (uint32_t)(seed * 11 % 60) : 0;
+        world_states = seed < 60 ? NO_STATES : seed % 3 ? STATES_WITHIN : STATES_AT_ENDS;
+        world_window = seed % 2 && !world_states ? 1 + (uint32_t)(seed * 11 % 60) : 0;
         world_long_from = seed % 5 > 2 ? 1 + (uint32_t)(seed * 7 % 120) : 0;
         world_init(seed, 1 + (uint32_t)(seed / 3 % 2), 22 + rnd(seed % 5 ? 200 : 10), 64 + rnd(100), 8 + rnd(50));
         for (int t = 0; t < 4000; t++) {
@@ -51,6 +52,32 @@ static void random_workloads(void **state)
         world_fini();
     }
     world_window = world_long_from = 0;
+    world_states = NO_STATES;
+}
+
+/* A prompt of a model with recurrent states is one step where that gives the state before the prompt's end on its way,
+ * and else two; who goes on from there computes as little. */
+static void a_prompt_is_one_step(void **state)
+{
+    (void)state;
+    for (world_states = STATES_AT_ENDS; world_states <= STATES_WITHIN; world_states++) {
+        world_init(5, 1, 64, 256, 256);
+        int32_t prompt[115] = {3};
+        w.pool[0].group.pace.gap = 0;
+        struct request *a = submit(&w.pool[0], 0, prompt, 115, 1);
+        while (a->live)
+            turn(2);
+        assert_int_equal(w.steps, world_states == STATES_WITHIN ? 1 : 2);
+        prompt[100] = 1;
+        struct request *b = submit(&w.pool[0], 0, prompt, 115, 1);
+        while (turn(2)) {
+        }
+        assert_int_equal(b->reused, 80);
+        check_tokens(a);
+        check_tokens(b);
+        world_fini();
+    }
+    world_states = NO_STATES;
 }
 
 /* A timeline that outgrows RoPE's first set of frequencies is read again, once; what was computed by that set stays
@@ -376,7 +403,7 @@ int main(void)
         cmocka_unit_test(steps_keep_their_time),     cmocka_unit_test(a_slow_machine_still_reads_prompts),
         cmocka_unit_test(quiet_makes_chunks_longer), cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),      cmocka_unit_test(short_prompts_pass_long_ones),
-        cmocka_unit_test(a_moment_is_a_step),
+        cmocka_unit_test(a_moment_is_a_step),        cmocka_unit_test(a_prompt_is_one_step),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
