@@ -120,12 +120,6 @@ void gguf_make_i32s(struct gguf_make *m, const char *key, const int32_t *v, size
     put(m, v, n * sizeof *v);
 }
 
-void gguf_make_f32s(struct gguf_make *m, const char *key, const float *v, size_t n)
-{
-    put_array(m, key, V_F32, n);
-    put(m, v, n * sizeof *v);
-}
-
 void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_t n)
 {
     put_array(m, key, V_F64, n);

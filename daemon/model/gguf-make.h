@@ -24,7 +24,6 @@ void gguf_make_f32(struct gguf_make *m, const char *key, float v);
 void gguf_make_bool(struct gguf_make *m, const char *key, bool v);
 void gguf_make_str(struct gguf_make *m, const char *key, const char *s, size_t n);
 void gguf_make_i32s(struct gguf_make *m, const char *key, const int32_t *v, size_t n);
-void gguf_make_f32s(struct gguf_make *m, const char *key, const float *v, size_t n);
 void gguf_make_f64s(struct gguf_make *m, const char *key, const double *v, size_t n);
 void gguf_make_bytes(struct gguf_make *m, const char *key, const void *v, size_t n); /* an array of u8 */
 void gguf_make_strs(struct gguf_make *m, const char *key, const struct gguf_str *v, size_t n);

@@ -27,7 +27,7 @@ static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 
 static act_buf act_f16(struct device *d, enum act a)
 {
-    act_buf q = {d->ws.q, d->ws.ldq, 1};
+    act_buf q = {d->ws.q, d->ws.ldq, LAYOUT_ROW_MAJOR};
     return a == ACT_Q ? q : a == ACT_ATT ? d->ws.att : a == ACT_LATENT ? d->apart.latent : d->ws.ff;
 }
 

@@ -129,7 +129,6 @@ uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 
 /* attend.cu */
 void attend_init(struct device *d);
-uint64_t attend_part_bytes(const struct device *d, const struct workspace_dims *dims);
 #define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192, 256 and 512, and for latents of 512 in keys of 576"
 /* Keys and values of such sizes, of Q8_0 not all of them; d_v 0: values are in their keys. */
 bool attend_supports(enum dtype type, uint32_t d_k, uint32_t d_v);

@@ -219,7 +219,7 @@ static void choose_path(struct device *d, const struct batch *b, const struct pr
             d->invariant = INVARIANT_DECODE; /* the model's matrices have one way alone */
     }
     bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
-    d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : 0;
+    d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : LAYOUT_PREPARED;
     d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
     d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
 }

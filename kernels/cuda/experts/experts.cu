@@ -394,7 +394,7 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     if (alone && norm_deferrable(op->norm) && a.k % 8 == 0)
         a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = op->norm;
     else {
-        act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
+        act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
         if (p->normed != o)
             norm_rows(d, &op->norm, a.k, &xn, false, 0, d->bucket);
         a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;

@@ -422,7 +422,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (p->acts.pieces & ACT_BIT(ACT_X)) {
-        act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
+        act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
         norm_pieces_run(d, p, &p->next->experts_up.norm, p->x_n, xn, act_buf{}, false, d->bucket);
         p->normed = p->next;
     }

@@ -395,7 +395,7 @@ static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
 {
-    act_buf x = {d->ws.xn, pad256(k), 1};
+    act_buf x = {d->ws.xn, pad256(k), LAYOUT_ROW_MAJOR};
     norm_rows(d, n, k, &x, false, 0, d->bucket);
     return x;
 }

@@ -41,7 +41,7 @@ static void matmul(struct device *d, const wdev *w, const act_buf &in, float *ou
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t bucket)
 {
-    act_buf xn = {d->ws.xn, d->ws.ldxn, 0};
+    act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
     norm_rows(d, n, k, &xn, gather, row0, bucket);
     return xn;
 }

@@ -8,19 +8,14 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/states/states.cuh"
 
-enum {
-    CHUNK_ROWS = 64,
-    CHUNK_HEAD = 128, /* columns and rows of S */
-    CHUNK_LEAST = 32, /* rows of a sequence in a step that are worth it */
-};
+enum { CHUNK_LEAST = 32 /* rows of a sequence in a step from which on chunk.cu takes them */ };
 
 struct recur_args {
     state_view state;
     struct state_conv conv;
     uint32_t n_channel, n_k, n_v, d_k, d_v;
     bool delta, tiled, paired;
-    uint32_t chunks;  /* of the step's sequences of CHUNK_LEAST rows and more, which go
-                       * through chunk.cu; or 0 */
+    uint32_t chunks;  /* of the step's sequences that go through chunk.cu */
     const float *mix; /* ACT_MIX; in its columns: */
     uint32_t ldmix, at_conv, at_gate, at_z;
     float *made; /* [rows][ldmade]: channels after the convolution, where v becomes y; 2 n_v gates; n_k times k . q */
