@@ -112,6 +112,8 @@ static void complete_figures(struct stream *st)
     struct wire_usage *u = &st->end.usage;
     u->prompt_tokens = (int64_t)(st->session->n_ids + st->n_appended);
     u->completion_tokens = (int64_t)st->output.n_ids;
+    if (u->reasoning_tokens < st->output.reasoning_tokens)
+        u->reasoning_tokens = st->output.reasoning_tokens;
     if (u->computed_tokens < 1)
         u->computed_tokens = 1;
     if (u->computed_tokens > u->prompt_tokens)

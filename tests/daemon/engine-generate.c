@@ -258,6 +258,26 @@ static void another_uid_reuses_nothing(void **state)
     drive_same_tokens(a, b);
 }
 
+/* One that another engine had begun has its tokens, also where the model is not read yet: the first test. */
+static void a_resumed_stream_is_cancelled_at_once(void **state)
+{
+    (void)state;
+    static const int32_t line[] = {300, 301, 302, 303, 304};
+    struct wire_engine_generate g;
+    struct hearth_err e;
+    void *out;
+    drive_defaults(&g);
+    g.history = (struct wire_ids){line, 5};
+    g.resumed = 3;
+    struct heard *h = drive_begin(&d, &g);
+    assert_int_equal(drive_call(&d, WIRE_ENGINE_CANCEL, &(struct wire_engine_cancel){h->stream}, &out, &e), 0);
+    wire_free(out);
+    drive_wait(&d, h);
+    assert_int_equal(h->err.code, 0);
+    assert_string_equal(h->result.finish_reason, "cancelled");
+    assert_int_equal(h->result.usage.completion_tokens, 3 + h->n_token);
+}
+
 static void a_cancelled_stream_ends(void **state)
 {
     (void)state;
@@ -519,6 +539,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_stream_is_cancelled_at_once),
         cmocka_unit_test(golden),
         cmocka_unit_test(a_text_beyond_the_context),
         cmocka_unit_test(progress_of_a_prompt),

@@ -96,7 +96,6 @@ static int replay(struct request *r, struct hearth_err *e)
     int rc = 0;
     for (size_t i = h->n - (size_t)r->msg->resumed; i < h->n && !rc && r->text.vocab; i++)
         rc = text_push(&r->text, h->v[i], &out, &n, e);
-    r->n_completion = (uint32_t)r->msg->resumed;
     return rc;
 }
 

@@ -123,6 +123,7 @@ int request_begin(struct rpc_server *s, const struct asked *a, const char *path,
     r->class = CLASS_NORMAL;
     if (a->method == &wire_methods[WIRE_ENGINE_GENERATE]) {
         r->msg = a->params;
+        r->n_completion = (uint32_t)r->msg->resumed;
         generate_set_class(s, r, r->msg->req.service_class);
     }
     TAILQ_INSERT_TAIL(&s->requests, r, link);
