@@ -27,8 +27,11 @@ static int chat_turn(struct chat *c, struct hearth_bytes line)
     if (gen_run(c->h, gen, &r, &err))
         return fail(&err);
     c->turns++;
-    c->begun = true;
-    gen->system = NULL; /* said once */
+    /* Cancelled before its first token it is not in the session, and makes none. */
+    if (r->tokens.n > 0 || strcmp(r->finish_reason, "cancelled") != 0) {
+        c->begun = true;
+        gen->system = NULL; /* said once */
+    }
     if (gen->json)
         print_json(json_result(r));
     else

@@ -55,4 +55,42 @@ python3 "$dir/chat.py" "$hearth" chat -s talk --temp 1.5 --top-k 0 --top-p 1 --m
 n=4
 status 0 "the session" "$hearth" sessions show talk --json
 json_is "has what was typed, edited" "d['transcript'][0]['text'] == 'Tell me a story.' and d['transcript'][1]['role'] == 'assistant'"
+
+# A message that is cancelled before its first token: the engine stands still until the cancel is on its way.
+cat >"$dir/early.py" <<'P'
+import json, os, signal, subprocess, sys, time
+from terminal import Terminal, case
+hearth = sys.argv[1]
+def ask(verb):
+    return json.loads(subprocess.run([hearth, verb, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+def until(state):
+    end = time.monotonic() + 60
+    while [s["state"] for s in ask("streams")["streams"]] != state and time.monotonic() < end:
+        pass
+def cancelled(t):
+    engine = ask("status")["engine"]["pid"]
+    os.kill(engine, signal.SIGSTOP)
+    t.type(b"word " * 150 + b"\r")
+    until(["running"])
+    t.type(b"\x03")
+    until(["cancelling"])
+    os.kill(engine, signal.SIGCONT)
+    t.expect(rb">>> ")
+t = Terminal(hearth, "chat", "-n", "4")
+t.expect(rb">>> ")
+cancelled(t)
+t.type(b"\x04")
+t.end()
+case(b"resume" not in t.all, "where nothing is kept, no session is named")
+t = Terminal(hearth, "chat", "-s", "early", "-n", "4", "--system", "Be brief.")
+t.expect(rb">>> ")
+cancelled(t)
+t.type(b"Hello.\r")
+t.expect(rb">>> ")
+t.type(b"\x04")
+t.end()
+P
+terminal 1 "$dir/early.py"
+status 0 "the session" "$hearth" sessions show early --json
+json_is "has the system message, which came with the first" "[t['role'] for t in d['transcript']] == ['system', 'user', 'assistant']"
 done_testing
