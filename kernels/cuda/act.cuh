@@ -69,6 +69,11 @@ __host__ __device__ static inline uint32_t xfrag_sum_at(uint32_t k)
 {
     return (k >> 8) * XFRAG_STRIDE + XFRAG_SUM + (k >> 5 & 7);
 }
+/* Offset in a record of the eight elements that a lane has of it, a warp all. */
+__device__ static inline uint32_t eight_at(uint32_t lane)
+{
+    return (lane >> 3) * XFRAG_GROUP + (lane & 7) * 8;
+}
 __device__ static inline uint32_t act_at(const act_buf &a, uint32_t row, uint32_t k)
 {
     return row * a.ld + (a.layout ? k : xfrag_at(k));

@@ -269,7 +269,7 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one<FI
 
 /*
  * Four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are made of
- * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as gemm.cuh's xfrag_store_sums() adds them, to the
+ * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as prepare.cuh's xfrag_store_sums() adds them, to the
  * bit.
  */
 template <int D, class P>

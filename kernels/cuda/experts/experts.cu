@@ -7,6 +7,7 @@
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/gemm/epilogue.cuh"
+#include "kernels/cuda/gemm/prepare.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/experts/few_down.cuh"
 #include "kernels/cuda/experts/shares.cuh"
+#include "kernels/cuda/gemm/prepare.cuh"
 
 #if __CUDA_ARCH__ >= 800
 

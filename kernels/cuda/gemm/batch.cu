@@ -4,6 +4,7 @@
  */
 #include "kernels/cuda/gemm/batch.cuh"
 #include "kernels/cuda/gemm/gemv_launch.cuh"
+#include "kernels/cuda/gemm/items.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 

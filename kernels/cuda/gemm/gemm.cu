@@ -7,6 +7,7 @@
 #include "kernels/cuda/gemm/batch.cuh"
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/gemv_launch.cuh"
+#include "kernels/cuda/gemm/prepare.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 

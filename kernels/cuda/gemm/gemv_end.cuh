@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/gemm/gemv_block.cuh"
 #include "kernels/cuda/gemm/heads.cuh"
+#include "kernels/cuda/gemm/items.cuh"
 #include "kernels/cuda/said.cuh"
 
 #if __CUDA_ARCH__ >= 800

@@ -5,7 +5,7 @@
 #ifndef HEARTH_CUDA_GEMM_SKINNY_CUH
 #define HEARTH_CUDA_GEMM_SKINNY_CUH
 
-#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/gemm/items.cuh"
 
 template <int TA, int TB> struct ring_of {
     static constexpr uint32_t UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), PA = t16_frags(TA), PB = t16_frags(TB);
