@@ -31,7 +31,7 @@ cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh ker
 # Nothing of these is compiled by itself.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/act.cuh kernels/cuda/elem.cuh kernels/cuda/weights.cuh kernels/cuda/device.cuh kernels/cuda/launch.cuh kernels/cuda/sample.cuh kernels/cuda/ptx.cuh kernels/cuda/bulk.cuh kernels/cuda/local.cuh kernels/cuda/step.cuh kernels/cuda/said.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh kernels/cuda/attend/prefill.cuh kernels/cuda/attend/split_kv.cuh kernels/cuda/attend/tailed.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/items.cuh kernels/cuda/gemm/prepare.cuh kernels/cuda/gemm/epilogue.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/gemv_block.cuh kernels/cuda/gemm/gemv_ring.cuh kernels/cuda/gemm/gemv_x.cuh kernels/cuda/gemm/gemv_end.cuh kernels/cuda/gemm/gemv_launch.cuh kernels/cuda/gemm/rounds.cuh kernels/cuda/gemm/heads.cuh kernels/cuda/gemm/rownorm.cuh \
-	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/states/chunk.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/sums.cuh kernels/cuda/experts/told.cuh kernels/cuda/experts/choice.cuh \
+	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/states/chunk.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/route.cuh kernels/cuda/experts/sums.cuh kernels/cuda/experts/told.cuh kernels/cuda/experts/choice.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
 cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/fp4.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/shares.cuh kernels/cuda/experts/one_type.cu
@@ -40,7 +40,7 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.c
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/stream.cu kernels/cuda/attend/decode.cu kernels/cuda/attend/trunk.cu kernels/cuda/attend/wide.cu kernels/cuda/attend/latent.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu kernels/cuda/slots.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu \
-	kernels/cuda/experts/route.cu kernels/cuda/experts/experts.cu \
+	kernels/cuda/experts/route.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu \
 	kernels/cuda/states/states.cu kernels/cuda/states/project.cu kernels/cuda/states/shortconv.cu kernels/cuda/states/recur.cu kernels/cuda/states/chunk.cu kernels/cuda/states/chunk_within.cu kernels/cuda/states/decode.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_experts) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
@@ -68,7 +68,7 @@ kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o: NV
 
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)
-$(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o: $(cuda_experts)
+$(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o kernels/cuda/experts/shares.o: $(cuda_experts)
 $(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/ints.h kernels/quant/k_scales.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)

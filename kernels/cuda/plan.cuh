@@ -115,8 +115,8 @@ op_run route_run, experts_up_run, experts_down_run;
 bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o);
 /* experts.cu: whether these experts, of one row, can have a router without a kernel (experts/shares.cuh). */
 bool experts_choose(const struct device *d, const struct op_experts_up *op);
-/* route.cu: launches the product `a` of op_proj o, to which the launcher has come, with the logits of the op_route that
- * follows; false where that has a kernel, and nothing is launched. */
+/* shares.cu: launches the product `a` of op_proj o, to which the launcher has come, with the logits of the op_route
+ * that follows; false where that has a kernel, and nothing is launched. */
 struct gemm_args;
 bool proj_shares(struct device *d, struct op_call *p, const struct op *o, const gemm_args &a);
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant);

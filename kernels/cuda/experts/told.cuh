@@ -1,5 +1,5 @@
 /*
- * told.cuh - what a router tells before its kernel has ended, in steps of few rows; included by route.cu and few.cuh.
+ * told.cuh - what a router tells before its kernel has ended, in steps of few rows.
  *
  * A step waits for its router's choice, and a kernel's end is late news: whoever waits for that waits for a fence, a
  * ticket, the last block's stores, and the start of the next kernel's. So blocks leave slots of 16 bytes in memory
