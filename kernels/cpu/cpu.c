@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,21 +258,31 @@ static void cpu_weight_free(struct device *d, struct weight *w)
     d->held[MEM_WEIGHTS] -= file_bytes(w);
 }
 
+/* A vector is a copy, and its size is kept in front of it. */
+struct vec {
+    size_t bytes;
+    _Alignas(max_align_t) float v[];
+};
+
 static int cpu_vec_load(struct device *d, const float *src, size_t n, float **out, struct hearth_err *e)
 {
-    (void)d;
-    float *v = n <= SIZE_MAX / sizeof *v ? malloc(n * sizeof *v) : NULL;
-    if (!v)
+    struct vec *vec = n <= (SIZE_MAX - sizeof *vec) / sizeof *src ? malloc(sizeof *vec + n * sizeof *src) : NULL;
+    if (!vec)
         return err_set(e, HEARTH_ENOMEM, "no memory for a vector of %zu", n);
-    memcpy(v, src, n * sizeof *v);
-    *out = v;
+    vec->bytes = n * sizeof *src;
+    memcpy(vec->v, src, vec->bytes);
+    d->held[MEM_WEIGHTS] += vec->bytes;
+    *out = vec->v;
     return 0;
 }
 
 static void cpu_vec_free(struct device *d, float *v)
 {
-    (void)d;
-    free(v);
+    if (!v)
+        return;
+    struct vec *vec = (struct vec *)((char *)v - offsetof(struct vec, v));
+    d->held[MEM_WEIGHTS] -= vec->bytes;
+    free(vec);
 }
 
 /* --- activations, for eval and tests --------------------------------------------------------------------- */
