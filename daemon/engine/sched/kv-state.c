@@ -123,9 +123,9 @@ void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
     for (uint32_t g = 0; g < kv->n_group; g++) {
         if (!kv->group[g].shape.state)
             continue;
-        if (t->within)
-            keep_within(kv, t, g);
         turn(kv, &t->state[g], g);
+        if (t->within) /* after that: the page that was read may be the one that is replaced */
+            keep_within(kv, t, g);
     }
     t->at = done;
     t->within = 0;

@@ -154,6 +154,29 @@ static void a_prompt_is_one_step(void **state)
     }
 }
 
+/* The state that a step has begun with goes when it has given a later one, which is to be found in its place. */
+static void what_a_step_replaces_goes(void **state)
+{
+    (void)state;
+    enum { N = STATE_READ + 100, KEPT = (N - KV_SLACK) / KV_PAGE * KV_PAGE };
+    static int32_t id[N];
+    states_within = true;
+    struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, STATES}, 2, 3);
+    struct kv_table t = {.uid = 1, .keep = N}, again = {.uid = 1};
+    for (uint32_t done = 0; done < N;) {
+        assert_true(kv_grow(kv, &t, done, N, STATE_READ));
+        done += kv_cut(kv, &t, done, N - done < STATE_READ ? N - done : STATE_READ);
+        kv_publish(kv, &t, id, done);
+    }
+    kv_advance(kv, &t, N);
+    kv_release(kv, &t, id, N);
+    assert_int_equal(counted(kv, 1).cached, 2); /* before the prompt's end, and at it */
+    assert_int_equal(kv_match(kv, &again, id, KEPT), KEPT);
+    kv_release(kv, &again, id, KEPT);
+    assert_true(kv_check(kv));
+    kv_cache_free(kv);
+}
+
 /* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
 static void windows_resume(void **state)
 {
@@ -196,6 +219,7 @@ int main(void)
         cmocka_unit_test(windows_are_freed_and_kept),
         cmocka_unit_test(states_are_kept),
         cmocka_unit_test(a_prompt_is_one_step),
+        cmocka_unit_test(what_a_step_replaces_goes),
         cmocka_unit_test(windows_resume),
     };
     return cmocka_run_group_tests_name("kv-groups", tests, NULL, NULL);
