@@ -51,6 +51,8 @@ STORY = "".join("The %s of the %s went to the %s. " % w for w in zip(
     3 * ("mountain", "sea", "mill", "wood", "town", "castle", "house", "inn"),
     3 * ("well", "gate", "tower", "bridge", "garden", "field", "road")))[:560]
 NEXT = " But one day" + STORY[:80]
+BOOK = "Tales. " + STORY + STORY
+ASKS = [" %s asked: " % who + STORY[90::-1] for who in ("A king", "The miller", "Some fox", "His daughter")]
 SAYS = 140  # tokens of an answer: more than a state is kept after
 
 box = Box("states")
@@ -107,6 +109,11 @@ try:
                          "%s: %s, the same tokens" % (model, how), [a["usage"] for a in got])
         same(turns(c, model, "again"), "with what was kept")
         same(turns(c, model, "company", beside=6), "in company")
+        # sessions that begin alike and end otherwise: the second finds out where, and from the third on that is kept
+        books = [c.say(model, "%s book %d" % (model, i), BOOK + ask, 20) for i, ask in enumerate(ASKS)]
+        u = [r["usage"] for r in books]
+        check(u[1]["reused_tokens"] < 512 and all(n["reused_tokens"] >= 512 for n in u[2:]),
+              "%s: from the third on sessions share their beginning" % model, u)
         c.call("sessions.fork", session=model + " peace", names=[model + " fork"])
         both = [c.say(model, model + name, NEXT[:20], 10) for name in (" peace", " fork")]
         check(both[0]["tokens"] == both[1]["tokens"], "%s: a fork goes on as its origin does" % model, both)
@@ -116,6 +123,8 @@ try:
 
         c = start("kv_disk = 1G", "kv_ram = 0")
         before = files(())
+        r = c.say(model, model + " book", BOOK + ASKS[3], 20)
+        check(r["tokens"] == books[3]["tokens"], "%s: with the same tokens" % model, r["usage"])
 
         def gone():
             c.quiet()

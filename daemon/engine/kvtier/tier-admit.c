@@ -243,6 +243,7 @@ enum restore_begun restore_begin(struct tier *t, struct seq *q, double now)
     r->table.freq_set = q->kv.freq_set;
     r->first = kv_match_nodes(m->group.kv, &r->table, q->token, f.full * KV_PAGE);
     result = find_pages(t, r, q, &f, now);
+    kv_parts(&q->kv, f.end * KV_PAGE, f.reach * KV_PAGE);
     if (result == RESTORE_BEGUN && others_bring_it(t, r, &f))
         result = RESTORE_LATER;
     if (result == RESTORE_BEGUN && !take_pages(r, &f, best_split(t, m, &f, r->first)))

@@ -41,7 +41,8 @@ static uint32_t common(const struct seq *r, const struct seq *q)
 static uint32_t cached(const struct seq *q)
 {
     struct kv_table t = {.uid = q->kv.uid, .freq_set = q->kv.freq_set};
-    uint32_t n = kv_match_nodes(q->group->kv, &t, q->token, q->n_tokens - 1) * KV_PAGE;
+    kv_match_nodes(q->group->kv, &t, q->token, q->n_tokens - 1);
+    uint32_t n = kv_usable(q->group->kv, &t);
     kv_release(q->group->kv, &t, q->token, 0);
     return n;
 }
@@ -67,6 +68,18 @@ static const struct seq *find(const struct sched *s, const struct seq *q)
     return NULL;
 }
 
+/* Up to where, of so many tokens in common, who waits for r's pages may go on from them: where windows and states are,
+ * r must keep what is before that place, and has one such place at a time. */
+static uint32_t joint(const struct seq *r, uint32_t to)
+{
+    const struct kv_table *t = &r->kv;
+    if (kv_joins_anywhere(r->group->kv) || to + KV_SLACK > t->keep)
+        return to; /* or from a little before, where r's prompt ends */
+    if (t->part > r->n_computed)
+        return t->part <= to ? t->part : 0;
+    return to >= PART_LEAST && r->n_computed < to ? to : 0;
+}
+
 static void look(const struct sched *s, struct seq *q)
 {
     struct seq *r;
@@ -74,13 +87,15 @@ static void look(const struct sched *s, struct seq *q)
         if (r->group != q->group || r->uid != q->uid || r->kv.freq_set != q->kv.freq_set || r->eval ||
             published(r) + KV_PAGE > r->n_prompt)
             continue;
-        uint32_t to = common(r, q);
+        uint32_t to = joint(r, common(r, q));
         if (to > q->ahead.to && fills(s, r, q, to) && is_worth_it(r, q, to)) {
             q->ahead.of = r;
             q->ahead.id = r->id;
             q->ahead.to = to;
         }
     }
+    if (q->ahead.to && !kv_joins_anywhere(q->group->kv))
+        kv_parts(&q->ahead.of->kv, 0, q->ahead.to);
 }
 
 bool sched_waits_for_pages(const struct sched *s, struct seq *q)
@@ -89,7 +104,7 @@ bool sched_waits_for_pages(const struct sched *s, struct seq *q)
     if (r && fills(s, r, q, q->ahead.to))
         return true;
     q->ahead.to = 0;
-    if (q->ahead.looked == s->admissions || q->eval || q->n_tokens < 2 || !kv_joins_anywhere(q->group->kv))
+    if (q->ahead.looked == s->admissions || q->eval || q->n_tokens < 2)
         return false; /* nobody has come who could fill them */
     q->ahead.looked = s->admissions;
     look(s, q);

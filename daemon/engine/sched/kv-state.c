@@ -16,15 +16,17 @@ static uint32_t before_end(const struct kv_table *t)
 static uint32_t next_kept(const struct kv_table *t, uint32_t pos)
 {
     uint32_t end = before_end(t), next = (pos / STATE_READ + 1) * STATE_READ, said = pos > t->keep ? pos : t->keep;
-    if (pos < end)
-        return end < next ? end : next;
-    return (said / STATE_SAID + 1) * STATE_SAID;
+    if (pos >= end)
+        next = (said / STATE_SAID + 1) * STATE_SAID;
+    else if (end < next)
+        next = end;
+    return pos < t->part && t->part < next ? t->part : next;
 }
 
 /* Whether the state after so many tokens stays cached when a later one was kept. */
 static bool stays(const struct kv_table *t, uint32_t pos)
 {
-    return pos % STATE_SPARSE == 0 || pos == before_end(t);
+    return pos % STATE_SPARSE == 0 || pos == before_end(t) || pos == t->part;
 }
 
 uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t n)

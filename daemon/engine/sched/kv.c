@@ -233,12 +233,25 @@ static bool take_partial(struct kv *kv, struct kv_table *t, uint32_t v, uint32_t
     return done;
 }
 
+void kv_parts(struct kv_table *t, uint32_t from, uint32_t at)
+{
+    if (at >= from + PART_LEAST && at + KV_SLACK <= t->keep && at > t->part)
+        t->part = at;
+}
+
+uint32_t kv_usable(const struct kv *kv, const struct kv_table *t)
+{
+    uint32_t run[KV_GROUPS_MAX];
+    return last_usable(kv, t, run) * KV_PAGE;
+}
+
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
     uint32_t run[KV_GROUPS_MAX], len, full = kv_match_nodes(kv, t, ids, n), matched = full * KV_PAGE;
     if (t->cap < kv_pages_for(n))
         return 0; /* no memory for the table */
     uint32_t usable = last_usable(kv, t, run);
+    kv_parts(t, usable * KV_PAGE, matched);
     uint32_t left = n - matched < KV_PAGE ? n - matched : KV_PAGE - 1;
     uint32_t v = kv_node_find_partial(kv, last_node(t), kv_key_of(t), ids + matched, left, &len);
     if (is_usable(kv, v, len) && sees_enough(kv, run, matched + len)) {
@@ -267,7 +280,7 @@ static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
         for (; i < end && i < t->n; i++) {
             if (t->page[g][i] == KV_NONE)
                 continue;
-            if (is_kept(kv, g, i, t->keep)) {
+            if (is_kept(kv, g, i, t->keep) || is_kept(kv, g, i, t->part)) {
                 if (i >= t->n_cached)
                     break; /* until its step is done and it can stay in the cache */
                 kv->group[g].page[t->page[g][i]].kept = true;
@@ -439,5 +452,5 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
     free(t->node);
     for (uint32_t g = 0; g < kv->n_group; g++)
         free(t->page[g]);
-    *t = (struct kv_table){.uid = t->uid, .freq_set = t->freq_set, .keep = t->keep};
+    *t = (struct kv_table){.uid = t->uid, .freq_set = t->freq_set, .keep = t->keep, .part = t->part};
 }

@@ -31,10 +31,12 @@
  * as the tokens come near (kv_grow's `ahead`) and freed when the window has left them; but those of the window before
  * the prompt's end (kv_table.keep) and before the timeline's end when it is released stay cached, with KV_SLACK tokens
  * more, because those are the places that others go on from. A prefix of a timeline is found where its nodes are, and
- * the pages of every window before its end. So two prompts that begin with one document and then differ share it only
- * where a prompt or a turn ended with it: who means to share one computes it first, alone (max_tokens 0), or forks
- * there. Where timelines will part is not known while the first of them is read, and to keep windows at fixed places in
- * between, for all, would be a share of what windows save: 1024 tokens of each 4096 are a quarter of a full cache.
+ * the pages of every window before its end. Where timelines will part is not known while the first of them is read, and
+ * to keep windows at fixed places in between, for all, would be a share of what windows save: 1024 tokens of each 4096
+ * are a quarter of a full cache. So of two prompts that begin with one document and then differ the second computes all
+ * of it again; but it finds the nodes of the first, and keeps what is before the place where it leaves them
+ * (kv_table.part), if that is PART_LEAST tokens and more beyond where it could go on from: the third goes on from
+ * there. Who means to share a document at once computes it first, alone (max_tokens 0), or forks there.
  *
  * A group of recurrent states (kernels/backend.h) has a page in a node where the state after that node's last token was
  * kept. A table has two pages of its own: the state before the next step, which that step only reads, so that it can be
@@ -43,6 +45,7 @@
  * (kv_shape.within), and there is a third page for that, a step may go on beyond one place where a state is kept; else
  * it must end there (kv_cut). These are whole places:
  *   - KV_SLACK tokens or a little more before the prompt's end, for those who go on from there;
+ *   - where timelines part, as for windows;
  *   - each STATE_READ tokens of a prompt up to that place, and each STATE_SAID after the prompt: the last of them, for
  *     the timeline's end; and of these, as long as there is room, those at a multiple of STATE_SPARSE;
  * and the state at the very end, when the table is released. A prefix of a timeline is found where its state is.
@@ -57,6 +60,7 @@
 #define KV_NONE UINT32_MAX
 enum { KV_SLACK = 2 * KV_PAGE /* tokens kept before a window: who goes on from there may go back by a few */ };
 enum { STATE_READ = 512, STATE_SAID = 128, STATE_SPARSE = 4096 }; /* tokens; multiples of KV_PAGE */
+enum { PART_LEAST = 512 };
 
 struct kv; /* the pages of a model's pools */
 
@@ -82,12 +86,13 @@ struct kv_state {
     bool has[3];      /* of the first: not where `at` is 0; of the third: where the next step may want it */
 };
 
-/* The block table of a sequence. Zero-initialise, and set uid, freq_set and keep; kv_release empties it and frees its
- * memory. */
+/* The block table of a sequence. Zero-initialise, and set uid, freq_set and keep; kv_match may set part; kv_release
+ * empties it and frees its memory. */
 struct kv_table {
     int64_t uid;
     uint32_t freq_set; /* batch_seq.freq_set: with other frequencies the same ids have other KV */
     uint32_t keep;     /* the position from which others may go on: where the prompt ends; 0: none */
+    uint32_t part;     /* where others' timelines leave this one, whole places, and more may: likewise; 0: not known */
     uint32_t n, cap;
     uint32_t n_cached;             /* leading places that are in the cache; the pages of the others are private */
     uint32_t *node;                /* [n_cached] of the cache */
@@ -117,6 +122,13 @@ void kv_cache_free(struct kv *kv);
 /* Fills the empty table with cached pages for the longest cached prefix of ids[0..n) that can be gone on from, and
  * returns its length in tokens. */
 uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n);
+
+/* The timeline, which can be gone on from at `from`, is somebody else's up to `at`, whole places: a place to be kept,
+ * if that is much. */
+void kv_parts(struct kv_table *t, uint32_t from, uint32_t at);
+
+/* How many tokens of what kv_match_nodes has found kv_match would. */
+uint32_t kv_usable(const struct kv *kv, const struct kv_table *t);
 
 /* For what moves pages to and from other tiers. kv_match_nodes does so with full pages alone and without those of
  * windows: it allocates no page and copies nothing. Returns the number of places. */

@@ -71,7 +71,7 @@ struct seq {
     double regained_at; /* when it had that again since it was admitted; < 0: not yet */
     bool parked;        /* it made way, and its KV may be in other tiers */
     struct {
-        const struct seq *of; /* a sequence that may have gone: its id tells */
+        struct seq *of; /* a sequence that may have gone: its id tells */
         uint64_t id;
         uint32_t to;     /* tokens; 0: it waits for nobody's */
         uint64_t looked; /* sched.admissions when it looked for one last */

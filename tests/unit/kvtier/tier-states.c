@@ -122,6 +122,26 @@ static void from_within_the_last_step(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), N - KV_SLACK / KV_PAGE);
 }
 
+/* A timeline that is in files up to a place where nothing was kept cannot be gone on from there; the next can. */
+static void where_timelines_part_is_told(void **state)
+{
+    struct world *w = *state;
+    enum { PLACES = 50, PART = 40 };
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, PLACES, PLACES, 0));
+    world_settle(w);
+    world_restart(w, true, 0);
+    world_settle(w); /* the folder was looked through */
+    struct seq *q = world_seq(w, UID, PLACES, PART, 1);
+    q->kv.keep = q->n_tokens;
+    assert_false(tier_submit(w->tier, q, engine_now()));
+    assert_int_equal(q->kv.part, PART * KV_PAGE);
+    world_take_turn(w, q);
+    world_settle(w);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, PLACES, PART, 2), PART);
+}
+
 /* A later turn's states replace an earlier one's, which make room first: before KV that the later ones need. */
 static void replaced_states_make_room_first(void **state)
 {
@@ -152,6 +172,7 @@ int main(void)
         RUNS(another_models_states_stay_where_they_are),
         RUNS(from_host_memory),
         RUNS(from_within_the_last_step),
+        RUNS(where_timelines_part_is_told),
         RUNS(replaced_states_make_room_first),
     };
     return cmocka_run_group_tests_name("tier-states", tests, NULL, NULL);

@@ -49,6 +49,25 @@ static void is_computed_once(void **state)
         }
 }
 
+/* ... and where a timeline can only be gone on from at few places: the one that is waited for is kept. */
+static void is_computed_once_of_states(void **state)
+{
+    (void)state;
+    world_state_pages = 64;
+    for (world_states = STATES_AT_ENDS; world_states <= STATES_WITHIN; world_states++)
+        for (uint32_t rows = 64; rows <= 512; rows *= 2)
+            for (uint32_t in_flight = 1; in_flight <= IN_FLIGHT_MAX; in_flight++) {
+                world_init(1, 1, 256, rows, rows);
+                for (int32_t i = 0; i < 4; i++)
+                    ask(7, i, CLASS_NORMAL, WHOLE, COMMON, i + 1);
+                run_all(in_flight);
+                assert_int_equal(w.computed, WHOLE + 3 * (WHOLE - COMMON / KV_PAGE * KV_PAGE));
+                world_fini();
+            }
+    world_states = NO_STATES;
+    world_state_pages = 0;
+}
+
 static void is_of_one_user(void **state)
 {
     (void)state;
@@ -173,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_computed_once),
+        cmocka_unit_test(is_computed_once_of_states),
         cmocka_unit_test(is_of_one_user),
         cmocka_unit_test(the_first_goes),
         cmocka_unit_test(a_lower_class_is_not_waited_for),

@@ -154,6 +154,43 @@ static void a_prompt_is_one_step(void **state)
     }
 }
 
+/* Of timelines that begin alike, and go on each in its own way, the second finds out where, and from the third on
+ * nothing of what they have in common is computed again: of windows and of states. */
+static void where_timelines_part_is_kept(void **state)
+{
+    (void)state;
+    enum { COMMON = 1600, N = COMMON + 200, LITTLE = PART_LEAST - KV_PAGE };
+    static int32_t id[N];
+    static const struct {
+        uint32_t window, common, found[4];
+        bool within;
+    } rows[] = {{STATES, COMMON, {0, 0, COMMON, COMMON}, false},
+                {STATES, COMMON, {0, 0, COMMON, COMMON}, true},
+                {40, COMMON, {0, 0, COMMON, COMMON}, false},
+                {STATES, LITTLE, {0, 0, 0, 0}, true}, /* not worth a state */
+                {40, LITTLE, {0, 0, 0, 0}, false}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        states_within = rows[k].within;
+        struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, rows[k].window}, 2, 3);
+        for (int32_t who = 0; who < 4; who++) {
+            struct kv_table t = {.uid = 1, .keep = N};
+            for (uint32_t i = 0; i < N; i++)
+                id[i] = (int32_t)i % 251 + (i < rows[k].common ? 0 : 1000 * who);
+            uint32_t done = kv_match(kv, &t, id, N - 1);
+            assert_int_equal(done, rows[k].found[who]);
+            while (done < N) {
+                assert_true(kv_grow(kv, &t, done, N, 256));
+                done += kv_cut(kv, &t, done, N - done < 256 ? N - done : 256);
+                kv_publish(kv, &t, id, done);
+            }
+            kv_advance(kv, &t, N);
+            kv_release(kv, &t, id, N);
+            assert_true(kv_check(kv));
+        }
+        kv_cache_free(kv);
+    }
+}
+
 /* The state that a step has begun with goes when it has given a later one, which is to be found in its place. */
 static void what_a_step_replaces_goes(void **state)
 {
@@ -216,11 +253,9 @@ static void windows_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_freed_and_kept),
-        cmocka_unit_test(states_are_kept),
-        cmocka_unit_test(a_prompt_is_one_step),
-        cmocka_unit_test(what_a_step_replaces_goes),
-        cmocka_unit_test(windows_resume),
+        cmocka_unit_test(windows_are_freed_and_kept),   cmocka_unit_test(states_are_kept),
+        cmocka_unit_test(a_prompt_is_one_step),         cmocka_unit_test(what_a_step_replaces_goes),
+        cmocka_unit_test(where_timelines_part_is_kept), cmocka_unit_test(windows_resume),
     };
     return cmocka_run_group_tests_name("kv-groups", tests, NULL, NULL);
 }

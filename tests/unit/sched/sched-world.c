@@ -31,6 +31,7 @@ static int32_t next_token(uint64_t prefix)
 struct world w;
 uint32_t world_window, world_long_from;
 enum world_states world_states;
+uint32_t world_state_pages;
 
 static uint32_t n_group(void)
 {
@@ -48,7 +49,8 @@ void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_m
     for (uint32_t i = 0; i < n_pool; i++) {
         struct kv_shape shape[] = {{n_page, 0}, {kv_most(world_window, rows_max) + rnd(12), world_window}};
         if (world_states)
-            shape[1] = (struct kv_shape){4 + rnd(20), .state = true, .within = world_states == STATES_WITHIN};
+            shape[1] = (struct kv_shape){world_state_pages ? world_state_pages : 4 + rnd(20), .state = true,
+                                         .within = world_states == STATES_WITHIN};
         assert_int_equal(kv_cache_new(&w.pool[i].group.kv, shape, n_group(), &e), 0);
         w.pool[i].group.pace = (struct sched_pace){rows_first, .gap = 1};
         w.pool[i].group.long_from = world_long_from;

@@ -54,6 +54,7 @@ extern struct world w;
 extern uint32_t world_window, world_long_from;
 /* In the place of the window: that group has recurrent states, and a step of one in flight may be stopped. */
 extern enum world_states { NO_STATES, STATES_AT_ENDS, STATES_WITHIN } world_states;
+extern uint32_t world_state_pages; /* in their pool; 0: a few */
 
 uint32_t rnd(uint32_t n);
 void world_init(uint64_t seed, uint32_t n_pool, uint32_t n_page, uint32_t rows_max, uint32_t rows_first);
