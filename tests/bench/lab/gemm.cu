@@ -8,10 +8,11 @@
  *
  *   lab check [TYPE...]               every type x shapes x rows against double on the host, and rows' bits at one row
  *                                     against all others
- *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm_ref.cu
+ *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm/ref.cu
  *   lab step SHAPE CONTEXT ROWS...    decode steps, SHAPE = 8b, 1b or 1.5b: of 160 from CONTEXT on, the median of 120
  *   lab invariant SHAPE CONTEXT ROWS... likewise in the invariant mode: the logits of row 0 are the same for all ROWS
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
 

@@ -1,5 +1,5 @@
 /*
- * wgmma.cu - the laboratory of gemm_wgmma.cu: checks its products against double over types, shapes and numbers of
+ * wgmma.cu - the laboratory of gemm/wgmma.cu: checks its products against double over types, shapes and numbers of
  * rows, then times whole steps at real shapes over random weights, and compares their logits with the invariant mode's.
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/wgmma.cu
@@ -10,6 +10,7 @@
  *   lab branches SHAPE TYPE DEPTH ROWS...   a token each of so many sequences of DEPTH tokens: all of them the same but
  *                                     the last page, each of pages of its own, and half of them one and half another
  */
+#include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "tests/bench/lab/lab.cuh"
 
