@@ -100,6 +100,9 @@ void prefill_init(struct device *d);
 void prefill_fini(struct device *d);
 bool prefill_available(const struct device *d);
 
+/* dequant.cu: rows [row0, row0 + n) of the merged output as fp16 [n, ld], from whichever form the weight is kept in. */
+void dequant(struct device *d, const wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld);
+
 /* wcache.cu: expanded copies. wcache_alloc: room for one, which the caller fills, or NULL; wcache_evict: gives all
  * back, false where there were none; wcache_has_all: every matrix of the model has one. */
 static inline uint32_t wcache_ld(const wdev *w)

@@ -1,5 +1,5 @@
 /*
- * epilogue.cuh - what follows a product, as kernels of their own: for paths that cannot do it in their epilogue.
+ * epilogue.cuh - what surrounds a product, as kernels of their own: for paths that cannot do it in their epilogue.
  */
 #ifndef HEARTH_CUDA_GEMM_EPILOGUE_CUH
 #define HEARTH_CUDA_GEMM_EPILOGUE_CUH
@@ -31,10 +31,12 @@ void glu_epilogue_run(struct device *d, const struct op_ffn_up *op, uint32_t d_f
 struct op_call;
 void rows_product(struct device *d, struct op_call *p, const struct op *o, const wdev *w, const struct norm *norm,
                   const act_buf *x, float *out, uint32_t ldout);
-/* What follows a product in pieces, with a form for the activation; added to x; as rows of ws.tmp. */
+/* What follows a product in pieces, with a form for the activation. */
 void qkv_reduce_run(struct device *d, const struct op_qkv *op, const partials *s, uint32_t bucket);
 void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials *s, uint32_t d_ff, const act_buf *out,
                     uint32_t bucket);
+
+/* rows.cu. A product in pieces added to x; as rows of ws.tmp. */
 void reduce_to_x(struct device *d, const partials *s, const float *bias, uint32_t n, uint32_t bucket);
 void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t bucket);
 /* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first. */

@@ -6,7 +6,7 @@
 
 /*
  * A prepared record by one warp: eight consecutive elements a lane, in the record's order. The four lanes of a
- * sub-block form its sum as epilogue.cu forms it: fours in order, then pairs of fours.
+ * sub-block form its sum as store4() forms it: fours in order, then pairs of fours.
  */
 __device__ static inline void xfrag_store_sums(__half *kblk, uint32_t lane, uint4 v)
 {

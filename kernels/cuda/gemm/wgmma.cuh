@@ -1,6 +1,6 @@
 /*
  * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
- * wgmma; activations lie in shared memory, the B operand. Included by wgmma.cu and its laboratory; sm_90a alone.
+ * wgmma; activations lie in shared memory, the B operand. For sm_90a alone.
  *
  * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16:
  * tile16.cuh's way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies
@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/split_k.cuh"
+#include "kernels/cuda/gemm/wgmma_mma.cuh"
 
 /* The unit of a record that comes q-th: F16's four go by halves of the order, 64t + 32up + 16h is unit 2up + h. */
 template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
@@ -62,65 +63,6 @@ struct wg_args {
     const float *bias;
     enum glu_kind glu;
 };
-
-/* --- wgmma ------------------------------------------------------------------------------------------------------ */
-
-#define WG_R4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WG_R16(d, i) WG_R4(d, i), WG_R4(d, i + 4), WG_R4(d, i + 8), WG_R4(d, i + 12)
-#define WG_S0        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define WG_S1        ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define WG_S2        ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define WG_S3        ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-
-/* d += a * b, b at descriptor `desc`; asynchronous. */
-template <int N> __device__ static inline void wg_mma(float (&d)[N / 2], const uint32_t *a, uint64_t desc)
-{
-    if constexpr (N == 16)
-        asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1, 0; }"
-                     : WG_R4(d, 0), WG_R4(d, 4)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
-    else if constexpr (N == 32)
-        asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" WG_S0
-                     "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0; }"
-                     : WG_R16(d, 0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
-    else if constexpr (N == 64)
-        asm volatile(
-            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WG_S0 WG_S1
-            "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0; }"
-            : WG_R16(d, 0), WG_R16(d, 16)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
-    else if constexpr (N == 96)
-        asm volatile(
-            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" WG_S0 WG_S1
-                WG_S2 "}, {%48,%49,%50,%51}, %52, p, 1, 1, 0; }"
-            : WG_R16(d, 0), WG_R16(d, 16), WG_R16(d, 32)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
-    else
-        asm volatile(
-            "{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WG_S0 WG_S1
-                WG_S2 WG_S3 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0; }"
-            : WG_R16(d, 0), WG_R16(d, 16), WG_R16(d, 32), WG_R16(d, 48)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc));
-}
-__device__ static inline void wg_fence()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ static inline void wg_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int LEFT> __device__ static inline void wg_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-}
-/* B without swizzle: pieces of 8 rows x 16 bytes; the second eight k `lead` bytes on, the next eight rows 128. */
-__device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
-{
-    return (uint64_t)(smem >> 4 & 0x3fff) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
-}
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
 
