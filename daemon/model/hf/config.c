@@ -403,6 +403,19 @@ static uint32_t window_period(const struct hf *h)
     return n;
 }
 
+/* Model types that transformers gives no window, whatever sliding_window says. */
+static bool never_slides(const char *type)
+{
+    static const char *const none[] = {
+        "llama",      "granite", "glm4",          "glm4_moe",         "deepseek_v2",     "deepseek_v3",
+        "nemotron",   "olmo2",   "lfm2",          "lfm2_moe",         "qwen3_next",      "qwen3_5_text",
+        "nemotron_h", "mamba2",  "glm4_moe_lite", "qwen3_5_moe_text", "granitemoehybrid"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (!strcmp(none[i], type))
+            return true;
+    return false;
+}
+
 /* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
  * window that is used only where use_sliding_window is true. */
 static int put_window(struct hf *h)
@@ -417,7 +430,8 @@ static int put_window(struct hf *h)
     uint32_t period = window_period(h);
     int32_t slides[LAYERS_MAX];
     size_t i;
-    if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX)
+    if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX ||
+        never_slides(h->arch->model_type))
         return 0;
     if (types && json_array_size(types) != h->n_layer)
         return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");

@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-/* Which layers are dense: GGUF can say that the first ones are, and so can first_k_dense_replace. */
+/* Which layers are dense: of the first ones GGUF has the number, as first_k_dense_replace is; others are where no
+ * router is. */
 static int put_dense(struct hf *h)
 {
     const json_t *types = hf_get(h, "mlp_layer_types"), *v;
@@ -22,10 +23,7 @@ static int put_dense(struct hf *h)
         bool dense = type && !strcmp(type, "dense");
         if (!dense && (!type || strcmp(type, "sparse")))
             return hf_wrong(h, "mlp_layer_types", "an array of \"dense\" and \"sparse\"");
-        if (dense && n_dense != i)
-            return err_set(h->e, HEARTH_EUNSUPPORTED,
-                           "config.json: mlp_layer_types: layer %zu is dense behind one that is not", i);
-        n_dense += dense;
+        n_dense += dense && n_dense == i;
     }
     json_object_del(h->config, "first_k_dense_replace");
     gguf_make_u32(h->m, hf_key(h, "leading_dense_block_count", key), (uint32_t)n_dense);

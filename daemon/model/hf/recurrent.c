@@ -132,8 +132,13 @@ static int put_mamba(struct hf *h)
     uint32_t expand = hf_whole(h, granite ? "mamba_expand" : "expand");
     uint32_t inner = plain || granite ? (expand ? expand : 2) * hf_whole(h, "hidden_size")
                                       : hf_whole(h, "mamba_num_heads") * hf_whole(h, "mamba_head_dim");
+    const char *of_head = granite ? "mamba_d_head" : "head_dim";
+    uint32_t d_head = hf_whole(h, of_head), n_head = hf_whole(h, granite ? "mamba_n_heads" : "num_heads");
     const json_t *limit = hf_get(h, "time_step_limit");
     char key[128];
+    if ((plain || granite) && d_head && n_head && (uint64_t)d_head * n_head != inner)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: %u heads of %u (%s) are not %u times hidden_size", n_head,
+                       d_head, of_head, expand ? expand : 2);
     if (json_number_value(json_array_get(limit, 0)) > 0 || json_number_value(json_array_get(limit, 1)) > 0)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
                        "config.json asks for time_step_limit, which hearth does not compute");

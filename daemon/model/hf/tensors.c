@@ -203,6 +203,8 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
     const char *s = strip(hf, &in_layer, &i);
     if (in_layer && i >= h->n_layer) /* layers for multi-token prediction come after the others */
         return 1;
+    if (!strcmp(s, "feed_forward.expert_bias") && json_is_false(hf_get(h, "use_expert_bias")))
+        return 1;
     name = !in_layer ? NULL : hf_expert_name(s, expert, sizeof expert) ? expert : FIND(entire, s, strlen(s));
     if (name) {
         snprintf(out, NAME_MAX_BYTES, "blk.%u.%s", i, name);

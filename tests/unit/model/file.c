@@ -393,6 +393,46 @@ static void test_folders_of_makers(void **state)
     }
 }
 
+/* What config.json says beside what transformers reads, or otherwise than its tensors. */
+static void test_said_in_vain(void **state)
+{
+    (void)state;
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"glm4_moe_lite\", \"n_routed_experts\": 2, " LATENT
+                               "\"mlp_layer_types\": [\"dense\", \"sparse\", \"dense\"], " CONFIG_OF("3") "}");
+    assert_true(number_of(g, "deepseek2.leading_dense_block_count") == 1); /* the last one has no router */
+    gguf_close(g);
+    static const char *const windows[][2] = {{"mistral", "llama.attention.sliding_window"},
+                                             {"llama", "llama.attention.sliding_window"},
+                                             {"granite", "granite.attention.sliding_window"},
+                                             {"olmo2", "olmo2.attention.sliding_window"}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        char config[512];
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"sliding_window\": 16, " CONFIG "}", windows[i][0]);
+        g = open_with(config);
+        assert_true(number_of(g, windows[i][1]) == (i ? -1 : 16)); /* of these Mistral alone has one */
+        gguf_close(g);
+    }
+    g = open_with(
+        "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", \"sliding_window\": 16, " CONFIG2 "}");
+    assert_true(number_of(g, "nemotron_h_moe.attention.sliding_window") == -1);
+    gguf_close(g);
+    write_tensors(
+        "{\"model.layers.0.feed_forward.expert_bias\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": "
+        "[0, 8]}}",
+        8);
+    for (int use = 0; use < 2; use++) {
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"lfm2_moe\", \"layer_types\": [\"conv\"], \"use_expert_bias\": %s, " EXPERTS CONFIG
+                 "}",
+                 use ? "true" : "false");
+        g = open_with(config);
+        assert_true((gguf_tensor_find(g, "blk.0.exp_probs_b.bias") != NULL) == use);
+        gguf_close(g);
+    }
+}
+
 /* The last of Gemma 4's layers has full attention, whatever is said. */
 static void test_last_layer(void **state)
 {
@@ -510,9 +550,6 @@ static void test_folder_refused(void **state)
         {"config.json",
          "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [\"dense\", \"dense\"], " CONFIG "}",
          HEARTH_EBADMODEL, "mlp_layer_types is not an array with an entry for each layer"},
-        {"config.json",
-         "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [\"sparse\", \"dense\"], " CONFIG2 "}",
-         HEARTH_EUNSUPPORTED, "layer 1 is dense behind one that is not"},
         {"config.json", "{\"model_type\": \"deepseek_v2\", " LATENT "\"topk_method\": \"best\", " CONFIG "}",
          HEARTH_EUNSUPPORTED, "topk_method \"best\""},
         {"config.json", "{\"model_type\": \"gpt_oss\", \"swiglu_limit\": 6, " CONFIG "}", HEARTH_EUNSUPPORTED,
@@ -540,6 +577,12 @@ static void test_folder_refused(void **state)
          HEARTH_EBADMODEL, "hybrid_override_pattern"},
         {"config.json", "{\"model_type\": \"mamba2\", \"time_step_limit\": [0, 8.5], " CONFIG "}", HEARTH_EUNSUPPORTED,
          "time_step_limit"},
+        {"config.json", "{\"model_type\": \"mamba2\", \"num_heads\": 4, \"head_dim\": 8, " CONFIG "}", HEARTH_EBADMODEL,
+         "4 heads of 8 (head_dim) are not 2 times hidden_size"},
+        {"config.json",
+         "{\"model_type\": \"granitemoehybrid\", \"mamba_n_heads\": 4, \"mamba_d_head\": 8, \"layer_types\": "
+         "[\"mamba\"], " CONFIG "}",
+         HEARTH_EBADMODEL, "4 heads of 8 (mamba_d_head) are not 2 times hidden_size"},
         {"generation_config.json", "{\"eos_token_id\": [-1]}", HEARTH_EBADMODEL, "eos_token_id"},
         {"model.safetensors.index.json", "{}", HEARTH_EBADMODEL, "weight_map"},
         {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x.safetensors\"}}", HEARTH_EBADMODEL,
@@ -690,6 +733,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
