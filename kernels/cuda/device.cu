@@ -293,7 +293,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     apart->inputs = (float *)cut(base, &used, r * s->d_inputs * 4);
     apart->latent.p = (__half *)cut(base, &used, s->d_latent ? xfrag_halves(s->d_latent) * 2 : 0);
     apart->latent.ld = XFRAG_KBLK, apart->latent.layout = LAYOUT_PREPARED;
-    w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS ? 32ull << 20 : 0;
+    w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS_CACHED ? 32ull << 20 : 0; /* copies may go within a step */
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
 }
