@@ -33,6 +33,8 @@ libclient_libcore_la_SOURCES = \
     libclient/standard-fds.h \
     libclient/utf8.h \
     libclient/wire-json.h \
+    libclient/wire-link.h \
+    libclient/wire-messages.h \
     libclient/wire-rows.h \
     libclient/wire-table.h \
     libclient/wire.h
