@@ -3,7 +3,7 @@
 
 It runs a private hearthd with the embedded model and checks everything that another client relies on. Prints TAP.
 """
-import json, os, socket, sys
+import json, os, re, socket, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -116,6 +116,13 @@ try:
     u = b["usage"]
     check(u["reused_tokens"] >= 4 + 20 - 1 and u["prompt_tokens"] == u["reused_tokens"] + u["computed_tokens"],
           "resuming computes the last token and the new ones", u)
+
+    # PROTOCOL.md's own example
+    example = re.search(r'"text": " time there was", "tokens": (\[[^]]*\]).*?"prompt_tokens": (\d+)',
+                        open(SRC + "/libclient/PROTOCOL.md").read(), re.S)
+    r = c.generate(model="tale", text="Once upon a", max_tokens=3, sampling=GREEDY)
+    check(r["text"] == " time there was" and r["tokens"] == json.loads(example[1]) and
+          r["usage"]["prompt_tokens"] == int(example[2]), "the protocol's example is true", (r, example[0]))
 
     # what it would cost
     c.generate(model="tale", session="dry", text="Once upon a time there was a king who had three daughters",
