@@ -129,7 +129,7 @@ static void own(const struct hearth_status_result *r)
            r->longest.cpu);
     head("hearth_streams", "gauge", "Generations by state.");
     sample("hearth_streams", "state", "running", (double)e->running);
-    sample("hearth_streams", "state", "waiting", (double)e->queued);
+    sample("hearth_streams", "state", "waiting", (double)(e->queued + r->waiting));
     metric("hearth_streams_open", "gauge", "Generations that run, wait, or are being delivered.", (double)r->streams);
     head("hearth_requests_total", "counter", "Generations that ended, by their finish_reason.");
     sample("hearth_requests_total", "end", "stop", (double)s->stop);
@@ -197,7 +197,7 @@ static void vllm(const struct hearth_status_result *r)
         double v;
     } one[] = {
         {"vllm:num_requests_running", "gauge", "Generations in the batch.", (double)e->running},
-        {"vllm:num_requests_waiting", "gauge", "Generations that wait.", (double)e->queued},
+        {"vllm:num_requests_waiting", "gauge", "Generations that wait.", (double)(e->queued + r->waiting)},
         {"vllm:kv_cache_usage_perc", "gauge", "Pages of the device in use; 1 is all.",
          total ? (double)used / (double)total : 0},
         {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", (double)s->prompt_tokens},

@@ -76,14 +76,14 @@ static json_t *json_status(const struct hearth_status_result *r)
     json_t *engines = json_array();
     for (size_t i = 0; i < r->n_engines; i++)
         json_array_append_new(engines, json_engine(&r->engines[i]));
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
                      "pid", (json_int_t)r->pid, "version", json_str(r->version), "socket", json_str(r->socket),
                      "uptime", r->uptime, "connections", (json_int_t)r->connections, "streams", (json_int_t)r->streams,
-                     "sessions", (json_int_t)r->sessions, "rss_bytes", (json_int_t)r->rss_bytes, "config",
-                     json_str(r->config), "no_sessions", json_str(r->no_sessions), "games", (json_int_t)r->games,
-                     "no_games", json_str(r->no_games), "yielded", r->yielded, "kv_files", json_kv_files(&r->kv_files),
-                     "served", json_served(&r->served), "longest", json_loop(&r->longest), "engine",
-                     json_engine(&r->engine), "engines", engines);
+                     "waiting", (json_int_t)r->waiting, "sessions", (json_int_t)r->sessions, "rss_bytes",
+                     (json_int_t)r->rss_bytes, "config", json_str(r->config), "no_sessions", json_str(r->no_sessions),
+                     "games", (json_int_t)r->games, "no_games", json_str(r->no_games), "yielded", r->yielded,
+                     "kv_files", json_kv_files(&r->kv_files), "served", json_served(&r->served), "longest",
+                     json_loop(&r->longest), "engine", json_engine(&r->engine), "engines", engines);
 }
 
 /* "  paths    gemv 93 %, cublaslt 7 % of rows; 98 % of steps replayed" */
@@ -187,8 +187,10 @@ static void print_status(const struct hearth_status_result *r)
     printf("  socket   %s\n", r->socket);
     if (r->config)
         printf("  config   %s\n", r->config);
-    printf("  clients  %lld, %lld streams, %lld sessions\n", (long long)r->connections, (long long)r->streams,
-           (long long)r->sessions);
+    printf("  clients  %lld, %lld streams", (long long)r->connections, (long long)r->streams);
+    if (r->waiting)
+        printf(" and %lld that wait for others to end", (long long)r->waiting);
+    printf(", %lld sessions\n", (long long)r->sessions);
     if (r->no_sessions)
         printf("  WARNING  named sessions are not available: %s\n", r->no_sessions);
     if (r->no_games)

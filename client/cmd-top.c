@@ -139,7 +139,7 @@ static void draw_head(const struct hearth_status_result *r)
     const struct hearth_engine_status *e = &r->engine;
     const struct hearth_served *s = &r->served;
     line("hearthd %s  up %.0f s  %lld clients  %lld running, %lld waiting  %lld done", r->version, r->uptime,
-         (long long)r->connections, (long long)e->running, (long long)e->queued,
+         (long long)r->connections, (long long)e->running, (long long)(e->queued + r->waiting),
          (long long)(s->stop + s->length + s->context_full + s->cancelled + s->error));
     for (size_t i = 0; i < r->n_engines; i++)
         draw_engine(&r->engines[i]);

@@ -1031,7 +1031,8 @@ struct hearth_status_result {
     int64_t games;        /* registered with GameMode, to which memory is yielded */
     const char *no_games; /* NULL, or why it is not known of any */
     double yielded;       /* seconds for which memory is yielded yet (hearth_yield); 0: it is not */
-    HEARTH_ROOM(7);
+    int64_t waiting;      /* generations in the queue: their user, or all, have as many streams as they may */
+    HEARTH_ROOM(6);
 };
 HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out, const struct timespec *timeout,
                              struct hearth_err *err);

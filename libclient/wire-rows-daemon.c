@@ -202,6 +202,7 @@ static const struct wire_field status_result_fields[] = {
     AMOUNT(wire_status_result, uptime),
     COUNTER(wire_status_result, connections),
     COUNTER(wire_status_result, streams),
+    COUNTER(wire_status_result, waiting),
     COUNTER(wire_status_result, sessions),
     COUNTER(wire_status_result, rss_bytes),
     STRUCT(wire_status_result, kv_files, kv_files),

@@ -9,6 +9,7 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/games.h"
+#include "daemon/rpc/queue.h"
 #include "daemon/rpc/yields.h"
 #include "daemon/retention/kvdir.h"
 #include "daemon/supervisor/engines.h"
@@ -184,6 +185,7 @@ static void reply(void *arg, const struct engines_status *all)
         .uptime = server_boot() - s->started,
         .connections = s->n_conns,
         .streams = streams_open(s->streams),
+        .waiting = queue_waiting(s),
         .rss_bytes = rss_bytes(),
         .longest = {.bytes = s->most.bytes, .rows = s->most.rows, .cpu = s->most.cpu},
         .config = config_file(s->conf),

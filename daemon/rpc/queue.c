@@ -27,6 +27,15 @@ static bool has_room(const struct server *s, const struct call *call)
            streams_open(s->streams) + wanted(call) <= s->conf->streams;
 }
 
+int64_t queue_waiting(const struct server *s)
+{
+    const struct call *call;
+    int64_t n = 0;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        n += wanted(call);
+    return n;
+}
+
 bool queue_has(const struct server *s, uid_t uid)
 {
     const struct call *call;

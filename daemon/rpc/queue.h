@@ -22,6 +22,9 @@ bool queue_is_over(const struct call *call);
  * in the queue either, keeps the reason that *e has and adds that. */
 int queue_wait(struct call *call, struct hearth_err *e);
 
+/* How many generations wait, of all users. */
+int64_t queue_waiting(const struct server *s);
+
 /* Whether the user has calls in the queue. */
 bool queue_has(const struct server *s, uid_t uid);
 

@@ -110,6 +110,10 @@ static void test_bound(void **state)
     uint32_t id = ask(q, "n=1", "waits", NULL);
     wire_free(peer_status(q));
     struct wire_generate g = request("n=1", NULL);
+    struct wire_status_result *st = peer_status(clock);
+    assert_int_equal(st->streams, 1);
+    assert_int_equal(st->waiting, 1);
+    wire_free(st);
     peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT,
                  "1 streams running, the limit, and 1 request is waiting already");
     cancel(clock, "hang0");
