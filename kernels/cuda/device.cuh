@@ -67,7 +67,7 @@ struct workspace {
     uint32_t *semaphore; /* [SEMAPHORES] zero between kernels: the last arriver resets what it used */
     __half *wscratch;    /* prefill: one dequantised slice of a matrix */
     uint64_t wscratch_bytes;
-    float *split_k;  /* [SPLIT_K_FLOATS] split-K partials of the GEMM body */
+    float *split_k;  /* [SPLIT_K_FLOATS] split-K partials of skinny */
     __half *wg_x[2]; /* wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
     float *wg_partials;

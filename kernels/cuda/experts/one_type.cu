@@ -3,40 +3,30 @@
  */
 #include "kernels/cuda/experts/beside.cuh"
 #include "kernels/cuda/experts/grouped.cuh"
+#include "kernels/cuda/quant/one_type.cuh"
 
-#define GLUE(a, b) a##b
-#define NAME(a, b) GLUE(a, b)
-
-enum { /* type_q5_k = DT_Q5_K, ... */
-#define X(t, T, number) type_##t = DT_##T,
-       QUANTS(X)
-#undef X
-};
-
-bool NAME(shares_, QUANT)(struct device *d, gemm_args a, const shares_args &s)
+bool OF_TYPE(shares)(struct device *d, gemm_args a, const shares_args &s)
 {
-    constexpr int T = NAME(type_, QUANT);
-    if constexpr (quant<T>::INT8)
-        return shares_run<T>(d, a, s);
+    if constexpr (quant<TYPE>::INT8)
+        return shares_run<TYPE>(d, a, s);
     return false;
 }
 
-void NAME(experts_, QUANT)(struct device *d, experts_args &a, enum experts_kernel kernel)
+void OF_TYPE(experts)(struct device *d, experts_args &a, enum experts_kernel kernel)
 {
-    constexpr int T = NAME(type_, QUANT);
     if (kernel == EXPERTS_UP_GROUPED)
-        run_grouped<T, false>(d, a);
+        run_grouped<TYPE, false>(d, a);
     else if (kernel == EXPERTS_DOWN_GROUPED)
-        run_grouped<T, true>(d, a);
-    else if constexpr (quant<T>::INT8) {
+        run_grouped<TYPE, true>(d, a);
+    else if constexpr (quant<TYPE>::INT8) {
         if (kernel == EXPERTS_UP)
-            experts_alone<T, false>(d, a);
+            experts_alone<TYPE, false>(d, a);
         else if (kernel == EXPERTS_DOWN)
-            experts_alone<T, true>(d, a);
+            experts_alone<TYPE, true>(d, a);
         else if (kernel == EXPERTS_UP_BESIDE)
-            up_beside<T>(d, a);
+            up_beside<TYPE>(d, a);
         else
-            down_beside<T>(d, a);
+            down_beside<TYPE>(d, a);
     } else
-        cuda_refuse(d, HEARTH_EINTERNAL, "experts' weights of type %d have no product in integers", T);
+        cuda_refuse(d, HEARTH_EINTERNAL, "experts' weights of type %d have no product in integers", TYPE);
 }

@@ -3,10 +3,10 @@
  * (wcache.cu); elsewhere a matrix is expanded a slice at a time, which stays in L2.
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
- * the GEMM body. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far off.
- * What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, so that there are few
- * shapes. Results differ from the body's in the last bits (another order of summation, gate and up rounded to fp16),
- * which is why `invariant` steps never come here.
+ * gemv and skinny. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far
+ * off. What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, so that there
+ * are few shapes. Results differ from skinny's in the last bits (another order of summation, gate and up rounded to
+ * fp16), which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"

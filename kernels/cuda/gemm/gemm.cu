@@ -1,5 +1,5 @@
 /*
- * gemm.cu - the four matrix ops on the fused bodies of gemm.cuh: which kernel, over which tiles, with which finish.
+ * gemm.cu - the matrix ops on the fused kernels of gemm.cuh: which kernel, over which tiles, with which finish.
  *
  * An epilogue that a block cannot do by itself (q/k norms over a head, a post-norm over the row, heads that do not fit
  * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
@@ -182,7 +182,7 @@ static gemm_fn *gemm_of(enum dtype type)
     return NULL;
 }
 
-/* The body that takes all parts of a weight in one launch, or NULL: then each type has one. */
+/* The function that takes all parts of a weight in one launch, or NULL: then each type has one. */
 static gemm_fn *one_kernel(const wdev *w)
 {
     enum dtype a, b;

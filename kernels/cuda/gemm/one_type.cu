@@ -1,19 +1,11 @@
 /*
- * one_type.cu - the GEMM bodies of one type of weights. The build compiles it once for each, with -DQUANT=q5_k, so that
- * types build side by side.
+ * one_type.cu - the products gemv and skinny by one type of weights. The build compiles it once for each, with
+ * -DQUANT=q5_k, so that types build side by side.
  */
 #include "kernels/cuda/gemm/copied.cuh"
+#include "kernels/cuda/quant/one_type.cuh"
 
-#define GLUE(a, b) a##b
-#define NAME(a, b) GLUE(a, b)
-
-enum { /* type_q5_k = DT_Q5_K, ... */
-#define X(t, T, number) type_##t = DT_##T,
-       QUANTS(X)
-#undef X
-};
-
-void NAME(gemm_, QUANT)(struct device *d, gemm_args &a)
+void OF_TYPE(gemm)(struct device *d, gemm_args &a)
 {
-    run_type<NAME(type_, QUANT)>(d, a);
+    run_type<TYPE>(d, a);
 }

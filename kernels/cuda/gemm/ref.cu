@@ -1,6 +1,6 @@
 /*
  * ref.cu - the four matrix ops, slow and plain: weights as they lie in the file, one warp an output, f32 sums.
- * The variant "reference" runs these; it is what the fast body is compared with on the GPU itself.
+ * The variant "reference" runs these; it is what the fast kernels are compared with on the GPU itself.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"

@@ -4,7 +4,7 @@
  * Its factor needs all of the row, whose tiles are many blocks'. Each leaves the squares of its pair of tiles, with the
  * number of the step and of the norm within it, and reads those of all others until they have come: a store and a load
  * of L2 in place of a kernel. A block waits for others, so all of them have to be at work at once: there are no more
- * than processors, the next kernel's begin when all of these have, and no other kernel waits so (row_norms_alone()).
+ * than processors, the next kernel's begin when all of these have, and no other kernel waits so (row_norms_here()).
  *
  * The order of the sum is a matter of the row's length alone: sixteen neighbours, then pairs of sixteens by lanes, then
  * the lanes. epilogue.cu's kernel adds in the same order, to the bit.

@@ -13,29 +13,39 @@
 #define QUANT_KERNELS
 #include "kernels/quant/list.h"
 
-/* A member of quant<type>, for a type that is a number; 0 where there is no such type. */
-#define QUANT_MEMBER(result, name, member)              \
-    __host__ __device__ constexpr result name(int type) \
-    {                                                   \
-        switch (type) {                                 \
-            QUANTS(QUANT_MEMBER_##member)               \
-        }                                               \
-        return 0;                                       \
+/* f(quant<type>()) for a type that is a number; 0 where there is no such type. */
+template <class R, class F> __host__ __device__ constexpr R quant_member(int type, F f)
+{
+    switch (type) {
+#define X(t, T, number) \
+    case DT_##T:        \
+        return f(quant<DT_##T>());
+        QUANTS(X)
+#undef X
     }
-#define QUANT_MEMBER_OF(T, member) \
-    case DT_##T:                   \
-        return quant<DT_##T>::member;
-#define QUANT_MEMBER_OWN(t, T, number)        QUANT_MEMBER_OF(T, OWN)
-#define QUANT_MEMBER_FRAGS(t, T, number)      QUANT_MEMBER_OF(T, FRAGS)
-#define QUANT_MEMBER_FRAG_BYTES(t, T, number) QUANT_MEMBER_OF(T, FRAG_BYTES)
-#define QUANT_MEMBER_INT8(t, T, number)       QUANT_MEMBER_OF(T, INT8)
-#define QUANT_MEMBER_WG_ORDER(t, T, number)   QUANT_MEMBER_OF(T, WG_ORDER)
-QUANT_MEMBER(bool, quant_has_kernels, OWN)
-QUANT_MEMBER(uint32_t, t16_frags, FRAGS)
-QUANT_MEMBER(uint32_t, t16_frag_bytes, FRAG_BYTES)
-QUANT_MEMBER(bool, int_type, INT8) /* whether few rows multiply in integers */
-QUANT_MEMBER(int, wg_order, WG_ORDER)
-
+    return 0;
+}
+__host__ __device__ constexpr bool quant_has_kernels(int type)
+{
+    return quant_member<bool>(type, [](auto q) { return q.OWN; });
+}
+__host__ __device__ constexpr uint32_t t16_frags(int type)
+{
+    return quant_member<uint32_t>(type, [](auto q) { return q.FRAGS; });
+}
+__host__ __device__ constexpr uint32_t t16_frag_bytes(int type)
+{
+    return quant_member<uint32_t>(type, [](auto q) { return q.FRAG_BYTES; });
+}
+/* Whether few rows multiply in integers. */
+__host__ __device__ constexpr bool int_type(int type)
+{
+    return quant_member<bool>(type, [](auto q) { return q.INT8; });
+}
+__host__ __device__ constexpr int wg_order(int type)
+{
+    return quant_member<int>(type, [](auto q) { return q.WG_ORDER; });
+}
 __host__ __device__ constexpr uint32_t t16_kblk_bytes(int type)
 {
     return t16_frag_bytes(type) * t16_frags(type);

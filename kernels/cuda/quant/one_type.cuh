@@ -1,0 +1,21 @@
+/*
+ * one_type.cuh - the type that a source is compiled for, by -DQUANT=q5_k, once for each: TYPE is DT_Q5_K then, and
+ * OF_TYPE(gemm) the name gemm_q5_k.
+ */
+#ifndef HEARTH_CUDA_QUANT_ONE_TYPE_CUH
+#define HEARTH_CUDA_QUANT_ONE_TYPE_CUH
+
+#include "kernels/quant/list.h"
+
+#define GLUE(a, b)    a##_##b
+#define NAME(a, b)    GLUE(a, b)
+#define OF_TYPE(name) NAME(name, QUANT)
+
+enum { /* type_q5_k = DT_Q5_K, ... */
+#define X(t, T, number) type_##t = DT_##T,
+       QUANTS(X)
+#undef X
+};
+static const int TYPE = OF_TYPE(type);
+
+#endif
