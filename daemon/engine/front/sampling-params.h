@@ -1,7 +1,7 @@
 /* sampling-params.h - converts a request's sampling fields to the backends' struct sample_params. The codec has checked
  * their ranges; what depends on the vocabulary is checked here. */
-#ifndef HEARTH_ENGINE_SAMPLE_H
-#define HEARTH_ENGINE_SAMPLE_H
+#ifndef HEARTH_ENGINE_SAMPLING_PARAMS_H
+#define HEARTH_ENGINE_SAMPLING_PARAMS_H
 
 #include "daemon/model/gguf.h"
 #include "kernels/backend.h"

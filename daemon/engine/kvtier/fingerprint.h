@@ -4,8 +4,8 @@
  * It is cheap, so that it can be taken at every load: metadata and tensor records are hashed whole, of every tensor
  * the first, middle and last 4 KiB, so that a fine-tune with the same metadata differs.
  */
-#ifndef HEARTH_ENGINE_KVPRINT_H
-#define HEARTH_ENGINE_KVPRINT_H
+#ifndef HEARTH_ENGINE_FINGERPRINT_H
+#define HEARTH_ENGINE_FINGERPRINT_H
 
 #include "daemon/engine/kvtier/kvfile.h"
 #include "daemon/model/model.h"

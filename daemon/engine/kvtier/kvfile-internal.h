@@ -1,7 +1,7 @@
 /* kvfile-internal.h - a KV file as it lies on the disk, for its reader (kvfile.c) and writer (kvfile-write.c) alone.
  * The format is described in kv-format.md. Numbers are little-endian, as is every machine hearth runs on. */
-#ifndef HEARTH_ENGINE_KVFILE_FORMAT_H
-#define HEARTH_ENGINE_KVFILE_FORMAT_H
+#ifndef HEARTH_ENGINE_KVFILE_INTERNAL_H
+#define HEARTH_ENGINE_KVFILE_INTERNAL_H
 
 #include <assert.h>
 

@@ -2,8 +2,8 @@
  * tier-internal.h - the structs that tier.c (polling, sequences), tier-save.c, tier-admit.c and tier-restore.c share.
  * No other file includes it.
  */
-#ifndef HEARTH_ENGINE_TIER_INSIDE_H
-#define HEARTH_ENGINE_TIER_INSIDE_H
+#ifndef HEARTH_ENGINE_TIER_INTERNAL_H
+#define HEARTH_ENGINE_TIER_INTERNAL_H
 
 #include "daemon/engine/kvtier/kvio.h"
 #include "daemon/engine/kvtier/tier-index.h"

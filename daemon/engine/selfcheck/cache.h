@@ -14,8 +14,8 @@
  *
  * Thread: the device's.
  */
-#ifndef HEARTH_ENGINE_TRUST_H
-#define HEARTH_ENGINE_TRUST_H
+#ifndef HEARTH_ENGINE_SELFCHECK_CACHE_H
+#define HEARTH_ENGINE_SELFCHECK_CACHE_H
 
 #include "daemon/model/model.h"
 

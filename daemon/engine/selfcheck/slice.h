@@ -2,8 +2,8 @@
  * slice.h - slices of an op's weights and vectors: the sampled rows alone, on the reference's device; see selfcheck.h.
  * ref.c and the files of single ops use it.
  */
-#ifndef HEARTH_ENGINE_SELFCHECK_CUT_H
-#define HEARTH_ENGINE_SELFCHECK_CUT_H
+#ifndef HEARTH_ENGINE_SELFCHECK_SLICE_H
+#define HEARTH_ENGINE_SELFCHECK_SLICE_H
 
 #include "daemon/engine/selfcheck/selfcheck.h"
 

@@ -5,8 +5,8 @@
  * characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is loaded. From then on
  * text is bytes: a token is looked up by the bytes of the text, and detokenising is a copy.
  */
-#ifndef HEARTH_VOCAB_H
-#define HEARTH_VOCAB_H
+#ifndef HEARTH_TOK_INTERNAL_H
+#define HEARTH_TOK_INTERNAL_H
 
 #include "daemon/model/pace.h"
 #include "daemon/model/tok/pretok.h"
