@@ -128,7 +128,7 @@ print-thread-tests:
 .PHONY: print-thread-tests
 
 # Goldens: logits of whole models.
-GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/states tests/golden/windows
+GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/states tests/golden/variants tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
@@ -138,6 +138,7 @@ tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
 tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c tests/golden/routes.c $(GOLDEN_RUN)
 tests_golden_places_SOURCES = tests/golden/places.c $(GOLDEN_RUN)
 tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
+tests_golden_variants_SOURCES = tests/golden/variants.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)
 EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-rope3.gguf \
 	tests/golden/data/tiny-llama-rope3.json tests/golden/data/tiny-phi3.json tests/golden/data/tiny-qwen2.json \
@@ -145,7 +146,7 @@ EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-ro
 
 # Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
 EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py tests/tools/script_model.py
-EXTRA_DIST += tests/tools/hf_latent.py
+EXTRA_DIST += tests/tools/hf_latent.py tests/tools/reference.py tests/tools/variants.py
 CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.
