@@ -393,14 +393,14 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
         rc = session_forget_trunks(s, parent, &left, e);
         if (!rc)
-            session_forget(s, parent->id, fork->base_tok);
+            session_forget(s, parent->id, fork->base_tok, fork->base_tok);
     }
     if (!rc)
         rc = store_adopt(s->store, fork, parent, server_now(), e);
     if (!rc) {
         retention_purge_later(s);
         kvdir_move(s->kv, fork->id, parent->id);
-        session_forget(s, fork->id, INT64_MAX);
+        session_forget(s, fork->id, INT64_MAX, 0);
         rc = store_get(s->store, uid, parent->id, out, e);
     }
     store_session_free(fork);

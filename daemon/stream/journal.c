@@ -275,6 +275,12 @@ int journal_begin(struct journal *j, const struct wire_journal_head *head, struc
     return 0;
 }
 
+static void set_tokens(struct journal_entry *je, const struct wire_usage *u)
+{
+    je->tokens = u->completion_tokens;
+    je->reach = u->prompt_tokens + u->completion_tokens;
+}
+
 int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e)
 {
     int rc = journal_add(j, je, &wire_methods[WIRE_JOURNAL_END], end, e);
@@ -284,7 +290,7 @@ int journal_end(struct journal *j, struct journal_entry *je, const struct wire_j
     je->fd = -1;
     je->ended = true;
     je->time = end->time;
-    je->tokens = end->result.usage.completion_tokens;
+    set_tokens(je, &end->result.usage);
     expire(j, je);
     return 0;
 }
@@ -344,14 +350,14 @@ static void remove_bad(struct journal *j)
     j->has_bad = false;
 }
 
-void journal_forget(struct journal *j, const char *session)
+void journal_forget(struct journal *j, const char *session, int64_t from)
 {
     struct journal_entry *je = j != NULL ? TAILQ_FIRST(&j->entries) : NULL, *next;
     if (j && j->has_bad)
         remove_bad(j);
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
-        if (je->ended && strcmp(je->session, session) == 0)
+        if (je->ended && strcmp(je->session, session) == 0 && (from == 0 || je->reach > from))
             journal_remove(j, je);
     }
 }
@@ -400,7 +406,8 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
         j->bytes += good;
         je->ended = c.end != NULL;
         je->time = je->ended ? c.end->time : 0;
-        je->tokens = je->ended ? c.end->result.usage.completion_tokens : 0;
+        if (je->ended)
+            set_tokens(je, &c.end->result.usage);
         je->fd = fd;
         if (je->ended) {
             close(fd);

@@ -37,6 +37,7 @@ struct journal_entry {
     bool ended;
     double time;    /* of the end; wall clock, for retention only */
     int64_t tokens; /* of the completion, once it has ended */
+    int64_t reach;  /* tokens of its session's timeline up to its end, then */
     int64_t bytes;
     int fd; /* while it is written, else -1 */
     bool dirty;
@@ -75,8 +76,9 @@ struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct 
 /* Lets finished streams go that are old or too much. */
 void journal_expire(struct journal *j);
 
-/* The session is removed: its streams' journals are removed with it, and so are all files set aside as NUMBER.bad. */
-void journal_forget(struct journal *j, const char *session);
+/* The session is removed, or loses what it has from that token on: the journals of its streams that reach beyond it are
+ * removed with it, and so are all files set aside as NUMBER.bad. */
+void journal_forget(struct journal *j, const char *session, int64_t from);
 
 /* Reads a file again. */
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e);

@@ -177,12 +177,12 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-void session_forget(struct server *s, const char *id, int64_t from)
+void session_forget(struct server *s, const char *id, int64_t kv_from, int64_t streams_from)
 {
     if (id[0] == '\0')
         return;
-    kvdir_forget(s->kv, id, from);
-    journal_forget(s->journal, id);
+    kvdir_forget(s->kv, id, kv_from);
+    journal_forget(s->journal, id, streams_from);
     commit_forget(s, id);
 }
 
@@ -204,7 +204,7 @@ int session_forget_removed(struct server *s, const struct store_session *row, st
     int rc = row->id[0] != '\0' ? store_shared(s->store, row->id, "", &shared, e) : 0;
     if (rc || (rc = session_forget_trunks(s, row, &shared, e)))
         return rc;
-    session_forget(s, row->id, shared.tokens);
+    session_forget(s, row->id, shared.tokens, 0);
     return 0;
 }
 

@@ -42,8 +42,8 @@ int session_forget_removed(struct server *s, const struct store_session *row, st
 int session_forget_trunks(struct server *s, const struct store_session *row, const struct store_shared *left,
                           struct hearth_err *e);
 
-/* Removes the journals of a session and its KV, but for that of its first `from` tokens, which forks have; not its row:
- * it is removed or replaced otherwise. */
-void session_forget(struct server *s, const char *id, int64_t from);
+/* Removes the KV of a session, but for that of its first `kv_from` tokens, which forks have, and the journals of its
+ * streams that reach beyond its first `streams_from`; not its row: it is removed or replaced otherwise. */
+void session_forget(struct server *s, const char *id, int64_t kv_from, int64_t streams_from);
 
 #endif

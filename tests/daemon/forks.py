@@ -207,7 +207,13 @@ try:
     c.call("sessions.remove", session="grandchild")
     r = c.call("sessions.adopt", session="loser", replace=True)["session"]
     check(r["tokens"] == len(before) and ids(c, "story") == before, "what the parent had can be dropped", r)
-    c.call("generate", session="story", text=" He", max_tokens=5, sampling=GREEDY)
+    turn = {"session": "story", "text": " He", "max_tokens": 5, "sampling": GREEDY, "request": "kept"}
+    kept = c.call("generate", **turn)
+    c.call("sessions.fork", session="story", names=["back"])
+    c.call("generate", session="story", text=" She", max_tokens=5, sampling=GREEDY, request="dropped")
+    c.call("sessions.adopt", session="back", replace=True)
+    check(c.call("generate", **turn)["stream"] == kept["stream"], "a request whose turn is kept is not made again")
+    refused(c, "STREAM_NOT_FOUND", "dropped", "stream.attach", request="dropped")
 
     # Refused by name.
     refused(c, "SESSION_NOT_FOUND", "nonesuch", "sessions.fork", session="nonesuch")
