@@ -100,6 +100,12 @@ struct cpu_kernels {
     void (*rope)(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head, uint32_t d_head);
     void (*exp)(const float *x, float sub, float div, float *y, uint32_t n); /* y = exp((x - sub) / div) */
     void (*f16)(const float *x, uint16_t *y, uint32_t n);                    /* conversion of KV to F16 */
+    /* A row of a head of a delta net, whose S [d_k, d_v] goes on by a token, and of Mamba-2, S [d_state, d_head], in
+     * which y takes the place of x: elem.h. */
+    void (*delta)(float *s, uint32_t d_k, uint32_t d_v, const float *q, const float *k, const float *v, float keep,
+                  float beta, float *y);
+    void (*mamba2)(float *s, uint32_t d_state, uint32_t d_head, const float *b, const float *c, float keep,
+                   float length, float skip, float *x);
 };
 extern const struct cpu_kernels cpu_reference;
 #ifdef __x86_64__

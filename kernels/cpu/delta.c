@@ -1,16 +1,14 @@
 /*
  * delta.c - the gated delta net: op_delta, op.h, as the recurrence that it is, in F32.
  *
- * A head's matrix lies [d_k][d_v], so that every loop inside goes over d_v numbers of which none depends on another;
- * sums over d_k are in ascending order. Gates are computed in double and rounded once. Thread: the device's, and the
- * pool's inside pool_run.
+ * A head's matrix lies [d_k][d_v], so that its row's kernel (elem_delta) goes over d_v numbers of which none depends on
+ * another; sums over d_k are in ascending order. Gates are computed in double and rounded once. Thread: the device's,
+ * and the pool's inside pool_run.
  */
 #include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
 
 #include <math.h>
-
-enum { CHANNELS = 64 /* of an item of the convolution */ };
 
 struct delta {
     struct device *d;
@@ -38,31 +36,6 @@ static void unit(const float *x, uint32_t n, float scale, float *y)
     float by = scale / sqrtf(sum + 1e-6f);
     for (uint32_t i = 0; i < n; i++)
         y[i] = x[i] * by;
-}
-
-/* One row of one head: S [d_k, d_v] goes on by a token; y [d_v]. */
-static void step(float *restrict s, uint32_t d_k, uint32_t d_v, const float *restrict q, const float *restrict k,
-                 const float *restrict v, float keep, float beta, float *restrict y)
-{
-    float change[STATE_D_MAX];
-    for (uint32_t j = 0; j < d_v; j++)
-        change[j] = y[j] = 0.0f;
-    for (uint32_t i = 0; i < d_k; i++) {
-        float *row = s + (size_t)i * d_v, by = k[i];
-        for (uint32_t j = 0; j < d_v; j++) {
-            row[j] *= keep;
-            change[j] += row[j] * by;
-        }
-    }
-    for (uint32_t j = 0; j < d_v; j++)
-        change[j] = (v[j] - change[j]) * beta;
-    for (uint32_t i = 0; i < d_k; i++) {
-        float *row = s + (size_t)i * d_v, by = k[i], of = q[i];
-        for (uint32_t j = 0; j < d_v; j++) {
-            row[j] += by * change[j];
-            y[j] += row[j] * of;
-        }
-    }
 }
 
 /* A head's two gates in the row's numbers b and a: how much of S stays, and how far it is set right. */
@@ -94,10 +67,11 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
         gates(op, mix + (size_t)op->n_v * d_v, head, &keep, &beta);
         unit(in + (size_t)of * d_k, d_k, scale, q);
         unit(in + (size_t)(op->n_k + of) * d_k, d_k, 1.0f, k);
-        step(s, d_k, d_v, q, k, in + 2 * (size_t)op->n_k * d_k + (size_t)head * d_v, keep, beta, y);
+        d->k->delta(s, d_k, d_v, q, k, in + 2 * (size_t)op->n_k * d_k + (size_t)head * d_v, keep, beta, y);
         d->k->norm(&op->norm, y, d_v, y, KB);
+        d->k->glu(GLU_SWIGLU, z, y, y, d_v);
         for (uint32_t j = 0, col = head * d_v; j < d_v; j++, col++)
-            to[col / KB * panel_stride(&d->att) + col % KB] = y[j] * (z[j] * elem_sigmoid(z[j]));
+            to[col / KB * panel_stride(&d->att) + col % KB] = y[j];
         if (r + 1 == seq->row0 + seq->n_within)
             cpu_state_give(d, i, op->group, op->layer, first, size);
     }

@@ -67,6 +67,51 @@ static inline float elem_softcap(float x, float cap)
     return cap * (1.0f - 2.0f / (elem_exp(u + u) + 1.0f));
 }
 
+/* Columns [j0, d_v) of a delta net's row: y = S q, with S as it is after the row. */
+static inline void elem_delta(float *restrict s, uint32_t d_k, uint32_t d_v, uint32_t j0, const float *restrict q,
+                              const float *restrict k, const float *restrict v, float keep, float beta,
+                              float *restrict y)
+{
+    float change[STATE_D_MAX];
+    for (uint32_t j = j0; j < d_v; j++)
+        change[j] = y[j] = 0.0f;
+    for (uint32_t i = 0; i < d_k; i++) {
+        float *row = s + (size_t)i * d_v, by = k[i];
+        for (uint32_t j = j0; j < d_v; j++) {
+            row[j] *= keep;
+            change[j] += row[j] * by;
+        }
+    }
+    for (uint32_t j = j0; j < d_v; j++)
+        change[j] = (v[j] - change[j]) * beta;
+    for (uint32_t i = 0; i < d_k; i++) {
+        float *row = s + (size_t)i * d_v, by = k[i], of = q[i];
+        for (uint32_t j = j0; j < d_v; j++) {
+            row[j] += by * change[j];
+            y[j] += row[j] * of;
+        }
+    }
+}
+
+/* Columns [j0, d_head) of a row of Mamba-2: y = S c + skip x, in the place of x. */
+static inline void elem_mamba2(float *restrict s, uint32_t d_state, uint32_t d_head, uint32_t j0,
+                               const float *restrict b, const float *restrict c, float keep, float length, float skip,
+                               float *restrict x)
+{
+    float y[STATE_D_MAX];
+    for (uint32_t j = j0; j < d_head; j++)
+        y[j] = 0.0f;
+    for (uint32_t i = 0; i < d_state; i++) {
+        float *row = s + (size_t)i * d_head, by = length * b[i], of = c[i];
+        for (uint32_t j = j0; j < d_head; j++) {
+            row[j] = row[j] * keep + by * x[j];
+            y[j] += row[j] * of;
+        }
+    }
+    for (uint32_t j = j0; j < d_head; j++)
+        x[j] = y[j] + skip * x[j];
+}
+
 static inline void elem_rope(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head,
                              uint32_t d_head)
 {

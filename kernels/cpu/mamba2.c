@@ -1,16 +1,14 @@
 /*
  * mamba2.c - Mamba-2's recurrence in F32: op_mamba2, op.h.
  *
- * A head's matrix lies [d_state][d_head], so that every loop inside goes over d_head numbers of which none depends on
- * another; sums over d_state are in ascending order. The step's length and what stays are computed in double and
- * rounded once. Thread: the device's, and the pool's inside pool_run.
+ * A head's matrix lies [d_state][d_head], so that its row's kernel (elem_mamba2) goes over d_head numbers of which none
+ * depends on another; sums over d_state are in ascending order. The step's length and what stays are computed in double
+ * and rounded once. Thread: the device's, and the pool's inside pool_run.
  */
 #include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
 
 #include <math.h>
-
-enum { CHANNELS = 64 /* of an item of the convolution */ };
 
 struct mamba2 {
     struct device *d;
@@ -29,24 +27,6 @@ static void conv_item(void *arg, uint32_t item, uint32_t thread)
     cpu_conv_silu(t->d, i, op->group, op->layer, &op->conv, t->n_channel, c0, c1, t->d_inner);
 }
 
-/* One row of one head: S [d_state, d_head] goes on by a token; y [d_head], which may be x. */
-static void step(float *restrict s, uint32_t d_state, uint32_t d_head, const float *restrict b, const float *restrict c,
-                 float keep, float length, float skip, float *restrict x)
-{
-    float y[STATE_D_MAX];
-    for (uint32_t j = 0; j < d_head; j++)
-        y[j] = 0.0f;
-    for (uint32_t i = 0; i < d_state; i++) {
-        float *row = s + (size_t)i * d_head, by = length * b[i], of = c[i];
-        for (uint32_t j = 0; j < d_head; j++) {
-            row[j] = row[j] * keep + by * x[j];
-            y[j] += row[j] * of;
-        }
-    }
-    for (uint32_t j = 0; j < d_head; j++)
-        x[j] = y[j] + skip * x[j];
-}
-
 /* All rows of one head of a sequence: y in the place of x. */
 static void head_item(void *arg, uint32_t item, uint32_t thread)
 {
@@ -62,9 +42,9 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
         float *in = d->convolved.v + (size_t)r * t->n_channel, *b = in + t->d_inner + (size_t)of * op->d_state;
         float dt = d->mix[(size_t)r * d->d_mix + t->d_inner + t->n_channel + head];
         double length = cpu_softplus((double)dt + (double)op->dt_bias[head]);
-        step(s, op->d_state, op->d_head, b, b + (size_t)op->n_group * op->d_state,
-             (float)exp((double)op->decay[head] * length), (float)length, op->skip[head],
-             in + (size_t)head * op->d_head);
+        d->k->mamba2(s, op->d_state, op->d_head, b, b + (size_t)op->n_group * op->d_state,
+                     (float)exp((double)op->decay[head] * length), (float)length, op->skip[head],
+                     in + (size_t)head * op->d_head);
         if (r + 1 == seq->row0 + seq->n_within)
             cpu_state_give(d, i, op->group, op->layer, first, size);
     }
@@ -82,8 +62,7 @@ static void norm_item(void *arg, uint32_t item, uint32_t thread)
     struct norm norm = op->norm;
     (void)thread;
     norm.w += col;
-    for (uint32_t j = 0; j < n; j++)
-        y[j] *= z[j] * elem_sigmoid(z[j]);
+    d->k->glu(GLU_SWIGLU, z, y, y, n);
     d->k->norm(&norm, y, n, y, KB);
     for (uint32_t j = 0; j < n; j++, col++)
         to[col / KB * panel_stride(&d->att) + col % KB] = y[j];

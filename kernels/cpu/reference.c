@@ -192,6 +192,18 @@ static void ref_attend(const struct attend_args *a)
     }
 }
 
+static void ref_delta(float *s, uint32_t d_k, uint32_t d_v, const float *q, const float *k, const float *v, float keep,
+                      float beta, float *y)
+{
+    elem_delta(s, d_k, d_v, 0, q, k, v, keep, beta, y);
+}
+
+static void ref_mamba2(float *s, uint32_t d_state, uint32_t d_head, const float *b, const float *c, float keep,
+                       float length, float skip, float *x)
+{
+    elem_mamba2(s, d_state, d_head, 0, b, c, keep, length, skip, x);
+}
+
 const struct cpu_kernels cpu_reference = {
     .name = "reference",
     .usable = ref_usable,
@@ -204,4 +216,6 @@ const struct cpu_kernels cpu_reference = {
     .rope = ref_rope,
     .exp = ref_exp,
     .f16 = ref_f16,
+    .delta = ref_delta,
+    .mamba2 = ref_mamba2,
 };

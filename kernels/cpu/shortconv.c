@@ -2,8 +2,6 @@
  * pool_run. */
 #include "kernels/cpu/state.h"
 
-enum { CHANNELS = 64 /* of an item; no block of a panel ends within them */ };
-
 struct shortconv {
     struct device *d;
     const struct op_shortconv *op;

@@ -1,8 +1,6 @@
 /* state.c - see state.h. */
 #include "kernels/cpu/state.h"
 
-#include "kernels/cpu/elem.h"
-
 #include <string.h>
 
 bool cpu_state_begin(struct device *d, const char *what, uint32_t group, uint32_t layer, uint64_t n, uint32_t n_mix,
@@ -90,7 +88,9 @@ void cpu_conv_silu(struct device *d, uint32_t seq, uint32_t group, uint32_t laye
     float *y = d->convolved.v + (size_t)q->row0 * n_channel;
     cpu_conv_rows(d, seq, group, layer, conv, n_channel, c0, c1, d->mix + (size_t)q->row0 * d->d_mix + at, d->d_mix, y,
                   n_channel);
+    float one[CHANNELS];
+    for (uint32_t c = 0; c < CHANNELS; c++)
+        one[c] = 1.0f;
     for (uint32_t r = 0; r < q->n_row; r++, y += n_channel)
-        for (uint32_t c = c0; c < c1; c++)
-            y[c] *= elem_sigmoid(y[c]);
+        d->k->glu(GLU_SWIGLU, y + c0, one, y + c0, c1 - c0);
 }

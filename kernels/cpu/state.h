@@ -4,8 +4,8 @@
  *
  * A state is computed by sequences, rows in order, and divided among the threads by channels or heads, none of which
  * reads another's; every number of it is computed by the same operations in the same order whatever the chunks of rows,
- * so that a row's bits depend on nobody else. The loops run over contiguous numbers that do not depend on each other:
- * a compiler may use vectors for them, and the bits stay.
+ * so that a row's bits depend on nobody else. The loops of a head's row run over contiguous numbers that do not depend
+ * on each other: variants have vectors for them (struct cpu_kernels), and the bits stay.
  *
  * Thread: the device's; cpu_state_take(), cpu_state_give() and cpu_conv_rows() also run on the pool's threads.
  */
@@ -15,6 +15,8 @@
 #include <math.h>
 
 #include "kernels/cpu/ops.h"
+
+enum { CHANNELS = 64 /* of an item of a convolution, at most; no block of a panel ends within them */ };
 
 /* Whether the op's group is one of states of n numbers a layer, which has that layer, and ACT_MIX has n_mix columns and
  * ACT_ATT room for n_att, which it then has; an error that sticks where not. */
@@ -36,8 +38,8 @@ void cpu_state_give(struct device *d, uint32_t seq, uint32_t group, uint32_t lay
 void cpu_conv_rows(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
                    uint32_t n_channel, uint32_t c0, uint32_t c1, const float *x, size_t ldx, float *y, size_t ldy);
 
-/* The same of channels of ACT_MIX from column `at` on into `convolved`, [n_row, n_channel], then x sigmoid(x); the
- * state is the first part of the layer's. */
+/* The same of channels of ACT_MIX from column `at` on, CHANNELS at most, into `convolved`, [n_row, n_channel], then x
+ * sigmoid(x); the state is the first part of the layer's. */
 void cpu_conv_silu(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
                    uint32_t n_channel, uint32_t c0, uint32_t c1, uint32_t at);
 

@@ -132,6 +132,92 @@ TARGET static void TUNED(rope)(enum rope_kind kind, const float *cs, uint32_t n_
     elem_rope(kind, cs, n_rot, v, n_head, d_head);
 }
 
+/* --- recurrences -------------------------------------------------------------------------------------------- */
+
+/* Columns of a state that go on together, in vectors: as many sums as hide what an addition takes. */
+enum { STATE_VECS = NV == 1 ? 4 : 2 };
+
+/* The products and sums of elem_delta, of n vectors of columns. What is kept of S is computed twice, not stored. */
+VFN void delta_cols(float *s, uint32_t d_k, uint32_t d_v, int n, const float *q, const float *k, const float *v,
+                    float keep, float beta, float *y)
+{
+    v16 change[STATE_VECS], sum[STATE_VECS], stays = v16_set1(keep);
+    float *row = s;
+#pragma GCC unroll 4
+    for (int e = 0; e < n; e++)
+        change[e] = sum[e] = v16_set1(0.0f);
+    for (uint32_t i = 0; i < d_k; i++, row += d_v) {
+        v16 by = v16_set1(k[i]);
+#pragma GCC unroll 4
+        for (int e = 0; e < n; e++)
+            change[e] = v16_add(change[e], v16_mul(v16_mul(v16_load(row + e * LANES), stays), by));
+    }
+#pragma GCC unroll 4
+    for (int e = 0; e < n; e++)
+        change[e] = v16_mul(v16_sub(v16_load(v + e * LANES), change[e]), v16_set1(beta));
+    row = s;
+    for (uint32_t i = 0; i < d_k; i++, row += d_v) {
+        v16 by = v16_set1(k[i]), of = v16_set1(q[i]);
+#pragma GCC unroll 4
+        for (int e = 0; e < n; e++) {
+            v16 now = v16_add(v16_mul(v16_load(row + e * LANES), stays), v16_mul(by, change[e]));
+            v16_store(row + e * LANES, now);
+            sum[e] = v16_add(sum[e], v16_mul(now, of));
+        }
+    }
+#pragma GCC unroll 4
+    for (int e = 0; e < n; e++)
+        v16_store(y + e * LANES, sum[e]);
+}
+
+TARGET static void TUNED(delta)(float *s, uint32_t d_k, uint32_t d_v, const float *q, const float *k, const float *v,
+                                float keep, float beta, float *y)
+{
+    uint32_t j = 0;
+    for (; j + STATE_VECS * LANES <= d_v; j += STATE_VECS * LANES)
+        delta_cols(s + j, d_k, d_v, STATE_VECS, q, k, v + j, keep, beta, y + j);
+    for (; j + LANES <= d_v; j += LANES)
+        delta_cols(s + j, d_k, d_v, 1, q, k, v + j, keep, beta, y + j);
+    if (j < d_v)
+        elem_delta(s, d_k, d_v, j, q, k, v, keep, beta, y);
+}
+
+/* The same of elem_mamba2. */
+VFN void mamba2_cols(float *s, uint32_t d_state, uint32_t d_head, int n, const float *b, const float *c, float keep,
+                     float length, float skip, float *x)
+{
+    v16 in[STATE_VECS], sum[STATE_VECS], stays = v16_set1(keep);
+#pragma GCC unroll 4
+    for (int e = 0; e < n; e++) {
+        in[e] = v16_load(x + e * LANES);
+        sum[e] = v16_set1(0.0f);
+    }
+    for (uint32_t i = 0; i < d_state; i++, s += d_head) {
+        v16 by = v16_set1(length * b[i]), of = v16_set1(c[i]);
+#pragma GCC unroll 4
+        for (int e = 0; e < n; e++) {
+            v16 now = v16_add(v16_mul(v16_load(s + e * LANES), stays), v16_mul(by, in[e]));
+            v16_store(s + e * LANES, now);
+            sum[e] = v16_add(sum[e], v16_mul(now, of));
+        }
+    }
+#pragma GCC unroll 4
+    for (int e = 0; e < n; e++)
+        v16_store(x + e * LANES, v16_add(sum[e], v16_mul(v16_set1(skip), in[e])));
+}
+
+TARGET static void TUNED(mamba2)(float *s, uint32_t d_state, uint32_t d_head, const float *b, const float *c,
+                                 float keep, float length, float skip, float *x)
+{
+    uint32_t j = 0;
+    for (; j + STATE_VECS * LANES <= d_head; j += STATE_VECS * LANES)
+        mamba2_cols(s + j, d_state, d_head, STATE_VECS, b, c, keep, length, skip, x + j);
+    for (; j + LANES <= d_head; j += LANES)
+        mamba2_cols(s + j, d_state, d_head, 1, b, c, keep, length, skip, x + j);
+    if (j < d_head)
+        elem_mamba2(s, d_state, d_head, j, b, c, keep, length, skip, x);
+}
+
 /* --- attention ---------------------------------------------------------------------------------------------- */
 
 /* Returns the first d of the numbers that begin `offset` bytes after the keys of a page, in rows of `whole` numbers

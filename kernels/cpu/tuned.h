@@ -15,9 +15,9 @@
 #include "kernels/cpu/tuned-dot.h"
 #include "kernels/cpu/tuned-vec.h"
 
-#define TUNED_TABLE(variant)                                                                        \
-    {                                                                                               \
-        .name = variant, .usable = TUNED(usable), .matmul = TUNED(matmul), .kblock = TUNED(kblock), \
-        .norm = TUNED(norm), .glu = TUNED(glu), .attend = TUNED(attend), .softcap = TUNED(softcap), \
-        .rope = TUNED(rope), .exp = TUNED(exp), .f16 = TUNED(f16),                                  \
+#define TUNED_TABLE(variant)                                                                                       \
+    {                                                                                                              \
+        .name = variant, .usable = TUNED(usable), .matmul = TUNED(matmul), .kblock = TUNED(kblock),                \
+        .norm = TUNED(norm), .glu = TUNED(glu), .attend = TUNED(attend), .softcap = TUNED(softcap),                \
+        .rope = TUNED(rope), .exp = TUNED(exp), .f16 = TUNED(f16), .delta = TUNED(delta), .mamba2 = TUNED(mamba2), \
     }

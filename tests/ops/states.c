@@ -85,6 +85,47 @@ static void cuts_do_not_matter(void **unused)
     }
 }
 
+/* What a CPU's variant gives has the bits of the reference: of heads that are whole vectors, several, and neither. */
+static void variants_agree(void **unused)
+{
+    (void)unused;
+    enum { N = 40 };
+    static const char *const variants[] = {"reference", "avx2", "avx512"};
+    struct subject all[] = {make_shortconv(72, 3),           make_delta(2, 4, 16, 24, 0, 0),
+                            make_delta(2, 6, 32, 16, 1, 0),  make_delta(1, 2, 128, 128, 0, 0),
+                            make_delta(1, 2, 24, 88, 0, 1),  make_mamba2(4, 16, 24, 2, false),
+                            make_mamba2(3, 72, 16, 1, true), make_mamba2(2, 100, 20, 1, false)};
+    const char *chosen = states_variant;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !states_gpu; i++) {
+        const struct subject *s = &all[i];
+        struct hearth_err e;
+        float *in = malloc(N * s->n_mix * sizeof *in), *out = malloc(2 * N * s->n_att * sizeof *out);
+        float *state = malloc(2 * s->n_state * sizeof *state);
+        assert_true(in && out && state);
+        random_floats(13 + i, in, (size_t)N * s->n_mix);
+        for (size_t v = 0; v < 3; v++) {
+            struct device *d = rig_device(states_backend, states_variant = variants[v], 1);
+            struct bench b;
+            if (!d)
+                continue;
+            states_backend->close(d);
+            bench_open(&b, s);
+            ok(run(&b, s, 0, N, in, out + (v ? N * s->n_att : 0), &e), &e);
+            save(&b, state + (v ? s->n_state : 0));
+            bench_close(&b);
+            if (v && (memcmp(out, out + N * s->n_att, N * s->n_att * sizeof *out) ||
+                      memcmp(state, state + s->n_state, s->n_state * sizeof *state)))
+                fail_msg("%s: other bits of %s %zu", variants[v], s->name, i);
+        }
+        free(in), free(out), free(state);
+    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        forget(&all[i]);
+    states_variant = chosen;
+    if (states_gpu)
+        skip();
+}
+
 /* A state from within a step has the bits of one at the end of a step of those rows, and changes nothing else; at the
  * first row, within the taps of a convolution and at the last row but one, too. */
 static void states_come_from_within(void **unused)
@@ -173,8 +214,9 @@ static void refused(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right), cmocka_unit_test(long_timelines_do_not_drift),
-                                       cmocka_unit_test(cuts_do_not_matter), cmocka_unit_test(states_come_from_within),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_right),          cmocka_unit_test(long_timelines_do_not_drift),
+        cmocka_unit_test(cuts_do_not_matter),      cmocka_unit_test(variants_agree),
+        cmocka_unit_test(states_come_from_within), cmocka_unit_test(refused)};
     return states_main(argc, argv, "states", tests, sizeof tests / sizeof *tests);
 }
