@@ -162,7 +162,6 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
     snprintf(d->name, sizeof(d->name), "%.95s", prop.name);
     d->cc = prop.major * 10 + prop.minor;
     d->sms = prop.multiProcessorCount;
-    d->l2_bytes = (uint64_t)prop.l2CacheSize;
     d->smem_card = d->smem_max = prop.sharedMemPerBlockOptin;
     if (d->cc < 75) {
         cuda_refuse(d, HEARTH_EDEVICE, "GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that runs",

@@ -165,7 +165,7 @@ struct cuda_block;  /* memory.cu */
 
 struct device {
     int index, sms, cc; /* cc: 90 for sm_90; what its code may use (dev_open) */
-    uint64_t l2_bytes, smem_card, smem_max /* of a block: that the card allows, and that is used */, kv_granule;
+    uint64_t smem_card, smem_max /* of a block: that the card allows, and that is used */, kv_granule;
     char name[96], id[160]; /* see device_info */
     enum variant variant;
     bool reference; /* matrices stay as in the file and go through ref.cu */

@@ -13,7 +13,6 @@ struct eval *eval_new(uint32_t n_pos, uint32_t top, uint32_t n_vocab, uint32_t n
     ev->top = top;
     ev->n_per_row = top < n_vocab ? top : n_vocab;
     ev->cap_row = top ? n_pos : 0;
-    ev->cap_greedy = n_greedy;
     ev->best = malloc((size_t)ev->cap_row * ev->n_per_row * sizeof *ev->best + 1);
     ev->greedy = malloc((size_t)n_greedy * sizeof *ev->greedy + 1);
     if (ev->best && ev->greedy)

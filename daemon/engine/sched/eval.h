@@ -18,7 +18,7 @@ struct eval {
     struct logprob *best; /* [n_row, n_per_row] logits, best first, the lower id first where equal */
     int32_t *greedy;      /* [n_greedy] the continuation, an end token included */
     uint32_t n_greedy;
-    uint32_t cap_row, cap_greedy;
+    uint32_t cap_row; /* positions that there is room for */
 };
 
 /* Makes an eval with room for n_pos positions and n_greedy tokens; NULL: no memory. */
