@@ -1,0 +1,458 @@
+/*
+ * memory.c - what of PTX reads and writes memory, each address checked: loads, stores, atomics, asynchronous copies and
+ * the barriers that they complete on. Copies are made at once, where they are asked for.
+ */
+#include "tests/sim/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The lanes that execute, in order. */
+#define EACH_LANE(L) \
+    for (uint32_t left_ = w->exec, L; left_ && ((L = (uint32_t)__builtin_ctz(left_)), 1); left_ &= left_ - 1)
+
+/* --- addresses -------------------------------------------------------------------------------------------------- */
+
+/* What kernels may touch, by address; `changes` counts, so that what was found last is not taken for granted. */
+static struct range {
+    const uint8_t *p;
+    size_t n;
+} * ranges;
+static size_t n_ranges, room_ranges, changes;
+
+/* The first range that begins after p. */
+static size_t range_after(const uint8_t *p)
+{
+    size_t low = 0, high = n_ranges;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (ranges[mid].p <= p)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+void sim_memory_add(const void *p, size_t n)
+{
+    if (n_ranges == room_ranges) {
+        room_ranges = room_ranges ? 2 * room_ranges : 64;
+        ranges = realloc(ranges, room_ranges * sizeof *ranges);
+        if (!ranges)
+            abort();
+    }
+    size_t k = range_after(p);
+    memmove(ranges + k + 1, ranges + k, (n_ranges - k) * sizeof *ranges);
+    ranges[k] = (struct range){p, n};
+    n_ranges++;
+    changes++;
+}
+void sim_memory_remove(const void *p)
+{
+    size_t k = range_after(p);
+    if (!k || ranges[k - 1].p != p)
+        return;
+    memmove(ranges + k - 1, ranges + k, (n_ranges - k) * sizeof *ranges);
+    n_ranges--;
+    changes++;
+}
+/* Ranges that lie side by side are one: a pool's pages are mapped one after another into a range of addresses. */
+static bool may_touch(const uint8_t *p, size_t n)
+{
+    static struct range last;
+    static size_t last_changes;
+    if (last_changes == changes && p >= last.p && (size_t)(p - last.p) < last.n && last.n - (size_t)(p - last.p) >= n)
+        return true;
+    size_t k = range_after(p);
+    if (!k)
+        return false;
+    struct range r = ranges[k - 1];
+    while (k < n_ranges && ranges[k].p == r.p + r.n)
+        r.n += ranges[k++].n;
+    if ((size_t)(p - r.p) >= r.n || r.n - (size_t)(p - r.p) < n)
+        return false;
+    last = r, last_changes = changes;
+    return true;
+}
+
+static const char *const spaces[] = {"generic", "global", "shared", "cluster's shared", "local", "parameter"};
+
+/* Any n bytes; sim_place() is for those that lie on a multiple of their number. */
+static void *place_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n)
+{
+    const struct grid *g = w->block->cluster->grid;
+    const enum space asked = space;
+    uint64_t a = address, size = 0;
+    uint8_t *base = NULL;
+    if (space == SPACE_GENERIC) {
+        static const enum space windows[] = {
+            [GENERIC_SHARED] = SPACE_CLUSTER, [GENERIC_LOCAL] = SPACE_LOCAL, [GENERIC_PARAM] = SPACE_PARAM};
+        uint64_t window = a >> GENERIC_SHIFT;
+        space = SPACE_GLOBAL;
+        if (window && window <= GENERIC_PARAM)
+            space = windows[window], a &= (1ull << GENERIC_SHIFT) - 1;
+    }
+    if (space == SPACE_GLOBAL) {
+        if (may_touch((const uint8_t *)a, n))
+            return (void *)a;
+    } else if (space == SPACE_SHARED || space == SPACE_CLUSTER) {
+        /* An address of another block's has its rank above; those without are the block's own. */
+        const struct block *b = w->block;
+        uint64_t rank = a >> CLUSTER_SHIFT;
+        if (rank && rank <= b->cluster->n_blocks) {
+            b = b->cluster->blocks + rank - 1;
+            if (!b->live)
+                sim_fault(w, i, lane, "shared memory of block %u of the cluster, which has ended", (unsigned)rank - 1);
+            if (space == SPACE_SHARED && b != w->block)
+                sim_fault(w, i, lane, "an address in another block's shared memory, but not a cluster's access");
+            a &= (1u << CLUSTER_SHIFT) - 1;
+        }
+        base = b->shared, size = g->shared_bytes;
+    } else if (space == SPACE_LOCAL) {
+        base = w->local + (size_t)lane * g->fn->info.local_bytes, size = g->fn->info.local_bytes;
+    } else {
+        base = g->params, size = g->fn->info.params_bytes;
+    }
+    if (!base || a > size || n > size - a)
+        sim_fault(w, i, lane, "%u bytes outside of %s memory: 0x%llx", n, spaces[asked], (unsigned long long)address);
+    return base + a;
+}
+void *sim_place(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n)
+{
+    if (address % n)
+        sim_fault(w, i, lane, "%u bytes of %s memory at 0x%llx, which is no multiple", n, spaces[space],
+                  (unsigned long long)address);
+    return place_bytes(w, i, lane, space, address, n);
+}
+uint64_t sim_address(const struct warp *w, const struct ins *i, int lane)
+{
+    uint64_t base = i->is_wide ? ((const uint64_t *)at(w, i->a))[lane] : ((const uint32_t *)at(w, i->a))[lane];
+    uint64_t a = base + (uint64_t)i->imm;
+    return i->is_wide ? a : (uint32_t)a;
+}
+static uint32_t value32(const struct warp *w, operand o, uint32_t lane)
+{
+    return ((const uint32_t *)at(w, o))[lane];
+}
+static uint64_t value64(const struct warp *w, operand o, uint32_t lane)
+{
+    return ((const uint64_t *)at(w, o))[lane];
+}
+
+/* --- loads and stores ------------------------------------------------------------------------------------------- */
+
+static uint64_t read_number(const uint8_t *p, uint32_t size, bool is_signed)
+{
+    uint8_t b;
+    uint16_t h;
+    uint32_t v;
+    uint64_t q;
+    switch (size) {
+    case 1:
+        b = *p;
+        return is_signed ? (uint64_t)(int8_t)b : b;
+    case 2:
+        memcpy(&h, p, 2);
+        return is_signed ? (uint64_t)(int16_t)h : h;
+    case 4:
+        memcpy(&v, p, 4);
+        return is_signed ? (uint64_t)(int32_t)v : v;
+    default:
+        memcpy(&q, p, 8);
+        return q;
+    }
+}
+/*
+ * Where each lane's n bytes are; those that do not execute have another's. All at once where all of it is memory of one
+ * range or the block's own shared memory, as it mostly is; else one by one.
+ */
+static void places(struct warp *w, const struct ins *i, uint32_t n, uint8_t *p[LANES])
+{
+    uint64_t a[LANES], low = UINT64_MAX, high = 0, odd = 0;
+    if (i->is_wide)
+        for (int l = 0; l < LANES; l++)
+            a[l] = ((const uint64_t *)at(w, i->a))[l] + (uint64_t)i->imm;
+    else
+        for (int l = 0; l < LANES; l++)
+            a[l] = (uint32_t)(((const uint32_t *)at(w, i->a))[l] + (uint32_t)i->imm);
+    if (w->exec != (uint32_t)ALL)
+        for (int l = 0; l < LANES; l++)
+            a[l] = w->exec >> l & 1 ? a[l] : a[leader(w)];
+    for (int l = 0; l < LANES; l++)
+        low = a[l] < low ? a[l] : low, high = a[l] > high ? a[l] : high, odd |= a[l];
+    const bool aligned = !(odd & (n - 1)), shared = i->space == SPACE_SHARED;
+    if (aligned && shared && high + n <= w->block->cluster->grid->shared_bytes) {
+        for (int l = 0; l < LANES; l++)
+            p[l] = w->block->shared + a[l];
+    } else if (aligned && (i->space == SPACE_GLOBAL || (i->space == SPACE_GENERIC && !(odd >> GENERIC_SHIFT))) &&
+               may_touch((const uint8_t *)low, high - low + n)) {
+        for (int l = 0; l < LANES; l++)
+            p[l] = (uint8_t *)a[l];
+    } else {
+        for (int l = 0; l < LANES; l++)
+            p[l] = NULL;
+        EACH_LANE(l)
+        p[l] = sim_place(w, i, (int)l, (enum space)i->space, a[l], n);
+        for (int l = 0; l < LANES; l++)
+            p[l] = p[l] ? p[l] : p[leader(w)];
+    }
+}
+void sim_load_op(struct warp *w, const struct ins *i)
+{
+    uint8_t *p[LANES];
+    w->spins = i->flow == FLOW_POLL;
+    places(w, i, i->size * i->n, p);
+    for (uint32_t e = 0; e < i->n; e++) {
+        uint32_t t[LANES], at_byte = e * i->size;
+        uint64_t q[LANES];
+        if (i->v[e] == NONE)
+            continue;
+        if (i->size == 16) {
+            for (int half = 0; half < 2; half++) {
+                for (int l = 0; l < LANES; l++)
+                    memcpy(q + l, p[l] + 8 * half, 8);
+                put64(w, i->v[e] + half * LANES * 8, q);
+            }
+        } else if (i->size == 4 && !i->wide_value) {
+            for (int l = 0; l < LANES; l++)
+                memcpy(t + l, p[l] + at_byte, 4);
+            put32(w, i->v[e], t);
+        } else if (i->wide_value) {
+            for (int l = 0; l < LANES; l++)
+                q[l] = read_number(p[l] + at_byte, i->size, i->is_signed);
+            put64(w, i->v[e], q);
+        } else {
+            for (int l = 0; l < LANES; l++)
+                t[l] = (uint32_t)read_number(p[l] + at_byte, i->size, i->is_signed);
+            put32(w, i->v[e], t);
+        }
+    }
+}
+/* Lanes in order, so that of several at one place the last one's stays. */
+void sim_store_op(struct warp *w, const struct ins *i)
+{
+    uint8_t *p[LANES];
+    places(w, i, i->size * i->n, p);
+    for (uint32_t e = 0; e < i->n; e++) {
+        const uint32_t at_byte = e * i->size;
+        const uint32_t *v32 = at(w, i->v[e]);
+        const uint64_t *v64 = at(w, i->v[e]);
+        EACH_LANE(l)
+        {
+            if (i->size == 16)
+                memcpy(p[l], v64 + l, 8), memcpy(p[l] + 8, v64 + LANES + l, 8);
+            else if (i->wide_value)
+                memcpy(p[l] + at_byte, v64 + l, i->size);
+            else if (i->size == 4)
+                memcpy(p[l] + at_byte, v32 + l, 4);
+            else
+                memcpy(p[l] + at_byte, v32 + l, i->size);
+        }
+    }
+}
+/* What only asks for a line: an address that is not there faults nobody, unless a copy in bulk is asked for (b: bytes).
+ */
+void sim_touch_op(struct warp *w, const struct ins *i)
+{
+    if (i->b == NONE)
+        return;
+    EACH_LANE(l)
+    {
+        uint32_t n = value32(w, i->b, l);
+        if (n)
+            place_bytes(w, i, (int)l, SPACE_GLOBAL, sim_address(w, i, (int)l), n);
+    }
+}
+
+static uint64_t combined(enum atom how, uint64_t was, uint64_t v, uint64_t other, uint32_t size, bool is_signed)
+{
+    bool less = is_signed ? (size == 4 ? (int32_t)v < (int32_t)was : (int64_t)v < (int64_t)was) : v < was;
+    switch (how) {
+    case ATOM_ADD:
+        return was + v;
+    case ATOM_MIN:
+        return less ? v : was;
+    case ATOM_MAX:
+        return less ? was : v;
+    case ATOM_AND:
+        return was & v;
+    case ATOM_OR:
+        return was | v;
+    case ATOM_XOR:
+        return was ^ v;
+    case ATOM_EXCH:
+        return v;
+    default:
+        return was == v ? other : was;
+    }
+}
+/* atom d, [a], b, c; red has no d. kind: an enum atom, 0x100 for a float's sum. */
+void sim_atom_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        uint8_t *p = sim_place(w, i, (int)l, (enum space)i->space, sim_address(w, i, (int)l), i->size);
+        uint64_t was = read_number(p, i->size, false), v = i->size == 8 ? value64(w, i->b, l) : value32(w, i->b, l),
+                 other = i->c == NONE   ? 0
+                         : i->size == 8 ? value64(w, i->c, l)
+                                        : value32(w, i->c, l);
+        uint64_t now;
+        if (i->kind & 0x100) {
+            float x, y;
+            memcpy(&x, &was, 4), memcpy(&y, &v, 4);
+            x += y;
+            now = 0, memcpy(&now, &x, 4);
+        } else {
+            now = combined((enum atom)i->kind, was, v, other, i->size, i->is_signed);
+        }
+        memcpy(p, &now, i->size);
+        if (i->d != NONE && i->size == 8)
+            ((uint64_t *)at(w, i->d))[l] = was;
+        else if (i->d != NONE)
+            ((uint32_t *)at(w, i->d))[l] = (uint32_t)was;
+    }
+}
+
+/* --- barriers in shared memory ---------------------------------------------------------------------------------- */
+
+/*
+ * How a barrier lies in its 8 bytes here (PTX leaves it open): arrivals that its phase waits for yet, arrivals of a
+ * phase, bytes that are still to come, and the phase.
+ */
+struct mbarrier {
+    uint32_t pending : 16, expected : 16;
+    int32_t bytes : 31;
+    uint32_t phase : 1;
+};
+_Static_assert(sizeof(struct mbarrier) == 8, "of 8 bytes");
+
+static struct mbarrier *mbarrier_at(struct warp *w, const struct ins *i, int lane, uint64_t a)
+{
+    struct mbarrier *b = sim_place(w, i, lane, SPACE_CLUSTER, a, 8);
+    if (!b->expected || b->expected == 0xffff)
+        sim_fault(w, i, lane, "a barrier that nobody initialised");
+    return b;
+}
+static void mbarrier_look(struct mbarrier *b)
+{
+    if (!b->pending && !b->bytes)
+        b->phase ^= 1, b->pending = b->expected;
+}
+static void mbarrier_arrive(struct warp *w, const struct ins *i, int lane, struct mbarrier *b)
+{
+    if (!b->pending)
+        sim_fault(w, i, lane, "more arrivals at a barrier than its phase has");
+    b->pending--;
+    mbarrier_look(b);
+}
+static void mbarrier_got(struct mbarrier *b, uint32_t bytes)
+{
+    b->bytes -= (int32_t)bytes;
+    mbarrier_look(b);
+}
+/* mbarrier.init [a], b */
+void sim_mbar_init_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        struct mbarrier *b = sim_place(w, i, (int)l, SPACE_SHARED, sim_address(w, i, (int)l), 8);
+        uint32_t n = value32(w, i->b, l);
+        if (!n || n >= 0xffff)
+            sim_fault(w, i, (int)l, "a barrier of %u arrivals", n);
+        *b = (struct mbarrier){.pending = n & 0xffff, .expected = n & 0xffff};
+    }
+}
+/* mbarrier.arrive[.expect_tx] _, [a] [, b]; kind: 1 with bytes */
+void sim_mbar_arrive_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        struct mbarrier *b = mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l));
+        if (i->kind)
+            b->bytes += (int32_t)value32(w, i->b, l);
+        mbarrier_arrive(w, i, (int)l, b);
+    }
+}
+/* cp.async.mbarrier.arrive.noinc [a]: the copies are done already */
+void sim_mbar_noinc_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    mbarrier_arrive(w, i, (int)l, mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l)));
+}
+/* mbarrier.try_wait.parity d, [a], b */
+void sim_mbar_test_op(struct warp *w, const struct ins *i)
+{
+    uint32_t r = 0;
+    EACH_LANE(l)
+    {
+        const struct mbarrier *b = mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l));
+        r |= (uint32_t)(b->phase != (value32(w, i->b, l) & 1)) << l;
+    }
+    put_pred(w, i->d, r);
+    w->spins |= (r & w->exec) != w->exec;
+}
+
+/* --- asynchronous copies ---------------------------------------------------------------------------------------- */
+
+/* cp.async [a], [b], size [, e]: `imm` of the destination; `n` is the size, `kind` the source's offset, `e` the bytes
+ * that are read of it, the others are 0. */
+void sim_cp_async_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        uint8_t *to = sim_place(w, i, (int)l, SPACE_SHARED, sim_address(w, i, (int)l), i->n);
+        uint64_t from = value64(w, i->b, l) + (int32_t)i->kind;
+        uint32_t n = i->e == NONE ? i->n : value32(w, i->e, l);
+        if (n > i->n)
+            sim_fault(w, i, (int)l, "a copy of %u bytes that reads %u", i->n, n);
+        if (from % i->n)
+            sim_fault(w, i, (int)l, "a copy of %u bytes from 0x%llx", i->n, (unsigned long long)from);
+        memset(to, 0, i->n);
+        if (n)
+            memcpy(to, place_bytes(w, i, (int)l, SPACE_GLOBAL, from, n), n);
+    }
+}
+/* cp.async.bulk.shared::cluster.global [a], [b], c, [e] */
+void sim_bulk_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        uint32_t n = value32(w, i->c, l);
+        uint64_t to = sim_address(w, i, (int)l), from = value64(w, i->b, l) + (int32_t)i->kind;
+        if (n % 16 || to % 16 || from % 16)
+            sim_fault(w, i, (int)l, "a bulk copy of %u bytes from 0x%llx to 0x%llx, not all multiples of 16", n,
+                      (unsigned long long)from, (unsigned long long)to);
+        struct mbarrier *b = mbarrier_at(w, i, (int)l, value32(w, i->e, l));
+        if (n)
+            memcpy(place_bytes(w, i, (int)l, SPACE_CLUSTER, to, n), place_bytes(w, i, (int)l, SPACE_GLOBAL, from, n),
+                   n);
+        mbarrier_got(b, n);
+    }
+}
+/* st.async.shared::cluster.mbarrier::complete_tx::bytes [a], v, [e] */
+void sim_st_async_op(struct warp *w, const struct ins *i)
+{
+    EACH_LANE(l)
+    {
+        uint8_t *p = sim_place(w, i, (int)l, SPACE_CLUSTER, sim_address(w, i, (int)l), i->size * i->n);
+        struct mbarrier *b = mbarrier_at(w, i, (int)l, value32(w, i->e, l));
+        for (uint32_t e = 0; e < i->n; e++) {
+            uint64_t v = i->wide_value ? value64(w, i->v[e], l) : value32(w, i->v[e], l);
+            memcpy(p + e * i->size, &v, i->size);
+        }
+        mbarrier_got(b, i->size * i->n);
+    }
+}
+/* mapa.shared::cluster.u32 d, a, b: where the block of rank b has what lies at a here */
+void sim_mapa_op(struct warp *w, const struct ins *i)
+{
+    uint32_t t[LANES] = {0};
+    EACH_LANE(l)
+    {
+        uint32_t rank = value32(w, i->b, l);
+        if (rank >= w->block->cluster->n_blocks)
+            sim_fault(w, i, (int)l, "block %u of a cluster of %u", rank, w->block->cluster->n_blocks);
+        t[l] = (value32(w, i->a, l) & ((1u << CLUSTER_SHIFT) - 1)) | (rank + 1) << CLUSTER_SHIFT;
+    }
+    put32(w, i->d, t);
+}
