@@ -64,7 +64,7 @@ SUFFIXES = .cu .cuh .experts
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/experts/one_type.cu
 
 # wgmma is an instruction of sm_90a alone, and asked for where the card has it.
-kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o: NVCC_GENCODE = -gencode arch=compute_90a,code=sm_90a
+kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o: NVCC_GENCODE = $(NVCC_GENCODE_90A)
 
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)

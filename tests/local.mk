@@ -29,6 +29,7 @@ SH_LOG_COMPILER = $(LOG_COMPILER)
 EXTRA_DIST += tests/run-tap tests/words tests/roomy
 
 include tests/ops/local.mk
+include tests/sim/local.mk
 include tests/daemon/local.mk
 
 dist_check_SCRIPTS += tests/check-scripts tests/check-docs tests/check-layers tests/check-dist

@@ -1,20 +1,22 @@
-# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|DIR, --with-cuda-arch=auto|all|LIST. "auto" is the architecture of each
+# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|sim|DIR, --with-cuda-arch=auto|all|LIST. "auto" is the architecture of each
 # GPU that the driver of this machine has, and 90 where it has none; "all" is every one that we support. Beside both lies
 # the PTX of the oldest, which the driver of any card since compiles for itself: slower to start, and without the kernels
 # that newer ones have. A LIST, as "80,90", is exactly that.
 # The CUDA runtime is linked statically and opens the driver itself, cuBLASLt is opened with dlopen:
 # an engine built here starts on a machine that has neither.
+# --with-cuda=sim is for tests on machines without a GPU: nvcc makes PTX and nothing else, for sm_90a, and a simulator
+# (tests/sim) takes the runtime's place and runs it on the CPU.
 AC_DEFUN([AX_HEARTH_CUDA], [
-  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|no|DIR], [CUDA toolkit to build the GPU backend with (auto)])], [], [with_cuda=auto])
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|no|sim|DIR], [CUDA toolkit to build the GPU backend with (auto); sim: its tests alone, on a simulated GPU])], [], [with_cuda=auto])
   AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities, "80,90"; "all"; or "auto": of the GPU that is here (auto)])], [], [with_cuda_arch=auto])
   hearth_cuda_summary=no
   NVCC=no
   AS_CASE([$with_cuda],
     [no], [],
-    [auto|yes], [AC_PATH_PROG([NVCC], [nvcc], [no], [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])],
+    [auto|yes|sim], [AC_PATH_PROG([NVCC], [nvcc], [no], [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])],
     [AC_PATH_PROG([NVCC], [nvcc], [no], [$with_cuda/bin])
      AS_IF([test "x$NVCC" = xno], [AC_MSG_ERROR([no nvcc under $with_cuda/bin])])])
-  AS_IF([test "x$with_cuda" = xyes && test "x$NVCC" = xno], [AC_MSG_ERROR([--with-cuda=yes, but no nvcc was found])])
+  AS_CASE([$with_cuda:$NVCC], [yes:no|sim:no], [AC_MSG_ERROR([--with-cuda=$with_cuda, but no nvcc was found])])
   CUDA_ARCH_ALL="75,80,86,89,90,100,120"
   AS_IF([test "x$NVCC" != xno], [
     # nvcc may be a wrapper or a link far from its toolkit (/usr/local/bin/nvcc): it says itself where that is.
@@ -50,8 +52,14 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     for a in `echo "$cuda_arch_list" | tr ',' ' '`; do
       NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$a,code=sm_$a"
     done
+    NVCC_GENCODE_90A="-gencode arch=compute_90a,code=sm_90a"
     AC_DEFINE([HAVE_CUDA], [1], [the CUDA backend is built])
-    hearth_cuda_summary="$NVCC, sm_$cuda_arch_list${cuda_ptx:+ and PTX of $cuda_ptx}"])
+    hearth_cuda_summary="$NVCC, sm_$cuda_arch_list${cuda_ptx:+ and PTX of $cuda_ptx}"
+    AS_IF([test "x$with_cuda" = xsim], [
+      NVCC_GENCODE_90A="-no-compress -gencode arch=compute_90a,code=compute_90a"
+      NVCC_GENCODE=$NVCC_GENCODE_90A
+      CUDA_LIBS='-Wl,--enable-new-dtags,-rpath,$(abs_top_builddir)/tests/sim -L$(abs_top_builddir)/tests/sim -lcudasim -lpthread -ldl'
+      hearth_cuda_summary="$NVCC, PTX of 90a for a simulated GPU"])])
   # NVTX is a folder of headers in the toolkit: a range costs a call through a null pointer where no profiler listens, and
   # nothing at all without this switch.
   AC_ARG_ENABLE([nvtx], [AS_HELP_STRING([--enable-nvtx], [name steps, captures, uploads and KV transfers to profilers])],
@@ -63,6 +71,8 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     NVTX_CPPFLAGS=-DHEARTH_NVTX
     hearth_cuda_summary="$hearth_cuda_summary, NVTX"])
   AC_SUBST([NVTX_CPPFLAGS])
-  AC_SUBST([NVCC]) AC_SUBST([CUDA_LIBS]) AC_SUBST([CUDA_CPPFLAGS]) AC_SUBST([NVCC_GENCODE]) AC_SUBST([CUDA_ARCH_ALL])
+  AC_SUBST([NVCC]) AC_SUBST([CUDA_LIBS]) AC_SUBST([CUDA_CPPFLAGS]) AC_SUBST([NVCC_GENCODE]) AC_SUBST([NVCC_GENCODE_90A])
+  AC_SUBST([CUDA_ARCH_ALL])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$NVCC" != xno])
+  AM_CONDITIONAL([HAVE_CUDA_SIM], [test "x$with_cuda" = xsim])
 ])
