@@ -2,6 +2,8 @@
  * golden.c - logits and greedy ids of whole models against a reference in exact F32 arithmetic (data/, and more beside
  * the checkout), through the model and the default CPU backend alone.
  *
+ *     tests/golden/golden [PATTERN [BUT]]   the cases whose names match, "test_hf_*", but "test_hf_gguf*"; else all
+ *
  * Every logit must be within 0.001. A greedy id may differ only where the reference's own lead over its second best is
  * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
  * there logits may be off by 0.015, and an id may differ under a lead of 0.06. A model that is further off must lose
@@ -456,7 +458,7 @@ OWNS(OWN)
 FILES(CONVERTED)
 FOLDERS(FOLDER)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tale),
                                        cmocka_unit_test(test_rope3),
@@ -484,5 +486,9 @@ int main(void)
         return 0;
     if (run_on_gpu())
         tolerance = 0.015, excuse = 0.06;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    if (argc > 2)
+        cmocka_set_skip_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
