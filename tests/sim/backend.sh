@@ -1,0 +1,39 @@
+#!/bin/sh
+# backend.sh - the tests of the CUDA backend that a simulated GPU has time for, and whole models on it: each program's cases
+# are cases here. Eight multiprocessors, as blocks without work take time too.
+HEARTH_SIM_SMS=8 HEARTH_BACKEND=cuda CMOCKA_MESSAGE_OUTPUT=TAP
+export HEARTH_SIM_SMS HEARTH_BACKEND CMOCKA_MESSAGE_OUTPUT
+n=0
+# Of cmocka's TAP only the cases and what it says of them; a program that ends otherwise is a case that failed.
+run() {
+    program=$1 failed=0
+    "$@" >"$out" 2>&1
+    status=$?
+    while IFS= read -r line; do
+        case $line in
+        'ok '* | 'not ok '*)
+            n=$((n + 1))
+            case $line in
+            *'# SKIP'*) echo "ok $n # SKIP ${line##*# SKIP }" ;;
+            'ok '*) echo "ok $n - ${program##*/}: ${line#* - }" ;;
+            *) failed=1; echo "not ok $n - ${program##*/}: ${line#* - }" ;;
+            esac
+            ;;
+        1..*) ;;
+        *) echo "# $line" ;;
+        esac
+    done <"$out"
+    if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
+        n=$((n + 1))
+        echo "not ok $n - ${program##*/} ended with $status"
+    fi
+}
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+tests=$top_builddir/tests
+for ops in layers beside moves step route; do
+    run "$tests/ops/$ops" cuda
+done
+run "$tests/golden/golden" 'test_hf_*' 'test_hf_gguf*'
+run "$tests/golden/states"
+echo "1..$n"
