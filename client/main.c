@@ -108,11 +108,8 @@ static int leading_options(int argc, char **argv, int *i)
     return -1;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    if (!standard_fds_open())
-        return STATUS_ERROR;
-    setlocale(LC_CTYPE, "");
     int i = 1, status = leading_options(argc, argv, &i);
     if (status >= 0)
         return status;
@@ -129,7 +126,15 @@ int main(int argc, char **argv)
     const struct cmd *cmd = verb_find(argv[i]);
     if (!cmd)
         return refuse_verb(argv[i]);
-    status = cmd->run(cmd, argc - i, argv + i);
+    return cmd->run(cmd, argc - i, argv + i);
+}
+
+int main(int argc, char **argv)
+{
+    if (!standard_fds_open())
+        return STATUS_ERROR;
+    setlocale(LC_CTYPE, "");
+    int status = run(argc, argv);
     /* A full disk behind stdout must not look like success. */
     if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
         fputs("hearth: the output could not be written\n", stderr);

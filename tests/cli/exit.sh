@@ -102,4 +102,6 @@ is "output that cannot be written is an error" "$?" 1
 "$hearth" run -n 1 x >&- 2>"$dir/err"
 is "so is one that is closed" "$?" 1
 err_has "which no socket takes the place of" "hearth: the output could not be written"
+"$hearth" --help >/dev/full 2>"$dir/err"
+is "help that cannot be written is one, too" "$?" 1
 done_testing
