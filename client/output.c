@@ -98,6 +98,12 @@ static const char *next_step(int code)
         return "`hearth list` has the models that can be named";
     case HEARTH_ENOSESSION:
         return "`hearth sessions` has the sessions";
+    case HEARTH_ESESSIONEXISTS:
+        return "another name is free; `hearth sessions` has those that are taken";
+    case HEARTH_ESESSIONBUSY:
+        return "`hearth streams` has what is running, and `hearth attach` goes on with it";
+    case HEARTH_ENOSTREAM:
+        return "`hearth streams --all` has the generations that can be shown";
     case HEARTH_EMODELMISMATCH:
         return "`hearth sessions export SESSION | hearth sessions import --name NEW -m MODEL` goes on with another one";
     case HEARTH_ECONTEXT:

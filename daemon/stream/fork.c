@@ -359,10 +359,10 @@ static int check_adopt(struct server *s, const struct store_session *fork, const
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"",
                        session_is_busy(s, fork->id) ? fork->name : parent->name);
     if (parent->n_turns > fork->base && !replace)
-        return err_set(
-            e, HEARTH_ECONFLICT,
-            "session \"%.60s\" has %lld turns after those that \"%.60s\" has of it: with replace they are lost",
-            parent->name, (long long)(parent->n_turns - fork->base), fork->name);
+        return err_set(e, HEARTH_ECONFLICT,
+                       "session \"%.60s\" has %lld turns after those that \"%.60s\" has of it: with replace (--force) "
+                       "they are lost",
+                       parent->name, (long long)(parent->n_turns - fork->base), fork->name);
     int rc = store_shared(s->store, parent->id, fork->id, &others, e);
     if (!rc && others.turns > fork->base)
         rc = err_set(e, HEARTH_ECONFLICT, "another fork of session \"%.80s\" has turns of it that would be lost",

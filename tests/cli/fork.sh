@@ -22,6 +22,7 @@ status 0 "adopt" "$hearth" sessions adopt fables.1 --json
 json_is "its parent has what it had" "d['name'] == 'fables' and d['tokens'] > $tokens + 8"
 status 1 "a fork of what has gone on" "$hearth" sessions adopt fables.2
 err_has "is refused" "hearth: CONFLICT: "
+err_has "and says how to have it all the same" "--force"
 status 0 "unless it is forced" "$hearth" sessions adopt fables.2 --force
 status 1 "what is no fork" "$hearth" sessions adopt fables
 err_has "is no fork" 'session "fables" is no fork'
@@ -29,6 +30,7 @@ status 1 "a cut beyond the end" "$hearth" fork fables --at 100000
 err_has "names the length" "session \"fables\" has $tokens tokens"
 status 1 "a name that is taken" "$hearth" fork fables branch.1
 err_has "is refused by name" 'hearth: SESSION_EXISTS: there is a session "branch.1" already'
+err_has "and what to do is said" "hearth sessions"
 status 2 "no session" "$hearth" fork
 status 2 "too many" "$hearth" fork fables --count 65
 done_testing

@@ -12,6 +12,8 @@ p.wait()
 P
 status 1 "nothing to attach to" "$hearth" attach
 err_has "is said" "there is no stream of yours to go on with"
+status 1 "one that there is not" "$hearth" attach 99999
+err_has "is said with a way to those that there are" "hearth streams --all"
 status 0 "no streams" "$hearth" streams --json
 json_is "is an empty list" "d['streams'] == []"
 status 0 "a client is killed" python3 "$dir/lose.py" "$hearth" run -s story -n 900 --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 "Once"
