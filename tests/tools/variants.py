@@ -1150,6 +1150,8 @@ class Variant:
     def make(self, fam):
         getattr(self, 'f_' + fam)()
         r = self.c.get('rope_parameters')
+        if r and r.get('rope_type') == 'default' and fam != 'phi3' and self.maybe(0.3):
+            self.rope_scaling()
         if r and 'rope_theta' in r and fam not in ('gpt_oss', 'deepseek_v3', 'ministral3') and self.maybe(0.4):
             self.old_style()
         return self.c, self.w

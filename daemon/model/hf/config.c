@@ -378,7 +378,8 @@ static int put_rope(struct hf *h)
     if (!(share > 0 && share <= 1))
         return hf_wrong(h, "partial_rotary_factor", "above 0 and at most 1");
     uint32_t own = hf_whole(h, "qk_rope_head_dim");
-    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), own ? own : (uint32_t)(hf_head_dim(h) * share));
+    h->n_rot = own ? own : (uint32_t)(hf_head_dim(h) * share);
+    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), h->n_rot);
     if (h->arch->rules & HF_PAIRS)
         gguf_make_bool(h->m, "hearth.rope.neox", true);
     return ret;

@@ -375,7 +375,7 @@ static int put_vector(struct hf *h, const char *name, float *v, size_t n)
  * smooth in between (transformers, modeling_rope_utils.py). */
 static int put_llama3(struct hf *h, const json_t *r)
 {
-    uint32_t n = hf_head_dim(h) / 2;
+    uint32_t n = h->n_rot / 2;
     double theta = real_of(r, "rope_theta", real_of(h->config, "rope_theta", 10000));
     double ctx =
         real_of(r, "original_max_position_embeddings", real_of(h->config, "original_max_position_embeddings", 8192));

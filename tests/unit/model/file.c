@@ -348,6 +348,22 @@ static void test_rope_defaults(void **state)
     gguf_close(g);
 }
 
+/* Llama 3's factors are those of the dimensions that turn, where these are a part of a head. */
+static void test_factors_of_a_part(void **state)
+{
+    (void)state;
+    write_folder();
+    struct gguf *g =
+        open_with("{\"model_type\": \"glm4\", \"head_dim\": 32, \"partial_rotary_factor\": 0.5, \"rope_scaling\": "
+                  "{\"rope_type\": \"llama3\", \"factor\": 8, \"original_max_position_embeddings\": 64, "
+                  "\"low_freq_factor\": 1, \"high_freq_factor\": 4}, \"rope_theta\": 1e4, " CONFIG "}");
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
+    assert_true(t && t->dim[0] == 8); /* wavelengths of 2 pi 10^(i / 2): 6.3, 19.9, 62.8 and 199 of 64 */
+    const float *factor = t->data;
+    assert_true(factor[0] == 1 && factor[1] > 1 && factor[2] < 8 && factor[3] == 8 && factor[7] == 8);
+    gguf_close(g);
+}
+
 /* What folders are written like beside what transformers 5 writes. */
 static void test_folders_of_makers(void **state)
 {
@@ -732,6 +748,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
