@@ -55,7 +55,7 @@ EXTRA_DIST += $(HEADERS_OF_TESTS)
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/bench/compare \
-	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models tests/unit/core/device-yield \
+	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models tests/unit/core/device-stops tests/unit/core/device-yield \
 	tests/unit/core/lead tests/unit/core/lives \
 	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/program tests/unit/kernels/rules \
@@ -82,10 +82,12 @@ tests_unit_bench_compare_SOURCES = tests/unit/bench/compare.c daemon/bench/check
 # toy.c stands in for the model and the backend: it comes before the archives, which have the real ones.
 TOY = tests/unit/core/toy.c tests/unit/core/toy-world.c
 tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
-tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c $(TOY)
+tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c tests/unit/core/toy-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_core_device_memory_SOURCES = tests/unit/core/device-memory.c $(TOY)
 tests_unit_core_device_models_SOURCES = tests/unit/core/device-models.c $(TOY)
+tests_unit_core_device_stops_SOURCES = tests/unit/core/device-stops.c tests/unit/core/toy-clock.c $(TOY)
+tests_unit_core_device_stops_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime
 tests_unit_core_device_yield_SOURCES = tests/unit/core/device-yield.c $(TOY)
 tests_unit_core_lead_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime
 tests_unit_core_lives_SOURCES = tests/unit/core/lives.c $(TOY)
@@ -121,7 +123,7 @@ tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLD
 
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.
 THREAD_TESTS = tests/ops/same tests/unit/log tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models \
-	tests/unit/core/device-yield tests/unit/core/lives \
+	tests/unit/core/device-stops tests/unit/core/device-yield tests/unit/core/lives \
 	tests/unit/engine/nvml tests/unit/engine/post tests/unit/kvtier/kvio tests/unit/kvtier/tier tests/unit/kvtier/tier-index \
 	tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows tests/unit/selfcheck/selfcheck tests/unit/store/life
 print-thread-tests:

@@ -8,6 +8,8 @@
 #ifndef HEARTH_TEST_TOY_H
 #define HEARTH_TEST_TOY_H
 
+#include <time.h>
+
 #include "daemon/engine/engine.h"
 
 enum { VOCAB = 12, END_TOKEN = 0, MAX_IN_FLIGHT = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
@@ -42,6 +44,7 @@ enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
 /* A clock that goes on with the steps: by so much each, and for each of their rows; and where host memory is pinned. */
 extern _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
+extern _Atomic bool toy_clock_on;    /* toy-clock.c: toy_now is the time */
 extern _Atomic uint32_t toy_chunks;  /* steps of more than two rows that were under way at once, at most */
 extern _Atomic uint32_t toy_endless; /* a step of more rows goes on until it is stopped; 0 = none */
 extern _Atomic uint32_t toy_stopped; /* steps that were */

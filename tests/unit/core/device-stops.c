@@ -1,0 +1,296 @@
+/*
+ * device-stops.c - what the device thread hurries and stops by the clock, which is the toy's (toy.h): the saves of a
+ * model that goes, and steps that nobody waits for any more or that are late. Also run under the thread sanitizer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "tests/unit/core/toy.h"
+
+/* --- what is saved of a model that goes ------------------------------------------------------------------ */
+
+enum { SLAB_PAGES = 32 << 20, PLACES = 24 /* of the turn that is saved */ };
+
+/*
+ * A turn of the first model has ended and the other one decodes, when the device stands in a step. A page of KV is as
+ * large as a slab of pinned memory, which takes as long as three steps: so what was pinned ahead has been used up, and
+ * the save has had no more than a slab or two since. Returns how many pages were saved by then.
+ */
+static uint64_t open_beside(struct world *w, struct model_entry *other, struct heard *a, struct heard *b)
+{
+    int32_t prompt[PLACES * KV_PAGE + 1];
+    for (int i = 0; i < PLACES * KV_PAGE + 1; i++)
+        prompt[i] = 1 + i % 7;
+    toy_layers = SLAB_PAGES / TOY_PAGE_BYTES;
+    toy_pages = 100;
+    toy_free = UINT64_C(1) << 40;
+    world_open_with(w, &(struct engine_params){.kv_ram = UINT64_C(2) << 30, .restore = TIER_ALWAYS}, 2, true);
+    w->m.vocab = NULL; /* no end tokens */
+    other->hp = w->m.hp;
+    toy_now = 1000;
+    toy_step_s = 3e-3;
+    toy_row_s = 0;
+    toy_clock_on = true;
+    ask(w, engine_load);
+    engine_throttle(w->eng, true);
+    engine_submit(w->eng, make(w, a, prompt, PLACES * KV_PAGE + 1, 5));
+    struct seq *q = make(w, b, (int32_t[]){1, 2, 3}, 3, MAX_LEN - 10);
+    q->model = other;
+    engine_submit(w->eng, q);
+    ask(w, engine_load); /* both have come, so both are loaded */
+    toy_slab_s = 10e-3;
+    toy_hold_at = 60;
+    engine_throttle(w->eng, false);
+    while (!toy_held)
+        sched_yield();
+    while (!a->ended)
+        hear_one(w);
+    assert_int_equal(a->n_got, 5);
+    return engine_tiers(w->eng)->pages_saved;
+}
+
+static void close_beside(struct world *w, struct model_entry *other)
+{
+    world_close(w);
+    entry_fini(other);
+    toy_layers = 1;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+    toy_slab_s = toy_step_s = 0;
+    toy_clock_on = false;
+}
+
+/* An unload waits for the saves of its model, so memory is pinned for these as quickly as the others' steps allow: half
+ * of the time is theirs. */
+static void an_unload_hurries_its_saves(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    uint64_t had = open_beside(&w, &other, &a, &b), steps = engine_counters(w.eng)->steps;
+    assert_in_range(had, 1, PLACES / 2);
+    w.answered = false;
+    engine_unload(w.eng, &w.m, &w);
+    toy_hold_at = 0;
+    while (!w.answered)
+        hear_one(&w);
+    double pinned = (double)(PLACES - had) * toy_slab_s;
+    steps = engine_counters(w.eng)->steps - steps;
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded));
+    assert_int_equal(engine_tiers(w.eng)->pages_saved, PLACES);
+    assert_false(b.ended);
+    assert_true((double)steps * toy_step_s >= 0.8 * pinned);
+    hear_all(&w);
+    check_heard(&b);
+    close_beside(&w, &other);
+}
+
+/* Who wants the memory waits for a tenth of a second: in it as much is saved as would be of an unload. */
+static void a_yield_hurries_its_saves(void **state)
+{
+    (void)state;
+    static struct heard a, b, again;
+    struct world w;
+    struct model_entry other = {.path = (char[]){"other"}};
+    uint64_t had = open_beside(&w, &other, &a, &b);
+    double most = 0.1 / (2 * toy_slab_s);
+    w.answered = false;
+    engine_yield(w.eng, 0, true, 3600, &w);
+    toy_hold_at = 0;
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    assert_false(atomic_load(&w.m.loaded) || atomic_load(&other.loaded));
+    engine_yield(w.eng, 0, false, 0, &w);
+    engine_submit(w.eng, make(&w, &again, a.prompt, a.n_prompt, 5));
+    hear_all(&w);
+    check_heard(&again);
+    check_heard(&b);
+    assert_in_range(again.end.n_restored / KV_PAGE, had + (uint64_t)most - 1, PLACES);
+    close_beside(&w, &other);
+}
+
+/* --- steps that are stopped ------------------------------------------------------------------------------ */
+
+static void wait_for_endless(void)
+{
+    while (!toy_in_endless)
+        sched_yield();
+}
+
+/* A prompt of `n` tokens whose first step, of 8 rows, takes 50 ms by the toy's clock; its second does not end. */
+static void open_endless(struct world *w, struct heard *a, uint32_t n)
+{
+    int32_t prompt[MAX_LEN];
+    for (uint32_t i = 0; i < n; i++)
+        prompt[i] = 1 + (int32_t)(i % 5);
+    world_open(w, 1);
+    ask(w, engine_load);
+    toy_now = 1000;
+    toy_step_s = 0;
+    toy_row_s = 0.05 / 8;
+    toy_stopped = 0;
+    toy_endless = 8;
+    toy_clock_on = true;
+    engine_submit(w->eng, make(w, a, prompt, n, 20));
+    wait_for_endless();
+}
+
+static void close_endless(struct world *w)
+{
+    world_close(w);
+    toy_endless = 0;
+    toy_row_s = 0;
+    toy_clock_on = false;
+}
+
+/* A cancelled prompt ends within its step, and what it had by then is counted and can be reused. */
+static void a_cancel_stops_its_step(void **state)
+{
+    (void)state;
+    static struct heard a, b, first, again;
+    struct world w;
+    open_endless(&w, &first, 200);
+    engine_cancel(w.eng, 999); /* of nobody in it */
+    engine_cancel(w.eng, first.id);
+    hear_all(&w);
+    assert_int_equal(first.end.reason, END_CANCELLED);
+    assert_int_equal(first.end.n_computed, 8);
+    assert_int_equal(toy_stopped, 1);
+
+    /* Of two in a step one alone does not stop it, the second does. */
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &a, first.prompt, 200, 20));
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 7, 7}, 3, 20));
+    engine_throttle(w.eng, false);
+    wait_for_endless();
+    engine_cancel(w.eng, b.id);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(toy_in_endless);
+        sched_yield();
+    }
+    engine_cancel(w.eng, a.id);
+    hear_all(&w);
+    assert_int_equal(toy_stopped, 2);
+
+    toy_endless = 0;
+    engine_submit(w.eng, make(&w, &again, first.prompt, 200, 20));
+    hear_all(&w);
+    check_heard(&again);
+    assert_int_equal(again.end.n_reused, 8);
+    close_endless(&w);
+}
+
+/* Who comes while a long prompt is alone does not wait for its step's end; the prompt loses that step and no more. */
+static void an_arrival_stops_a_long_step(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    open_endless(&w, &a, 300);
+    toy_endless = 0; /* those that follow end: how many there are before b's token is heard is not for us to say */
+    engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 8, 9}, 3, 5));
+    while (!b.n_got)
+        hear_one(&w);
+    assert_int_equal(a.n_got, 0);
+    assert_int_equal(toy_stopped, 1);
+    hear_all(&w);
+    check_heard(&a);
+    check_heard(&b);
+    assert_int_equal(a.end.n_computed, 300);
+    assert_int_equal(engine_counters(w.eng)->tokens_computed, 303);
+    close_endless(&w);
+}
+
+/* What has no token by its deadline ends, what has one goes on, and nobody need come for it. */
+static void a_deadline_ends_what_is_late(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    w.m.vocab = NULL; /* no end tokens */
+    struct timespec t;
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
+    double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct seq *early = make(&w, &a, (int32_t[]){1, 2, 3}, 3, 100), *late;
+    early->deadline = now + 3600;
+    engine_submit(w.eng, early);
+    while (!a.n_got)
+        hear_one(&w);
+    engine_throttle(w.eng, true); /* nothing goes on, but time */
+    late = make(&w, &b, (int32_t[]){4, 5, 6}, 3, 100);
+    late->time.submit = now;
+    late->deadline = now + 0.05;
+    engine_submit(w.eng, late);
+    while (!b.ended)
+        hear_one(&w);
+    assert_int_equal(b.end.reason, END_ERROR);
+    assert_int_equal(b.end.err.code, HEARTH_ECANCELLED);
+    assert_non_null(strstr(b.end.err.msg, "by the deadline (deadline_ms)"));
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    check_heard(&a);
+    assert_int_equal(a.end.reason, END_LENGTH);
+    world_close(&w);
+}
+
+/* Nor does it wait for memory any longer than that. */
+static void a_deadline_holds_without_memory(void **state)
+{
+    (void)state;
+    static struct heard late, after;
+    struct world w;
+    world_open(&w, 1);
+    engine_yield(w.eng, 0, true, 3600, &w);
+    while (!w.answered)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    struct seq *q = make(&w, &late, (int32_t[]){1, 2, 3}, 3, 5);
+    struct timespec t;
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
+    q->time.submit = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    q->deadline = q->time.submit + 0.05;
+    engine_submit(w.eng, q);
+    engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 4}, 3, 5));
+    while (!late.ended)
+        hear_one(&w);
+    assert_int_equal(late.end.err.code, HEARTH_ECANCELLED);
+    assert_false(after.ended);
+    engine_yield(w.eng, 0, false, 0, &w);
+    hear_all(&w);
+    check_heard(&after);
+    world_close(&w);
+}
+
+static void closing_stops_a_step(void **state)
+{
+    (void)state;
+    static struct heard a;
+    struct world w;
+    open_endless(&w, &a, 200);
+    close_endless(&w);
+    assert_int_equal(toy_stopped, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unload_hurries_its_saves),
+        cmocka_unit_test(a_yield_hurries_its_saves),
+        cmocka_unit_test(a_cancel_stops_its_step),
+        cmocka_unit_test(an_arrival_stops_a_long_step),
+        cmocka_unit_test(closing_stops_a_step),
+        cmocka_unit_test(a_deadline_ends_what_is_late),
+        cmocka_unit_test(a_deadline_holds_without_memory),
+    };
+    return cmocka_run_group_tests_name("device-stops", tests, NULL, NULL);
+}
