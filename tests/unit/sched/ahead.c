@@ -168,11 +168,14 @@ static void others_pass(void **state)
 static void random_crowds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) {
+    for (uint64_t seed = 0; seed < 100; seed++) { /* from the 40th on there are few places to go on from */
+        bool few = seed >= 40;
+        world_states = few && seed % 4 ? 1 + seed % 2 : NO_STATES;
+        world_window = few && !world_states ? 1 + (uint32_t)(seed * 11 % 60) : 0;
         world_init(seed, 1, seed % 3 ? 256 : 60, 64 + rnd(400), 16 + rnd(64));
         for (int t = 0; t < 1500; t++) {
             if (w.n_req < 120 && rnd(4) == 0) {
-                uint32_t n = 17 + rnd(400), common = rnd(n);
+                uint32_t n = 17 + rnd(few ? 660 : 400), common = few && rnd(2) ? n - rnd(n < 60 ? n : 60) : rnd(n);
                 for (uint32_t i = 0; i < n; i++)
                     prompt[i] = i < common ? (int32_t)((i + 1) * (1 + t % 3) % 5) : (int32_t)rnd(4);
                 submit_as(&w.pool[0], (int64_t)rnd(2), (int64_t)rnd(5), (enum seq_class)rnd(3), prompt, n, rnd(20));
@@ -186,6 +189,8 @@ static void random_crowds(void **state)
         run_all(1 + (uint32_t)(seed % IN_FLIGHT_MAX));
         world_fini();
     }
+    world_states = NO_STATES;
+    world_window = 0;
 }
 
 int main(void)
