@@ -44,7 +44,9 @@ enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
 /* A clock that goes on with the steps: by so much each, and for each of their rows; and where host memory is pinned. */
 extern _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
-extern _Atomic bool toy_clock_on;    /* toy-clock.c: toy_now is the time */
+/* toy-clock.c: toy_now is the time; and what the time is. */
+extern _Atomic bool toy_clock_on;
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
 extern _Atomic uint32_t toy_chunks;  /* steps of more than two rows that were under way at once, at most */
 extern _Atomic uint32_t toy_endless; /* a step of more rows goes on until it is stopped; 0 = none */
 extern _Atomic uint32_t toy_stopped; /* steps that were */
