@@ -114,9 +114,10 @@ int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_e
     if (eng->yield.pressed)
         return err_set(e, HEARTH_ENOMEM,
                        "other programs take the GPU's memory (gpu_headroom); `hearth yield --end` has hearth take it");
+    double left = eng->yield.until - engine_now();
     return err_set(e, HEARTH_ENOMEM,
                    "memory is yielded to other programs for %.0f s more; `hearth yield --end` ends that",
-                   eng->yield.until - engine_now());
+                   left < 1 ? 1 : left);
 }
 
 bool memory_map(void *arg, uint32_t group, uint32_t extent)
