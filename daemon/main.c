@@ -178,8 +178,8 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
 {
     if (!value)
         return 0;
-    char path[PATH_MAX]; /* an absolute path: on the command line it may be relative */
-    if (value[0] != '/' && strcmp(key, "log_level") != 0) {
+    char path[PATH_MAX]; /* an absolute path: on the command line it may be relative, but not empty */
+    if (value[0] != '/' && value[0] != '\0' && strcmp(key, "log_level") != 0) {
         char cwd[PATH_MAX];
         if (!getcwd(cwd, sizeof cwd) || snprintf(path, sizeof path, "%s/%s", cwd, value) >= (int)sizeof path)
             return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" cannot be made an absolute path", key, value);

@@ -7,6 +7,8 @@ err_has "asks for a word" "--yes"
 status 0 "and removes nothing" test -f "$dir/state/hearth/sessions.db"
 status 1 "nor does hearthd beside another" "$top_builddir/hearthd" --purge
 err_has "which has the folder" "in use by a hearthd"
+status 1 "nor of a folder without a name, which is not the one where it stands" "$top_builddir/hearthd" --purge --state ""
+err_has "and that is said" 'state_dir: a value is missing'
 mkdir "$dir/elsewhere" && echo mine >"$dir/elsewhere/file"
 ln -s "$dir/elsewhere" "$dir/state/hearth/kv/link"
 echo mine >"$dir/state/hearth/sessions.txt"
