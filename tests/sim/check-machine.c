@@ -182,6 +182,28 @@ static void test_copies(void **state)
     for (uint32_t k = 0; k < 64; k++)
         assert_int_equal(out[k], 1016 + k % 32);
 }
+/* The same where copies are late; and one that is read before it was waited for is not there, by cp.async as in bulk.
+ */
+static void test_late(void **state)
+{
+    assert_int_equal(setenv("HEARTH_SIM_LATE", "1", 1), 0);
+    test_copies(state);
+    for (uint32_t k = 0; k < 64; k++)
+        out[k] = 7;
+    static const char *const ends[][2] = {{"ld.shared.u32 %r2, [%r4]; cp.async.wait_group 0;", "1"},
+                                          {"cp.async.wait_group 1; ld.shared.u32 %r2, [%r4]; cp.async.wait_all;", "1"},
+                                          {"cp.async.wait_group 0; ld.shared.u32 %r2, [%r4];", "0"}};
+    for (size_t k = 0; k < 3; k++) {
+        char code[512] = "mov.u32 %r9, room; shl.b32 %r3, %r1, 4; and.b32 %r3, %r3, 127; add.u32 %r4, %r9, %r3; "
+                         "cvt.u64.u32 %rd3, %r3; add.s64 %rd4, %rd1, %rd3; "
+                         "cp.async.cg.shared.global [%r4], [%rd4], 16; cp.async.commit_group; ";
+        for (uint32_t j = 0; j < 64; j++)
+            out[j] = 7;
+        assert_true(run(with(strcat(code, ends[k][0]), STORE), 1, 8, 1));
+        assert_int_equal(out[0], *ends[k][1] == '1' ? 0xffffffff : 7);
+    }
+    assert_int_equal(unsetenv("HEARTH_SIM_LATE"), 0);
+}
 /* What is stopped: each is one line on stderr, and false. */
 static void test_faults(void **state)
 {
@@ -217,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),   cmocka_unit_test(test_loops),  cmocka_unit_test(test_wait_within_a_warp),
         cmocka_unit_test(test_shuffles), cmocka_unit_test(test_blocks), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_late),     cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

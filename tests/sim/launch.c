@@ -167,6 +167,8 @@ static void end_lanes(struct warp *w, uint32_t mask)
     c->arrived += (uint32_t)__builtin_popcount(fresh);
     if (!w->alive) {
         w->done = true;
+        free(w->products);
+        w->products = NULL;
         if (!--b->live)
             c->live--;
         for (uint32_t id = 0; id < 16; id++)
@@ -353,7 +355,7 @@ static void free_cluster(struct cluster *c)
         struct block *b = c->blocks + k;
         free(b->warps), free(b->regs), free(b->local), free(b->shared);
     }
-    free(c->blocks);
+    free(c->blocks), free(c->late);
     free(c);
 }
 static void release_cluster(struct cluster *c)
@@ -384,7 +386,7 @@ static struct cluster *begin_cluster(struct grid *g, uint64_t nth)
     struct cluster *c = spare_cluster(&sizes);
     if (!c) {
         c = room(sizeof *c);
-        c->sizes = sizes;
+        c->sizes = sizes, c->late = NULL, c->late_room = 0;
         c->blocks = room(n * sizeof *c->blocks);
         for (uint32_t k = 0; k < n; k++) {
             struct block *b = c->blocks + k;
@@ -394,7 +396,7 @@ static struct cluster *begin_cluster(struct grid *g, uint64_t nth)
             b->shared = room(g->shared_bytes + 128);
         }
     }
-    c->grid = g, c->n_blocks = c->live = n, c->phase = c->arrived = c->gone = 0, c->next = NULL;
+    c->grid = g, c->n_blocks = c->live = n, c->phase = c->arrived = c->gone = 0, c->next = NULL, c->n_late = 0;
     /* A grid's clusters, x first; a cluster's blocks likewise. */
     uint32_t across = la->grid.x / cd->x, down = la->grid.y / cd->y;
     struct sim_dims first = {(uint32_t)(nth % across) * cd->x, (uint32_t)(nth / across % down) * cd->y,
@@ -442,6 +444,7 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
     if (!fn->decoded && !sim_decode(fn))
         return false;
     struct grid g = {.fn = fn, .launch = la};
+    sim_late_begin();
     const struct sim_dims *cd = &la->cluster;
     uint32_t per_cluster = cd->x * cd->y * cd->z, align = fn->dynamic_align;
     g.n_threads = la->block.x * la->block.y * la->block.z;
@@ -467,6 +470,7 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
             struct cluster *c = ring->next;
             bool got_on = go_on(c);
             if (!c->live) {
+                sim_late_end(c);
                 if (c == ring)
                     ring = NULL;
                 else

@@ -3,7 +3,7 @@ EXTRA_DIST += tests/sim/libcudasim.map tests/sim/check.cu
 SIM_SOURCES = tests/sim/sim.h tests/sim/runtime.h tests/sim/runtime.c tests/sim/runtime-launch.c tests/sim/runtime-memory.c tests/sim/runtime-graph.c \
 	tests/sim/cublaslt.c \
 	tests/sim/machine.h tests/sim/module.h tests/sim/decode.h tests/sim/half.h tests/sim/module.c tests/sim/decode.c tests/sim/opcodes.c \
-	tests/sim/alu.h tests/sim/alu.c tests/sim/alu-float.c tests/sim/alu-compare.c tests/sim/memory.c tests/sim/matrix.c tests/sim/exchange.c tests/sim/launch.c
+	tests/sim/alu.h tests/sim/alu.c tests/sim/alu-float.c tests/sim/alu-compare.c tests/sim/memory.c tests/sim/async.c tests/sim/matrix.c tests/sim/exchange.c tests/sim/launch.c
 # It is the code that tests wait for, so that it is optimized whatever CFLAGS say.
 SIM_CFLAGS = -O3 -march=native -ffp-contract=off -fno-strict-aliasing -fPIC
 # Headers of others: their warnings are not ours.

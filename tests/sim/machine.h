@@ -85,7 +85,10 @@ struct warp {
     struct block *block;
     uint32_t id;
     uint8_t *local;
-    bool done, spins;        /* spins: what it asked for is not there, somebody else is to bring it about */
+    bool done, spins;         /* spins: what it asked for is not there, somebody else is to bring it about */
+    uint32_t copy_group;      /* of cp.async: the one that is not committed yet */
+    struct product *products; /* of wgmma, that are not waited for */
+    uint32_t n_products, product_group;
     bool at_bar, at_cluster; /* blocked */
     uint32_t bar;
     uint32_t cluster_phase, cluster_mask; /* the lanes that have arrived at the cluster's barrier in that phase */
@@ -112,7 +115,9 @@ struct cluster_sizes {
 struct cluster {
     struct grid *grid;
     struct cluster_sizes sizes;
-    uint32_t n_blocks, live;       /* live: blocks */
+    uint32_t n_blocks, live; /* live: blocks */
+    struct late *late;       /* copies that are under way, in the order in which they were asked for */
+    uint32_t n_late, late_room;
     uint32_t phase, arrived, gone; /* its barrier, in threads; gone: those that have ended */
     struct block *blocks;
     struct cluster *next;
@@ -186,6 +191,18 @@ static inline void put_pred(struct warp *w, operand o, uint32_t v)
     *d = (*d & ~w->exec) | (v & w->exec);
 }
 
+/* The lanes that execute, in order. */
+#define EACH_LANE(L) \
+    for (uint32_t left_ = w->exec, L; left_ && ((L = (uint32_t)__builtin_ctz(left_)), 1); left_ &= left_ - 1)
+static inline uint32_t value32(const struct warp *w, operand o, uint32_t lane)
+{
+    return ((const uint32_t *)at(w, o))[lane];
+}
+static inline uint64_t value64(const struct warp *w, operand o, uint32_t lane)
+{
+    return ((const uint64_t *)at(w, o))[lane];
+}
+
 /* The lowest lane that executes. */
 static inline int leader(const struct warp *w)
 {
@@ -199,9 +216,15 @@ _Noreturn void sim_fault(struct warp *w, const struct ins *i, int lane, const ch
 /* Where an instruction stands: the source's file and line, or the PTX's line. */
 void sim_source(const struct sim_fn *, const struct ins *, char *text, size_t n);
 
-/* memory.c: n bytes at a lane's address, checked. */
+/* memory.c: where n bytes at a lane's address are; sim_place(): on a multiple of n. */
+void *sim_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n);
 void *sim_place(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n);
 uint64_t sim_address(const struct warp *w, const struct ins *i, int lane);
+
+/* async.c: copies are as late as they may be (HEARTH_SIM_LATE); a cluster's end, where none may be left. */
+bool sim_late(void);
+void sim_late_begin(void);
+void sim_late_end(struct cluster *c);
 
 /* Whom an opcode belongs to. An opcode's function may look at its modifiers (`kind`) when it is decoded. */
 struct decoding;
@@ -216,6 +239,7 @@ const struct alu_row *sim_alu(const char *opcode);
 
 op_fn sim_load_op, sim_store_op, sim_atom_op, sim_cp_async_op, sim_bulk_op, sim_st_async_op, sim_mapa_op, sim_touch_op;
 op_fn sim_mbar_init_op, sim_mbar_arrive_op, sim_mbar_test_op, sim_mbar_noinc_op;
+op_fn sim_copy_commit_op, sim_copy_wait_op, sim_wgmma_commit_op, sim_wgmma_wait_op;
 op_fn sim_mma_op, sim_wgmma_op, sim_ldmatrix_op, sim_movmatrix_op;
 op_fn sim_shfl_op, sim_vote_op, sim_redux_op, sim_activemask_op, sim_nothing_op, sim_pack_op, sim_unpack_op,
     sim_trap_op;

@@ -137,6 +137,61 @@ void sim_mma_op(struct warp *w, const struct ins *i)
 
 /* --- wgmma ------------------------------------------------------------------------------------------------------ */
 
+enum { K = 16 };
+
+/* A product that has not been waited for. Its sums are there at once here; what it reads has to stay as it is. */
+struct product {
+    const struct ins *i;
+    uint64_t desc;
+    uint32_t group;
+    uint16_t read[256][K];
+};
+
+/* B of a descriptor: N columns of 16 halves. */
+static void read_columns(struct warp *w, const struct ins *i, uint64_t desc, uint16_t to[256][K])
+{
+    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff) << 4,
+                   stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
+    for (uint32_t n = 0; n < i->kind; n++)
+        for (uint32_t k = 0; k < K; k += 8) {
+            uint64_t address = start + k / 8 * lead + n / 8 * stride + n % 8 * 16;
+            memcpy(to[n] + k, sim_place(w, i, -1, SPACE_SHARED, address, 16), 16);
+        }
+}
+static void remember(struct warp *w, const struct ins *i, uint64_t desc, uint16_t read[256][K])
+{
+    enum { PRODUCTS_MAX = 256 };
+    if (!w->products)
+        w->products = malloc(PRODUCTS_MAX * sizeof *w->products);
+    if (!w->products || w->n_products == PRODUCTS_MAX)
+        sim_fault(w, i, -1, "%u products under way", w->n_products);
+    struct product *p = w->products + w->n_products++;
+    p->i = i, p->desc = desc, p->group = w->product_group;
+    memcpy(p->read, read, i->kind * sizeof *read);
+}
+/* wgmma.commit_group */
+void sim_wgmma_commit_op(struct warp *w, const struct ins *i)
+{
+    (void)i;
+    w->product_group++;
+}
+/* wgmma.wait_group: kind groups, the youngest, may be under way. */
+void sim_wgmma_wait_op(struct warp *w, const struct ins *i)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < w->n_products; k++) {
+        struct product *p = w->products + k;
+        uint16_t now[256][K];
+        if (p->group + i->kind >= w->product_group) {
+            w->products[n++] = *p;
+            continue;
+        }
+        read_columns(w, p->i, p->desc, now);
+        if (memcmp(now, p->read, p->i->kind * sizeof *now))
+            sim_fault(w, p->i, -1, "shared memory was written that this product, under way, still reads");
+    }
+    w->n_products = n;
+}
 /*
  * wgmma.mma_async.m64nNk16 of fp16 with A in registers, B in shared memory without swizzle, K-major: pieces of 8 rows
  * of 16 bytes each; the next eight of k are `lead` bytes on and the next eight rows `stride`. A warp has sixteen of the
@@ -145,7 +200,6 @@ void sim_mma_op(struct warp *w, const struct ins *i)
  */
 void sim_wgmma_op(struct warp *w, const struct ins *i)
 {
-    enum { K = 16 };
     const int N = (int)i->kind;
     const operand *d = i->v, *a = d + N / 2;
     double A[16][K];
@@ -157,17 +211,13 @@ void sim_wgmma_op(struct warp *w, const struct ins *i)
             sim_fault(w, i, l, "another descriptor than the warp's first thread has");
     if (desc >> 49 & 7 || desc >> 62)
         sim_fault(w, i, -1, "descriptor 0x%llx: only matrices without swizzle are simulated", (unsigned long long)desc);
-    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff) << 4,
-                   stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
-    for (int n = 0; n < N; n += 8)
-        for (int k = 0; k < K; k += 8) {
-            for (int row = 0; row < 8; row++) {
-                uint64_t address = start + (uint32_t)(k / 8) * lead + (uint32_t)(n / 8) * stride + (uint32_t)row * 16;
-                const uint16_t *p = sim_place(w, i, -1, SPACE_SHARED, address, 16);
-                for (int e = 0; e < 8; e++)
-                    B[k + e][n + row] = half_to(p[e]);
-            }
-        }
+    uint16_t halves[256][K];
+    read_columns(w, i, desc, halves);
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < K; k++)
+            B[k][n] = half_to(halves[n][k]);
+    if (sim_late())
+        remember(w, i, desc, halves);
     for (int r = 0; r < 4; r++) {
         const uint32_t *v = lanes(w, a[r]);
         for (int l = 0; l < LANES; l++)

@@ -1,15 +1,11 @@
 /*
- * memory.c - what of PTX reads and writes memory, each address checked: loads, stores, atomics, asynchronous copies and
- * the barriers that they complete on. Copies are made at once, where they are asked for.
+ * memory.c - what memory kernels may touch, and what of PTX reads and writes it: loads, stores, atomics. Copies that
+ * are asked for and waited for are async.c's.
  */
 #include "tests/sim/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The lanes that execute, in order. */
-#define EACH_LANE(L) \
-    for (uint32_t left_ = w->exec, L; left_ && ((L = (uint32_t)__builtin_ctz(left_)), 1); left_ &= left_ - 1)
 
 /* --- addresses -------------------------------------------------------------------------------------------------- */
 
@@ -78,7 +74,7 @@ static bool may_touch(const uint8_t *p, size_t n)
 static const char *const spaces[] = {"generic", "global", "shared", "cluster's shared", "local", "parameter"};
 
 /* Any n bytes; sim_place() is for those that lie on a multiple of their number. */
-static void *place_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n)
+void *sim_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n)
 {
     const struct grid *g = w->block->cluster->grid;
     const enum space asked = space;
@@ -122,7 +118,7 @@ void *sim_place(struct warp *w, const struct ins *i, int lane, enum space space,
     if (address % n)
         sim_fault(w, i, lane, "%u bytes of %s memory at 0x%llx, which is no multiple", n, spaces[space],
                   (unsigned long long)address);
-    return place_bytes(w, i, lane, space, address, n);
+    return sim_bytes(w, i, lane, space, address, n);
 }
 uint64_t sim_address(const struct warp *w, const struct ins *i, int lane)
 {
@@ -130,15 +126,6 @@ uint64_t sim_address(const struct warp *w, const struct ins *i, int lane)
     uint64_t a = base + (uint64_t)i->imm;
     return i->is_wide ? a : (uint32_t)a;
 }
-static uint32_t value32(const struct warp *w, operand o, uint32_t lane)
-{
-    return ((const uint32_t *)at(w, o))[lane];
-}
-static uint64_t value64(const struct warp *w, operand o, uint32_t lane)
-{
-    return ((const uint64_t *)at(w, o))[lane];
-}
-
 /* --- loads and stores ------------------------------------------------------------------------------------------- */
 
 static uint64_t read_number(const uint8_t *p, uint32_t size, bool is_signed)
@@ -260,7 +247,7 @@ void sim_touch_op(struct warp *w, const struct ins *i)
     {
         uint32_t n = value32(w, i->b, l);
         if (n)
-            place_bytes(w, i, (int)l, SPACE_GLOBAL, sim_address(w, i, (int)l), n);
+            sim_bytes(w, i, (int)l, SPACE_GLOBAL, sim_address(w, i, (int)l), n);
     }
 }
 
@@ -313,136 +300,6 @@ void sim_atom_op(struct warp *w, const struct ins *i)
     }
 }
 
-/* --- barriers in shared memory ---------------------------------------------------------------------------------- */
-
-/*
- * How a barrier lies in its 8 bytes here (PTX leaves it open): arrivals that its phase waits for yet, arrivals of a
- * phase, bytes that are still to come, and the phase.
- */
-struct mbarrier {
-    uint32_t pending : 16, expected : 16;
-    int32_t bytes : 31;
-    uint32_t phase : 1;
-};
-_Static_assert(sizeof(struct mbarrier) == 8, "of 8 bytes");
-
-static struct mbarrier *mbarrier_at(struct warp *w, const struct ins *i, int lane, uint64_t a)
-{
-    struct mbarrier *b = sim_place(w, i, lane, SPACE_CLUSTER, a, 8);
-    if (!b->expected || b->expected == 0xffff)
-        sim_fault(w, i, lane, "a barrier that nobody initialised");
-    return b;
-}
-static void mbarrier_look(struct mbarrier *b)
-{
-    if (!b->pending && !b->bytes)
-        b->phase ^= 1, b->pending = b->expected;
-}
-static void mbarrier_arrive(struct warp *w, const struct ins *i, int lane, struct mbarrier *b)
-{
-    if (!b->pending)
-        sim_fault(w, i, lane, "more arrivals at a barrier than its phase has");
-    b->pending--;
-    mbarrier_look(b);
-}
-static void mbarrier_got(struct mbarrier *b, uint32_t bytes)
-{
-    b->bytes -= (int32_t)bytes;
-    mbarrier_look(b);
-}
-/* mbarrier.init [a], b */
-void sim_mbar_init_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    {
-        struct mbarrier *b = sim_place(w, i, (int)l, SPACE_SHARED, sim_address(w, i, (int)l), 8);
-        uint32_t n = value32(w, i->b, l);
-        if (!n || n >= 0xffff)
-            sim_fault(w, i, (int)l, "a barrier of %u arrivals", n);
-        *b = (struct mbarrier){.pending = n & 0xffff, .expected = n & 0xffff};
-    }
-}
-/* mbarrier.arrive[.expect_tx] _, [a] [, b]; kind: 1 with bytes */
-void sim_mbar_arrive_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    {
-        struct mbarrier *b = mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l));
-        if (i->kind)
-            b->bytes += (int32_t)value32(w, i->b, l);
-        mbarrier_arrive(w, i, (int)l, b);
-    }
-}
-/* cp.async.mbarrier.arrive.noinc [a]: the copies are done already */
-void sim_mbar_noinc_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    mbarrier_arrive(w, i, (int)l, mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l)));
-}
-/* mbarrier.try_wait.parity d, [a], b */
-void sim_mbar_test_op(struct warp *w, const struct ins *i)
-{
-    uint32_t r = 0;
-    EACH_LANE(l)
-    {
-        const struct mbarrier *b = mbarrier_at(w, i, (int)l, sim_address(w, i, (int)l));
-        r |= (uint32_t)(b->phase != (value32(w, i->b, l) & 1)) << l;
-    }
-    put_pred(w, i->d, r);
-    w->spins |= (r & w->exec) != w->exec;
-}
-
-/* --- asynchronous copies ---------------------------------------------------------------------------------------- */
-
-/* cp.async [a], [b], size [, e]: `imm` of the destination; `n` is the size, `kind` the source's offset, `e` the bytes
- * that are read of it, the others are 0. */
-void sim_cp_async_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    {
-        uint8_t *to = sim_place(w, i, (int)l, SPACE_SHARED, sim_address(w, i, (int)l), i->n);
-        uint64_t from = value64(w, i->b, l) + (int32_t)i->kind;
-        uint32_t n = i->e == NONE ? i->n : value32(w, i->e, l);
-        if (n > i->n)
-            sim_fault(w, i, (int)l, "a copy of %u bytes that reads %u", i->n, n);
-        if (from % i->n)
-            sim_fault(w, i, (int)l, "a copy of %u bytes from 0x%llx", i->n, (unsigned long long)from);
-        memset(to, 0, i->n);
-        if (n)
-            memcpy(to, place_bytes(w, i, (int)l, SPACE_GLOBAL, from, n), n);
-    }
-}
-/* cp.async.bulk.shared::cluster.global [a], [b], c, [e] */
-void sim_bulk_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    {
-        uint32_t n = value32(w, i->c, l);
-        uint64_t to = sim_address(w, i, (int)l), from = value64(w, i->b, l) + (int32_t)i->kind;
-        if (n % 16 || to % 16 || from % 16)
-            sim_fault(w, i, (int)l, "a bulk copy of %u bytes from 0x%llx to 0x%llx, not all multiples of 16", n,
-                      (unsigned long long)from, (unsigned long long)to);
-        struct mbarrier *b = mbarrier_at(w, i, (int)l, value32(w, i->e, l));
-        if (n)
-            memcpy(place_bytes(w, i, (int)l, SPACE_CLUSTER, to, n), place_bytes(w, i, (int)l, SPACE_GLOBAL, from, n),
-                   n);
-        mbarrier_got(b, n);
-    }
-}
-/* st.async.shared::cluster.mbarrier::complete_tx::bytes [a], v, [e] */
-void sim_st_async_op(struct warp *w, const struct ins *i)
-{
-    EACH_LANE(l)
-    {
-        uint8_t *p = sim_place(w, i, (int)l, SPACE_CLUSTER, sim_address(w, i, (int)l), i->size * i->n);
-        struct mbarrier *b = mbarrier_at(w, i, (int)l, value32(w, i->e, l));
-        for (uint32_t e = 0; e < i->n; e++) {
-            uint64_t v = i->wide_value ? value64(w, i->v[e], l) : value32(w, i->v[e], l);
-            memcpy(p + e * i->size, &v, i->size);
-        }
-        mbarrier_got(b, i->size * i->n);
-    }
-}
 /* mapa.shared::cluster.u32 d, a, b: where the block of rank b has what lies at a here */
 void sim_mapa_op(struct warp *w, const struct ins *i)
 {

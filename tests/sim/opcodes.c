@@ -322,8 +322,10 @@ static void mbarrier(struct decoding *d, const struct words *o, struct text *par
 }
 static void copy_async(struct decoding *d, const struct words *o, struct text *parts, uint32_t n)
 {
-    if (has(o, "commit_group") || has(o, "wait_group") || has(o, "wait_all")) {
-        decode_emit(d, sim_nothing_op);
+    if (has(o, "commit_group")) {
+        decode_emit(d, sim_copy_commit_op);
+    } else if (has(o, "wait_group") || has(o, "wait_all")) {
+        decode_emit(d, sim_copy_wait_op)->kind = has(o, "wait_all") ? UINT32_MAX : (uint32_t)atoi(parts[0].p);
     } else if (has(o, "mbarrier")) {
         if (!has(o, "noinc"))
             decode_fail(d, "an opcode that is not known");
@@ -456,6 +458,10 @@ void decode_instruction(struct decoding *d, struct text opcode, struct text *par
         multiply(d, &o, parts);
     } else if (text_is(base, "wgmma") && has(&o, "mma_async")) {
         multiply_async(d, &o, parts, n);
+    } else if (text_is(base, "wgmma") && has(&o, "commit_group")) {
+        together(d, sim_wgmma_commit_op);
+    } else if (text_is(base, "wgmma") && has(&o, "wait_group")) {
+        together(d, sim_wgmma_wait_op)->kind = (uint32_t)atoi(parts[0].p);
     } else if (text_is(base, "wgmma") || text_is(base, "setmaxnreg")) {
         together(d, sim_nothing_op);
     } else if (text_is(base, "ldmatrix")) {
