@@ -227,13 +227,17 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
     }
 }
 
-/* How to have the rest of a stream whose connection has broken. */
-static void show_resume_hint(const struct stream_pos *at)
+/* How to have the rest of a stream whose connection has broken; without events nobody has told its number. */
+static void show_resume_hint(const struct gen *gen, const struct stream_pos *at)
 {
     progress_clear();
     if (at->stream >= 0)
         say("\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
             (long long)at->tokens);
+    else if (gen->g.request)
+        say("hearth: `hearth attach --request %s` goes on with it, if it had begun\n", gen->g.request);
+    else
+        say("hearth: `hearth attach` goes on with it, if it had begun\n");
 }
 
 /* Waits for the end of one submitted generation. */
@@ -265,7 +269,7 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
         if (!rc)
             rc = hearth_wait(h, interrupt_pipe[0], NULL, err);
         if (rc < 0) {
-            show_resume_hint(&at);
+            show_resume_hint(gen, &at);
             return rc;
         }
         char byte;

@@ -64,4 +64,19 @@ case(bars(1) == [], "a short prompt has none")
 case(bars(3) == [(b"33", b"3"), (b"67", b"3")], "a long one has one")
 P
 terminal 6 "$dir/bar.py"
+
+# With --json no event has told a stream's number when the daemon dies; there is a way to it all the same.
+cat >"$dir/die.py" <<'P'
+import json, os, signal, subprocess, sys
+def ask(verb):
+    return json.loads(subprocess.run([sys.argv[1], verb, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+p = subprocess.Popen([sys.argv[1], "run", "-m", "tale", "--json", "-p", "hang"], stderr=subprocess.PIPE)
+while not ask("streams")["streams"]:
+    pass
+os.kill(ask("status")["pid"], signal.SIGKILL)
+sys.stderr.buffer.write(p.communicate()[1])
+sys.exit(p.returncode)
+P
+status 3 "the daemon dies" python3 "$dir/die.py" "$hearth"
+err_has "and how the text is to be had is said" "\`hearth attach\` goes on with it"
 done_testing
