@@ -76,10 +76,10 @@ struct group {
 };
 
 struct warp {
-    uint8_t *base[2]; /* registers and constants */
-    uint32_t exec;    /* the lanes that execute the instruction */
-    uint32_t pc, mask, alive;
-    uint32_t next_pc; /* of other lanes that do not wait, the smallest */
+    uint8_t *base[2];         /* registers and constants */
+    uint32_t exec;            /* the lanes that execute the instruction */
+    uint32_t pc, mask, alive; /* where the lanes of `mask` are; alive: those that have not ended */
+    uint32_t next_pc;         /* of other lanes that do not wait, the smallest */
     uint32_t n_others;
     struct group others[LANES];
     struct block *block;
@@ -89,8 +89,8 @@ struct warp {
     uint32_t copy_group;      /* of cp.async: the one that is not committed yet */
     struct product *products; /* of wgmma, that are not waited for */
     uint32_t n_products, product_group;
-    bool at_bar, at_cluster; /* blocked */
-    uint32_t bar;
+    bool at_bar, at_cluster;              /* blocked */
+    uint32_t bar;                         /* the barrier that it is blocked at */
     uint32_t cluster_phase, cluster_mask; /* the lanes that have arrived at the cluster's barrier in that phase */
 };
 
@@ -128,7 +128,7 @@ struct grid {
     const struct sim_launch *launch;
     uint8_t *params;
     uint32_t shared_bytes, n_warps, n_threads; /* of a block */
-    uint64_t turns;
+    uint64_t turns;                            /* that warps have had */
     jmp_buf fault;
 };
 
@@ -226,17 +226,17 @@ bool sim_late(void);
 void sim_late_begin(void);
 void sim_late_end(struct cluster *c);
 
-/* Whom an opcode belongs to. An opcode's function may look at its modifiers (`kind`) when it is decoded. */
-struct decoding;
+/* decode.c: reads a kernel's body. false, and a line on stderr: it has what this machine does not. */
 bool sim_decode(struct sim_fn *);
-/* The row of an opcode of arithmetic, alu.c: its function and the widths of its operands, as "d=32 a=32 b=32". */
+/* An opcode of arithmetic; alu.c has the list, NULL where it is none. */
 struct alu_row {
     const char *name;
     op_fn *fn;
-    const char *widths; /* result, then sources: p for a predicate, 1 and 2 for 16 and 32 bits, 6 for 64 */
+    const char *widths; /* of the result, then of the sources: p a predicate, 3 up to 32 bits a lane, 6 64 bits */
 };
 const struct alu_row *sim_alu(const char *opcode);
 
+/* The functions of all other opcodes. opcodes.c says which instruction has which, and what `kind` is to it. */
 op_fn sim_load_op, sim_store_op, sim_atom_op, sim_cp_async_op, sim_bulk_op, sim_st_async_op, sim_mapa_op, sim_touch_op;
 op_fn sim_mbar_init_op, sim_mbar_arrive_op, sim_mbar_test_op, sim_mbar_noinc_op;
 op_fn sim_copy_commit_op, sim_copy_wait_op, sim_wgmma_commit_op, sim_wgmma_wait_op;
@@ -251,6 +251,8 @@ enum shfl { SHFL_IDX, SHFL_UP, SHFL_DOWN, SHFL_BFLY };
 /* What a kernel's matrices are: rows of the instruction's name. */
 enum mma { MMA_F16_K16, MMA_F16_K8, MMA_TF32_K8, MMA_S8_K32, MMA_U8_K32, MMA_U8_K16, MMA_S8_K16 };
 
+/* Generic addresses of other memory than global have a window's number in their highest byte; addresses of a cluster's
+ * shared memory have the block's rank and 1 above 24 bits. */
 enum { GENERIC_SHARED = 1, GENERIC_LOCAL = 2, GENERIC_PARAM = 3, GENERIC_SHIFT = 56, CLUSTER_SHIFT = 24 };
 
 #endif
