@@ -10,7 +10,7 @@ SIM_CFLAGS = -O3 -march=native -ffp-contract=off -fno-strict-aliasing -fPIC
 SIM_CPPFLAGS = $(CUDA_CPPFLAGS:-I%=-isystem%)
 
 # What contrib/check builds and runs on it: the simulator's own tests, and of the backend's what it has time for.
-SIM_TESTS = tests/sim/check-machine tests/sim/check-runtime tests/sim/backend.sh
+SIM_TESTS = tests/sim/check-machine tests/sim/check-runtime tests/sim/backend.sh tests/sim/serve.sh
 SIM_BINARIES = tests/sim/check-machine tests/sim/check-runtime tests/ops/layers tests/ops/beside tests/ops/moves tests/ops/step \
 	tests/ops/route tests/golden/golden tests/golden/states
 print-sim-tests:
@@ -18,7 +18,7 @@ print-sim-tests:
 print-sim-programs:
 	@echo $(SIM_BINARIES)
 .PHONY: print-sim-tests print-sim-programs
-EXTRA_DIST += tests/sim/README.md tests/sim/backend.sh
+EXTRA_DIST += tests/sim/README.md tests/sim/backend.sh tests/sim/serve.sh
 
 if HAVE_CUDA_SIM
 noinst_LIBRARIES += tests/sim/libsim.a

@@ -110,6 +110,7 @@ struct engine {
     } cpu; /* runs the models that `dev` cannot: their self-check failed, or it has no kernel or room for them */
     bool memory_changed; /* by a step, a load or an unload since it was counted last */
     double memory_counted_at;
+    struct device_info checked; /* rows by path and replays of self-checks, which are nobody's steps */
     struct {
         bool on, busy;               /* it holds; it is being given back */
         bool all;                    /* all that may be given back, or until */

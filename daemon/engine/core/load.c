@@ -326,8 +326,12 @@ static int load_on_device(struct engine *eng, struct model_entry *m, const struc
     int rc = eng->info.gpu && !room ? memory_check(eng, m, least_tokens(&m->hp), e) : 0;
     if (!rc)
         rc = place_model(eng, m, eng->be, eng->dev, room, e);
-    if (!rc && eng->info.gpu) /* a CPU is the reference and needs no check */
+    if (!rc && eng->info.gpu) { /* a CPU is the reference and needs no check */
+        struct device_info before;
+        eng->be->info(eng->dev, &before);
         rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
+        memory_leave_out(eng, &before);
+    }
     if (!rc && selfcheck_verdict->ok)
         do { /* the weights stay loaded while idle models make room for the KV */
             rc = make_pools(eng, m, e);

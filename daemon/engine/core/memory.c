@@ -53,13 +53,23 @@ static uint64_t pages_written(const struct engine *eng)
     return bytes;
 }
 
-static void count_paths(struct engine_counters *c, const struct device_info *info)
+static void count_paths(struct engine_counters *c, const struct device_info *info, const struct device_info *checked)
 {
-    atomic_store(&c->replays, info->replays);
+    atomic_store(&c->replays, info->replays - checked->replays);
     for (uint32_t i = 0; i < info->n_path; i++) {
-        atomic_store(&c->path[i].rows, info->path[i].rows);
+        atomic_store(&c->path[i].rows, info->path[i].rows - checked->path[i].rows);
         atomic_store(&c->path[i].path, info->path[i].path);
     }
+}
+
+/* A path keeps its place in a device's list. */
+void memory_leave_out(struct engine *eng, const struct device_info *before)
+{
+    struct device_info now;
+    eng->be->info(eng->dev, &now);
+    eng->checked.replays += now.replays - before->replays;
+    for (uint32_t i = 0; i < now.n_path; i++)
+        eng->checked.path[i].rows += now.path[i].rows - (i < before->n_path ? before->path[i].rows : 0);
 }
 
 void memory_count(struct engine *eng)
@@ -67,7 +77,7 @@ void memory_count(struct engine *eng)
     struct device_info info;
     struct neighbours_seen seen = {0};
     eng->be->info(eng->dev, &info);
-    count_paths(&eng->counters, &info);
+    count_paths(&eng->counters, &info, &eng->checked);
     if (!info.gpu)
         info.held[MEM_KV] += pages_written(eng);
     if (eng->neighbours)

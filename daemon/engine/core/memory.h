@@ -13,6 +13,9 @@ void memory_close(struct engine *eng);
 
 /* Counts anew. Asking a backend costs a call into the driver. */
 void memory_count(struct engine *eng);
+/* What the device has computed since it said `before` was a self-check's: it counts to no step by path nor as a replay.
+ */
+void memory_leave_out(struct engine *eng, const struct device_info *before);
 /* The same where something has changed: when the engine is idle, and every ten seconds when it never is. */
 void memory_count_now_and_then(struct engine *eng, bool idle);
 
