@@ -10,7 +10,7 @@
 #define EACH for (int l = 0; l < LANES; l++)
 
 /* Results of 32 bits and less; of 64; predicates. A, B and C are the lane's operands as the type that the row says. */
-#define OP32(NAME, TA, TB, TC, TD, EXPR)                  \
+#define OP(PUT, BITS, NAME, TA, TB, TC, TD, EXPR)         \
     static void NAME(struct warp *w, const struct ins *i) \
     {                                                     \
         const TA *a = at(w, i->a);                        \
@@ -25,31 +25,16 @@
             (void)A, (void)B, (void)C;                    \
             t[l] = EXPR;                                  \
         }                                                 \
-        put32(w, i->d, (const uint32_t *)t);              \
+        PUT(w, i->d, (const BITS *)t);                    \
     }
-#define OP64(NAME, TA, TB, TC, TD, EXPR)                  \
-    static void NAME(struct warp *w, const struct ins *i) \
-    {                                                     \
-        const TA *a = at(w, i->a);                        \
-        const TB *b = at(w, i->b);                        \
-        const TC *c = at(w, i->c);                        \
-        TD t[LANES];                                      \
-        EACH                                              \
-        {                                                 \
-            const TA A = a[l];                            \
-            const TB B = b[l];                            \
-            const TC C = c[l];                            \
-            (void)A, (void)B, (void)C;                    \
-            t[l] = EXPR;                                  \
-        }                                                 \
-        put64(w, i->d, (const uint64_t *)t);              \
-    }
-#define U uint32_t
-#define S int32_t
-#define L uint64_t
-#define Q int64_t
-#define F float
-#define D double
+#define OP32(NAME, TA, TB, TC, TD, EXPR) OP(put32, uint32_t, NAME, TA, TB, TC, TD, EXPR)
+#define OP64(NAME, TA, TB, TC, TD, EXPR) OP(put64, uint64_t, NAME, TA, TB, TC, TD, EXPR)
+#define U                                uint32_t
+#define S                                int32_t
+#define L                                uint64_t
+#define Q                                int64_t
+#define F                                float
+#define D                                double
 
 /* Lists of rows, each ended by one without a name. Widths are of the result, then of the sources. 3: a lane of up to 32
  * bits; 6: of 64; p: a predicate. */
