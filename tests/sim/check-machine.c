@@ -202,6 +202,16 @@ static void test_late(void **state)
         assert_true(run(with(strcat(code, ends[k][0]), STORE), 1, 8, 1));
         assert_int_equal(out[0], *ends[k][1] == '1' ? 0xffffffff : 7);
     }
+    /* what wgmma reads is written before it is waited for, and after */
+    for (int early = 1; early >= 0; early--) {
+        static const char store[] = "st.shared.u32 [%r9], %r3; ", wait[] = "wgmma.wait_group.sync.aligned 0; ";
+        char code[1024] = "mov.u32 %r9, room; mov.u32 %r3, 0; mov.f32 %f1, 0f00000000; mov.f32 %f2, %f1; "
+                          "mov.f32 %f3, %f1; mov.f32 %f4, %f1; mov.u64 %rd5, 0x800080000; setp.eq.u32 %p1, 0, 0; "
+                          "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f2,%f3,%f4}, {%r3,%r3,%r3,%r3}, "
+                          "%rd5, %p1, 1, 1, 0; wgmma.commit_group.sync.aligned; ";
+        strcat(strcat(code, early ? store : wait), early ? wait : store);
+        assert_int_equal(run(with(code, "ret;\n}\n"), 1, 32, 1), !early);
+    }
     assert_int_equal(unsetenv("HEARTH_SIM_LATE"), 0);
 }
 /* What is stopped: each is one line on stderr, and false. */
