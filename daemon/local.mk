@@ -94,7 +94,7 @@ daemon_libdaemon_a_SOURCES = \
 	daemon/store/store.c daemon/store/store.h daemon/store/store-internal.h \
 	daemon/store/chain.c daemon/store/copy.c daemon/store/fork.c daemon/store/import.c \
 	daemon/store/migrate.c daemon/store/open.c \
-	daemon/store/remove.c daemon/store/sql.c \
+	daemon/store/remove.c daemon/store/reserve.c daemon/store/sql.c \
 	daemon/store/checksum.c \
 	daemon/store/timeline-cache.c daemon/store/turns.c daemon/store/vfs.c \
 	daemon/stream/stream.c daemon/stream/stream.h daemon/stream/stream-internal.h daemon/stream/commit.c \

@@ -15,7 +15,7 @@
 
 /* Files by how their names begin: sessions.db has its log and its copies of older versions beside it. Folders, with all
  * the files in them. */
-static const char *const files[] = {"sessions.db", "hearthd.log", "engine.lock", "checked", NULL};
+static const char *const files[] = {"sessions.db", "hearthd.log", "engine.lock", "checked", "reserve", NULL};
 static const char *const folders[] = {"journal", "kv", NULL};
 
 static bool is_ours(const char *name)

@@ -148,6 +148,7 @@ static void sweep(struct retention *t)
     sweep_step(t);
     t->calls->expire_streams(s);
     kvdir_evict(s->kv);
+    store_reserve_make(s->store);
 }
 
 void retention_trim_uid(struct server *s, uid_t uid)

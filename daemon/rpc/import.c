@@ -192,7 +192,7 @@ static int commit(struct import *im, struct hearth_err *e)
     if (im->row.created <= 0)
         im->row.created = im->row.used;
     if (!rc && old)
-        rc = session_forget_removed(im->server, old, e);
+        rc = session_forget_removed_kv(im->server, old, e);
     im->row.n_turns = (int64_t)im->n;
     if (!rc && im->begun)
         rc = store_import_end(im->server->store, &im->row, old, e);
@@ -200,8 +200,10 @@ static int commit(struct import *im, struct hearth_err *e)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
     if (!rc)
         im->begun = false; /* it is a session now */
-    if (!rc && old)
+    if (!rc && old) {
+        session_forget_streams(im->server, old->id, 0);
         retention_purge_later(im->server);
+    }
     store_session_free(old);
     return rc;
 }

@@ -287,6 +287,16 @@ static int open_db(struct store *st, struct hearth_err *e)
     return rc;
 }
 
+static void close_db(struct store *st)
+{
+    for (int i = 0; i < N_SQL; i++) {
+        sqlite3_finalize(st->stmt[i]);
+        st->stmt[i] = NULL;
+    }
+    sqlite3_close(st->db);
+    st->db = NULL;
+}
+
 void store_work(struct store *st, struct store_work *w)
 {
     enum { PAGE = 4096 }; /* SQLite's default, which a database has kept since it was made */
@@ -315,10 +325,15 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         rc = make_file(st, e);
     if (!rc)
         rc = open_db(st, e);
+    if (rc && st->full && store_reserve_give(st)) { /* the log's index is made anew, and takes room */
+        close_db(st);
+        rc = open_db(st, e);
+    }
     if (rc) {
         store_close(st);
         return rc;
     }
+    store_reserve_make(st);
     *out = st;
     return 0;
 }
@@ -375,9 +390,7 @@ void store_close(struct store *st)
         return;
     store_purge_all(st, NULL);
     timeline_cache_clear(st);
-    for (int i = 0; i < N_SQL; i++)
-        sqlite3_finalize(st->stmt[i]);
-    sqlite3_close(st->db);
+    close_db(st);
     if (st->dir_fd >= 0)
         close(st->dir_fd);
     free(st->totals);

@@ -232,9 +232,16 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     int rc = migrate_remove_session(st, s, e);
     if (!rc)
         rc = remove_all(st, s, &freed, e);
-    /* On a full disk the log cannot grow; once it is truncated, there is room for the removal. */
+    /* On a full disk the log cannot grow; once it is truncated, there is room for the removal. For that the database
+     * may have to grow, which takes the reserve. */
     if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
         rc = remove_all(st, s, &freed, e);
+    if (rc == HEARTH_ESTORE && st->full && store_reserve_give(st)) {
+        store_scrub(st, NULL);
+        rc = remove_all(st, s, &freed, e);
+        store_scrub(st, NULL);
+        store_reserve_make(st);
+    }
     if (!rc && s->damaged)
         store_total_forget(st, s->uid); /* before it was damaged it may have been counted */
     else if (!rc)

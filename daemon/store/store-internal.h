@@ -152,6 +152,9 @@ int store_end(struct store *st, int rc, const char *what, struct hearth_err *e);
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
 
+/* reserve.c: gives up the room that is kept for a removal on a full disk; false where there is none. */
+bool store_reserve_give(struct store *st);
+
 /* turns.c: reads a turn by its number, with all of its text and the first n of its ids; store_turns_free(, 1). */
 int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
                     struct hearth_err *e);

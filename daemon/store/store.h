@@ -174,6 +174,8 @@ int store_rename(struct store *st, const struct store_session *s, const char *na
  * later: store_purge_some() removes a few of all that are left and says in *more whether there are others,
  * store_purge_all() removes all. */
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
+/* Keeps room on the disk for that, where there is any and none is kept yet. */
+void store_reserve_make(struct store *st);
 int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
 int store_purge_all(struct store *st, struct hearth_err *e);
 

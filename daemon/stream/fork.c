@@ -389,18 +389,18 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         rc = session_get(s, uid, fork->parent, &parent, e);
     if (!rc)
         rc = check_adopt(s, fork, parent, replace, e);
-    if (!rc && parent->n_turns > fork->base) { /* what is dropped leaves nothing behind */
-        const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
-        rc = session_forget_trunks(s, parent, &left, e);
-        if (!rc)
-            session_forget(s, parent->id, fork->base_tok, fork->base_tok);
-    }
+    bool drops = !rc && parent->n_turns > fork->base; /* what is dropped leaves nothing behind */
+    const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
+    if (drops)
+        rc = session_forget_kv(s, parent, &left, e);
     if (!rc)
         rc = store_adopt(s->store, fork, parent, server_now(), e);
     if (!rc) {
         retention_purge_later(s);
+        if (drops)
+            session_forget_streams(s, parent->id, fork->base_tok);
         kvdir_move(s->kv, fork->id, parent->id);
-        session_forget(s, fork->id, INT64_MAX, 0);
+        session_forget_streams(s, fork->id, 0);
         rc = store_get(s->store, uid, parent->id, out, e);
     }
     store_session_free(fork);

@@ -177,17 +177,8 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-void session_forget(struct server *s, const char *id, int64_t kv_from, int64_t streams_from)
-{
-    if (id[0] == '\0')
-        return;
-    kvdir_forget(s->kv, id, kv_from);
-    journal_forget(s->journal, id, streams_from);
-    commit_forget(s, id);
-}
-
-int session_forget_trunks(struct server *s, const struct store_session *row, const struct store_shared *left,
-                          struct hearth_err *e)
+int session_forget_kv(struct server *s, const struct store_session *row, const struct store_shared *left,
+                      struct hearth_err *e)
 {
     struct store_trunk *trunks;
     size_t n;
@@ -195,27 +186,39 @@ int session_forget_trunks(struct server *s, const struct store_session *row, con
     for (size_t i = 0; !rc && i < n; i++)
         kvdir_forget(s->kv, trunks[i].id, trunks[i].tokens);
     free(trunks);
+    if (!rc && row->id[0] != '\0')
+        kvdir_forget(s->kv, row->id, left->tokens);
     return rc;
 }
 
-int session_forget_removed(struct server *s, const struct store_session *row, struct hearth_err *e)
+int session_forget_removed_kv(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     struct store_shared shared = {0};
     int rc = row->id[0] != '\0' ? store_shared(s->store, row->id, "", &shared, e) : 0;
-    if (rc || (rc = session_forget_trunks(s, row, &shared, e)))
-        return rc;
-    session_forget(s, row->id, shared.tokens, 0);
-    return 0;
+    return rc ? rc : session_forget_kv(s, row, &shared, e);
 }
 
-/* The row last: where a crash comes between, the session is there to be removed again. */
+void session_forget_streams(struct server *s, const char *id, int64_t from)
+{
+    if (id[0] == '\0')
+        return;
+    journal_forget(s->journal, id, from);
+    commit_forget(s, id);
+}
+
+/* KV, which can be computed again, before the row, and streams, which cannot, after it. Where a crash comes between,
+ * the session is there to be removed again, or the next start removes its journals (recover.c). */
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
-    int rc = session_forget_removed(s, row, e);
+    int rc = session_forget_removed_kv(s, row, e);
     if (!rc)
         rc = store_remove(s->store, row, e);
-    if (!rc)
+    if (rc && store_is_full(s->store) && kvdir_give_way(s->kv, INT64_MAX))
+        rc = store_remove(s->store, row, e);
+    if (!rc) {
+        session_forget_streams(s, row->id, 0);
         retention_purge_later(s);
+    }
     if (!rc && row->damaged)
         log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
                  row->id, (unsigned)row->uid);

@@ -31,19 +31,16 @@ void session_describe(const struct server *s, const struct store_session *from, 
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out,
                  struct hearth_err *e);
 
-/* Removes a session and all that there is of it on the disk. */
+/* Removes a session and all that there is of it on the disk. Where that fails nothing but KV is lost. */
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e);
 
-/* Removes what there is of a session that is about to be removed or replaced, but for its row: its journals and its KV,
- * without what forks have of it, and the KV of removed sessions that nobody else has. */
-int session_forget_removed(struct server *s, const struct store_session *row, struct hearth_err *e);
+/* Removes the KV of a session that is about to lose all but what is `left`, or all but what forks have of it; and the
+ * KV of removed sessions that nobody has then. */
+int session_forget_kv(struct server *s, const struct store_session *row, const struct store_shared *left,
+                      struct hearth_err *e);
+int session_forget_removed_kv(struct server *s, const struct store_session *row, struct hearth_err *e);
 
-/* Removes the KV of removed sessions that nobody has when so much is left of this one. */
-int session_forget_trunks(struct server *s, const struct store_session *row, const struct store_shared *left,
-                          struct hearth_err *e);
-
-/* Removes the KV of a session, but for that of its first `kv_from` tokens, which forks have, and the journals of its
- * streams that reach beyond its first `streams_from`; not its row: it is removed or replaced otherwise. */
-void session_forget(struct server *s, const char *id, int64_t kv_from, int64_t streams_from);
+/* Removes the journals of a session's ended streams that reach beyond its first `from` tokens, once these are gone. */
+void session_forget_streams(struct server *s, const char *id, int64_t from);
 
 #endif

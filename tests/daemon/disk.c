@@ -1,7 +1,8 @@
 /*
  * disk.c - preloaded into hearthd and its engine, a disk that is full or slow. While the file $FULL_GATE is there, and
- * a KV file in the folder $FULL_OF, nothing more fits into files with $FULL_FOR in their path, such as the database of
- * sessions. In the engine a sync of data takes $SYNC_MS milliseconds more.
+ * one with $FULL_WITH in its name in the folder $FULL_OF, such as a KV file, nothing more fits into files with
+ * $FULL_FOR in their path, such as the database of sessions. In the engine a sync of data takes $SYNC_MS milliseconds
+ * more.
  */
 #include "config.h"
 
@@ -18,9 +19,10 @@
 static bool has_files(const char *path)
 {
     bool found = false;
+    const char *with = getenv("FULL_WITH");
     DIR *dir = path ? opendir(path) : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));)
-        found = found || strstr(e->d_name, ".kv");
+        found = found || (with && strstr(e->d_name, with));
     if (dir)
         closedir(dir);
     return found;

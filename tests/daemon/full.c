@@ -206,26 +206,40 @@ static void test_end(void **state)
     }
 }
 
-/* Cached KV takes the room: it gives way, and what `file` is, the turn or the stream's journal, is written. */
-static void caches_give_way(struct box *b, const char *file)
+/* While the file `gate` is there, and others with `with` in their names in the folder `of`, the disk is full for what
+ * has `file` in its path. */
+static void start_on_disk(struct box *b, const char *of, const char *with, const char *file, char gate[static 128])
 {
-    char preload[4096], gate[128];
+    char preload[4096];
     snprintf(preload, sizeof preload, "%s/tests/daemon/.libs/disk.so",
              getenv("top_builddir") ? getenv("top_builddir") : ".");
     assert_int_equal(access(preload, R_OK), 0);
-    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    snprintf(gate, 128, "%s/gate", b->dir);
     setenv("LD_PRELOAD", preload, 1);
     setenv("FULL_GATE", gate, 1);
-    setenv("FULL_OF", in_kv(b, "."), 1);
+    setenv("FULL_OF", of, 1);
+    setenv("FULL_WITH", with, 1);
     setenv("FULL_FOR", file, 1);
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
     box_start(b);
     unsetenv("LD_PRELOAD");
+}
+
+static void fill_disk(const char *gate)
+{
+    close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+}
+
+/* Cached KV takes the room: it gives way, and what `file` is, the turn or the stream's journal, is written. */
+static void caches_give_way(struct box *b, const char *file)
+{
+    char gate[128];
+    start_on_disk(b, in_kv(b, "."), ".kv", file, gate);
     int64_t one = save(b, "save=3 kvsize=1000", "s"), two = save(b, "save=1 kvsize=1000", NULL);
     assert_true(has_file(b, one, 2) && has_file(b, two, 0));
     struct peer *p = peer_open(b);
     int64_t before = peer_tokens(p, "s");
-    close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    fill_disk(gate);
     struct wire_generate_result *r = run(p, "n=1", "s");
     assert_string_equal(r->finish_reason, "stop");
     assert_null(r->error);
@@ -252,6 +266,93 @@ static void test_caches_give_way_to_a_journal(void **state)
     caches_give_way(*state, "/journal/");
 }
 
+/* --- removing ------------------------------------------------------------------------------------------- */
+
+static bool is_attachable(struct peer *p, int64_t stream)
+{
+    struct wire_attach a = {.stream = stream};
+    struct hearth_err e;
+    uint32_t id = peer_ask(p, WIRE_STREAM_ATTACH, &a);
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
+    if (!r)
+        assert_int_equal(e.code, HEARTH_ENOSTREAM);
+    wire_free(r);
+    return r != NULL;
+}
+
+static bool has_reserve(const struct box *b)
+{
+    char path[128];
+    struct stat sb;
+    snprintf(path, sizeof path, "%s/reserve", b->state);
+    return stat(path, &sb) == 0 && sb.st_size >= 256 << 10 && sb.st_blocks * 512 >= 256 << 10;
+}
+
+/* Not a byte more fits, but for the reserve: a session is removed all the same, and each of the others then. */
+static void test_removes_on_a_full_disk(void **state)
+{
+    struct box *b = *state;
+    char gate[128];
+    start_on_disk(b, b->state, "reserve", "/sessions.db", gate);
+    struct peer *p = peer_open(b);
+    for (int i = 0; i < 2; i++) {
+        char name[] = "s0";
+        name[1] += (char)i;
+        wire_free(run(p, "n=2", name));
+        int64_t stream = p->stream;
+        assert_true(has_reserve(b));
+        fill_disk(gate);
+        struct wire_session_ref ref = {.session = name};
+        wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+        assert_int_equal(peer_sessions(p), 0);
+        assert_false(is_attachable(p, stream));
+        assert_int_equal(box_log_count(b, "the disk is full: the reserve gives way"), i + 1);
+        assert_int_equal(unlink(gate), 0);
+    }
+    assert_true(has_reserve(b));
+    peer_close(p);
+}
+
+/* What cannot be removed is there as before, and its streams are, until there is room. */
+static void test_refused_removal_loses_nothing(void **state)
+{
+    struct box *b = *state;
+    char gate[128];
+    start_on_disk(b, b->state, "sessions.db", "/sessions.db", gate);
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=2", "s"));
+    int64_t stream = p->stream;
+    struct wire_session_ref ref = {.session = "s"};
+    fill_disk(gate);
+    peer_refused(p, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESTORE, b->db);
+    assert_int_equal(peer_sessions(p), 1);
+    assert_tokens(p, "s", 3 + 2);
+    assert_true(is_attachable(p, stream));
+    assert_int_equal(unlink(gate), 0);
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+    assert_false(is_attachable(p, stream));
+    peer_close(p);
+}
+
+/* Killed after the session was removed and before its streams were: the next start removes them. */
+static void test_killed_in_a_removal(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=2", "s"));
+    int64_t removed = p->stream;
+    wire_free(run(p, "n=2", "kept"));
+    wire_free(run(p, "n=2", NULL));
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    sql_run(b->db, "DELETE FROM sessions WHERE name = 's'");
+    box_start(b);
+    p = peer_open(b);
+    assert_false(is_attachable(p, removed));
+    assert_true(is_attachable(p, removed + 1) && is_attachable(p, removed + 2));
+    peer_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +365,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_removes_on_a_full_disk, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_refused_removal_loses_nothing, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_killed_in_a_removal, box_setup, box_teardown),
     };
     return cmocka_run_group_tests_name("full", tests, NULL, NULL);
 }

@@ -1,0 +1,52 @@
+/*
+ * reserve.c - a file that keeps room on the disk, so that sessions can be removed when there is none.
+ *
+ * A removal takes room before it gives any: SQLite appends the pages that change to its log, and the log can only be
+ * truncated when its pages have been copied to the database, which grows by those that are new. On a disk that is full
+ * to the last byte the reserve gives way for that, and is made again when it is through.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/store/store-internal.h"
+
+static const char name[] = "reserve";
+
+/* SQLite copies the log when it has 1000 pages of 4 KiB; a removal writes less than that. A small disk keeps less. */
+static off_t size_of_reserve(const struct statvfs *disk)
+{
+    enum { LEAST = 256 << 10, MOST = 8 << 20, SHARE = 64 };
+    uint64_t size = (uint64_t)disk->f_blocks * disk->f_frsize / SHARE;
+    return size < LEAST ? LEAST : size > MOST ? MOST : (off_t)size;
+}
+
+void store_reserve_make(struct store *st)
+{
+    struct statvfs disk;
+    struct stat sb;
+    int fd = openat(st->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fstatvfs(st->dir_fd, &disk) != 0 || fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
+        log_warn("no room is kept for removing sessions from a full disk: %s: %s", name, strerror(errno));
+    } else if (sb.st_size < size_of_reserve(&disk)) {
+        int why = posix_fallocate(fd, 0, size_of_reserve(&disk));
+        if (why && unlinkat(st->dir_fd, name, 0) == 0)
+            log_debug("no room is kept for removing sessions from a full disk: %s", strerror(why));
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+bool store_reserve_give(struct store *st)
+{
+    if (unlinkat(st->dir_fd, name, 0) != 0)
+        return false;
+    log_info("the disk is full: the reserve gives way");
+    return true;
+}
