@@ -1,12 +1,29 @@
 /* hparams-experts.c - reads what a file says of its mixtures of experts, and checks that it fits together. */
 #include "daemon/model/hparams-internal.h"
 
+#include <stdio.h>
+
 #include "daemon/model/arch/arch.h"
 
-static enum route_kind gating(struct hparams_reader *r, const struct arch *row)
+/* Whether a bias has a say in which experts are chosen: those who have one score by sigmoids. */
+static bool choice_has_bias(const struct hparams_reader *r, const struct hparams *hp)
+{
+    char name[64];
+    for (uint32_t i = 0; i < hp->n_layer; i++) {
+        snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", i);
+        if (gguf_tensor_find(r->g, name))
+            return true;
+    }
+    return false;
+}
+
+/* Files without the key are older than it, but those of GLM-4.7-Flash lack it, too. */
+static enum route_kind gating(struct hparams_reader *r, const struct hparams *hp, const struct arch *row)
 {
     static const enum route_kind kinds[] = {[1] = ROUTE_SOFTMAX, [2] = ROUTE_SIGMOID, [3] = ROUTE_SOFTMAX_CHOSEN};
     uint32_t kind = hparams_number(r, "expert_gating_func", 0, 3, 0);
+    if (!r->ret && !kind && row->experts.kind == ROUTE_SOFTMAX && choice_has_bias(r, hp))
+        return ROUTE_SIGMOID;
     return kind ? kinds[kind] : row->experts.kind;
 }
 
@@ -42,13 +59,14 @@ void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const st
     if (!r->ret && x->n_used > x->n)
         hparams_refuse(r, HEARTH_EBADMODEL, "%u experts of %u are used (%s.expert_used_count)", x->n_used, x->n,
                        r->arch);
-    x->d_expert = hparams_number(r, "expert_feed_forward_length", 8, 1 << 20, hp->d_ff);
+    uint32_t d_absent = r->ret || !row->experts.share_ff ? hp->d_ff : hp->d_ff / x->n_used;
+    x->d_expert = hparams_number(r, "expert_feed_forward_length", 8, 1 << 20, d_absent);
     x->d_shared = hparams_number(r, "expert_shared_feed_forward_length", 0, 1 << 20, 0);
     uint32_t n_shared = hparams_number(r, "expert_shared_count", 0, 64, 0);
     if (!x->d_shared)
         x->d_shared = n_shared * x->d_expert;
     x->n_dense = hparams_number(r, "leading_dense_block_count", 0, hp->n_layer, 0);
-    x->kind = gating(r, row);
+    x->kind = gating(r, hp, row);
     x->ungated = row->experts.ungated;
     x->normalise = hparams_flag(r, "expert_weights_norm", row->experts.normalise);
     float scale = hparams_real(r, "expert_weights_scale", 0, 1e6f, 1);

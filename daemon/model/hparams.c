@@ -166,7 +166,9 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp, const struct
     struct rope_params *p = &hp->rope[ROPE_FULL];
     p->base = real(r, "rope.freq_base", 1e12f, 10000);
     float linear = real(r, "rope.scale_linear", 1e6f, 1); /* what old files have instead of a type */
-    p->factor = real(r, "rope.scaling.factor", 1e6f, linear);
+    p->factor = hparams_real(r, "rope.scaling.factor", 0, 1e6f, linear);
+    if (p->factor == 0) /* files say none so, too */
+        p->factor = 1;
     p->scaling = scaling_of(r, p->factor);
     p->scale = real(r, "rope.scaling.attn_factor", 1e6f, 1);
     bool needs = p->scaling == ROPE_SCALING_YARN || p->scaling == ROPE_SCALING_LONG;

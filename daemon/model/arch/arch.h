@@ -86,6 +86,7 @@ struct arch {
         enum route_kind kind; /* what scores are, */
         bool normalise;       /* whether the weights of the chosen add up to 1 */
         bool ungated;         /* experts have no gate, as GLU_RELU2 has none */
+        bool share_ff;        /* how wide an expert is: those of a token have feed_forward_length together */
         bool scaled_weights;  /* ffn_down_exps.scale multiplies the router's weights: the architecture binds it */
     } experts;
     /* Changes what the keys that all have in common came to, by keys of its own and what it computes otherwise. May be

@@ -2,5 +2,5 @@
  */
 #include "daemon/model/arch/arch.h"
 
-const struct arch arch_qwen3moe = {"qwen3moe", ROPE_NEOX, .experts = {true, ROUTE_SOFTMAX, true},
+const struct arch arch_qwen3moe = {"qwen3moe", ROPE_NEOX, .experts = {true, ROUTE_SOFTMAX, true, .share_ff = true},
                                    .bind_layer = qwen3_bind_layer, .build = llama_build};

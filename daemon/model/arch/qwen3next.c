@@ -5,7 +5,7 @@
 const struct arch arch_qwen3next = {"qwen3next",
                                     ROPE_NEOX,
                                     .skips_ahead = true,
-                                    .experts = {true, ROUTE_SOFTMAX, true},
+                                    .experts = {true, ROUTE_SOFTMAX, true, .share_ff = true},
                                     .layer_bytes = sizeof(struct recurrent_layer),
                                     .state = STATE_DELTA,
                                     .interval = 4,

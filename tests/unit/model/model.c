@@ -454,9 +454,80 @@ static void test_latent(void **state)
     }
 }
 
+/* What a file without weights comes to, of an architecture with experts: its keys, and a tensor or NULL. */
+static struct hparams read_mixture(const char *arch, const char *tensor)
+{
+    const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"block_count", 2},
+                {"embedding_length", D},
+                {"feed_forward_length", 96},
+                {"context_length", 64},
+                {"attention.head_count", 2},
+                {"attention.head_count_kv", 1},
+                {"attention.key_length", 20},
+                {"attention.key_length_mla", 24},
+                {"attention.value_length_mla", 10},
+                {"attention.kv_lora_rank", 12},
+                {"rope.dimension_count", 8},
+                {"expert_count", 6},
+                {"expert_used_count", 4}};
+    const size_t n_key = sizeof keys / sizeof *keys;
+    bool latent = !strcmp(arch, "deepseek2");
+    struct build b = {0};
+    struct hparams hp;
+    struct hearth_err e = {0};
+    struct gguf *g;
+    char path[64], key[128];
+    put_header(&b, 3, tensor ? 2 : 1, n_key + 4 - (latent ? 0 : 3));
+    key_str(&b, "general.architecture", arch);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    key_f32(&b, key, 1e-6f);
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", arch);
+    key_f32(&b, key, 0);
+    key_arr(&b, "tokenizer.ggml.tokens", T_STR, 2);
+    put_str(&b, "a");
+    put_str(&b, "b");
+    for (size_t i = 0; i < n_key; i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, keys[i].key);
+        if (latent || !(strstr(key, "_mla") || strstr(key, "lora")))
+            key_u32(&b, key, keys[i].v);
+    }
+    put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, 2}, DT_F32, 0);
+    if (tensor)
+        put_tensor(&b, tensor, 1, (uint64_t[]){6}, DT_F32, 2 * D * sizeof(float));
+    put_zeros(&b, (32 - b.n % 32) % 32 + 2 * D * sizeof(float) + 32);
+    int fd = build_file(&b, path);
+    if (gguf_open(&g, path, &e) || model_hparams(&hp, g, &e))
+        fail_msg("%s: %s", arch, e.msg);
+    gguf_close(g);
+    close(fd);
+    free(b.p);
+    return hp;
+}
+
+/* What is meant by a key that is not there, or is 0. */
+static void test_silence(void **state)
+{
+    (void)state;
+    struct hparams hp = read_mixture("deepseek2", NULL);
+    assert_int_equal(hp.experts.kind, ROUTE_SOFTMAX);
+    assert_true(hp.rope[ROPE_FULL].factor == 1 && hp.rope[ROPE_FULL].scaling == ROPE_SCALING_NONE);
+    hp = read_mixture("deepseek2", "blk.1.exp_probs_b.bias");
+    assert_int_equal(hp.experts.kind, ROUTE_SIGMOID); /* GLM-4.7-Flash */
+    assert_int_equal(hp.experts.d_expert, 96);
+    hp = read_mixture("qwen3moe", NULL);
+    assert_int_equal(hp.experts.kind, ROUTE_SOFTMAX);
+    assert_int_equal(hp.experts.d_expert, 96 / 4);
+    hp = read_mixture("llama", NULL);
+    assert_int_equal(hp.experts.d_expert, 96);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_silence),
+                                       cmocka_unit_test(test_runs),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_progress),
                                        cmocka_unit_test(test_layers_ahead_are_left_out),
