@@ -10,6 +10,7 @@ def llama3(n): return C + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + n + r"| ?[^\s\p{L
 CASED = open(sys.argv[1], encoding="utf-8").read().strip() if len(sys.argv) > 1 else None
 K = {
  "gpt-2": [GPT2], "llama-bpe": [llama3("{1,3}")], "qwen2": [llama3("")], "glm4": [llama3("{1,3}")],
+ "seed-coder": [C + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"],
  "qwen35": [C + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
  "gpt-4o": [r"[^\r\n\p{L}\p{N}]?" + U + "*" + L + "+" + C + r"?|[^\r\n\p{L}\p{N}]?" + U + "+" + L + "*" + C + r"?|\p{N}{1,3}" + O200K_TAIL],
  "tekken": [r"[^\r\n\p{L}\p{N}]?" + U + "*" + L + "+" + r"|[^\r\n\p{L}\p{N}]?" + U + "+" + L + "*" + r"|\p{N}" + O200K_TAIL],

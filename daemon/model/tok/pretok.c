@@ -58,6 +58,10 @@
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
+/* Seed-Coder's line breaks do not go with the symbols before them. */
+static const char *const seed_coder[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER
+                                                     "]| ?[^" SPACE LETTER NUMBER "\\r\\n]+|" SPACES,
+                                         NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
 /* The model's own pattern: from U+0800 on, white space and Kelvin's sign included. */
 #define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
@@ -117,6 +121,9 @@ static const struct pretok_kind kinds[] = {
     {"jais", gpt2, false, false},
     {"trillion", gpt2, false, false},
     {"granite-docling", gpt2, false, false},
+    {"gigachat", gpt2, false, false},
+    {"a.x-4.0", gpt2, false, false},
+    {"mellum", gpt2, false, false},
     {"llama-bpe", llama3, true, true},
     {"llama3", llama3, true, true},
     {"llama-v3", llama3, true, true},
@@ -133,12 +140,19 @@ static const struct pretok_kind kinds[] = {
     {"deepseek-r1-qwen", qwen2, false, false},
     {"stablelm2", qwen2, false, false},
     {"hunyuan", qwen2, false, false},
+    {"kormo", qwen2, false, false},
+    {"megrez", qwen2, false, false},
+    {"solar-open", qwen2, false, false},
     {"qwen35", qwen35, false, false},
+    {"seed-coder", seed_coder, false, false},
     {"gpt-4o", gpt_4o, false, false},
     {"minimax-m2", gpt_4o, false, false},
+    {"llama4", gpt_4o, false, false},
+    {"kanana2", gpt_4o, false, false},
     {"tekken", tekken, true, false},
     {"deepseek-v3", deepseek_v3, false, false},
     {"hunyuan-dense", deepseek_v3, false, false},
+    {"joyai-llm", deepseek_v3, false, false},
     {"deepseek-llm", deepseek_llm, false, false},
     {"falcon", falcon, false, false},
     {"gemma4", gemma4, false, false},

@@ -23,17 +23,19 @@ enum {
 static const char *const end_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>",
     "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-    WIDE("end" LOW "of" LOW "sentence"), "<turn|>", "<|tool_response>",
+    WIDE("end" LOW "of" LOW "sentence"), "<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>",
     /* padding and file ends of fill-in-the-middle */
     "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
     "<reponame>", "<repo_name>", "<|file_sep|>", "<file_sep>", LOW "<EOT>"};
 
-/* Texts that are no end where the vocabulary has both of two others: harmony's <|end|> closes one of an answer's
- * several messages, and Gemma 4's </s> is no token of its makers' but markup that people write. */
+/* Texts that are no end where the vocabulary has both of two others: <|end|> of harmony and of Solar Open closes one of
+ * an answer's several messages, and Gemma 4's </s> is no token of its makers' but markup that people write. */
 static const struct {
     const char *text, *beside[2];
     bool is_plain;
-} not_ends[] = {{"<|end|>", {"<|return|>", "<|call|>"}, false}, {"</s>", {"<turn|>", "<|tool_response>"}, true}};
+} not_ends[] = {{"<|end|>", {"<|return|>", "<|call|>"}, false},
+                {"<|end|>", {"<|flush|>", "<|calls|>"}, false},
+                {"</s>", {"<turn|>", "<|tool_response>"}, true}};
 
 /* Markup of fill-in-the-middle: control tokens too, but they end no generation. */
 static const char *const markup_texts[] = {
@@ -244,6 +246,22 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
     return 0;
 }
 
+/* Of Phi 3 and 3.5, special tokens take the white space after them, for which GGUF has no key; those of no turn do not.
+ * Phi 4 has another kind of vocabulary. */
+static void strip_as_phi3(struct vocab *v, const struct gguf *g)
+{
+    static const char *const others[] = {"<s>", "<|endoftext|>"};
+    struct gguf_str arch;
+    struct hearth_err ignored;
+    if (v->model != VOCAB_SPM || gguf_str(g, "general.architecture", &arch, &ignored) || !gguf_str_is(arch, "phi3"))
+        return;
+    for (uint32_t i = 0; i < v->n_tok; i++) {
+        struct piece *p = &v->piece[i];
+        if ((p->attr == TOK_CONTROL || p->attr == TOK_USER) && !among(p, others, COUNT(others)))
+            p->strip = STRIP_RIGHT;
+    }
+}
+
 /* Reads the list of further ids that end a generation, and which special tokens strip white space: hf/tokenizer.c. */
 static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
@@ -264,6 +282,7 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
     }
     for (size_t i = 0; i < strip.n && i < v->n_tok; i++)
         v->piece[i].strip = (uint8_t)gguf_i32_at(&strip, i) & (STRIP_LEFT | STRIP_RIGHT);
+    strip_as_phi3(v, g);
     return normalize_load(v, g, e);
 }
 

@@ -2,6 +2,8 @@
  * tok.c - vocabularies against llama.cpp's ids (data beside the checkout; the embedded model is always there), and
  * what must hold for any input: nothing crashes, no byte is lost, time is not quadratic.
  */
+#include "config.h"
+
 #include "daemon/model/tok/tok-internal.h"
 
 #include "daemon/model/file.h"
@@ -15,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+#include "tests/unit/model/gguf-build.h"
 
 struct loaded {
     struct gguf *g;
@@ -327,6 +331,70 @@ static void test_special(void **state)
     unload(&l);
 }
 
+/* A vocabulary of these tokens and types; scores and merges of none. */
+static struct loaded build_vocab(const char *arch, const char *model, const char *const *token, const uint32_t *type,
+                                 size_t n)
+{
+    struct loaded l;
+    struct hearth_err e = {0};
+    struct build b = {0};
+    char path[64];
+    put_header(&b, 3, 0, 6);
+    key_str(&b, "general.architecture", arch);
+    key_str(&b, "tokenizer.ggml.model", model);
+    key_arr(&b, "tokenizer.ggml.tokens", T_STR, n);
+    for (size_t i = 0; i < n; i++)
+        put_str(&b, token[i]);
+    key_arr(&b, "tokenizer.ggml.token_type", T_I32, n);
+    for (size_t i = 0; i < n; i++)
+        put32(&b, type[i]);
+    key_arr(&b, "tokenizer.ggml.scores", T_F32, n);
+    put_zeros(&b, n * sizeof(float));
+    key_arr(&b, "tokenizer.ggml.merges", T_STR, 0);
+    int fd = build_file(&b, path);
+    if (gguf_open(&l.g, path, &e) || vocab_load(&l.v, l.g, &e))
+        fail_msg("%s", e.msg);
+    close(fd);
+    free(b.p);
+    return l;
+}
+
+/* Phi 3's special tokens take the white space after them, but for those of no turn; others' do not. */
+static void test_phi3(void **state)
+{
+    (void)state;
+    static const char *const token[] = {"<unk>",   "<s>",    "</s>",   "<|endoftext|>", "<|user|>",
+                                        "<|end|>", "<0x0A>", "<0x20>", "<0x61>",        "\xe2\x96\x81"};
+    static const uint32_t type[] = {2, 3, 3, 3, 3, 3, 6, 6, 6, 1};
+    static const char text[] = "<|user|>\na<|end|>\n \n<s>\n</s> a<|endoftext|>\n";
+    static const int32_t stripped[] = {1, 4, 9, 8, 5, 1, 9, 6, 2, 9, 8, 3, 9, 6};
+    static const int32_t plain[] = {1, 4, 9, 6, 8, 5, 9, 6, 9, 6, 1, 9, 6, 2, 9, 9, 8, 3, 9, 6};
+    for (int phi = 0; phi < 2; phi++) {
+        struct loaded l = build_vocab(phi ? "phi3" : "llama", "llama", token, type, sizeof type / sizeof *type);
+        struct ids ids = {0};
+        encode(l.v, text, strlen(text), TOK_SPECIAL, &ids);
+        assert_int_equal(ids.n, phi ? sizeof stripped / 4 : sizeof plain / 4);
+        assert_memory_equal(ids.v, phi ? stripped : plain, ids.n * 4);
+        ids_fini(&ids);
+        unload(&l);
+    }
+}
+
+/* What ends a turn by its text, and what does not beside others. */
+static void test_ends(void **state)
+{
+    (void)state;
+    static const char *const token[] = {"<|end|>", "<|flush|>", "<|calls|>", "a"};
+    static const uint32_t type[] = {3, 3, 3, 1};
+    for (size_t n = 1; n <= 4; n++) {
+        struct loaded l = build_vocab("glm4moe", "gpt2", token, type, n);
+        assert_int_equal(vocab_is_end(l.v, 0), n < 3);
+        for (int32_t i = 1; i < (int32_t)n; i++)
+            assert_int_equal(vocab_is_end(l.v, i), i < 3);
+        unload(&l);
+    }
+}
+
 static void test_unknown_pre(void **state)
 {
     (void)state;
@@ -382,6 +450,8 @@ int main(void)
         cmocka_unit_test(test_byte_without_token),
         cmocka_unit_test(test_llama_spm),
         cmocka_unit_test(test_special),
+        cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_ends),
         cmocka_unit_test(test_unknown_pre),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_garbage_shared),
