@@ -56,16 +56,16 @@ struct wire_engine_begin { /* event engine.begin: admitted */
 struct wire_engine_tokens { /* event engine.tokens */
     int64_t stream, index;
     struct wire_ids tokens;
-    struct wire_bytes text;      /* valid UTF-8: the text that these tokens completed */
-    struct wire_bytes reasoning; /* the same, and before it */
-    int64_t reasoning_tokens;    /* of the stream so far */
+    struct wire_bytes text;           /* valid UTF-8: the text that these tokens completed */
+    struct wire_bytes reasoning;      /* the same, and before it */
+    struct wire_bytes held;           /* text that is withheld: what would come if the stream ended here */
+    struct wire_bytes held_reasoning; /* the same, and before it */
+    int64_t reasoning_tokens;         /* of the stream so far */
     struct wire_token_logprobs *logprobs;
     size_t n_logprobs;
 };
 struct wire_engine_result {
     const char *finish_reason;
-    struct wire_bytes tail; /* text withheld to the end (an unfinished UTF-8 sequence, a stop string's false start) */
-    struct wire_bytes reasoning_tail; /* reasoning that was, before it */
     struct wire_usage usage;
     struct wire_timings timings;
     uint64_t seed;
@@ -182,9 +182,9 @@ struct wire_journal_head {
     struct wire_generate req; /* the client's request, with the seed that was drawn */
 };
 struct wire_journal_end {
-    double time;                      /* seconds since the epoch, for retention only */
-    const char *error;                /* "NAME: message" where finish_reason is error */
-    struct wire_engine_result result; /* its tail is in the last engine.tokens already */
+    double time;       /* seconds since the epoch, for retention only */
+    const char *error; /* "NAME: message" where finish_reason is error */
+    struct wire_engine_result result;
 };
 
 /* turn.generation: a completion's generation metadata, as the store has it beside the turn, packed as an event, so that

@@ -66,6 +66,8 @@ static const struct wire_field engine_tokens_fields[] = {
     IDS(wire_engine_tokens, tokens, 0, REQUIRED),
     BYTES(wire_engine_tokens, text, REQUIRED),
     BYTES(wire_engine_tokens, reasoning, SPARSE),
+    BYTES(wire_engine_tokens, held, SPARSE),
+    BYTES(wire_engine_tokens, held_reasoning, SPARSE),
     COUNTER(wire_engine_tokens, reasoning_tokens, SPARSE),
     ARRAY(wire_engine_tokens, logprobs, token_logprobs, WIRE_TOKENS_MAX),
     {0},
@@ -74,8 +76,6 @@ TYPE(engine_tokens, "engine.tokens");
 
 static const struct wire_field engine_result_fields[] = {
     WORD(wire_engine_result, finish_reason, REQUIRED),
-    BYTES(wire_engine_result, tail),
-    BYTES(wire_engine_result, reasoning_tail, SPARSE),
     STRUCT(wire_engine_result, usage, usage, REQUIRED),
     STRUCT(wire_engine_result, timings, timings, REQUIRED),
     UINT(wire_engine_result, seed),

@@ -49,9 +49,26 @@ static void trace_end(struct stream *st)
         .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});
 }
 
+/* The rest of the text, which was held back while it could have become a character, a stop string or a marker. */
+static void append_held(struct stream *st)
+{
+    struct wire_engine_tokens rest = {.stream = st->number,
+                                      .index = (int64_t)st->output.n_ids,
+                                      .text = output_held(&st->output),
+                                      .reasoning = output_held_reasoning(&st->output)};
+    struct hearth_err e;
+    if (rest.text.len + rest.reasoning.len == 0)
+        return;
+    if (output_append(&st->output, &rest, &e) != 0)
+        stream_set_error(st, &e);
+    else
+        stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &rest);
+}
+
 /* st->end is filled. Nothing is acknowledged before it is written. */
 static void end(struct stream *st)
 {
+    append_held(st);
     trace_end(st);
     stream_move(st, STREAM_DRAINING);
     persist(st);
@@ -89,23 +106,6 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     stream_delivered(st);
 }
 
-/* The rest of the text, which the engine held back while it could have become a stop string or a marker. */
-static void append_tail(struct stream *st, const struct wire_engine_result *r)
-{
-    struct wire_engine_tokens tail = {.stream = st->number,
-                                      .index = (int64_t)st->output.n_ids,
-                                      .text = r->tail,
-                                      .reasoning = r->reasoning_tail,
-                                      .reasoning_tokens = r->usage.reasoning_tokens};
-    struct hearth_err e;
-    if (r->tail.len + r->reasoning_tail.len == 0)
-        return;
-    if (output_append(&st->output, &tail, &e) != 0)
-        stream_set_error(st, &e);
-    else
-        stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &tail);
-}
-
 /* An engine that was given the stream again saw only the last part of it: the figures are those of the whole. */
 static void complete_figures(struct stream *st)
 {
@@ -129,8 +129,6 @@ void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
     struct hearth_err e;
     st->end = *r;
     st->end.finish_reason = stream_reason(r->finish_reason);
-    st->end.tail = st->end.reasoning_tail = (struct wire_bytes){0};
-    append_tail(st, r);
     if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
                 (long long)r->usage.completion_tokens, st->output.n_ids);

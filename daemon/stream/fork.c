@@ -85,6 +85,31 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     return 0;
 }
 
+static struct wire_bytes join(char **at, const char *s, size_t n, const struct wire_bytes *more)
+{
+    struct wire_bytes joined = {.data = *at, .len = n + more->len};
+    if (n)
+        memcpy(*at, s, n);
+    if (more->len)
+        memcpy(*at + n, more->data, more->len);
+    *at += joined.len;
+    return joined;
+}
+
+/* What the stream's tokens up to there say and think. Where no more were made that is what is held back, too. */
+static int join_output(struct fork_plan *p, const struct output *o, const struct output_cursor *end,
+                       struct wire_bytes *text, struct wire_bytes *reasoning, struct hearth_err *e)
+{
+    const struct wire_bytes none = {0}, held = end->ids == o->n_ids ? output_held(o) : none,
+                            held_reasoning = end->ids == o->n_ids ? output_held_reasoning(o) : none;
+    char *at = p->text = malloc(end->text + held.len + end->reasoning + held_reasoning.len + 1);
+    if (!at)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    *text = join(&at, o->text, end->text, &held);
+    *reasoning = join(&at, o->reasoning, end->reasoning, &held_reasoning);
+    return 0;
+}
+
 /* All that is stored, and the first n ids of what the stream has appended and made. */
 static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, struct hearth_err *e)
 {
@@ -100,9 +125,11 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     output_seek(&st->output, made, &end);
     struct session_turn t = {.request = st->request,
                              .appended = {.v = st->appended, .n = st->n_appended},
-                             .completion = {.v = st->output.ids, .n = made},
-                             .text = {.data = st->output.text, .len = end.text}};
-    int rc = session_rows_make(&t, now, NULL, &p->rows, e);
+                             .completion = {.v = st->output.ids, .n = made}};
+    struct wire_bytes reasoning;
+    int rc = join_output(p, &st->output, &end, &t.text, &reasoning, e);
+    if (!rc)
+        rc = session_rows_make(&t, now, NULL, &p->rows, e);
     if (rc)
         return rc;
     p->n_own = p->rows->n - (made == 0);
@@ -114,8 +141,8 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &g);
     g.info.sampling = st->request->sampling;
     g.info.usage.reasoning_tokens = st->output.reasoning_tokens;
-    if (end.reasoning)
-        g.reasoning = (struct wire_bytes){.data = st->output.reasoning, .len = end.reasoning};
+    if (reasoning.len)
+        g.reasoning = reasoning;
     return pack_generation(p, g, made, e);
 }
 

@@ -15,6 +15,7 @@ void output_fini(struct output *o)
     free(o->text);
     free(o->reasoning);
     free(o->marks);
+    free(o->held);
     *o = (struct output){0};
 }
 
@@ -66,7 +67,7 @@ static void append(char *to, size_t *n, const struct wire_bytes *text)
 int output_append(struct output *o, const struct wire_engine_tokens *t, struct hearth_err *e)
 {
     const struct wire_ids *ids = &t->tokens;
-    size_t n_logprobs = t->n_logprobs;
+    size_t n_logprobs = t->n_logprobs, n_held = t->held.len + t->held_reasoning.len;
     int rc = reserve((void **)&o->ids, sizeof *o->ids, o->n_ids, &o->cap_ids, ids->n, e);
     if (!rc)
         rc = reserve((void **)&o->text, 1, o->n_text, &o->cap_text, t->text.len + 1, e);
@@ -74,6 +75,8 @@ int output_append(struct output *o, const struct wire_engine_tokens *t, struct h
         rc = reserve((void **)&o->reasoning, 1, o->n_reasoning, &o->cap_reasoning, t->reasoning.len + 1, e);
     if (!rc)
         rc = reserve((void **)&o->marks, sizeof *o->marks, o->n_marks, &o->cap_marks, 1, e);
+    if (!rc && n_held > 0)
+        rc = reserve((void **)&o->held, 1, 0, &o->cap_held, n_held + 1, e);
     if (!rc && n_logprobs > 0)
         rc = reserve((void **)&o->logprobs, sizeof *o->logprobs, o->n_logprobs, &o->cap_logprobs, n_logprobs, e);
     for (size_t i = 0; !rc && i < n_logprobs; i++) {
@@ -87,6 +90,12 @@ int output_append(struct output *o, const struct wire_engine_tokens *t, struct h
     o->n_ids += ids->n;
     append(o->text, &o->n_text, &t->text);
     append(o->reasoning, &o->n_reasoning, &t->reasoning);
+    o->n_held = t->held.len;
+    o->n_held_reasoning = t->held_reasoning.len;
+    if (o->n_held > 0)
+        memcpy(o->held, t->held.data, o->n_held);
+    if (o->n_held_reasoning > 0)
+        memcpy(o->held + o->n_held, t->held_reasoning.data, o->n_held_reasoning);
     if (t->reasoning_tokens > o->reasoning_tokens)
         o->reasoning_tokens = t->reasoning_tokens;
     o->marks[o->n_marks++] = (struct output_mark){.ids = o->n_ids, .text = o->n_text, .reasoning = o->n_reasoning};
@@ -96,6 +105,16 @@ int output_append(struct output *o, const struct wire_engine_tokens *t, struct h
 struct wire_bytes output_reasoning(const struct output *o)
 {
     return (struct wire_bytes){.data = o->n_reasoning ? o->reasoning : NULL, .len = o->n_reasoning};
+}
+
+struct wire_bytes output_held(const struct output *o)
+{
+    return (struct wire_bytes){.data = o->n_held ? o->held : NULL, .len = o->n_held};
+}
+
+struct wire_bytes output_held_reasoning(const struct output *o)
+{
+    return (struct wire_bytes){.data = o->n_held_reasoning ? o->held + o->n_held : NULL, .len = o->n_held_reasoning};
 }
 
 static bool same(const struct output_mark *a, const struct output_mark *b)

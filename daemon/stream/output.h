@@ -1,6 +1,6 @@
 /*
- * output.h - the tokens, text, reasoning and logprobs of a generation so far, and a cursor of a subscriber in them.
- * Pure.
+ * output.h - the tokens, text, reasoning and logprobs of a generation so far, what of it is held back as yet, and a
+ * cursor of a subscriber in them. Pure.
  *
  *     ids        0 ......... at ......... n_ids        texts and logprobs are cut at the same marks: a piece
  *     reasoning  0 ......... at ......... n_reasoning  never holds a token without the text that belongs to
@@ -28,6 +28,8 @@ struct output {
     size_t n_logprobs, cap_logprobs;
     struct output_mark *marks;
     size_t n_marks, cap_marks;
+    char *held; /* what would come if the tokens ended here: text, then reasoning */
+    size_t n_held, n_held_reasoning, cap_held;
 };
 
 /* A subscriber's place in the output; zero is the beginning. */
@@ -43,6 +45,11 @@ int output_append(struct output *o, const struct wire_engine_tokens *t, struct h
 
 /* All of the reasoning; absent where there is none. Borrowed until the next append. */
 struct wire_bytes output_reasoning(const struct output *o);
+
+/* Text and reasoning that are held back; absent where none is. Borrowed until the next append, and that may be theirs.
+ */
+struct wire_bytes output_held(const struct output *o);
+struct wire_bytes output_held_reasoning(const struct output *o);
 
 /* The next piece for the cursor, which moves behind it: true, with all of *f but the stream set, borrowed until the
  * next append. A subscriber that is behind gets many tokens as one piece; its reasoning comes before its text. */

@@ -33,7 +33,6 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
     if (c->end) {
         st->end = c->end->result;
         st->end.finish_reason = stream_reason(c->end->result.finish_reason);
-        st->end.tail = st->end.reasoning_tail = (struct wire_bytes){0};
         snprintf(st->error, sizeof st->error, "%s", c->end->error != NULL ? c->end->error : "");
     }
     c->head = NULL;

@@ -51,6 +51,7 @@ int drive_close(struct drive *d)
     assert_int_equal(waitpid(d->pid, &status, 0), d->pid);
     for (size_t i = 0; i < d->n_heard; i++) {
         free(d->heard[i]->text);
+        free(d->heard[i]->held);
         wire_free(d->heard[i]->block);
         free(d->heard[i]);
     }
@@ -119,6 +120,9 @@ static void on_event(struct drive *d, const struct wire_method *m, const void *m
             h->token[h->n_token++] = t->tokens.v[i];
         }
         add_text(h, t->text);
+        free(h->held);
+        h->held = strndup(t->held.len ? t->held.data : "", t->held.len);
+        assert_non_null(h->held);
     } else if (m == &wire_methods[WIRE_ENGINE_PROGRESS]) {
         const struct wire_stream_progress *p = msg;
         struct heard *h = find(d, p->stream);
@@ -148,7 +152,8 @@ static void on_stream_end(struct heard *h, const struct wire_frame *f)
     }
     assert_int_equal(wire_unpack(wire_methods[WIRE_ENGINE_GENERATE].result, f->body, f->body_len, &h->block, &e), 0);
     h->result = *(struct wire_engine_result *)h->block;
-    add_text(h, h->result.tail);
+    if (h->held)
+        add_text(h, (struct wire_bytes){h->held, strlen(h->held)});
 }
 
 /* Takes frames until one answers `rpc` (then it is left in *f, whose body lies in d->in: call drop) or, with rpc 0,

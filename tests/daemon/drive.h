@@ -22,11 +22,12 @@ struct heard {
     bool begun, ended;
     size_t n_prompt_events;
     int64_t prompt_done, prompt_total; /* of the last of them */
-    char *text;                        /* frames in a row, and the tail */
+    char *text;                        /* frames in a row, and what was held back to the end */
     size_t n_text;
+    char *held; /* text with the last frame */
     double logprob[DRIVE_TOKENS];
     size_t n_top[DRIVE_TOKENS];
-    struct wire_engine_result result; /* finish_reason and tail point into `block` */
+    struct wire_engine_result result; /* finish_reason points into `block` */
     void *block;
     struct hearth_err err; /* code 0, or the error that answered it */
 };

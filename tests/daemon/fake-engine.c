@@ -299,8 +299,6 @@ static void save_kv(const struct stream *st)
 static void finish(struct stream *st, const char *why)
 {
     struct wire_engine_result r = {.finish_reason = why, .usage = st->usage, .seed = st->seed, .turn_open = st->open};
-    if (st->tail)
-        r.tail = (struct wire_bytes){"!", 1};
     r.usage.completion_tokens = st->made;
     st->live = false;
     wire_pack_result(&out, st->rpc, &wire_methods[WIRE_ENGINE_GENERATE], &r, NULL);
@@ -355,6 +353,8 @@ static void step(struct stream *st)
         t.reasoning = t.text;
         t.text.len = 0;
     }
+    if (st->tail)
+        t.held = (struct wire_bytes){"!", 1};
     t.reasoning_tokens = st->made < st->think ? st->made + 1 : st->think;
     if (st->made++ != st->skip)
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_TOKENS], &t, NULL, NULL, NULL);

@@ -346,10 +346,10 @@ static int logprobs(struct request *r, const struct step_token *t, struct wire_l
                             r->n_completion);
 }
 
-/* The reasoning of the last call of text_push() or text_end(). */
-static struct wire_bytes thought(const struct request *r)
+/* Bytes for a field that is absent where there are none. */
+static struct wire_bytes present(const char *s, size_t n)
 {
-    return (struct wire_bytes){r->text.n_thought ? r->text.thought : NULL, r->text.n_thought};
+    return (struct wire_bytes){n ? s : NULL, n};
 }
 
 void generate_token(struct rpc_server *s, struct request *r, const struct step_token *t)
@@ -362,9 +362,11 @@ void generate_token(struct rpc_server *s, struct request *r, const struct step_t
         return;
     if (!r->text.vocab)
         body.text = (struct wire_bytes){"", 0};
-    else if (text_push(&r->text, t->id, &body.text.data, &body.text.len, &r->err))
+    else if (text_push(&r->text, t->id, &body.text.data, &body.text.len, &r->err) || text_held(&r->text, &r->err))
         engine_cancel(s->engine, r->seq_id);
-    body.reasoning = thought(r);
+    body.reasoning = present(r->text.thought, r->text.n_thought);
+    body.held = present(r->text.held, r->text.n_held);
+    body.held_reasoning = present(r->text.held_thought, r->text.n_held_thought);
     body.reasoning_tokens = r->text.reasoning.n_tokens;
     if (t->detail && r->msg->req.logprobs >= 0) {
         if (logprobs(r, t, top, text, &lp, &r->err)) {
@@ -447,8 +449,6 @@ static void generate_answer(struct rpc_server *s, struct request *r, const struc
     static const char *const reasons[] = {"stop", "length", "context_full", "cancelled"};
     const struct wire_engine_generate *g = r->msg;
     struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
-    text_end(&r->text, &res.tail.data, &res.tail.len, NULL);
-    res.reasoning_tail = thought(r);
     res.usage.reused_tokens = ev->n_reused;
     res.usage.restored_tokens = ev->n_restored;
     res.usage.computed_tokens = ev->n_computed;

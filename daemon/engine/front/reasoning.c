@@ -203,7 +203,11 @@ static void put(const struct reasoning *r, char c, struct reasoning_out *out)
 static void give(struct reasoning *r, char c, struct reasoning_out *out)
 {
     if (c == '\n' && (r->state != REASONING_TEXT || r->fresh)) {
-        r->n_newline += r->state == REASONING_START || !r->fresh;
+        bool held = r->state == REASONING_START || !r->fresh;
+        if (held && r->n_newline == REASONING_NEWLINES)
+            put(r, '\n', out);
+        else
+            r->n_newline += held;
         return;
     }
     if (r->state == REASONING_START)

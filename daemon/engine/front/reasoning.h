@@ -35,7 +35,12 @@ const char *reasoning_switches(const struct reasoning_family *f, bool think);
 const char *reasoning_key(const struct reasoning_family *f, const char *source, size_t n, const char **before,
                           const char **after);
 
-enum { REASONING_TOKENS = 6, REASONING_MARKERS = 10, REASONING_MARKER = 80 /* bytes */ };
+enum {
+    REASONING_TOKENS = 6,
+    REASONING_MARKERS = 10,
+    REASONING_MARKER = 80,   /* bytes */
+    REASONING_NEWLINES = 64, /* that are held back; of more in a row the first ones belong to no marker */
+};
 
 struct reasoning {
     const struct reasoning_family *family; /* NULL: all is text */

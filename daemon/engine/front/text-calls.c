@@ -161,10 +161,11 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
         goto out;
     }
     memcpy(all, part, n_all = n_part);
-    if ((rc = text_end(&text, &part, &n_part, e)))
+    if ((rc = text_held(&text, e)))
         goto out;
-    memcpy(all + n_all, part, n_part);
-    n_all += n_part;
+    if (text.n_held)
+        memcpy(all + n_all, text.held, text.n_held);
+    n_all += text.n_held;
     rc = pack(r, &(struct wire_detokenize_result){{bytes, n}, {all, n_all}}, e);
 out:
     free(all);

@@ -23,7 +23,9 @@ void text_fini(struct text *t)
 {
     free(t->pending);
     free(t->thought);
-    t->pending = t->thought = NULL;
+    free(t->held);
+    free(t->held_thought);
+    t->pending = t->thought = t->held = t->held_thought = NULL;
 }
 
 void text_divide(struct text *t, const struct reasoning_family *f, bool open)
@@ -91,19 +93,20 @@ static void put(struct text *t, const void *s, size_t n)
     t->n_pending += n;
 }
 
+static const char bad[] = "\xef\xbf\xbd"; /* U+FFFD, in the place of what is no UTF-8 */
+
 /* Appends bytes to the pending text. Each maximal subpart of an ill-formed sequence becomes one U+FFFD, as in browsers
  * (the Unicode standard's substitution of maximal subparts). */
 static void put_bytes(struct text *t, const unsigned char *s, size_t n)
 {
-    static const char bad[] = "\xef\xbf\xbd";
     for (size_t i = 0; i < n;) {
         if (t->n_part && !utf8_follows(t->part, t->n_part, s[i])) {
-            put(t, bad, 3);
+            put(t, bad, sizeof bad - 1);
             t->n_part = 0;
             continue; /* the byte may begin another character */
         }
         if (!t->n_part && !utf8_len(s[i])) {
-            put(t, bad, 3);
+            put(t, bad, sizeof bad - 1);
             i++;
             continue;
         }
@@ -115,17 +118,17 @@ static void put_bytes(struct text *t, const unsigned char *s, size_t n)
     }
 }
 
-/* The beginning of the stop string that is the first to be complete, or n_pending where none is. Of several that end at
- * one place the longest counts. */
-static size_t find_stop(const struct text *t)
+/* The beginning of the stop string that is the first to be complete in s[0..len), or len where none is. Of several that
+ * end at one place the longest counts. */
+static size_t find_stop(const struct text *t, const char *s, size_t len)
 {
-    size_t begin = t->n_pending, end = SIZE_MAX;
+    size_t begin = len, end = SIZE_MAX;
     for (size_t i = 0; i < t->n_stop; i++) {
         size_t n = strlen(t->stop[i]);
-        const char *at = t->n_pending >= n ? memmem(t->pending, t->n_pending, t->stop[i], n) : NULL;
+        const char *at = len >= n ? memmem(s, len, t->stop[i], n) : NULL;
         if (!at)
             continue;
-        size_t b = (size_t)(at - t->pending);
+        size_t b = (size_t)(at - s);
         if (b + n < end || (b + n == end && b < begin)) {
             begin = b;
             end = b + n;
@@ -158,14 +161,14 @@ static void emit(struct text *t, size_t upto, const char **out, size_t *n)
 static void put_token(struct text *t, const char *s)
 {
     if (t->n_part)
-        put(t, "\xef\xbf\xbd", 3);
+        put(t, bad, sizeof bad - 1);
     t->n_part = 0;
     put_part(t, s, strlen(s), true);
 }
 
 static void end_at_stop(struct text *t)
 {
-    size_t stop = find_stop(t);
+    size_t stop = find_stop(t, t->pending, t->n_pending);
     if (stop == t->n_pending)
         return;
     t->stopped = true;
@@ -219,21 +222,25 @@ int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct he
     return rc;
 }
 
-int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e)
+int text_held(struct text *t, struct hearth_err *e)
 {
-    int rc = prepare(t, 3, e);
+    size_t kept = t->n_pending - t->n_emitted, marked = reasoning_held(&t->reasoning), most = kept + marked + 3;
+    t->n_held = t->n_held_thought = 0;
+    if (t->stopped || !(kept + marked + t->n_part))
+        return 0;
+    int rc = grow(&t->held, &t->cap_held, most, e);
+    if (!rc)
+        rc = grow(&t->held_thought, &t->cap_held_thought, most, e);
     if (rc)
         return rc;
-    if (t->n_part && !t->stopped)
-        put(t, "\xef\xbf\xbd", 3);
-    t->n_part = 0;
-    if (t->reasoning.family && !t->stopped) {
-        struct reasoning_out last = {t->pending, t->thought, t->n_pending, t->n_thought};
-        reasoning_end(&t->reasoning, &last);
-        t->n_pending = last.n_text;
-        t->n_thought = last.n_thought;
-        end_at_stop(t);
-    }
-    emit(t, t->n_pending, out, n);
+    struct reasoning rest = t->reasoning;
+    struct reasoning_out out = {t->held, t->held_thought, kept, 0};
+    if (kept)
+        memcpy(t->held, t->pending + t->n_emitted, kept);
+    if (t->n_part)
+        reasoning_feed(&rest, bad, sizeof bad - 1, false, &out);
+    reasoning_end(&rest, &out);
+    t->n_held = find_stop(t, t->held, out.n_text);
+    t->n_held_thought = out.n_thought;
     return 0;
 }

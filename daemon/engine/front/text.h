@@ -5,7 +5,8 @@
  *     bytes of the token -> valid UTF-8 (an unfinished character is held back, invalid bytes become U+FFFD)
  *                        -> reasoning and text (reasoning.h; what may be the beginning of a marker is held back)
  *                        -> text without a stop string (the beginning of one is held back, also across tokens)
- * Text is emitted with the token that completes it. Emitted text never contains a stop string, nor any part of the one
+ * Text is emitted with the token that completes it; what is held back is told with each token, so that hearthd has it
+ * when the engine dies. Emitted text never contains a stop string, nor any part of the one
  * that ended the stream, and it does not depend on where tokens were cut. Replaying the same tokens emits the same text
  * token by token, which is what lets a stream be resumed after a crash.
  *
@@ -30,6 +31,8 @@ struct text {
     struct reasoning reasoning;
     char *thought; /* the reasoning of the last call, valid UTF-8: [0, n_thought) */
     size_t n_thought, cap_thought;
+    char *held, *held_thought; /* of the last text_held(): n_held and n_held_thought bytes of valid UTF-8 */
+    size_t n_held, n_held_thought, cap_held, cap_held_thought;
 };
 
 /* Borrows the vocabulary and the stop strings. HEARTH_EPARAMS: a stop string is empty or too long. */
@@ -44,7 +47,8 @@ int text_push(struct text *t, int32_t id, const char **out, size_t *n, struct he
 /* Pushes the bytes of a token. */
 int text_push_bytes(struct text *t, const char *bytes, size_t len, const char **out, size_t *n, struct hearth_err *e);
 
-/* Ends the stream: what was held back is emitted, unless a stop string ended it. */
-int text_end(struct text *t, const char **out, size_t *n, struct hearth_err *e);
+/* Tells in t->held and t->held_thought what is held back: what is still to come if no token follows, which is nothing
+ * where a stop string has ended the text. HEARTH_ENOMEM. */
+int text_held(struct text *t, struct hearth_err *e);
 
 #endif
