@@ -8,7 +8,7 @@ noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/gguf-internal.h \
 	daemon/model/gguf-make.c daemon/model/gguf-make.h daemon/model/file.c daemon/model/file.h \
 	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c \
-	daemon/model/hf/tensors.c daemon/model/hf/experts.c daemon/model/hf/recurrent.c daemon/model/hf/gemma4.c daemon/model/hf/latent.c daemon/model/hf/mxfp4.c daemon/model/hf/templates.c daemon/model/hf/tokenizer.c daemon/model/hf/normalizer.c \
+	daemon/model/hf/tensors.c daemon/model/hf/experts.c daemon/model/hf/recurrent.c daemon/model/hf/gemma4.c daemon/model/hf/latent.c daemon/model/hf/mxfp4.c daemon/model/hf/templates.c daemon/model/hf/tokenizer.c daemon/model/hf/normalizer.c daemon/model/hf/pre-tokenizer.c \
 	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h daemon/model/passed.c daemon/model/passed.h \
 	daemon/model/pace.c daemon/model/pace.h \
 	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
@@ -16,7 +16,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/charsmap.c daemon/model/tok/unigram.c \
 	daemon/model/tok/wordpiece.c daemon/model/tok/spm.c \
 	daemon/model/chat/templates.c daemon/model/chat/templates.h \
-	daemon/model/tok/pretok.c daemon/model/tok/pretok.h \
+	daemon/model/tok/pretok.c daemon/model/tok/pretok.h daemon/model/tok/pattern.c daemon/model/tok/pattern.h \
 	daemon/model/kind.c daemon/model/kind.h daemon/model/hparams.c daemon/model/hparams-internal.h \
 	daemon/model/hparams-layers.c daemon/model/hparams-experts.c daemon/model/hparams-state.c \
 	daemon/model/place.c daemon/model/place.h daemon/model/model.c daemon/model/model-internal.h daemon/model/bind.c daemon/model/bind-rope.c daemon/model/bind-experts.c daemon/model/rope.c daemon/model/rope.h

@@ -157,7 +157,7 @@ check_PROGRAMS += tests/unit/libclient/wire-echo
 READER_TESTS = tests/unit/kvtier/kvfile.sh tests/unit/libclient/header.sh tests/unit/libclient/wire-msgpack.sh
 dist_check_SCRIPTS += $(READER_TESTS)
 TESTS += $(READER_TESTS)
-EXTRA_DIST += tests/unit/model/tokenizers tests/tools/tokenizer_vectors.py tests/tools/pretok_vectors.py \
+EXTRA_DIST += tests/unit/model/tokenizers tests/tools/tokenizer_vectors.py tests/tools/arrangement_vectors.py tests/tools/pretok_vectors.py \
 	tests/tools/sentencepiece_vectors.py tests/tools/deepseek_cased.txt
 EXTRA_DIST += tests/unit/data/abi.txt tests/unit/data/sessions-v1.sql tests/unit/kvtier/kvfile.py tests/unit/libclient/wire-msgpack.py
 

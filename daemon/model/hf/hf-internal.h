@@ -52,7 +52,9 @@ struct hf_words { /* the normalizer's and the pre-tokenizer's settings: how text
     bool byte_level;
     const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
     uint32_t spaces;    /* rules for spaces: hearth.tokenizer.spaces */
-    bool bert;          /* BERT's normaliser was there, or BERT's pre-tokenizer */
+    bool form;          /* a Unicode form, a table or BERT's normaliser was there */
+    bool low;           /* a space becomes U+2581 */
+    bool bert;          /* BERT's normaliser was there */
 };
 
 /* Parses FOLDER/NAME of at most `max` bytes. 1 where there is no such file. *out is a JSON object. */
@@ -80,6 +82,8 @@ int hf_tensors(struct hf *h);
 
 /* normalizer.c: reads one normaliser of a tokenizer.json. */
 int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w);
+/* pre-tokenizer.c: the same of a pre-tokenizer. */
+int hf_pre_tokenizer(const struct hf *h, struct hf_words *w, const json_t *p);
 /* For the readers of a tokenizer.json: errors that name the part, the text of a key, whether it is `value`. */
 int hf_refuse(const struct hf *h, const char *part, const char *type);
 int hf_damaged(const struct hf *h, const char *what);

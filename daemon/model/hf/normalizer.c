@@ -101,7 +101,7 @@ static bool spaces_rule(const json_t *p, struct hf_words *w)
         return true;
     }
     if (hf_is(p, "type", "Strip")) {
-        w->spaces |= (json_is_true(json_object_get(p, "strip_left")) ? 2u : 0) |
+        w->spaces |= 8 | (json_is_true(json_object_get(p, "strip_left")) ? 2u : 0) |
                      (json_is_true(json_object_get(p, "strip_right")) ? 4u : 0);
         return true;
     }
@@ -129,10 +129,21 @@ int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
         }
         return ret;
     }
+    if (!strcmp(type, "Prepend") && hf_is(p, "prepend", low) && !w->prefix) {
+        w->prefix = "always";
+        return 0;
+    }
+    if (!strcmp(type, "Replace") && hf_is(json_object_get(p, "pattern"), "String", " ") && hf_is(p, "content", low)) {
+        w->low = true;
+        return 0;
+    }
+    if (w->low || w->prefix) /* those come last, and the rules for spaces before them */
+        return hf_refuse(h, "after a normaliser for spaces, the normaliser", type);
     if (spaces_rule(p, w))
         return 0;
-    if (w->spaces) /* the rules for spaces come last here */
-        return hf_refuse(h, "after rules for spaces, the normaliser", type);
+    if (w->spaces || w->form)
+        return hf_refuse(h, "after another normaliser, the normaliser", type);
+    w->form = true;
     if (!strcmp(type, "Precompiled"))
         return put_charsmap(h, p);
     if (!strcmp(type, "BertNormalizer"))
@@ -141,11 +152,5 @@ int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
         gguf_make_str(h->m, "hearth.tokenizer.normalizer", type, strlen(type));
         return 0;
     }
-    if (!strcmp(type, "Prepend") && hf_is(p, "prepend", low)) {
-        w->prefix = "always";
-        return 0;
-    }
-    if (!strcmp(type, "Replace") && hf_is(json_object_get(p, "pattern"), "String", " ") && hf_is(p, "content", low))
-        return 0;
     return hf_refuse(h, "normaliser", type);
 }

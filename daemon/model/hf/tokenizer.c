@@ -3,9 +3,8 @@
  * keys.
  *
  * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5", WordPiece
- * "bert". Settings for
- * which GGUF has no key get keys under "hearth.tokenizer.": the pre-tokenizer's own patterns, normalisation, whether
- * special tokens strip white space beside them, the ids that end a generation. A part that is not implemented is
+ * "bert". Settings for which GGUF has no key get keys under "hearth.tokenizer.": the pre-tokenizer's own patterns,
+ * normalisation, how added tokens are found in a text, the ids that end a generation. A part that is not implemented is
  * refused by name, since a tokenizer that is nearly right gives ids that the model never saw.
  */
 #include "daemon/model/hf/hf-internal.h"
@@ -19,85 +18,12 @@ enum {
     TOKENS_MAX = 1 << 22,
 };
 
-/* --- pre-tokenizers ------------------------------------------------------------------------------------ */
-
-static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n)
-{
-    if (w->n == HF_PATTERNS_MAX)
-        return hf_damaged(h, "too many pre-tokenizers in a row");
-    w->v[w->n++] = (struct gguf_str){s, n};
-    return 0;
-}
-
-#define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-
-static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
-{
-    const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex");
-    if (json_is_true(json_object_get(p, "invert")) && !hf_is(p, "behavior", "Removed"))
-        return hf_refuse(h, "an inverted Split with behavior", hf_text_of(p, "behavior"));
-    if (regex && (hf_is(p, "behavior", "Isolated") || hf_is(p, "behavior", "Removed")) && json_is_string(regex)) {
-        if (hf_is(p, "behavior", "Removed") && !json_is_true(json_object_get(p, "invert")))
-            return hf_refuse(h, "Split with behavior", "Removed");
-        return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
-    }
-    /* Gemma splits after spaces, but its normaliser has replaced all of them. */
-    if (hf_is(pattern, "String", " ") && hf_is(p, "behavior", "MergedWithPrevious"))
-        return 0;
-    return hf_refuse(h, "Split with behavior", hf_text_of(p, "behavior"));
-}
-
-static int add_pre(const struct hf *h, struct hf_words *w, const json_t *p)
-{
-    const char *type = hf_text_of(p, "type");
-    const json_t *list = json_object_get(p, "pretokenizers"), *v;
-    size_t i;
-    int ret = 0;
-    if (!type)
-        return hf_damaged(h, "a pre-tokenizer without a type");
-    if (!strcmp(type, "Sequence")) {
-        json_array_foreach(list, i, v)
-        {
-            if (!ret && hf_is(v, "type", "Sequence"))
-                ret = hf_refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
-            if (!ret)
-                ret = add_pre(h, w, v);
-        }
-        return ret;
-    }
-    if (!strcmp(type, "Split"))
-        return add_split(h, w, p);
-    if (!strcmp(type, "Digits")) {
-        static const char one[] = "\\p{N}", many[] = "\\p{N}+";
-        return json_is_true(json_object_get(p, "individual_digits")) ? add_pattern(h, w, one, sizeof one - 1)
-                                                                     : add_pattern(h, w, many, sizeof many - 1);
-    }
-    if (!strcmp(type, "Punctuation") && (!json_object_get(p, "behavior") || hf_is(p, "behavior", "Isolated"))) {
-        static const char punct[] = "[\\p{P}$+<=>^`|~]";
-        return add_pattern(h, w, punct, sizeof punct - 1);
-    }
-    if (!strcmp(type, "ByteLevel")) {
-        const json_t *regex = json_object_get(p, "use_regex");
-        w->byte_level = true;
-        w->prefix = json_is_true(json_object_get(p, "add_prefix_space")) ? "unless there is one" : "never";
-        return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1);
-    }
-    if (!strcmp(type, "Metaspace")) {
-        static const char words[] = " [^ ]*|[^ ]+"; /* each space begins a word */
-        bool never = hf_is(p, "prepend_scheme", "never") || json_is_false(json_object_get(p, "add_prefix_space"));
-        w->prefix = never ? "never" : hf_is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
-        return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
-    }
-    if (!strcmp(type, "BertPreTokenizer") && w->bert)
-        return 0;
-    return hf_refuse(h, "pre-tokenizer", type);
-}
-
 /* --- tokens -------------------------------------------------------------------------------------------- */
 
 struct token_table {
     struct gguf_str *text;
-    int32_t *type, *strip; /* strip: 1 the token takes the white space before it, 2 that after it */
+    int32_t *type, *added; /* hearth.tokenizer.added: 1 the token takes the white space before it, 2 that after it, 4 it
+                              is looked for once the text is normalised */
     size_t n;
 };
 
@@ -166,7 +92,17 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     return ret;
 }
 
-static int read_added(const struct hf *h, const json_t *root, struct token_table *t)
+/* Where a token's own text is normalised, too, it has to be what it was. */
+static bool is_changed(const struct hf_words *w, const json_t *text)
+{
+    const char *s = json_string_value(text);
+    bool ascii = true, space = strstr(s, "\xe2\x96\x81") != NULL;
+    for (size_t i = 0; i < json_string_length(text); i++)
+        ascii &= (unsigned char)s[i] < 0x80, space |= s[i] == ' ';
+    return (w->form && !ascii) || (w->low && space) || w->spaces || (w->prefix && !strcmp(w->prefix, "always"));
+}
+
+static int read_added(const struct hf *h, const json_t *root, const struct hf_words *w, struct token_table *t)
 {
     const json_t *list = json_object_get(root, "added_tokens"), *v;
     size_t i;
@@ -178,6 +114,9 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
             ret = hf_damaged(h, "an added token without content or id");
         if (!ret && json_is_true(json_object_get(v, "single_word")))
             ret = hf_refuse(h, "an added token with", "single_word");
+        bool late = json_is_true(json_object_get(v, "normalized"));
+        if (!ret && late && is_changed(w, s))
+            ret = hf_refuse(h, "an added token that is normalized", json_string_value(s));
         /* A byte's token may be listed here as well and keeps its type. */
         bool byte = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n &&
                     t->type[json_integer_value(id)] == 6;
@@ -187,14 +126,14 @@ static int read_added(const struct hf *h, const json_t *root, struct token_table
                             : json_is_true(json_object_get(v, "special")) ? 3
                                                                           : 4);
         if (!ret)
-            t->strip[json_integer_value(id)] =
-                json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip"));
+            t->added[json_integer_value(id)] =
+                json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip")) + 4 * late;
     }
     return ret;
 }
 
 /* Ids go up to the embedding's last row; those that the tokenizer does not name have no text. */
-static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
+static int put_tokens(struct hf *h, const json_t *root, const json_t *model, const struct hf_words *w)
 {
     json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
     struct token_table t = {.n = n > 0 && n <= TOKENS_MAX ? (size_t)n : 0};
@@ -202,8 +141,8 @@ static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
         return err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
     t.text = calloc(t.n, sizeof *t.text);
     t.type = calloc(t.n, sizeof *t.type);
-    t.strip = calloc(t.n, sizeof *t.strip);
-    int ret = t.text && t.type && t.strip ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu tokens", t.n);
+    t.added = calloc(t.n, sizeof *t.added);
+    int ret = t.text && t.type && t.added ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu tokens", t.n);
     for (size_t i = 0; i < t.n && !ret; i++) {
         t.text[i] = (struct gguf_str){"", 0};
         t.type[i] = 5; /* "unused" (5) until a name is found */
@@ -211,19 +150,15 @@ static int put_tokens(struct hf *h, const json_t *root, const json_t *model)
     if (!ret)
         ret = read_vocab(h, model, &t);
     if (!ret)
-        ret = read_added(h, root, &t);
-    bool strips = false;
-    for (size_t i = 0; i < t.n && !ret; i++)
-        strips |= t.strip[i] != 0;
+        ret = read_added(h, root, w, &t);
     if (!ret) {
         gguf_make_strs(h->m, "tokenizer.ggml.tokens", t.text, t.n);
         gguf_make_i32s(h->m, "tokenizer.ggml.token_type", t.type, t.n);
+        gguf_make_i32s(h->m, "hearth.tokenizer.added", t.added, t.n);
     }
-    if (!ret && strips)
-        gguf_make_i32s(h->m, "hearth.tokenizer.strip", t.strip, t.n);
     free(t.text);
     free(t.type);
-    free(t.strip);
+    free(t.added);
     return ret;
 }
 
@@ -243,6 +178,10 @@ static int put_merges(struct hf *h, const json_t *model)
             lines[i] = (struct gguf_str){json_string_value(v), json_string_length(v)};
         } else if (json_array_size(v) == 2 && json_is_string(a) && json_is_string(b)) {
             size_t la = json_string_length(a), lb = json_string_length(b);
+            if (la > 1 && memchr(json_string_value(a) + 1, ' ', la - 1)) {
+                ret = hf_refuse(h, "a merge of tokens with spaces,", json_string_value(a));
+                break;
+            }
             char *line = gguf_make_alloc(h->m, la + lb + 1);
             if (!line) {
                 ret = err_set(h->e, HEARTH_ENOMEM, "no memory for %zu merges", n);
@@ -281,7 +220,9 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
     size_t i;
     int ret = scores ? 0 : err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
     if (!ret && pre && !json_is_null(pre))
-        ret = add_pre(h, w, pre);
+        ret = hf_pre_tokenizer(h, w, pre);
+    if (!ret && (w->byte_level || w->bert || !w->low))
+        ret = hf_refuse(h, "Unigram without", "Metaspace or a normaliser that makes spaces U+2581");
     if (!ret && !json_is_array(vocab))
         ret = hf_damaged(h, "a Unigram vocabulary is an array of pairs");
     json_array_foreach(vocab, i, v)
@@ -321,13 +262,32 @@ static int put_wordpiece(struct hf *h, const json_t *root, const json_t *model, 
     return 0;
 }
 
+/* What stands for characters that have no token, nor their bytes. */
+static int put_unknown(struct hf *h, const json_t *model)
+{
+    const char *unk = hf_text_of(model, "unk_token");
+    const json_t *id = unk ? json_object_get(json_object_get(model, "vocab"), unk) : NULL;
+    if (unk && (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= TOKENS_MAX))
+        return hf_damaged(h, "the unknown token is not in the vocabulary");
+    if (!unk && !json_is_true(json_object_get(model, "byte_fallback")))
+        return hf_refuse(h, "BPE without", "byte_fallback and unk_token");
+    if (unk)
+        gguf_make_u32(h->m, "hearth.tokenizer.unknown_id", (uint32_t)json_integer_value(id));
+    gguf_make_bool(h->m, "hearth.tokenizer.fuse_unknown", json_is_true(json_object_get(model, "fuse_unk")));
+    return 0;
+}
+
 static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer");
-    int ret = pre && !json_is_null(pre) ? add_pre(h, w, pre) : 0;
+    int ret = pre && !json_is_null(pre) ? hf_pre_tokenizer(h, w, pre) : 0;
     const char *suffix = hf_text_of(model, "continuing_subword_prefix"), *end = hf_text_of(model, "end_of_word_suffix");
     if (!ret && ((suffix && *suffix) || (end && *end)))
         ret = hf_refuse(h, "BPE with", suffix && *suffix ? "continuing_subword_prefix" : "end_of_word_suffix");
+    if (!ret && !w->byte_level && (!w->low || w->bert))
+        ret = hf_refuse(h, "BPE without", "ByteLevel, Metaspace or a normaliser that makes spaces U+2581");
+    if (!ret && w->spaces)
+        ret = hf_refuse(h, "BPE with a normaliser that removes", "spaces");
     if (!ret && json_is_number(json_object_get(model, "dropout")) &&
         json_number_value(json_object_get(model, "dropout")) != 0)
         ret = hf_refuse(h, "BPE with", "dropout");
@@ -337,7 +297,9 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
     gguf_make_str(h->m, "tokenizer.ggml.model", kind, strlen(kind));
     gguf_make_bool(h->m, "hearth.tokenizer.ignore_merges", json_is_true(json_object_get(model, "ignore_merges")));
     put_words(h, w);
-    return put_merges(h, model);
+    if (!w->byte_level)
+        ret = put_unknown(h, model);
+    return ret ? ret : put_merges(h, model);
 }
 
 /* --- companions of tokenizer.json ---------------------------------------------------------------------- */
@@ -479,7 +441,7 @@ int hf_tokenizer(struct hf *h)
     else if (!ret)
         ret = hf_refuse(h, "model", type);
     if (!ret)
-        ret = put_tokens(h, root, model);
+        ret = put_tokens(h, root, model, &w);
     if (!ret)
         ret = put_companions(h, root);
     json_decref(root);

@@ -161,8 +161,8 @@ static int grapheme(const struct charsmap *m, const char *s, size_t n, size_t *u
 int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out,
                        struct hearth_err *e)
 {
-    struct text t = {0};
-    int ret = add(&t, "", 0, e);
+    struct text t = {.s = malloc(1), .cap = 1}; /* NULL would say that nothing changes, where all of it goes */
+    int ret = t.s ? 0 : err_set(e, HEARTH_ENOMEM, "no memory to normalise a text");
     for (size_t i = 0, used; i < n && !ret; i += used)
         ret = (v->charsmap.graphemes ? grapheme : longest)(&v->charsmap, text + i, n - i, &used, &t, e);
     if (ret)

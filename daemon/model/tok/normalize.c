@@ -94,10 +94,12 @@ static int to_form(const struct vocab *v, const char *text, size_t n, char **out
 static size_t fold_spaces(char *s, size_t n, uint32_t rules)
 {
     size_t at = 0, len = 0;
-    while ((rules & SPACE_START) && at < n && s[at] == ' ')
-        at++;
-    while ((rules & SPACE_END) && n > at && s[n - 1] == ' ')
-        n--;
+    bool any = rules & SPACE_ANY;
+    size_t k;
+    while ((rules & SPACE_START) && at < n && (k = any ? space_at(s + at, n - at, false) : s[at] == ' '))
+        at += k;
+    while ((rules & SPACE_END) && n > at && (k = any ? space_at(s + n, n - at, true) : s[n - 1] == ' '))
+        n -= k;
     for (; at < n; at++)
         if (s[at] != ' ' || !(rules & SPACE_RUNS) || !len || s[len - 1] != ' ')
             s[len++] = s[at];

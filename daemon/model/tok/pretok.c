@@ -1,15 +1,14 @@
 /*
  * pretok.c - pre-tokenizer patterns, matched by PCRE2.
  *
- * The patterns are those that the models were trained with. Three things are made explicit so that the same text gives
- * the same ids on every machine and in llama.cpp: white space is Unicode's White_Space, and not PCRE2's \s, which has
- * one character more (U+180E); letters, numbers and punctuation of Unicode 15.1 are added to \p{..}, because Debian
- * 12's PCRE2 knows only Unicode 14; and a byte that is not UTF-8 counts as one symbol, as U+FFFD does, by which other
- * engines replace it (here the byte itself stays).
+ * The patterns are those that the models were trained with, with the classes of pattern.h, so that the same text gives
+ * the same ids on every machine and in llama.cpp. A byte that is not UTF-8 counts as one symbol, as U+FFFD does, by
+ * which other engines replace it (here the byte itself stays).
  */
 #include "daemon/model/tok/pretok.h"
 
 #include "daemon/model/pace.h"
+#include "daemon/model/tok/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +16,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Class members, to be put between brackets. */
-#define SPACE "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-#define LETTER                                                                                                      \
-    "\\p{L}\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
-    "\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"                 \
-    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
-#define NUMBER "\\p{N}\\x{11F50}-\\x{11F59}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}"
-#define PUNCT  "\\p{P}\\x{11B00}-\\x{11B09}\\x{11F43}-\\x{11F4F}"
-#define SYMBOL                                                                                                \
-    "\\p{S}\\x{2FFC}-\\x{2FFF}\\x{31EF}\\x{1F6DC}\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}"        \
-    "\\x{1FA75}-\\x{1FA77}\\x{1FA87}\\x{1FA88}\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABD}\\x{1FABF}\\x{1FACE}" \
-    "\\x{1FACF}\\x{1FADA}\\x{1FADB}\\x{1FAE8}\\x{1FAF7}\\x{1FAF8}"
-#define MARK                                                                                                   \
-    "\\p{M}\\x{CF3}\\x{ECE}\\x{10EFD}-\\x{10EFF}\\x{11241}\\x{11F00}\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}" \
-    "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
 /* Letters without case, and marks: they match as capitals and as small letters alike. */
 #define UNCASED                                                                                                \
     "\\p{Lm}\\p{Lo}" MARK "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}" \
@@ -176,7 +160,7 @@ const struct pretok_kind *pretok_find(const char *name, size_t n)
     return NULL;
 }
 
-enum { PATTERNS_MAX = 8, PATTERN_BYTES = 16 * 1024, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+enum { PATTERNS_MAX = 8, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 struct pretok {
     pcre2_code *code[PATTERNS_MAX];
@@ -218,88 +202,13 @@ int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hear
 
 /* --- tokenizer.json's patterns ------------------------------------------------------------------------------ */
 
-/* Classes of Unicode and their members as this file defines them. */
-static const struct {
-    const char *name, *members;
-} classes[] = {{"\\p{L}", LETTER}, {"\\p{N}", NUMBER}, {"\\p{P}", PUNCT},
-               {"\\p{S}", SYMBOL}, {"\\p{M}", MARK},   {"\\p{Ll}", "\\p{Ll}\\x{1DF25}-\\x{1DF2A}"},
-               {"\\s", SPACE}};
-
-struct expansion {
-    char s[PATTERN_BYTES];
-    size_t n;
-    bool full;
-};
-
-static void put(struct expansion *x, const char *s, size_t n)
-{
-    x->full |= n > sizeof x->s - x->n;
-    if (x->full)
-        return;
-    memcpy(x->s + x->n, s, n);
-    x->n += n;
-}
-
-/* Expands one escape at s, inside brackets or not, and returns its length. */
-static size_t expand_escape(struct expansion *x, const char *s, size_t n, bool in_class)
-{
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        size_t len = strlen(classes[i].name);
-        if (n < len || memcmp(s, classes[i].name, len))
-            continue;
-        put(x, "[", !in_class);
-        put(x, classes[i].members, strlen(classes[i].members));
-        put(x, "]", !in_class);
-        return len;
-    }
-    if (n >= 2 && s[1] == 'S' && !in_class) {
-        put(x, "[^" SPACE "]", strlen("[^" SPACE "]"));
-        return 2;
-    }
-    size_t len = n < 2 ? n : 2;
-    put(x, s, len);
-    return len;
-}
-
-/* Expands a pattern: its classes become this file's. Within brackets Oniguruma allows nested sets, which PCRE2 reads as
- * characters; they are refused, as is a \S there, whose meaning differs in PCRE2. */
-static int expand(struct expansion *x, const char *s, size_t n, struct hearth_err *e)
-{
-    bool in_class = false;
-    for (size_t i = 0; i < n;) {
-        bool pair = i + 1 < n;
-        if (s[i] == '\\') {
-            i += expand_escape(x, s + i, n - i, in_class);
-            continue;
-        }
-        if (in_class && (s[i] == '[' || (s[i] == '&' && pair && s[i + 1] == '&')))
-            return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern has a set within a set");
-        bool opens = !in_class && s[i] == '[';
-        if (in_class && s[i] == ']')
-            in_class = false;
-        put(x, s + i++, 1);
-        if (!opens)
-            continue;
-        in_class = true;
-        if (i < n && s[i] == '^')
-            put(x, s + i++, 1);
-        if (i < n && s[i] == ']') /* a closing bracket in the first place is a member */
-            put(x, s + i++, 1);
-    }
-    if (x->full)
-        return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern is longer than %d bytes", PATTERN_BYTES);
-    return 0;
-}
-
 int pretok_open_patterns(struct pretok **out, const struct pretok_pattern *v, size_t n, struct hearth_err *e)
 {
     struct pretok *p = calloc(1, sizeof *p);
-    struct expansion *x = malloc(sizeof *x);
+    struct pattern *x = malloc(sizeof *x);
     int ret = p && x ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
     for (size_t i = 0; i < n && !ret; i++) {
-        x->n = 0;
-        x->full = false;
-        ret = expand(x, v[i].s, v[i].n, e);
+        ret = pattern_translate(x, v[i].s, v[i].n, e);
         if (!ret)
             ret = add_pattern(p, "of tokenizer.json", x->s, x->n, e);
     }

@@ -47,12 +47,20 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         ret = merger_run(m, v, text, bpe_pair);
     if (ret)
         return tok_failed(ret, to - from, e);
+    bool unknown = false; /* the symbol before was */
     for (int32_t i = m->n_sym ? 0 : -1; i >= 0 && !ret; i = m->sym[i].next) {
         const struct sym *s = &m->sym[i];
-        if (s->id >= 0 && (uint32_t)s->id < v->n_tok)
+        bool was = unknown;
+        size_t n = out->n;
+        unknown = false;
+        if (s->id >= 0 && (uint32_t)s->id < v->n_tok) {
             ret = ids_push(out, s->id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
-        else
-            ret = raw_push_bytes(v, text + s->start, s->len, out, e);
+            continue;
+        }
+        ret = raw_push_bytes(v, text + s->start, s->len, out, e);
+        unknown = !ret && out->n == n + 1 && out->v[n] == v->unk;
+        if (unknown && was && v->fuse_unknown)
+            out->n = n;
     }
     return ret;
 }

@@ -1,9 +1,10 @@
 /*
  * special.c - finds special tokens in a text.
  *
- * Where occurrences overlap, the longest token wins wherever it stands, then the one further left: other engines split
- * the text in this order, one token after the other. Instead of searching the text once per token (quadratic for
- * vocabularies with thousands), a trie finds every occurrence in one pass.
+ * Where occurrences overlap, of a GGUF file the longest token wins wherever it stands, then the one further left: other
+ * engines split the text in this order, one token after the other. Of a tokenizer.json the one further left wins, then
+ * the longest, and tokens that are looked for in normalised text come after the others. Instead of searching the text
+ * once per token (quadratic for vocabularies with thousands), a trie finds every occurrence in one pass.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -22,15 +23,48 @@ static uint32_t child_of(const struct vocab *v, uint32_t node, unsigned char byt
     return c;
 }
 
-int special_load(struct vocab *v, struct hearth_err *e)
+static bool is_special(const struct piece *p, struct gguf_str s)
 {
+    bool its = p->attr == TOK_CONTROL || p->attr == TOK_USER || p->attr == TOK_UNKNOWN;
+    return its && s.n && s.n <= SPECIAL_LEN_MAX;
+}
+
+static void add_special(struct vocab *v, struct gguf_str s, int32_t id)
+{
+    uint32_t node = 0;
+    for (size_t b = 0; b < s.n; b++) {
+        unsigned char byte = (unsigned char)s.s[b];
+        uint32_t next = child_of(v, node, byte);
+        if (!next) {
+            next = v->n_special++;
+            v->special[next] = (struct special_node){.id = -1, .byte = byte};
+            if (node) {
+                v->special[next].next = v->special[node].child;
+                v->special[node].child = next;
+            } else {
+                v->special_first[byte] = next;
+            }
+        }
+        node = next;
+    }
+    if (v->special[node].id < 0)
+        v->special[node].id = id;
+}
+
+/* A special token is found by its text in the file; that of its piece may be another, as SentencePiece's spaces are. */
+int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_strs texts, again;
+    struct gguf_str s;
     size_t total = 1;
     int ret = pace(v->n_tok, e);
+    if (!ret)
+        ret = gguf_strs(g, "tokenizer.ggml.tokens", &texts, e);
     if (ret)
-        return ret;
-    for (uint32_t i = 0; i < v->n_tok; i++)
-        if (v->piece[i].attr == TOK_CONTROL || v->piece[i].attr == TOK_USER || v->piece[i].attr == TOK_UNKNOWN)
-            total += v->piece[i].n <= SPECIAL_LEN_MAX ? v->piece[i].n : 0;
+        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.tokens is missing");
+    again = texts;
+    for (uint32_t i = 0; i < v->n_tok && gguf_strs_next(&texts, &s); i++)
+        total += is_special(&v->piece[i], s) ? s.n : 0;
     if (total > UINT32_MAX / 2)
         return err_set(e, HEARTH_EBADMODEL, "the special tokens' texts are %zu bytes long", total);
     v->special = malloc(total * sizeof *v->special);
@@ -38,30 +72,9 @@ int special_load(struct vocab *v, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
     v->special[0] = (struct special_node){.id = -1};
     v->n_special = 1;
-    for (uint32_t i = 0; i < v->n_tok; i++) {
-        const struct piece *p = &v->piece[i];
-        if ((p->attr != TOK_CONTROL && p->attr != TOK_USER && p->attr != TOK_UNKNOWN) || p->n > SPECIAL_LEN_MAX ||
-            !p->n)
-            continue;
-        uint32_t node = 0;
-        for (uint32_t b = 0; b < p->n; b++) {
-            unsigned char byte = (unsigned char)p->s[b];
-            uint32_t next = child_of(v, node, byte);
-            if (!next) {
-                next = v->n_special++;
-                v->special[next] = (struct special_node){.id = -1, .byte = byte};
-                if (node) {
-                    v->special[next].next = v->special[node].child;
-                    v->special[node].child = next;
-                } else {
-                    v->special_first[byte] = next;
-                }
-            }
-            node = next;
-        }
-        if (v->special[node].id < 0)
-            v->special[node].id = (int32_t)i;
-    }
+    for (uint32_t i = 0; i < v->n_tok && gguf_strs_next(&again, &s); i++)
+        if (is_special(&v->piece[i], s) && v->n_special + s.n <= total) /* a file may change meanwhile */
+            add_special(v, s, (int32_t)i);
     return 0;
 }
 
@@ -113,8 +126,7 @@ static int by_start(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* Returns the length of the white space (Unicode's White_Space) that begins at s, or with `back` ends there. */
-static size_t space_at(const char *s, size_t n, bool back)
+size_t space_at(const char *s, size_t n, bool back)
 {
     static const char *const spaces[] = {
         "\t",           "\n",           "\v",           "\f",           "\r",           " ",
@@ -145,58 +157,126 @@ static void take_spaces(const struct vocab *v, const char *text, size_t n, struc
     }
 }
 
-int special_split(const struct vocab *v, const struct tok_text *whole, struct special_span **out, size_t *n_out,
-                  struct hearth_err *e)
+/* --- the split ----------------------------------------------------------------------------------------- */
+
+struct found {
+    struct special_span *v;
+    size_t n, cap;
+};
+
+static int found_push(struct found *f, struct special_span span, struct hearth_err *e)
 {
-    const char *text = whole->s;
-    struct special_span *found = NULL;
-    unsigned char *taken = NULL;
-    size_t n_found = 0, cap = 0, kept = 0, n = whole->n;
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? f->cap * 2 : 16;
+        struct special_span *more = realloc(f->v, cap * sizeof *more);
+        if (!more)
+            return err_set(e, HEARTH_ENOMEM, "no memory for %zu special tokens", cap);
+        f->v = more;
+        f->cap = cap;
+    }
+    f->v[f->n++] = span;
+    return 0;
+}
+
+/* Whether the token whose text ends the node is one here: text[i..j]; span k is the first that ends behind i. */
+static int32_t token_at(const struct vocab *v, const struct tok_text *whole, uint32_t node, size_t k, size_t j)
+{
+    int32_t id = v->special[node].id;
+    bool persons = k < whole->n_span && whole->span[k].from <= j;
+    return id >= 0 && wanted(&v->piece[id], whole->flags, persons) ? id : -1;
+}
+
+/* All that occur, of which the longest are kept. */
+static int find_longest(const struct vocab *v, const struct tok_text *whole, struct found *f, struct hearth_err *e)
+{
+    size_t kept = 0, n = whole->n;
     for (size_t i = 0, k = 0; i < n; i++) {
         uint32_t node = 0;
         int ret = pace(1, e);
-        if (ret) {
-            free(found);
-            return ret;
-        }
         while (k < whole->n_span && whole->span[k].to <= i)
             k++;
-        for (size_t j = i; j < n && (node = child_of(v, node, (unsigned char)text[j])); j++) {
-            int32_t id = v->special[node].id;
-            if (id < 0 || !wanted(&v->piece[id], whole->flags, k < whole->n_span && whole->span[k].from <= j))
-                continue;
-            if (n_found == cap) {
-                cap = cap ? cap * 2 : 16;
-                struct special_span *more = realloc(found, cap * sizeof *found);
-                if (!more)
-                    goto no_memory;
-                found = more;
-            }
-            found[n_found++] = (struct special_span){(uint32_t)i, (uint32_t)(j - i + 1), id};
+        for (size_t j = i; !ret && j < n && (node = child_of(v, node, (unsigned char)whole->s[j])); j++) {
+            int32_t id = token_at(v, whole, node, k, j);
+            if (id >= 0)
+                ret = found_push(f, (struct special_span){(uint32_t)i, (uint32_t)(j - i + 1), id}, e);
         }
+        if (ret)
+            return ret;
     }
-    if (n_found) {
-        taken = calloc(1, n);
-        if (!taken)
-            goto no_memory;
-        qsort(found, n_found, sizeof *found, by_length);
-        for (size_t i = 0; i < n_found; i++) {
-            /* Spans taken before are at least as long, so an overlap covers one of this span's two ends. */
-            struct special_span c = found[i];
-            if (taken[c.start] || taken[c.start + c.len - 1])
-                continue;
-            memset(taken + c.start, 1, c.len);
-            found[kept++] = c;
-        }
-        qsort(found, kept, sizeof *found, by_start);
-        take_spaces(v, text, n, found, kept);
+    if (!f->n)
+        return 0;
+    unsigned char *taken = calloc(1, n);
+    if (!taken)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+    qsort(f->v, f->n, sizeof *f->v, by_length);
+    for (size_t i = 0; i < f->n; i++) {
+        /* Spans taken before are at least as long, so an overlap covers one of this span's two ends. */
+        struct special_span c = f->v[i];
+        if (taken[c.start] || taken[c.start + c.len - 1])
+            continue;
+        memset(taken + c.start, 1, c.len);
+        f->v[kept++] = c;
     }
     free(taken);
-    *out = found;
-    *n_out = kept;
+    f->n = kept;
+    qsort(f->v, f->n, sizeof *f->v, by_start);
+    take_spaces(v, whole->s, n, f->v, f->n);
     return 0;
+}
 
-no_memory:
-    free(found);
-    return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+/* Those of text[from..to), from left to right; k as in token_at(), for `from`. */
+static int find_between(const struct vocab *v, const struct tok_text *whole, bool late, size_t from, size_t to,
+                        size_t *k, struct found *f, struct hearth_err *e)
+{
+    int ret = 0;
+    for (size_t i = from; i < to && !ret;) {
+        uint32_t node = 0;
+        struct special_span best = {.start = (uint32_t)i};
+        while (*k < whole->n_span && whole->span[*k].to <= i)
+            ++*k;
+        for (size_t j = i; j < to && (node = child_of(v, node, (unsigned char)whole->s[j])); j++) {
+            int32_t id = token_at(v, whole, node, *k, j);
+            if (id >= 0 && v->piece[id].late == late)
+                best.len = (uint32_t)(j - i + 1), best.id = id;
+        }
+        ret = best.len ? found_push(f, best, e) : 0;
+        i += best.len ? best.len : 1;
+        if (!ret)
+            ret = pace(1, e);
+    }
+    return ret;
+}
+
+static int find_leftmost(const struct vocab *v, const struct tok_text *whole, struct found *f, struct hearth_err *e)
+{
+    int ret = 0;
+    for (int late = 0; late <= v->late && !ret; late++) {
+        struct found next = {0};
+        for (size_t i = 0, k = 0, at = 0; i <= f->n && !ret; i++) {
+            size_t to = i < f->n ? f->v[i].start : whole->n;
+            ret = find_between(v, whole, late, at, to, &k, &next, e);
+            if (ret || i == f->n)
+                break;
+            ret = found_push(&next, f->v[i], e);
+            at = f->v[i].start + f->v[i].len;
+        }
+        free(f->v);
+        *f = next;
+        take_spaces(v, whole->s, whole->n, f->v, f->n);
+    }
+    return ret;
+}
+
+int special_split(const struct vocab *v, const struct tok_text *whole, struct special_span **out, size_t *n_out,
+                  struct hearth_err *e)
+{
+    struct found f = {0};
+    int ret = v->leftmost ? find_leftmost(v, whole, &f, e) : find_longest(v, whole, &f, e);
+    if (ret) {
+        free(f.v);
+        return ret;
+    }
+    *out = f.v;
+    *n_out = f.n;
+    return 0;
 }

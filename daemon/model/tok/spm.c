@@ -60,13 +60,13 @@ int spm_load_pieces(struct vocab *v, struct hearth_err *e)
             p->s = out;
             p->n = 1;
             v->arena_len++;
-        } else if (p->attr == TOK_NORMAL || p->attr == TOK_UNUSED) {
+        } else if (p->attr == TOK_NORMAL || p->attr == TOK_UNUSED || (p->attr == TOK_USER && v->leftmost)) {
             p->n = (uint32_t)spm_decode(p->s, p->n, out);
             p->s = out;
             p->in_text = p->n > 0;
             v->arena_len += p->n;
         } else if (p->attr == TOK_USER) {
-            p->in_text = true; /* its text is not encoded */
+            p->in_text = true; /* its text is not encoded in GGUF */
         }
     }
     return piece_index(v, e);

@@ -18,6 +18,7 @@ struct piece {
     uint8_t attr;  /* enum tok_attr */
     bool in_text;  /* plain text may be tokenised to it */
     uint8_t strip; /* white space that a special token takes: STRIP_LEFT before it, STRIP_RIGHT after it */
+    bool late;     /* a special token of a tokenizer.json that is looked for in what the others leave */
 };
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
@@ -66,7 +67,12 @@ struct charsmap {
 };
 
 /* What happens to spaces once the characters are normalised. */
-enum { SPACE_RUNS = 1, SPACE_START = 2, SPACE_END = 4 }; /* a run becomes one; those at the text's start, end go */
+enum {
+    SPACE_RUNS = 1, /* a run of spaces becomes one */
+    SPACE_START = 2,
+    SPACE_END = 4, /* those at the text's start, end go ... */
+    SPACE_ANY = 8  /* ... and with them white space of any kind */
+};
 
 struct vocab {
     enum vocab_model model;
@@ -74,6 +80,7 @@ struct vocab {
     const struct pretok_kind *pre_kind; /* BPE */
     struct pretok *pre;
     bool ignore_merges; /* a word that is a token is not merged */
+    bool fuse_unknown;  /* unknown characters of a word, one after the other, are one unknown token */
     enum vocab_prefix prefix;
     int normalize; /* utf8proc's options; 0: no normalisation */
     struct charsmap charsmap;
@@ -107,8 +114,14 @@ struct vocab {
     size_t n_end;
     struct special_node *special; /* [n_special]; the root is 0 */
     uint32_t n_special;
+    bool leftmost; /* it is a tokenizer.json's: of special tokens that overlap the one further left is taken */
+    bool late;     /* there is one that is late */
     uint32_t special_first[256]; /* the root's children by byte */
 };
+
+/* Returns the length of the white space (Unicode's White_Space) that begins at s, or with `back` ends there; 0: there
+ * is none within n bytes. */
+size_t space_at(const char *s, size_t n, bool back);
 
 /* Returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
@@ -206,7 +219,7 @@ int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, 
 int roles_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 
 /* special.c: the trie, and the split of a text into special tokens and the text between. */
-int special_load(struct vocab *v, struct hearth_err *e);
+int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 struct special_span {
     uint32_t start, len;
     int32_t id;

@@ -265,10 +265,12 @@ static void strip_as_phi3(struct vocab *v, const struct gguf *g)
 /* Reads the list of further ids that end a generation, and which special tokens strip white space: hf/tokenizer.c. */
 static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    struct gguf_nums ends = {0}, strip = {0};
+    struct gguf_nums ends = {0}, added = {0};
     int ret = gguf_i32s(g, "hearth.tokenizer.end_ids", &ends, e);
     if (ret >= 0)
-        ret = gguf_i32s(g, "hearth.tokenizer.strip", &strip, e);
+        ret = gguf_i32s(g, "hearth.tokenizer.added", &added, e);
+    if (ret >= 0)
+        ret = gguf_bool(g, "hearth.tokenizer.fuse_unknown", &v->fuse_unknown, e);
     if (ret < 0)
         return ret;
     for (size_t i = 0; i < ends.n; i++) {
@@ -280,8 +282,11 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
         if (end_push(v, id))
             return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     }
-    for (size_t i = 0; i < strip.n && i < v->n_tok; i++)
-        v->piece[i].strip = (uint8_t)gguf_i32_at(&strip, i) & (STRIP_LEFT | STRIP_RIGHT);
+    for (size_t i = 0; i < added.n && i < v->n_tok; i++) {
+        v->piece[i].strip = (uint8_t)gguf_i32_at(&added, i) & (STRIP_LEFT | STRIP_RIGHT);
+        v->piece[i].late = gguf_i32_at(&added, i) & 4;
+        v->late |= v->piece[i].late;
+    }
     strip_as_phi3(v, g);
     return normalize_load(v, g, e);
 }
@@ -395,6 +400,7 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
     if (getrandom(&v->map.seed, sizeof v->map.seed, GRND_NONBLOCK) < 0)
         v->map.seed = (uintptr_t)v;
 
+    v->leftmost = gguf_has(g, "hearth.tokenizer.added");
     ret = load_tokens(v, g, e);
     if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own ids, where the file has no keys for them */
         v->unk = 0;
@@ -410,7 +416,7 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
               : model == VOCAB_WORDPIECE ? wordpiece_load(v, g, e)
                                          : bpe_load(v, g, pre, e);
     if (!ret)
-        ret = special_load(v, e);
+        ret = special_load(v, g, e);
     if (!ret)
         ret = roles_load(v, g, e);
     if (!ret)

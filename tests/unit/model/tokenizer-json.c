@@ -1,7 +1,7 @@
 /*
  * tokenizer-json.c - every kind of tokenizer.json that hearth reads, against the ids of the Rust library `tokenizers`
  * (tests/tools/tokenizer_vectors.py trains them and writes their ids): byte-level and raw BPE, Unigram, WordPiece,
- * normalisers, pre-tokenizers, prefixes, special tokens that take white space along.
+ * normalisers, pre-tokenizers, prefixes, special tokens that take white space along; and what is refused.
  */
 #include "config.h"
 
@@ -102,22 +102,29 @@ static void check_case(const struct vocab *v, const json_t *c, size_t i, size_t 
     ids_fini(&ids);
 }
 
-static void check_cases(const char *name, const struct gguf *g)
+/* `vectors` has an array of cases, each a text and its ids. */
+static void check_vectors(const char *name, const json_t *vectors, const struct gguf *g)
 {
-    char file[64];
     struct vocab *v;
     struct hearth_err e = {0};
     json_t *c;
     size_t i, wrong = 0;
     if (vocab_load(&v, g, &e))
         fail_msg("%s: %s", name, e.msg);
-    snprintf(file, sizeof file, "%s.json", name);
-    json_t *vectors = load_json(file);
     json_array_foreach(json_object_get(vectors, "cases"), i, c) check_case(v, c, i, &wrong);
     assert_true(i > 0);
-    json_decref(vectors);
     vocab_free(v);
-    assert_int_equal(wrong, 0);
+    if (wrong)
+        fail_msg("%s: %zu of %zu", name, wrong, i);
+}
+
+static void check_cases(const char *name, const struct gguf *g)
+{
+    char file[64];
+    snprintf(file, sizeof file, "%s.json", name);
+    json_t *vectors = load_json(file);
+    check_vectors(name, vectors, g);
+    json_decref(vectors);
 }
 
 static void check(const char *name)
@@ -134,6 +141,59 @@ static void check(const char *name)
         fail_msg("%s: %s", name, e.msg);
     check_cases(name, g);
     gguf_close(g);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* Changes a tokenizer as arrangement_vectors.py does. */
+static void rearrange(json_t *tokenizer, const json_t *change)
+{
+    static const char *const parts[] = {"normalizer", "pre_tokenizer"};
+    json_t *model = json_object_get(change, "model");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (json_object_get(change, parts[i]))
+            json_object_set(tokenizer, parts[i], json_object_get(change, parts[i]));
+    if (model)
+        json_object_update(json_object_get(tokenizer, "model"), model);
+    if (json_object_get(change, "added_tokens"))
+        json_array_extend(json_object_get(tokenizer, "added_tokens"), json_object_get(change, "added_tokens"));
+}
+
+/* Arrangements that no tokenizer above has: the library's ids, or a refusal that names what is not read. */
+static void test_arrangements(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hearth-tok-XXXXXX", command[64], file[64];
+    json_t *rows = load_json("arrangements.json"), *row;
+    size_t i, n_refused = 0;
+    assert_non_null(mkdtemp(dir));
+    json_array_foreach(rows, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *said = json_string_value(json_object_get(row, "refused"));
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        snprintf(file, sizeof file, "%s.tokenizer.json", json_string_value(json_object_get(row, "base")));
+        json_t *tokenizer = load_json(file);
+        rearrange(tokenizer, json_object_get(row, "change"));
+        write_folder(dir, tokenizer);
+        json_decref(tokenizer);
+        int ret = model_file_open(&g, dir, &e);
+        if (!ret && said) {
+            ret = vocab_load(&v, g, &e);
+            gguf_close(g);
+        }
+        if (said ? !ret || !strstr(e.msg, said) : ret)
+            fail_msg("%s: %s", name, ret ? e.msg : "not refused");
+        n_refused += said != NULL;
+        if (said)
+            continue;
+        check_vectors(name, row, g);
+        gguf_close(g);
+    }
+    assert_true(i > 30 && n_refused > 20);
+    json_decref(rows);
     snprintf(command, sizeof command, "rm -rf %s", dir);
     assert_int_equal(system(command), 0);
 }
@@ -309,6 +369,7 @@ int main(void)
         KINDS(X)
 #undef X
             cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_arrangements),
         cmocka_unit_test(test_damaged_table),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_empty_matches),

@@ -1,0 +1,129 @@
+/*
+ * pre-tokenizer.c - the pre-tokenizers of a tokenizer.json: how a text is cut into words, as patterns for
+ * ../tok/pretok.c, and when a space goes before it. What a pre-tokenizer would see of those before it and of the
+ * normaliser is not what is seen here (U+2581 is a space, and bytes are bytes): arrangements in which that matters are
+ * refused by name.
+ */
+#include "daemon/model/hf/hf-internal.h"
+
+#include <string.h>
+
+static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n)
+{
+    if (w->n == HF_PATTERNS_MAX)
+        return hf_damaged(h, "too many pre-tokenizers in a row");
+    w->v[w->n++] = (struct gguf_str){s, n};
+    return 0;
+}
+
+#define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+/* A text as a pattern that matches it alone. */
+static int add_literal(const struct hf *h, struct hf_words *w, const char *s, size_t n)
+{
+    char *quoted = gguf_make_alloc(h->m, 2 * n + 1), *to = quoted;
+    if (!quoted)
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for a pattern of %zu bytes", n);
+    for (size_t i = 0; i < n; i++) {
+        if (strchr("\\^$.[]|()?*+{}-/#&", s[i]) && s[i])
+            *to++ = '\\';
+        *to++ = s[i];
+    }
+    return add_pattern(h, w, quoted, (size_t)(to - quoted));
+}
+
+static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
+{
+    const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex"),
+                 *text = json_object_get(pattern, "String");
+    bool invert = json_is_true(json_object_get(p, "invert"));
+    /* Gemma splits after spaces, but its normaliser has replaced all of them. */
+    if (hf_is(pattern, "String", " ") && hf_is(p, "behavior", "MergedWithPrevious") && w->low && !invert)
+        return 0;
+    if (w->low) /* patterns see a space where U+2581 is */
+        return hf_refuse(h, "after a treatment of spaces, the pre-tokenizer", "Split");
+    /* What is not matched is removed: the patterns that come so match all of any text. */
+    bool whole = invert && hf_is(p, "behavior", "Removed");
+    if (invert && !whole)
+        return hf_refuse(h, "an inverted Split with behavior", hf_text_of(p, "behavior"));
+    if (!whole && !hf_is(p, "behavior", "Isolated"))
+        return hf_refuse(h, "Split with behavior", hf_text_of(p, "behavior"));
+    if (json_is_string(regex))
+        return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
+    if (json_is_string(text) && json_string_length(text) && !whole)
+        return add_literal(h, w, json_string_value(text), json_string_length(text));
+    return hf_refuse(h, "Split without", "a pattern");
+}
+
+/* The alphabet of bytes, in which what comes after it would be matched, is not written here: it has to come last. A
+ * space goes before the text, and would go before each word. */
+static int add_byte_level(const struct hf *h, struct hf_words *w, const json_t *p)
+{
+    const json_t *regex = json_object_get(p, "use_regex");
+    bool prefix = json_is_true(json_object_get(p, "add_prefix_space"));
+    if (prefix && w->n)
+        return hf_refuse(h, "after another pre-tokenizer, ByteLevel with", "add_prefix_space");
+    if (w->prefix || w->low || w->spaces || w->bert)
+        return hf_refuse(h, "with ByteLevel, a normaliser", w->bert ? "BertNormalizer" : "for spaces");
+    w->byte_level = true;
+    w->prefix = prefix ? "unless there is one" : "never";
+    return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1);
+}
+
+static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p)
+{
+    static const char words[] = " [^ ]*|[^ ]+"; /* each space begins a word */
+    const char *scheme = hf_text_of(p, "prepend_scheme"), *low = hf_text_of(p, "replacement");
+    bool never =
+        hf_is(p, "prepend_scheme", "never") || (!scheme && json_is_false(json_object_get(p, "add_prefix_space")));
+    if (w->prefix || w->n || w->low)
+        return hf_refuse(h, "after another treatment of spaces, the pre-tokenizer", "Metaspace");
+    if (low && strcmp(low, "\xe2\x96\x81"))
+        return hf_refuse(h, "Metaspace with replacement", low);
+    w->low = true;
+    w->prefix = never ? "never" : hf_is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
+    return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
+}
+
+static int add_one(const struct hf *h, struct hf_words *w, const json_t *p, const char *type)
+{
+    static const char one[] = "\\p{N}", many[] = "\\p{N}+", punct[] = "[\\p{P}$+<=>\\^`|~]";
+    bool isolated = !json_object_get(p, "behavior") || hf_is(p, "behavior", "Isolated");
+    if (w->byte_level)
+        return hf_refuse(h, "after ByteLevel, the pre-tokenizer", type);
+    if (!strcmp(type, "Split"))
+        return add_split(h, w, p);
+    if (!strcmp(type, "Digits"))
+        return json_is_true(json_object_get(p, "individual_digits")) ? add_pattern(h, w, one, sizeof one - 1)
+                                                                     : add_pattern(h, w, many, sizeof many - 1);
+    if (!strcmp(type, "Punctuation"))
+        return isolated ? add_pattern(h, w, punct, sizeof punct - 1)
+                        : hf_refuse(h, "Punctuation with behavior", hf_text_of(p, "behavior"));
+    if (!strcmp(type, "ByteLevel"))
+        return add_byte_level(h, w, p);
+    if (!strcmp(type, "Metaspace"))
+        return add_metaspace(h, w, p);
+    return hf_refuse(h, "pre-tokenizer", type);
+}
+
+int hf_pre_tokenizer(const struct hf *h, struct hf_words *w, const json_t *p)
+{
+    const char *type = hf_text_of(p, "type");
+    const json_t *v;
+    size_t i;
+    int ret = 0;
+    if (!type)
+        return hf_damaged(h, "a pre-tokenizer without a type");
+    if (strcmp(type, "Sequence"))
+        return add_one(h, w, p, type);
+    json_array_foreach(json_object_get(p, "pretokenizers"), i, v)
+    {
+        const char *its = hf_text_of(v, "type");
+        if (!ret && !its)
+            ret = hf_damaged(h, "a pre-tokenizer without a type");
+        else if (!ret)
+            ret = strcmp(its, "Sequence") ? add_one(h, w, v, its)
+                                          : hf_refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
+    }
+    return ret;
+}

@@ -1,0 +1,248 @@
+/*
+ * pattern.c - see pattern.h. The Rust library `tokenizers` runs Oniguruma with Ruby's syntax. What means the same to
+ * both engines passes; what a tokenizer may have and PCRE2 reads otherwise is written in its terms: classes, the ends
+ * of lines, the ends of words. All else is refused by name: a pattern that is nearly right cuts some texts into other
+ * words.
+ */
+#include "daemon/model/tok/pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DECIMAL "\\p{Nd}\\x{11F50}-\\x{11F59}\\x{1E4F0}-\\x{1E4F9}"
+/* Letters that are new in Unicode 15.1: modifiers, and others without case. */
+#define NEW_LM "\\x{1E030}-\\x{1E06D}\\x{1E4EB}"
+#define NEW_LO                                                                                                \
+    "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
+    "\\x{1B132}\\x{1B155}\\x{1E4D0}-\\x{1E4EA}\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define WORD LETTER MARK DECIMAL "\\p{Pc}"
+
+/* Escapes that stand for classes. PCRE2 takes a script's name for a script's extensions. */
+static const struct {
+    const char *name, *members;
+} classes[] = {{"\\p{L}", LETTER},
+               {"\\p{N}", NUMBER},
+               {"\\p{P}", PUNCT},
+               {"\\p{S}", SYMBOL},
+               {"\\p{M}", MARK},
+               {"\\p{Ll}", "\\p{Ll}\\x{1DF25}-\\x{1DF2A}"},
+               {"\\p{Lm}", "\\p{Lm}" NEW_LM},
+               {"\\p{Lo}", "\\p{Lo}" NEW_LO},
+               {"\\p{Nd}", DECIMAL},
+               {"\\p{Han}", "\\p{sc:Han}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"},
+               {"\\p{Hiragana}", "\\p{sc:Hiragana}\\x{1B132}"},
+               {"\\p{Katakana}", "\\p{sc:Katakana}\\x{1B155}"},
+               {"\\p{Hangul}", "\\p{sc:Hangul}"},
+               {"\\s", SPACE},
+               {"\\d", DECIMAL},
+               {"\\w", WORD},
+               {"\\h", "0-9a-fA-F"}};
+
+/* Their opposites; outside of brackets alone. */
+static const struct {
+    const char *name, *members;
+} opposites[] = {{"\\P{L}", LETTER}, {"\\P{N}", NUMBER}, {"\\S", SPACE}, {"\\D", DECIMAL}, {"\\W", WORD}};
+
+/* Classes of Unicode by names that both engines have, and in which 15.1 has nothing new that a text would have. */
+static const char *const same[] = {"\\p{Lu}", "\\p{Lt}", "\\p{Mn}", "\\p{Mc}", "\\p{Me}", "\\p{Nl}", "\\p{No}",
+                                   "\\p{Z}",  "\\p{Zs}", "\\p{Zl}", "\\p{Zp}", "\\p{C}",  "\\p{Cc}", "\\p{Cf}",
+                                   "\\p{Pc}", "\\p{Pd}", "\\p{Ps}", "\\p{Pe}", "\\p{Pi}", "\\p{Pf}", "\\p{Po}",
+                                   "\\p{Sm}", "\\p{Sc}", "\\p{Sk}", "\\p{So}"};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static void put(struct pattern *x, const char *s, size_t n)
+{
+    x->full |= n > sizeof x->s - x->n;
+    if (x->full)
+        return;
+    memcpy(x->s + x->n, s, n);
+    x->n += n;
+}
+
+static void put_text(struct pattern *x, const char *s)
+{
+    put(x, s, strlen(s));
+}
+
+static void put_set(struct pattern *x, const char *members, bool in_class, bool opposite)
+{
+    put_text(x, in_class ? "" : opposite ? "[^" : "[");
+    put_text(x, members);
+    put_text(x, in_class ? "" : "]");
+}
+
+static bool begins(const char *s, size_t n, const char *with)
+{
+    size_t len = strlen(with);
+    return n >= len && !memcmp(s, with, len);
+}
+
+static int refused(struct hearth_err *e, const char *what, const char *s, size_t n)
+{
+    return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern has %s (\"%.*s\"), which hearth does not read",
+                   what, (int)(n < 12 ? n : 12), s);
+}
+
+/* Where there is a letter, digit or mark on one side alone. */
+static void put_word_end(struct pattern *x, bool opposite)
+{
+    static const char left[] = "(?<=[" WORD "])", not_left[] = "(?<![" WORD "])";
+    static const char right[] = "(?=[" WORD "])", not_right[] = "(?![" WORD "])";
+    put_text(x, "(?:");
+    put_text(x, left);
+    put_text(x, opposite ? right : not_right);
+    put_text(x, "|");
+    put_text(x, not_left);
+    put_text(x, opposite ? not_right : right);
+    put_text(x, ")");
+}
+
+/* \uHHHH and \xHH, \x{H...}; 0: it is none. */
+static size_t put_number(struct pattern *x, const char *s, size_t n)
+{
+    static const char digits[] = "0123456789abcdefABCDEF";
+    size_t used = 2, many = s[1] == 'u' ? 4 : 2;
+    bool braces = s[1] == 'x' && n > 2 && s[2] == '{';
+    if (braces)
+        used++, many = 8;
+    size_t from = used;
+    while (used < n && used < from + many && strchr(digits, s[used]) && s[used])
+        used++;
+    if (used == from || (s[1] == 'u' && used != from + many) || (braces && (used == n || s[used] != '}')))
+        return 0;
+    put_text(x, "\\x{");
+    put(x, s + from, used - from);
+    put_text(x, "}");
+    return used + braces;
+}
+
+/* Translates the escape at s and sets *used to its length. */
+static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class, size_t *used, struct hearth_err *e)
+{
+    for (size_t i = 0; i < COUNT(classes); i++)
+        if (begins(s, n, classes[i].name)) {
+            put_set(x, classes[i].members, in_class, false);
+            *used = strlen(classes[i].name);
+            return 0;
+        }
+    for (size_t i = 0; i < COUNT(opposites) && !in_class; i++)
+        if (begins(s, n, opposites[i].name)) {
+            put_set(x, opposites[i].members, false, true);
+            *used = strlen(opposites[i].name);
+            return 0;
+        }
+    for (size_t i = 0; i < COUNT(same); i++)
+        if (begins(s, n, same[i])) {
+            *used = strlen(same[i]);
+            put(x, s, *used);
+            return 0;
+        }
+    char c = n > 1 ? s[1] : 0;
+    *used = 2;
+    if ((c == 'b' || c == 'B') && !in_class) {
+        put_word_end(x, c == 'B');
+        return 0;
+    }
+    if ((c == 'u' || c == 'x') && (*used = put_number(x, s, n)))
+        return 0;
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    /* \S in brackets: U+180E is white space to PCRE2 */
+    bool known = strchr("rntfaeAz", c) || (in_class && c == 'S');
+    if (!c || (letter && !known))
+        return refused(e, "an escape", s, n);
+    put(x, s, 2);
+    return 0;
+}
+
+/* What may follow "(?"; *used is the length of what begins the group. */
+static int put_group(struct pattern *x, const char *s, size_t n, bool first, size_t *used, struct hearth_err *e)
+{
+    static const char *const groups[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+    *used = 1;
+    if (n > 1 && s[1] == '*')
+        return refused(e, "a verb", s, n);
+    if (n < 2 || s[1] != '?') {
+        put(x, s, 1);
+        return 0;
+    }
+    for (size_t i = 0; i < COUNT(groups); i++)
+        if (begins(s, n, groups[i])) {
+            *used = strlen(groups[i]);
+            put(x, s, *used);
+            return 0;
+        }
+    if (first && begins(s, n, "(?i)")) { /* elsewhere it reaches less far there */
+        *used = 4;
+        put(x, s, 4);
+        return 0;
+    }
+    return refused(e, "a group", s, n);
+}
+
+/* The set that begins at s, whose end *used is behind. Oniguruma allows sets in sets, which PCRE2 reads as characters.
+ */
+static int put_brackets(struct pattern *x, const char *s, size_t n, size_t *used, struct hearth_err *e)
+{
+    size_t i = 1;
+    put(x, s, 1);
+    if (i < n && s[i] == '^')
+        put(x, s + i++, 1);
+    if (i < n && s[i] == ']') /* a closing bracket in the first place is a member */
+        put(x, s + i++, 1);
+    while (i < n && s[i] != ']') {
+        size_t len = 1;
+        int ret = 0;
+        if (s[i] == '[' || begins(s + i, n - i, "&&"))
+            return refused(e, "a set within a set", s, n);
+        if (s[i] == '\\')
+            ret = put_escape(x, s + i, n - i, true, &len, e);
+        else
+            put(x, s + i, 1);
+        if (ret)
+            return ret;
+        i += len;
+    }
+    put_text(x, "]");
+    *used = i + (i < n);
+    return i < n ? 0 : refused(e, "no end of a set", s, n);
+}
+
+/* {2}, {2,} and {2,4}; a + or ? behind it repeats once more there, and changes how much is taken here. */
+static int check_interval(const char *s, size_t n, struct hearth_err *e)
+{
+    size_t i = 1;
+    while (i < n && ((s[i] >= '0' && s[i] <= '9') || s[i] == ','))
+        i++;
+    if (i == n || s[i] != '}' || i == 1) /* a brace that is one */
+        return 0;
+    if (s[1] == ',' || (i + 1 < n && strchr("+?*", s[i + 1])))
+        return refused(e, "a repetition", s, n);
+    return 0;
+}
+
+int pattern_translate(struct pattern *x, const char *s, size_t n, struct hearth_err *e)
+{
+    int ret = 0;
+    x->n = 0;
+    x->full = false;
+    for (size_t i = 0; i < n && !ret;) {
+        size_t used = 1;
+        if (s[i] == '\\')
+            ret = put_escape(x, s + i, n - i, false, &used, e);
+        else if (s[i] == '(')
+            ret = put_group(x, s + i, n - i, !i, &used, e);
+        else if (s[i] == '[')
+            ret = put_brackets(x, s + i, n - i, &used, e);
+        else if (s[i] == '^' || s[i] == '$') /* of lines */
+            put_text(x, s[i] == '^' ? "(?m:^)" : "(?m:$)");
+        else {
+            ret = s[i] == '{' ? check_interval(s + i, n - i, e) : 0;
+            put(x, s + i, 1);
+        }
+        i += used;
+    }
+    if (!ret && x->full)
+        ret = err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern is longer than %zu bytes", sizeof x->s);
+    return ret;
+}

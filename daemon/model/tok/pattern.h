@@ -1,0 +1,42 @@
+/*
+ * pattern.h - the patterns of a tokenizer.json, which are Oniguruma's, in PCRE2's terms; and the classes of characters
+ * of all patterns.
+ *
+ * White space is Unicode's White_Space, and not PCRE2's \s, which has one character more (U+180E); what Unicode 15.1
+ * has more than 14 is added to \p{..}, because Debian 12's PCRE2 knows only Unicode 14.
+ */
+#ifndef HEARTH_PATTERN_H
+#define HEARTH_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "libclient/err.h"
+
+/* Class members, to be put between brackets. */
+#define SPACE "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define LETTER                                                                                                      \
+    "\\p{L}\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
+    "\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"                 \
+    "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NUMBER "\\p{N}\\x{11F50}-\\x{11F59}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}"
+#define PUNCT  "\\p{P}\\x{11B00}-\\x{11B09}\\x{11F43}-\\x{11F4F}"
+#define SYMBOL                                                                                                \
+    "\\p{S}\\x{2FFC}-\\x{2FFF}\\x{31EF}\\x{1F6DC}\\x{1F774}-\\x{1F776}\\x{1F77B}-\\x{1F77F}\\x{1F7D9}"        \
+    "\\x{1FA75}-\\x{1FA77}\\x{1FA87}\\x{1FA88}\\x{1FAAD}-\\x{1FAAF}\\x{1FABB}-\\x{1FABD}\\x{1FABF}\\x{1FACE}" \
+    "\\x{1FACF}\\x{1FADA}\\x{1FADB}\\x{1FAE8}\\x{1FAF7}\\x{1FAF8}"
+#define MARK                                                                                                   \
+    "\\p{M}\\x{CF3}\\x{ECE}\\x{10EFD}-\\x{10EFF}\\x{11241}\\x{11F00}\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}" \
+    "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
+
+struct pattern {
+    char s[16 * 1024];
+    size_t n;
+    bool full;
+};
+
+/* Translates s[0..n), which is untrusted. HEARTH_EUNSUPPORTED names a construct that means something else to PCRE2 and
+ * is not translated. */
+int pattern_translate(struct pattern *out, const char *s, size_t n, struct hearth_err *e);
+
+#endif

@@ -1,0 +1,18 @@
+"""arrangement_vectors.py FOLDER: fills in the ids of FOLDER/arrangements.json, whose rows are a tokenizer of tests/tools/tokenizer_vectors.py with another
+arrangement: what changes of it, texts, and the ids that the Rust library gives, or what of hearth's refusal is to be said. Needs the Python package
+`tokenizers`."""
+import json, sys
+from tokenizers import Tokenizer
+
+path = sys.argv[1] + "/arrangements.json"
+rows = json.load(open(path))
+for row in rows:
+    t = json.load(open(f"{sys.argv[1]}/{row['base']}.tokenizer.json"))
+    t["model"].update(row["change"].get("model", {}))
+    t.update({k: v for k, v in row["change"].items() if k in ("normalizer", "pre_tokenizer")})
+    t["added_tokens"] += row["change"].get("added_tokens", [])
+    if "refused" not in row:
+        t = Tokenizer.from_str(json.dumps(t))
+        row["cases"] = [[x, t.encode(x, add_special_tokens=False).ids] for x, _ in row["cases"]]
+with open(path, "w") as f:
+    f.write("[\n" + ",\n".join(json.dumps(r, separators=(",", ":")) for r in rows) + "\n]\n")
