@@ -115,7 +115,7 @@ ptrdiff_t wire_scan(struct wire_scan *s, const uint8_t *data, size_t len, size_t
             s->left[s->depth]--;
         if (h.kind == SCAN_ARRAY || h.kind == SCAN_MAP) {
             if (s->depth == WIRE_DEPTH_MAX)
-                return err_set(e, HEARTH_EINVALID, "the message nests deeper than %d", WIRE_DEPTH_MAX);
+                return err_set(e, HEARTH_ETOOBIG, "the message nests deeper than %d", WIRE_DEPTH_MAX);
             s->left[++s->depth] = h.values;
         }
         while (s->depth && !s->left[s->depth])

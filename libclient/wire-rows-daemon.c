@@ -252,7 +252,7 @@ static const struct wire_field backup_fields[] = {
     BOOL(wire_backup, replace, false),
     {0},
 };
-TYPE(backup, "params");
+TYPE(backup, "backup");
 
 static const struct wire_field backup_result_fields[] = {COUNTER(wire_backup_result, bytes), {0}};
 TYPE(backup_result, "backup result");

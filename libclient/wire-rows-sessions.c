@@ -30,7 +30,7 @@ static const struct wire_field sessions_list_fields[] = {
     BOOL(wire_sessions_list, ephemeral, false, SPARSE),
     {0},
 };
-TYPE(sessions_list, "params");
+TYPE(sessions_list, "sessions.list");
 
 static const struct wire_field sessions_list_result_fields[] = {
     ARRAY(wire_sessions_list_result, sessions, session, INT32_MAX, REQUIRED),
@@ -88,14 +88,14 @@ static const struct wire_field session_rename_fields[] = {
     WORD(wire_session_rename, name, REQUIRED),
     {0},
 };
-TYPE(session_rename, "params");
+TYPE(session_rename, "sessions.rename");
 
 static const struct wire_field session_pin_fields[] = {
     WORD(wire_session_pin, session, REQUIRED),
     BOOL(wire_session_pin, pinned, true),
     {0},
 };
-TYPE(session_pin, "params");
+TYPE(session_pin, "sessions.pin");
 
 static int session_fork_check(const void *msg, struct hearth_err *e)
 {
@@ -121,7 +121,7 @@ static const struct wire_field session_adopt_fields[] = {
     BOOL(wire_session_adopt, replace, false),
     {0},
 };
-TYPE(session_adopt, "params");
+TYPE(session_adopt, "sessions.adopt");
 
 static const struct wire_field adopted_fields[] = {STRUCT(wire_adopted, session, session, REQUIRED), {0}};
 TYPE(adopted, "sessions.adopt result");
@@ -131,7 +131,7 @@ static const struct wire_field session_export_fields[] = {
     COUNTER(wire_session_export, from),
     {0},
 };
-TYPE(session_export, "params");
+TYPE(session_export, "sessions.export");
 
 static const struct wire_field session_page_fields[] = {
     COUNTER(wire_session_page, version, REQUIRED),

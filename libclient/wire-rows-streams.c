@@ -187,7 +187,7 @@ static int cancel_check(const void *msg, struct hearth_err *e)
 }
 
 static const struct wire_field cancel_fields[] = {
-    INT(wire_cancel, stream, -1, INT64_MAX, -1, SPARSE),
+    INT(wire_cancel, stream, 0, INT64_MAX, -1, SPARSE),
     WORD(wire_cancel, request),
     {0},
 };
@@ -202,7 +202,7 @@ static int attach_check(const void *msg, struct hearth_err *e)
 }
 
 static const struct wire_field attach_fields[] = {
-    INT(wire_attach, stream, -1, INT64_MAX, -1, SPARSE),
+    INT(wire_attach, stream, 0, INT64_MAX, -1, SPARSE),
     WORD(wire_attach, request),
     INT(wire_attach, from, 0, INT64_MAX, 0),
     {0},

@@ -522,7 +522,8 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     return t->check ? t->check(out, r->e) : 0;
 }
 
-int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
+static int unpack(const struct wire_type *t, const char *name, const uint8_t *body, size_t len, void **out,
+                  struct hearth_err *e)
 {
     struct reader r = {.e = e, .strict = t->strict, .in = {body, body + len}};
     /* Most messages fit the first block, which has room for the struct and as many bytes as were received. */
@@ -530,7 +531,7 @@ int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void
     if (!r.first)
         return err_set(e, HEARTH_ENOMEM, "no memory for a message");
     void *msg = take(&r, t->size, _Alignof(max_align_t));
-    struct path top = {NULL, t->name, 0};
+    struct path top = {NULL, name, 0};
     struct packed v;
     int rc = next(&r, &v);
     if (!rc)
@@ -542,4 +543,14 @@ int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void
     else
         *out = msg;
     return rc;
+}
+
+int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
+{
+    return unpack(t, t->name, body, len, out, e);
+}
+
+int wire_unpack_params(const struct wire_method *m, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
+{
+    return unpack(m->params, m->name, body, len, out, e);
 }

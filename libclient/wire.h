@@ -168,6 +168,8 @@ int wire_frame_open(struct wire_frame *f, const uint8_t *data, size_t len, struc
 
 /* Unpacks a body of that type: *out is one block, the struct first; wire_free. HEARTH_EPARAMS names the field. */
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
+/* The same of a method's params, of which several methods may have one type: an error names the method's field. */
+int wire_unpack_params(const struct wire_method *m, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
 void wire_free(void *msg);
 
 /* Of struct wire_request_id: ignores all else that a generate has. */

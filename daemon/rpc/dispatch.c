@@ -94,7 +94,7 @@ static int check(struct conn *c, const struct wire_frame *f, const struct handle
                        (long long)c->n_calls);
     int rc = acl_check((*h)->perm, m->name, c->account->uid, e);
     if (!rc)
-        rc = wire_unpack(m->params, f->body, f->body_len, params, e);
+        rc = wire_unpack_params(m, f->body, f->body_len, params, e);
     return rc;
 }
 

@@ -183,7 +183,7 @@ static int check_name_free(struct import *im, struct store_session **old, struct
 static int commit(struct import *im, struct hearth_err *e)
 {
     struct store_session *old;
-    int rc = session_check_name(im->row.name, e);
+    int rc = session_check_name("sessions.import.name", im->row.name, e);
     if (!rc)
         rc = check_name_free(im, &old, e);
     else
@@ -334,7 +334,7 @@ static int begin(struct call *call, struct hearth_err *e)
     struct account *account = call->account;
     if (account->imports > 0)
         return err_set(e, HEARTH_ELIMIT, "user %u is importing a session already", (unsigned)account->uid);
-    int rc = session_check_name(p->name, e);
+    int rc = session_check_name("sessions.import.name", p->name, e);
     if (rc)
         return rc;
     struct import *im = calloc(1, sizeof *im);

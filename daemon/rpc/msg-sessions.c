@@ -73,7 +73,7 @@ void msg_sessions_list(struct call *call)
 
 static int rename_session(struct call *call, const char *name, const struct store_session *row, struct hearth_err *e)
 {
-    int rc = session_check_name(name, e);
+    int rc = session_check_name("sessions.rename.name", name, e);
     if (rc)
         return rc;
     if (session_is_reserved(call->server, call->account->uid, name))

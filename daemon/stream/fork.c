@@ -297,7 +297,7 @@ static int draw_name(struct server *s, uid_t uid, const char *parent, int64_t *n
 
 static int given_name(struct server *s, uid_t uid, const char *name, char **out, struct hearth_err *e)
 {
-    int rc = session_check_name(name, e);
+    int rc = session_check_name("sessions.fork.names", name, e);
     if (!rc && session_is_reserved(s, uid, name))
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
     if (!rc && !(*out = strdup(name)))

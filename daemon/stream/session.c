@@ -8,16 +8,15 @@
 
 #include "daemon/store/generation-info.h"
 
-int session_check_name(const char *name, struct hearth_err *e)
+int session_check_name(const char *field, const char *name, struct hearth_err *e)
 {
     if (name[0] == '\0')
-        return err_set(e, HEARTH_EPARAMS, "session: a name is empty");
+        return err_set(e, HEARTH_EPARAMS, "%s: is empty", field);
     for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++)
         if (*p < 0x20 || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0)) /* C1: U+0080 to U+009F */
-            return err_set(e, HEARTH_EPARAMS, "session: a name with the control character 0x%02x",
-                           *p == 0xc2 ? p[1] : *p);
+            return err_set(e, HEARTH_EPARAMS, "%s: has the control character 0x%02x", field, *p == 0xc2 ? p[1] : *p);
     if (store_is_id(name))
-        return err_set(e, HEARTH_EPARAMS, "session: \"%s\" is an id, not a name", name);
+        return err_set(e, HEARTH_EPARAMS, "%s: \"%s\" is an id, not a name", field, name);
     return 0;
 }
 

@@ -23,8 +23,8 @@ int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e);
 
 void session_free(struct session *ss);
 
-/* 0 where the string may name a session; HEARTH_EPARAMS says why it may not. */
-int session_check_name(const char *name, struct hearth_err *e);
+/* 0 where the string may name a session; HEARTH_EPARAMS says why it may not, of that field. */
+int session_check_name(const char *field, const char *name, struct hearth_err *e);
 
 /* 0 where nothing has been written to the stored session since it was opened; HEARTH_ESTORE. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);

@@ -42,7 +42,7 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
 static bool is_name(const char *name)
 {
     return name != NULL && strlen(name) <= WIRE_NAME_MAX && utf8_prefix(name, strlen(name)) == strlen(name) &&
-           session_check_name(name, NULL) == 0;
+           session_check_name("", name, NULL) == 0;
 }
 
 void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to)
@@ -128,7 +128,7 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
 {
     int rc;
     if (g->session) {
-        rc = session_check_name(g->session, e);
+        rc = session_check_name("generate.session", g->session, e);
         if (!rc)
             rc = session_check_room(s, uid, 1, e);
         if (rc)
@@ -157,7 +157,7 @@ int session_open(struct server *s, uid_t uid, const struct wire_generate *g, str
 {
     for (size_t i = 0; g->session && i < g->n_messages; i++)
         if (past_is_raw(g->messages[i].role))
-            return err_set(e, HEARTH_EPARAMS, "messages[%zu].role: \"%s\" is what a session calls raw text", i,
+            return err_set(e, HEARTH_EPARAMS, "generate.messages[%zu].role: \"%s\" is what a session calls raw text", i,
                            g->messages[i].role);
     struct session *ss = calloc(1, sizeof *ss);
     if (!ss)

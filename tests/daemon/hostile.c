@@ -93,7 +93,7 @@ static void test_unframeable(void **state)
         {BYTES("\xdf\xff\xff\xff\xff"), HEARTH_ETOOBIG}, /* a map of 4 G */
         {BYTES("\xc6\xff\xff\xff\xff"), HEARTH_ETOOBIG}, /* bytes of 4 G */
         {BYTES("\xdb\x00\x80\x00\x01"), HEARTH_ETOOBIG}, /* a string of 8 MiB + 1 */
-        {BYTES(NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9), HEARTH_EINVALID}, /* depth */
+        {BYTES(NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9 NEST_9), HEARTH_ETOOBIG}, /* depth */
         {BYTES("GET / HTTP/1.1\r\n\xc1"), HEARTH_EINVALID},
     };
     struct guarded *g = *state;

@@ -223,6 +223,23 @@ try:
     check(e[0] == 1 and e[1].startswith("UNKNOWN_METHOD: "), "an unknown method", e)
     e = c.error("generate", model="tale", text="x", sampling={"temperature": float("nan")})
     check(e[0] == 1 and "temperature" in e[1], "NaN is refused and named", e)
+    c.call("generate", model="tale", text="x", max_tokens=1, session="named")
+    for method, field, value, params in (
+            ("sessions.show", "session", 1, {}), ("sessions.remove", "session", 1, {}), ("sessions.list", "from", 1, {}),
+            ("sessions.rename", "name", "a\n", {"session": "named"}), ("sessions.fork", "names", ["a\n"], {"session": "named"}),
+            ("sessions.import", "name", "a\n", {"version": 1, "model": "tale"}), ("sessions.export", "from", -1, {"session": "named"}),
+            ("models.load", "model", 1, {}), ("models.unload", "model", 1, {}), ("backup", "path", 1, {}),
+            ("cancel", "stream", -1, {"request": "r"}), ("stream.attach", "stream", -1, {"request": "r"}),
+            ("generate", "session", "a\n", {"model": "tale", "text": "x"}), ("generate", "tokens", [5000], {"model": "tale"}),
+            ("detokenize", "tokens", [5000], {"model": "tale"}), ("eval", "tokens", [5000], {"model": "tale"})):
+        e = c.error(method, **dict(params, **{field: value}))
+        check(e and e[0] == 1 and e[1].startswith("INVALID_PARAMS: %s.%s" % (method, field)),
+              "a refusal names %s.%s" % (method, field), e)
+    c.call("sessions.remove", session="named")
+    deep = Client(box.socket, hello=False)
+    deep.send(b"\x91" * 81 + b"\xc0")
+    m = deep.read()
+    check(m[1] == 0 and m[2][1].startswith("TOO_LARGE: "), "a message that nests deeper than hello's limit", m)
     e = c.error("generate", model="nonesuch", text="x")
     check(e[0] == 1 and e[1].startswith("MODEL_NOT_FOUND: ") and "nonesuch" in e[1], "a model that is not there", e)
     e = c.error("generate", model="tale")

@@ -90,7 +90,7 @@ static int messages_json(const struct talk *t, char **out, struct hearth_err *e)
     size_t n;
     for (size_t i = 0; i < g->req.n_messages; i++)
         if (!is_text(&g->req.messages[i]))
-            return err_set(e, HEARTH_EPARAMS, "messages[%zu].content is not valid UTF-8", i);
+            return err_set(e, HEARTH_EPARAMS, "generate.messages[%zu].content: is not valid UTF-8", i);
     FILE *f = open_memstream(out, &n);
     if (!f)
         return err_set(e, HEARTH_ENOMEM, "no memory for a conversation");

@@ -93,7 +93,7 @@ static int render(const struct jinja *t, const struct vocab *v, const struct cha
     size_t n;
     jinja_local_now(&now);
     if (c->now && !jinja_parse_now(c->now, &now))
-        return err_set(e, HEARTH_EPARAMS, "now: \"%.40s\" is no local time as 2026-11-22T10:00", c->now);
+        return err_set(e, HEARTH_EPARAMS, "render.now: \"%.40s\" is no local time as 2026-11-22T10:00", c->now);
     int rc = context(v, c, &json, &n, e);
     if (rc)
         return rc;

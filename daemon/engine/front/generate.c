@@ -262,7 +262,7 @@ static int eval_work(struct request *r, struct hearth_err *e)
     const struct wire_eval *msg = r->params;
     const struct model_entry *m = r->model;
     uint64_t n = msg->tokens.n, limit = n + (uint64_t)msg->greedy;
-    int rc = prompt_check_ids("tokens", msg->tokens.v, n, m->hp.n_vocab, e);
+    int rc = prompt_check_ids("eval.tokens", msg->tokens.v, n, m->hp.n_vocab, e);
     if (rc)
         return rc;
     if (limit > m->hp.n_ctx)

@@ -11,7 +11,8 @@ int prompt_check_ids(const char *what, const int32_t *id, size_t n, uint32_t n_v
 {
     for (size_t i = 0; i < n; i++)
         if (id[i] < 0 || (uint32_t)id[i] >= n_vocab)
-            return err_set(e, HEARTH_EPARAMS, "%s[%zu] is %d, not in the vocabulary of %u", what, i, id[i], n_vocab);
+            return err_set(e, HEARTH_EPARAMS, "%s[%zu]: %d is not in the vocabulary of %u tokens", what, i, id[i],
+                           n_vocab);
     return 0;
 }
 
@@ -98,7 +99,7 @@ int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, str
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);
     } else if (g->req.tokens.n) { /* ids are taken as they are: their sender decides about BOS as well */
-        if (!(rc = prompt_check_ids("tokens", g->req.tokens.v, g->req.tokens.n, m->hp.n_vocab, e)))
+        if (!(rc = prompt_check_ids("generate.tokens", g->req.tokens.v, g->req.tokens.n, m->hp.n_vocab, e)))
             rc = append(out, g->req.tokens.v, g->req.tokens.n, e);
     }
     if (!rc && first && !out->n)

@@ -20,7 +20,8 @@ static int make_bias(const struct wire_sampling *w, uint32_t n_vocab, struct log
         int64_t id = w->logit_bias[i].id;
         if (id < 0 || id >= n_vocab) {
             free(b);
-            return err_set(e, HEARTH_EPARAMS, "sampling.logit_bias[%zu]: token %lld is not in the vocabulary of %u", i,
+            return err_set(e, HEARTH_EPARAMS,
+                           "generate.sampling.logit_bias[%zu]: token %lld is not in the vocabulary of %u", i,
                            (long long)id, n_vocab);
         }
         b[i] = (struct logit_bias){(uint32_t)id, (float)w->logit_bias[i].bias};

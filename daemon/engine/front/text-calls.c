@@ -153,7 +153,7 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
     int rc = need_vocab(r, e);
     if (rc)
         return rc;
-    if ((rc = prompt_check_ids("tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
+    if ((rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
         (rc = detokenize(v, d->tokens, &bytes, &n, e)) || (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
         goto out;
     if (!(all = malloc(n_part + 4))) { /* U+FFFD for an unfinished character at the end has room, too */

@@ -142,9 +142,9 @@ static void depth_is_bounded(void **state)
     assert_int_equal(scan(deep, N, 1000), N);
     deep[N - 1] = 0x91;
     deep[N] = 0x90;
-    assert_stopped(deep, N + 1, 1000, HEARTH_EINVALID, "the message nests deeper than 80");
+    assert_stopped(deep, N + 1, 1000, HEARTH_ETOOBIG, "the message nests deeper than 80");
     deep[N] = 0x80;
-    assert_stopped(deep, N + 1, 1000, HEARTH_EINVALID, "the message nests deeper than 80");
+    assert_stopped(deep, N + 1, 1000, HEARTH_ETOOBIG, "the message nests deeper than 80");
     deep[N] = 0x01;
     assert_int_equal(scan(deep, N + 1, 1000), N + 1);
 }
