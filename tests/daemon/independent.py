@@ -306,7 +306,7 @@ try:
     check(err is None and res["finish_reason"] == "cancelled", "the cancelled stream ends with its text", (err, res))
     check(c.call("cancel", stream=res["stream"])["cancelled"] is False, "cancelling again finds nothing")
     w.send(msgpack.packb([0, 9001, "generate", [{"model": "tale", "session": "never", "request": "atonce",
-                                                 "tokens": [300] * 900}]]) +
+                                                 "tokens": [301] * 900}]]) +
            msgpack.packb([0, 9002, "cancel", [{"request": "atonce"}]]))
     said = {}
     while len(said) < 2:
