@@ -7,10 +7,16 @@ U, L = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 C = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 def llama3(n): return C + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + n + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+def NOT_HAN(s): return s[:-1] + r"&&[^\p{Han}]]"
 CASED = open(sys.argv[1], encoding="utf-8").read().strip() if len(sys.argv) > 1 else None
 K = {
  "gpt-2": [GPT2], "llama-bpe": [llama3("{1,3}")], "qwen2": [llama3("")], "glm4": [llama3("{1,3}")],
  "seed-coder": [C + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"],
+ "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", r"[^\r\n\p{L}\p{N}]?" + U + "*" + L + "+" + C + r"?|[^\r\n\p{L}\p{N}]?" + U + "+" + L + "*" + C + r"?|\p{N}{1,3}" + O200K_TAIL],
+ "kimi-k2": [r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?" + NOT_HAN(U) + "*" + NOT_HAN(L) + "+" + C + r"?|[^\r\n\p{L}\p{N}]?" + NOT_HAN(U) + "+" + NOT_HAN(L) + "*" + C + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
+ "bailingmoe": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+ "bloom": [r" ?[^(\s|[.,!?…。，、।۔،])]+"], "viking": [r" ?[^(\s|[.,!?…。，、।۔،])]+", r"\p{N}"],
+ "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
  "qwen35": [C + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
  "gpt-4o": [r"[^\r\n\p{L}\p{N}]?" + U + "*" + L + "+" + C + r"?|[^\r\n\p{L}\p{N}]?" + U + "+" + L + "*" + C + r"?|\p{N}{1,3}" + O200K_TAIL],
  "tekken": [r"[^\r\n\p{L}\p{N}]?" + U + "*" + L + "+" + r"|[^\r\n\p{L}\p{N}]?" + U + "+" + L + "*" + r"|\p{N}" + O200K_TAIL],

@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DECIMAL "\\p{Nd}\\x{11F50}-\\x{11F59}\\x{1E4F0}-\\x{1E4F9}"
 /* Letters that are new in Unicode 15.1: modifiers, and others without case. */
 #define NEW_LM "\\x{1E030}-\\x{1E06D}\\x{1E4EB}"
 #define NEW_LO                                                                                                \
     "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
     "\\x{1B132}\\x{1B155}\\x{1E4D0}-\\x{1E4EA}\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
-#define WORD LETTER MARK DECIMAL "\\p{Pc}"
 
 /* Escapes that stand for classes. PCRE2 takes a script's name for a script's extensions. */
 static const struct {
@@ -29,7 +27,7 @@ static const struct {
                {"\\p{Lm}", "\\p{Lm}" NEW_LM},
                {"\\p{Lo}", "\\p{Lo}" NEW_LO},
                {"\\p{Nd}", DECIMAL},
-               {"\\p{Han}", "\\p{sc:Han}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"},
+               {"\\p{Han}", HAN},
                {"\\p{Hiragana}", "\\p{sc:Hiragana}\\x{1B132}"},
                {"\\p{Katakana}", "\\p{sc:Katakana}\\x{1B155}"},
                {"\\p{Hangul}", "\\p{sc:Hangul}"},
@@ -84,20 +82,6 @@ static int refused(struct hearth_err *e, const char *what, const char *s, size_t
                    what, (int)(n < 12 ? n : 12), s);
 }
 
-/* Where there is a letter, digit or mark on one side alone. */
-static void put_word_end(struct pattern *x, bool opposite)
-{
-    static const char left[] = "(?<=[" WORD "])", not_left[] = "(?<![" WORD "])";
-    static const char right[] = "(?=[" WORD "])", not_right[] = "(?![" WORD "])";
-    put_text(x, "(?:");
-    put_text(x, left);
-    put_text(x, opposite ? right : not_right);
-    put_text(x, "|");
-    put_text(x, not_left);
-    put_text(x, opposite ? not_right : right);
-    put_text(x, ")");
-}
-
 /* \uHHHH and \xHH, \x{H...}; 0: it is none. */
 static size_t put_number(struct pattern *x, const char *s, size_t n)
 {
@@ -141,7 +125,7 @@ static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class,
     char c = n > 1 ? s[1] : 0;
     *used = 2;
     if ((c == 'b' || c == 'B') && !in_class) {
-        put_word_end(x, c == 'B');
+        put_text(x, c == 'B' ? NO_WORD_END : WORD_END);
         return 0;
     }
     if ((c == 'u' || c == 'x') && (*used = put_number(x, s, n)))

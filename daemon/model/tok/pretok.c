@@ -46,6 +46,17 @@ static const char *const qwen2[] = {LLAMA3(""), NULL};
 static const char *const seed_coder[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER
                                                      "]| ?[^" SPACE LETTER NUMBER "\\r\\n]+|" SPACES,
                                          NULL};
+/* Ling's take one line break at a time. */
+static const char *const bailing[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?+[" LETTER "]+|[" NUMBER
+                                                  "]| ?[^" SPACE LETTER NUMBER "]++[\\r\\n]*|[" SPACE
+                                                  "]*[\\r\\n]|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+",
+                                      NULL};
+/* Bloom's words end before punctuation, of which Arabic and Devanagari have their own. */
+#define BLOOM " ?[^(" SPACE "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+static const char *const bloom[] = {BLOOM, NULL};
+static const char *const viking[] = {BLOOM, "[" NUMBER "]", NULL};
+/* SuperBPE's words have spaces in them; of digits, threes from the right are words. */
+static const char *const superbpe[] = {"[" NUMBER "]+", "(?=([" DECIMAL "]{3})+(?![" DECIMAL "]))", NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
 /* The model's own pattern: from U+0800 on, white space and Kelvin's sign included. */
 #define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
@@ -86,6 +97,16 @@ static const char *const deepseek_llm[] = {
     "[" NUMBER "]+",
     NULL};
 static const char *const gpt_4o[] = {BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
+/* Digits of a long number in threes from the right. */
+static const char *const tiny_aya[] = {"[" DECIMAL "]{1,3}(?=(?:[" DECIMAL "]{3})*" WORD_END ")",
+                                       BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
+/* Kimi's Chinese characters are words of their own, and none of the letters of others. */
+#define NOT_HAN "(?![" HAN "])"
+static const char *const kimi_k2[] = {"[" HAN "]+|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN "[" UPPER "])*(?:" NOT_HAN
+                                      "[" LOWER "])+(?:" CONTRACTION ")?|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN
+                                      "[" UPPER "])+(?:" NOT_HAN "[" LOWER "])*(?:" CONTRACTION ")?|[" NUMBER
+                                      "]{1,3}| ?[^" SPACE LETTER NUMBER "]+[\\r\\n]*|" SPACES,
+                                      NULL};
 static const char *const tekken[] = {BY_CASE("", ""), NULL};
 static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER MARK "]+|[" NUMBER
                                                  "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
@@ -108,6 +129,15 @@ static const struct pretok_kind kinds[] = {
     {"gigachat", gpt2, false, false},
     {"a.x-4.0", gpt2, false, false},
     {"mellum", gpt2, false, false},
+    {"exaone4", gpt2, false, false},
+    {"modern-bert", gpt2, false, false},
+    {"roberta-bpe", gpt2, false, false},
+    {"jina-v1-en", gpt2, false, false},
+    {"jina-v2-es", gpt2, false, false},
+    {"jina-v2-de", gpt2, false, false},
+    {"jina-v2-code", gpt2, false, false},
+    {"jina-es", gpt2, false, false},
+    {"jina-de", gpt2, false, false},
     {"llama-bpe", llama3, true, true},
     {"llama3", llama3, true, true},
     {"llama-v3", llama3, true, true},
@@ -116,6 +146,7 @@ static const struct pretok_kind kinds[] = {
     {"pixtral", llama3, true, true},
     {"lfm2", llama3, true, true},
     {"midm-2.0", llama3, true, true},
+    {"jina-v5-nano", llama3, true, true},
     {"smaug-bpe", llama3, false, false},
     {"dbrx", llama3, false, false},
     {"glm4", llama3, false, false},
@@ -127,12 +158,26 @@ static const struct pretok_kind kinds[] = {
     {"kormo", qwen2, false, false},
     {"megrez", qwen2, false, false},
     {"solar-open", qwen2, false, false},
+    {"grok-2", qwen2, false, false},
+    {"f2llmv2", qwen2, false, false},
     {"qwen35", qwen35, false, false},
     {"seed-coder", seed_coder, false, false},
+    {"bailingmoe", bailing, false, false},
+    {"bailingmoe2", bailing, false, false},
+    {"llada-moe", bailing, false, false},
+    {"bloom", bloom, false, false},
+    {"gpt3-finnish", bloom, false, false},
+    {"poro-chat", bloom, false, false},
+    {"viking", viking, false, false},
+    {"superbpe", superbpe, false, false},
     {"gpt-4o", gpt_4o, false, false},
     {"minimax-m2", gpt_4o, false, false},
     {"llama4", gpt_4o, false, false},
     {"kanana2", gpt_4o, false, false},
+    {"talkie", gpt_4o, false, false},
+    {"tiny_aya", tiny_aya, false, false},
+    {"cohere2moe", tiny_aya, false, false},
+    {"kimi-k2", kimi_k2, false, false},
     {"tekken", tekken, true, false},
     {"deepseek-v3", deepseek_v3, false, false},
     {"hunyuan-dense", deepseek_v3, false, false},
