@@ -10,6 +10,7 @@
 #include "daemon/rpc/forward.h"
 #include "daemon/supervisor/engines.h"
 #include "daemon/store/generation-info.h"
+#include "daemon/stream/journal.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
 
@@ -193,6 +194,8 @@ static int commit(struct import *im, struct hearth_err *e)
         im->row.created = im->row.used;
     if (!rc && old)
         rc = session_forget_removed_kv(im->server, old, e);
+    if (!rc && old)
+        journal_begin_removal(im->server->journal, old->uid, old->id);
     im->row.n_turns = (int64_t)im->n;
     if (!rc && im->begun)
         rc = store_import_end(im->server->store, &im->row, old, e);
@@ -204,6 +207,8 @@ static int commit(struct import *im, struct hearth_err *e)
         session_forget_streams(im->server, old->id, 0);
         retention_purge_later(im->server);
     }
+    if (old)
+        journal_end_removal(im->server->journal, old->uid, old->id);
     store_session_free(old);
     return rc;
 }

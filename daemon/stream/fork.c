@@ -11,6 +11,7 @@
 #include "daemon/retention/kvdir.h"
 #include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
+#include "daemon/stream/journal.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/stream/stream-internal.h"
@@ -420,6 +421,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
     const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
     if (drops)
         rc = session_forget_kv(s, parent, &left, e);
+    journal_begin_removal(s->journal, uid, fork->id);
     if (!rc)
         rc = store_adopt(s->store, fork, parent, server_now(), e);
     if (!rc) {
@@ -430,6 +432,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         session_forget_streams(s, fork->id, 0);
         rc = store_get(s->store, uid, parent->id, out, e);
     }
+    journal_end_removal(s->journal, uid, fork->id);
     store_session_free(fork);
     store_session_free(parent);
     return rc;

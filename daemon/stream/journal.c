@@ -362,6 +362,59 @@ void journal_forget(struct journal *j, const char *session, int64_t from)
     }
 }
 
+/* --- removals that a kill cuts off ------------------------------------------------------------------------ */
+
+enum { REMOVAL_NAME = 48 };
+
+static void removal_name(uid_t uid, const char *session, char name[static REMOVAL_NAME])
+{
+    snprintf(name, REMOVAL_NAME, "removing-%u-%s", (unsigned)uid, session);
+}
+
+void journal_begin_removal(struct journal *j, uid_t uid, const char *session)
+{
+    char name[REMOVAL_NAME];
+    if (!j || session[0] == '\0')
+        return;
+    removal_name(uid, session, name);
+    int fd = openat(j->dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
+    else
+        log_warn("journal/%s: %s: a kill in the middle of the removal would leave its streams", name, strerror(errno));
+}
+
+void journal_end_removal(struct journal *j, uid_t uid, const char *session)
+{
+    char name[REMOVAL_NAME];
+    if (!j || session[0] == '\0')
+        return;
+    removal_name(uid, session, name);
+    unlinkat(j->dir_fd, name, 0);
+}
+
+void journal_finish_removals(struct journal *j, bool (*is_there)(void *arg, uid_t uid, const char *session), void *arg)
+{
+    int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *d; dir != NULL && (d = readdir(dir)) != NULL;) {
+        char session[STORE_ID_LEN + 1], name[REMOVAL_NAME];
+        unsigned uid;
+        if (sscanf(d->d_name, "removing-%u-%16s", &uid, session) != 2 || !store_is_id(session))
+            continue;
+        removal_name((uid_t)uid, session, name);
+        if (strcmp(name, d->d_name) != 0)
+            continue;
+        if (!is_there(arg, (uid_t)uid, session))
+            journal_forget(j, session, 0);
+        unlinkat(j->dir_fd, name, 0);
+    }
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+}
+
 int journal_load(struct journal *j, const struct journal_entry *je, struct journal_copy *c, struct hearth_err *e)
 {
     char name[32];

@@ -76,6 +76,12 @@ struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct 
 /* Lets finished streams go that are old or too much. */
 void journal_expire(struct journal *j);
 
+/* A session's row is about to be removed; it has been, or could not be. What comes between the two, an end of hearthd
+ * too, the next start finds out: where the session is not there any more it forgets its streams. */
+void journal_begin_removal(struct journal *j, uid_t uid, const char *session);
+void journal_end_removal(struct journal *j, uid_t uid, const char *session);
+void journal_finish_removals(struct journal *j, bool (*is_there)(void *arg, uid_t uid, const char *session), void *arg);
+
 /* The session is removed, or loses what it has from that token on: the journals of its streams that reach beyond it are
  * removed with it, and so are all files set aside as NUMBER.bad. */
 void journal_forget(struct journal *j, const char *session, int64_t from);

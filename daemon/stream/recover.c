@@ -57,33 +57,17 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     return rc;
 }
 
-enum { COMMITTED = 1 };
-
-/* Opens the session once more for what is left to do. COMMITTED where nothing is; an error where the stream cannot go
- * on. */
+/* Opens the session once more for what is left to do. 1 where nothing is; an error where the stream cannot go on. */
 static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
 {
     bool committed;
     int rc = store_is_committed(s->store, c->head->stream, &committed, e);
     if (rc || committed)
-        return rc != 0 ? rc : COMMITTED;
+        return rc != 0 ? rc : 1;
     if (c->end && !c->head->name)
-        return COMMITTED;
+        return 1;
     commit_retry(s, (uid_t)c->head->uid); /* an earlier stream of the session may be uncommitted */
     return session_reopen(s, c->head, ss, e);
-}
-
-/* Whether the session of a stream whose turn was committed has been removed since. The journal of such a stream goes
- * with the session; there still is one where hearthd was killed between the two. */
-static bool is_removed(struct server *s, const struct journal_copy *c)
-{
-    struct store_session *row = NULL;
-    struct hearth_err e;
-    if (!c->end || !c->head->name || c->output.n_ids == 0)
-        return false;
-    bool removed = store_get(s->store, (uid_t)c->head->uid, c->head->session, &row, &e) == HEARTH_ENOSESSION;
-    store_session_free(row);
-    return removed;
 }
 
 static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
@@ -102,8 +86,7 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
     if (rc == HEARTH_ENOSESSION && finished)
         store_commit_nothing(s->store, je->number, &e); /* or else every start would try it and log that it failed */
     if (rc) {
-        if (!finished ||
-            (rc == COMMITTED && is_removed(s, c))) /* where it is not finished only that record is missing */
+        if (!finished) /* the turn is committed, and only the last record is missing */
             journal_remove(s->journal, je);
         return;
     }
@@ -118,6 +101,17 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
         stream_end_here(st, &e);
 }
 
+/* Whether a session whose removal was cut off is still there; also where nobody can tell. */
+static bool is_there(void *arg, uid_t uid, const char *id)
+{
+    struct server *s = arg;
+    struct store_session *row = NULL;
+    struct hearth_err e;
+    int rc = s->store ? store_get(s->store, uid, id, &row, &e) : 0;
+    store_session_free(row);
+    return rc != HEARTH_ENOSESSION;
+}
+
 void stream_recover(struct server *s)
 {
     struct hearth_err e;
@@ -128,4 +122,5 @@ void stream_recover(struct server *s)
     int64_t highest = journal_replay(s->journal, take, s);
     if (highest > s->streams->last)
         s->streams->last = highest;
+    journal_finish_removals(s->journal, is_there, s);
 }

@@ -206,11 +206,11 @@ void session_forget_streams(struct server *s, const char *id, int64_t from)
     commit_forget(s, id);
 }
 
-/* KV, which can be computed again, before the row, and streams, which cannot, after it. Where a crash comes between,
- * the session is there to be removed again, or the next start removes its journals (recover.c). */
+/* KV, which can be computed again, goes before the row, and streams, which cannot, after it. */
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     int rc = session_forget_removed_kv(s, row, e);
+    journal_begin_removal(s->journal, row->uid, row->id);
     if (!rc)
         rc = store_remove(s->store, row, e);
     if (rc && store_is_full(s->store) && kvdir_give_way(s->kv, INT64_MAX))
@@ -219,6 +219,7 @@ int session_remove(struct server *s, const struct store_session *row, struct hea
         session_forget_streams(s, row->id, 0);
         retention_purge_later(s);
     }
+    journal_end_removal(s->journal, row->uid, row->id);
     if (!rc && row->damaged)
         log_info("session \"%.80s\" (%s) of user %u, which was damaged, is removed", row->name != NULL ? row->name : "",
                  row->id, (unsigned)row->uid);

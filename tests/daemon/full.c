@@ -334,22 +334,36 @@ static void test_refused_removal_loses_nothing(void **state)
     peer_close(p);
 }
 
-/* Killed after the session was removed and before its streams were: the next start removes them. */
+/* What hearthd leaves while it removes a session. */
+static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
+{
+    struct wire_session_show_result *s = peer_show(p, session);
+    snprintf(path, 160, "%s/journal/removing-%u-%s", b->state, (unsigned)geteuid(), s->session.id);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    wire_free(s);
+}
+
+/* Killed after a session was removed and before its streams were, and before either: the next start goes on. */
 static void test_killed_in_a_removal(void **state)
 {
     struct box *b = *state;
     struct peer *p = peer_open(b);
+    char path[2][160];
     wire_free(run(p, "n=2", "s"));
     int64_t removed = p->stream;
     wire_free(run(p, "n=2", "kept"));
-    wire_free(run(p, "n=2", NULL));
+    wire_free(run(p, "n=2", "lost")); /* its row is gone for another reason */
+    plant_removal(b, p, "s", path[0]);
+    plant_removal(b, p, "kept", path[1]);
     peer_close(p);
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
-    sql_run(b->db, "DELETE FROM sessions WHERE name = 's'");
+    sql_run(b->db, "DELETE FROM sessions WHERE name IN ('s', 'lost')");
     box_start(b);
     p = peer_open(b);
     assert_false(is_attachable(p, removed));
     assert_true(is_attachable(p, removed + 1) && is_attachable(p, removed + 2));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(access(path[i], F_OK), -1);
     peer_close(p);
 }
 
