@@ -163,9 +163,10 @@ void msg_cancel(struct call *call)
     const struct wire_cancel *c = call->params;
     struct stream_name name = {.number = c->stream, .request = c->request, .choice = -1};
     struct wire_cancel_result r = {.cancelled = stream_cancel_named(call->server, call->account->uid, &name)};
-    if (!r.cancelled && c->request)
-        r.cancelled = takeover_cancel(call->server, call->account->uid, c->request) ||
-                      queue_cancel(call->server, call->account->uid, c->request);
+    if (c->request && takeover_cancel(call->server, call->account->uid, c->request))
+        r.cancelled = true;
+    if (c->request && queue_cancel(call->server, call->account->uid, c->request))
+        r.cancelled = true;
     call_reply(call, &r);
 }
 

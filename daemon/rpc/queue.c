@@ -200,18 +200,28 @@ int queue_wait(struct call *call, struct hearth_err *e)
     return 0;
 }
 
+/* The first waiting call of that user with that request id; NULL. */
+static struct call *find(const struct server *s, uid_t uid, const char *request)
+{
+    struct call *call;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (uid_of(call) == uid && request_of(call)->request && !strcmp(request_of(call)->request, request))
+            return call;
+    return NULL;
+}
+
 bool queue_cancel(struct server *s, uid_t uid, const char *request)
 {
     struct call *call;
     struct hearth_err e;
-    TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if (uid_of(call) == uid && request_of(call)->request && !strcmp(request_of(call)->request, request)) {
-            leave(call);
-            err_set(&e, HEARTH_ECANCELLED, "it was cancelled while it waited for other streams to end");
-            call_fail(call, &e);
-            return true;
-        }
-    return false;
+    bool any = false;
+    while ((call = find(s, uid, request)) != NULL) {
+        leave(call);
+        err_set(&e, HEARTH_ECANCELLED, "it was cancelled while it waited for other streams to end");
+        call_fail(call, &e);
+        any = true;
+    }
+    return any;
 }
 
 /* The next for whom there is room, or any where no more begin; NULL. */

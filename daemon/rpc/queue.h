@@ -28,7 +28,8 @@ int64_t queue_waiting(const struct server *s);
 /* Whether the user has calls in the queue. */
 bool queue_has(const struct server *s, uid_t uid);
 
-/* Ends a waiting generation of that user, found by its request id: CANCELLED. False: none waits. */
+/* Ends a waiting generation of that user, found by its request id, as often as it was asked for: CANCELLED. False: none
+ * waits. */
 bool queue_cancel(struct server *s, uid_t uid, const char *request);
 
 /* Runs the calls for which there is room by now; true where there was one. As takeover_resume(). */

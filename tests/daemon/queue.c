@@ -169,8 +169,10 @@ static void test_leaving(void **state)
     struct peer *p = full(b, 1, 8), *gone = peer_open(b), *q = peer_open(b), *again = peer_open(b),
                 *clock = peer_open(b);
     struct hearth_err e;
-    uint32_t cancelled = ask(q, "n=1", "cancelled", NULL);
+    uint32_t cancelled = ask(q, "n=1", "cancelled", NULL), too;
     wire_free(peer_status(q));
+    too = ask(again, "n=1", "cancelled", NULL);
+    wire_free(peer_status(again));
     ask(gone, "n=1", "gone", NULL);
     wire_free(peer_status(gone));
     uint32_t id = ask(q, "n=2", "waits", NULL), twice;
@@ -180,6 +182,8 @@ static void test_leaving(void **state)
     peer_close(gone);
     cancel(clock, "cancelled");
     assert_null(peer_answer(q, cancelled, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ECANCELLED);
+    assert_null(peer_answer(again, too, WIRE_GENERATE, &e));
     assert_int_equal(e.code, HEARTH_ECANCELLED);
     cancel(clock, "hang0");
     expect_text(q, id, "t0 t1 ");
