@@ -149,7 +149,7 @@ EXTRA_DIST += tests/golden/data/tale-q4_k_m.json tests/golden/data/tiny-llama-ro
 
 # Models with random weights, written where they are wanted: tiny ones of every architecture, and real shapes.
 EXTRA_DIST += tests/tools/tiny_arch.py tests/tools/synth_gguf.py tests/tools/fim_model.py tests/tools/script_model.py
-EXTRA_DIST += tests/tools/hf_latent.py tests/tools/reference.py tests/tools/variants.py
+EXTRA_DIST += tests/tools/hf_latent.py tests/tools/hf_goldens.py tests/tools/reference.py tests/tools/variants.py
 CLEANFILES += tests/golden/tiny-*.gguf
 
 # Other readers of our bytes: wire-echo gives python what the codec makes of it.

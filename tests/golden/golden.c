@@ -398,6 +398,13 @@ static void converted(const char *name, const char *arch)
             skip();                               \
         folder("tests/golden/data/hf", at, arch); \
     }
+/* Folders of tests/tools/hf_goldens.py. */
+#define MORE(name, at, arch)                      \
+    static void test_more_##name(void **state)    \
+    {                                             \
+        (void)state;                              \
+        folder("tests/golden/data/hf", at, arch); \
+    }
 #define CONVERTED(name, at, arch)                 \
     static void test_hf_gguf_##name(void **state) \
     {                                             \
@@ -453,8 +460,13 @@ static void converted(const char *name, const char *arch)
     X(deepseek_v2_groups, "deepseek_v2-groups", "deepseek2") \
     X(deepseek_v3_yarn, "deepseek_v3-yarn", "deepseek2")     \
     X(glm4_moe_lite, "glm4_moe_lite", "deepseek2")
+#define MORES(X)                     \
+    X(exaone4, "exaone4", "exaone4") \
+    X(olmoe, "olmoe", "olmoe")       \
+    X(ernie4_5, "ernie4_5", "ernie4_5")
 FILES(FOLDER)
 OWNS(OWN)
+MORES(MORE)
 FILES(CONVERTED)
 FOLDERS(FOLDER)
 
@@ -478,8 +490,11 @@ int main(int argc, char **argv)
 #define X(name, at, arch) cmocka_unit_test(test_own_##name),
                                                    OWNS(X)
 #undef X
+#define X(name, at, arch) cmocka_unit_test(test_more_##name),
+                                                       MORES(X)
+#undef X
 #define X(name, at, arch) cmocka_unit_test(test_hf_gguf_##name),
-                                                       FILES(X)
+                                                           FILES(X)
 #undef X
     };
     if (!run_possible())

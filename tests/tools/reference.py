@@ -109,7 +109,7 @@ def inv_freq(c, hd, r, n, partial=True):
     pos = base ** (np.arange(0, dim, 2) / dim)
     inv = 1 / pos
     maxp = c.get('max_position_embeddings')
-    if t == 'default':
+    if t in ('default', 'mrope'):  # positions of several kinds are one in text
         return inv, 1.0
     if t == 'linear':
         return inv / r['factor'], 1.0
@@ -410,7 +410,8 @@ class Model:
     def definition(self):
         """The function of this model type; None where there is none."""
         same = {
-            'plain': 'llama mistral ministral3 smollm3 granite mixtral qwen2 qwen3 qwen2_moe qwen3_moe gpt_oss',
+            'plain': 'llama mistral ministral3 smollm3 granite mixtral qwen2 qwen3 qwen2_moe qwen3_moe gpt_oss '
+            'qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text seed_oss ernie4_5 granitemoe arcee',
             'gemma3': 'gemma3_text',
             'gemma4': 'gemma4_text',
             'qwen3_5': 'qwen3_5_text qwen3_5_moe_text qwen3_next',
@@ -448,20 +449,22 @@ class Model:
         return None
 
     def m_plain(self, ids):
-        """Llama, Mistral, Ministral 3, SmolLM 3, Granite, Mixtral, Qwen 2 and 3 with experts and without, gpt-oss."""
+        """Llama, Mistral, Ministral 3, SmolLM 3, Granite, Mixtral, Qwen 2 and 3 with experts, with pictures and without,
+        gpt-oss, Seed-OSS, ERNIE 4.5, Arcee."""
         c, mt = self.c, self.mt
+        granite = mt in ('granite', 'granitemoe')
         eps = self.g('rms_norm_eps', default=1e-6)
         x = self.w['model.embed_tokens.weight'][ids] * (
-            self.g('embedding_multiplier', default=1.0) if mt == 'granite' else 1.0
+            self.g('embedding_multiplier', default=1.0) if granite else 1.0
         )
-        res = self.g('residual_multiplier', default=1.0) if mt == 'granite' else 1.0
+        res = self.g('residual_multiplier', default=1.0) if granite else 1.0
         for i in range(c['num_hidden_layers']):
             p = f'model.layers.{i}'
             h = rms(x, self.w[p + '.input_layernorm.weight'], eps)
-            kw = {}
+            kw = dict(pairs=mt == 'ernie4_5')
             if mt == 'smollm3':
                 kw['use_rope'] = bool(c['no_rope_layers'][i])
-            if mt == 'granite':
+            if granite:
                 kw['scale'] = c['attention_multiplier']
             x = x + res * self.gqa(h, p + '.self_attn', i, window=self.window_of(i), partial=False, **kw)
             h = rms(x, self.w[p + '.post_attention_layernorm.weight'], eps)
@@ -473,11 +476,66 @@ class Model:
                 f = self.qwen_moe(h, p + '.mlp', self.g('norm_topk_prob', default=False))
             elif mt == 'gpt_oss':
                 f = self.oss_moe(h, p + '.mlp')
+            elif mt == 'granitemoe':
+                f = self.granite_moe(h, p + '.block_sparse_moe')
+            elif mt == 'arcee':
+                f = self.lin(relu2(self.lin(h, p + '.mlp.up_proj')), p + '.mlp.down_proj')
             else:
                 f = self.glu(h, p + '.mlp', ACT[self.g('hidden_act', default='silu')])
             x = x + res * f
         y = self.head(rms(x, self.w['model.norm.weight'], eps))
-        return y / c['logits_scaling'] if mt == 'granite' else y
+        return y / c['logits_scaling'] if granite else y
+
+    def granite_moe(self, x, p):
+        logits = x @ self.w[p + '.router.layer.weight'].T
+        idx = topk(logits, self.c['num_experts_per_tok'])
+        wt = softmax(np.take_along_axis(logits, idx, -1))
+        up, down = self.w[p + '.input_linear.weight'], self.w[p + '.output_linear.weight']
+
+        def f(t, e):
+            a, b = np.split(t @ up[e].T, 2, -1)
+            return (silu(a) * b) @ down[e].T
+
+        return self.experts(x, idx, wt, f)
+
+    def m_gemma(self, ids):
+        c = self.c
+        N = lambda x, n: rms(x, self.w[n + '.weight'] + 1, c['rms_norm_eps'])
+        x = self.w['model.embed_tokens.weight'][ids] * math.sqrt(c['hidden_size'])
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            x = x + self.gqa(N(x, p + '.input_layernorm'), p + '.self_attn', i, partial=False)
+            x = x + self.glu(N(x, p + '.post_attention_layernorm'), p + '.mlp', gelu_tanh)
+        return self.head(N(x, 'model.norm'))
+
+    def m_exaone4(self, ids):
+        c, eps = self.c, self.c['rms_norm_eps']
+        x = self.w['model.embed_tokens.weight'][ids]
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            sw = c['layer_types'][i] == 'sliding_attention'
+            h = self.gqa(
+                x,
+                p + '.self_attn',
+                i,
+                use_rope=c['sliding_window'] is None or sw,
+                window=c['sliding_window'] if sw else None,
+                partial=False,
+            )
+            x = x + rms(h, self.w[p + '.post_attention_layernorm.weight'], eps)
+            x = x + rms(self.glu(x, p + '.mlp'), self.w[p + '.post_feedforward_layernorm.weight'], eps)
+        return self.head(rms(x, self.w['model.norm.weight'], eps))
+
+    def m_olmoe(self, ids):
+        c, eps = self.c, self.c['rms_norm_eps']
+        x = self.w['model.embed_tokens.weight'][ids]
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            h = rms(x, self.w[p + '.input_layernorm.weight'], eps)
+            x = x + self.gqa(h, p + '.self_attn', i, whole_norm=True, partial=False)
+            h = rms(x, self.w[p + '.post_attention_layernorm.weight'], eps)
+            x = x + self.qwen_moe(h, p + '.mlp', self.g('norm_topk_prob', default=False))
+        return self.head(rms(x, self.w['model.norm.weight'], eps))
 
     def oss_moe(self, x, p):
         lo = self.lin(x, p + '.router')

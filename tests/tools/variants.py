@@ -299,7 +299,8 @@ class Variant:
 
     def f_qwen2(self, mt='qwen2'):
         c = self.base(mt)
-        if mt == 'qwen2':
+        three = mt.startswith('qwen3')
+        if not three:
             hd = self.pick(8, 16, 32)
             c['hidden_size'] = hd * c['num_attention_heads']
             del c['head_dim']
@@ -308,20 +309,134 @@ class Variant:
         L = c['num_hidden_layers']
         if self.maybe(0.4):
             c.update(use_sliding_window=True, sliding_window=self.pick(7, 20), max_window_layers=self.randint(0, L))
-        ab = mt == 'qwen3' and self.maybe(0.3)
-        if mt == 'qwen3':
+        ab = three and self.maybe(0.3)
+        if three:
             c['attention_bias'] = ab
         self.embed()
         for i in range(L):
             p = f'model.layers.{i}'
             self.norm(p + '.input_layernorm', c['hidden_size'])
             self.norm(p + '.post_attention_layernorm', c['hidden_size'])
-            self.attn(p + '.self_attn', qk=mt == 'qwen3', bias=(1, 1, 1, 0) if mt == 'qwen2' else (ab,) * 4)
+            self.attn(p + '.self_attn', qk=three, bias=(ab,) * 4 if three else (1, 1, 1, 0))
             self.glu(p + '.mlp', c['intermediate_size'])
         self.norm('model.norm', c['hidden_size'])
 
     def f_qwen3(self):
         self.f_qwen2('qwen3')
+
+    def f_qwen2_vl_text(self):
+        self.f_qwen2('qwen2_vl_text')
+
+    def f_qwen2_5_vl(self):
+        self.f_qwen2('qwen2_5_vl')
+        c = self.c
+        if c['rope_parameters']['rope_type'] == 'default':
+            n = (c['hidden_size'] // c['num_attention_heads']) // 2
+            c['rope_parameters'].update(rope_type='mrope', mrope_section=[n - 2 * (n // 3), n // 3, n // 3])
+
+    def f_qwen3_vl_text(self):
+        self.f_qwen2('qwen3_vl_text')
+
+    def f_seed_oss(self):
+        c = self.base('seed_oss')
+        if self.maybe(0.4):
+            self.rope_scaling()
+        ab, ob, mb = self.maybe(0.8), self.maybe(0.3), self.maybe(0.3)
+        c.update(attention_bias=ab, attention_out_bias=ob, mlp_bias=mb)
+        self.plain_layers((ab, ab, ab, ob), mb)
+
+    def f_ernie4_5(self):
+        c = self.base('ernie4_5')
+        if self.maybe(0.3):
+            self.rope_scaling()
+        b = c['use_bias'] = self.maybe(0.3)
+        self.plain_layers((b,) * 4, b)
+
+    def plain_layers(self, ab, mb, plus=False):
+        c = self.c
+        self.embed()
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            self.norm(p + '.input_layernorm', c['hidden_size'], plus)
+            self.norm(p + '.post_attention_layernorm', c['hidden_size'], plus)
+            self.attn(p + '.self_attn', bias=ab)
+            self.glu(p + '.mlp', c['intermediate_size'], bias=mb)
+        self.norm('model.norm', c['hidden_size'], plus)
+
+    def f_gemma(self):
+        c = self.base('gemma', hidden_act='gelu', tie_word_embeddings=True)
+        if self.maybe():
+            c['hidden_activation'] = self.pick(None, 'gelu_pytorch_tanh')
+        ab = c['attention_bias'] = self.maybe(0.2)
+        self.plain_layers((ab,) * 4, False, True)
+
+    def f_arcee(self):
+        c = self.base('arcee', hidden_act='relu2')
+        if self.maybe():
+            self.rope_scaling()
+        ab, mb = self.maybe(0.3), self.maybe(0.3)
+        c.update(attention_bias=ab, mlp_bias=mb)
+        self.plain_layers((ab,) * 4, mb)
+        for n in [n for n in self.w if '.gate_proj.' in n]:
+            del self.w[n]
+
+    def f_exaone4(self):
+        c = self.base('exaone4')
+        if self.maybe():
+            self.rope_scaling()
+        L, D = c['num_hidden_layers'], c['hidden_size']
+        c['sliding_window'] = self.pick(None, 8, 20)
+        kinds = ('full_attention', 'sliding_attention') if c['sliding_window'] else ('full_attention',)
+        c.update(layer_types=[self.pick(*kinds) for _ in range(L)], sliding_window_pattern='LLLG')
+        self.embed()
+        for i in range(L):
+            p = f'model.layers.{i}'
+            self.norm(p + '.post_attention_layernorm', D)
+            self.norm(p + '.post_feedforward_layernorm', D)
+            self.attn(p + '.self_attn', qk=True)
+            self.glu(p + '.mlp', c['intermediate_size'])
+        self.norm('model.norm', D)
+
+    def f_granitemoe(self):
+        c = self.base(
+            'granitemoe',
+            embedding_multiplier=self.pick(6.0, 12.0),
+            residual_multiplier=self.pick(0.4, 0.22),
+            attention_multiplier=self.pick(0.05, 0.1),
+            logits_scaling=self.pick(4.0, 8.0),
+        )
+        c['num_local_experts'], c['num_experts_per_tok'] = self.n_experts()
+        ab = c['attention_bias'] = self.maybe(0.2)
+        n, ff, D = c['num_local_experts'], c['intermediate_size'], c['hidden_size']
+        self.embed()
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            self.norm(p + '.input_layernorm', D)
+            self.norm(p + '.post_attention_layernorm', D)
+            self.attn(p + '.self_attn', bias=(ab,) * 4)
+            self.lin(p + '.block_sparse_moe.router.layer', n, D)
+            self.mat(p + '.block_sparse_moe.input_linear.weight', n, 2 * ff, D)
+            self.mat(p + '.block_sparse_moe.output_linear.weight', n, D, ff)
+        self.norm('model.norm', D)
+
+    def f_olmoe(self):
+        c = self.base('olmoe', clip_qkv=None)
+        del c['head_dim']
+        D = c['hidden_size'] = self.pick(8, 16, 32) * c['num_attention_heads']
+        c['num_experts'], c['num_experts_per_tok'] = self.n_experts()
+        ab = c['attention_bias'] = self.maybe(0.2)
+        if self.maybe(0.7):
+            c['norm_topk_prob'] = self.maybe()
+        fused = self.maybe(0.3)
+        self.embed()
+        for i in range(c['num_hidden_layers']):
+            p = f'model.layers.{i}'
+            self.norm(p + '.input_layernorm', D)
+            self.norm(p + '.post_attention_layernorm', D)
+            self.attn(p + '.self_attn', qk=True, whole=True, bias=(ab,) * 4)
+            self.lin(p + '.mlp.gate', c['num_experts'], D)
+            self.experts(p + '.mlp.experts', c['num_experts'], c['intermediate_size'], fused=fused)
+        self.norm('model.norm', D)
 
     def moe_keys(self, L):
         c = self.c

@@ -29,7 +29,17 @@ ARCHS = \
 	daemon/model/arch/starcoder2.c \
 	daemon/model/arch/nemotron.c \
 	daemon/model/arch/olmo2.c \
-	daemon/model/arch/cohere2.c
+	daemon/model/arch/cohere2.c \
+	daemon/model/arch/qwen2vl.c \
+	daemon/model/arch/qwen3vl.c \
+	daemon/model/arch/qwen3vlmoe.c \
+	daemon/model/arch/gemma.c \
+	daemon/model/arch/ernie4_5.c \
+	daemon/model/arch/seed_oss.c \
+	daemon/model/arch/exaone4.c \
+	daemon/model/arch/granitemoe.c \
+	daemon/model/arch/olmoe.c \
+	daemon/model/arch/arcee.c
 
 EXTRA_DIST += daemon/model/arch/README.md
 daemon_libmodel_a_SOURCES += daemon/model/arch/arch.c daemon/model/arch/arch.h daemon/model/arch/parts.c daemon/model/arch/experts.c daemon/model/arch/recurrent.c $(ARCHS)

@@ -45,6 +45,18 @@ static const struct hf_arch archs[] = {
     {"mamba2", "mamba2", "silu", HF_MAMBA | HF_SINGLE, 1},
     {"granitemoehybrid", "granitehybrid", "silu", HF_PAIRS | HF_MAMBA | HF_KV_BY_LAYER, 1},
     {"nemotron_h", "nemotron_h_moe", "relu2", HF_MAMBA | HF_SINGLE | HF_KV_BY_LAYER, 1},
+    {"qwen2_vl", "qwen2vl", "silu", 0, 1},
+    {"qwen2_vl_text", "qwen2vl", "silu", 0, 1},
+    {"qwen2_5_vl", "qwen2vl", "silu", 0, 1},
+    {"qwen2_5_vl_text", "qwen2vl", "silu", 0, 1},
+    {"qwen3_vl_text", "qwen3vl", "silu", 0, 1},
+    {"gemma", "gemma", "gelu_pytorch_tanh", HF_PLUS_ONE, 1},
+    {"ernie4_5", "ernie4_5", "silu", 0, 1},
+    {"seed_oss", "seed_oss", "silu", HF_POST, 1},
+    {"exaone4", "exaone4", "silu", HF_SANDWICH, 1},
+    {"granitemoe", "granitemoe", "silu", HF_PAIRS, 1},
+    {"olmoe", "olmoe", "silu", 0, 1},
+    {"arcee", "arcee", "relu2", HF_PAIRS, 1},
 };
 
 /* A key of config.json and its GGUF key; `only`: the row is for that model_type alone. */
@@ -67,6 +79,10 @@ static const struct key {
     {"embedding_multiplier", "embedding_scale", "granite", true},
     {"residual_multiplier", "residual_scale", "granite", true},
     {"logits_scaling", "logit_scale", "granite", true},
+    {"attention_multiplier", "attention.scale", "granitemoe", true},
+    {"embedding_multiplier", "embedding_scale", "granitemoe", true},
+    {"residual_multiplier", "residual_scale", "granitemoe", true},
+    {"logits_scaling", "logit_scale", "granitemoe", true},
     {"logit_scale", "logit_scale", "cohere2", true},
     {"num_local_experts", "expert_count", NULL, false},
     {"num_experts", "expert_count", NULL, false},
@@ -178,6 +194,25 @@ static const struct {
     {"cohere2", "logit_scale", 0.0625, true},
     {"cohere2", "layer_norm_eps", 1e-5, true},
     {"nemotron", "norm_eps", 1e-5, true},
+    {"qwen3_vl_text", "head_dim", 128, false},
+    {"qwen3_vl_text", "num_key_value_heads", 32, false},
+    {"qwen3_vl_text", "rope_theta", 5e6, true},
+    {"gemma", "head_dim", 256, false},
+    {"gemma", "num_key_value_heads", 16, false},
+    {"gemma", "max_position_embeddings", 8192, false},
+    {"gemma", "rms_norm_eps", 1e-6, true},
+    {"ernie4_5", "head_dim", 128, false},
+    {"ernie4_5", "num_key_value_heads", 2, false},
+    {"ernie4_5", "rope_theta", 5e5, true},
+    {"ernie4_5", "rms_norm_eps", 1e-5, true},
+    {"seed_oss", "head_dim", 128, false},
+    {"seed_oss", "num_key_value_heads", 8, false},
+    {"exaone4", "sliding_window", 4096, false},
+    {"granitemoe", "num_local_experts", 8, false},
+    {"granitemoe", "num_experts_per_tok", 2, false},
+    {"olmoe", "num_experts", 64, false},
+    {"olmoe", "num_experts_per_tok", 8, false},
+    {"olmoe", "rms_norm_eps", 1e-5, true},
 };
 
 /* ... and where there is neither rope_parameters nor rope_scaling, beside the base. */
@@ -203,6 +238,7 @@ static const struct {
              {"is_decoder", true, NULL},
              {"add_cross_attention", false, NULL},
              {"attn_qkv_clip", false, NULL},
+             {"clip_qkv", false, NULL},
              {"attn_output_gate", true, NULL},
              {"block_use_swiglu", true, NULL}};
 
@@ -297,6 +333,8 @@ static const char *rope_type(const json_t *r)
     const char *type = json_string_value(json_object_get(r, "rope_type"));
     if (!type)
         type = json_string_value(json_object_get(r, "type"));
+    if (type && !strcmp(type, "mrope")) /* of positions of several kinds, which in text are one */
+        return "default";
     return type ? type : "default";
 }
 
@@ -394,7 +432,8 @@ static uint32_t window_period(const struct hf *h)
     static const struct {
         const char *model_type;
         uint32_t period;
-    } known[] = {{"gemma2", 2}, {"gpt_oss", 2}, {"gemma3_text", 6}, {"gemma4_text", 6}, {"cohere2", 4}, {"olmo3", 4}};
+    } known[] = {{"gemma2", 2},  {"gpt_oss", 2}, {"gemma3_text", 6}, {"gemma4_text", 6},
+                 {"cohere2", 4}, {"olmo3", 4},   {"exaone4", 4}};
     uint32_t n = hf_whole(h, "sliding_window_pattern");
     if (!n)
         n = hf_whole(h, "_sliding_window_pattern");
@@ -407,10 +446,29 @@ static uint32_t window_period(const struct hf *h)
 /* Model types that transformers gives no window, whatever sliding_window says. */
 static bool never_slides(const char *type)
 {
-    static const char *const none[] = {
-        "llama",      "granite", "glm4",          "glm4_moe",         "deepseek_v2",     "deepseek_v3",
-        "nemotron",   "olmo2",   "lfm2",          "lfm2_moe",         "qwen3_next",      "qwen3_5_text",
-        "nemotron_h", "mamba2",  "glm4_moe_lite", "qwen3_5_moe_text", "granitemoehybrid"};
+    static const char *const none[] = {"llama",
+                                       "granite",
+                                       "glm4",
+                                       "glm4_moe",
+                                       "deepseek_v2",
+                                       "deepseek_v3",
+                                       "nemotron",
+                                       "olmo2",
+                                       "lfm2",
+                                       "lfm2_moe",
+                                       "qwen3_next",
+                                       "qwen3_5_text",
+                                       "nemotron_h",
+                                       "mamba2",
+                                       "glm4_moe_lite",
+                                       "qwen3_5_moe_text",
+                                       "granitemoehybrid",
+                                       "gemma",
+                                       "ernie4_5",
+                                       "seed_oss",
+                                       "granitemoe",
+                                       "olmoe",
+                                       "arcee"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         if (!strcmp(none[i], type))
             return true;
@@ -455,6 +513,18 @@ static int put_window(struct hf *h)
     return put_u32(h, "sliding_window", "attention.sliding_window", w);
 }
 
+/* EXAONE 4 turns where it slides, and everywhere where it has no window. */
+static void put_no_rope_exaone(struct hf *h)
+{
+    const json_t *types = hf_get(h, "layer_types");
+    int32_t turns[LAYERS_MAX];
+    for (size_t i = 0; i < h->n_layer; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        turns[i] = !hf_get(h, "sliding_window") || (type ? !strcmp(type, "sliding_attention") : (i + 1) % 4 != 0);
+    }
+    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
+}
+
 /* Layers without RoPE: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
 static int put_no_rope(struct hf *h)
 {
@@ -462,6 +532,8 @@ static int put_no_rope(struct hf *h)
     uint32_t interval = hf_whole(h, "no_rope_layer_interval");
     int32_t turns[LAYERS_MAX];
     size_t i;
+    if (!strcmp(h->arch->model_type, "exaone4") && h->n_layer && h->n_layer <= LAYERS_MAX)
+        put_no_rope_exaone(h);
     if (strcmp(h->arch->model_type, "smollm3") || !h->n_layer || h->n_layer > LAYERS_MAX)
         return 0;
     for (i = 0; i < h->n_layer; i++)
@@ -517,7 +589,8 @@ static int put_own(struct hf *h)
 
 static int refuse_others(const struct hf *h)
 {
-    const json_t *act = hf_get(h, "hidden_act");
+    bool gemma = !strcmp(h->arch->model_type, "gemma"); /* whose hidden_act says "gelu" and is not used */
+    const json_t *act = gemma ? NULL : hf_get(h, "hidden_act");
     if (!act)
         act = hf_get(h, "hidden_activation");
     if (!act)

@@ -85,6 +85,13 @@ static void test_runs(void **state)
         assert_true(distance(&plain, &(struct odd){.list_key = keys[i], .list = {all[i], all[i]}, .n_list = 2}) == 0);
         assert_true(distance(&plain, &lists[i]) > 1e-6f);
     }
+    static const struct odd qwen2 = {.arch = "qwen2", .biases = true}, qwen2vl = {.arch = "qwen2vl",
+                                                                                  .biases = true,
+                                                                                  .list_key = "rope.dimension_sections",
+                                                                                  .list = {2, 1, 1, 0},
+                                                                                  .n_list = 4};
+    assert_true(distance(&qwen2, &qwen2vl) == 0);
+    assert_true(distance(&plain, &(struct odd){.arch = "ernie4_5"}) == 0);
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 3}) == 0);
     assert_true(distance(&plain, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 2}) > 1e-6f);
     assert_int_equal(load(&l, &(struct odd){.set_key = "attention.sliding_window", .set_u32 = 48}, NULL, NULL, &e), 0);

@@ -149,6 +149,8 @@ struct build model_file(const struct odd *odd)
          !strncmp(odd->set_key, "attention.sliding", 17) || !strncmp(odd->set_key, "expert_g", 8) ||
          !strcmp(odd->set_key, "leading_dense_block_count") || !strcmp(odd->set_key, "nextn_predict_layers")))
         add_u32(&p, odd->set_key, 0);
+    if (odd->list_key && !strncmp(odd->list_key, "rope.", 5))
+        add_u32(&p, odd->list_key, 0);
     add_tensor(&p, "token_embd.weight", D, VOCAB);
     for (int i = 0; i < layers; i++)
         add_layer(&p, i);
