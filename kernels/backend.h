@@ -30,7 +30,8 @@
 
 enum {
     KV_PAGE = 16,          /* tokens in a page of KV */
-    BATCH_ROWS_MAX = 512,  /* rows in one step, prefill and decode together */
+    BATCH_ROWS_MAX = 2048, /* rows in one step, prefill and decode together */
+    PROMPT_ROWS = 512,     /* of INVARIANT_PROMPT in a workspace of so many that has no room for more of them */
     BATCH_SEQS_MAX = 64,   /* sequences in one step */
     KV_GROUPS_MAX = 4,     /* layer groups of a model, a pool each */
     SLOTS_MAX = 256,       /* sampling slots: sequences admitted at once */
@@ -321,6 +322,7 @@ struct workspace_dims {
     uint32_t d_mix;                                                     /* of ACT_MIX; 0: no op writes it */
     uint32_t d_latent;                                                  /* of ACT_LATENT, or 0 */
     uint32_t d_aside /* d_model, or 0 */, d_inputs /* n_layer * d_input, or 0 */;
+    uint32_t n_prompt; /* rows of a step of INVARIANT_PROMPT, where they are more than PROMPT_ROWS */
 };
 
 struct backend {

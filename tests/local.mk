@@ -131,7 +131,7 @@ print-thread-tests:
 .PHONY: print-thread-tests
 
 # Goldens: logits of whole models.
-GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/states tests/golden/variants tests/golden/windows
+GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/rows tests/golden/states tests/golden/variants tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
 TESTS += $(GOLDEN_TESTS)
@@ -140,6 +140,7 @@ tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)
 tests_golden_kv_types_SOURCES = tests/golden/kv-types.c tests/golden/rounded.c tests/golden/routes.c $(GOLDEN_RUN)
 tests_golden_places_SOURCES = tests/golden/places.c $(GOLDEN_RUN)
+tests_golden_rows_SOURCES = tests/golden/rows.c $(GOLDEN_RUN)
 tests_golden_states_SOURCES = tests/golden/states.c $(GOLDEN_RUN)
 tests_golden_variants_SOURCES = tests/golden/variants.c $(GOLDEN_RUN)
 tests_golden_windows_SOURCES = tests/golden/windows.c $(GOLDEN_RUN)

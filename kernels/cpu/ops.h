@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-    TMP_FLOATS = 32 * BATCH_ROWS_MAX, /* a block of columns of all rows, before it is stored to its place */
+    TMP_FLOATS = MATMUL_ROWS * BATCH_ROWS_MAX, /* a block of columns of all rows, before it is stored to its place */
     TMP_COLS_MAX = 256,
 };
 

@@ -27,8 +27,10 @@ static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 
 static act_buf act_f16(struct device *d, enum act a)
 {
-    act_buf q = {d->ws.q, d->ws.ldq, LAYOUT_ROW_MAJOR};
-    return a == ACT_Q ? q : a == ACT_ATT ? d->ws.att : a == ACT_LATENT ? d->apart.latent : d->ws.ff;
+    return a == ACT_Q        ? act_row_major(d->ws.q, d->ws.ldq)
+           : a == ACT_ATT    ? d->ws.att
+           : a == ACT_LATENT ? d->apart.latent
+                             : d->ws.ff;
 }
 
 static int act_check(struct device *d, enum act a, uint32_t row0, uint32_t n_row, struct hearth_err *e)

@@ -253,7 +253,6 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     const struct workspace_dims *s = &w->dims;
     uint64_t used = 0, r = w->rows;
     w->ldx = pad256(s->d_model);
-    w->ldxn = w->att.ld = w->ff.ld = XFRAG_KBLK; /* a step in the plain form sets its own */
     w->ldq = pad256(s->d_q);
     w->ldtmp = pad256(max_u32(s->d_model, max_u32(max_u32(s->d_q, s->d_mix) + 2 * s->d_kv, 2 * s->d_ff)));
     if (s->d_latent) /* results of latent attention before and after the heads' matrices */
@@ -261,10 +260,10 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->ldmix = pad256(s->d_mix);
     w->ldl = pad256(s->n_vocab);
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
-    w->xn = (__half *)cut(base, &used, xfrag_halves(s->d_model) * 2);
+    w->xn = act_prepared((__half *)cut(base, &used, xfrag_halves(s->d_model, r) * 2), s->d_model);
     w->q = (__half *)cut(base, &used, r * w->ldq * 2);
-    w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q) * 2);
-    w->ff.p = (__half *)cut(base, &used, xfrag_halves(s->d_ff) * 2);
+    w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q, r) * 2); /* the step says in which form */
+    w->ff.p = (__half *)cut(base, &used, xfrag_halves(s->d_ff, r) * 2);
     w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
     w->mix = (float *)cut(base, &used, r * w->ldmix * 4);
     w->made = (float *)cut(base, &used, r * w->ldmix * 4);
@@ -290,8 +289,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->experts.n_job = (uint32_t *)cut(base, &used, 4);
     apart->aside = (float *)cut(base, &used, s->d_aside ? r * w->ldx * 4 : 0);
     apart->inputs = (float *)cut(base, &used, r * s->d_inputs * 4);
-    apart->latent.p = (__half *)cut(base, &used, s->d_latent ? xfrag_halves(s->d_latent) * 2 : 0);
-    apart->latent.ld = XFRAG_KBLK, apart->latent.layout = LAYOUT_PREPARED;
+    apart->latent = act_prepared((__half *)cut(base, &used, xfrag_halves(s->d_latent, r) * 2), s->d_latent);
     w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS_CACHED ? 32ull << 20 : 0; /* copies may go within a step */
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
@@ -309,15 +307,17 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     s->n_vocab = max_u32(s->n_vocab, want->n_vocab);
     s->n_row = max_u32(s->n_row, want->n_row);
     s->n_out = max_u32(s->n_out, want->n_out);
+    s->n_prompt = max_u32(s->n_prompt, want->n_prompt);
     s->d_route = max_u32(s->d_route, want->d_route);
     s->d_experts = max_u32(s->d_experts, want->d_experts);
     s->d_mix = max_u32(s->d_mix, want->d_mix);
     s->d_aside = max_u32(s->d_aside, want->d_aside);
     s->d_inputs = max_u32(s->d_inputs, want->d_inputs);
     s->d_latent = max_u32(s->d_latent, want->d_latent);
-    if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row)
-        return err_set(e, HEARTH_EPARAMS, "workspace of %u rows and %u out rows: at most %d rows, and no more out rows",
-                       s->n_row, s->n_out, BATCH_ROWS_MAX);
+    if (s->n_row > BATCH_ROWS_MAX || s->n_out > s->n_row || s->n_prompt > s->n_row)
+        return err_set(e, HEARTH_EPARAMS,
+                       "workspace of %u rows, %u out rows and %u of prompts: at most %d rows, and no more of others",
+                       s->n_row, s->n_out, s->n_prompt, BATCH_ROWS_MAX);
     if (d->ws.block && !memcmp(s, &d->ws.dims, sizeof(*s)))
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;

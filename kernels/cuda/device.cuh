@@ -49,8 +49,7 @@ struct workspace {
     uint64_t bytes;
     float *x;        /* [rows, ldx] f32: ACT_X */
     uint32_t ldx;    /* pad256(d_model) */
-    __half *xn;      /* [rows, ldxn] prepared norm(x), for GEMMs that do not make it themselves */
-    uint32_t ldxn;   /* XFRAG_KBLK */
+    act_buf xn;      /* [rows, d_model] prepared norm(x), for GEMMs that do not make it themselves */
     __half *q;       /* [rows, ldq] fp16 row-major: ACT_Q, after bias, norm and RoPE, not scaled */
     uint32_t ldq;    /* pad256(d_q) */
     act_buf att, ff; /* ACT_ATT [rows, d_q], ACT_FF [rows, d_ff]; their layout is the step's */
@@ -87,25 +86,25 @@ enum { NO_SLOT = 0xffffffffu };
 
 /* Rows from n_row up to the bucket are padded with token 0, position 0, kv_slot NO_SLOT: they may be computed and
  * stored in the workspace, never in KV. Out rows from n_out up are 0. */
-struct step_group {                   /* what differs between a model's layer groups */
-    uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
+struct step_group { /* what differs between a model's layer groups */
     /* What to add to a page's place in the sequence's block table for its place in pages[], modulo 2^32: tables of a
      * group with a window begin where the window does. */
     uint32_t pages0[BATCH_SEQS_MAX];
+    uint32_t kv_slot[BATCH_ROWS_MAX]; /* page * KV_PAGE + pos % KV_PAGE: where the row's K and V go */
 };
+/* Of arrays by rows a step brings what it has rows of: metadata_upload(). */
 struct step_dev {
     uint64_t ticket; /* written to the result ring when all is done */
     uint32_t n_row, n_seq, n_out, n_sample;
     uint32_t chunk_pages, chunk_magic; /* attention: KV pages of an item, 0 by head size; fastdiv_magic of it */
-    int32_t token[BATCH_ROWS_MAX];     /* ids, or TOKEN_OF_SLOT */
+    uint32_t freq_set[BATCH_SEQS_MAX];
+    uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
+    int32_t token[BATCH_ROWS_MAX]; /* ids, or TOKEN_OF_SLOT */
     uint32_t pos[BATCH_ROWS_MAX];
     uint32_t seq[BATCH_ROWS_MAX]; /* sequence of the row */
-    uint32_t freq_set[BATCH_SEQS_MAX];
     uint32_t out_row[BATCH_ROWS_MAX];
-    uint32_t row0[BATCH_SEQS_MAX], n_rows[BATCH_SEQS_MAX], pos0[BATCH_SEQS_MAX];
-    uint32_t slot[BATCH_ROWS_MAX], index[BATCH_ROWS_MAX],
-        mask[BATCH_ROWS_MAX];   /* sample; mask: row of masks or NO_SLOT */
-    struct step_group group[1]; /* as many as the batch has; then the block tables */
+    uint32_t slot[SLOTS_MAX], index[SLOTS_MAX], mask[SLOTS_MAX]; /* sample; mask: row of masks or NO_SLOT */
+    struct step_group group[1];                                  /* as many as the batch has; then the block tables */
 };
 
 /* The frequencies that the row turns by. */

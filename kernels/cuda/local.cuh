@@ -77,7 +77,7 @@ int act_write(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint3
 /* What a step gave, in pinned memory that the GPU writes: `ticket` last. */
 struct result {
     volatile uint64_t ticket;
-    struct sampled out[BATCH_ROWS_MAX];
+    struct sampled out[SLOTS_MAX]; /* a step's, each of a slot of its own */
 };
 /* Ends a step without `sample`: writes its ticket. */
 void done_run(struct device *d, struct result *ring);

@@ -8,25 +8,49 @@
 
 #include <string.h>
 
-/* n words from pinned memory, which every device sees at the host's address. */
-static __global__ void upload_pinned(uint2 *dst, const uint2 *src, uint32_t n)
+/*
+ * What a step brings of its metadata, by words of 8 bytes: of each array as much as it has rows, so that a step of a
+ * few is not the longer for what others may have. The arrays' places are constants, which kernels need not look up.
+ */
+enum { PARTS_MAX = 8 + KV_GROUPS_MAX + 1 };
+struct meta_parts {
+    uint32_t n, n_word; /* parts, and words of all */
+    struct {
+        uint32_t at, end; /* its first word's place; words of the parts up to its end */
+    } part[PARTS_MAX];
+
+    /* The place of the i-th word. */
+    __device__ uint32_t place(uint32_t i) const
+    {
+        uint32_t p = 0, before = 0;
+        while (p + 1 < n && i >= part[p].end)
+            before = part[p++].end;
+        return part[p].at + i - before;
+    }
+};
+
+/* Words from pinned memory, which every device sees at the host's address. */
+static __global__ void upload_pinned(uint2 *dst, const uint2 *src, const __grid_constant__ meta_parts parts)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        dst[i] = src[i];
+    if (i >= parts.n_word)
+        return;
+    uint32_t at = parts.place(i);
+    dst[at] = src[at];
 }
-static_assert(sizeof(step_dev) % 8 == 0, "fetch takes whole words");
+static_assert(sizeof(step_dev) % 8 == 0 && sizeof(step_group) % 8 == 0, "arrays are whole words");
 
-/* n words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
+/* Words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
 enum { ARG_DRIVER = 12010 };
 struct arg_words {
     uint2 w[CUDART_VERSION >= ARG_DRIVER ? 3072 : 1];
 };
-static __global__ void upload_by_arg(uint2 *dst, const __grid_constant__ arg_words src, uint32_t n)
+static __global__ void upload_by_arg(uint2 *dst, const __grid_constant__ arg_words src,
+                                     const __grid_constant__ meta_parts parts)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        dst[i] = src.w[i];
+    if (i < parts.n_word)
+        dst[parts.place(i)] = src.w[i];
 }
 
 static step_dev *meta_of(struct device *d)
@@ -163,6 +187,11 @@ static bool has_room(struct device *d, const struct batch *b)
                     b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
         return false;
     }
+    if (b->invariant == INVARIANT_PROMPT && b->n_row > PROMPT_ROWS && b->n_row > d->ws.dims.n_prompt) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u rows of prompts that are the same in any step; room is for %u",
+                    b->n_row, d->ws.dims.n_prompt);
+        return false;
+    }
     if (!b->n_group || b->n_group > KV_GROUPS_MAX) {
         cuda_refuse(d, HEARTH_EINTERNAL, "step of %u layer groups, limit %d", b->n_group, KV_GROUPS_MAX);
         return false;
@@ -204,7 +233,7 @@ static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
         if (q->n_row != 1)
             d->decode = false;
     }
-    d->rec->n_word = words_before_tables(b->n_group) + at;
+    d->rec->n_page = at;
     return true;
 }
 
@@ -219,9 +248,9 @@ static void choose_path(struct device *d, const struct batch *b, const struct pr
             d->invariant = INVARIANT_DECODE; /* the model's matrices have one way alone */
     }
     bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
-    d->ws.att.layout = d->ws.ff.layout = rows ? LAYOUT_ROW_MAJOR : LAYOUT_PREPARED;
-    d->ws.att.ld = rows ? pad256(d->ws.dims.d_q) : XFRAG_KBLK;
-    d->ws.ff.ld = rows ? pad256(d->ws.dims.d_ff) : XFRAG_KBLK;
+    __half *att = d->ws.att.p, *ff = d->ws.ff.p;
+    d->ws.att = rows ? act_row_major(att, pad256(d->ws.dims.d_q)) : act_prepared(att, d->ws.dims.d_q);
+    d->ws.ff = rows ? act_row_major(ff, pad256(d->ws.dims.d_ff)) : act_prepared(ff, d->ws.dims.d_ff);
 }
 
 void metadata_begin(struct device *d, const struct batch *b, const struct program *p)
@@ -285,6 +314,34 @@ void metadata_begin_sample(struct device *d, const struct batch_sample *op)
     r->sample = true;
 }
 
+static void add_part(meta_parts *to, const step_dev *m, const void *array, uint32_t words)
+{
+    uint32_t i = to->n++;
+    to->n_word += (words + 1) / 2;
+    to->part[i] = {(uint32_t)(((const uint8_t *)array - (const uint8_t *)m) / 8), to->n_word};
+}
+
+static meta_parts parts_of(const struct device *d, const step_dev *m)
+{
+    meta_parts p = {};
+    uint32_t tables = (uint32_t)(tables_of((step_dev *)m, d->n_group) - (const uint32_t *)&m->group[d->n_group]);
+    add_part(&p, m, m, (uint32_t)(offsetof(step_dev, token) / 4));
+    add_part(&p, m, m->token, d->bucket);
+    add_part(&p, m, m->pos, d->bucket);
+    add_part(&p, m, m->seq, d->bucket);
+    if (d->out_bucket)
+        add_part(&p, m, m->out_row, d->out_bucket);
+    if (m->n_sample) {
+        add_part(&p, m, m->slot, m->n_sample);
+        add_part(&p, m, m->index, m->n_sample);
+        add_part(&p, m, m->mask, m->n_sample);
+    }
+    for (uint32_t g = 0; g < d->n_group; g++)
+        add_part(&p, m, &m->group[g], BATCH_SEQS_MAX + (d->kv[g]->desc.d_state ? 0 : d->bucket));
+    add_part(&p, m, &m->group[d->n_group], tables + d->rec->n_page);
+    return p;
+}
+
 /*
  * The metadata comes with a launch, which the GPU has fetched before its turn comes; where it is too long for that, by
  * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
@@ -295,13 +352,14 @@ void metadata_upload(struct device *d)
     struct step_rec *r = d->rec;
     step_dev *m = meta_of(d);
     m->ticket = r->ticket + 1;
-    uint32_t n = (uint32_t)((sizeof(*m) + r->n_word * 4ull) / 8 + r->n_word % 2);
-    dim3 grid((n + 255) / 256);
-    if (n > r->arg_words_max) {
-        cuda_launch(d, upload_pinned, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, n);
+    meta_parts parts = parts_of(d, m);
+    dim3 grid((parts.n_word + 255) / 256);
+    if (parts.n_word > r->arg_words_max) {
+        cuda_launch(d, upload_pinned, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, (const uint2 *)m, parts);
         return;
     }
     arg_words words;
-    memcpy(words.w, m, n * sizeof(uint2));
-    cuda_launch(d, upload_by_arg, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, n);
+    for (uint32_t i = 0, at = 0; i < parts.n; at = parts.part[i++].end)
+        memcpy(words.w + at, (const uint2 *)m + parts.part[i].at, (parts.part[i].end - at) * sizeof(uint2));
+    cuda_launch(d, upload_by_arg, grid, 256, 0, LAUNCH_PLAIN, (uint2 *)d->step, words, parts);
 }

@@ -24,7 +24,7 @@ struct shape {
 struct step_rec {
     struct shape shape[GRAPHS_MAX];
     uint8_t *meta[RING];           /* pinned: step_dev, more of its groups, attention's words, then the block tables */
-    uint32_t n_word;               /* behind step_dev in this step's metadata */
+    uint32_t n_page;               /* words of this step's block tables */
     uint32_t arg_words_max;        /* words of metadata that a launch may carry */
     struct result *ring;           /* pinned, [RING] */
     uint64_t ticket;               /* of the last step */

@@ -46,7 +46,7 @@ void run_open(struct run *r, const char *path, const struct backend *be, const c
 void run_open_kv(struct run *r, const char *path, const struct backend *be, const char *variant, uint32_t threads,
                  uint32_t n_page, uint32_t n_row, enum dtype kv_type)
 {
-    struct workspace_dims dims = {.n_row = n_row, .n_out = n_row};
+    struct workspace_dims dims = {.n_row = n_row, .n_out = n_row, .n_prompt = n_row};
     memset(r, 0, sizeof *r);
     r->be = be;
     if (!variant)

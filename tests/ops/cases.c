@@ -46,6 +46,8 @@ const struct op_case op_cases[] = {
     {"q4_k, a prompt beside others", DT_Q4_K, 256, 512, 47, 32, 8, 64, LLAMA, .n_rot = 64,
      .seq = {{0, 100}, {70, 1}, {33, 2}}},
     {"q4_k, prompts of 400", DT_Q4_K, 512, 768, 47, 8, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 300}, {70, 100}}},
+    {"q4_k, prompts of 1,100", DT_Q4_K, 256, 320, 47, 4, 2, 64, LLAMA, .n_rot = 64,
+     .seq = {{0, 300}, {20, 290}, {70, 1}, {0, 280}, {64, 229}}},
     QUANTS(OF_TYPE)
     /* shapes: one of everything, and sizes that no vector width divides */
     {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},

@@ -211,6 +211,7 @@ void rig_init(struct rig *r, const struct numbers *n, const struct backend *be, 
     memset(r, 0, sizeof *r);
     r->n = n, r->be = be, r->d = d, r->how = INVARIANT_DECODE;
     struct workspace_dims dims = {c->d_model, d_q, d_kv, c->d_ff, c->n_vocab, n_row, n_row};
+    dims.n_prompt = n_row;
     ok(be->reserve(d, &dims, &e), &e);
     struct device_info info;
     be->info(d, &info);

@@ -15,7 +15,7 @@
 enum {
     IN_FLIGHT_MAX = 8, /* steps in flight */
     ROWS_CPU = 256,    /* rows in a step: enough for a matrix to be read once for many */
-    ROWS_GPU = BATCH_ROWS_MAX,
+    ROWS_GPU = PROMPT_ROWS,
     OUT_MAX = BATCH_SEQS_MAX,
 };
 

@@ -11,7 +11,7 @@
 
 /* The steps that a path is told for. */
 enum op_step { OP_STEP_ONE, OP_STEP_FEW, OP_STEP_MANY, OP_STEP_INVARIANT /* one row, invariant mode */, OP_STEPS };
-enum { OP_FEW_ROWS = 16, OP_MANY_ROWS = BATCH_ROWS_MAX };
+enum { OP_FEW_ROWS = 16, OP_MANY_ROWS = 512 };
 
 enum { OP_SLOW_MAX = 8, OP_SLOW_TEXT = 200 };
 

@@ -71,7 +71,9 @@ void attend_reserve(struct device *d, const step_dev *m)
         floats = n > floats ? n : floats;
     }
     if (d->invariant == INVARIANT_PROMPT)
-        pairs = d->max_pos > ATTEND_SPLIT ? (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT * d->n_row : 0;
+        pairs = d->max_pos > ATTEND_SPLIT ? (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT *
+                                                (d->n_row < ATTEND_SPLIT_ROWS ? d->n_row : ATTEND_SPLIT_ROWS)
+                                          : 0;
     for (uint32_t s = 0; s < m->n_seq && d->invariant != INVARIANT_PROMPT; s++) {
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * pages_of(d, m)) + 1;
         pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);

@@ -46,10 +46,10 @@ struct attend_args {
     const float *gates; /* ACT_MIX, where results have gates there (op_attend.gated); else NULL */
     uint32_t ldgates;
     float *part;             /* [(row, chunk)][n_head][D sums, maximum, denominator, 2 unused] */
-    uint32_t row_lo, row_hi; /* rows of the step that this launch takes */
+    uint32_t row_lo, row_hi; /* rows of the step that this launch takes; of prefill.cu's those whose sums it keeps */
     uint32_t rows_max;       /* sequences with more rows are the other kernel's: prefill.cu's; 0: all are */
     uint32_t split;          /* prefill.cu: 0, or tokens of KV of a block, whose sums lie in `part` by [piece][row] */
-    uint32_t split_rows;     /* rows of a piece there */
+    uint32_t split_rows;     /* rows of a piece there, row_lo the first */
     bool q8;                 /* KV is of Q8_0, of heads of whole blocks; else fp16 */
     bool one;                /* the step has one row, and a group's heads fit a tile */
     bool first;              /* likewise; it sees all its context, and its table is the step's first */
@@ -110,6 +110,7 @@ enum {
     ATTEND_SHORT_ROWS = 16,
     ATTEND_SPLIT =
         2048, /* where prefill.cu cuts a context in steps of INVARIANT_PROMPT: whole turns of both its groups */
+    ATTEND_SPLIT_ROWS = 512, /* rows of the step whose pieces lie in `part` at a time */
 };
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a);

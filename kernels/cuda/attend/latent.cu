@@ -66,7 +66,7 @@ __global__ void latent_rows(act_buf in, uint32_t n, float *out, uint32_t ld, uin
     pdl_wait();
     uint32_t row = row0 + blockIdx.y, k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k < n)
-        out[(uint64_t)row * ld + k] = __half2float(in.p[(uint64_t)row * in.ld + (in.layout ? k : xfrag_at(k))]);
+        out[(uint64_t)row * ld + k] = __half2float(act_row(in, row)[in.layout ? k : xfrag_at(k)]);
 }
 /* Rows of f32 as an activation; a thread four elements. */
 __global__ void latent_back(const float *from, uint32_t n, uint32_t ld, act_buf out)

@@ -295,7 +295,7 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
     }
     __half2 one = __halves2half2(h[0], a.out.layout ? h[1] : h[2]),
             two = __halves2half2(a.out.layout ? h[2] : h[1], h[3]);
-    __half *to = a.out.p + (uint64_t)row * a.out.ld;
+    __half *to = act_row(a.out, row);
     if (keep)
         *(uint2 *)(to + (a.out.layout ? k : xfrag_at(k))) = make_uint2(*(uint32_t *)&one, *(uint32_t *)&two);
     if (D % 32 == 0 && !a.out.layout) {

@@ -22,7 +22,7 @@ template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(
 {
     pdl_trigger();
     pdl_wait();
-    uint32_t head = blockIdx.x * JOIN_WARPS + threadIdx.x / 32, row = blockIdx.y;
+    uint32_t head = blockIdx.x * JOIN_WARPS + threadIdx.x / 32, row = a.row_lo + blockIdx.y;
     if (head >= a.n_head)
         return;
     uint32_t pos = a.s->pos[row], lo = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
@@ -69,13 +69,12 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
     /* the sequence of this tile; later tiles see more tokens and start first */
     uint32_t tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, s = 0;
     for (;; s++) {
-        uint32_t n = st->n_rows[s];
-        if (n <= a.rows_max)
-            continue;
-        uint32_t t = (n * a.group + LONG_ROWS - 1) / LONG_ROWS;
-        if (tile < t)
+        uint2 t = tiles_of(a, st->row0[s], st->n_rows[s]);
+        if (tile < t.y) {
+            tile += t.x;
             break;
-        tile -= t;
+        }
+        tile -= t.y;
     }
     uint32_t n = st->n_rows[s] * a.group, row0 = st->row0[s], pos0 = st->pos0[s];
     const uint32_t *pages = a.pages + (int32_t)a.pages0[s]; /* may lie before them: see step_group */
@@ -269,9 +268,10 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
                     float l = sum[m][r];
                     l += __shfl_xor_sync(~0u, l, 1);
                     l += __shfl_xor_sync(~0u, l, 2);
-                    if (p >= n)
+                    uint32_t row = row0 + p / a.group;
+                    if (p >= n || row < a.row_lo || row >= a.row_hi)
                         continue;
-                    float *to = sums_of<D>(a, blockIdx.z, row0 + p / a.group, head * a.group + p % a.group);
+                    float *to = sums_of<D>(a, blockIdx.z, row, head * a.group + p % a.group);
 #pragma unroll
                     for (int i = 0; i < DT; i++)
                         *(float2 *)(to + 8 * i + 2 * t) = make_float2(o[m][i][2 * r], o[m][i][2 * r + 1]);
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
             continue;
         store_four<D>(a, row0 + p / a.group, k, v.h);
         if (!a.out.layout && D % 32 == 0 && k % 32 == 0) {
-            __half *to = a.out.p + (uint64_t)(row0 + p / a.group) * a.out.ld;
+            __half *to = act_row(a.out, row0 + p / a.group);
             __half hi = half_sat(sum);
             to[xfrag_sum_at(k)] = hi, to[xfrag_sum_at(k) + 8] = half_sat(sum - __half2float(hi));
         }
@@ -347,8 +347,8 @@ template <int D, int G, bool Q8> static void rows_launch(struct device *d, const
     uint32_t pieces = a.split ? (d->max_pos + a.split - 1) / a.split : 1;
     cuda_launch(d, attend_rows<D, G, Q8>, dim3(n_tile, a.kv.n_kv, pieces), G * T::THREADS, T::SMEM, LAUNCH_PDL, a);
     if (a.split)
-        cuda_launch(d, attend_join<D>, dim3((a.n_head + JOIN_WARPS - 1) / JOIN_WARPS, d->n_row), JOIN_WARPS * 32, 0,
-                    LAUNCH_PDL, a);
+        cuda_launch(d, attend_join<D>, dim3((a.n_head + JOIN_WARPS - 1) / JOIN_WARPS, a.row_hi - a.row_lo),
+                    JOIN_WARPS * 32, 0, LAUNCH_PDL, a);
 }
 /* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows. */
 template <int D, bool Q8> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
@@ -371,14 +371,12 @@ void attend_long_init(struct device *d)
     });
 }
 
-bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
+/* Rows [row_lo, row_hi) of the step. */
+static bool long_rows(struct device *d, const struct op_attend *op, const attend_args &a)
 {
     uint32_t n_tile = 0;
-    if (!a.rows_max && d->max_pos > ATTEND_SPLIT)
-        a.split = ATTEND_SPLIT, a.split_rows = d->n_row;
     for (uint32_t s = 0; s < d->n_seq; s++)
-        if (d->host->n_rows[s] > a.rows_max)
-            n_tile += (d->host->n_rows[s] * a.group + LONG_ROWS - 1) / LONG_ROWS;
+        n_tile += tiles_of(a, d->host->row0[s], d->host->n_rows[s]).y;
     bool took = false;
     by_head(op->d_head, [&](auto size) {
         if constexpr (size.d % KV_Q8_BLOCK == 0)
@@ -388,5 +386,18 @@ bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
             }
         took = rows<size.d, false>(d, a, n_tile);
     });
+    return took;
+}
+
+bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
+{
+    uint32_t each = d->n_row;
+    if (!a.rows_max && d->max_pos > ATTEND_SPLIT)
+        a.split = ATTEND_SPLIT, a.split_rows = each = each < ATTEND_SPLIT_ROWS ? each : ATTEND_SPLIT_ROWS;
+    bool took = true;
+    for (a.row_lo = 0; a.row_lo < d->n_row && took; a.row_lo = a.row_hi) {
+        a.row_hi = each < d->n_row - a.row_lo ? a.row_lo + each : d->n_row;
+        took = long_rows(d, op, a);
+    }
     return took;
 }

@@ -33,6 +33,16 @@ template <int D, int G, bool Q8> struct tiles {
     static constexpr int SMEM = Q + GROUPS * 2 * (BYTES + STAGED);
 };
 
+/* A sequence's tiles that have rows of this launch: the first, and how many. */
+__host__ __device__ static inline uint2 tiles_of(const attend_args &a, uint32_t row0, uint32_t n)
+{
+    uint32_t lo = a.row_lo > row0 ? a.row_lo : row0, hi = a.row_hi < row0 + n ? a.row_hi : row0 + n;
+    if (n <= a.rows_max || lo >= hi)
+        return make_uint2(0, 0);
+    uint32_t first = (lo - row0) * a.group / LONG_ROWS;
+    return make_uint2(first, ((hi - row0) * a.group + LONG_ROWS - 1) / LONG_ROWS - first);
+}
+
 /* Tokens from tok0 on of K, or of V `off` halves further. */
 template <int D, class T>
 __device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
@@ -93,7 +103,7 @@ __device__ static inline void store_four(const attend_args &a, uint32_t row, uin
         *(__half2 *)at = even, *(__half2 *)(at + a.out.ld * 8) = odd;
         return;
     }
-    __half *to = a.out.p + (uint64_t)row * a.out.ld;
+    __half *to = act_row(a.out, row);
     if (a.out.layout)
         *(uint2 *)(to + k) = *(const uint2 *)h;
     else
@@ -116,7 +126,7 @@ __device__ static inline void gate_halves(const attend_args &a, uint32_t row, ui
 template <int D>
 __device__ static inline float *sums_of(const attend_args &a, uint32_t piece, uint32_t row, uint32_t head)
 {
-    return a.part + ((uint64_t)(piece * a.split_rows + row) * a.n_head + head) * (D + 4);
+    return a.part + ((uint64_t)(piece * a.split_rows + row - a.row_lo) * a.n_head + head) * (D + 4);
 }
 
 #endif

@@ -106,7 +106,7 @@ __global__ void attend_sums(act_buf out, uint32_t n)
     pdl_trigger();
     pdl_wait();
     uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
-    __half *r = out.p + (uint64_t)blockIdx.y * out.ld;
+    __half *r = act_row(out, blockIdx.y);
     float four[8] = {0};
     if (k >= n)
         return;

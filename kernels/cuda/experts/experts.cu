@@ -232,9 +232,8 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     if (alone && norm_deferrable(op->norm) && a.k % 8 == 0)
         a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = op->norm;
     else {
-        act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
         if (p->normed != o)
-            norm_rows(d, &op->norm, a.k, &xn, false, 0, d->bucket);
+            norm_rows(d, &op->norm, a.k, &d->ws.xn, false, 0, d->bucket);
         a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;
     }
     if (!alone)
@@ -303,7 +302,8 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     sorted(d, p, a);
-    a.x = room->x, a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
+    a.x = {room->x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK};
+    a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
     pairs_prepare(d, a, room->x);
     a.out = room->y, a.ldout = d->ws.ldx;
     run(d, a, EXPERTS_DOWN_GROUPED);

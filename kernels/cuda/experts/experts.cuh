@@ -53,7 +53,7 @@ struct experts_args {
     const float *xf;
     uint32_t ldxf;
     struct norm norm;
-    const __half *x;
+    act_buf x;
     uint64_t x_step; /* grouped: halves from record to record of a row */
     /* what follows */
     const float *bias;

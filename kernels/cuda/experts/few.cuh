@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     else if (a.xf && !told && !CHOOSES)
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
     else if (!a.xf)
-        gemv_quantize<1>(a.x + row * XFRAG_KBLK + r0 * XFRAG_STRIDE + eight_at(lane), a.k, r0, r1, xs, lane);
+        gemv_quantize<1>(act_row(a.x, row) + r0 * XFRAG_STRIDE + eight_at(lane), a.k, r0, r1, xs, lane);
     __syncwarp();
     const uint8_t *x = xs + r0 * IX_KBLK;
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */

@@ -69,7 +69,7 @@ __device__ static inline void grouped_end(const experts_args &a, const experts_j
 template <bool DOWN> __device__ static inline const __half *grouped_row(const experts_args &a, uint32_t at)
 {
     uint32_t pair = __ldcg(a.order + at);
-    return a.x + (uint64_t)(DOWN ? pair : pair / a.n_used) * XFRAG_KBLK;
+    return act_row(a.x, DOWN ? pair : pair / a.n_used);
 }
 
 /* STAGED: through the ring, where the chip has copies that complete on barriers. */

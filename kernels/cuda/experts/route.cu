@@ -294,8 +294,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     }
     if (p->acts.pieces & ACT_BIT(ACT_X)) {
-        act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
-        norm_pieces_run(d, p, &p->next->experts_up.norm, p->x_n, xn, act_buf{}, false, d->bucket);
+        norm_pieces_run(d, p, &p->next->experts_up.norm, p->x_n, d->ws.xn, act_buf{}, false, d->bucket);
         p->normed = p->next;
     }
     a.w = (const float *)w->part[0].raw, a.n_in = w->n_in, a.n_expert = w->n_out;

@@ -4,9 +4,9 @@
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * gemv and skinny. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far
- * off. What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, so that there
- * are few shapes. Results differ from skinny's in the last bits (another order of summation, gate and up rounded to
- * fp16), which is why `invariant` steps never come here.
+ * off. What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, and those beyond
+ * a multiple of LT_ROWS are a product of their own, so that there are few shapes. Results differ from skinny's in the
+ * last bits (another order of summation, gate and up rounded to fp16), which is why `invariant` steps never come here.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -21,7 +21,7 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-enum { LT_SHAPES = 256, LT_TRIES = 8 };
+enum { LT_SHAPES = 256, LT_TRIES = 8, LT_ROWS = 512 };
 static const uint64_t LT_WORKSPACE = 32ull << 20;
 
 /* clang-format off */
@@ -271,15 +271,27 @@ static uint32_t rows_of(const struct device *d)
     return (d->n_row + 63) & ~63u;
 }
 
+/* All rows of the step; y's rows of ldy begin with output o. */
+static void lt_rows(struct device *d, struct lt_shape s, const __half *w, const __half *x, void *y, uint32_t o)
+{
+    uint32_t n = rows_of(d), whole = n / LT_ROWS * LT_ROWS;
+    for (uint32_t row = 0; row < n; row += s.rows) {
+        uint64_t at = (uint64_t)row * s.ldy + o;
+        s.rows = row < whole ? whole : n - whole;
+        lt_gemm(d, s, w, x + (uint64_t)row * s.ldx,
+                s.half_out ? (void *)((__half *)y + at) : (void *)((float *)y + at));
+    }
+}
+
 /* y[row][o] (+)= x[row] . w[o]: at once from an expanded copy, slice by slice of w's rows where there is no room for
  * one. */
 static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
 {
-    uint32_t ldw = wcache_ld(w), rows = rows_of(d);
+    uint32_t ldw = wcache_ld(w);
     if (!w->cached && wcache_alloc(d, w))
         dequant(d, w, 0, w->n_out, w->cached, ldw);
     if (w->cached) {
-        lt_gemm(d, {rows, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->cached, x.p, y);
+        lt_rows(d, {0, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->cached, x.p, y, 0);
         d->pdl_chain = false; /* the next kernel follows one that is not ours */
         return;
     }
@@ -288,15 +300,14 @@ static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_
     for (uint32_t o = 0; o < w->n_out && !d->err.code; o += step) {
         uint32_t n = w->n_out - o < step ? w->n_out - o : step;
         dequant(d, w, o, n, d->ws.wscratch, ldw);
-        struct lt_shape s = {rows, n, w->n_in, x.ld, ldy, ldw, half_out, add};
-        lt_gemm(d, s, d->ws.wscratch, x.p, half_out ? (void *)((__half *)y + o) : (void *)((float *)y + o));
+        lt_rows(d, {0, n, w->n_in, x.ld, ldy, ldw, half_out, add}, d->ws.wscratch, x.p, y, o);
     }
     d->pdl_chain = false; /* the next kernel follows one that is not ours */
 }
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
 {
-    act_buf x = {d->ws.xn, pad256(k), LAYOUT_ROW_MAJOR};
+    act_buf x = act_row_major(d->ws.xn.p, pad256(k));
     norm_rows(d, n, k, &x, false, 0, d->bucket);
     return x;
 }

@@ -162,9 +162,9 @@ static void from_norm(struct device *d, gemm_args *a, const struct norm *n, cons
         a->xf = d->ws.x, a->ldxf = d->ws.ldx, a->norm = *n, a->gather = gather;
         return;
     }
-    cuda_launch(d, gemm_norm, dim3(a->bucket), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather, d->ws.xn,
-                a->row0);
-    a->x = d->ws.xn;
+    a->x = act_launch(d->ws.xn, a->row0).p;
+    cuda_launch(d, gemm_norm, dim3(a->bucket), CONSUMERS, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, a->k, *n, gather,
+                (__half *)a->x, a->row0);
 }
 
 /* NULL where there is no such type. */
@@ -224,9 +224,10 @@ static void run(struct device *d, struct op_call *p, const struct op *o, const w
 /* The input is rows that another op prepared. */
 static void from_rows(struct device *d, gemm_args *a, const act_buf &x)
 {
-    a->x = x.p;
+    act_buf here = act_launch(x, a->row0);
+    a->x = here.p;
     if (!a->gemv && a->k % 256)
-        cuda_launch(d, pad_rows, dim3(a->bucket), 256, 0, LAUNCH_PDL, x.p, a->k, a->row0);
+        cuda_launch(d, pad_rows, dim3(a->bucket), 256, 0, LAUNCH_PDL, here.p, a->k, a->row0);
 }
 
 static void to_tmp(struct device *d, gemm_args &a)
@@ -379,7 +380,8 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
         glu_epilogue_run(d, op, d_ff_of(op), w->interleaved, p->row0, p->bucket);
         return;
     }
-    a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias, a.ff = d->ws.ff;
+    a.ep = EP_GLU, a.glu = op->glu, a.glu_rows = w->interleaved ? 8 : 16, a.bias = op->bias,
+    a.ff = act_launch(d->ws.ff, a.row0);
     run(d, p, o, w, a);
 }
 

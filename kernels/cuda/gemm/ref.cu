@@ -16,7 +16,7 @@ __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_
     if (o >= w.n_out)
         return;
     const uint8_t *wr = w.raw + o * w.raw_row_bytes;
-    const __half *x = in.p + (uint64_t)row * in.ld;
+    const __half *x = act_row(in, row);
     float s = 0;
     for (uint32_t k = lane; k < n_in; k += 32)
         s = fmaf(dq_at(w.type, wr, k), __half2float(x[in.layout ? k : xfrag_at(k)]), s);
@@ -41,7 +41,7 @@ static void matmul(struct device *d, const wdev *w, const act_buf &in, float *ou
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k, bool gather, uint32_t row0, uint32_t bucket)
 {
-    act_buf xn = {d->ws.xn, d->ws.ldxn, LAYOUT_PREPARED};
+    act_buf xn = d->ws.xn;
     norm_rows(d, n, k, &xn, gather, row0, bucket);
     return xn;
 }

@@ -74,13 +74,14 @@ __global__ void xfrag_to_wg(act_buf in, uint32_t n, act_buf out)
              n_kblk = (n + 255) / 256;
     if (kblk >= n_kblk)
         return;
+    const __half *from = act_row(in, row);
     uint32_t v[4];
 #pragma unroll
     for (uint32_t t = 0; t < 4; t++) {
         uint32_t k =
             out.layout == LAYOUT_WG ? 64 * t + 32 * (step & 1) + 16 * p + 4 * (step >> 1) : 128 * p + 16 * step + 4 * t;
         k += kblk * 256;
-        v[t] = __ldcg((const uint32_t *)(in.p + (uint64_t)row * in.ld + xfrag_at(k) + 2 * c));
+        v[t] = __ldcg((const uint32_t *)(from + xfrag_at(k) + 2 * c));
         /* elements k + c and k + c + 2 */
         v[t] = k + c >= n ? 0 : k + c + 2 >= n ? v[t] & 0xffff : v[t];
     }
@@ -102,7 +103,7 @@ __global__ void to_f32(act_buf in, uint32_t n, float *dst, uint32_t row0)
 {
     uint32_t row = blockIdx.y, k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k < n)
-        dst[(uint64_t)row * n + k] = __half2float(in.p[(uint64_t)(row0 + row) * in.ld + (in.layout ? k : xfrag_at(k))]);
+        dst[(uint64_t)row * n + k] = __half2float(act_row(in, row0 + row)[in.layout ? k : xfrag_at(k)]);
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */

@@ -17,7 +17,7 @@ __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k,
         h[i] = half_sat(k + i < n ? v[i] : 0.f);
         sum += __half2float(h[i]);
     }
-    __half *r = o.p + (uint64_t)row * o.ld;
+    __half *r = act_row(o, row);
     if (o.layout == LAYOUT_ROW_MAJOR) {
         if (k < n)
             *(uint2 *)(r + k) = *(const uint2 *)h;

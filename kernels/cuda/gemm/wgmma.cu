@@ -99,11 +99,18 @@ static uint32_t columns_of(uint32_t rows)
     return (rows + WG_ROWS - 1) / WG_ROWS;
 }
 
+/* Rows of the widest step that comes here. */
+static uint32_t rows_most(const struct workspace_dims *dims)
+{
+    uint32_t least = dims->n_row < PROMPT_ROWS ? dims->n_row : PROMPT_ROWS;
+    return columns_of(dims->n_prompt > least ? dims->n_prompt : least) * WG_ROWS;
+}
+
 /* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint64_t n = (dims->d_q > dims->d_mix ? dims->d_q : dims->d_mix) + 2ull * dims->d_kv, most = 256ull * 96,
-             rows = columns_of(dims->n_row) * WG_ROWS;
+             rows = rows_most(dims);
     n = n > dims->d_model ? n : dims->d_model;
     n = n > 2ull * dims->d_ff ? n : 2ull * dims->d_ff;
     return d->cc == 90 ? ((n + 4 * 256) * rows + (2ull * d->sms + 8) * most) * 4 : 0;
@@ -112,7 +119,7 @@ uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint32_t k = dims->d_q > dims->d_ff ? dims->d_q : dims->d_ff;
-    uint64_t rows = columns_of(dims->n_row) * WG_ROWS;
+    uint64_t rows = rows_most(dims);
     return wg_partials_bytes(d, dims) ? (uint64_t)pad256(k > dims->d_model ? k : dims->d_model) * rows * 2 : 0;
 }
 

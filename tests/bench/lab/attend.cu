@@ -61,8 +61,8 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, bool invariant, 
     struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, invariant ? INVARIANT_DECODE : INVARIANT_OFF};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
-    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2); /* NaN, where nothing is written */
-    cudaDeviceSynchronize();                            /* the backend's stream does not wait for the default one */
+    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q, 64) * 2); /* NaN, where nothing is written */
+    cudaDeviceSynchronize();                                /* the backend's stream does not wait for the default one */
     run_once(&b, op);
     MUST(bk->act_read(dev, ACT_ATT, 0, n, out, &err));
 }
@@ -122,7 +122,7 @@ static double check_runs(const struct fix *f)
     struct batch b = {row, RUNS, 0, token, seq, out_row, {f->kv}, 1, INVARIANT_OFF};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, q, d_q * 2, d_q * 2, row, cudaMemcpyHostToDevice);
-    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q) * 2);
+    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q, 64) * 2);
     cudaDeviceSynchronize();
     run_once(&b, op);
     MUST(bk->act_read(dev, ACT_ATT, 0, row, out, &err));

@@ -47,8 +47,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     cudaDeviceSynchronize(); /* a pageable copy may still be on its way, and the device's stream does not wait for it */
     need(n_out, n_in, 64, n_in, 64, 64);
     act_buf &in = dev->ws.att;
-    in.layout = 0, in.ld = XFRAG_KBLK;
-    cudaMemsetAsync(in.p, 0, xfrag_halves(n_in) * 2, dev->stream);
+    in = act_prepared(in.p, n_in);
+    cudaMemsetAsync(in.p, 0, xfrag_halves(n_in, 64) * 2, dev->stream);
     act_from_f32(dev, dx, n_in, &in, 0, 64);
     struct op op = {OP_PROJ};
     op.proj = {ACT_ATT, &w, NULL, NULL};
@@ -201,7 +201,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     }
     dev->reference = false;
     need(d_model, d_q, d_kv, d_ff, vocab, 64);
-    dev->ws.ff.layout = 0, dev->ws.ff.ld = XFRAG_KBLK;
+    dev->ws.ff = act_prepared(dev->ws.ff.p, d_ff);
     struct kv_desc kd = {1, n_kv, d_head, d_head, 0, DT_F16, 8};
     struct kv_pool *kv;
     MUST(bk->kv_new(dev, &kd, &kv, &err));
@@ -229,7 +229,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
                         &rp};
     struct op_ffn_up of = {n, NULL, vec(2 * d_ff, 0.3f, 0), glu};
     struct op_head oh = {n, NULL, 1, 30};
-    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = xfrag_halves(d_ff),
+    uint64_t nq = 64ull * dev->ws.ldq, nkv = kv_page_bytes(&kd) / 2 * 4, nff = xfrag_halves(d_ff, 64),
              nl = 64ull * dev->ws.ldl;
     float *first[4] = {0};
     printf("%-34s", name);

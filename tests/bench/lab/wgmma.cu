@@ -32,7 +32,7 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     cudaDeviceSynchronize();
     need(n_out, n_in, 64, n_in, 64, 128);
     act_buf &in = dev->ws.att;
-    in.layout = 0, in.ld = XFRAG_KBLK;
+    in = act_prepared(in.p, n_in);
     act_from_f32(dev, dx, n_in, &in, 0, 128);
     struct op op = {OP_PROJ};
     op.proj = {ACT_ATT, &w, NULL, NULL};
