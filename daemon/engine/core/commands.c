@@ -14,10 +14,10 @@
 #include "daemon/engine/sched/kv-size.h"
 
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
-static int fit(const struct engine *eng, struct seq *q, struct hearth_err *e)
+static int fit(struct seq *q, struct hearth_err *e)
 {
     const struct model_entry *m = q->model;
-    uint64_t room = kv_size_room(m->kv, m->n_group, eng->sched.rows_max);
+    uint64_t room = kv_size_room(m->kv, m->n_group, m->group.rows_max);
     if (q->n_tokens > room)
         return err_set(e, HEARTH_ECONTEXT, "the prompt has %u tokens; the KV pool of %u pages holds %llu", q->n_tokens,
                        (unsigned)(room / KV_PAGE), (unsigned long long)room);
@@ -61,7 +61,7 @@ static bool submit(struct engine *eng, struct seq *q)
         }
     }
     q->time.load = waited_for_load(q);
-    if (fit(eng, q, &err)) {
+    if (fit(q, &err)) {
         end_seq(eng, q, END_ERROR, &err);
         return true;
     }

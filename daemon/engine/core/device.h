@@ -15,7 +15,8 @@
 enum {
     IN_FLIGHT_MAX = 8, /* steps in flight */
     ROWS_CPU = 256,    /* rows in a step: enough for a matrix to be read once for many */
-    ROWS_GPU = PROMPT_ROWS,
+    ROWS_GPU = BATCH_ROWS_MAX,
+    ROWS_GPU_LEAST = PROMPT_ROWS, /* where the device has room for no more */
     OUT_MAX = BATCH_SEQS_MAX,
 };
 

@@ -28,7 +28,7 @@ static uint64_t kv_bytes(const struct engine *eng, const struct model_entry *m)
         return eng->params.kv_bytes;
     uint32_t n_group = model_kv_descs(&outline, eng->info.kv_type, kv);
     uint32_t tokens = m->hp.n_ctx < FIT_TOKENS ? m->hp.n_ctx : FIT_TOKENS;
-    return kv_size_bytes(kv, n_group, (tokens + KV_PAGE - 1) / KV_PAGE, m->hp.n_ctx, eng->sched.rows_max);
+    return kv_size_bytes(kv, n_group, (tokens + KV_PAGE - 1) / KV_PAGE, m->hp.n_ctx, ROWS_GPU_LEAST);
 }
 
 /* Measures once how fast the device reads its memory and the host's. What it has not the room to measure is 0. */

@@ -8,9 +8,10 @@
 
 #include "daemon/engine/core/events.h"
 
-static bool is_mixed(const struct plan *p)
+/* Whether whoever comes, or decodes in it, would wait for the steps behind it too. */
+static bool is_long(const struct plan *p)
 {
-    return p->work.prompt && p->work.decode;
+    return p->work.prompt && (p->work.decode || p->n_row > ROWS_GPU_LEAST);
 }
 
 /* Whether the step was computed while it was submitted. */
@@ -25,7 +26,7 @@ void lead_submitted(struct engine *eng, struct in_flight *f)
     static const double share = 0.2; /* of the last one, where others took longer */
     f->submitted = engine_now();
     double took = f->submitted - f->begin;
-    if (is_mixed(&f->plan))
+    if (is_long(&f->plan))
         eng->submission += (took < eng->submission ? share : 1) * (took - eng->submission);
 }
 
@@ -53,15 +54,15 @@ double lead_left(const struct engine *eng)
 {
     enum { PART = 8 }; /* of the step: the error of its estimate */
     const struct in_flight *f = &eng->in_flight[eng->first_in_flight];
-    bool mixed = false, known = true;
-    double begun = began_first(eng, f), most = f->plan.group->pace.gap, left = 0;
+    bool any_long = false, known = true;
+    double begun = began_first(eng, f), most = f->plan.work.decode ? f->plan.group->pace.gap : INFINITY, left = 0;
     for (uint32_t i = 0; i < eng->n_in_flight; i++) {
         f = &eng->in_flight[(eng->first_in_flight + i) % IN_FLIGHT_MAX];
         left += f->plan.expected;
-        mixed |= is_mixed(&f->plan);
+        any_long |= is_long(&f->plan);
         known &= f->plan.expected > 0;
     }
-    if (!mixed)
+    if (!any_long)
         return 0;
     if (!known || !eng->step_end_seen) /* nor a third one meanwhile: of the next two the ends will be seen */
         return eng->n_in_flight > 1 ? INFINITY : 0;

@@ -63,11 +63,11 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
             share = 2 * share - (fit_spare(eng) < 2 * share ? fit_spare(eng) : 2 * share);
         uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);
         pages = pages < KV_PAGES_MAX ? pages : KV_PAGES_MAX;
-        bytes = kv_size_bytes(m->kv, m->n_group, (uint32_t)pages, hp->n_ctx, eng->sched.rows_max);
+        bytes = kv_size_bytes(m->kv, m->n_group, (uint32_t)pages, hp->n_ctx, m->group.rows_max);
         bytes = bytes > POOL_BYTES_MIN ? bytes : POOL_BYTES_MIN;
         bytes = bytes < share ? bytes : share;
     }
-    uint32_t n = kv_size_for(m->kv, m->n_group, bytes, hp->n_ctx, eng->sched.rows_max);
+    uint32_t n = kv_size_for(m->kv, m->n_group, bytes, hp->n_ctx, m->group.rows_max);
     return n < 1 ? 1 : n;
 }
 
@@ -105,7 +105,7 @@ static bool grows(const struct engine *eng, const struct model_entry *m)
 static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page, struct hearth_err *e)
 {
     int rc = 0;
-    kv_size_pools(m->kv, m->n_group, n_page, m->model->hp.n_ctx, eng->sched.rows_max);
+    kv_size_pools(m->kv, m->n_group, n_page, m->model->hp.n_ctx, m->group.rows_max);
     for (uint32_t g = 0; g < m->n_group; g++)
         m->kv[g].extent = grows(eng, m) ? kv_size_extent(&m->kv[g], info_of(eng, m)->kv_granule) : 0;
     for (uint32_t g = 0; g < m->n_group; g++)
@@ -189,20 +189,24 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     return 0;
 }
 
+/* Makes room for steps of the model, of at most so many rows; fewer where little memory is free. */
 static int make_workspace(struct engine *eng, const struct model *m, const struct backend *be, struct device *dev,
-                          struct hearth_err *e)
+                          uint32_t rows_most, struct hearth_err *e)
 {
-    struct workspace_dims *have = dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims = *have;
-    dims.n_row = eng->sched.rows_max;
-    dims.n_out = eng->sched.out_max;
-    model_workspace(m, &dims);
+    bool gpu = dev == eng->dev && eng->info.gpu;
+    struct workspace_dims *have = dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims;
+    memory_workspace(eng, have, m, gpu ? memory_rows(eng, m, rows_most) : ROWS_CPU, &dims);
     float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
     if (!logits)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
     eng->logits = logits;
-    int rc = be->reserve(dev, &dims, e);
+    int rc;
+    while ((rc = be->reserve(dev, &dims, e)) == HEARTH_ENOMEM && dims.n_row > ROWS_GPU_LEAST)
+        memory_workspace(eng, have, m, dims.n_row / 2, &dims);
     if (!rc)
         *have = dims;
+    if (!rc && dev == eng->dev)
+        eng->sched.rows_max = dims.n_row;
     return rc;
 }
 
@@ -216,7 +220,9 @@ static int place_model(struct engine *eng, struct model_entry *m, const struct b
     step_drain(eng); /* the workspace may move */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
-    return rc ? rc : make_workspace(eng, m->model, be, dev, e);
+    rc = rc ? rc : make_workspace(eng, m->model, be, dev, room ? ROWS_GPU_LEAST : ROWS_GPU, e);
+    m->group.rows_max = dev == eng->dev ? eng->dims.n_row : eng->cpu.dims.n_row;
+    return rc;
 }
 
 static void drop_model(struct model_entry *m)
@@ -352,7 +358,7 @@ static int load_within(struct engine *eng, struct model_entry *m, struct selfche
     if (rc)
         return rc;
     step_drain(eng); /* the workspace may move */
-    rc = make_workspace(eng, outline, eng->be, eng->dev, e);
+    rc = make_workspace(eng, outline, eng->be, eng->dev, ROWS_GPU_LEAST, e);
     model_free(outline);
     if (!rc)
         rc = fit_plan(eng, m, &room, e);
@@ -423,12 +429,13 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* A GPU's steps are short, and its bits depend on how a prompt is cut: alone it is cut by rows. Of the 40 ms that
- * whoever decodes may wait, a tenth is for the error of an estimate and the way to him. A CPU's step may be stopped
- * (step.c), so it may be long. */
+/* A GPU's bits depend on how a prompt is cut: alone it is cut by rows, of which a step has the more the better, as its
+ * weights are read once for all of them; but no step is stopped, and whoever comes waits for the end of it. Of the 40
+ * ms that whoever decodes may wait, and of the 100 ms of who comes, a tenth is for the error of an estimate and the way
+ * to him. A CPU's step may be stopped (step.c), so it may be long. */
 static const struct sched_pace *pace_of(const struct device_info *info)
 {
-    static const struct sched_pace gpu = {.rows_first = 64, .gap = 0.036},
+    static const struct sched_pace gpu = {.rows_first = 64, .gap = 0.036, .alone = 0.09, .rows_alone = ROWS_GPU_LEAST},
                                    cpu = {.rows_first = 8, .gap = 0.1, .alone = 1};
     return info->gpu ? &gpu : &cpu;
 }
@@ -457,6 +464,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
         return rc;
     eng->memory_changed = true;
     m->group.pace = *pace_of(info_of(eng, m));
+    m->group.cost.many = m->group.pace.rows_alone / 2;
     m->group.long_from = m->model->hp.long_from;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);

@@ -161,16 +161,35 @@ void memory_unmap(void *arg, uint32_t group, uint32_t extent)
     m->engine->memory_changed = true;
 }
 
-/* About what a step's activations take beyond what is reserved already. */
-static uint64_t workspace_need(const struct engine *eng, const struct model *outline)
+void memory_workspace(const struct engine *eng, const struct workspace_dims *have, const struct model *m,
+                      uint32_t n_row, struct workspace_dims *out)
 {
-    struct workspace_dims d = eng->dims;
-    d.n_row = eng->sched.rows_max;
-    d.n_out = eng->sched.out_max;
-    model_workspace(outline, &d);
+    *out = *have;
+    out->n_row = n_row;
+    out->n_out = eng->sched.out_max;
+    out->n_prompt = eng->params.invariant == INVARIANT_NOTHING ? 0 : n_row;
+    model_workspace(m, out);
+}
+
+/* About what a step's activations take beyond what is reserved already. */
+static uint64_t workspace_need(const struct engine *eng, const struct model *outline, uint32_t n_row)
+{
+    struct workspace_dims d;
+    memory_workspace(eng, &eng->dims, outline, n_row, &d);
     uint64_t row = 2ull * d.d_model + 2ull * d.d_q + 2ull * d.d_kv + 2ull * d.d_ff + d.d_route + d.d_experts;
+    row += (uint64_t)d.d_route / 2 * d.d_model + 2ull * d.d_mix; /* products of experts; what states are made of */
+    row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of their way */
     uint64_t bytes = sizeof(float) * (d.n_row * row + (uint64_t)d.n_out * d.n_vocab);
     return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
+}
+
+uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most)
+{
+    enum { PART = 8 }; /* of what is free */
+    uint64_t room = memory_room(eng);
+    while (most > ROWS_GPU_LEAST && workspace_need(eng, m, most) > room / PART)
+        most /= 2;
+    return most;
 }
 
 static struct ledger_need need_of(const struct engine *eng, const struct model_entry *m, uint32_t tokens)
@@ -180,8 +199,9 @@ static struct ledger_need need_of(const struct engine *eng, const struct model_e
     enum dtype type = eng->info.kv_type;
     uint32_t n_group = model_kv_descs(&outline, type, kv), pages = (tokens + KV_PAGE - 1) / KV_PAGE;
     struct ledger_need need = {.weights = m->hp.weight_bytes, .kv_tokens = tokens};
-    need.kv = kv_size_bytes(kv, n_group, pages, m->hp.n_ctx, eng->sched.rows_max);
-    need.workspace = workspace_need(eng, &outline);
+    uint32_t rows = eng->info.gpu ? ROWS_GPU_LEAST : ROWS_CPU;
+    need.kv = kv_size_bytes(kv, n_group, pages, m->hp.n_ctx, rows);
+    need.workspace = workspace_need(eng, &outline, rows);
     return need;
 }
 

@@ -19,6 +19,13 @@ void memory_leave_out(struct engine *eng, const struct device_info *before);
 /* The same where something has changed: when the engine is idle, and every ten seconds when it never is. */
 void memory_count_now_and_then(struct engine *eng, bool idle);
 
+/* The workspace for steps of the model of so many rows beside what there is room for already. */
+void memory_workspace(const struct engine *eng, const struct workspace_dims *have, const struct model *m,
+                      uint32_t n_row, struct workspace_dims *out);
+/* How many rows, `most` at most, a GPU's steps of the model may have, so that their workspace takes no large part of
+ * the memory that is free. */
+uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most);
+
 /* Whether there is room for the model's weights, its workspace and the least KV, of so many tokens: 0, or HEARTH_ENOMEM
  * with a sentence. */
 int memory_check(struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e);

@@ -39,6 +39,8 @@ void cost_learn(struct cost *c, const struct cost_work *w, double seconds)
     if (!(seconds > 0) || !isfinite(seconds) || w->decode + w->prompt == 0)
         return;
     terms_of(w, x);
+    if (c->many && w->prompt >= c->many)
+        c->row = seconds / w->prompt;
     struct cost_sums *s = &c->sums[w->prompt > 0];
     s->n += s->n < UINT32_MAX;
     for (int i = 0; i < COST_TERMS; i++) {

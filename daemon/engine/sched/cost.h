@@ -8,6 +8,9 @@
  * second, and a pause of the machine, which makes one step a thousand times as long, counts as one bad step. Older
  * steps decay. Steps with and without prompt rows decay apart: an hour of decoding does not wash out what prompts cost.
  *
+ * Steps that were all alike say little of others, and whoever makes one longer than any before should not go by slopes
+ * alone: `row` is what the last long one took.
+ *
  * Pure: no clock, no device. Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_COST_H
@@ -26,6 +29,8 @@ struct cost_work {
 
 /* Zero-initialise: nothing is known. */
 struct cost {
+    uint32_t many; /* prompt rows of a step that counts as a long one; 0: none does */
+    double row;    /* seconds of a prompt row and its part of all else, in the last of those; 0: there was none */
     double slope[COST_TERMS]; /* seconds */
     struct cost_sums {
         double xx[COST_TERMS][COST_TERMS], xy[COST_TERMS];

@@ -3,7 +3,8 @@
 
 enum {
     WINDOWS_CACHED = 4, /* of a context's windows: that of who goes on, and of three places to go on from */
-    SEQS_LEAST = 16,    /* sequences that a pool of windows has room for, where a full pool has */
+    SEQS_LEAST = 16,    /* sequences that a pool of windows has room for, where a full pool has, */
+    AHEAD_EACH = 512,   /* with so many rows of a step each: a longer step is one sequence's */
     STATES_OWN = 4,     /* of a sequence: two of its own, and two that it keeps for those who go on from it */
     STATES_LEAST = SEQS_LEAST,
     STATES_PAGES = 256, /* of a timeline: where states are large, a sequence's for each such part of it, */
@@ -43,7 +44,9 @@ static uint32_t pages_of(const struct kv_desc *d, uint64_t beside, uint32_t n_pa
     if (!d->window)
         return n_page;
     uint64_t context = n_ctx / KV_PAGE + 1, windows = (uint64_t)WINDOWS_CACHED * kv_most(d->window, 0);
-    uint64_t share = (uint64_t)n_page * windows / context, least = (uint64_t)SEQS_LEAST * kv_most(d->window, lookahead);
+    uint32_t each = lookahead < AHEAD_EACH ? lookahead : AHEAD_EACH;
+    uint64_t share = (uint64_t)n_page * windows / context,
+             least = (uint64_t)SEQS_LEAST * kv_most(d->window, each) + (lookahead - each) / KV_PAGE;
     share = share > least ? share : least;
     return share < n_page ? (uint32_t)share : n_page;
 }

@@ -13,9 +13,13 @@ static uint32_t before_end(const struct kv_table *t)
 }
 
 /* The first position after `pos` where a state is kept. */
-static uint32_t next_kept(const struct kv_table *t, uint32_t pos)
+static uint32_t next_kept(const struct kv *kv, const struct kv_table *t, uint32_t pos)
 {
-    uint32_t end = before_end(t), next = (pos / STATE_READ + 1) * STATE_READ, said = pos > t->keep ? pos : t->keep;
+    bool within = true;
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        within &= !kv->group[g].shape.state || kv->group[g].shape.within;
+    uint32_t each = within ? STATE_READ : STATE_READ_APART;
+    uint32_t end = before_end(t), next = (pos / each + 1) * each, said = pos > t->keep ? pos : t->keep;
     if (pos >= end)
         next = (said / STATE_SAID + 1) * STATE_SAID;
     else if (end < next)
@@ -39,9 +43,9 @@ uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t
     if (!any)
         return n;
     assert(t->at == done);
-    uint32_t end = next_kept(t, done);
+    uint32_t end = next_kept(kv, t, done);
     t->within = within && done + n > end ? end : 0;
-    end = t->within ? next_kept(t, end) : end;
+    end = t->within ? next_kept(kv, t, end) : end;
     return n < end - done ? n : end - done;
 }
 
@@ -56,7 +60,7 @@ static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
 /* Whether the next step, up to token n and of `ahead` tokens at most, may pass a place where a state is kept. */
 static bool passes(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
 {
-    return kv->group[group].shape.within && next_kept(t, t->at) < (n < t->at + ahead ? n : t->at + ahead);
+    return kv->group[group].shape.within && next_kept(kv, t, t->at) < (n < t->at + ahead ? n : t->at + ahead);
 }
 
 void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
@@ -136,7 +140,7 @@ void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
 {
     struct kv_state *s = &t->state[group];
-    if (!t->at || next_kept(t, t->at - 1) != t->at || t->page[group][t->at / KV_PAGE - 1] != KV_NONE)
+    if (!t->at || next_kept(kv, t, t->at - 1) != t->at || t->page[group][t->at / KV_PAGE - 1] != KV_NONE)
         return;
     kv_page_ref(kv, group, s->page[0]);
     keep(kv, t, group, t->at, s->page[0]);

@@ -46,8 +46,9 @@
  * it must end there (kv_cut). These are whole places:
  *   - KV_SLACK tokens or a little more before the prompt's end, for those who go on from there;
  *   - where timelines part, as for windows;
- *   - each STATE_READ tokens of a prompt up to that place, and each STATE_SAID after the prompt: the last of them, for
- *     the timeline's end; and of these, as long as there is room, those at a multiple of STATE_SPARSE;
+ *   - each STATE_READ tokens of a prompt up to that place, or STATE_READ_APART where a step must end for that, and each
+ *     STATE_SAID after the prompt: the last of them, for the timeline's end; and of these, as long as there is room,
+ *     those at a multiple of STATE_SPARSE;
  * and the state at the very end, when the table is released. A prefix of a timeline is found where its state is.
  *
  * Thread: the device thread's.
@@ -59,7 +60,7 @@
 
 #define KV_NONE UINT32_MAX
 enum { KV_SLACK = 2 * KV_PAGE /* tokens kept before a window: who goes on from there may go back by a few */ };
-enum { STATE_READ = 512, STATE_SAID = 128, STATE_SPARSE = 4096 }; /* tokens; multiples of KV_PAGE */
+enum { STATE_READ = 512, STATE_READ_APART = 2048, STATE_SAID = 128, STATE_SPARSE = 4096 }; /* multiples of KV_PAGE */
 enum { PART_LEAST = 512 };
 
 struct kv; /* the pages of a model's pools */

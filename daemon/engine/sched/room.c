@@ -150,7 +150,7 @@ static bool make_room(struct sched *s, struct room *r, const struct seq *q, uint
 
 bool sched_grow(struct sched *s, struct seq *q)
 {
-    while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), s->rows_max)) {
+    while (!kv_grow(q->group->kv, &q->kv, q->n_computed, seq_len(q), sched_rows_max(s, q->group))) {
         struct room r;
         if (q->group->leaving)
             return false;
@@ -178,7 +178,7 @@ static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
     *reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
     /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
      * once. */
-    if (kv_grow(kv, &q->kv, *reused, q->n_tokens, s->rows_max) && kv_available(kv) >= r.n)
+    if (kv_grow(kv, &q->kv, *reused, q->n_tokens, sched_rows_max(s, q->group)) && kv_available(kv) >= r.n)
         return true;
     kv_release(kv, &q->kv, q->token, *reused);
     return false;

@@ -10,6 +10,12 @@
 
 /* --- sched.c */
 
+/* Rows in a step of the group at most. */
+static inline uint32_t sched_rows_max(const struct sched *s, const struct sched_group *g)
+{
+    return g->rows_max && g->rows_max < s->rows_max ? g->rows_max : s->rows_max;
+}
+
 /* A state is a list, and this function alone moves sequences between lists. */
 void sched_set_state(struct sched *s, struct seq *q, enum seq_state state);
 

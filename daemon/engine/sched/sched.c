@@ -180,6 +180,12 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     }
 }
 
+/* The running sequences of a group that have rows due, the next first, and those that were admitted since. */
+struct running {
+    struct seq *seq[2 * BATCH_SEQS_MAX];
+    uint32_t n;
+};
+
 /* What a step may still spend on prompts. */
 struct budget {
     uint32_t rows;
@@ -197,23 +203,53 @@ static bool others_wait(const struct sched *s, const struct sched_group *g)
     return false;
 }
 
+/* How many rows of a prompt from position pos0 on a step has that is cut by rows. */
+static uint32_t rows_by_halves(const struct sched_group *g, uint32_t most, uint32_t pos0, double seconds)
+{
+    uint32_t n = g->pace.rows_alone;
+    while (n < most && g->cost.row > 0) {
+        uint32_t more = 2 * n < most ? 2 * n : most;
+        if (cost_of_prompt(&g->cost, pos0, more) > seconds || more * g->cost.row > seconds)
+            break;
+        n = more;
+    }
+    return n < most ? n : most;
+}
+
+/* The position of the running prompt that is furthest. */
+static uint32_t furthest(const struct running *r)
+{
+    uint32_t pos = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (rows_due(r->seq[i]) > 1 && r->seq[i]->n_computed > pos)
+            pos = r->seq[i]->n_computed;
+    return pos;
+}
+
 /* The budget for prompts beside this work of decoding. */
-static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct cost_work *decoding,
-                                   double now)
+static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct running *r,
+                                   const struct cost_work *decoding, double now)
 {
     const struct sched_pace *pace = &g->pace;
-    struct budget b = {s->rows_max - decoding->decode, s->out_max - decoding->decode, INFINITY};
-    bool awaited = (decoding->decode || others_wait(s, g)) && pace->gap > 0;
+    uint32_t most = sched_rows_max(s, g);
+    bool awaited = (decoding->decode || others_wait(s, g)) && pace->gap > 0, by_rows = !awaited && pace->rows_alone;
+    if (awaited && pace->rows_alone && pace->rows_alone < most)
+        most = pace->rows_alone;
+    struct budget b = {most - decoding->decode, s->out_max - decoding->decode, INFINITY};
     if (!awaited && pace->alone <= 0)
         return b;
     if (!cost_known(&g->cost)) {
-        b.rows = b.rows < pace->rows_first ? b.rows : pace->rows_first;
+        uint32_t first = by_rows ? pace->rows_alone : pace->rows_first;
+        b.rows = b.rows < first ? b.rows : first;
         return b;
     }
     double without = cost_of(&g->cost, decoding), quiet = now - s->last_arrival, whole = pace->gap;
     if (!awaited)
         whole = quiet < pace->gap ? pace->gap : quiet < pace->alone ? quiet : pace->alone;
-    b.seconds = whole - without > without ? whole - without : without;
+    if (by_rows)
+        b.rows = rows_by_halves(g, b.rows, furthest(r), whole - without);
+    else
+        b.seconds = whole - without > without ? whole - without : without;
     return b;
 }
 
@@ -239,12 +275,6 @@ static bool schedule_prompt(const struct sched *s, struct plan *p, struct seq *q
     b->seconds -= cost_of_prompt(&q->group->cost, pos0, p->n_row - had);
     return p->n_row > had;
 }
-
-/* The running sequences of a group that have rows due, the next first, and those that were admitted since. */
-struct running {
-    struct seq *seq[2 * BATCH_SEQS_MAX];
-    uint32_t n;
-};
 
 /* All have their pages: who had to make way for that is not among them, nor who waits for pages that are being saved or
  * is to be read again. */
@@ -400,7 +430,7 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
             decoding.decode++;
             decoding.keys += cost_keys(r.seq[i]->n_computed, 1);
         }
-    struct budget b = prompt_budget(s, g, &decoding, now);
+    struct budget b = prompt_budget(s, g, &r, &decoding, now);
     uint32_t chunk = b.rows;
     if (b.seconds < INFINITY)
         chunk = cost_prompt_rows(&g->cost, 0, b.seconds, b.rows);

@@ -9,8 +9,9 @@
  * (cost.h), so one promise (`gap`) holds for every model, context and processor. While others decode, or another model
  * has work, a step takes no longer than the gap, or, where decoding alone takes most of that, twice as long as without
  * prompts. A prompt that nobody decodes beside has chunks as long as it has been quiet since the last arrival, up to
- * `alone`: should somebody come, a step that is stopped for him loses no more than the quiet that was before. Models
- * take turns, a step each.
+ * `alone`: should somebody come, he waits no longer than the quiet was before, or loses no more of a step that is
+ * stopped for him. Where bits depend on how a prompt is cut (`rows_alone`) that is cut by rows, of which there are more
+ * or less by halves. Models take turns, a step each.
  *
  * Who is next is a matter of class first, and of what users and clients have had in theirs (share.h); of a client's
  * sequences the oldest is. Where no prompt of a class has had rows for AGE_SECONDS, its are taken for ones of the class
@@ -42,13 +43,17 @@ struct sched_pace {
     uint32_t rows_first; /* prompt rows of a step that somebody may wait for, before it is known what rows cost */
     double gap;          /* seconds that are promised between two tokens; 0: no promise */
     double alone;        /* seconds of a step that nobody decodes in, once it was quiet for so long; 0: any */
+    /* Rows that such a step has whatever they take; of more it has so many times a power of two. And the most that one
+     * has beside others. At least BATCH_SEQS_MAX; 0: as many as are no longer than that. */
+    uint32_t rows_alone;
 };
 
 struct sched_group {
     struct kv *kv;
     struct cost cost; /* of its steps; as long as the model is known */
     struct sched_pace pace;
-    uint32_t n_seq; /* its sequences, in any list */
+    uint32_t rows_max; /* rows in a step of it, and for which its pools have room ahead; 0: as sched's */
+    uint32_t n_seq;    /* its sequences, in any list */
     /* A timeline of more tokens turns by RoPE's second set of frequencies (longrope): the whole of it, so that its KV
      * is what one reading gives. One that grows past this is read again. 0: there is one set. */
     uint32_t long_from;

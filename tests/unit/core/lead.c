@@ -66,6 +66,7 @@ static void submit(struct cost_work of, double takes)
     struct in_flight *f = place(w.eng.n_in_flight++);
     f->plan.group = &w.m.group;
     f->plan.work = of;
+    f->plan.n_row = of.decode + of.prompt;
     f->plan.seq[0].seq = &w.seq;
     f->plan.expected = cost_known(&w.m.group.cost) ? cost_of(&w.m.group.cost, &of) : 0;
     f->begin = now_s;
@@ -153,6 +154,29 @@ static void lone_prompts_and_streams_are_planned_ahead(void **state)
     assert_true(lead_left(&w.eng) > 0);
 }
 
+/* A long step of a lone prompt has no second one behind it before an eighth of it is left, and the device is never
+ * without one: who comes waits for a step and an eighth at most. */
+static void long_steps_of_lone_prompts_are_not_queued(void **state)
+{
+    (void)state;
+    double idle = 0, most = 0;
+    begin_world();
+    for (uint32_t i = 0; i < 40; i++) {
+        struct cost_work of = {0, 2048, cost_keys(2048 * i, 2048)};
+        while (w.eng.n_in_flight > 1)
+            finish();
+        double left = w.eng.n_in_flight ? lead_left(&w.eng) : 0;
+        now_s += fmax(0, left);
+        if (i > 4) {
+            idle += fmax(0, now_s - w.idle);
+            most = fmax(most, (w.idle - now_s - submission) / time_of(&of));
+        }
+        submit(of, submission);
+    }
+    assert_true(idle == 0);
+    assert_true(most < 0.15);
+}
+
 /* The host was kept from asking, and then finds three steps done at once: none of them took no time. */
 static void ends_that_were_not_seen_are_no_measure(void **state)
 {
@@ -230,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_planned_when_the_one_before_it_ends),
         cmocka_unit_test(lone_prompts_and_streams_are_planned_ahead),
+        cmocka_unit_test(long_steps_of_lone_prompts_are_not_queued),
         cmocka_unit_test(ends_that_were_not_seen_are_no_measure),
         cmocka_unit_test(estimates_recover),
         cmocka_unit_test(tokens_do_not_wait),

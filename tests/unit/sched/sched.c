@@ -346,6 +346,62 @@ static void quiet_makes_chunks_longer(void **state)
     world_fini();
 }
 
+/* Where bits depend on how a prompt is cut, one that nobody decodes beside is cut by rows: by as many as are allowed,
+ * or a power of two less as they grow dearer, however long those take that it has in any case. Beside somebody it is
+ * cut by time. */
+static void alone_prompts_are_cut_by_rows(void **state)
+{
+    (void)state;
+    static const double alone[] = {0.5, 1.1, 2, 9};
+    for (int i = 0; i < 4; i++) {
+        world_init(11, 1, 256, 256, 8);
+        struct sched_pace *pace = &w.pool[0].group.pace;
+        *pace = (struct sched_pace){.rows_first = 8, .gap = 0.4, .alone = alone[i], .rows_alone = 64};
+        w.pool[0].group.cost.many = 32;
+        w.now = 100; /* nobody has come for long */
+        int32_t lng[690] = {i};
+        struct request *r = submit(&w.pool[0], 0, lng, 690, 1);
+        for (uint32_t n = 0;; n++) {
+            uint32_t at = r->seq->n_computed, most = 64;
+            double t = timed_turn();
+            if (!r->live)
+                break;
+            uint32_t rows = r->seq->n_computed - at;
+            if (n == 0)
+                assert_int_equal(rows, 64); /* what they cost is not known */
+            if (n < 3)
+                continue;
+            while (most < 256 && c_prompt * 2 * most + c_key * cost_keys(at, 2 * most) + c_step <= alone[i])
+                most *= 2;
+            assert_int_equal(rows, most);
+            assert_true(rows == 64 || t <= alone[i] * 1.01);
+        }
+        while (timed_turn() > 0) {
+        }
+        world_fini();
+    }
+    world_init(12, 1, 256, 512, 8); /* the group's own limit counts as well */
+    w.pool[0].group.rows_max = 128;
+    w.pool[0].group.pace = (struct sched_pace){.rows_first = 8, .gap = 0.4, .alone = 9, .rows_alone = 64};
+    w.pool[0].group.cost.many = 32;
+    w.now = 100;
+    int32_t shrt[4] = {3, 2, 1, 0}, lng[500] = {9};
+    struct request *r = submit(&w.pool[0], 0, lng, 500, 1);
+    timed_turn();
+    timed_turn();
+    assert_int_equal(r->seq->n_computed, 64 + 128);
+    struct request *a = submit(&w.pool[0], 0, shrt, 4, 100); /* who comes is in the next step, */
+    assert_true(timed_turn() <= 0.4 + 0.01);                 /* which is short after an arrival */
+    while (r->live) {
+        double t = timed_turn();
+        assert_true(t < 0.44);
+    }
+    assert_true(a->n_got > 0);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* A step beside another model's sequences is as short as one beside its own. */
 static void models_wait_no_longer_than_the_gap(void **state)
 {
@@ -397,13 +453,21 @@ static void eval_wants_every_row(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_workloads),          cmocka_unit_test(outgrown_frequencies),
-        cmocka_unit_test(clients_share_steps),       cmocka_unit_test(reuse_is_capped_and_private),
-        cmocka_unit_test(youngest_gives_way),        cmocka_unit_test(prompts_come_in_pieces),
-        cmocka_unit_test(steps_keep_their_time),     cmocka_unit_test(a_slow_machine_still_reads_prompts),
-        cmocka_unit_test(quiet_makes_chunks_longer), cmocka_unit_test(models_wait_no_longer_than_the_gap),
-        cmocka_unit_test(eval_wants_every_row),      cmocka_unit_test(short_prompts_pass_long_ones),
-        cmocka_unit_test(a_moment_is_a_step),        cmocka_unit_test(a_prompt_is_one_step),
+        cmocka_unit_test(random_workloads),
+        cmocka_unit_test(outgrown_frequencies),
+        cmocka_unit_test(clients_share_steps),
+        cmocka_unit_test(reuse_is_capped_and_private),
+        cmocka_unit_test(youngest_gives_way),
+        cmocka_unit_test(prompts_come_in_pieces),
+        cmocka_unit_test(steps_keep_their_time),
+        cmocka_unit_test(a_slow_machine_still_reads_prompts),
+        cmocka_unit_test(quiet_makes_chunks_longer),
+        cmocka_unit_test(models_wait_no_longer_than_the_gap),
+        cmocka_unit_test(eval_wants_every_row),
+        cmocka_unit_test(short_prompts_pass_long_ones),
+        cmocka_unit_test(a_moment_is_a_step),
+        cmocka_unit_test(a_prompt_is_one_step),
+        cmocka_unit_test(alone_prompts_are_cut_by_rows),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
