@@ -238,7 +238,10 @@ static int run(struct bench *b, struct report *rep)
     room.n_first = most_of(&kv, 1, room.n_first);
     room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
 
-    if ((rc = bench_open_device(b, p)) || (rc = bench_load(b, p->model, &room)))
+    if ((rc = bench_open_device(b, p)))
+        return rc;
+    b->prompt_rows = strcmp(p->invariant, "nothing") ? b->chunk : 0;
+    if ((rc = bench_load(b, p->model, &room)))
         return rc;
     double cold = 1e3 * (engine_now() - begin);
     if ((rc = bench_check(b, p->model, &rep->check))) {

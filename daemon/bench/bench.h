@@ -48,6 +48,7 @@ struct bench_params {
     const char *invariant; /* "nothing", "prompts", "all": what is measured as with that configuration */
     const char *kv_type;   /* "auto", "f16", "q8_0": what KV is kept in */
     uint32_t gpu_weights;  /* MiB that weights may have of a GPU's memory, the rest stays in the host's; 0: any */
+    uint32_t rows;         /* of a prompt in a step; 0: as many as the scheduler gives it at most */
     const char *kv_dir;    /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 
@@ -85,7 +86,8 @@ struct bench {
     struct {
         uint32_t kept, now, turn, pages[2];
     } state[BATCH_SEQS_MAX];
-    uint32_t chunk; /* the most prompt rows in a step, as in the scheduler */
+    uint32_t chunk;       /* the most prompt rows in a step, as in the scheduler */
+    uint32_t prompt_rows; /* workspace_dims.n_prompt */
     uint32_t max_in_flight;
     enum invariance prompts, decodes; /* of its steps, and of those of a row a sequence */
     uint32_t n_deep;                  /* sequences that hold BENCH_BATCH_DEPTH tokens */

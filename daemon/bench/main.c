@@ -18,10 +18,11 @@ static const char usage[] =
     "usage: hearth-bench MODEL [--prompt N,...] [--depth N,...] [--batch N,...] [--resume N,...] [--kv N,...]\n"
     "                    [--kv-dir PATH] [--load] [--anyway] [--json | --csv] [--name NAME] [--commit ID]\n"
     "                    [--backend auto|cpu|cuda] [--variant NAME] [--threads N] [--invariant nothing|prompts|all]\n"
-    "                    [--kv-type auto|f16|q8_0] [--gpu-weights MIB]\n"
+    "                    [--kv-type auto|f16|q8_0] [--gpu-weights MIB] [--rows N]\n"
     "\n"
     "Checks a model's file on this machine's processors, then measures it: prompts, decoding, batches, the KV cache.\n"
     "--gpu-weights: what weights may take of a GPU's memory; what has no room there stays in the host's.\n"
+    "--rows: prompts in steps of so many rows.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
 
 enum { THREADS_MAX = 256, MIB_MAX = 1 << 30, USAGE = 2 };
@@ -44,6 +45,7 @@ enum {
     OPT_INVARIANT,
     OPT_KV_TYPE,
     OPT_GPU_WEIGHTS,
+    OPT_ROWS,
     OPT_THREADS,
     OPT_HELP,
     OPT_VERSION
@@ -66,6 +68,7 @@ static const struct option options[] = {
     {"invariant", required_argument, NULL, OPT_INVARIANT},
     {"kv-type", required_argument, NULL, OPT_KV_TYPE},
     {"gpu-weights", required_argument, NULL, OPT_GPU_WEIGHTS},
+    {"rows", required_argument, NULL, OPT_ROWS},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -130,6 +133,8 @@ static bool option_take(int opt)
         return number_parse("--threads", optarg, THREADS_MAX, &params.threads);
     case OPT_GPU_WEIGHTS:
         return number_parse("--gpu-weights", optarg, MIB_MAX, &params.gpu_weights);
+    case OPT_ROWS:
+        return number_parse("--rows", optarg, BATCH_ROWS_MAX, &params.rows);
     case OPT_HELP:
         fputs(usage, stdout);
         exit(EXIT_SUCCESS);

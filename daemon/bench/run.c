@@ -116,7 +116,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
         return rc;
     b->be->info(b->dev, &b->info);
     b->gpu_weights = (uint64_t)p->gpu_weights << 20;
-    b->chunk = b->info.gpu ? ROWS_GPU : ROWS_CPU;
+    b->chunk = p->rows ? p->rows : b->info.gpu ? ROWS_GPU : ROWS_CPU;
     b->max_in_flight = b->info.max_in_flight < 1               ? 1
                        : b->info.max_in_flight > IN_FLIGHT_MAX ? IN_FLIGHT_MAX
                                                                : b->info.max_in_flight;
@@ -151,7 +151,8 @@ static int open_pools(struct bench *b, uint32_t n_page)
 
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room)
 {
-    struct workspace_dims dims = {.n_row = b->chunk, .n_out = OUT_MAX};
+    struct workspace_dims dims = {
+        .n_row = b->chunk > ROWS_CPU ? b->chunk : ROWS_CPU, .n_out = OUT_MAX, .n_prompt = b->prompt_rows};
     uint32_t most = room->n_first > room->n_other ? room->n_first : room->n_other;
     int rc;
     if ((rc = model_file_open(&b->gguf, path, &b->err)) || (rc = model_hparams(&b->hp, b->gguf, &b->err)))

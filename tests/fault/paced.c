@@ -11,14 +11,14 @@
 
 #include "daemon/engine/clock.h"
 
-enum { IN_FLIGHT = 4, SHAPE = 64, SHAPES = BATCH_ROWS_MAX / SHAPE + 1 };
+enum { IN_FLIGHT = 4, SHAPE = 64, WHOLE = 512 /* rows beyond a multiple of these are a product of their own */ };
 
 static struct {
     const struct backend *inner;
     struct backend table;
     double factor;
     bool trials, slowly;
-    bool tried[SHAPES];
+    bool tried[BATCH_ROWS_MAX / SHAPE + 1];
     bool slow;   /* the next submission is */
     double idle; /* when the last step will be done */
     uint64_t ticket, waited;
@@ -105,16 +105,25 @@ static void sleep_until(double t)
     }
 }
 
-/* The first step of its shape. */
-static void try_shape(const struct shape *s)
+static void try_rows(uint32_t rows)
 {
     static const double trial = 60;
-    uint32_t shape = (s->decode + s->prompt + SHAPE - 1) / SHAPE;
-    if (paced.trials && s->prompt && shape > 1 && shape < SHAPES && !paced.tried[shape]) {
+    uint32_t shape = (rows + SHAPE - 1) / SHAPE;
+    if (paced.trials && shape && !paced.tried[shape]) {
         paced.tried[shape] = true;
         paced.idle = fmax(paced.idle, engine_now()) + seconds(trial);
         sleep_until(paced.idle);
     }
+}
+
+/* The first step of its shapes. */
+static void try_shapes(const struct shape *s)
+{
+    uint32_t rows = s->decode + s->prompt;
+    if (!s->prompt || rows <= SHAPE)
+        return;
+    try_rows(rows / WHOLE * WHOLE);
+    try_rows(rows % WHOLE);
 }
 
 /* --- the table -------------------------------------------------------------------------------------------------- */
@@ -149,7 +158,7 @@ static uint64_t step_run(struct device *d, const struct batch *b, const struct p
     f->done = 0;
     if (!b->stop)
         return paced.ticket;
-    try_shape(&s);
+    try_shapes(&s);
     double begin = engine_now();
     paced.idle = f->done = fmax(paced.idle, begin) + seconds(step_ms(&s));
     sample(f, &b->sample);

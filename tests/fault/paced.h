@@ -12,8 +12,8 @@
 #include "kernels/backend.h"
 
 /*
- * FACTOR[,trials][,slow]; set before the engine is opened. With `trials` the first step of each multiple of 64 rows has
- * the host wait until the device is idle and 60 ms beyond, as cuBLASLt's do; with `slow` every second
+ * FACTOR[,trials][,slow]; set before the engine is opened. With `trials` the first product of each multiple of 64 rows
+ * has the host wait until the device is idle and 60 ms beyond, as cuBLASLt's do; with `slow` every second
  * submission of a long step takes the host 8.4 ms instead of 4, as was seen, and is not explained.
  */
 extern const char *paced_by;
