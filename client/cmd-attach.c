@@ -71,6 +71,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
             print_json(json_result(r));
         else if (r->n_choices)
             gen_print_choices(&gen, r);
+        else
+            gen_end_line(&gen, r);
         status = gen_report(&gen, r);
         hearth_free(r);
     }

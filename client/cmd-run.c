@@ -15,17 +15,6 @@ static size_t as_messages(const struct gen *gen, struct hearth_bytes prompt, str
     return n;
 }
 
-/* A terminal's next prompt belongs on a line of its own, and so does what gen_report() says after the text; else a file
- * gets the text and nothing more. */
-static void end_line(const struct gen *gen, const struct hearth_generate_result *r)
-{
-    const struct hearth_bytes *text = &r->text;
-    bool follows = isatty(STDOUT_FILENO) || (gen_has_report(gen, r) && stdout_is_stderr());
-    if (follows && !(text->len && text->data[text->len - 1] == '\n'))
-        putchar('\n');
-    fflush(stdout);
-}
-
 /* Takes [MODEL] [PROMPT | -]: a first operand that is a model's name is one, unless it stands after "--" or -m has
  * named one. STATUS_OK with *prompt where there is one. */
 static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *gen, int argc, char **argv, int plain,
@@ -88,7 +77,7 @@ static int answer(struct hearth *h, struct gen *gen, struct hearth_bytes prompt,
     else if (gen->g.n)
         gen_print_choices(gen, r);
     else
-        end_line(gen, r);
+        gen_end_line(gen, r);
     int status = gen_report(gen, r);
     hearth_free(r);
     return status;

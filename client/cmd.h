@@ -141,6 +141,7 @@ int verb_end(struct hearth *h, void *result, int status);
 struct gen {
     const char *model, *session, *system; /* as given; NULL: not */
     bool json, stats, chat;
+    bool interrupted;       /* by Ctrl+C, this generation */
     bool several;           /* texts of choices come at the end, one after the other */
     const char *template;   /* --template: a file or a name */
     struct hearth_strs set; /* --set: KEY=JSON */
@@ -181,9 +182,12 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *re
 /* The choices of a result, under a line each that says which it is. */
 void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r);
 
-/* What to tell of a result besides its text: --stats, a full context, an engine's error. Returns the exit status. */
+/* Ends the line of a result's text where a terminal's prompt or gen_report() would follow it. */
+void gen_end_line(const struct gen *gen, const struct hearth_generate_result *r);
+
+/* What to tell of a result besides its text: --stats, a full context, an engine's error, that somebody else cancelled
+ * it. Returns the exit status. */
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
-bool gen_has_report(const struct gen *gen, const struct hearth_generate_result *r);
 
 /* A conversation in gen->session, or in a new session, which is told at the end: messages from stdin, answers to
  * stdout, until the end of stdin. */

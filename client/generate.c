@@ -279,6 +279,7 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
             fputc('\n', stderr);
             exit(STATUS_INTERRUPTED); /* the daemon has been told to cancel */
         }
+        gen->interrupted = true;
         rc = hearth_cancel(h, request, err);
         if (rc < 0 && rc != HEARTH_ENOSTREAM)
             return rc;
@@ -289,6 +290,7 @@ static int gen_finish(struct hearth *h, struct gen *gen, uint32_t request, struc
                       struct hearth_err *err)
 {
     gen->shown = SHOWN_NOTHING;
+    gen->interrupted = false;
     interrupts_begin();
     int rc = gen_wait(h, gen, request, out, err);
     interrupts_end();
@@ -363,10 +365,21 @@ void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r)
     fflush(stdout);
 }
 
-bool gen_has_report(const struct gen *gen, const struct hearth_generate_result *r)
+static bool has_report(const struct gen *gen, const struct hearth_generate_result *r)
 {
     const char *why = r->finish_reason ? r->finish_reason : "";
-    return gen->stats || !strcmp(why, "context_full") || !strcmp(why, "error");
+    return gen->stats || !strcmp(why, "context_full") || !strcmp(why, "error") ||
+           (!strcmp(why, "cancelled") && !gen->interrupted);
+}
+
+/* A file gets the text and nothing more. */
+void gen_end_line(const struct gen *gen, const struct hearth_generate_result *r)
+{
+    const struct hearth_bytes *text = &r->text;
+    bool follows = isatty(STDOUT_FILENO) || (has_report(gen, r) && stdout_is_stderr());
+    if (follows && !(text->len && text->data[text->len - 1] == '\n'))
+        putchar('\n');
+    fflush(stdout);
 }
 
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
@@ -376,6 +389,8 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
         say("hearth: the context is full%s%s\n", gen->session ? "; " : "", gen->session ? context_step : "");
     if (!strcmp(why, "error"))
         say("hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
+    if (!strcmp(why, "cancelled") && !gen->interrupted)
+        say("hearth: the generation was cancelled, and not from here\n");
     if (gen->stats)
         say_aside(
             "reused %lld of %lld prompt tokens, restored %lld; %lld tokens, %.1f ms to the first, %.0f tokens/s\n",

@@ -23,4 +23,22 @@ status 0 "it goes on" "$hearth" run -s story -n 2 --json " and"
 json_is "from there" "d['usage']['reused_tokens'] > 1 and d['finish_reason'] == 'length'"
 status 0 "status" "$hearth" status --json
 json_is "nothing is left running" "d['streams'] == 0 and d['engine']['running'] == 0"
+
+cat >"$dir/elsewhere.py" <<'P'
+import os, subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+os.read(p.stdout.fileno(), 1)
+subprocess.check_call([sys.argv[1], "stop", "--daemon", "--now"])
+p.stdout.read()
+sys.exit(p.wait())
+P
+status 130 "what somebody else cancels" python3 "$dir/elsewhere.py" "$hearth" run --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 "Once"
+err_has "says so" "hearth: the generation was cancelled, and not from here"
+cat >"$dir/attached.py" <<'P'
+import sys
+from terminal import Terminal, case
+t = Terminal(sys.argv[1], "attach", "1")
+case(t.end() == 0 and t.all.endswith(b"\n"), "attach leaves a terminal's prompt a line of its own")
+P
+terminal 1 "$dir/attached.py"
 done_testing
