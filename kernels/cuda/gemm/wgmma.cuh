@@ -66,8 +66,6 @@ struct wg_args {
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
 
-enum { WG_FIXED = 256, WG_STAGES = 8 };
-
 /* Args: with parts, n_part of them. */
 template <class Args> __device__ static inline const wg_part &wg_part_of(const Args &a, uint32_t group)
 {
@@ -102,6 +100,102 @@ template <int N> struct wg_shape {
 __host__ __device__ constexpr int wg_words(int type, int words)
 {
     return t16_frags(type) == 4 ? 2 : words;
+}
+
+/* --- the core ---------------------------------------------------------------------------------------------------- */
+
+enum { WG_FIXED = 256, WG_STAGES = 8 };
+
+/* A block's two rings: stages of weights, a fragment of each tile, and of activations, half a k-block of all columns.
+ */
+struct wg_rings {
+    uint64_t *full_w, *empty_w, *full_x, *empty_x; /* [WG_STAGES] mbarriers */
+    uint8_t *x, *w;
+    uint32_t wstages, xstages;
+};
+__device__ static inline wg_rings wg_rings_at(uint8_t *sm, uint32_t wstages, uint32_t xstages, uint32_t xstage)
+{
+    uint64_t *b = (uint64_t *)sm;
+    uint8_t *x = sm + WG_FIXED;
+    return {b, b + WG_STAGES, b + 2 * WG_STAGES, b + 3 * WG_STAGES, x, x + xstages * xstage, wstages, xstages};
+}
+/* By all threads of the block: copies complete on the full barriers, `warps` warps release the empty ones. */
+__device__ static inline void wg_rings_init(const wg_rings &r, uint32_t warps)
+{
+    if (!threadIdx.x) {
+        for (uint32_t s = 0; s < WG_STAGES; s++) {
+            mbar_init(r.full_w + s, 1), mbar_init(r.empty_w + s, warps * WARP_ARRIVALS);
+            mbar_init(r.full_x + s, 1), mbar_init(r.empty_x + s, warps * WARP_ARRIVALS);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+}
+
+/* Where a warp is in the rings. */
+struct wg_turn {
+    uint32_t ws, wphase, xs, xphase;
+};
+
+/*
+ * acc += a warp's 16 rows of weights times N columns, over n k-blocks of the rings, by all warps of a warpgroup
+ * together. Columns lie `rows` to a piece in shared memory; those between are whatever the stage has there.
+ */
+template <int T, int N, int WORDS, uint32_t WSTAGE>
+__device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows, uint32_t warp,
+                                            uint32_t lane, float (&acc)[N / 2])
+{
+    typedef typename quant<T>::wg W;
+    constexpr uint32_t XSTAGE = N * 256;
+    uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *r;
+        W w;
+#pragma unroll
+        for (int p = 0; p < 2 * W::PLANES; p++) {
+            constexpr int HALF = W::PLANES;
+            if (p % W::FRAG == 0) {
+                r = ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
+                mbar_wait(ring.full_w + at.ws, at.wphase);
+                w.open(r, lane);
+            }
+            w.plane(r, p % W::FRAG, lane);
+            if (p % W::FRAG == W::FRAG - 1) {
+                mbar_release(ring.empty_w + at.ws, lane);
+                if (++at.ws == ring.wstages)
+                    at.ws = 0, at.wphase ^= 1;
+            }
+            uint64_t desc = wg_desc(smem_of(ring.x + at.xs * XSTAGE), rows * 16);
+#pragma unroll
+            for (int v = 0; v < W::PAIRS; v += WORDS) {
+                bool begins = p % HALF == 0 && !v;
+                uint32_t A[WORDS][8];
+#pragma unroll
+                for (int k = 0; k < WORDS; k++)
+                    w.word(v + k, A[k]);
+                if (begins)
+                    mbar_wait(ring.full_x + at.xs, at.xphase);
+                wg_fence();
+#pragma unroll
+                for (int k = 0; k < WORDS; k++) {
+                    wg_mma<N>(acc, A[k], desc + (uint64_t)(W::step(p % HALF, v + k, 0) * rows * 32 >> 4));
+                    wg_mma<N>(acc, A[k] + 4, desc + (uint64_t)(W::step(p % HALF, v + k, 1) * rows * 32 >> 4));
+                }
+                wg_commit();
+                wg_wait<1>();
+                if (begins && held < WG_STAGES)
+                    mbar_release(ring.empty_x + held, lane);
+            }
+            if (p % HALF == HALF - 1) {
+                held = at.xs;
+                if (++at.xs == ring.xstages)
+                    at.xs = 0, at.xphase ^= 1;
+            }
+        }
+    }
+    wg_wait<0>();
+    mbar_release(ring.empty_x + held, lane);
 }
 
 /*
@@ -224,20 +318,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                        UA = quant<TA>::FRAG_BYTES, UB = quant<TB>::FRAG_BYTES, FRAG = UA > UB ? UA : UB,
                        WSTAGE = TILES * FRAG, XSTAGE = N * 256;
     extern __shared__ __align__(128) uint8_t sm[];
-    uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + WG_STAGES, *full_x = empty_w + WG_STAGES,
-             *empty_x = full_x + WG_STAGES;
-    uint8_t *xring = sm + WG_FIXED, *wring = xring + a.xstages * XSTAGE;
+    const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE);
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
     const wg_share share = wg_share_of(a, block);
-    if (!threadIdx.x) {
-        for (uint32_t s = 0; s < WG_STAGES; s++) {
-            mbar_init(full_w + s, 1), mbar_init(empty_w + s, TILES * WARP_ARRIVALS);
-            mbar_init(full_x + s, 1), mbar_init(empty_x + s, TILES * WARP_ARRIVALS);
-        }
-        mbar_init_done();
-    }
-    __syncthreads();
+    wg_rings_init(ring, TILES);
     pdl_trigger();
     if (warp >= TILES)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::COPY_REGS));
@@ -255,14 +340,14 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             for (uint32_t q = 0; q < per; q++) {
                 if (i * per + q == a.early)
                     pdl_wait();
-                mbar_wait(empty_w + s, phase);
+                mbar_wait(ring.empty_w + s, phase);
                 if (!lane)
-                    mbar_expect_tx(full_w + s, n * frag);
+                    mbar_expect_tx(ring.full_w + s, n * frag);
                 __syncwarp();
                 if (lane < n)
-                    cp_async_bulk(wring + s * WSTAGE + lane * frag,
+                    cp_async_bulk(ring.w + s * WSTAGE + lane * frag,
                                   tile + (uint64_t)(at + (second ? wg_nth<TB>(q) : wg_nth<TA>(q)) * next) * frag, frag,
-                                  full_w + s, policy);
+                                  ring.full_w + s, policy);
                 if (++s == a.wstages)
                     s = 0, phase ^= 1;
             }
@@ -283,9 +368,9 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                     a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER : quant<TA>::WG_ORDER] +
                     (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * N * 256;
                 for (int h = 0; h < 2; h++) {
-                    mbar_wait(empty_x + s, phase);
-                    mbar_expect_tx(full_x + s, XSTAGE);
-                    cp_async_bulk(xring + s * XSTAGE, x + h * N * 128, XSTAGE, full_x + s, policy);
+                    mbar_wait(ring.empty_x + s, phase);
+                    mbar_expect_tx(ring.full_x + s, XSTAGE);
+                    cp_async_bulk(ring.x + s * XSTAGE, x + h * N * 128, XSTAGE, ring.full_x + s, policy);
                     if (++s == a.xstages)
                         s = 0, phase ^= 1;
                 }
@@ -296,7 +381,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     if (warp >= TILES)
         return;
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
-    uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, seg = 0, done = 0, live;
+    uint32_t seg = 0, done = 0, live;
+    wg_turn turn = {0, 0, 0, 0};
     const uint32_t bucket = BLOCKS ? a.bucket - column * N : a.bucket;
     float acc[N / 2], slices[BLOCKS ? N / 2 : 1];
     const wg_glu act(a.glu);
@@ -312,57 +398,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         if (BLOCKS)
             n = a.slice;
         auto run = [&](auto type) {
-            constexpr int T = decltype(type)::value;
-            typedef typename quant<T>::wg W;
-            uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
-#pragma unroll 1
-            for (uint32_t i = 0; i < n; i++) {
-                const uint8_t *r;
-                W w;
-#pragma unroll
-                for (int p = 0; p < 2 * W::PLANES; p++) {
-                    constexpr int HALF = W::PLANES;
-                    if (p % W::FRAG == 0) {
-                        r = wring + ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
-                        mbar_wait(full_w + ws, wphase);
-                        w.open(r, lane);
-                    }
-                    w.plane(r, p % W::FRAG, lane);
-                    if (p % W::FRAG == W::FRAG - 1) {
-                        mbar_release(empty_w + ws, lane);
-                        if (++ws == a.wstages)
-                            ws = 0, wphase ^= 1;
-                    }
-                    uint64_t desc = wg_desc(smem_of(xring + xs * XSTAGE), N * 16);
-#pragma unroll
-                    for (int v = 0; v < W::PAIRS; v += WORDS) {
-                        bool begins = p % HALF == 0 && !v;
-                        uint32_t A[WORDS][8];
-#pragma unroll
-                        for (int k = 0; k < WORDS; k++)
-                            w.word(v + k, A[k]);
-                        if (begins)
-                            mbar_wait(full_x + xs, xphase);
-                        wg_fence();
-#pragma unroll
-                        for (int k = 0; k < WORDS; k++) {
-                            wg_mma<N>(acc, A[k], desc + (uint64_t)(W::step(p % HALF, v + k, 0) * N * 32 >> 4));
-                            wg_mma<N>(acc, A[k] + 4, desc + (uint64_t)(W::step(p % HALF, v + k, 1) * N * 32 >> 4));
-                        }
-                        wg_commit();
-                        wg_wait<1>();
-                        if (begins && held < WG_STAGES)
-                            mbar_release(empty_x + held, lane);
-                    }
-                    if (p % HALF == HALF - 1) {
-                        held = xs;
-                        if (++xs == a.xstages)
-                            xs = 0, xphase ^= 1;
-                    }
-                }
-            }
-            wg_wait<0>();
-            mbar_release(empty_x + held, lane);
+            wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, acc);
         };
         struct type_a {
             enum { value = TA };
