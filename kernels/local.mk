@@ -34,13 +34,13 @@ cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/act.cuh kernels/cuda/elem.cuh 
 	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/wgmma_mma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/gemm/batch_types.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/states/chunk.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/route.cuh kernels/cuda/experts/sums.cuh kernels/cuda/experts/told.cuh kernels/cuda/experts/choice.cuh \
 	kernels/cuda/quant/quant.cuh kernels/cuda/quant/one_type.cuh kernels/cuda/quant/slice.cuh kernels/cuda/quant/q45_k.cuh kernels/cuda/quant/q48_0.cuh \
 	kernels/cuda/quant/q45_01.cuh kernels/cuda/quant/q23_k.cuh kernels/cuda/quant/codebook4.cuh
-cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/pairs.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/fp4.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/shares.cuh kernels/cuda/experts/one_type.cu
+cuda_experts = kernels/cuda/experts/experts.cuh kernels/cuda/experts/pairs.cuh kernels/cuda/experts/beside.cuh kernels/cuda/experts/few.cuh kernels/cuda/experts/few_down.cuh kernels/cuda/experts/fp4.cuh kernels/cuda/experts/grouped.cuh kernels/cuda/experts/shares.cuh kernels/cuda/experts/wgmma.cuh kernels/cuda/experts/one_type.cu
 cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.cu kernels/cuda/upload.cu kernels/cuda/spill.cu kernels/cuda/transfer.cu kernels/cuda/pinned.cu kernels/cuda/step.cu kernels/cuda/metadata.cu kernels/cuda/acts.cu kernels/cuda/plan.cu kernels/cuda/embed.cu kernels/cuda/inputs.cu \
 	kernels/cuda/gemm/epilogue.cu kernels/cuda/gemm/rows.cu kernels/cuda/gemm/ref.cu kernels/cuda/gemm/gemm.cu kernels/cuda/gemm/q46_k.cu kernels/cuda/gemm/wgmma.cu kernels/cuda/gemm/norm.cu kernels/cuda/gemm/batch.cu \
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/stream.cu kernels/cuda/attend/decode.cu kernels/cuda/attend/trunk.cu kernels/cuda/attend/wide.cu kernels/cuda/attend/latent.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu kernels/cuda/slots.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/dequant.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu \
-	kernels/cuda/experts/route.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu kernels/cuda/experts/pairs.cu \
+	kernels/cuda/experts/route.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu kernels/cuda/experts/pairs.cu kernels/cuda/experts/wgmma.cu \
 	kernels/cuda/states/states.cu kernels/cuda/states/project.cu kernels/cuda/states/shortconv.cu kernels/cuda/states/recur.cu kernels/cuda/states/chunk.cu kernels/cuda/states/chunk_within.cu kernels/cuda/states/decode.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_experts) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
@@ -64,11 +64,11 @@ SUFFIXES = .cu .cuh .experts
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/experts/one_type.cu
 
 # wgmma is an instruction of sm_90a alone, and asked for where the card has it.
-kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o: NVCC_GENCODE = $(NVCC_GENCODE_90A)
+kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o kernels/cuda/experts/wgmma.o: NVCC_GENCODE = $(NVCC_GENCODE_90A)
 
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)
-$(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o kernels/cuda/experts/pairs.o kernels/cuda/experts/shares.o: $(cuda_experts)
+$(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o kernels/cuda/experts/pairs.o kernels/cuda/experts/shares.o kernels/cuda/experts/wgmma.o: $(cuda_experts)
 $(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/ints.h kernels/quant/k_scales.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)

@@ -19,8 +19,9 @@ enum {
 /* --- the workspace ---------------------------------------------------------------------------------------------- */
 
 /* What mixtures of experts have in the workspace (experts/). A pair is a row and one of its experts. */
-struct experts_job {
+struct alignas(16) experts_job {
     uint32_t expert, first, n; /* its pairs: order[first] to order[first + n - 1] */
+    uint32_t at;               /* where its columns begin, of which each job has whole eights: experts/wgmma.cu */
 };
 /* What is told of a row's route before its kernel has ended (experts/experts.cuh, "told"). */
 enum { ROUTE_ALONE = 16 /* rows of a step that have blocks of their own in the router */ };

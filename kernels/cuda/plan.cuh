@@ -33,7 +33,8 @@ struct op_call {
     partials ff;
     struct op_ffn_up ff_op;
     bool ff_made;
-    bool grouped;               /* the pairs of this route are in order: ws.experts.order */
+    uint32_t job_pairs;         /* of a job at most: the route's pairs are in order, ws.experts.order; 0: not yet */
+    const struct op *columns;   /* experts_down whose columns experts_up has left (experts/wgmma.cu), or NULL */
     bool routed;                /* a kernel since the route has waited for it before it let the next one start */
     bool told;                  /* this route is told before its kernel has ended: experts/experts.cuh */
     uint32_t n_route;           /* routes of the step so far */
@@ -109,7 +110,7 @@ void ref_product(struct device *d, const struct op_call *p, const wdev *w, const
 op_run embed_run, inputs_run, input_gate_run, attend_run, latent_run, latent_q_run, latent_out_run;
 /* Whether a step of one row goes through attention's short kernels: a KV head's query heads fit a tile. */
 bool attend_one(const struct op_attend *op);
-/* experts/: the ops of mixtures, all rows of a step. experts_path: "few" or "grouped", which they take. */
+/* experts/: the ops of mixtures, all rows of a step. experts_path: "few", "grouped" or "wgmma", which they take. */
 op_run route_run, experts_up_run, experts_down_run;
 /* Whether route_run takes ACT_X in pieces: it norms the rows for the experts after it as well. */
 bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o);

@@ -1,6 +1,6 @@
 /*
  * invariant.c - a row's logits do not depend on how its prompt was cut, on where its KV lay meanwhile, or on who was in
- * the step: the same bits, on prompts of 65 to 900 random tokens of tale and, on the CPU, of models of experts. Graph
+ * the step: the same bits, on prompts of 65 to 900 random tokens of tale and of models of experts. Graph
  * and eager steps of a GPU are compared as two devices; so are the CPU's with all threads and with one.
  *
  * On a GPU that is so where the batch says so, in two ways that have other bits: as rows decode, and as prompts are
@@ -283,11 +283,12 @@ int main(void)
         snprintf(config, sizeof config, "models/hf-tiny/%s/config.json", i ? experts[i - 1] : "");
         if (i == 0)
             memcpy(paths[i], path, sizeof path);
-        else if (run_on_gpu() || !run_path(paths[i], config))
+        else if (!run_path(paths[i], config))
             continue;
         else
             *strrchr(paths[i], '/') = 0; /* the folder */
-        for (size_t k = 0; k < EACH; k++) {
+        /* fp16 may send a token to other experts: a logit is near only where it does not */
+        for (size_t k = 0; k < (i && run_on_gpu() ? 2 : EACH); k++) {
             tests[n] = each[k];
             tests[n++].initial_state = paths[i];
         }

@@ -37,8 +37,8 @@ void bench_ok(int rc, const struct hearth_err *e)
 
 bool bench_open(struct bench *b, const char *variant, uint32_t threads)
 {
-    struct workspace_dims dims = {D_ROUTE,         64, 64, D_MAX, 16, ROWS, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX,
-                                  .d_aside = D_MAX};
+    struct workspace_dims dims = {
+        D_ROUTE, 64, 64, D_MAX, 16, ROWS_PROMPT, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX, .d_aside = D_MAX};
     struct kv_desc desc = {1, 1, 64, 64, 0, bench_info.kv_type, PAGES};
     struct hearth_err e;
     memset(b, 0, sizeof *b);
@@ -70,8 +70,8 @@ const float *bench_vec(struct bench *b, const float *v, size_t n)
 
 int bench_run_ops(struct bench *b, const struct op *op, uint32_t n_op, uint32_t n_row, struct hearth_err *e)
 {
-    static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
-    int32_t token[ROWS] = {0};
+    static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    int32_t token[ROWS_PROMPT] = {0};
     struct batch_seq seq = {0, n_row, 0, {pages}};
     struct batch batch = {.n_row = n_row,
                           .n_seq = 1,

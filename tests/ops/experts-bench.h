@@ -4,7 +4,7 @@
 
 #include "tests/ops/rig.h"
 
-enum { ROWS = 37, D_MAX = 2880, D_ROUTE = 3208, N_MAX = 600, PAGES = 8 };
+enum { ROWS = 37, ROWS_PROMPT = 5 * ROWS + 3, D_MAX = 2880, D_ROUTE = 3208, N_MAX = 600, PAGES = 12 };
 
 /* A device with room for these ops, and pages that a step must name though they read none. */
 struct bench {

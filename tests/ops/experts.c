@@ -15,9 +15,21 @@
 
 static double tolerance = 4e-6;
 
-/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream of made-up ones. */
+/* The rows of an activation from row0 on, which begin again behind the last one. */
+static void write_rows(struct bench *b, enum act act, const float *rows, uint32_t n_col, uint32_t row0, uint32_t n_row)
+{
+    struct hearth_err e;
+    for (uint32_t at = 0, n; at < n_row; at += n) {
+        uint32_t from = (row0 + at) % ROWS;
+        n = n_row - at < ROWS - from ? n_row - at : ROWS - from;
+        bench_ok(b->be->act_write(b->d, act, at, n, n_col, rows + (size_t)from * n_col, &e), &e);
+    }
+}
+
+/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream of made-up ones;
+ * whole: of the hidden rows, not of made-up ones, by both ops in one program. */
 static bool experts_rows(const struct experts_case *c, const struct experts_numbers *n, const char *variant,
-                         uint32_t threads, uint32_t row0, uint32_t n_row, float *hidden, float *x)
+                         uint32_t threads, uint32_t row0, uint32_t n_row, bool whole, float *hidden, float *x)
 {
     struct bench b;
     struct hearth_err e;
@@ -41,14 +53,13 @@ static bool experts_rows(const struct experts_case *c, const struct experts_numb
                           .bias = bench_vec(&b, c->bias ? n->bias_down : NULL, c->n * c->d),
                           .residual_scale = c->residual_scale,
                           .n_used = c->used}}};
-    for (int i = 0; i < 2; i++) {
-        const float *route = n->route + (size_t)row0 * 2 * c->used;
-        bench_ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, &e), &e);
-        bench_ok(b.be->act_write(b.d, ACT_ROUTE, 0, n_row, 2 * c->used, route, &e), &e);
+    for (int i = 0; i < (whole ? 1 : 2); i++) {
+        write_rows(&b, ACT_X, n->x, c->d, row0, n_row);
+        write_rows(&b, ACT_ROUTE, n->route, 2 * c->used, row0, n_row);
         if (i == 1)
-            bench_ok(b.be->act_write(b.d, ACT_EXPERTS, 0, n_row, width, n->hidden + (size_t)row0 * width, &e), &e);
-        bench_ok(bench_run(&b, &ops[i], n_row, &e), &e);
-        if (i == 0)
+            write_rows(&b, ACT_EXPERTS, n->hidden, width, row0, n_row);
+        bench_ok(bench_run_ops(&b, &ops[i], whole ? 2 : 1, n_row, &e), &e);
+        if (i == 0 && !whole)
             bench_ok(b.be->act_read(b.d, ACT_EXPERTS, 0, n_row, hidden, &e), &e);
         else
             bench_ok(b.be->act_read(b.d, ACT_X, 0, n_row, x, &e), &e);
@@ -92,10 +103,15 @@ static void near_row(const struct experts_case *c, const char *what, uint32_t ro
                      (double)got[i], want[i], most);
 }
 
-static void check_experts_row(const struct experts_case *c, const struct experts_numbers *n, uint32_t row,
-                              const float *hidden, const float *x)
+/* What the row's experts give: its hidden rows, and x with their results added, of the hidden rows `given` or, NULL,
+ * its own. */
+struct exact_row {
+    double hidden[USED_MAX * D_MAX], x[D_MAX];
+};
+static void exact_experts(const struct experts_case *c, const struct experts_numbers *n, uint32_t row,
+                          const float *given, struct exact_row *r)
 {
-    double in[D_MAX], want[D_MAX], square = 0, sum[D_MAX] = {0};
+    double in[D_MAX], own[D_MAX], square = 0, sum[D_MAX] = {0};
     const float *route = n->route + (size_t)row * 2 * c->used;
     for (uint32_t i = 0; i < c->d; i++)
         square += (double)n->x[row * c->d + i] * (double)n->x[row * c->d + i] / c->d;
@@ -103,23 +119,30 @@ static void check_experts_row(const struct experts_case *c, const struct experts
         in[i] = (double)n->x[row * c->d + i] / sqrt(square + 1e-5) * (double)n->norm[i];
     for (uint32_t k = 0; k < c->used; k++) {
         size_t e = (size_t)route[k], gated = glu_gated(c->glu) ? 1 : 0;
-        double given[D_MAX];
         for (uint32_t o = 0; o < c->d_ff; o++) {
             double g = product(n->exact[0] + (e * c->d_ff + o) * c->d, in, c->d);
             double u = product(n->exact[1] + (e * c->d_ff + o) * c->d, in, c->d);
             if (c->bias)
                 g += (double)n->bias_up[e * c->d_ff + o], u += (double)n->bias_up[(gated * c->n + e) * c->d_ff + o];
-            want[o] = activated(c->glu, g, u);
-            given[o] = (double)n->hidden[(row * c->used + k) * c->d_ff + o];
+            r->hidden[k * c->d_ff + o] = activated(c->glu, g, u);
+            own[o] = given ? (double)given[k * c->d_ff + o] : r->hidden[k * c->d_ff + o];
         }
-        near_row(c, "up", row, hidden + k * c->d_ff, want, c->d_ff);
         for (uint32_t o = 0; o < c->d; o++)
-            sum[o] += (double)route[c->used + k] * (product(n->exact[2] + (e * c->d + o) * c->d_ff, given, c->d_ff) +
+            sum[o] += (double)route[c->used + k] * (product(n->exact[2] + (e * c->d + o) * c->d_ff, own, c->d_ff) +
                                                     (c->bias ? (double)n->bias_down[e * c->d + o] : 0));
     }
     for (uint32_t o = 0; o < c->d; o++)
-        want[o] = (double)n->x[row * c->d + o] + sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
-    near_row(c, "down", row, x, want, c->d);
+        r->x[o] = (double)n->x[row * c->d + o] + sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
+}
+
+static void check_experts_row(const struct experts_case *c, const struct experts_numbers *n, uint32_t row,
+                              const float *hidden, const float *x)
+{
+    static struct exact_row want;
+    exact_experts(c, n, row, n->hidden + (size_t)row * c->used * c->d_ff, &want);
+    for (uint32_t k = 0; k < c->used; k++)
+        near_row(c, "up", row, hidden + k * c->d_ff, want.hidden + k * c->d_ff, c->d_ff);
+    near_row(c, "down", row, x, want.x, c->d);
 }
 
 static void experts_are_exact(void **state)
@@ -129,13 +152,14 @@ static void experts_are_exact(void **state)
     static float hidden[2][ROWS * USED_MAX * D_MAX], x[2][ROWS * D_MAX];
     size_t width = (size_t)c->used * c->d_ff;
     experts_init(&n, c);
-    experts_rows(c, &n, "reference", 1, 0, ROWS, hidden[0], x[0]);
+    experts_rows(c, &n, "reference", 1, 0, ROWS, false, hidden[0], x[0]);
     for (uint32_t r = 0; r < ROWS; r++)
         check_experts_row(c, &n, r, hidden[0] + r * width, x[0] + r * c->d);
     for (size_t v = 0; bench_variants[v]; v++)
         for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) { /* together, then in pieces: alone, few, the rest */
             m = row0 == 0 ? 1 : row0 == 1 ? 5 : ROWS - row0;
-            if (!experts_rows(c, &n, bench_variants[v], 3, row0, m, hidden[1] + row0 * width, x[1] + row0 * c->d))
+            if (!experts_rows(c, &n, bench_variants[v], 3, row0, m, false, hidden[1] + row0 * width,
+                              x[1] + row0 * c->d))
                 break;
             for (uint32_t r = row0; r < row0 + m && bench_fast; r++)
                 check_experts_row(c, &n, r, hidden[1] + r * width, x[1] + r * c->d);
@@ -143,6 +167,34 @@ static void experts_are_exact(void **state)
                 continue;
             assert_memory_equal(hidden[0] + row0 * width, hidden[1] + row0 * width, m * width * sizeof(float));
             assert_memory_equal(x[0] + row0 * c->d, x[1] + row0 * c->d, m * c->d * sizeof(float));
+        }
+    experts_fini(&n);
+}
+
+/* Prompts, of which a GPU computes many rows of an expert at once: the rows again and again, op by op and by both ops
+ * in one program. */
+static void prompts_are_exact(void **state)
+{
+    static const uint32_t rows[] = {2 * ROWS, ROWS_PROMPT};
+    static const bool whole[] = {false, true};
+    const struct experts_case *c = *state;
+    static struct experts_numbers n;
+    static float hidden[ROWS_PROMPT * USED_MAX * D_MAX], x[ROWS_PROMPT * D_MAX];
+    static struct exact_row want;
+    size_t width = (size_t)c->used * c->d_ff;
+    experts_init(&n, c);
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < 2; j++) {
+            experts_rows(c, &n, "auto", 3, 0, rows[i], whole[j], hidden, x);
+            for (uint32_t row = 0; row < ROWS; row++) {
+                exact_experts(c, &n, row, whole[j] ? NULL : n.hidden + row * width, &want);
+                for (uint32_t r = row; r < rows[i]; r += ROWS) {
+                    for (uint32_t k = 0; k < c->used && !whole[j]; k++)
+                        near_row(c, "up of a prompt", r, hidden + r * width + k * c->d_ff, want.hidden + k * c->d_ff,
+                                 c->d_ff);
+                    near_row(c, whole[j] ? "both of a prompt" : "down of a prompt", r, x + r * c->d, want.x, c->d);
+                }
+            }
         }
     experts_fini(&n);
 }
@@ -157,12 +209,12 @@ static void nan_in_an_expert_is_seen(void **state)
     for (int i = glu_gated(c->glu) ? 0 : 1; i < 3; i++) {
         experts_init(&n, c);
         uint32_t out = n.n_out[i] / 2;
-        experts_rows(c, &n, "auto", 2, 0, ROWS, hidden[0], x[0]);
+        experts_rows(c, &n, "auto", 2, 0, ROWS, false, hidden[0], x[0]);
         if (!nan_block(c->type[i], (uint8_t *)n.list[i][bad] + out * dtype_bytes(c->type[i], n.n_in[i]))) {
             experts_fini(&n);
             continue;
         }
-        experts_rows(c, &n, "auto", 2, 0, ROWS, hidden[1], x[1]);
+        experts_rows(c, &n, "auto", 2, 0, ROWS, false, hidden[1], x[1]);
         for (uint32_t row = 0; row < ROWS; row++) {
             bool goes = false;
             for (uint32_t k = 0; k < c->used; k++) {
@@ -298,6 +350,8 @@ int main(int argc, char **argv)
         tolerance = 2e-3;
     struct case_tests tests = {{cmocka_unit_test(a_wrong_route_is_refused)}, 1};
     case_tests_add(&tests, experts_are_exact, experts_cases, n_experts_case);
+    if (bench_info.gpu) /* where the number of rows decides the way */
+        case_tests_add(&tests, prompts_are_exact, experts_cases, n_experts_case);
     case_tests_add(&tests, nan_in_an_expert_is_seen, experts_cases, n_experts_case);
     case_tests_add(&tests, a_shared_expert_is_beside_them, beside_cases, n_beside_case);
     return _cmocka_run_group_tests("experts", tests.test, tests.n, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/pairs.cuh"
 #include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/experts/wgmma.cuh"
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 
@@ -24,11 +25,13 @@ static experts_fn *fn_of(enum dtype type)
 }
 
 /* Whether each row is computed for itself: a matter of the matrix, and of the rows alone where bits may differ. */
-static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, bool invariant)
+static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how)
 {
+    if (how == INVARIANT_PROMPT && experts_wg_takes(d, w, n_used, n_row, how))
+        return false;
     uint32_t records = w->role == WEIGHT_EXPERTS_DOWN ? n_used * w->n_kblk : w->n_kblk;
     enum dtype type = w->part[0].type;
-    return d->cc >= 80 && int_type(type) && (invariant || n_row <= GEMV_ROWS) &&
+    return d->cc >= 80 && int_type(type) && (how || n_row <= GEMV_ROWS) &&
            few_fixed(records) + WARPS * t16_frag_bytes(type) <= smem_for(d, 1);
 }
 
@@ -36,7 +39,9 @@ const char *experts_path(const struct device *d, const struct op *o, uint32_t n_
 {
     bool down = o->kind == OP_EXPERTS_DOWN;
     uint32_t n_used = down ? o->experts_down.n_used : o->experts_up.n_used;
-    return few(d, wdev_of(op_weight(o)), n_used, n_row, invariant) ? "few" : "grouped";
+    const wdev *w = wdev_of(op_weight(o));
+    enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;
+    return few(d, w, n_used, n_row, how) ? "few" : experts_wg_takes(d, w, n_used, n_row, how) ? "wgmma" : "grouped";
 }
 
 bool route_takes_pieces(const struct device *d, const struct op_call *p, const struct op *o)
@@ -138,8 +143,8 @@ static bool takes_beside(const struct device *d, const struct op_call *p, const 
     bool sizes = one_set && w->n_in == ow->n_in && w->n_in % 8 == 0 && down->n_out == od->n_out &&
                  down->n_out <= ROW_NORM_MAX && down->n_tile <= ROW_SLOTS / 2 * (uint32_t)d->sms &&
                  d->ws.ff.layout == 0;
-    return one && glus && norms && types && sizes && few(d, w, u->n_used, 1, true) &&
-           few(d, down, u->n_used, 1, true) && fits(w, ow, 1) && fits(down, od, u->n_used);
+    return one && glus && norms && types && sizes && few(d, w, u->n_used, 1, INVARIANT_DECODE) &&
+           few(d, down, u->n_used, 1, INVARIANT_DECODE) && fits(w, ow, 1) && fits(down, od, u->n_used);
 }
 
 static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
@@ -157,12 +162,25 @@ static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
     return a;
 }
 
-/* Pairs by expert, unless the op before this one has had them sorted. */
+/* Pairs by expert, unless the op before this one has had them sorted as this one wants them. */
 static void sorted(struct device *d, struct op_call *p, const experts_args &a)
 {
-    if (!p->grouped)
+    if (p->job_pairs != a.cols)
         pairs_sort(d, a);
-    p->grouped = true;
+    p->job_pairs = a.cols;
+}
+
+/* The experts_down that reads what this experts_up writes, where both go through wgmma; else NULL. */
+static const struct op *down_of_columns(const struct device *d, const struct op_call *p, const struct op *up)
+{
+    for (const struct op *o = up + 1; o != p->end && o->kind != OP_ROUTE && o->kind != OP_EXPERTS_UP; o++)
+        if (o->kind == OP_EXPERTS_DOWN)
+            return o->experts_down.n_used == up->experts_up.n_used &&
+                           experts_wg_takes(d, wdev_of(o->experts_down.w), o->experts_down.n_used, d->bucket,
+                                            d->invariant)
+                       ? o
+                       : NULL;
+    return NULL;
 }
 
 static void beside_of(experts_args *a, const wdev *w)
@@ -236,9 +254,18 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
             norm_rows(d, &op->norm, a.k, &d->ws.xn, false, 0, d->bucket);
         a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;
     }
+    p->shared[0] = p->shared[1] = p->columns = NULL;
+    if (!alone && experts_wg_takes(d, w, op->n_used, d->bucket, d->invariant)) {
+        const struct op *down = down_of_columns(d, p, o);
+        a.cols = experts_wg_cols(d, w, op->n_used);
+        sorted(d, p, a);
+        experts_wg_columns(d, a, w, false);
+        experts_wg_up(d, a, w, down ? wdev_of(down->experts_down.w) : NULL);
+        p->columns = down, p->routed = false;
+        return;
+    }
     if (!alone)
         sorted(d, p, a);
-    p->shared[0] = p->shared[1] = NULL;
     if (alone && takes_shared(d, p, o)) {
         p->shared[0] = o + 1, p->shared[1] = o + 3;
         a.shared = wdev_of(o[1].ffn_up.w)->packed, a.shared_gate = o[1].ffn_up.row_gate, a.n_slot++;
@@ -301,12 +328,20 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
             pairs_end(d, op, a.n_out);
         return;
     }
-    sorted(d, p, a);
-    a.x = {room->x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK};
-    a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
-    pairs_prepare(d, a, room->x);
     a.out = room->y, a.ldout = d->ws.ldx;
-    run(d, a, EXPERTS_DOWN_GROUPED);
+    if (experts_wg_takes(d, w, op->n_used, d->bucket, d->invariant)) {
+        a.cols = experts_wg_cols(d, w, op->n_used);
+        sorted(d, p, a);
+        if (p->columns != o)
+            experts_wg_columns(d, a, w, true);
+        experts_wg_down(d, a, w);
+    } else {
+        sorted(d, p, a);
+        a.x = {room->x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK};
+        a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
+        pairs_prepare(d, a, room->x);
+        run(d, a, EXPERTS_DOWN_GROUPED);
+    }
     expert_sums s = {room->y, a.ldout, a.n_out, a.route, a.n_used, a.n_expert, a.bias, a.scale, a.step};
     if (!apart && d->path == PATH_WGMMA && d->bucket <= WG_ROWS && !d->invariant) {
         p->x = partials{}, p->x_bias = NULL, p->x_n = a.n_out;

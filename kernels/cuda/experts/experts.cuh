@@ -2,11 +2,11 @@
  * experts.cuh - what the kernels of op_experts_up and op_experts_down share: their arguments, and the choice of a type.
  *
  * An expert's matrix is one of the tiles of 16 rows that tile16.cuh describes, and all experts' lie one after the
- * other: a kernel finds one by its id, which it reads on the device. Two ways lead there: few (few.cuh): one to four
- * rows of quantised weights, and all rows in the invariant mode. A row's experts are its own, and so are the sums: for
- * `down` the matrices of all of them are one long K. grouped (grouped.cuh): pairs of a row and an expert, in the
- * experts' order, are the columns of a product with each matrix, which is read once for all its columns, or for each 32
- * of them.
+ * other: a kernel finds one by its id, which it reads on the device. Three ways lead there: few (few.cuh): one to four
+ * rows of quantised weights, and all rows that are computed as decoded ones are in the invariant mode. A row's experts
+ * are its own, and so are the sums: for `down` the matrices of all of them are one long K. grouped (grouped.cuh): pairs
+ * of a row and an expert, in the experts' order, are the columns of a product with each matrix, which is read once for
+ * all its columns, or for each 32 of them. wgmma (wgmma.cu): the same for prompts on Hopper, 64 or 128 columns at once.
  */
 #ifndef HEARTH_CUDA_EXPERTS_CUH
 #define HEARTH_CUDA_EXPERTS_CUH

@@ -28,7 +28,7 @@ __device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
     return sum - v + (warp ? __shfl_sync(~0u, total, warp - 1) : 0);
 }
 
-/* The step's pairs by expert, and jobs of up to `cols` of them: one block, a thread an expert. */
+/* The step's pairs by expert, and jobs of up to `cols` of them, whole eights: one block, a thread an expert. */
 __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, uint32_t n_used, uint32_t n_expert,
                                                             uint32_t cols, const step_dev *step, struct experts_room to)
 {
@@ -42,17 +42,21 @@ __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, 
         uint32_t row = i / n_used;
         return expert_of(__ldcg(route + (uint64_t)row * n_used + i), n_expert); /* row * 2 n_used + i % n_used */
     };
+#pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         atomicAdd(&count[expert(i)], 1);
     __syncthreads();
+    /* An expert's jobs are as long as each other, in whole eights. */
     uint32_t mine = count[e], n_job = (mine + cols - 1) / cols, first = sum_before(mine, &all),
-             job = sum_before(n_job, &all);
+             column = sum_before((mine + 7) & ~7u, &all), job = sum_before(n_job, &all),
+             most = n_job ? ((mine + n_job - 1) / n_job + 7) & ~7u : 0;
     at[e] = first;
     for (uint32_t j = 0; j < n_job; j++)
-        to.jobs[job + j] = {e, first + j * cols, min(cols, mine - j * cols)};
+        to.jobs[job + j] = {e, first + j * most, min(most, mine - j * most), column + j * most};
     if (!e)
         *to.n_job = all;
     __syncthreads();
+#pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         to.order[atomicAdd(&at[expert(i)], 1)] = i;
 }

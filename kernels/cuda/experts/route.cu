@@ -290,7 +290,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
         return;
     p->normed = NULL;
     if (o == p->shares_of) { /* experts_up_run() does the rest */
-        p->grouped = p->routed = false, p->told = true;
+        p->job_pairs = 0, p->routed = false, p->told = true;
         return;
     }
     if (p->acts.pieces & ACT_BIT(ACT_X)) {
@@ -302,7 +302,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     a.x = d->ws.x, a.ldx = d->ws.ldx, a.logits = d->ws.experts.logits, a.out = d->ws.experts.route;
     a.semaphore = d->ws.semaphore, a.step = d->step;
     a.said = d->ws.experts.said, a.nth = ++p->n_route;
-    p->grouped = p->routed = false;
+    p->job_pairs = 0, p->routed = false;
     rows_run(d, a);
     p->told = a.said && d->bucket <= GEMV_ROWS && p->next && p->next->kind == OP_EXPERTS_UP;
 }
