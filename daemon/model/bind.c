@@ -204,6 +204,47 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     return bind_load(b, w, &made, t->bytes);
 }
 
+/* Copies the rows, of `bytes` each, in the order that bind_regrouped() says. */
+static void regroup(char *to, const char *from, size_t bytes, uint32_t n_group, const uint32_t *slice, uint32_t n_slice)
+{
+    size_t before = 0, of_group = 0;
+    for (uint32_t s = 0; s < n_slice; s++)
+        of_group += slice[s] * bytes;
+    for (uint32_t s = 0; s < n_slice; before += slice[s++] * bytes)
+        for (uint32_t g = 0; g < n_group; g++, to += slice[s] * bytes)
+            memcpy(to, from + g * of_group + before, slice[s] * bytes);
+}
+
+int bind_regrouped(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const char *name,
+                   uint32_t n_group, const uint32_t *slice, uint32_t n_slice)
+{
+    struct weight made = {.role = role, .n_in = n_in, .n_part = 2, .model = b->m};
+    const struct gguf_tensor *t;
+    float scale;
+    uint32_t last = n_group * slice[n_slice - 1];
+    for (uint32_t s = 0; s < n_slice; s++)
+        made.n_out += n_group * slice[s];
+    int ret = bind_find(b, name, n_in, made.n_out, 0, &t);
+    if (!ret)
+        ret = find_scale(b, name, role, &scale);
+    if (ret)
+        return ret;
+    const char *rows = t->data;
+    size_t bytes = t->bytes / made.n_out;
+    if (b->load) {
+        char *own = bind_own(b, t->bytes);
+        if (!own)
+            return err_set(b->e, HEARTH_ENOMEM, "no memory for tensor %s", gguf_label(t->name).s);
+        regroup(own, rows, bytes, n_group, slice, n_slice);
+        rows = own;
+    }
+    enum dtype type = (enum dtype)t->type;
+    made.part[0] = (struct weight_part){.type = type, .n_out = made.n_out - last, .data = rows, .scale = scale};
+    made.part[1] =
+        (struct weight_part){.type = type, .n_out = last, .data = rows + (made.n_out - last) * bytes, .scale = scale};
+    return bind_load(b, w, &made, t->bytes);
+}
+
 void *bind_own(struct binder *b, size_t bytes)
 {
     struct owned *k = calloc(1, sizeof *k + bytes);

@@ -132,6 +132,10 @@ int bind_matrix(struct binder *b, struct weight *w, enum weight_role role, uint3
 /* One tensor whose rows are the parts, one after the other. */
 int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const char *name,
                const uint32_t *n_out, uint32_t n_part);
+/* One tensor whose rows are those of n_group groups, one after the other, of slices each. Of all groups the rows of a
+ * slice become neighbours; the last slice is a part of its own. */
+int bind_regrouped(struct binder *b, struct weight *w, enum weight_role role, uint32_t n_in, const char *name,
+                   uint32_t n_group, const uint32_t *slice, uint32_t n_slice);
 /* `parts` one after the other. */
 int bind_vector(struct binder *b, const float **out, const struct bind_part *parts, uint32_t n_part);
 /* A vector, each of whose numbers is multiplied by `factor`. */

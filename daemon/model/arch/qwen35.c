@@ -19,14 +19,26 @@ static int bind_gates(struct binder *b, struct recurrent_layer *r)
                      : bind_matrix(b, &r->gates, WEIGHT_MIXER, hp->d_model, apart, 2);
 }
 
+/* The makers of Qwen 3-Next have q, k, v and z of each key head together, and so had the first files. */
+static int bind_qkvz(struct binder *b, struct recurrent_layer *r)
+{
+    const struct hparams *hp = bind_hparams(b);
+    const struct hparams_state *s = &hp->state;
+    uint32_t inner = s->n_head * s->d_head, of_key = inner / s->n_group;
+    const struct bind_part in[] = {{"attn_qkv.weight", s->n_channel}, {"attn_gate.weight", inner}};
+    const uint32_t slice[] = {s->d_state, s->d_state, of_key, of_key};
+    return bind_has(b, "ssm_in.weight")
+               ? bind_regrouped(b, &r->in, WEIGHT_MIXER, hp->d_model, "ssm_in.weight", s->n_group, slice, 4)
+               : bind_matrix(b, &r->in, WEIGHT_MIXER, hp->d_model, in, 2);
+}
+
 static int bind_delta(struct binder *b, struct recurrent_layer *r)
 {
     const struct hparams *hp = bind_hparams(b);
     const struct hparams_state *s = &hp->state;
     uint32_t inner = s->n_head * s->d_head;
-    const struct bind_part in[] = {{"attn_qkv.weight", s->n_channel}, {"attn_gate.weight", inner}};
     const struct bind_part decay = {"ssm_a", s->n_head}, dt = {"ssm_dt.bias", s->n_head};
-    int ret = bind_matrix(b, &r->in, WEIGHT_MIXER, hp->d_model, in, 2);
+    int ret = bind_qkvz(b, r);
     if (!ret)
         ret = bind_gates(b, r);
     if (!ret)

@@ -352,6 +352,9 @@ static int put_scaling(struct hf *h, const json_t *r)
     const char *type = rope_type(r);
     char key[128];
     const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
+    bool phi3 = !strcmp(h->arch->model_type, "phi3"); /* whose first folders call it so */
+    if (phi3 && (!strcmp(type, "su") || !strcmp(type, "yarn")))
+        type = "longrope";
     bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
     if (!strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "proportional"))
         /* the latter two become a tensor of factors: tensors.c */

@@ -1,7 +1,7 @@
 /*
  * recurrent.c - folders of models with recurrent states: which layers are what, sizes that config.json says by their
  * factors, and tensors that GGUF has in another form. Value heads of a delta net stay in their maker's order, of which
- * a key of ours tells; rows and vectors are copied only where they change.
+ * a key of ours tells; vectors are copied only where they change.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -254,31 +254,6 @@ static int add_halves(const struct hf *h, unsigned layer, const char *s, const s
     return 0;
 }
 
-/* Qwen 3-Next has q, k, v and z of each key head together; GGUF all q, all k and all v, and all z. */
-static int add_qkvz(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
-{
-    uint64_t n_k = hf_whole(h, "linear_num_key_heads"), n_v = hf_whole(h, "linear_num_value_heads");
-    uint64_t d_k = hf_whole(h, "linear_key_head_dim"),
-             each = n_k ? n_v / n_k * hf_whole(h, "linear_value_head_dim") : 0;
-    uint64_t rows[] = {d_k, d_k, each, each}, of_head = 2 * d_k + 2 * each,
-             row = t->n_dim == 2 ? t->bytes / t->dim[1] : 0;
-    if (t->n_dim != 2 || !of_head || t->dim[1] != n_k * of_head)
-        return odd(h, layer, s);
-    char *to = gguf_make_alloc(h->m, t->bytes), *at = to;
-    if (!to)
-        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", s);
-    for (uint64_t part = 0, before = 0; part < 4; before += rows[part++])
-        for (uint64_t k = 0; k < n_k; k++, at += rows[part] * row)
-            memcpy(at, (const char *)t->data + (k * of_head + before) * row, rows[part] * row);
-    struct gguf_tensor qkv = *t, z = *t;
-    qkv.dim[1] = n_k * (2 * d_k + each), z.dim[1] = n_k * each;
-    qkv.bytes = qkv.dim[1] * row, z.bytes = z.dim[1] * row;
-    qkv.data = to, z.data = to + qkv.bytes;
-    add(h, layer, "attn_qkv.weight", qkv);
-    add(h, layer, "attn_gate.weight", z);
-    return 0;
-}
-
 int hf_recurrent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
 {
     static const char *const dense[] = {"ffn_gate.weight", "ffn_up.weight"};
@@ -288,8 +263,6 @@ int hf_recurrent_tensor(const struct hf *h, unsigned layer, const char *s, const
         return 1;
     if (!strcmp(what, "A_log"))
         return add_decay(h, layer, s, t);
-    if (!strcmp(what, "in_proj_qkvz.weight"))
-        return add_qkvz(h, layer, s, t);
     if (!(h->arch->rules & HF_MAMBA))
         return 1;
     if (!strcmp(what, "D"))

@@ -87,6 +87,7 @@ static const struct rename layer[] = {
     {"linear_attn.in_proj_b", "ssm_beta"},
     {"linear_attn.in_proj_a", "ssm_alpha"},
     {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.in_proj_qkvz", "ssm_in"}, /* as the first GGUF files have it, too */
     {"linear_attn.conv1d", "ssm_conv1d"},
     {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out"},

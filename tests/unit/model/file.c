@@ -321,6 +321,13 @@ static void test_rope_defaults(void **state)
          "gpt-oss", "yarn", 150000, -1, 4},
         {"{\"model_type\": \"ministral3\", " CONFIG "}", "mistral3", "yarn", 1e6, -1, 16},
         {"{\"model_type\": \"gemma4_text\", " CONFIG "}", "gemma4", NULL, 1e6, 1e4, -1},
+        {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"su\", \"factor\": 4}, " CONFIG "}", "phi3",
+         "longrope", -1, -1, 4},
+        {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, " CONFIG "}", "phi3",
+         "longrope", -1, -1, 4},
+        {"{\"model_type\": \"qwen2_5_vl\", \"rope_scaling\": {\"type\": \"mrope\"}, " CONFIG "}", "qwen2vl", NULL, -1,
+         -1, -1},
+        {"{\"model_type\": \"qwen3_vl_text\", " CONFIG "}", "qwen3vl", NULL, 5e6, -1, -1},
         {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* llama's 10000 is GGUF's, too */
     };
     write_folder();
