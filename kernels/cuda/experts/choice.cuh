@@ -1,6 +1,6 @@
 /*
  * choice.cuh - which experts a row's logits choose, and how much their results weigh, by one warp: route.cu's kernels,
- * and blocks of `up` of one row (few.cuh).
+ * and blocks of `up` of one row (few_up.cuh).
  */
 #ifndef HEARTH_CUDA_EXPERTS_CHOICE_CUH
 #define HEARTH_CUDA_EXPERTS_CHOICE_CUH
@@ -71,7 +71,7 @@ __device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint3
     return mine;
 }
 
-/* The same of up to 256 keys, which it leaves as they are, in registers: all of a step waits for this. */
+/* The same of up to 256 keys, which it leaves as they are, in registers. */
 __device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n, uint32_t k, uint32_t lane)
 {
     uint32_t key[8], mine = 0;
@@ -100,6 +100,47 @@ __device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n,
         mine = lane == i ? id : mine;
     }
     return mine;
+}
+
+/*
+ * The same in fewer steps, as all of a step waits for this, of keys that a warp has in registers: key[2 i + b] is that
+ * of 64 i + 2 lane + b. The i-th's index becomes ids[i]. A lane sorts its own, and each round takes the greatest of all
+ * lanes' first ones.
+ */
+template <int PAIRS>
+__device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_t k, uint32_t *ids, uint32_t lane)
+{
+    enum { N = 2 * PAIRS };
+    uint32_t of[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        of[i] = 64 * (i / 2) + 2 * lane + (i & 1);
+#pragma unroll
+    for (int i = 1; i < N; i++) /* by insertion, which leaves equal ones in their order */
+#pragma unroll
+        for (int j = i; j > 0; j--) {
+            bool swap = key[j] > key[j - 1];
+            uint32_t high = swap ? key[j] : key[j - 1], high_of = swap ? of[j] : of[j - 1];
+            key[j] = swap ? key[j - 1] : key[j], of[j] = swap ? of[j - 1] : of[j];
+            key[j - 1] = high, of[j - 1] = high_of;
+        }
+#pragma unroll 1
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t most = warp_max(key[0]);
+        bool mine = key[0] == most;
+        uint32_t who = __ballot_sync(~0u, mine);
+        if (who & (who - 1)) { /* of equal ones the lowest index */
+            uint32_t least = ~warp_max(mine ? ~of[0] : 0);
+            mine = mine && of[0] == least;
+        }
+        if (!mine)
+            continue;
+        ids[i] = of[0];
+#pragma unroll
+        for (int j = 0; j + 1 < N; j++)
+            key[j] = key[j + 1], of[j] = of[j + 1];
+        key[N - 1] = 0;
+    }
 }
 
 /* Of the groups of `size` keys all but the best become 0. room: [n_group]. */
@@ -154,56 +195,61 @@ __host__ __device__ static inline bool chooses_256(const route_choice &a)
     return a.n_expert <= 256 && a.n_group <= 1;
 }
 
+/* What scores of a row's logits have in common. */
+struct route_total {
+    float most, sum; /* of exponentials, of a softmax over all */
+    bool broken;     /* one was NaN, among those that the lane has seen */
+};
+
+/* By a warp; a lane reads every 32nd logit, from its own number on. */
+__device__ static inline route_total total_of(const route_choice &a, const float *logits, uint32_t lane)
+{
+    route_total t = {-INFINITY, 0, false};
+#pragma unroll 1
+    for (uint32_t e = lane; e < a.n_expert; e += 32) {
+        float v = logits[e];
+        t.broken = t.broken || isnan(v);
+        t.most = v > t.most ? v : t.most;
+    }
+    if (a.kind != ROUTE_SOFTMAX)
+        return t;
+    t.most = number_of(warp_max(key_of(t.most)));
+#pragma unroll 1
+    for (uint32_t e = lane; e < a.n_expert; e += 32)
+        t.sum += fm_exp(logits[e] - t.most);
+    t.sum = warp_sum(t.sum);
+    return t;
+}
+/* The score of a logit; of ROUTE_SOFTMAX_CHOSEN, whose scores are made of the chosen alone, the logit. */
+__device__ static inline float score_of(const route_choice &a, float logit, const route_total &t)
+{
+    bool softmax = a.kind == ROUTE_SOFTMAX;
+    if (a.kind == ROUTE_SOFTMAX_CHOSEN)
+        return logit;
+    float s = fm_exp(softmax ? logit - t.most : -logit);
+    return softmax ? s / t.sum : 1.f / (1.f + s);
+}
+
 /*
  * A row's experts and weights, by one warp: the i-th's id and weight in lane i of the first n_used. logit(e): of an
- * expert, read once, by the lane that then writes room[e]. room: 2 n_expert words. WARM: the code was run just now, so
- * that more of it is quicker; else it is fetched as it is run, and less is.
+ * expert, read once, by the lane that then writes room[e]. room: 2 n_expert words. Its code is fetched as it is run:
+ * loops are not unrolled.
  */
-template <bool WARM, class L>
+template <class L>
 __device__ static inline float2 choose_256(const route_choice &a, L logit, float *room, uint32_t lane)
 {
-    constexpr int EACH = WARM ? 8 : 1;
     uint32_t n = a.n_expert, *key = (uint32_t *)(room + n);
-    bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN, softmax = a.kind == ROUTE_SOFTMAX;
-    float most = -INFINITY, sum = softmax ? 0 : 1;
-#pragma unroll EACH
-    for (uint32_t j = 0; j < 8; j++) {
-        uint32_t e = 32 * j + lane;
-        if (32 * j >= n)
-            break;
-        if (e >= n)
-            continue;
-        float v = logit(e);
-        broken = broken || isnan(v);
-        most = v > most ? v : most;
-        room[e] = v, key[e] = key_of(v);
-    }
-    if (softmax)
-        most = number_of(warp_max(key_of(most)));
-#pragma unroll EACH
-    for (uint32_t j = 0; j < 8; j++) {
-        uint32_t e = 32 * j + lane;
-        if (late || 32 * j >= n)
-            break;
-        if (e >= n)
-            continue;
-        float v = room[e], s = fm_exp(softmax ? v - most : -v);
-        if (softmax)
-            sum += s;
-        else
-            s = 1.f / (1.f + s);
-        room[e] = s;
-    }
-    if (softmax)
-        sum = warp_sum(sum);
+#pragma unroll 1
+    for (uint32_t e = lane; e < n; e += 32)
+        room[e] = logit(e), key[e] = key_of(room[e]);
+    route_total t = total_of(a, room, lane);
     if (a.select_bias)
 #pragma unroll 1
         for (uint32_t e = lane; e < n; e += 32)
-            key[e] = key_of((softmax ? room[e] / sum : room[e]) + a.select_bias[e]);
+            key[e] = key_of(score_of(a, room[e], t) + a.select_bias[e]);
     __syncwarp();
     uint32_t id = greatest_256(key, n, a.n_used, lane);
-    float of = lane < a.n_used ? room[id] : 0.f;
-    return make_float2((float)id, weight_of(a, id, softmax ? of / sum : of, broken, lane));
+    return make_float2((float)id, weight_of(a, id, lane < a.n_used ? score_of(a, room[id], t) : 0.f, t.broken, lane));
 }
 
 /* ... of more experts, or by groups. room: 4 n_expert words. */
@@ -246,7 +292,7 @@ template <class L> __device__ static float2 choose_by_groups(const route_choice 
 /* ... of any. room: 4 n_expert words. */
 template <class L> __device__ static inline float2 choose(const route_choice &a, L logit, float *room, uint32_t lane)
 {
-    return chooses_256(a) ? choose_256<false>(a, logit, room, lane) : choose_by_groups(a, logit, room, lane);
+    return chooses_256(a) ? choose_256(a, logit, room, lane) : choose_by_groups(a, logit, room, lane);
 }
 
 #endif

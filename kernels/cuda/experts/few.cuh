@@ -2,7 +2,7 @@
  * few.cuh - the products of experts for rows that are computed each for itself, in integers as gemv.cuh does.
  *
  * Of `up` nothing but the norm's weights can be asked for before the router has chosen, of which it hears before that
- * kernel's end (told.cuh), or which it is itself (shares.cuh); of `down` its first fragments can be while `up` is at
+ * kernel's end (told.cuh), or which it is itself (few_up.cuh); of `down` its first fragments can be while `up` is at
  * work: two blocks of `up` leave a processor room for one of `down`, which may start once all of `up` have seen the
  * route. There is no producer: each warp has a ring of its own, of fragments that its lane 0 asks for, as many as fit
  * at once. Of `up` a block takes tiles of its row's experts, a slice of K a warp; of `down` one tile of all of the
@@ -13,7 +13,7 @@
 #define HEARTH_CUDA_EXPERTS_FEW_CUH
 
 #include "kernels/cuda/experts/few_down.cuh"
-#include "kernels/cuda/experts/shares.cuh"
+#include "kernels/cuda/experts/few_up.cuh"
 #include "kernels/cuda/gemm/prepare.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -70,101 +70,10 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
         int_quantize(to + c * IX_KBLK, lane, now);
     }
 }
-
-/* What the row's result of the shared expert is multiplied by, by a block for itself. room: two floats a warp. */
-__device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, bool told, float *room)
-{
-    uint32_t first = threadIdx.x * 4, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    auto four = [&](const float *v, uint32_t k) {
-        return k < a.k ? __ldcg((const float4 *)(v + k)) : make_float4(0, 0, 0, 0); /* k is a multiple of 8 */
-    };
-    enum { KEPT = 4 };
-    float4 w[KEPT], g[KEPT];
-#pragma unroll
-    for (uint32_t i = 0; i < KEPT; i++)
-        g[i] = four(a.shared_gate, first + i * CONSUMERS * 4), w[i] = four(a.norm.w, first + i * CONSUMERS * 4);
-    if (told)
-        hear_x(a.said + row, said_tag(a.step, a.nth));
-    else
-        pdl_wait();
-    pdl_trigger();
-    if (!live)
-        return;
-    const float *x = a.xf + (uint64_t)row * a.ldxf;
-    float squares = 0, dot = 0;
-    auto add = [&](float4 f, float4 weight, float4 gate) {
-        const float v[4] = {f.x, f.y, f.z, f.w}, n[4] = {weight.x, weight.y, weight.z, weight.w},
-                    o[4] = {gate.x, gate.y, gate.z, gate.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            squares = __fmaf_rn(v[i], v[i], squares), dot = __fmaf_rn(__fmul_rn(v[i], n[i]), o[i], dot);
-    };
-#pragma unroll
-    for (uint32_t i = 0; i < KEPT; i++)
-        add(four(x, first + i * CONSUMERS * 4), w[i], g[i]);
-    for (uint32_t k = first + KEPT * CONSUMERS * 4; k < a.k; k += CONSUMERS * 4)
-        add(four(x, k), four(a.norm.w, k), four(a.shared_gate, k));
-#pragma unroll
-    for (int i = 16; i; i /= 2)
-        squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, i)),
-        dot = __fadd_rn(dot, __shfl_xor_sync(~0u, dot, i));
-    if (!lane)
-        room[warp] = squares, room[WARPS + warp] = dot;
-    __syncthreads();
-    squares = dot = 0;
-    for (int n = 0; n < WARPS; n++)
-        squares = __fadd_rn(squares, room[n]), dot = __fadd_rn(dot, room[WARPS + n]);
-    if (!threadIdx.x)
-        a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
-    if (told)
-        pdl_wait();
-}
-
-/*
- * `up` of one row without a router's kernel: x as integers, and the choice, whose ids are returned, an expert a lane.
- * prepare(): waits for the kernel before, and the warp's records. room: shared memory, 2 * SHARES_EXPERTS + 33 floats.
- * The first warp goes through the choice once before there is any: all wait for it, and code is fetched as it is run.
- */
-template <class F>
-__device__ static inline uint32_t few_choose(const experts_args &a, uint64_t tag, float *room, uint32_t warp,
-                                             uint32_t lane, F prepare)
-{
-#if __CUDA_ARCH__ >= 900
-    const experts_router &r = a.router;
-    float *logits = room, *ids = room + 2 * SHARES_EXPERTS;
-    if (!warp)
-        for (uint32_t e = lane; e < r.choice.n_expert; e += 32)
-            logits[e] = (float)e;
-    __syncwarp();
-#pragma unroll 1
-    for (uint32_t again = warp ? 1 : 0; again < 2; again++) {
-        if (again) {
-            if (warp < 2)
-                shares_tell(r, a.said, a.k, a.grid, tag, ids + 32, warp, lane);
-            prepare();
-            if (!warp)
-                hear_logits(a.said, tag, r.choice.n_expert, logits, lane);
-        }
-        if (warp)
-            continue;
-        float2 chosen = choose_256<true>(
-            r.choice, [&](uint32_t e) { return logits[e]; }, logits, lane);
-        ids[lane] = chosen.x;
-        if (!again || blockIdx.x || lane >= r.choice.n_used)
-            continue;
-        say(a.said->chosen + lane, said_two(chosen.x, chosen.y), tag);
-        r.out[lane] = chosen.x, r.out[r.choice.n_used + lane] = chosen.y;
-    }
-    __syncthreads();
-    return expert_of(ids[lane], a.n_expert);
-#else
-    return 0; /* never called */
-#endif
-}
 #endif
 
-/* Grid: blocks of a row, rows. CHOOSES: of one row, there is no router's kernel. */
-template <int T, bool DOWN, bool CHOOSES = false>
+/* Grid: blocks of a row, rows. */
+template <int T, bool DOWN>
 __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __grid_constant__ experts_args a)
 {
 #if __CUDA_ARCH__ >= 800
@@ -186,53 +95,36 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
     eight w[NORM_IN_FLIGHT];
-    auto weights = [&] {
+    if (!DOWN && a.xf)
 #pragma unroll
         for (int i = 0; i < NORM_IN_FLIGHT; i++)
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
-    };
-    if (CHOOSES) { /* a choice wants these registers */
-        for (uint32_t k = r0 * 256 + lane * 8; k < min(r1 * 256, a.k); k += 256)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm.w + k));
-    } else if (!DOWN && a.xf)
-        weights();
     bool live = row < a.step->n_row, used = lane < a.n_used; /* the step's metadata were there before its kernels */
-    bool told = !CHOOSES && a.said && live;
+    bool told = a.said && live;
     if (!DOWN && blockIdx.x == a.grid) {
         few_shared_gate(a, row, live, told, sums);
         return;
     }
     __syncthreads();
-    uint64_t tag = told || CHOOSES ? said_tag(a.step, a.nth) : 0;
+    uint64_t tag = told ? said_tag(a.step, a.nth) : 0;
     uint32_t id = a.n_expert;
     float weight = 0;
-    auto prepare = [&] {
-        pdl_wait();
-        weights(); /* on their way with x */
-        gemv_norm_quantize(a.xf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
-        if (a.told && !blockIdx.x && threadIdx.x == CONSUMERS - 1)
-            say_x(a.said, tag);
-    };
-    if (CHOOSES && live)
-        id = few_choose(a, tag, sums, warp, lane, prepare);
-    else if (!DOWN && told) { /* x is prepared while the router chooses */
+    if (!DOWN && told) { /* x is prepared while the router chooses */
         hear_x(a.said + row, tag);
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
     } else if (!live || !DOWN || !a.routed)
         pdl_wait();
-    if (!DOWN && !told && !CHOOSES)
+    if (!DOWN && !told)
         pdl_trigger(); /* not before: whoever comes after this kernel may read the route at once */
     const float *route = a.route + (uint64_t)row * 2 * a.n_used;
-    if (CHOOSES)
-        id = used ? id : a.n_expert;
-    else if (used && told) {
+    if (used && told) {
         uint64_t v = hear(a.said[row].chosen + lane, tag);
         id = expert_of(said_first(v), a.n_expert), weight = said_second(v);
     } else if (used && live)
         id = expert_of(__ldcg(route + lane), a.n_expert), weight = __ldcg(route + a.n_used + lane);
     __syncwarp();
-    if (!DOWN && (told || CHOOSES))
+    if (!DOWN && told)
         pdl_trigger(); /* what it asks for comes behind what this kernel is about to */
     if (!live)
         return;
@@ -261,7 +153,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     if (DOWN)
         few_quantize_hidden(a, a.hidden + (uint64_t)row * a.n_used * a.k, a.shared_hidden + (uint64_t)row * a.ldshared,
                             r0, r1, xs, lane, [] {});
-    else if (a.xf && !told && !CHOOSES)
+    else if (a.xf && !told)
         gemv_norm_quantize(a.xf + (uint64_t)row * a.ldxf, a.k, a.norm.w, w, r0, r1, xs, squares + warp, lane);
     else if (!a.xf)
         gemv_quantize<1>(act_row(a.x, row) + r0 * XFRAG_STRIDE + eight_at(lane), a.k, r0, r1, xs, lane);
@@ -377,8 +269,8 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
     if constexpr (!DOWN)
         if (chooses) {
             static uint32_t once;
-            smem_once(d, experts_few<T, false, true>, &once);
-            cuda_launch(d, experts_few<T, false, true>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
+            smem_once(d, experts_up_chosen<T>, &once);
+            cuda_launch(d, experts_up_chosen<T>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
             return;
         }
     smem_once(d, experts_few<T, DOWN>, &done);

@@ -1,0 +1,248 @@
+/*
+ * few_up.cuh - `up` of one row that has no router's kernel (shares.cuh), with the bits of few.cuh; and the gate of a
+ * shared expert, by a block of either.
+ *
+ * All of a step waits for the chain from the logits to the experts' first weights, so that there is as little in it as
+ * there can be. Where a warp's fragments lie is found before (few_list.cuh). Every block chooses for itself, but ids
+ * alone: what the results weigh is for `down`, which the first block tells when it has asked for its weights. And the
+ * warp that chooses turns its part of x into integers while these come; the other ones have nothing else to do before.
+ */
+#ifndef HEARTH_CUDA_EXPERTS_FEW_UP_CUH
+#define HEARTH_CUDA_EXPERTS_FEW_UP_CUH
+
+#include "kernels/cuda/experts/few_list.cuh"
+#include "kernels/cuda/experts/shares.cuh"
+
+#if __CUDA_ARCH__ >= 800
+/* What the row's result of the shared expert is multiplied by, by a block for itself. room: two floats a warp. */
+__device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, bool told, float *room)
+{
+    uint32_t first = threadIdx.x * 4, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    auto four = [&](const float *v, uint32_t k) {
+        return k < a.k ? __ldcg((const float4 *)(v + k)) : make_float4(0, 0, 0, 0); /* k is a multiple of 8 */
+    };
+    enum { KEPT = 4 };
+    float4 w[KEPT], g[KEPT];
+#pragma unroll
+    for (uint32_t i = 0; i < KEPT; i++)
+        g[i] = four(a.shared_gate, first + i * CONSUMERS * 4), w[i] = four(a.norm.w, first + i * CONSUMERS * 4);
+    if (told)
+        hear_x(a.said + row, said_tag(a.step, a.nth));
+    else
+        pdl_wait();
+    pdl_trigger();
+    if (!live)
+        return;
+    const float *x = a.xf + (uint64_t)row * a.ldxf;
+    float squares = 0, dot = 0;
+    auto add = [&](float4 f, float4 weight, float4 gate) {
+        const float v[4] = {f.x, f.y, f.z, f.w}, n[4] = {weight.x, weight.y, weight.z, weight.w},
+                    o[4] = {gate.x, gate.y, gate.z, gate.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            squares = __fmaf_rn(v[i], v[i], squares), dot = __fmaf_rn(__fmul_rn(v[i], n[i]), o[i], dot);
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < KEPT; i++)
+        add(four(x, first + i * CONSUMERS * 4), w[i], g[i]);
+    for (uint32_t k = first + KEPT * CONSUMERS * 4; k < a.k; k += CONSUMERS * 4)
+        add(four(x, k), four(a.norm.w, k), four(a.shared_gate, k));
+#pragma unroll
+    for (int i = 16; i; i /= 2)
+        squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, i)),
+        dot = __fadd_rn(dot, __shfl_xor_sync(~0u, dot, i));
+    if (!lane)
+        room[warp] = squares, room[WARPS + warp] = dot;
+    __syncthreads();
+    squares = dot = 0;
+    for (int n = 0; n < WARPS; n++)
+        squares = __fadd_rn(squares, room[n]), dot = __fadd_rn(dot, room[WARPS + n]);
+    if (!threadIdx.x)
+        a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
+    if (told)
+        pdl_wait();
+}
+#endif
+
+#if __CUDA_ARCH__ >= 900
+
+/*
+ * The ids of the row's experts, by a warp that hears the logits, into shared memory, where it leaves the logits as
+ * well. PAIRS: slots that a lane hears, those of 32 i + lane.
+ */
+template <int PAIRS>
+__device__ static inline void up_choose(const experts_args &a, uint64_t tag, float *logits, uint32_t *ids,
+                                        uint32_t lane)
+{
+    const route_choice &c = a.router.choice;
+    uint32_t n = c.n_expert, key[2 * PAIRS];
+    uint64_t v[PAIRS];
+    bool all;
+    do {
+        all = true;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            if (64 * i + 2 * lane < n)
+                all = heard(a.said->logit + 32 * i + lane, tag, &v[i]) && all;
+    } while (!all);
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        uint32_t e = 64 * i + 2 * lane;
+        key[2 * i] = key[2 * i + 1] = 0;
+        if (e < n)
+            logits[e] = said_first(v[i]), key[2 * i] = key_of(logits[e]);
+        if (e + 1 < n)
+            logits[e + 1] = said_second(v[i]), key[2 * i + 1] = key_of(logits[e + 1]);
+    }
+    __syncwarp();
+    if (c.select_bias) {
+        route_total t = total_of(c, logits, lane);
+#pragma unroll
+        for (int i = 0; i < 2 * PAIRS; i++) {
+            uint32_t e = 64 * (i / 2) + 2 * lane + (i & 1);
+            if (e < n)
+                key[i] = key_of(score_of(c, logits[e], t) + c.select_bias[e]);
+        }
+    }
+    greatest_pairs<PAIRS>(key, c.n_used, ids, lane);
+    __syncwarp();
+}
+
+/* What the chosen weigh, and who they are, to `down` and to whoever comes after these kernels, by a warp. */
+__device__ static inline void up_tell(const experts_args &a, uint64_t tag, const float *logits, uint32_t id,
+                                      uint32_t lane)
+{
+    const route_choice &c = a.router.choice;
+    route_total t = total_of(c, logits, lane);
+    bool used = lane < c.n_used;
+    float weight = weight_of(c, id, used ? score_of(c, logits[id], t) : 0.f, t.broken, lane);
+    if (!used)
+        return;
+    say(a.said->chosen + lane, said_two((float)id, weight), tag);
+    a.router.out[lane] = (float)id, a.router.out[c.n_used + lane] = weight;
+}
+#endif
+
+/* Grid: blocks of the row, one more where there is a gate of a shared expert. */
+template <int T>
+__global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_constant__ experts_args a)
+{
+#if __CUDA_ARCH__ >= 900
+    using C = few_list<T, false>;
+    extern __shared__ __align__(128) uint8_t sm[];
+    uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tiles = a.n_slot * a.n_tile;
+    uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
+    uint8_t *xs = sm + FEW_X, *ring = sm + few_fixed(a.n_kblk) + warp * a.stages * C::FRAG;
+    float *sums = (float *)(sm + FEW_SUMS), *squares = (float *)(sm + FEW_SQUARES),
+          *logits = sums + WARPS * 64; /* where the second tile's sums will be */
+    uint32_t *ids = (uint32_t *)(logits + SHARES_EXPERTS);
+    if (!lane) {
+        for (uint32_t s = 0; s < a.stages; s++)
+            mbar_init(full + s, 1);
+        mbar_init_done();
+    }
+    if (threadIdx.x < 16)
+        ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
+    bool live = a.step->n_row; /* was there before the step's kernels */
+    if (blockIdx.x == a.grid) {
+        few_shared_gate(a, 0, live, false, sums);
+        return;
+    }
+    if (!live) {
+        pdl_wait();
+        return;
+    }
+    C list(a, tiles, a.n_kblk, warp, lane);
+    for (uint32_t k = list.r0 * 256 + lane * 8; k < min(list.r1 * 256, a.k); k += 256)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm.w + k));
+    __syncthreads();
+    uint64_t tag = said_tag(a.step, a.nth);
+    auto prepare = [&] {
+        eight w[NORM_IN_FLIGHT];
+        pdl_wait();
+#pragma unroll
+        for (int i = 0; i < NORM_IN_FLIGHT; i++)
+            if (list.r0 + i < list.r1)
+                w[i].take(a.norm.w, a.k, (list.r0 + i) * 256 + lane * 8);
+        gemv_norm_quantize(a.xf, a.k, a.norm.w, w, list.r0, list.r1, xs, squares + warp, lane);
+        if (a.told && !blockIdx.x && threadIdx.x == CONSUMERS - 1)
+            say_x(a.said, tag);
+    };
+    if (warp < 2)
+        shares_tell(a.router, a.said, a.k, a.grid, tag, (float *)(ids + EXPERTS_USED_MAX), warp, lane);
+    if (warp)
+        prepare();
+    else if (a.router.choice.n_expert <= 128)
+        up_choose<2>(a, tag, logits, ids, lane);
+    else
+        up_choose<4>(a, tag, logits, ids, lane);
+    __syncthreads();
+    uint32_t id = lane < a.n_used ? ids[lane] : a.n_expert;
+    list.locate(a, id);
+    list.ask_first(a.stages, ring, full, lane);
+    pdl_trigger(); /* what `down` asks for comes behind what this kernel has */
+    if (!warp) {
+        if (!blockIdx.x)
+            up_tell(a, tag, logits, id, lane);
+        prepare();
+    }
+    __syncwarp();
+    const uint8_t *x = xs + list.r0 * IX_KBLK;
+    bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
+    const uint8_t *own = mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + FEW_ZERO;
+    uint32_t own_step = mine ? IX_KBLK : 0, s = 0, phase = 0;
+#pragma unroll 1
+    for (uint32_t i = 0, tile = blockIdx.x; tile < tiles; i++, tile += a.grid) {
+        uint32_t slot = 0, o = 0, buf = i & 1;
+        bool ends = warp == (i & (WARPS - 1)); /* this warp finishes the tile */
+        float bias = 0;
+        if (ends) {
+            slot = tile / a.n_tile;
+            uint32_t t = tile - slot * a.n_tile, expert = __shfl_sync(~0u, id, slot);
+            o = a.gated ? t * 8 + (lane & 7) : t * 16 + (lane & 15);
+            if (a.bias && lane < 16 && o < a.n_out)
+                bias = a.bias[((uint64_t)(a.gated ? lane >> 3 : 0) * a.n_expert + expert) * a.n_out + o];
+        }
+        float acc[1][2] = {{0, 0}};
+        ix_frag v = {x, own, 0, 0};
+#pragma unroll 1
+        for (uint32_t c = list.r0; c < list.r1; c++) {
+#pragma unroll 1
+            for (uint32_t q = 0; q < C::PER; q++) {
+                mbar_wait(full + s, phase);
+                quant<T>::template mul_int<1>(ring + s * C::FRAG, q, v, lane, acc);
+                __syncwarp();
+                list.ask(a, id, ring + s * C::FRAG, full + s, lane);
+                if (++s == a.stages)
+                    s = 0, phase ^= 1;
+            }
+            v.at += IX_KBLK, v.own += own_step;
+        }
+        float *to = sums + (buf * WARPS + warp) * 64 + lane;
+        to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
+        __syncthreads();                       /* the other buffer's sums were read: whoever did is here */
+        if (!ends)
+            continue;
+        float y = 0, q = 0;
+#pragma unroll
+        for (uint32_t n = 0; n < WARPS; n++) {
+            float4 f = *(const float4 *)(sums + (buf * WARPS + n) * 64 + 4 * (lane & 15));
+            y = __fadd_rn(y, __fadd_rn(__fadd_rn(f.x, f.y), __fadd_rn(f.z, f.w)));
+        }
+#pragma unroll
+        for (int n = 0; n < WARPS; n++)
+            q = __fadd_rn(q, squares[n]);
+        y = __fadd_rn(__fmul_rn(y, rsqrtf(__fadd_rn(q / a.k, a.norm.eps))), bias);
+        float h = glu_of(a.glu, y, a.gated ? __shfl_down_sync(~0u, y, 8) : 1.f);
+        if (hears_up(T) && a.told) {
+            float next = __shfl_down_sync(~0u, h, 1);
+            if (lane < (a.gated ? 8 : 16) && !(lane & 1))
+                say(a.told + ((uint64_t)slot * a.n_out + o) / 2, said_two(h, next), tag);
+        }
+        if (lane < (a.gated ? 8 : 16) && o < a.n_out)
+            (slot < a.n_used ? a.hidden + (uint64_t)slot * a.n_out : a.shared_hidden)[o] = h;
+    }
+#endif
+}
+
+#endif
