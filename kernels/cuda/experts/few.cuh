@@ -13,6 +13,7 @@
 #define HEARTH_CUDA_EXPERTS_FEW_CUH
 
 #include "kernels/cuda/experts/few_down.cuh"
+#include "kernels/cuda/experts/few_one.cuh"
 #include "kernels/cuda/experts/few_up.cuh"
 #include "kernels/cuda/gemm/prepare.cuh"
 
@@ -271,6 +272,13 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
             static uint32_t once;
             smem_once(d, experts_up_chosen<T>, &once);
             cuda_launch(d, experts_up_chosen<T>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
+            return;
+        }
+    if constexpr (DOWN && by_threes(T))
+        if (a.bucket == 1 && a.said && a.routed && d->cc >= 90) {
+            static uint32_t once;
+            smem_once(d, experts_down_one<T>, &once);
+            cuda_launch(d, experts_down_one<T>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
             return;
         }
     smem_once(d, experts_few<T, DOWN>, &done);

@@ -1,5 +1,5 @@
 /*
- * few_list.cuh - the fragments that a warp of few_up.cuh reads, one after the other. Where one lies
+ * few_list.cuh - the fragments that a warp of few_up.cuh and few_one.cuh reads, one after the other. Where one lies
  * takes divisions: so each lane finds the place of one, of 32 at a time, before there is a choice, and as many lanes
  * ask for as many of them at once when there is.
  */
