@@ -14,6 +14,8 @@ static void read_interval(struct hparams_reader *r, struct hparams *hp, const st
     if (r->ret || !row->interval)
         return;
     int ret = gguf_flags(r->g, key, recurs, hp->n_layer, r->e);
+    if (ret < 0 && hp->n_nextn) /* of those that are left out, too */
+        ret = gguf_flags(r->g, key, recurs, hp->n_layer + hp->n_nextn, r->e);
     uint32_t interval = ret > 0 ? hparams_number(r, "full_attention_interval", 1, LAYERS_MAX, row->interval) : 0;
     r->ret = ret < 0 ? ret : r->ret;
     for (uint32_t i = 0; i < hp->n_layer && !r->ret; i++)

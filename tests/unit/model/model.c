@@ -531,9 +531,69 @@ static void test_silence(void **state)
     assert_int_equal(hp.experts.d_expert, 96);
 }
 
+/* Which layers recur, by a list that has those that are left out, too, or not. */
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t v;
+    } keys[] = {{"block_count", 4},
+                {"nextn_predict_layers", 1},
+                {"embedding_length", D},
+                {"feed_forward_length", FF},
+                {"context_length", 64},
+                {"attention.head_count", 2},
+                {"attention.head_count_kv", 1},
+                {"attention.key_length", 16},
+                {"ssm.conv_kernel", 4},
+                {"ssm.state_size", 8},
+                {"ssm.group_count", 2},
+                {"ssm.time_step_rank", 2},
+                {"ssm.inner_size", 16}};
+    const size_t n_key = sizeof keys / sizeof *keys;
+    for (uint32_t n = 2; n <= 5; n++) {
+        struct build b = {0};
+        struct hparams hp;
+        struct hearth_err e = {0};
+        struct gguf *g;
+        char path[64], key[128];
+        put_header(&b, 3, 1, n_key + 4);
+        key_str(&b, "general.architecture", "qwen35");
+        key_f32(&b, "qwen35.attention.layer_norm_rms_epsilon", 1e-6f);
+        key_arr(&b, "tokenizer.ggml.tokens", T_STR, 2);
+        put_str(&b, "a");
+        put_str(&b, "b");
+        for (size_t i = 0; i < n_key; i++) {
+            snprintf(key, sizeof key, "qwen35.%s", keys[i].key);
+            key_u32(&b, key, keys[i].v);
+        }
+        key_arr(&b, "qwen35.attention.recurrent_layers", T_BOOL, n);
+        for (uint32_t i = 0; i < n; i++)
+            put(&b, i == 1 ? "" : "\1", 1);
+        put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, 2}, DT_F32, 0);
+        put_zeros(&b, (32 - b.n % 32) % 32 + 2 * D * sizeof(float));
+        int fd = build_file(&b, path);
+        if (gguf_open(&g, path, &e))
+            fail_msg("%s", e.msg);
+        int rc = model_hparams(&hp, g, &e);
+        if (n < 3 || n > 4)
+            assert_int_equal(rc, HEARTH_EBADMODEL);
+        else if (rc)
+            fail_msg("%u entries: %s", n, e.msg);
+        else
+            assert_true(hp.n_layer == 3 && hp.kind[0] == LAYER_RECURS && hp.kind[1] == LAYER_ATTENDS &&
+                        hp.kind[2] == LAYER_RECURS);
+        gguf_close(g);
+        close(fd);
+        free(b.p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_silence),
+                                       cmocka_unit_test(test_recurrent_layers),
                                        cmocka_unit_test(test_runs),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_progress),
