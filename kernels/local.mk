@@ -40,7 +40,7 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.c
 	kernels/cuda/quant/pack.cu \
 	kernels/cuda/attend/attend.cu kernels/cuda/attend/split_kv.cu kernels/cuda/attend/stream.cu kernels/cuda/attend/decode.cu kernels/cuda/attend/trunk.cu kernels/cuda/attend/wide.cu kernels/cuda/attend/latent.cu kernels/cuda/attend/reduce.cu kernels/cuda/attend/prefill.cu kernels/cuda/sample.cu kernels/cuda/slots.cu \
 	kernels/cuda/gemm/cublaslt.cu kernels/cuda/gemm/dequant.cu kernels/cuda/gemm/wcache.cu kernels/cuda/rate.cu kernels/cuda/lacks.cu \
-	kernels/cuda/experts/route.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu kernels/cuda/experts/pairs.cu kernels/cuda/experts/wgmma.cu \
+	kernels/cuda/experts/route.cu kernels/cuda/experts/route_gemm.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu kernels/cuda/experts/pairs.cu kernels/cuda/experts/wgmma.cu \
 	kernels/cuda/states/states.cu kernels/cuda/states/project.cu kernels/cuda/states/shortconv.cu kernels/cuda/states/recur.cu kernels/cuda/states/chunk.cu kernels/cuda/states/chunk_within.cu kernels/cuda/states/decode.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_experts) $(cuda_sources) kernels/cuda/gemm/one_type.cu
 # -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is

@@ -33,7 +33,7 @@ struct route_said {
 struct experts_room {
     float *route;             /* [rows][2 n_used]: ACT_ROUTE */
     float *hidden;            /* [pairs][d_expert]: ACT_EXPERTS */
-    float *logits;            /* [rows][n_expert] of the router */
+    float *logits;            /* [rows][n_expert] of the router, or by slices: [4][rows][n_expert] (route_gemm.cu) */
     struct route_said *said;  /* [ROUTE_ALONE] */
     float *row_gate;          /* [rows]: op_ffn_up.row_gate's factors */
     __half *x;                /* [ceil(d_expert / 256)][pairs] records: hidden rows prepared */

@@ -35,10 +35,8 @@ void bench_ok(int rc, const struct hearth_err *e)
         fail_msg("%s", e->msg);
 }
 
-bool bench_open(struct bench *b, const char *variant, uint32_t threads)
+bool bench_open_dims(struct bench *b, const char *variant, uint32_t threads, const struct workspace_dims *dims)
 {
-    struct workspace_dims dims = {
-        D_ROUTE, 64, 64, D_MAX, 16, ROWS_PROMPT, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX, .d_aside = D_MAX};
     struct kv_desc desc = {1, 1, 64, 64, 0, bench_info.kv_type, PAGES};
     struct hearth_err e;
     memset(b, 0, sizeof *b);
@@ -46,9 +44,16 @@ bool bench_open(struct bench *b, const char *variant, uint32_t threads)
     b->d = rig_device(b->be, variant, threads);
     if (!b->d)
         return false;
-    bench_ok(b->be->reserve(b->d, &dims, &e), &e);
+    bench_ok(b->be->reserve(b->d, dims, &e), &e);
     bench_ok(b->be->kv_new(b->d, &desc, &b->kv, &e), &e);
     return true;
+}
+
+bool bench_open(struct bench *b, const char *variant, uint32_t threads)
+{
+    struct workspace_dims dims = {
+        D_ROUTE, 64, 64, D_MAX, 16, ROWS_PROMPT, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX, .d_aside = D_MAX};
+    return bench_open_dims(b, variant, threads, &dims);
 }
 
 void bench_close(struct bench *b)
@@ -70,8 +75,8 @@ const float *bench_vec(struct bench *b, const float *v, size_t n)
 
 int bench_run_ops(struct bench *b, const struct op *op, uint32_t n_op, uint32_t n_row, struct hearth_err *e)
 {
-    static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    int32_t token[ROWS_PROMPT] = {0};
+    static const int32_t token[BATCH_ROWS_MAX];
+    uint32_t pages[PAGES];
     struct batch_seq seq = {0, n_row, 0, {pages}};
     struct batch batch = {.n_row = n_row,
                           .n_seq = 1,
@@ -81,6 +86,8 @@ int bench_run_ops(struct bench *b, const struct op *op, uint32_t n_op, uint32_t 
                           .n_group = 1,
                           .once = true,
                           .invariant = !bench_fast};
+    for (uint32_t i = 0; i < PAGES; i++)
+        pages[i] = i;
     struct program p = program_of(NULL, op, n_op);
     return b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, e);
 }

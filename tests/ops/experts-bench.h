@@ -4,7 +4,14 @@
 
 #include "tests/ops/rig.h"
 
-enum { ROWS = 37, ROWS_PROMPT = 5 * ROWS + 3, D_MAX = 2880, D_ROUTE = 3208, N_MAX = 600, PAGES = 12 };
+enum {
+    ROWS = 37,
+    ROWS_PROMPT = 5 * ROWS + 3,
+    D_MAX = 2880,
+    D_ROUTE = 3208,
+    N_MAX = 600,
+    PAGES = BATCH_ROWS_MAX / KV_PAGE
+};
 
 /* A device with room for these ops, and pages that a step must name though they read none. */
 struct bench {
@@ -26,6 +33,8 @@ bool bench_begin(int argc, char **argv);
 void bench_ok(int rc, const struct hearth_err *e);
 /* False where the machine does not have the variant. */
 bool bench_open(struct bench *b, const char *variant, uint32_t threads);
+/* ... with a workspace of other dimensions than most tests need. */
+bool bench_open_dims(struct bench *b, const char *variant, uint32_t threads, const struct workspace_dims *dims);
 void bench_close(struct bench *b);
 /* A vector of n numbers on the device until bench_close(); NULL of NULL. */
 const float *bench_vec(struct bench *b, const float *v, size_t n);

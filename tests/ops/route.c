@@ -50,12 +50,12 @@ static const struct route_case route_cases[] = {
 };
 
 struct route_numbers {
-    float x[ROWS * D_ROUTE], w[N_MAX * D_ROUTE], norm[D_ROUTE], bias[N_MAX], select[N_MAX];
+    float x[BATCH_ROWS_MAX * D_ROUTE], w[N_MAX * D_ROUTE], norm[D_ROUTE], bias[N_MAX], select[N_MAX];
 };
 
-static void route_numbers(struct route_numbers *n, const struct route_case *c)
+static void route_numbers(struct route_numbers *n, const struct route_case *c, uint32_t n_row)
 {
-    random_floats(1, n->x, (size_t)ROWS * c->d);
+    random_floats(1, n->x, (size_t)n_row * c->d);
     random_floats(2, n->w, (size_t)c->n * c->d);
     random_floats(3, n->norm, c->d);
     random_floats(4, n->bias, c->n);
@@ -90,9 +90,10 @@ static struct op route_op(struct bench *b, const struct route_case *c, const str
 static int route_rows(const struct route_case *c, const struct route_numbers *n, const char *variant, uint32_t threads,
                       uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {
+    struct workspace_dims dims = {D_ROUTE, 64, 64, D_ROUTE, 16, n_row, 1, 2 * EXPERTS_USED_MAX, 64};
     struct bench b;
     struct weight w;
-    if (!bench_open(&b, variant, threads))
+    if (!bench_open_dims(&b, variant, threads, &dims))
         return 1;
     struct op op = route_op(&b, c, n, &w);
     bench_ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, e), e);
@@ -198,7 +199,7 @@ static void route_is_exact(void **state)
     float got[ROWS * 2 * EXPERTS_USED_MAX], other[ROWS * 2 * EXPERTS_USED_MAX];
     struct hearth_err e;
     size_t row = 2 * (size_t)c->used;
-    route_numbers(&n, c);
+    route_numbers(&n, c, ROWS);
     n_close = 0;
     bench_ok(route_rows(c, &n, "reference", 1, 0, ROWS, got, &e), &e);
     for (uint32_t r = 0; r < ROWS; r++)
@@ -215,6 +216,48 @@ static void route_is_exact(void **state)
     }
 }
 
+/* Prompts: rows of a step, which a GPU makes a blocked product of, have the bits of rows among few. */
+static const struct many_case {
+    struct route_case of;
+    uint32_t rows;
+} many_cases[] = {
+    {{"prompt, gpt-oss", 2880, 32, 4, ROUTE_SOFTMAX_CHOSEN, false, .bias = true, .scale = 1}, 130},
+    {{"prompt, qwen3moe", 2048, 128, 8, ROUTE_SOFTMAX, true, .scale = 1}, 131},
+    {{"prompt, qwen3moe, long", 520, 128, 8, ROUTE_SOFTMAX, true, .scale = 1}, 512},
+    {{"prompt, qwen35moe", 136, 256, 8, ROUTE_SOFTMAX, true, .scale = 1}, 512},
+    {{"prompt, deepseek v3", 512, 256, 8, ROUTE_SIGMOID, true, false, true, 2.5f, 8, 4, 2}, 77},
+    {{"prompt, an odd number", 2052, 31, 5, ROUTE_SOFTMAX, true, true, true, 1}, 201},
+    {{"prompt, columns that are no fours", 1027, 60, 4, ROUTE_SOFTMAX, false, .scale = 1}, 270},
+    {{"prompt, more than 256", 64, 300, 10, ROUTE_SOFTMAX, true, .scale = 1}, 300},
+};
+
+static void rows_of_a_prompt_are_those_of_few(void **state)
+{
+    const struct many_case *m = *state;
+    const struct route_case *c = &m->of;
+    static struct route_numbers n;
+    static float together[BATCH_ROWS_MAX * 2 * EXPERTS_USED_MAX], few[ROWS * 2 * EXPERTS_USED_MAX];
+    struct hearth_err e;
+    size_t row = 2 * (size_t)c->used;
+    uint32_t bad = m->rows / 2;
+    route_numbers(&n, c, m->rows);
+    n.x[(size_t)bad * c->d + c->d / 3] = NAN;
+    for (size_t v = 0; bench_variants[v]; v++) {
+        if (route_rows(c, &n, bench_variants[v], 3, 0, m->rows, together, &e) == 1)
+            continue;
+        for (uint32_t row0 = 0, n_row; row0 < m->rows; row0 += n_row) {
+            n_row = m->rows - row0 < ROWS ? m->rows - row0 : ROWS;
+            bench_ok(route_rows(c, &n, bench_variants[v], 2, row0, n_row, few, &e), &e);
+            for (uint32_t r = row0; r < row0 + n_row; r++)
+                if (r != bad && memcmp(together + r * row, few + (r - row0) * row, row * sizeof *few))
+                    fail_msg("%s, %s: row %u of %u is not what it is among %u", c->name, bench_variants[v], r, m->rows,
+                             n_row);
+        }
+        for (uint32_t k = 0; k < c->used; k++)
+            assert_true(together[bad * row + k] < (float)c->n && isnan(together[bad * row + c->used + k]));
+    }
+}
+
 /* Experts of equal rows have equal scores to the bit: the lower ids are chosen, and come first. */
 static void equal_scores_go_to_the_lower_id(void **state)
 {
@@ -224,7 +267,7 @@ static void equal_scores_go_to_the_lower_id(void **state)
         struct route_case c = route_cases[i];
         float got[ROWS * 2 * EXPERTS_USED_MAX];
         struct hearth_err e;
-        route_numbers(&n, &c);
+        route_numbers(&n, &c, ROWS);
         for (uint32_t k = 0; k < c.n; k++) {
             memcpy(n.w + (size_t)k * c.d, n.w, c.d * sizeof *n.w);
             n.bias[k] = n.bias[0], n.select[k] = n.select[0];
@@ -249,7 +292,7 @@ static void twins_are_chosen_in_order(void **state)
         const struct route_case *c = &route_cases[i];
         float got[ROWS * 2 * EXPERTS_USED_MAX];
         struct hearth_err e;
-        route_numbers(&n, c);
+        route_numbers(&n, c, ROWS);
         for (uint32_t k = 0; k + 1 < c->n; k += 2) {
             memcpy(n.w + (size_t)(k + 1) * c->d, n.w + (size_t)k * c->d, c->d * sizeof *n.w);
             n.bias[k + 1] = n.bias[k], n.select[k + 1] = n.select[k];
@@ -282,7 +325,7 @@ static void nan_in_a_router_is_seen(void **state)
         bool own = c->kind == ROUTE_SIGMOID || (!c->select_bias && c->n_group <= 1); /* else by a softmax, all NaN */
         uint32_t bad = c->n / 2;
         struct hearth_err e;
-        route_numbers(&n, c);
+        route_numbers(&n, c, ROWS);
         n.w[(size_t)bad * c->d + c->d / 3] = NAN;
         bench_ok(route_rows(c, &n, "reference", 1, 0, ROWS, first, &e), &e);
         for (size_t j = 0; j < sizeof route_steps / sizeof *route_steps; j++) {
@@ -308,7 +351,7 @@ static void nan_stays_in_its_row(void **state)
         float want[3 * 2 * EXPERTS_USED_MAX], got[3 * 2 * EXPERTS_USED_MAX];
         size_t row = 2 * (size_t)c->used;
         struct hearth_err e;
-        route_numbers(&n, c);
+        route_numbers(&n, c, ROWS);
         bench_ok(route_rows(c, &n, "auto", 2, 0, 3, want, &e), &e);
         n.x[c->d + c->d / 2] = NAN;
         bench_ok(route_rows(c, &n, "auto", 2, 0, 3, got, &e), &e);
@@ -337,14 +380,14 @@ static void what_cannot_be_chosen_is_refused(void **state)
     float got[2 * EXPERTS_USED_MAX];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct hearth_err e = {0};
-        route_numbers(&n, &bad[i]);
+        route_numbers(&n, &bad[i], ROWS);
         assert_int_equal(route_rows(&bad[i], &n, "auto", 1, 0, 1, got, &e), HEARTH_EPARAMS);
         if (!strstr(e.msg, "cannot be chosen"))
             fail_msg("%s: \"%s\"", bad[i].name, e.msg);
     }
 }
 
-enum { N_ROUTE = sizeof route_cases / sizeof *route_cases };
+enum { N_ROUTE = sizeof route_cases / sizeof *route_cases, N_MANY = sizeof many_cases / sizeof *many_cases };
 
 int main(int argc, char **argv)
 {
@@ -352,7 +395,7 @@ int main(int argc, char **argv)
         return 77;
     if (bench_info.gpu)
         tolerance = 8e-6;
-    struct CMUnitTest tests[N_ROUTE + 5] = {
+    struct CMUnitTest tests[N_ROUTE + N_MANY + 5] = {
         cmocka_unit_test(equal_scores_go_to_the_lower_id),
         cmocka_unit_test(twins_are_chosen_in_order),
         cmocka_unit_test(nan_stays_in_its_row),
@@ -362,5 +405,8 @@ int main(int argc, char **argv)
     struct CMUnitTest *at = tests + 5;
     for (size_t i = 0; i < N_ROUTE; i++)
         *at++ = (struct CMUnitTest){route_cases[i].name, route_is_exact, NULL, NULL, (void *)&route_cases[i]};
+    for (size_t i = 0; i < N_MANY; i++)
+        *at++ = (struct CMUnitTest){many_cases[i].of.name, rows_of_a_prompt_are_those_of_few, NULL, NULL,
+                                    (void *)&many_cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

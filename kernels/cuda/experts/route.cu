@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
         const float *x = a.x + (uint64_t)row0 * a.ldx;
         float4 v[FOURS];
         take_fours(v, x, n, threadIdx.x);
-        weigh(v, x, n, threadIdx.x, gain, room);
+        weigh(v, x, n, threadIdx.x, gain, room, room + all);
     } else if (warp < rows) {
         const float *x = a.x + (uint64_t)(row0 + warp) * a.ldx;
         float *to = room + warp * ld;
@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
                     take_fours(v[j], x, n, (w + j) * 32 + lane);
 #pragma unroll
                 for (uint32_t j = 0; j < AT_ONCE; j++)
-                    weigh(v[j], x, n, (w + j) * 32 + lane, gain, to);
+                    weigh(v[j], x, n, (w + j) * 32 + lane, gain, to, to + all);
             }
             __syncwarp();
-            scale[warp] = factor_of(to, n, a.norm.eps, lane);
+            scale[warp] = factor_of(to + all, n, a.norm.eps, lane);
         } else {
             float2 st = row_stats(x, n, a.norm, lane);
             for (uint32_t k = lane * 4; k < all; k += 128)
@@ -246,7 +246,7 @@ template <int R> static bool at_once(const struct device *d, const route_args &a
 }
 
 /* All rows of the step, to the same bits. A step waits for its routers: as long as their blocks are all at work at once
- * they have few rows each. */
+ * they have few rows each. Many rows are a blocked product where it takes them. */
 static void rows_run(struct device *d, route_args &a)
 {
     uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS, room = d->smem_max - 1024, n = d->bucket;
@@ -261,6 +261,8 @@ static void rows_run(struct device *d, route_args &a)
         launch<4, true>(d, a, n, blocks);
     else if (n <= SOON_ROWS && room_bytes<ROUTE_ROWS, true>(d, a) <= room)
         launch<ROUTE_ROWS, true>(d, a, n, blocks);
+    else if (!a.product && route_gemm_run(d, a))
+        return;
     else if (room_bytes<ROUTE_ROWS, false>(d, a) <= room)
         launch<ROUTE_ROWS, false>(d, a, n, n <= SOON_ROWS ? blocks : (blocks + 3) / 4);
     else

@@ -96,12 +96,12 @@ __host__ __device__ static inline uint32_t tiled_room(uint32_t n)
 }
 
 /* The columns that thread t of a block has, the first of which are v, with the others of its warp: x times the norm's
- * weights goes to `to`, and behind them their tiles' squares. gain(k): the weights of columns k to k + 3. */
+ * weights goes to `to`, and their tiles' squares to `squares`. gain(k): the weights of columns k to k + 3. */
 template <class G>
-__device__ static inline void weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to)
+__device__ static inline void weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to,
+                                    float *squares)
 {
     uint32_t all = tiled(n);
-    float *squares = to + all;
     auto four = [&](float4 f, uint32_t k) {
         float s = dot_four(f, f, 0);
         s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
@@ -123,13 +123,16 @@ __device__ static inline void weigh(const float4 v[FOURS], const float *x, uint3
         four(four_at(x, k, n), k);
 }
 /* The factor of a row that was weighed, by a warp. */
-__device__ static inline float factor_of(const float *row, uint32_t n, float eps, uint32_t lane)
+__device__ static inline float factor_of(const float *squares, uint32_t n, float eps, uint32_t lane)
 {
-    uint32_t all = tiled(n);
     float s = 0;
-    for (uint32_t t = lane; t < all / ROUTE_TILE; t += 32)
-        s = __fadd_rn(s, row[all + t]);
+    for (uint32_t t = lane; t < tiled(n) / ROUTE_TILE; t += 32)
+        s = __fadd_rn(s, squares[t]);
     return row_factor(warp_sum(s), n, eps);
 }
+
+/* Logits and the choice of all of a step's rows by kernels for many (route_gemm.cu), to the bits of route_rows. False:
+ * they do not take the step, and nothing was launched. */
+bool route_gemm_run(struct device *d, const route_args &a);
 
 #endif
