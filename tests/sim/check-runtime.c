@@ -187,6 +187,10 @@ static void test_launch(void **state)
     refused(add(NULL, p, 1, (dim3){2, 1, 1}, (dim3){32, 1, 1}, (48 << 10) + 1, 1), cudaErrorInvalidValue);
     refused(cudaFuncSetAttribute(check_kernel(CHECK_ADD), cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1),
             cudaErrorInvalidValue);
+    refused(
+        cudaFuncSetAttribute(check_kernel(CHECK_ROOM), cudaFuncAttributeMaxDynamicSharedMemorySize, (226 << 10) + 1),
+        cudaErrorInvalidValue); /* beside its own */
+    ok(cudaFuncSetAttribute(check_kernel(CHECK_ROOM), cudaFuncAttributeMaxDynamicSharedMemorySize, 226 << 10));
     ok(cudaFuncSetAttribute(check_kernel(CHECK_ADD), cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
     refused(add(NULL, p, 1, (dim3){2, 1, 1}, (dim3){32, 1, 1}, (100 << 10) + 1, 1), cudaErrorInvalidValue);
     ok(add(NULL, p, 1, (dim3){2, 1, 1}, (dim3){32, 1, 1}, 100 << 10, 1));

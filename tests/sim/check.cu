@@ -1,6 +1,7 @@
 /*
  * check.cu - kernels for check-runtime.c, which is C: one that adds, one whose parameters are of many sizes, one that
- * has many bytes of them, one that is compiled for pairs of blocks, and one that writes where nothing is.
+ * has many bytes of them, one that is compiled for pairs of blocks, one that writes where nothing is, and one that has
+ * 1 KiB of shared memory for good.
  */
 #include "tests/sim/check.h"
 
@@ -37,11 +38,19 @@ __global__ void check_wild(uint32_t *at)
     *at = 1;
 }
 
+__global__ void check_room(uint32_t *at)
+{
+    __shared__ uint32_t room[256];
+    room[255 - threadIdx.x] = at[threadIdx.x];
+    __syncthreads();
+    at[threadIdx.x] = room[threadIdx.x];
+}
+
 extern "C" {
 const void *check_kernel(enum check_kernel k)
 {
-    const void *const v[] = {(const void *)check_add, (const void *)check_mixed, (const void *)check_many,
-                             (const void *)check_pair, (const void *)check_wild};
+    const void *const v[] = {(const void *)check_add,  (const void *)check_mixed, (const void *)check_many,
+                             (const void *)check_pair, (const void *)check_wild,  (const void *)check_room};
     return v[k];
 }
 

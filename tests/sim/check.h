@@ -14,7 +14,7 @@ struct check_params {
 struct check_many {
     uint32_t v[6000];
 };
-enum check_kernel { CHECK_ADD, CHECK_MIXED, CHECK_MANY, CHECK_PAIR, CHECK_WILD };
+enum check_kernel { CHECK_ADD, CHECK_MIXED, CHECK_MANY, CHECK_PAIR, CHECK_WILD, CHECK_ROOM };
 
 #ifdef __cplusplus
 extern "C" {

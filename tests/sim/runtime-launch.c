@@ -200,6 +200,11 @@ RT_API cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute
     case cudaFuncAttributeMaxDynamicSharedMemorySize:
         if (value < 0 || value > SHARED_OPTIN)
             return rt_leave(cudaErrorInvalidValue);
+        /* beside what the kernel has for good, of which only its module knows */
+        if (value > SHARED_OPTIN - SHARED_BLOCK && (rc = load(k)))
+            return rt_leave(rc);
+        if (value > SHARED_OPTIN - SHARED_BLOCK && value > SHARED_OPTIN - (int)sim_info(k->fn)->static_shared)
+            return rt_leave(cudaErrorInvalidValue);
         k->dynamic_shared = (uint32_t)value;
         return rt_leave(cudaSuccess);
     case cudaFuncAttributePreferredSharedMemoryCarveout:
