@@ -40,7 +40,7 @@ struct norm_args {
     }
     /* Elements k .. k + 3 of row r, the i-th, and what is added to them, which is kept; zeros where it is not real.
      * SUMS: experts' sums are added, too. */
-    template <bool SUMS>
+    template <bool SUMS, int AT_ONCE = 4>
     __device__ void added(float *r, uint32_t i_row, uint32_t k, const partials::place &from, const float *bias4,
                           float *to, bool real) const
     {
@@ -59,7 +59,7 @@ struct norm_args {
                 to[i] = k + i < n ? to[i] + experts.by * o[i] : 0.f;
         }
         if (add.p) {
-            float4 sum = partials::sum(from, real);
+            float4 sum = partials::sum<AT_ONCE>(from, real);
             const float o[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -97,7 +97,7 @@ struct norm_args {
  */
 enum { FIT = 6 };
 template <bool WG, bool SUMS>
-__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS ? 1 : FIT)
+__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS || !WG ? 1 : FIT)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
 {
@@ -132,7 +132,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS ?
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
-                a.added<SUMS>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+                a.added<SUMS, WG ? 4 : 8>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
         if (real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];

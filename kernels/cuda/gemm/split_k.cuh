@@ -62,8 +62,8 @@ struct partials {
         uint64_t step = (uint64_t)segs * piece; /* later blocks begin with this group */
         return {at + (uint64_t)(b * segs + seg) * piece, at + (b + 1) * step, step, (int)(last - b + 1)};
     }
-    /* Their sum, in the order of the blocks; zeros where it is not real. Four loads are under way together. */
-    __device__ static float4 sum(const place &w, bool real = true)
+    /* Their sum, in the order of the blocks; zeros where it is not real. AT_ONCE loads are under way together. */
+    template <int AT_ONCE = 4> __device__ static float4 sum(const place &w, bool real = true)
     {
         int n = real ? w.n : 0;
         const float *at = w.later;
@@ -71,14 +71,14 @@ struct partials {
         int left = n - 1;
 #pragma unroll 1
         do {
-            float4 v[4];
+            float4 v[AT_ONCE];
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int j = 0; j < AT_ONCE; j++)
                 v[j] = load_if(j < left, at + j * w.step);
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int j = 0; j < AT_ONCE; j++)
                 t.x += v[j].x, t.y += v[j].y, t.z += v[j].z, t.w += v[j].w;
-            left -= 4, at += 4 * w.step;
+            left -= AT_ONCE, at += AT_ONCE * w.step;
         } while (left > 0);
         return t;
     }
