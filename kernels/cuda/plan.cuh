@@ -124,12 +124,14 @@ const char *experts_path(const struct device *d, const struct op *o, uint32_t n_
 /* states/: layers with a recurrent state, all rows of a step; and op_project's end. project_begin: whether its columns
  * fit ACT_MIX; project_pieces: columns [at + row0, at + row0 + n) of it from a product's rows in pieces; project_tmp:
  * [at, at + n) out of ws.tmp; project_plain: in F32, from a matrix that is kept as plain rows; project_told: behind a
- * kernel that tells when x is whole, gemm_args.x_said; experts/route.cu:
- * route_project, the same where nothing is known of norm and columns. */
+ * kernel that tells when x is whole, gemm_args.x_said; project_beside: by the launch that adds up the first n columns
+ * of the op before it, whose pieces are s, false where there is no such op or launch; experts/route.cu: route_project,
+ * the same where nothing is known of norm and columns. */
 op_run shortconv_run, delta_run, mamba2_run, project_plain;
 bool project_begin(struct device *d, const struct op_project *op);
 void project_told(struct device *d, struct op_call *p, const struct op *o, const ulonglong2 *x_said, uint32_t x_nth);
 void project_pieces(struct device *d, const partials *s, uint32_t row0, uint32_t n, uint32_t at, uint32_t bucket);
+bool project_beside(struct device *d, struct op_call *p, const partials *s, uint32_t n, uint32_t at);
 void project_tmp(struct device *d, uint32_t n, uint32_t at, uint32_t bucket);
 void route_project(struct device *d, const struct op_project *op);
 

@@ -308,6 +308,8 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
         bool fours = true; /* which are added together, lie in one part */
         for (uint32_t k = 0; k < one.n_part; k++)
             fours = fours && one.part[k].row0 % 4 == 0;
+        if (fours && together && project_beside(d, p, &s, w->n_out, op->at))
+            return;
         for (uint32_t k = 0; k < (fours && together ? 1 : one.n_part); k++)
             project_pieces(d, &s, one.part[k].row0, fours && together ? w->n_out : one.part[k].n_out, op->at,
                            p->bucket);

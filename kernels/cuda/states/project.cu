@@ -8,22 +8,28 @@
 
 #include <cuda_pipeline_primitives.h>
 
-/* Of the part's rows [row0, row0 + n) of the merged output, products in pieces to f32. */
-__global__ void pieces_to_mix(partials s, uint32_t row0, uint32_t n, float *out, uint32_t ld)
+/* Columns k .. k + 3 of n of a row's, products in pieces, to f32. */
+__device__ static inline void mix_four(const partials &s, uint32_t row, uint32_t k, uint32_t row0, uint32_t n,
+                                       float *out, uint32_t ld)
 {
-    pdl_trigger();
-    pdl_wait();
-    uint32_t k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (k >= n)
         return;
-    float4 f = s.four(blockIdx.y, row0 + k);
-    float *to = out + (uint64_t)blockIdx.y * ld + row0 + k;
+    float4 f = s.four(row, row0 + k);
+    float *to = out + (uint64_t)row * ld + row0 + k;
     const float v[4] = {f.x, f.y, f.z, f.w};
     if (k + 4 <= n && !((uintptr_t)to & 15))
         *(float4 *)to = f;
     else
         for (uint32_t i = 0; i < 4 && k + i < n; i++)
             to[i] = v[i];
+}
+
+/* Of the part's rows [row0, row0 + n) of the merged output. */
+__global__ void pieces_to_mix(partials s, uint32_t row0, uint32_t n, float *out, uint32_t ld)
+{
+    pdl_trigger();
+    pdl_wait();
+    mix_four(s, blockIdx.y, (blockIdx.x * blockDim.x + threadIdx.x) * 4, row0, n, out, ld);
 }
 
 __global__ void rows_to_mix(const float *from, uint32_t ld_from, uint32_t n, float *out, uint32_t ld)
@@ -55,6 +61,10 @@ struct plain_args {
     uint32_t ld;
     const ulonglong2 *x_said; /* told when x is whole; NULL: it is when pdl_wait returns */
     uint32_t x_nth;           /* said_tag() */
+    /* plain_few: blocks behind so many of a row of the grid add up another product's pieces, n_mix columns to `mix` */
+    uint32_t blocks, n_mix;
+    partials pieces;
+    float *mix;
 };
 
 /* A row times the norm's weights to `to`, by one warp; returns the norm's factor. SHARED: row and weights lie in shared
@@ -106,6 +116,13 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
     const float *w = a.w + (uint64_t)min(o, a.n_out - 1) * n + lane * 4;
     float4 early[EARLY];
     pdl_trigger();
+    if (blockIdx.x >= a.blocks) {
+        uint32_t each = (a.n_mix + FEW_WARPS * 128 - 1) / (FEW_WARPS * 128), i = blockIdx.x - a.blocks;
+        pdl_wait();
+        if (i / each < rows)
+            mix_four(a.pieces, row0 + i / each, (i % each * FEW_WARPS * 32 + threadIdx.x) * 4, 0, a.n_mix, a.mix, a.ld);
+        return;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < EARLY; i++)
         early[i] = lane * 4 + i * 128 < n ? __ldg((const float4 *)(w + i * 128)) : make_float4(0, 0, 0, 0);
@@ -277,7 +294,9 @@ static void plain_launch(struct device *d, K *k, const plain_args &a, uint32_t o
         cuda_smem(d, k, d->smem_max - 1024); /* some of it is static */
         *done |= 1u << d->index;
     }
-    cuda_launch(d, k, dim3((a.n_out + outs - 1) / outs, (d->bucket + rows - 1) / rows), threads, smem, LAUNCH_PDL, a);
+    uint32_t more = a.n_mix ? (a.n_mix + FEW_WARPS * 128 - 1) / (FEW_WARPS * 128) * rows : 0;
+    cuda_launch(d, k, dim3((a.n_out + outs - 1) / outs + more, (d->bucket + rows - 1) / rows), threads, smem,
+                LAUNCH_PDL, a);
 }
 
 template <int ROWS> static void few_launch(struct device *d, const plain_args &a, uint32_t done[2])
@@ -294,6 +313,35 @@ void project_plain(struct device *d, struct op_call *p, const struct op *o)
     project_told(d, p, o, NULL, 0);
 }
 
+static plain_args plain_of(struct device *d, const struct op_project *op)
+{
+    const wdev *w = wdev_of(op->w);
+    plain_args a = {};
+    a.w = (const float *)w->part[0].raw, a.n = w->n_in, a.n_out = w->n_out;
+    a.norm = op->norm, a.x = d->ws.x, a.ldx = d->ws.ldx, a.step = d->step;
+    a.out = d->ws.mix + op->at, a.ld = d->ws.ldmix, a.blocks = ~0u;
+    return a;
+}
+
+/* Blocks of the sum have shared memory that they do not use, so that they are to be few and that is to be little. */
+enum { BESIDE_ROWS = 32, BESIDE_SMEM = 48 << 10 };
+
+bool project_beside(struct device *d, struct op_call *p, const partials *s, uint32_t n, uint32_t at)
+{
+    static uint32_t done[2];
+    const struct op *o = p->next;
+    if (!o || o->kind != OP_PROJECT || !wdev_of(o->project.w)->plain || !deferred(o->project.norm) ||
+        d->bucket <= GEMV_ROWS || d->bucket > BESIDE_ROWS)
+        return false;
+    plain_args a = plain_of(d, &o->project);
+    if (a.n % 4 || (FEW_WARPS + 1) * a.n * sizeof(float) > BESIDE_SMEM || !project_begin(d, &o->project))
+        return false;
+    a.blocks = (a.n_out + FEW_WARPS - 1) / FEW_WARPS, a.n_mix = n, a.pieces = *s, a.mix = d->ws.mix + at;
+    few_launch<FEW_WARPS>(d, a, done);
+    p->projected = o;
+    return true;
+}
+
 void project_told(struct device *d, struct op_call *p, const struct op *o, const ulonglong2 *x_said, uint32_t x_nth)
 {
     static uint32_t done[5];
@@ -303,17 +351,8 @@ void project_told(struct device *d, struct op_call *p, const struct op *o, const
         return;
     if (!project_begin(d, op))
         return;
-    plain_args a = {(const float *)w->part[0].raw,
-                    w->n_in,
-                    w->n_out,
-                    op->norm,
-                    d->ws.x,
-                    d->ws.ldx,
-                    d->step,
-                    d->ws.mix + op->at,
-                    d->ws.ldmix,
-                    x_said,
-                    x_nth};
+    plain_args a = plain_of(d, op);
+    a.x_said = x_said, a.x_nth = x_nth;
     uint32_t room = d->smem_max - 1024, row = w->n_in * sizeof(float);
     bool can = w->n_in % 4 == 0 && deferred(op->norm) && 2 * row <= room;
     if (can && d->bucket > GEMM_ROWS && MANY_ROWS * row <= room)
