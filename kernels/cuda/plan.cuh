@@ -47,6 +47,7 @@ struct op_call {
     const struct op *projected; /* by plain rows, whose kernel was launched before the one of the op before it */
     const struct op *end;       /* behind the program's last op */
     const struct op *shared[2]; /* ops of a shared expert that the experts' launches have done, or will; NULL: none */
+    const struct op *prepared;  /* experts_down whose hidden rows the product before it has prepared, or NULL */
     const struct op *normed;    /* experts_up whose rows were normed with the route before it, or NULL */
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/pairs.cuh"
 #include "kernels/cuda/experts/row.cuh"
+#include "kernels/cuda/experts/sort.cuh"
 #include "kernels/cuda/experts/wgmma.cuh"
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -33,6 +34,12 @@ static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t
     enum dtype type = w->part[0].type;
     return d->cc >= 80 && int_type(type) && (how || n_row <= GEMV_ROWS) &&
            few_fixed(records) + WARPS * t16_frag_bytes(type) <= smem_for(d, 1);
+}
+
+/* Whether pairs by expert are the columns of grouped.cuh's products. */
+static bool grouped(const struct device *d, const wdev *w, uint32_t n_used)
+{
+    return !few(d, w, n_used, d->bucket, d->invariant) && !experts_wg_takes(d, w, n_used, d->bucket, d->invariant);
 }
 
 const char *experts_path(const struct device *d, const struct op *o, uint32_t n_row, bool invariant)
@@ -83,6 +90,22 @@ static bool alike(const wdev *w, const wdev *shared)
            shared->part[shared->n_part - 1].type == w->part[0].type;
 }
 
+/* Columns of a product: as few as most experts have, so that few of them are empty. */
+static uint32_t columns_of(const struct device *d, uint32_t n_used, uint32_t n_expert)
+{
+    return 2 * d->bucket * n_used <= 8 * n_expert ? 8 : 32;
+}
+
+/*
+ * Whether blocks of grouped.cuh sort the step's pairs, n_slot of a row, each for itself, prepare hidden rows and ask
+ * for `down` early. Of MXFP4 and eight columns eight sequences are slower by it.
+ */
+static bool sorts_here(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_slot)
+{
+    bool slower = w->part[0].type == DT_MXFP4 && columns_of(d, n_used, w->n_expert) == 8;
+    return d->cc >= 90 && !slower && sort_fits(w->n_expert, d->bucket * n_slot);
+}
+
 /*
  * Whether the shared expert that stands beside these experts, up, its own up, down, its own down, can be one of a
  * row's: of their shape and types, and added to the same stream. Then the launches of the experts do its work too.
@@ -104,6 +127,20 @@ static bool takes_shared(const struct device *d, const struct op_call *p, const 
     return plain && same && d->invariant != INVARIANT_PROMPT && norm_deferrable(u->norm) && w->n_in % 8 == 0 &&
            alike(w, wdev_of(su->w)) && alike(down, wdev_of(sd->w)) && w->part[0].n_out <= d->ws.ldtmp &&
            few(d, w, u->n_used + 1, d->bucket, d->invariant) && few(d, down, u->n_used + 1, d->bucket, d->invariant);
+}
+
+/* The experts_down behind `up` whose hidden rows are prepared by `up` itself, which nobody else reads; or NULL. */
+static const struct op *prepares(const struct device *d, const struct op_call *p, const struct op *up)
+{
+    const struct op *down = up + 1;
+    if (down < p->end && down->kind == OP_FFN_UP)
+        down++;
+    if (down >= p->end || down->kind != OP_EXPERTS_DOWN)
+        return NULL;
+    const wdev *w = wdev_of(up->experts_up.w), *v = wdev_of(down->experts_down.w);
+    bool fits = has_gate(up->experts_up.glu) && w->interleaved && v->n_in == w->part[0].n_out &&
+                up->experts_up.n_used == down->experts_down.n_used;
+    return fits && grouped(d, v, up->experts_up.n_used) ? down : NULL;
 }
 
 /*
@@ -157,14 +194,22 @@ static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
     a.n_out = w->part[0].n_out, a.hidden = room->hidden;
     a.n_slot = n_used, a.shared_by = room->row_gate, a.shared_hidden = d->ws.tmp, a.ldshared = d->ws.ldtmp;
     a.order = room->order, a.n_job = room->n_job, a.jobs = room->jobs;
-    /* columns: as few as most experts have, so that few of them are empty */
-    a.cols = 2 * d->bucket * n_used <= 8 * w->n_expert ? 8 : 32;
+    a.cols = columns_of(d, n_used, w->n_expert);
     return a;
 }
 
-/* Pairs by expert, unless the op before this one has had them sorted as this one wants them. */
+/* Halves from record to record of the hidden rows that are prepared. */
+static uint64_t hidden_step(const struct device *d, const experts_args &a)
+{
+    return (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
+}
+
+/* Pairs by expert, unless blocks sort them themselves, or the op before this one has had them sorted as this one wants
+ * them. */
 static void sorted(struct device *d, struct op_call *p, const experts_args &a)
 {
+    if (a.here)
+        return;
     if (p->job_pairs != a.cols)
         pairs_sort(d, a);
     p->job_pairs = a.cols;
@@ -236,6 +281,39 @@ static experts_router router_of(struct device *d, const struct op_route *op)
             d->ws.experts.route};
 }
 
+/*
+ * `up` of pairs by expert, and what its launch does beside the product: its blocks sort the pairs, by the route as they
+ * hear it, and leave hidden rows prepared for `down`.
+ */
+static void grouped_up(struct device *d, struct op_call *p, const struct op *o, experts_args &a)
+{
+    const wdev *w = wdev_of(o->experts_up.w);
+    a.here = sorts_here(d, w, a.n_used, a.n_slot);
+    sorted(d, p, a);
+    p->prepared = a.here ? prepares(d, p, o) : NULL;
+    if (p->prepared)
+        a.to = d->ws.experts.x, a.to_step = hidden_step(d, a);
+    a.routed = p->routed = a.here;
+    if (a.here && p->told && p->normed == o)
+        a.said = d->ws.experts.said, a.nth = p->n_route;
+    fn_of(w->part[0].type)(d, a, EXPERTS_UP_GROUPED);
+}
+
+/* `down` of pairs by expert: to ws.experts.y. */
+static void grouped_down(struct device *d, struct op_call *p, const struct op *o, experts_args &a)
+{
+    const wdev *w = wdev_of(o->experts_down.w);
+    a.here = sorts_here(d, w, a.n_used, a.n_slot);
+    sorted(d, p, a);
+    a.x = {d->ws.experts.x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK}, a.x_step = hidden_step(d, a);
+    if (p->prepared != o)
+        pairs_prepare(d, a, d->ws.experts.x);
+    a.routed = a.here && p->routed && p->prepared == o;
+    if (a.routed && p->told) /* `up` may have let this kernel in before the router's end */
+        a.said = d->ws.experts.said, a.nth = p->n_route;
+    fn_of(w->part[0].type)(d, a, EXPERTS_DOWN_GROUPED);
+}
+
 void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_up *op = &o->experts_up;
@@ -264,20 +342,22 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
         p->columns = down, p->routed = false;
         return;
     }
-    if (!alone)
-        sorted(d, p, a);
     if (alone && takes_shared(d, p, o)) {
         p->shared[0] = o + 1, p->shared[1] = o + 3;
         a.shared = wdev_of(o[1].ffn_up.w)->packed, a.shared_gate = o[1].ffn_up.row_gate, a.n_slot++;
     }
-    if (alone && a.xf && p->told)
+    if (!alone) {
+        grouped_up(d, p, o, a);
+        return;
+    }
+    if (a.xf && p->told && d->bucket <= GEMV_ROWS)
         a.said = d->ws.experts.said, a.nth = p->n_route;
     if (p->shares_of == o - 1)
         a.router = router_of(d, &o[-1].route);
     if (a.said && p->next == o + 1 && down_hears(d, o))
         a.told = said_hidden(d->ws.experts.said, d->sms);
-    p->routed = alone;
-    if (alone && a.said && p->shares_of != o - 1 && takes_beside(d, p, o)) {
+    p->routed = true;
+    if (a.said && p->shares_of != o - 1 && takes_beside(d, p, o)) {
         const struct op_ffn_up *own = &o[1].ffn_up;
         beside_of(&a, wdev_of(own->w));
         a.beside.gain = own->norm.w, a.beside.eps = own->norm.eps, a.beside.glu = own->glu;
@@ -286,7 +366,7 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
         fn_of(w->part[0].type)(d, a, EXPERTS_UP_BESIDE);
         return;
     }
-    fn_of(w->part[0].type)(d, a, alone ? EXPERTS_UP : EXPERTS_UP_GROUPED);
+    fn_of(w->part[0].type)(d, a, EXPERTS_UP);
 }
 
 void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
@@ -309,7 +389,7 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
     if (few(d, w, op->n_used, d->bucket, d->invariant)) {
         a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
-        if (p->routed && p->told)
+        if (p->routed && p->told && d->bucket <= GEMV_ROWS)
             a.said = d->ws.experts.said, a.nth = p->n_route;
         if (p->shared[1] == o - 1) { /* as experts_up_run() has found */
             down_beside_run(d, o, a);
@@ -335,13 +415,8 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         if (p->columns != o)
             experts_wg_columns(d, a, w, true);
         experts_wg_down(d, a, w);
-    } else {
-        sorted(d, p, a);
-        a.x = {room->x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK};
-        a.x_step = (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
-        pairs_prepare(d, a, room->x);
-        run(d, a, EXPERTS_DOWN_GROUPED);
-    }
+    } else
+        grouped_down(d, p, o, a);
     expert_sums s = {room->y, a.ldout, a.n_out, a.route, a.n_used, a.n_expert, a.bias, a.scale, a.step};
     if (!apart && d->path == PATH_WGMMA && d->bucket <= WG_ROWS && !d->invariant) {
         p->x = partials{}, p->x_bias = NULL, p->x_n = a.n_out;

@@ -68,13 +68,18 @@ struct experts_args {
     const uint32_t *order, *n_job;
     const struct experts_job *jobs;
     uint32_t cols;
-    /* few */
-    bool routed; /* down: the route is there before the kernel starts */
+    bool here;        /* blocks sort the pairs themselves, by the route: sort.cuh. Else the three above are there */
+    __half *to;       /* up: records of prepared hidden rows, pair by pair, in place of `hidden`; or NULL */
+    uint64_t to_step; /* halves from record to record */
+    uint32_t ring;    /* where the ring begins in shared memory */
+    /* down: the route is there before the kernel starts, or is told; up: it is for those that this kernel lets in */
+    bool routed;
     uint32_t stages;
     route_said *said; /* [rows], or NULL: the route, and x of `up`, are there when pdl_wait returns */
     uint32_t nth;     /* of the route: said_tag() */
-    bool anew;        /* down: `out` is nothing to add to */
-    uint32_t grid;    /* blocks of a row that have tiles; one more makes shared_by */
+    /* few */
+    bool anew;     /* down: `out` is nothing to add to */
+    uint32_t grid; /* blocks of a row that have tiles; one more makes shared_by */
     /* The expert that every row goes to beside these, of their shape, and last of a row's n_slot: its matrix; the row's
      * result is multiplied by sigmoid(shared_gate . norm(x)), which `up` leaves in shared_by. NULL: there is none. */
     const uint8_t *shared;

@@ -306,7 +306,7 @@ void route_run(struct device *d, struct op_call *p, const struct op *o)
     a.said = d->ws.experts.said, a.nth = ++p->n_route;
     p->job_pairs = 0, p->routed = false;
     rows_run(d, a);
-    p->told = a.said && d->bucket <= GEMV_ROWS && p->next && p->next->kind == OP_EXPERTS_UP;
+    p->told = a.said && p->next && p->next->kind == OP_EXPERTS_UP;
 }
 
 void route_project(struct device *d, const struct op_project *op)

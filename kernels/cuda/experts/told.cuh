@@ -7,6 +7,7 @@
  * nobody resets them. A block of the router tells when the row x is whole, every block its logits; the row's first
  * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile. Of one
  * row `up` may tell `down` its hidden units in the same way, and blocks of `down` each other their sums (few_down.cuh).
+ * Of up to ROUTE_ALONE rows `up` and `down` of grouped.cuh hear the choices, by which they sort.
  *
  * A row by itself may do without a router's kernel (shares.cuh): the product before it, which makes x, tells of each of
  * its tiles the tile's shares of all logits. Blocks of `up` add these up, tell one another the logits, and each of them
