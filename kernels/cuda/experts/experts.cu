@@ -110,7 +110,7 @@ static bool sorts_here(const struct device *d, const wdev *w, uint32_t n_used, u
  * Whether the shared expert that stands beside these experts, up, its own up, down, its own down, can be one of a
  * row's: of their shape and types, and added to the same stream. Then the launches of the experts do its work too.
  */
-static bool takes_shared(const struct device *d, const struct op_call *p, const struct op *up)
+static bool takes_shared(const struct device *d, const struct op_call *p, const struct op *up, bool alone)
 {
     const struct op_experts_up *u = &up->experts_up;
     if (p->end - up < 4 || up[1].kind != OP_FFN_UP || up[2].kind != OP_EXPERTS_DOWN || up[3].kind != OP_PROJ)
@@ -124,9 +124,15 @@ static bool takes_shared(const struct device *d, const struct op_call *p, const 
     bool same = u->norm.kind == su->norm.kind && u->norm.w == su->norm.w && u->norm.b == su->norm.b &&
                 u->norm.eps == su->norm.eps && u->glu == su->glu && e->residual_scale == sd->residual_scale &&
                 u->n_used == e->n_used && u->n_used < EXPERTS_USED_MAX;
-    return plain && same && d->invariant != INVARIANT_PROMPT && norm_deferrable(u->norm) && w->n_in % 8 == 0 &&
-           alike(w, wdev_of(su->w)) && alike(down, wdev_of(sd->w)) && w->part[0].n_out <= d->ws.ldtmp &&
-           few(d, w, u->n_used + 1, d->bucket, d->invariant) && few(d, down, u->n_used + 1, d->bucket, d->invariant);
+    if (!plain || !same || d->invariant == INVARIANT_PROMPT || !norm_deferrable(u->norm) || w->n_in % 8 ||
+        !alike(w, wdev_of(su->w)) || !alike(down, wdev_of(sd->w)))
+        return false;
+    if (alone)
+        return w->part[0].n_out <= d->ws.ldtmp && few(d, w, u->n_used + 1, d->bucket, d->invariant) &&
+               few(d, down, u->n_used + 1, d->bucket, d->invariant);
+    return d->path == PATH_WGMMA && !d->invariant && sorts_here(d, w, u->n_used, u->n_used + 1) &&
+           sorts_here(d, down, u->n_used, u->n_used + 1) && d->bucket * (u->n_used + 1) <= d->ws.rows * u->n_used &&
+           grouped(d, down, u->n_used);
 }
 
 /* The experts_down behind `up` whose hidden rows are prepared by `up` itself, which nobody else reads; or NULL. */
@@ -294,6 +300,7 @@ static void grouped_up(struct device *d, struct op_call *p, const struct op *o, 
     if (p->prepared)
         a.to = d->ws.experts.x, a.to_step = hidden_step(d, a);
     a.routed = p->routed = a.here;
+    a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = o->experts_up.norm; /* of which a shared expert's gate is made */
     if (a.here && p->told && p->normed == o)
         a.said = d->ws.experts.said, a.nth = p->n_route;
     fn_of(w->part[0].type)(d, a, EXPERTS_UP_GROUPED);
@@ -303,6 +310,8 @@ static void grouped_up(struct device *d, struct op_call *p, const struct op *o, 
 static void grouped_down(struct device *d, struct op_call *p, const struct op *o, experts_args &a)
 {
     const wdev *w = wdev_of(o->experts_down.w);
+    if (p->shared[1] == o + 1)
+        a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.n_slot++;
     a.here = sorts_here(d, w, a.n_used, a.n_slot);
     sorted(d, p, a);
     a.x = {d->ws.experts.x, XFRAG_KBLK, LAYOUT_PREPARED, XFRAG_ROWS * XFRAG_KBLK}, a.x_step = hidden_step(d, a);
@@ -342,7 +351,7 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
         p->columns = down, p->routed = false;
         return;
     }
-    if (alone && takes_shared(d, p, o)) {
+    if (takes_shared(d, p, o, alone)) {
         p->shared[0] = o + 1, p->shared[1] = o + 3;
         a.shared = wdev_of(o[1].ffn_up.w)->packed, a.shared_gate = o[1].ffn_up.row_gate, a.n_slot++;
     }
@@ -417,7 +426,10 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         experts_wg_down(d, a, w);
     } else
         grouped_down(d, p, o, a);
-    expert_sums s = {room->y, a.ldout, a.n_out, a.route, a.n_used, a.n_expert, a.bias, a.scale, a.step};
+    bool gated = a.shared && p->shared[0]->ffn_up.row_gate;
+    expert_sums s = {room->y,    a.ldout, a.n_out, a.route,  a.n_used,
+                     a.n_expert, a.bias,  a.scale, a.n_slot, gated ? a.shared_by : NULL,
+                     a.step};
     if (!apart && d->path == PATH_WGMMA && d->bucket <= WG_ROWS && !d->invariant) {
         p->x = partials{}, p->x_bias = NULL, p->x_n = a.n_out;
         p->x_experts = s;

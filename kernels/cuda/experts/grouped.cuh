@@ -131,6 +131,25 @@ __device__ static inline void grouped_hidden(const experts_args &a, const expert
     }
 }
 
+/* What a row's result of the shared expert is multiplied by, by one warp. */
+__device__ static inline void grouped_shared_gate(const experts_args &a, uint32_t row, uint32_t lane)
+{
+    const float *x = a.xf + (uint64_t)row * a.ldxf;
+    float squares = 0, dot = 0;
+#pragma unroll 4
+    for (uint32_t k = lane * 4; k < a.k; k += 128) { /* k is a multiple of 8 */
+        float4 f = __ldcg((const float4 *)(x + k)), w = __ldcg((const float4 *)(a.norm.w + k)),
+               gate = __ldcg((const float4 *)(a.shared_gate + k));
+        const float v[4] = {f.x, f.y, f.z, f.w}, n[4] = {w.x, w.y, w.z, w.w}, o[4] = {gate.x, gate.y, gate.z, gate.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            squares = __fmaf_rn(v[i], v[i], squares), dot = __fmaf_rn(__fmul_rn(v[i], n[i]), o[i], dot);
+    }
+    squares = warp_sum(squares), dot = warp_sum(dot);
+    if (!lane)
+        a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
+}
+
 /* STAGED: through the ring, where the chip has copies that complete on barriers. */
 template <int T, int NT, bool DOWN, bool STAGED>
 __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constant__ experts_args a)
@@ -242,6 +261,9 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
             if (++s == a.stages)
                 s = 0, phase ^= 1;
         });
+        if (!DOWN && a.shared_gate) /* by blocks that have the fewest records first */
+            for (uint32_t row = gridDim.x - 1 - blockIdx.x; row < a.step->n_row; row += gridDim.x)
+                grouped_shared_gate(a, row, lane);
         if (!DOWN && a.said)
             pdl_wait(); /* this kernel's end means that of those before it */
         return;

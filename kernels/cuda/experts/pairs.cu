@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, 
 
 /* Hidden rows, prepared: a warp a record. */
 __global__ void __launch_bounds__(256)
-    experts_prepare(const float *hidden, uint32_t k, uint32_t n_used, const step_dev *step, __half *x, uint64_t x_step)
+    experts_prepare(const float *hidden, uint32_t k, uint32_t n_slot, const step_dev *step, __half *x, uint64_t x_step)
 {
     pdl_trigger();
     pdl_wait();
     uint32_t pair = blockIdx.x * 8 + threadIdx.x / 32, r = blockIdx.y, lane = threadIdx.x % 32;
-    if (pair >= step->n_row * n_used)
+    if (pair >= step->n_row * n_slot)
         return;
     float v[8];
     __half h[8];
@@ -176,9 +176,9 @@ void pairs_sort(struct device *d, const experts_args &a)
 
 void pairs_prepare(struct device *d, const experts_args &a, __half *x)
 {
-    uint32_t pairs = d->bucket * a.n_used;
+    uint32_t pairs = d->bucket * a.n_slot;
     cuda_launch(d, experts_prepare, dim3((pairs + 7) / 8, a.n_kblk), 256, 0, LAUNCH_PDL, d->ws.experts.hidden, a.k,
-                a.n_used, a.step, x, a.x_step);
+                a.n_slot, a.step, x, a.x_step);
 }
 
 void pairs_add(struct device *d, const struct expert_sums *s, float *to, uint32_t ldto, bool anew)

@@ -15,43 +15,49 @@ __device__ static inline uint32_t expert_of(float id, uint32_t n)
 
 /* x += by * sum over a row's experts, in their order, of weight (product + bias). */
 struct expert_sums {
-    const float *y;     /* [rows * n_used][ld], rows of it begin on 16 bytes and have fours; NULL: nothing is left */
+    const float *y;     /* [rows * n_slot][ld], rows of it begin on 16 bytes and have fours; NULL: nothing is left */
     uint32_t ld, n;     /* n: columns */
     const float *route; /* [rows][2 n_used]: ids, then weights */
     uint32_t n_used, n_expert;
     const float *bias; /* [n_expert][n], or NULL */
     float by;
+    uint32_t n_slot;        /* n_used, or one more, the last: of an expert that all rows share */
+    const float *shared_by; /* [rows]: what its result weighs; NULL: 1 */
     const step_dev *step;
 
-    /* Columns k .. k + 3 of a row's sum, zeros where it is not real or no row of the step; four loads are under way
+    /* Columns k .. k + 3 of a row's sum, zeros where it is not real or no row of the step; five loads are under way
      * together. */
     __device__ float4 four(uint32_t row, uint32_t k, bool real = true) const
     {
-        enum { AT_ONCE = 4 };
-        const float *ids = route + (uint64_t)row * 2 * n_used, *at = y + (uint64_t)row * n_used * ld + k;
-        uint32_t left = real && row < step->n_row ? n_used : 0;
+        enum { AT_ONCE = 5 }; /* eight and nine are two rounds */
+        const float *ids = route + (uint64_t)row * 2 * n_used, *at = y + (uint64_t)row * n_slot * ld + k;
+        uint32_t slots = real && row < step->n_row ? n_slot : 0;
         float s[4] = {0, 0, 0, 0};
 #pragma unroll 1
-        do {
+        for (uint32_t first = 0; first == 0 || first < slots; first += AT_ONCE) {
             float4 v[AT_ONCE];
             float weight[AT_ONCE];
 #pragma unroll
             for (uint32_t j = 0; j < AT_ONCE; j++) {
-                v[j] = load_if(j < left, at + (uint64_t)j * ld);
-                weight[j] = j < left ? __ldcg(ids + n_used + j) : 0.f;
+                uint32_t i = first + j;
+                v[j] = load_if(i < slots, at + (uint64_t)i * ld);
+                weight[j] = i >= slots   ? 0.f
+                            : i < n_used ? __ldcg(ids + n_used + i)
+                            : shared_by  ? __ldcg(shared_by + row)
+                                         : 1.f;
             }
 #pragma unroll
             for (uint32_t j = 0; j < AT_ONCE; j++) {
-                if (j >= left)
+                uint32_t i = first + j;
+                if (i >= slots)
                     break;
                 const float f[4] = {v[j].x, v[j].y, v[j].z, v[j].w};
-                const float *b = bias ? bias + (uint64_t)expert_of(__ldcg(ids + j), n_expert) * n : NULL;
+                const float *b = bias && i < n_used ? bias + (uint64_t)expert_of(__ldcg(ids + i), n_expert) * n : NULL;
 #pragma unroll
-                for (uint32_t i = 0; i < 4; i++)
-                    s[i] = fmaf(weight[j], f[i] + (b && k + i < n ? b[k + i] : 0.f), s[i]);
+                for (uint32_t e = 0; e < 4; e++)
+                    s[e] = fmaf(weight[j], f[e] + (b && k + e < n ? b[k + e] : 0.f), s[e]);
             }
-            left = left > AT_ONCE ? left - AT_ONCE : 0, ids += AT_ONCE, at += (uint64_t)AT_ONCE * ld;
-        } while (left);
+        }
         return make_float4(s[0], s[1], s[2], s[3]);
     }
 };
