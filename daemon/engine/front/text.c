@@ -11,9 +11,9 @@ int text_init(struct text *t, const struct vocab *v, const char *const *stop, si
     for (size_t i = 0; i < n_stop; i++) {
         size_t n = strlen(stop[i]);
         if (n == 0)
-            return err_set(e, HEARTH_EPARAMS, "stop[%zu] is empty", i);
+            return err_set(e, HEARTH_EPARAMS, "generate.stop[%zu]: is empty", i);
         if (n > TEXT_STOP_MAX)
-            return err_set(e, HEARTH_EPARAMS, "stop[%zu] has %zu bytes; %d are allowed", i, n, TEXT_STOP_MAX);
+            return err_set(e, HEARTH_EPARAMS, "generate.stop[%zu]: has %zu bytes; %d are allowed", i, n, TEXT_STOP_MAX);
     }
     *t = (struct text){.vocab = v, .stop = stop, .n_stop = n_stop};
     return 0;

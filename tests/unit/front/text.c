@@ -219,7 +219,7 @@ static void bad_stop_strings_are_refused(void **state)
     struct text t;
     struct hearth_err e;
     assert_int_equal(text_init(&t, NULL, stops, 2, &e), HEARTH_EPARAMS);
-    assert_string_equal(e.msg, "stop[1] is empty");
+    assert_string_equal(e.msg, "generate.stop[1]: is empty");
     assert_int_equal(text_init(&t, NULL, huge, 1, &e), HEARTH_EPARAMS);
 }
 
