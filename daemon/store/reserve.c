@@ -20,11 +20,21 @@
 static const char name[] = "reserve";
 
 /* SQLite copies the log when it has 1000 pages of 4 KiB; a removal writes less than that. A small disk keeps less. */
+enum { LEAST = 256 << 10, MOST = 8 << 20, SHARE = 64 };
+
 static off_t size_of_reserve(const struct statvfs *disk)
 {
-    enum { LEAST = 256 << 10, MOST = 8 << 20, SHARE = 64 };
     uint64_t size = (uint64_t)disk->f_blocks * disk->f_frsize / SHARE;
     return size < LEAST ? LEAST : size > MOST ? MOST : (off_t)size;
+}
+
+/* As much of it as there is room for, and no less than there is. Returns 0, or why there is none. */
+static int allocate(int fd, off_t has, off_t size)
+{
+    int why = posix_fallocate(fd, 0, size);
+    while (why == ENOSPC && has < LEAST && size / 2 >= LEAST && ftruncate(fd, 0) == 0)
+        why = posix_fallocate(fd, 0, size /= 2);
+    return has < LEAST ? why : 0;
 }
 
 void store_reserve_make(struct store *st)
@@ -34,8 +44,8 @@ void store_reserve_make(struct store *st)
     int fd = openat(st->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || fstatvfs(st->dir_fd, &disk) != 0 || fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
         log_warn("no room is kept for removing sessions from a full disk: %s: %s", name, strerror(errno));
-    } else if (sb.st_size < size_of_reserve(&disk)) {
-        int why = posix_fallocate(fd, 0, size_of_reserve(&disk));
+    } else if (sb.st_blocks * 512 < size_of_reserve(&disk)) {
+        int why = allocate(fd, sb.st_blocks * 512, size_of_reserve(&disk));
         if (why && unlinkat(st->dir_fd, name, 0) == 0)
             log_debug("no room is kept for removing sessions from a full disk: %s", strerror(why));
     }
