@@ -87,19 +87,28 @@ static struct op route_op(struct bench *b, const struct route_case *c, const str
 }
 
 /* Rows [row0, row0 + n_row) of the input in one step. */
+static int route_step(struct bench *b, const struct op *op, const struct route_numbers *n, uint32_t row0,
+                      uint32_t n_row, float *out, struct hearth_err *e)
+{
+    uint32_t d = op->route.w->n_in;
+    bench_ok(b->be->act_write(b->d, ACT_X, 0, n_row, d, n->x + (size_t)row0 * d, e), e);
+    int rc = bench_run(b, op, n_row, e);
+    if (!rc)
+        bench_ok(b->be->act_read(b->d, ACT_ROUTE, 0, n_row, out, e), e);
+    return rc;
+}
+
+/* The same by a device of its own. */
 static int route_rows(const struct route_case *c, const struct route_numbers *n, const char *variant, uint32_t threads,
                       uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {
-    struct workspace_dims dims = {D_ROUTE, 64, 64, D_ROUTE, 16, n_row, 1, 2 * EXPERTS_USED_MAX, 64};
+    const struct workspace_dims dims = {D_ROUTE, 64, 64, D_ROUTE, 16, n_row, 1, 2 * EXPERTS_USED_MAX, 64};
     struct bench b;
     struct weight w;
     if (!bench_open_dims(&b, variant, threads, &dims))
         return 1;
     struct op op = route_op(&b, c, n, &w);
-    bench_ok(b.be->act_write(b.d, ACT_X, 0, n_row, c->d, n->x + (size_t)row0 * c->d, e), e);
-    int rc = bench_run(&b, &op, n_row, e);
-    if (!rc)
-        bench_ok(b.be->act_read(b.d, ACT_ROUTE, 0, n_row, out, e), e);
+    int rc = route_step(&b, &op, n, row0, n_row, out, e);
     bench_close(&b);
     return rc;
 }
@@ -235,6 +244,7 @@ static void rows_of_a_prompt_are_those_of_few(void **state)
 {
     const struct many_case *m = *state;
     const struct route_case *c = &m->of;
+    const struct workspace_dims dims = {c->d, 64, 64, c->d, 16, m->rows, 1, 2 * c->used, 64};
     static struct route_numbers n;
     static float together[BATCH_ROWS_MAX * 2 * EXPERTS_USED_MAX], few[ROWS * 2 * EXPERTS_USED_MAX];
     struct hearth_err e;
@@ -243,11 +253,15 @@ static void rows_of_a_prompt_are_those_of_few(void **state)
     route_numbers(&n, c, m->rows);
     n.x[(size_t)bad * c->d + c->d / 3] = NAN;
     for (size_t v = 0; bench_variants[v]; v++) {
-        if (route_rows(c, &n, bench_variants[v], 3, 0, m->rows, together, &e) == 1)
+        struct bench b;
+        struct weight w;
+        if (!bench_open_dims(&b, bench_variants[v], 3, &dims))
             continue;
+        struct op op = route_op(&b, c, &n, &w);
+        bench_ok(route_step(&b, &op, &n, 0, m->rows, together, &e), &e);
         for (uint32_t row0 = 0, n_row; row0 < m->rows; row0 += n_row) {
             n_row = m->rows - row0 < ROWS ? m->rows - row0 : ROWS;
-            bench_ok(route_rows(c, &n, bench_variants[v], 2, row0, n_row, few, &e), &e);
+            bench_ok(route_step(&b, &op, &n, row0, n_row, few, &e), &e);
             for (uint32_t r = row0; r < row0 + n_row; r++)
                 if (r != bad && memcmp(together + r * row, few + (r - row0) * row, row * sizeof *few))
                     fail_msg("%s, %s: row %u of %u is not what it is among %u", c->name, bench_variants[v], r, m->rows,
@@ -255,6 +269,7 @@ static void rows_of_a_prompt_are_those_of_few(void **state)
         }
         for (uint32_t k = 0; k < c->used; k++)
             assert_true(together[bad * row + k] < (float)c->n && isnan(together[bad * row + c->used + k]));
+        bench_close(&b);
     }
 }
 
