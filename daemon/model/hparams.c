@@ -186,10 +186,11 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp, const struct
 }
 
 /* Which layers have the window: by a folder's list, by the file's list or period, else by the architecture's period. */
-static void read_window(struct hparams_reader *r, struct hparams *hp, uint32_t period)
+static void read_window(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
 {
     char key[128];
-    hp->window = hparams_number(r, "attention.sliding_window", 0, INT32_MAX, 0);
+    uint32_t period = row->period;
+    hp->window = hparams_number(r, "attention.sliding_window", 0, INT32_MAX, row->window);
     key_of(key, r, "attention.sliding_window_pattern");
     int ret = r->ret ? r->ret : gguf_flags(r->g, "hearth.attention.slides", hp->slides, hp->n_layer, r->e);
     if (ret > 0 && gguf_is_array(r->g, key))
@@ -418,7 +419,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
         r.ret = rc < 0 ? rc : 0;
     }
     read_rope(&r, &hp, row);
-    read_window(&r, &hp, row->period);
+    read_window(&r, &hp, row);
     read_scales(&r, &hp);
     if (row->hparams && !r.ret)
         row->hparams(&hp, &r);

@@ -68,6 +68,7 @@ struct arch {
     enum norm_kind norm; /* of d_model; which of the two epsilons a file must have */
     uint32_t period;     /* of every so many layers the last has full attention, the others a sliding window, where the
                             file has a window and does not say which layers slide; 0: all of them */
+    uint32_t window;     /* of the layers that slide, where the file does not say; 0: then none does */
     uint32_t still;      /* of every so many layers the last does not turn; 0: all do. A folder may list others. */
     bool exact_yarn;     /* YaRN's ramp ends between dimensions, where the file does not say */
     bool tenth_mscale;   /* files have a tenth of YaRN's mscale_all_dim, and leave out mscale, which is the same */

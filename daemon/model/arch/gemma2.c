@@ -4,7 +4,10 @@
 
 #include <math.h>
 
-enum { LAYERS_27B = 46 }; /* whose scores are scaled by d_model / n_head, of which its files have no key */
+enum {
+    LAYERS_27B = 46, /* whose scores are scaled by d_model / n_head, of which its files have no key */
+    WINDOW = 4096,   /* of the first files, made before there was a key for it */
+};
 
 static void hparams(struct hparams *hp, struct hparams_reader *r)
 {
@@ -26,5 +29,10 @@ void gemma2_build(const struct model *m, struct program *p)
     build_layers(m, p, GLU_GEGLU);
 }
 
-const struct arch arch_gemma2 = {
-    "gemma2", ROPE_NEOX, .period = 2, .hparams = hparams, .bind_layer = gemma2_bind_layer, .build = gemma2_build};
+const struct arch arch_gemma2 = {"gemma2",
+                                 ROPE_NEOX,
+                                 .period = 2,
+                                 .window = WINDOW,
+                                 .hparams = hparams,
+                                 .bind_layer = gemma2_bind_layer,
+                                 .build = gemma2_build};

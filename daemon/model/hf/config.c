@@ -478,6 +478,14 @@ static bool never_slides(const char *type)
     return false;
 }
 
+/* A file that says nothing may mean its architecture's window. */
+static int put_no_window(struct hf *h)
+{
+    char key[128];
+    gguf_make_u32(h->m, hf_key(h, "attention.sliding_window", key), 0);
+    return 0;
+}
+
 /* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
  * window that is used only where use_sliding_window is true. */
 static int put_window(struct hf *h)
@@ -494,7 +502,7 @@ static int put_window(struct hf *h)
     size_t i;
     if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX ||
         never_slides(h->arch->model_type))
-        return 0;
+        return put_no_window(h);
     if (types && json_array_size(types) != h->n_layer)
         return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");
     for (i = 0; i < h->n_layer; i++)
@@ -511,7 +519,7 @@ static int put_window(struct hf *h)
     for (i = 0; i < h->n_layer; i++)
         any |= slides[i] != 0;
     if (!any)
-        return 0;
+        return put_no_window(h);
     gguf_make_i32s(h->m, "hearth.attention.slides", slides, h->n_layer);
     return put_u32(h, "sliding_window", "attention.sliding_window", w);
 }

@@ -250,6 +250,27 @@ static void test_plus_one(void **state)
     gguf_close(g);
 }
 
+/* A folder none of whose layers slides says so, whatever files of the architecture mean that say nothing. */
+static void test_no_window(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    static const char *const none[] = {"\"sliding_window\": null", "\"layer_types\": [\"full_attention\"]"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        char config[1024];
+        uint32_t window = 1;
+        write_folder();
+        snprintf(config, sizeof config, "{\"model_type\": \"gemma2\", " CONFIG ", %s}", none[i]);
+        write_text("config.json", config);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(gguf_u32(g, "gemma2.attention.sliding_window", &window, &e), 0);
+        assert_int_equal(window, 0);
+        gguf_close(g);
+    }
+}
+
 /* What config.json leaves out is what transformers takes: of gemma-3 nearly all. */
 static void test_defaults(void **state)
 {
@@ -433,12 +454,12 @@ static void test_said_in_vain(void **state)
         char config[512];
         snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"sliding_window\": 16, " CONFIG "}", windows[i][0]);
         g = open_with(config);
-        assert_true(number_of(g, windows[i][1]) == (i ? -1 : 16)); /* of these Mistral alone has one */
+        assert_true(number_of(g, windows[i][1]) == (i ? 0 : 16)); /* of these Mistral alone has one */
         gguf_close(g);
     }
     g = open_with(
         "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", \"sliding_window\": 16, " CONFIG2 "}");
-    assert_true(number_of(g, "nemotron_h_moe.attention.sliding_window") == -1);
+    assert_true(number_of(g, "nemotron_h_moe.attention.sliding_window") == 0);
     gguf_close(g);
     write_tensors(
         "{\"model.layers.0.feed_forward.expert_bias\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": "
@@ -752,6 +773,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_templates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_window, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),

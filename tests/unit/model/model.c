@@ -461,8 +461,8 @@ static void test_latent(void **state)
     }
 }
 
-/* What a file without weights comes to, of an architecture with experts: its keys, and a tensor or NULL. */
-static struct hparams read_mixture(const char *arch, const char *tensor)
+/* What a file of the architecture without weights comes to, with the fewest keys, and a tensor or NULL. */
+static struct hparams read_silent(const char *arch, const char *tensor)
 {
     const struct {
         const char *key;
@@ -481,13 +481,13 @@ static struct hparams read_mixture(const char *arch, const char *tensor)
                 {"expert_count", 6},
                 {"expert_used_count", 4}};
     const size_t n_key = sizeof keys / sizeof *keys;
-    bool latent = !strcmp(arch, "deepseek2");
+    bool latent = !strcmp(arch, "deepseek2"), dense = !strcmp(arch, "gemma2");
     struct build b = {0};
     struct hparams hp;
     struct hearth_err e = {0};
     struct gguf *g;
     char path[64], key[128];
-    put_header(&b, 3, tensor ? 2 : 1, n_key + 4 - (latent ? 0 : 3));
+    put_header(&b, 3, tensor ? 2 : 1, n_key + 4 - (latent ? 0 : 3) - (dense ? 2 : 0));
     key_str(&b, "general.architecture", arch);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     key_f32(&b, key, 1e-6f);
@@ -498,7 +498,7 @@ static struct hparams read_mixture(const char *arch, const char *tensor)
     put_str(&b, "b");
     for (size_t i = 0; i < n_key; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, keys[i].key);
-        if (latent || !(strstr(key, "_mla") || strstr(key, "lora")))
+        if ((latent || !(strstr(key, "_mla") || strstr(key, "lora"))) && !(dense && strstr(key, "expert")))
             key_u32(&b, key, keys[i].v);
     }
     put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, 2}, DT_F32, 0);
@@ -518,17 +518,21 @@ static struct hparams read_mixture(const char *arch, const char *tensor)
 static void test_silence(void **state)
 {
     (void)state;
-    struct hparams hp = read_mixture("deepseek2", NULL);
+    struct hparams hp = read_silent("deepseek2", NULL);
     assert_int_equal(hp.experts.kind, ROUTE_SOFTMAX);
     assert_true(hp.rope[ROPE_FULL].factor == 1 && hp.rope[ROPE_FULL].scaling == ROPE_SCALING_NONE);
-    hp = read_mixture("deepseek2", "blk.1.exp_probs_b.bias");
+    hp = read_silent("deepseek2", "blk.1.exp_probs_b.bias");
     assert_int_equal(hp.experts.kind, ROUTE_SIGMOID); /* GLM-4.7-Flash */
     assert_int_equal(hp.experts.d_expert, 96);
-    hp = read_mixture("qwen3moe", NULL);
+    hp = read_silent("qwen3moe", NULL);
     assert_int_equal(hp.experts.kind, ROUTE_SOFTMAX);
     assert_int_equal(hp.experts.d_expert, 96 / 4);
-    hp = read_mixture("llama", NULL);
+    hp = read_silent("llama", NULL);
     assert_int_equal(hp.experts.d_expert, 96);
+    assert_int_equal(hp.window, 0);
+    hp = read_silent("gemma2", NULL);
+    assert_true(hp.window == 4096 && hp.slides[0] && !hp.slides[1]);
+    assert_true(hp.attn_softcap == 50 && hp.logit_softcap == 30);
 }
 
 /* Which layers recur, by a list that has those that are left out, too, or not. */
