@@ -7,10 +7,10 @@
 const struct experts_case experts_cases[] = {
     QUANTS(OF_TYPE){"one of one", {DT_F32, DT_F32, DT_F32}, 1, 1, 1, 1, GLU_SWIGLU, false, 0},
     {"odd widths", {DT_F16, DT_BF16, DT_F32}, 515, 33, 5, 3, GLU_GEGLU, true, 0.4f},
-    {"gpt-oss", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 576, 544, 9, 4, GLU_OAI, true, 0},
+    {"gpt-oss", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 576, 544, 9, 4, GLU_OAI, true, 0, .quick = true},
     {"more tiles than processors", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 2880, 288, 5, 4, GLU_OAI, true, 0},
     {"many, few each", {DT_Q8_0, DT_Q8_0, DT_Q4_0}, 64, 32, 200, 8, GLU_SWIGLU, false, 0},
-    {"some each of a prompt", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 256, 24, 4, GLU_SWIGLU, false, 0},
+    {"some each of a prompt", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 256, 24, 4, GLU_SWIGLU, false, 0, .quick = true},
     {"types mixed", {DT_Q4_K, DT_Q5_K, DT_Q6_K}, 256, 512, 4, 2, GLU_SWIGLU, true, 0},
     {"all of them", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 4, GLU_SWIGLU, false, 0},
     {"ungated", {DT_F16, DT_F16, DT_F16}, 40, 72, 7, 3, GLU_RELU2, true, 0},

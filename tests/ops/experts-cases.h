@@ -23,6 +23,7 @@ struct experts_case {
     bool bias;
     float residual_scale;
     bool factors; /* each expert's matrices have one of their own */
+    bool quick;   /* a simulated GPU has time for its prompts */
 };
 /* Each type of weights, odd shapes; and those whose experts have a shared one or a network beside them. */
 extern const struct experts_case experts_cases[], beside_cases[];

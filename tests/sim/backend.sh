@@ -34,6 +34,7 @@ tests=$top_builddir/tests
 for ops in layers beside moves step route; do
     run "$tests/ops/$ops" cuda
 done
+run "$tests/ops/experts" cuda fast quick
 run "$tests/golden/golden" 'test_hf_*' 'test_hf_gguf*'
 run "$tests/golden/states"
 echo "1..$n"

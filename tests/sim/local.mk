@@ -12,7 +12,7 @@ SIM_CPPFLAGS = $(CUDA_CPPFLAGS:-I%=-isystem%)
 # What contrib/check builds and runs on it: the simulator's own tests, and of the backend's what it has time for.
 SIM_TESTS = tests/sim/check-machine tests/sim/check-runtime tests/sim/backend.sh tests/sim/serve.sh
 SIM_BINARIES = tests/sim/check-machine tests/sim/check-runtime tests/ops/layers tests/ops/beside tests/ops/moves tests/ops/step \
-	tests/ops/route tests/golden/golden tests/golden/states
+	tests/ops/route tests/ops/experts tests/golden/golden tests/golden/states
 print-sim-tests:
 	@echo $(SIM_TESTS)
 print-sim-programs:
