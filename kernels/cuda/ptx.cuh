@@ -87,4 +87,14 @@ __device__ static inline float exp2_fast(float x)
     return y;
 }
 
+/* A barrier of N of the block's threads, whole warps; id: 1 to 15, 0 is __syncthreads()'. */
+template <int N> __device__ static inline void named_bar_sync(int id)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");
+}
+template <int N> __device__ static inline void named_bar_arrive(int id)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(N) : "memory");
+}
+
 #endif

@@ -82,13 +82,5 @@ template <int TA, int TB> struct gemv_ring {
 
 /* Barriers of a block: sums are there, in buffer 0 and 1; they were read; the norm's squares are there. */
 enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5, BAR_RECORDS = 6 /* a chunk's, of eight chunks */ };
-template <int N> __device__ static inline void named_bar_sync(int id)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");
-}
-template <int N> __device__ static inline void named_bar_arrive(int id)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(N) : "memory");
-}
 
 #endif
