@@ -211,6 +211,7 @@ struct device {
     uint32_t n_split;   /* chunks of attention a sequence may have, a power of two: a captured step's grids follow it */
     enum dtype kv_type; /* of the pools: DT_F16 or DT_Q8_0 */
     struct workspace_apart apart;
+    uint32_t team; /* warps that share an item of decode.cu: a captured step's kernels follow it */
 };
 
 /* Keeps the first failure of the device; false where `rc` is one. */

@@ -108,7 +108,7 @@ static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
     uint32_t mode = (d->decode ? 1 : 0) | (r->sample ? 2 : 0) | (uint32_t)d->invariant << 2 | (uint32_t)d->path << 4 |
-                    (attend_shares(d) ? 1u << 16 : 0);
+                    (attend_shares(d) ? 1u << 16 : 0) | d->team << 17;
     struct shape *old = &r->shape[0];
     for (int i = 0; i < GRAPHS_MAX; i++) {
         struct shape *s = &r->shape[i];

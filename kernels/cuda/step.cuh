@@ -15,8 +15,8 @@ struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv[KV_GROUPS_MAX];
     uint32_t bucket, out_bucket, n_split;
-    uint32_t mode;        /* decode, sample: bits; what bits may depend on, and the path; whether there are trunks */
-    cudaGraphExec_t exec; /* NULL = run eagerly */
+    uint32_t mode;               /* decode, sample: bits; what bits may depend on; the path; trunks; teams */
+    cudaGraphExec_t exec;        /* NULL = run eagerly */
     uint32_t rows[DEVICE_PATHS]; /* that its products take by path, in the order of step_rec.path */
     uint64_t used;               /* ticket of the last use; 0 = empty */
 };

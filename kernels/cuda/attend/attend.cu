@@ -201,8 +201,34 @@ static uint32_t span_of(const struct device *d)
     return REDUCE_SPAN;
 }
 
+/*
+ * Warps of decode.cu's teams, where each has one item at most: as many as there are teams of. 0: blocks take items one
+ * after the other, as where a few sequences are much longer than the rest. The figures are an H100's.
+ */
+static uint32_t team_of(const struct device *d, const step_dev *m)
+{
+    const struct kv_desc *kv = &d->kv[0]->desc;
+    const float kb = d->kv[0]->layer_bytes / 1024.f / kv->n_kv, us_round = 0.8f + 0.11f * kb, us_end = 2;
+    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, items = d->bucket * kv->n_kv, pages = 0,
+             all = attend_warps((int)kv->d_k), warps = all;
+    if (!m->chunk_pages || d->n_split > 1)
+        return 0;
+    while (warps && items > attend_decode_teams(d, kv->d_k, warps))
+        warps /= 2;
+    if (warps < ATTEND_TEAM_MIN || most > ATTEND_ROUNDS * warps)
+        return 0;
+    for (uint32_t s = 0; s < m->n_seq; s++)
+        pages += m->pos0[s] / KV_PAGE + 1;
+    float turns = (float)((m->n_seq * kv->n_kv + d->sms - 1) / d->sms), mean = turns * pages / m->n_seq,
+          bytes = kb * pages * kv->n_kv / 2750, once = ceilf((float)most / warps) * us_round,
+          many = ceilf((mean > most ? mean : most) / all) * us_round;
+    once = (once > bytes ? once : bytes) + us_end, many = (many > bytes ? many : bytes) + turns * us_end;
+    return once <= many ? warps : 0;
+}
+
 void attend_cut(struct device *d, step_dev *m)
 {
+    d->team = 0;
     d->n_split = 1; /* more where any sequence has: a merge of items is part of the graph then */
     m->chunk_pages = m->chunk_magic = 0;
     struct step_trunks *trunks = trunks_of(d, m);
@@ -215,6 +241,7 @@ void attend_cut(struct device *d, step_dev *m)
     while (d->n_split * tokens < d->max_pos &&
            (d->n_split == 1 || d->n_split * d->bucket * d->kv[0]->desc.n_kv < 2u * d->sms))
         d->n_split *= 2;
+    d->team = team_of(d, m);
 }
 
 /*

@@ -77,11 +77,14 @@ bool attend_spans(const struct device *d, uint32_t d_head);
  * decode.cu: the same for decode steps of many sequences on Hopper, of fp16 KV, whose items end q|k|v themselves
  * (tailed.cuh). attend_decode_takes: whether it takes this step's heads of a pool, of which `group` are a KV head's.
  * attend_ranks: blocks that share an item, as a power of two, where a step has so many and their contexts are not cut.
+ * attend_decode_teams: how many teams of so many warps (ATTEND_TEAM_MIN up to attend_warps()) the device has at once.
  */
+enum { ATTEND_TEAM_MIN = 2 }; /* warps, a power of two */
 struct attend_tail;
 void attend_decode_init(struct device *d);
 bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint32_t group);
 uint32_t attend_ranks(const struct device *d, uint32_t items);
+uint32_t attend_decode_teams(const struct device *d, uint32_t d_head, uint32_t warps);
 void attend_decode_run(struct device *d, const split_args &a, const attend_tail &tail, uint32_t d_head);
 /* stream.cu: the same for a step of one row; false where split_kv.cu has to. */
 void attend_stream_init(struct device *d);

@@ -3,8 +3,8 @@
  * split_kv.cu and their sums, which begin with the tail of q|k|v (tailed.cuh), fed by bulk copies.
  *
  * A warp copies its pages in halves, K and V, which lie in one piece each, into a ring of its own, across the ends of
- * items: memory is at work while an item's tail is made and while its sums are added. What was there before the step is
- * asked for before q|k|v has ended; the page that the block appends to, once all of it can see what was appended.
+ * items: memory is at work while an item's tail is made and while its sums are added. Pages hold what was there before
+ * the step, so that they are asked for before q|k|v has ended; the step's own token is a warp's first sum.
  *
  * Where a step has items for half of the processors or fewer, the blocks of a thread block cluster share one, as its
  * ranks: pages go round the warps of all of them, each makes the item's queries, and what its warps sum up it sends to
@@ -14,18 +14,19 @@
 
 enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight wait longer for their places than they win */ };
 
-/* ROWS: query heads of a KV head, at most. ALONE: see attend_decode. */
-template <int D, int ROWS, bool ALONE> struct decode_shape {
-    static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32;
-    static constexpr int BLOCKS = D <= 64 || ALONE ? 2 : 1; /* of a processor */
-    static constexpr int PAGE = KV_PAGE * D;                /* halves of K, and of V */
+/* ROWS: query heads of a KV head, at most. TEAM: warps that share an item, ONCE: see attend_decode. */
+template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
+    static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32, TEAMS = WARPS / TEAM;
+    static constexpr int BLOCKS = D <= 64 || ONCE ? 2 : 1; /* of a processor */
+    static constexpr int PAGE = KV_PAGE * D;               /* halves of K, and of V */
     /* Of a warp's ring, half a page each: as many as there is room for, or so few that a block of the product before or
      * after has room beside this one. */
-    static constexpr uint32_t STAGES = ALONE ? 2 : ROWS <= 4 ? 6 : 4;
+    static constexpr uint32_t STAGES = ONCE ? 2 : ROWS <= 4 ? 6 : 4;
     static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
-                              SCRATCH = (sizeof(scratch<D, ROWS>) + 127) & ~127u,
-                              STATIC = sizeof(plan) + sizeof(typename tailed<D>::queries) + 256; /* at most */
-    typedef float rank_sums[ROWS][D + 4]; /* of a rank: sums, maximum, denominator */
+                              SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
+                              QUERIES = TEAMS * (uint32_t)sizeof(typename tailed<D, ROWS, TEAM>::queries),
+                              STATIC = sizeof(plan) + QUERIES + 256; /* at most */
+    typedef float rank_sums[ROWS][D + 4];                            /* of a rank: sums, maximum, denominator */
     static constexpr uint32_t bytes(uint32_t ranks)
     {
         return BARRIERS + RING + SCRATCH + (ranks - 1) * (uint32_t)sizeof(rank_sums);
@@ -80,50 +81,61 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
 }
 #endif
 
-/* ALONE: a block has one item, or its rank's part of it, and no code for a next one. */
-template <int D, int ROWS, bool ALONE>
-__global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_shape<D, ROWS, ALONE>::BLOCKS)
+/*
+ * ONCE: a block's warps are teams of TEAM of them, each with one item, or the block's rank's part of it, and no code
+ * for a next one; its rings are a page deep, so that it finds room as soon as one of the product's two blocks has left
+ * a processor, and the next product's beside it. Else all warps share an item, and a block takes one after the other.
+ *
+ * Where blocks begin late, what they do before the wait is in everybody's way: so nothing is gone through there for its
+ * code's sake, and angles are made while the pieces are under way.
+ */
+template <int D, int ROWS, int TEAM, bool ONCE>
+__global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, decode_shape<D, ROWS, TEAM, ONCE>::BLOCKS)
     attend_decode(const __grid_constant__ tailed_args a)
 {
 #if __CUDA_ARCH__ >= 900
     typedef shape<D> F;
-    typedef decode_shape<D, ROWS, ALONE> S;
+    typedef decode_shape<D, ROWS, TEAM, ONCE> S;
     constexpr uint32_t STAGES = S::STAGES;
+    constexpr bool RANKS = ONCE && TEAM == S::WARPS;
     constexpr bool EARLY = S::BLOCKS == 1; /* two blocks have no registers for the next item's pieces */
     extern __shared__ __align__(128) uint8_t sm[];
-    __shared__ __align__(16) typename tailed<D>::queries made;
-    uint32_t rank = 0, log_ranks = ALONE ? a.log_ranks : 0;
-    if (ALONE) {
+    __shared__ __align__(16) typename tailed<D, ROWS, TEAM>::queries made[S::TEAMS];
+    uint32_t rank = 0, log_ranks = RANKS ? a.log_ranks : 0;
+    if (RANKS) {
         ranks_begin();
         asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
     }
     pdl_trigger();
-    int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
-    uint64_t *full = (uint64_t *)sm + warp * STAGES;
-    __half *ring = (__half *)(sm + S::BARRIERS) + warp * STAGES * S::PAGE;
-    scratch<D, ROWS> &x = *(scratch<D, ROWS> *)(sm + S::BARRIERS + S::RING);
+    int team = threadIdx.x / 32 / TEAM, tid = threadIdx.x % (TEAM * 32), warp = tid / 32; /* of the team */
+    int lane = tid % 32, g = lane / 4, t = lane % 4;
+    uint64_t *full = (uint64_t *)sm + threadIdx.x / 32 * STAGES;
+    __half *ring = (__half *)(sm + S::BARRIERS) + threadIdx.x / 32 * STAGES * S::PAGE;
+    scratch<D, ROWS, TEAM> &x = ((scratch<D, ROWS, TEAM> *)(sm + S::BARRIERS + S::RING))[team];
     if (!lane) {
         for (uint32_t s = 0; s < STAGES; s++)
             mbar_init(full + s, 1);
         mbar_init_done();
     }
-    uint32_t at = blockIdx.x >> log_ranks;
-    const int stride = S::WARPS << log_ranks; /* from a warp's page to its next */
-    tailed<D> tail(made, &x.o[warp][0][0], warp, lane, rank);
+    uint32_t at = (blockIdx.x >> log_ranks) * S::TEAMS + team, at_step = gridDim.x * S::TEAMS;
+    const int stride = TEAM << log_ranks; /* from a warp's page to its next */
+    tailed<D, ROWS, TEAM> tail(made[team], &x.o[warp][0][0], warp, lane, rank);
     const plan &p = plan_of(a, (const plan *)NULL);
     item it;
-    if (!find(it, at, p, a)) {
+    if (!find(it, at, p, a, at_step)) {
         pdl_wait();
         return;
     }
-    /* Pages of an item go round the warps: of the warp, how many halves there are, how many of them the step does not
-     * write, and its pages' numbers, in its first lanes. */
-    auto first_page = [&](const item &i) { return i.page0 + rank * S::WARPS + warp; };
+    auto sync = [&]() { named_bar_sync<TEAM * 32>(1 + team); };
+    /* Pages of an item go round its warps: of the warp, how many halves there are, and its pages' numbers, in its first
+     * lanes. */
+    auto first_page = [&](const item &i) { return i.page0 + rank * TEAM + warp; };
     auto count = [&](const item &i, uint32_t end) {
-        return ((uint32_t)max((int)end + stride - 1 - (int)first_page(i), 0) / S::WARPS >> log_ranks) * 2;
+        return ((uint32_t)max((int)end + stride - 1 - (int)first_page(i), 0) / TEAM >> log_ranks) * 2;
     };
-    auto alive_of = [&](const item &i) { return count(i, min(i.last / KV_PAGE + 1, (i.chunk + 1) * p.chunk_pages)); };
-    auto old_of = [&](const item &i) { return min(alive_of(i), count(i, fresh_of(p, i.s) / KV_PAGE)); };
+    auto alive_of = [&](const item &i) {
+        return count(i, min((i.last + KV_PAGE - 1) / KV_PAGE, (i.chunk + 1) * p.chunk_pages));
+    };
     auto pages_of = [&](const item &i) {
         return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ATTEND_ROUNDS * stride, i.last / KV_PAGE)];
     };
@@ -141,34 +153,39 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_
         mbar_wait(full + turn % STAGES, turn / STAGES & 1);
         return ring + turn % STAGES * S::PAGE;
     };
-    uint32_t page = pages_of(it), alive = alive_of(it), old = old_of(it), asked = 0, turn = 0;
-    for (; asked < min(old, STAGES); asked++)
+    uint32_t page = pages_of(it), alive = alive_of(it), asked = 0, turn = 0;
+    for (; asked < min(alive, STAGES); asked++)
         copy(it.head, page, asked, asked);
     uint32_t q[F::J][4];
+    int pos[2], lo[2];
+    float o[F::GROUPS][F::W][4], m[2], l[2];
+    /* After load_q(), and before the barrier behind which the next item's tail may be made. */
+    auto begin = [&](const item &i) {
+        begin_item<D>(a, i, t, i.last, pos, lo, o, m, l);
+        pos[0]--, pos[1]--; /* its own token is in no page yet */
+        if (tail.owner(a, i) == rank * TEAM + warp)
+            tail.begin_own(a, q, o, m, l);
+    };
     bool begun = false;
 #pragma unroll 1
     for (;;) {
         item next = it;
-        uint32_t next_page = 0, next_alive = 0, next_old = 0, ahead = 0; /* ahead: of the next item, asked for */
-        at += gridDim.x;
-        bool more = !ALONE && find(next, at, p, a);
+        uint32_t next_page = 0, next_alive = 0, ahead = 0; /* ahead: of the next item, asked for */
+        at += at_step;
+        bool more = !ONCE && find(next, at, p, a, at_step);
         if (more)
-            next_page = pages_of(next), next_alive = alive_of(next), next_old = old_of(next);
+            next_page = pages_of(next), next_alive = alive_of(next);
         four mine = four_at<D>(a, p, it, tid);
-        int pos[2], lo[2];
-        float o[F::GROUPS][F::W][4], m[2], l[2];
-        begin_item<D>(a, it, t, it.last, pos, lo, o, m, l);
         if (!begun) {
-            tail.make_first(a, p, it);
+            tail.make_first(a, p, it, sync);
             tail.load_q(q, it.rows);
-            __syncthreads(); /* all have, before the next item's come */
+            begin(it);
+            sync(); /* all have, before the next item's come */
             begun = true;
         }
         if (more && EARLY)
             tail.ask(a, p, next);
-        if (asked < alive)
-            fence_copies(); /* the last may be of the page that the block has appended to */
-        for (; asked < min(alive, STAGES); asked++)
+        for (; asked < min(alive, STAGES); asked++) /* behind an item of which the warp had no page */
             copy(it.head, page, asked, turn + asked);
 #pragma unroll 1
         for (uint32_t r = 0; r < alive; r += 2) {
@@ -178,7 +195,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_
                 if (asked < alive)
                     copy(it.head, page, asked, turn + asked), asked++;
                 else
-                    for (; ahead < min(next_old, STAGES) && alive + ahead <= r + i + STAGES; ahead++)
+                    for (; ahead < min(next_alive, STAGES) && alive + ahead <= r + i + STAGES; ahead++)
                         copy(next.head, next_page, ahead, turn + alive + ahead);
             };
             float c[4] = {}, odd[4] = {}; /* two chains of sums */
@@ -189,7 +206,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_
             page_values<D>(landed(turn + r + 1) + 2 * t * D + 2 * F::W * g, pr, o);
             pass(1);
         }
-        if constexpr (ALONE) {
+        if constexpr (RANKS) {
             item_leave<D>(x, it, tid, o, m, l);
             __syncthreads();
             ranks_end<D>(a, x, (typename S::rank_sums *)(sm + S::BARRIERS + S::RING + S::SCRATCH), it, mine, rank);
@@ -197,15 +214,16 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, ALONE>::THREADS, decode_
             if (more)
                 tail.make(a, p, next, warp, EARLY);
             item_end<D>(a, p, x, it, mine, tid, o, m, l, [&]() {
-                __syncthreads();
+                sync();
                 if (more)
                     tail.load_q(q, next.rows);
             });
         }
         if (!more)
             break;
-        __syncthreads();
-        turn += alive, it = next, page = next_page, alive = next_alive, old = next_old, asked = ahead;
+        begin(next);
+        sync();
+        turn += alive, it = next, page = next_page, alive = next_alive, asked = ahead;
     }
 #endif
 }
@@ -231,13 +249,23 @@ template <class F> static bool decode_head(uint32_t d_head, uint32_t group, F f)
         return false;
     return true;
 }
+/* f(head_size<TEAM>()) for teams of so many warps. */
+template <int D, class F> static void decode_team(uint32_t warps, F f)
+{
+    if (warps == 2)
+        f(head_size<2>());
+    else if (warps == 4)
+        f(head_size<4>());
+    else
+        f(head_size<shape<D>::WARPS>());
+}
 
 bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint32_t group)
 {
     bool fits = false;
     if (d->cc >= 90 && d->path == PATH_WGMMA && d->decode && !d->invariant && kv->type == DT_F16 && kv->d_k == kv->d_v)
         decode_head(kv->d_k, group, [&](auto size, auto rows) {
-            typedef decode_shape<size.d, rows.d, false> S;
+            typedef decode_shape<size.d, rows.d, shape<size.d>::WARPS, false> S;
             fits = S::bytes(1) + S::STATIC <= d->smem_max;
         });
     return fits;
@@ -251,6 +279,11 @@ uint32_t attend_ranks(const struct device *d, uint32_t items)
     return log;
 }
 
+uint32_t attend_decode_teams(const struct device *d, uint32_t d_head, uint32_t warps)
+{
+    return 2 * d->sms * (attend_warps((int)d_head) / warps);
+}
+
 void attend_decode_init(struct device *d)
 {
     if (d->cc < 90)
@@ -258,28 +291,42 @@ void attend_decode_init(struct device *d)
     for (uint32_t group = 4; group <= TILE_ROWS; group += 4)
         for (uint32_t d_head = 64; d_head <= 128; d_head += 64)
             decode_head(d_head, group, [&](auto size, auto rows) {
-                constexpr int D = size.d, ROWS = rows.d;
-                cuda_smem(d, attend_decode<D, ROWS, false>, decode_shape<D, ROWS, false>::bytes(1));
-                cuda_smem(d, attend_decode<D, ROWS, true>, decode_shape<D, ROWS, true>::bytes(RANKS_MAX));
+                constexpr int D = size.d, ROWS = rows.d, WARPS = shape<D>::WARPS;
+                cuda_smem(d, attend_decode<D, ROWS, WARPS, false>, decode_shape<D, ROWS, WARPS, false>::bytes(1));
+                for (uint32_t warps = ATTEND_TEAM_MIN; warps <= WARPS; warps *= 2)
+                    decode_team<D>(warps, [&](auto team) {
+                        constexpr int TEAM = team.d;
+                        cuda_smem(d, attend_decode<D, ROWS, TEAM, true>,
+                                  decode_shape<D, ROWS, TEAM, true>::bytes(TEAM == WARPS ? RANKS_MAX : 1));
+                    });
             });
 }
 
 void attend_decode_run(struct device *d, const split_args &a, const attend_tail &tail, uint32_t d_head)
 {
     decode_head(d_head, a.group, [&](auto size, auto rows) {
-        constexpr int D = size.d, ROWS = rows.d;
-        typedef decode_shape<D, ROWS, false> many;
-        typedef decode_shape<D, ROWS, true> alone;
-        uint32_t items = attend_items(d, a, D), most = many::BLOCKS * d->sms;
+        constexpr int D = size.d, ROWS = rows.d, WARPS = shape<D>::WARPS;
+        uint32_t items = attend_items(d, a, D);
         tailed_args with = {a, tail, 0};
-        if (d->n_split > 1 || items > (uint32_t)d->sms) {
-            cuda_launch(d, attend_decode<D, ROWS, false>, dim3(items < most ? items : most), many::THREADS,
+        if (!d->team) {
+            typedef decode_shape<D, ROWS, WARPS, false> many;
+            uint32_t most = many::BLOCKS * d->sms;
+            cuda_launch(d, attend_decode<D, ROWS, WARPS, false>, dim3(items < most ? items : most), many::THREADS,
                         many::bytes(1), LAUNCH_PDL, with);
             return;
         }
-        with.log_ranks = attend_ranks(d, items);
-        uint32_t ranks = 1u << with.log_ranks;
-        cuda_launch_clusters(d, ranks, attend_decode<D, ROWS, true>, dim3(items * ranks), alone::THREADS,
-                             alone::bytes(ranks), LAUNCH_PDL, with);
+        decode_team<D>(d->team, [&](auto team) {
+            constexpr int TEAM = team.d;
+            typedef decode_shape<D, ROWS, TEAM, true> once;
+            uint32_t blocks = (items + once::TEAMS - 1) / once::TEAMS;
+            with.log_ranks = TEAM == WARPS ? attend_ranks(d, items) : 0;
+            uint32_t ranks = 1u << with.log_ranks;
+            if (ranks > 1)
+                cuda_launch_clusters(d, ranks, attend_decode<D, ROWS, TEAM, true>, dim3(blocks * ranks), once::THREADS,
+                                     once::bytes(ranks), LAUNCH_PDL, with);
+            else
+                cuda_launch(d, attend_decode<D, ROWS, TEAM, true>, dim3(blocks), once::THREADS, once::bytes(1),
+                            LAUNCH_PDL, with);
+        });
     });
 }

@@ -202,11 +202,11 @@ __device__ static inline uint32_t pos_of(const split_args &, const plan_one<FIRS
     return p.pos;
 }
 
-/* The block's first item from `at` on; false where there is none. */
-__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
+/* The first item of `at`, at + step ..; false where there is none. By whole warps. */
+__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a, uint32_t step)
 {
     uint32_t lane = threadIdx.x % 32, n_kv = a.kv.n_kv, total = p.item[BATCH_SEQS_MAX];
-    for (; at < total; at += gridDim.x) {
+    for (; at < total; at += step) {
         uint32_t s =
             __popc(__ballot_sync(~0u, p.item[lane + 1] <= at)) + __popc(__ballot_sync(~0u, p.item[lane + 33] <= at));
         uint32_t own = p.n_span[s], i = at - p.item[s], rest = i / n_kv, tile = rest / own,
@@ -222,6 +222,11 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
             return true;
     }
     return false;
+}
+/* ... of the block. */
+__device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
+{
+    return find(it, at, p, a, gridDim.x);
 }
 template <bool FIRST, int PAGES>
 __device__ static inline bool find(item &it, uint32_t at, const plan_one<FIRST, PAGES> &p, const split_args &a)

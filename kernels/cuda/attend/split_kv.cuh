@@ -7,9 +7,9 @@
 
 #include "kernels/cuda/attend/pages.cuh"
 
-/* The warps' sums of ROWS rows of a tile. */
-template <int D, int ROWS = TILE_ROWS> struct scratch {
-    float o[shape<D>::WARPS][ROWS][shape<D>::OLD], m[shape<D>::WARPS][ROWS], l[shape<D>::WARPS][ROWS];
+/* The sums of an item's WARPS warps, of ROWS rows of a tile. */
+template <int D, int ROWS = TILE_ROWS, int WARPS = shape<D>::WARPS> struct scratch {
+    float o[WARPS][ROWS][shape<D>::OLD], m[WARPS][ROWS], l[WARPS][ROWS];
 };
 
 /* What a lane begins an item of one position with: what its rows 2t and 2t + 1 see, no maximum, no sum. */
@@ -129,17 +129,16 @@ __device__ static inline four four_at(const split_args &a, const P &p, const ite
     return f;
 }
 /* The warps' sums of four of a chunk, added in order. */
-template <int D, int ROWS>
-__device__ static inline void add_warps(const scratch<D, ROWS> &x, four f, float &top, float &den, float y[4])
+template <int D, int ROWS, int WARPS>
+__device__ static inline void add_warps(const scratch<D, ROWS, WARPS> &x, four f, float &top, float &den, float y[4])
 {
-    typedef shape<D> S;
     top = -INFINITY, den = 0, y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll
-    for (int w = 0; w < S::WARPS; w++)
+    for (int w = 0; w < WARPS; w++)
         top = fmaxf(top, x.m[w][f.r]);
     float base = top == -INFINITY ? 0.f : top;
 #pragma unroll
-    for (int w = 0; w < S::WARPS; w++) {
+    for (int w = 0; w < WARPS; w++) {
         float u = exp2_fast(x.m[w][f.r] - base);
         float4 s = *(const float4 *)&x.o[w][f.r][f.dim];
         den += u * x.l[w][f.r];
@@ -156,9 +155,9 @@ __device__ static inline void store_partial(const split_args &a, const P &p, con
         *(float2 *)(to + D) = make_float2(top, den);
 }
 /* ... of an item of one chunk: a result where the rows see this chunk alone, else partial sums. */
-template <int D, class P, int ROWS>
-__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D, ROWS> &x, const item &it,
-                                           four f)
+template <int D, class P, int ROWS, int WARPS>
+__device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D, ROWS, WARPS> &x,
+                                           const item &it, four f)
 {
     float top, den, y[4];
     add_warps(x, f, top, den, y);
@@ -195,9 +194,10 @@ __device__ static inline void reduce_chunks(const split_args &a, const P &p, con
     store_quad<D, P>(a, f.row, f.head, f.dim, v);
 }
 
-/* A warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the block. */
-template <int D, int ROWS>
-__device__ static inline void item_leave(scratch<D, ROWS> &x, const item &it, uint32_t tid,
+/* A warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the others of
+ * the item. */
+template <int D, int ROWS, int WARPS>
+__device__ static inline void item_leave(scratch<D, ROWS, WARPS> &x, const item &it, uint32_t tid,
                                          const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2], float l[2])
 {
     typedef shape<D> S;
@@ -220,27 +220,26 @@ __device__ static inline void item_leave(scratch<D, ROWS> &x, const item &it, ui
                         make_float2(o[b][w][e], o[b][w][2 + e]);
         }
 }
-/* What all warps left of an item, by f(four): mine is four_at() of thread tid. */
-template <int D, int ROWS, class P, class F>
+/* What all WARPS warps left of an item, by f(four): mine is four_at() of thread tid. */
+template <int D, int ROWS, int WARPS = shape<D>::WARPS, class P, class F>
 __device__ static inline void item_each(const split_args &a, const P &p, const item &it, four mine, uint32_t tid, F f)
 {
-    typedef shape<D> S;
     if (mine.r < it.rows)
         f(mine);
-    if (ROWS * D / 4 > S::WARPS * 32)
-        for (uint32_t i = tid + S::WARPS * 32; i < it.rows * (D / 4); i += S::WARPS * 32)
+    if (ROWS * D / 4 > WARPS * 32)
+        for (uint32_t i = tid + WARPS * 32; i < it.rows * (D / 4); i += WARPS * 32)
             f(four_at<D>(a, p, it, i));
 }
 /* The end of an item of one chunk: what its warps leave, and all add in order. sync(): a barrier of the threads, WARPS
  * * 32. */
-template <int D, int ROWS, class P, class Sync>
-__device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS> &x, const item &it, four mine,
-                                       uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2],
-                                       float l[2], Sync sync)
+template <int D, int ROWS, int WARPS, class P, class Sync>
+__device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS, WARPS> &x, const item &it,
+                                       four mine, uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4],
+                                       const float m[2], float l[2], Sync sync)
 {
     item_leave<D>(x, it, tid, o, m, l);
     sync();
-    item_each<D, ROWS>(a, p, it, mine, tid, [&](four f) { reduce_warps<D>(a, p, x, it, f); });
+    item_each<D, ROWS, WARPS>(a, p, it, mine, tid, [&](four f) { reduce_warps<D>(a, p, x, it, f); });
 }
 
 #endif

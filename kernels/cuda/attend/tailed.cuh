@@ -4,8 +4,9 @@
  * shared memory, and K and V in their page. The next item's pieces are under way while an item is walked through, and
  * its tail is made before the barrier that ends the item.
  *
- * A sequence has one row here, and a KV head's queries fit a tile. Of the blocks that share a sequence's context, by
- * chunks or as ranks of a cluster, the one with the last page appends K and V; no other one reads that page.
+ * A sequence has one row here, and a KV head's queries fit a tile. The step's own token is not read back from its page:
+ * of the warps that share a sequence's context, by chunks, as teams or as ranks of a cluster, one begins its sums with
+ * it (begin_own). Its warps' block appends K and V.
  */
 #ifndef HEARTH_CUDA_ATTEND_TAILED_CUH
 #define HEARTH_CUDA_ATTEND_TAILED_CUH
@@ -23,12 +24,14 @@ struct tailed_args : split_args, attend_tail {
     uint32_t log_ranks; /* blocks that share an item, as a power of two */
 };
 
-/* A warp's part: of an item's heads (queries, then K and V where the block appends them) every eighth. */
-template <int D> struct tailed {
+/* A warp's part of an item that WARPS of them share: of its heads (at most ROWS queries, then K and V where these warps
+ * append them) every WARPS-th. */
+template <int D, int ROWS, int WARPS> struct tailed {
     static_assert(D % 32 == 0 && D <= 128, "a lane has four elements of a head");
-    static constexpr int WARPS = shape<D>::WARPS, PIECES = 8; /* pieces that are under way together */
+    static constexpr int PIECES = 8; /* pieces that are under way together */
     struct queries {
-        __half row[TILE_ROWS][D + 8]; /* so that the rows of a fragment lie in different banks */
+        __half row[ROWS][D + 8]; /* so that the rows of a fragment lie in different banks */
+        __half own[2][D];        /* K and V of the step's token */
     };
     queries &made;
     head_room room; /* the warp's own part of what it leaves at an item's end */
@@ -42,10 +45,16 @@ template <int D> struct tailed {
         : made(made), room(head_room_at(own, D)), warp(warp), lane(lane), rank(rank)
     {
     }
+    /* The warp of all that share the item, over all ranks, which begins with the step's token: the next behind the one
+     * with the last page. One past all where that is another item's. */
+    __device__ inline uint32_t owner(const tailed_args &a, const item &it) const
+    {
+        uint32_t all = WARPS << a.log_ranks, pages = (it.last + KV_PAGE - 1) / KV_PAGE - it.page0;
+        return it.end == it.c_hi ? pages & (all - 1) : all;
+    }
     __device__ inline uint32_t heads(const tailed_args &a, const item &it) const
     {
-        uint32_t reader = (it.last / KV_PAGE - it.page0) / WARPS & ((1u << a.log_ranks) - 1); /* of the last page */
-        return a.group + (it.end == it.c_hi && reader == rank ? 2 : 0);
+        return a.group + (owner(a, it) / WARPS == rank ? 2 : 0);
     }
     __device__ static inline uint32_t part(const tailed_args &a, uint32_t head)
     {
@@ -71,41 +80,39 @@ template <int D> struct tailed {
         slot = mine && head >= a.group ? a.tail.kv_slot[row] : NO_SLOT;
         return w;
     }
-    __device__ inline void load(const partials::place &w, bool real = true)
+    __device__ inline void load(const partials::place &w)
     {
-        piece[0] = load_if(real && n > 0, w.first);
+        piece[0] = load_if(n > 0, w.first);
 #pragma unroll
         for (int i = 1; i < PIECES; i++)
-            piece[i] = load_if(real && i < (int)n, w.later + (i - 1) * w.step);
+            piece[i] = load_if(i < (int)n, w.later + (i - 1) * w.step);
     }
     __device__ inline void begin_head(const tailed_args &a, const plan &p, const item &it, uint32_t head)
     {
         head_begin(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], lane, room);
     }
     /* After place(), load() and begin_head(). */
-    __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head,
-                                    bool real = true)
+    __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head)
     {
         uint32_t which = part(a, head);
         float4 f = piece[0];
 #pragma unroll
         for (int i = 1; i < PIECES; i++)
             f.x += piece[i].x, f.y += piece[i].y, f.z += piece[i].z, f.w += piece[i].w;
-        if (real && n > PIECES)
+        if (n > PIECES)
             f = a.pieces.four(p.row[it.s], column(a, it, head));
         if (a.tail.bias)
             f.x += bias[0], f.y += bias[1], f.z += bias[2], f.w += bias[3];
         if (4 * lane < D)
             *(float4 *)(room.v + 4 * lane) = f;
         head_end(a.tail, D, which, p.pos[it.s], lane, room);
-        if (!real || head >= heads(a, it))
+        if (head >= heads(a, it))
             return;
-        if (which) {
+        if (which)
             head_append(a.tail, D, which, p.row[it.s], it.head, __shfl_sync(~0u, slot, 0), lane, room.v);
-            fence_copies();
-        } else
-            for (uint32_t i = lane; i < D; i += 32)
-                made.row[head][i] = half_sat(room.v[i]);
+        __half *to = which ? made.own[which - 1] : made.row[head];
+        for (uint32_t i = lane; i < D; i += 32)
+            to[i] = half_sat(room.v[i]);
         __syncwarp(); /* the room is used again */
     }
     /* Asks for the pieces of the warp's first head of an item, while it is at work on another. */
@@ -124,20 +131,17 @@ template <int D> struct tailed {
             end_head(a, p, it, head);
         }
     }
-    /* A block's first item, by all of the block: waits for the product. */
-    __device__ inline void make_first(const tailed_args &a, const plan &p, const item &it)
+    /* The first item of these warps, by all of them: waits for the product. sync(): a barrier of theirs. */
+    template <class Sync>
+    __device__ inline void make_first(const tailed_args &a, const plan &p, const item &it, Sync sync)
     {
         partials::place w = place(a, p.row[it.s], it, warp);
+        pdl_wait();
+        load(w);
         begin_head(a, p, it, warp);
-#pragma unroll 1
-        for (int real = 0; real < 2; real++) { /* once on nothing, so that the code is there when the wait ends */
-            if (real)
-                pdl_wait();
-            load(w, real);
-            end_head(a, p, it, warp, real);
-        }
+        end_head(a, p, it, warp);
         make(a, p, it, warp + WARPS, false);
-        __syncthreads();
+        sync();
     }
     /* Row g of the tile, as the right operand. */
     __device__ inline void load_q(uint32_t (&q)[shape<D>::J][4], uint32_t rows)
@@ -148,6 +152,40 @@ template <int D> struct tailed {
             uint4 v = g < rows ? *(const uint4 *)&made.row[g][32 * j + 8 * t] : make_uint4(0, 0, 0, 0);
             q[j][0] = v.x, q[j][1] = v.y, q[j][2] = v.z, q[j][3] = v.w;
         }
+    }
+    /* What begin_item() left becomes what the step's token alone gives: its score is the maximum, and its value the
+     * sum, as online_softmax() and page_values() would have them. By the owner. */
+    __device__ inline void begin_own(const tailed_args &a, const uint32_t (&q)[shape<D>::J][4],
+                                     float (&o)[shape<D>::GROUPS][shape<D>::W][4], float (&m)[2], float (&l)[2]) const
+    {
+        typedef shape<D> S;
+        uint32_t g = lane / 4, t = lane % 4;
+        float c[4] = {}, odd[4] = {}, p[2];
+#pragma unroll
+        for (int j = 0; j < S::J; j++) { /* all rows of the fragment are this token */
+            uint4 k = *(const uint4 *)(made.own[0] + 32 * j + 8 * t);
+            mma16816(c, k.x, k.x, k.y, k.y, q[j][0], q[j][1]);
+            mma16816(odd, k.z, k.z, k.w, k.w, q[j][2], q[j][3]);
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float s = (c[e] + odd[e]) * a.scale;
+            if (a.softcap != 0)
+                s = act_softcap(s, a.softcap);
+            s *= LOG2E;
+            m[e] = fmaxf(-INFINITY, s); /* not NaN: that is what p becomes */
+            p[e] = exp2_fast(s - (m[e] == -INFINITY ? 0.f : m[e]));
+            l[e] = g ? 0.f : p[e]; /* lanes' are added at the end */
+        }
+#pragma unroll
+        for (int b = 0; b < S::GROUPS; b++)
+#pragma unroll
+            for (int w = 0; w < S::W; w++) {
+                float2 v = __half22float2(*(const __half2 *)(made.own[1] + b * S::SPAN + 2 * (S::W * g + w)));
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    o[b][w][e] = p[e] * v.x, o[b][w][2 + e] = p[e] * v.y;
+            }
     }
 };
 
