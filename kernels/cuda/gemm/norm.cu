@@ -92,11 +92,13 @@ struct norm_args {
 /*
  * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
  * would wait for a row's pieces eight times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
- * All goes once through with nothing before the wait: the code, which takes longer to fetch than to execute, is there
- * then. FIT: of 80 registers a thread, a block has room beside two of a product of up to 16 columns.
+ * FIT: of 80 registers a thread, a block has room beside two of a product of up to 16 columns. EARLY: blocks are there
+ * long before the wait ends, and all goes once through with nothing before it: the code, which takes longer to fetch
+ * than to execute, is there then. Where they find room only as the product's leave, that would be in the way of what is
+ * real.
  */
 enum { FIT = 6 };
-template <bool WG, bool SUMS>
+template <bool WG, bool SUMS, bool EARLY>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS || !WG ? 1 : FIT)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
@@ -119,7 +121,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         place[i] = k < n ? a.add.at(row, k) : partials::place{NULL, NULL, 0, 0};
     }
 #pragma unroll 1
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = EARLY ? 0 : 1; pass < 2; pass++) {
         bool real = pass;
         float s = 0;
         auto squares = [&](const float *f) {
@@ -144,11 +146,11 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         if (threadIdx.x % 32 == 0)
             warps[threadIdx.x / 32] = s;
         __syncthreads();
-        if (!real) { /* what follows stays within the block */
-            if (threadIdx.x < CLUSTER)
-                rank_sums[threadIdx.x] = 0;
+        if (!real && threadIdx.x < CLUSTER) /* what follows stays within the block */
+            rank_sums[threadIdx.x] = 0;
+        if (!real || !EARLY)
             asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-        } else if (threadIdx.x < CLUSTER) {
+        if (real && threadIdx.x < CLUSTER) {
             s = 0;
             for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
                 s += warps[i];
@@ -263,13 +265,23 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+/* Whether a product of n rows, two of whose blocks fill a processor, has left a quarter of the places free. */
+static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
+{
+    uint32_t units = of.p ? (n + of.rows - 1) / of.rows * of.n_kblk : 0,
+             blocks = of.p ? (units + of.per - 1) / of.per : 0;
+    return 4 * blocks <= 3 * 2 * (uint32_t)d->sms;
+}
+
 void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
                      bool gather, uint32_t bucket)
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y;
-    auto k = form ? (sums ? norm_cluster<true, true> : norm_cluster<true, false>)
-                  : (sums ? norm_cluster<false, true> : norm_cluster<false, false>);
+    auto k = form                       ? (sums ? norm_cluster<true, true, true> : norm_cluster<true, false, false>)
+             : sums                     ? norm_cluster<false, true, false>
+             : leaves_room(d, a.add, n) ? norm_cluster<false, false, true>
+                                        : norm_cluster<false, false, false>;
     if (form && bucket > WG_ROWS && n <= KEEP * STEP)
         cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out,
                     two);

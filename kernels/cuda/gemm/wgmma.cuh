@@ -275,12 +275,7 @@ __device__ static inline void wg_add_partial(const wg_args &a, uint32_t block, u
     }
 }
 
-/* Stores that are made only where `live`, without a branch. */
-__device__ static inline void wg_store(float *at, float v, uint32_t live)
-{
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.cg.f32 [%0], %1; }" ::"l"(at), "f"(v), "r"(live)
-                 : "memory");
-}
+/* A store that is made only where `live`, without a branch. */
 __device__ static inline void wg_store(__half *at, __half v, uint32_t live)
 {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.b16 [%0], %1; }" ::"l"(at),
@@ -381,19 +376,13 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     if (warp >= TILES)
         return;
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
-    uint32_t seg = 0, done = 0, live;
+    uint32_t seg = 0, done = 0;
     wg_turn turn = {0, 0, 0, 0};
     const uint32_t bucket = BLOCKS ? a.bucket - column * N : a.bucket;
     float acc[N / 2], slices[BLOCKS ? N / 2 : 1];
     const wg_glu act(a.glu);
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        acc[i] = 0;
-    /* Once through the end before there is anything to store: its code, which takes longer to fetch than to execute, is
-     * there when it is wanted. `live` is the compiler's to read, not to know. */
-    asm volatile("mov.u32 %0, 0;" : "=r"(live));
 #pragma unroll 1
-    for (;; live = 1) {
+    for (;;) {
         uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
         if (BLOCKS)
             n = a.slice;
@@ -406,30 +395,27 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         struct type_b {
             enum { value = TB };
         };
-        if (live) {
 #pragma unroll
-            for (int i = 0; i < N / 2; i++)
-                acc[i] = 0;
-            if (TA != TB && wg_part_of(a, g).second)
-                run(type_b());
-            else
-                run(type_a());
-            done += n;
-        }
-        if constexpr (BLOCKS)
-            if (live) {
-                if (u != share.u0)
+        for (int i = 0; i < N / 2; i++)
+            acc[i] = 0;
+        if (TA != TB && wg_part_of(a, g).second)
+            run(type_b());
+        else
+            run(type_a());
+        done += n;
+        if constexpr (BLOCKS) {
+            if (u != share.u0)
 #pragma unroll
-                    for (int i = 0; i < N / 2; i++)
-                        acc[i] = slices[i] + acc[i];
-                if (done < share.n) {
+                for (int i = 0; i < N / 2; i++)
+                    acc[i] = slices[i] + acc[i];
+            if (done < share.n) {
 #pragma unroll
-                    for (int i = 0; i < N / 2; i++)
-                        slices[i] = acc[i];
-                    continue;
-                }
+                for (int i = 0; i < N / 2; i++)
+                    slices[i] = acc[i];
+                continue;
             }
-        if (!BLOCKS && a.flag && live) {
+        }
+        if (!BLOCKS && a.flag) {
             if ((u + n) % n_kblk) {
                 wg_store_partial<N>(a, warp, lane, acc);
                 if (done == share.n)
@@ -442,7 +428,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
-            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = live && u < (a.n_out + 255) / 256 * 256;
+            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = u < (a.n_out + 255) / 256 * 256;
             float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
             __half *to = a.ff.p + (BLOCKS ? (uint64_t)column * N * ((a.n_out + 255) & ~255u) : 0) +
                          wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* of units past n_out: zeros */
@@ -460,7 +446,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                 uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
                 float v = (acc[j] + (a.bias && r < a.n_out ? a.bias[r] : 0.f)) * a.scale;
                 if (c < a.bucket && r < a.n_out)
-                    wg_store(a.out + (uint64_t)c * a.ldout + r, a.softcap != 0 ? act_softcap(v, a.softcap) : v, live);
+                    __stcg(a.out + (uint64_t)c * a.ldout + r, a.softcap != 0 ? act_softcap(v, a.softcap) : v);
             }
         } else {
             float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
@@ -468,12 +454,12 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             for (int j = 0; j < N / 2; j++) {
                 if (j % 4 == 0 && j / 4 * 8 >= bucket)
                     break;
-                wg_store(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j], live);
+                __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
             }
         }
         if (done == share.n)
             return;
-        seg += live;
+        seg++;
     }
 #endif
 }
