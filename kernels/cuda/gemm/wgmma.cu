@@ -156,13 +156,14 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
 
 /*
  * Stages of weights that a block asks for before the kernel before it has ended. The reads of a norm wait behind them,
- * so that one is enough behind a norm; behind attention and gate|up a block asks for all that it has room for.
+ * so that one is enough behind a norm, or two of q|k|v, whose blocks have few; behind attention and gate|up a block
+ * asks for all that it has room for.
  */
 static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t bucket)
 {
-    enum { BEHIND_NORM = 1, ALL = ~0u };
-    bool normed = w->role == WEIGHT_GATE_UP || w->role == WEIGHT_QKV;
-    return normed && bucket <= GEMM_ROWS && !d->invariant ? BEHIND_NORM : ALL;
+    if (bucket > GEMM_ROWS || d->invariant)
+        return ~0u;
+    return w->role == WEIGHT_QKV ? 2 : w->role == WEIGHT_GATE_UP ? 1 : ~0u;
 }
 
 /* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
