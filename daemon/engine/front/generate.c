@@ -71,7 +71,7 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
     r->sampling = g->req.sampling;
     int rc = sample_params_fill(r->model->gguf, &r->sampling, e);
     if (!rc)
-        rc = sample_params_make(&r->sampling, g->req.logprobs, hp->n_vocab, &q->sampling, &q->bias, e);
+        rc = sample_params_make(r->model->gguf, &r->sampling, g->req.logprobs, hp->n_vocab, &q->sampling, &q->bias, e);
     if (rc) {
         seq_free(q);
         return rc;

@@ -4,18 +4,27 @@
 #include "daemon/engine/front/sampling-params.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-static int make_bias(const struct wire_sampling *w, uint32_t n_vocab, struct logit_bias **out, struct hearth_err *e)
+/* The request's biases, and below all of them what the model's file keeps from being sampled: biases of one id add up,
+ * so that these win. */
+static int make_bias(const struct gguf *g, const struct wire_sampling *w, uint32_t n_vocab, struct logit_bias **out,
+                     uint32_t *n, struct hearth_err *e)
 {
-    *out = NULL;
-    if (!w->n_logit_bias)
+    struct gguf_nums never = {0};
+    *out = NULL, *n = 0;
+    int ret = gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &never, e);
+    size_t all = w->n_logit_bias + never.n;
+    if (ret < 0)
+        return ret;
+    if (!all)
         return 0;
-    struct logit_bias *b = malloc(w->n_logit_bias * sizeof *b);
+    struct logit_bias *b = reallocarray(NULL, all, sizeof *b);
     if (!b)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %zu logit biases", w->n_logit_bias);
+        return err_set(e, HEARTH_ENOMEM, "no memory for %zu logit biases", all);
     for (size_t i = 0; i < w->n_logit_bias; i++) {
         int64_t id = w->logit_bias[i].id;
         if (id < 0 || id >= n_vocab) {
@@ -26,7 +35,13 @@ static int make_bias(const struct wire_sampling *w, uint32_t n_vocab, struct log
         }
         b[i] = (struct logit_bias){(uint32_t)id, (float)w->logit_bias[i].bias};
     }
-    *out = b;
+    size_t kept = w->n_logit_bias;
+    for (size_t i = 0; i < never.n; i++) {
+        int32_t id = gguf_i32_at(&never, i); /* a token, as loading the vocabulary saw to */
+        if ((uint32_t)id < n_vocab)
+            b[kept++] = (struct logit_bias){(uint32_t)id, -INFINITY};
+    }
+    *out = b, *n = (uint32_t)kept;
     return 0;
 }
 
@@ -81,8 +96,8 @@ int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hea
     return 0;
 }
 
-int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab, struct sample_params *out,
-                       struct logit_bias **bias, struct hearth_err *e)
+int sample_params_make(const struct gguf *g, const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab,
+                       struct sample_params *out, struct logit_bias **bias, struct hearth_err *e)
 {
     struct sample_params p = {
         .temp = (float)w->temperature,
@@ -99,13 +114,12 @@ int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t
         .n_logprobs = logprobs < 0    ? 0
                       : logprobs == 0 ? 1
                                       : (uint32_t)logprobs,
-        .n_bias = (uint32_t)w->n_logit_bias,
     };
     if (!w->has_seed && getrandom(&p.seed, sizeof p.seed, 0) != sizeof p.seed)
         return err_set(e, HEARTH_EIO, "cannot draw a seed: %s", strerror(errno));
     if (!w->has_seed)
         p.seed >>= 11; /* 53 bits survive JSON and editors, whose numbers are doubles */
-    int rc = make_bias(w, n_vocab, bias, e);
+    int rc = make_bias(g, w, n_vocab, bias, &p.n_bias, e);
     if (rc)
         return rc;
     p.bias = *bias;

@@ -13,10 +13,11 @@ int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hea
 
 /*
  * `logprobs` is wire_generate's; nothing in *w is open. *bias is the list that out->bias points to, the caller's to
- * free, or NULL. The seed is that of *w, or drawn where it has none. HEARTH_EPARAMS names a token that is not in the
- * vocabulary.
+ * free, or NULL: the request's, and -INFINITY for each token of tokenizer.ggml.suppress_tokens (of llama.cpp's
+ * converter: suppress_tokens in generation_config.json), which is never sampled. The seed is that of *w, or drawn where
+ * it has none. HEARTH_EPARAMS names a token that is not in the vocabulary.
  */
-int sample_params_make(const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab, struct sample_params *out,
-                       struct logit_bias **bias, struct hearth_err *e);
+int sample_params_make(const struct gguf *g, const struct wire_sampling *w, int64_t logprobs, uint32_t n_vocab,
+                       struct sample_params *out, struct logit_bias **bias, struct hearth_err *e);
 
 #endif

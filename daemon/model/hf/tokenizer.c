@@ -358,24 +358,44 @@ static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
     return 0;
 }
 
-/* eos_token_id is a number or a list, in generation_config.json and in config.json: all of them end a generation. */
+enum { IDS_MAX = 64 }; /* of a list in generation_config.json and config.json; what is beyond is not read */
+
+/* Adds the token ids of a field, a number or a list, to ids. */
+static int add_ids(struct hf *h, const json_t *from, const char *key, int32_t ids[IDS_MAX], size_t *n)
+{
+    const json_t *field = json_object_get(from, key);
+    size_t many = json_is_array(field) ? json_array_size(field) : json_is_integer(field) ? 1 : 0;
+    for (size_t i = 0; i < many && *n < IDS_MAX; i++) {
+        const json_t *v = json_is_array(field) ? json_array_get(field, i) : field;
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)
+            return err_set(h->e, HEARTH_EBADMODEL, "%s is no id of a token", key);
+        ids[(*n)++] = (int32_t)json_integer_value(v);
+    }
+    return 0;
+}
+
+/* All of eos_token_id, in generation_config.json and in config.json, end a generation. */
 static int put_ends(struct hf *h, const json_t *generation)
 {
-    const json_t *from[] = {json_object_get(generation, "eos_token_id"), json_object_get(h->config, "eos_token_id")};
-    int32_t ids[64];
+    int32_t ids[IDS_MAX];
     size_t n = 0;
-    for (size_t k = 0; k < 2; k++) {
-        size_t many = json_is_array(from[k]) ? json_array_size(from[k]) : json_is_integer(from[k]) ? 1 : 0;
-        for (size_t i = 0; i < many && n < sizeof ids / sizeof *ids; i++) {
-            const json_t *v = json_is_array(from[k]) ? json_array_get(from[k], i) : from[k];
-            if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)
-                return err_set(h->e, HEARTH_EBADMODEL, "eos_token_id is no id of a token");
-            ids[n++] = (int32_t)json_integer_value(v);
-        }
-    }
-    if (n)
+    int ret = add_ids(h, generation, "eos_token_id", ids, &n);
+    if (!ret)
+        ret = add_ids(h, h->config, "eos_token_id", ids, &n);
+    if (!ret && n)
         gguf_make_i32s(h->m, "hearth.tokenizer.end_ids", ids, n);
-    return 0;
+    return ret;
+}
+
+/* Tokens that are never sampled, under the key that llama.cpp's converter has for them. */
+static int put_suppressed(struct hf *h, const json_t *generation)
+{
+    int32_t ids[IDS_MAX];
+    size_t n = 0;
+    int ret = add_ids(h, generation, "suppress_tokens", ids, &n);
+    if (!ret && n)
+        gguf_make_i32s(h->m, "tokenizer.ggml.suppress_tokens", ids, n);
+    return ret;
 }
 
 static int put_sampling(struct hf *h, const json_t *generation)
@@ -407,6 +427,8 @@ static int put_companions(struct hf *h, const json_t *root)
         ret = put_bos(h, root, cfg);
     if (!ret)
         ret = put_ends(h, generation);
+    if (!ret)
+        ret = put_suppressed(h, generation);
     if (!ret)
         ret = put_sampling(h, generation);
     if (!ret)

@@ -280,3 +280,17 @@ int special_split(const struct vocab *v, const struct tok_text *whole, struct sp
     *n_out = f.n;
     return 0;
 }
+
+int suppressed_check(const struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_nums never = {0};
+    int ret = gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &never, e);
+    for (size_t i = 0; i < never.n; i++) {
+        int32_t id = gguf_i32_at(&never, i);
+        if (id < 0 || (uint32_t)id >= v->n_tok)
+            return err_set(e, HEARTH_EBADMODEL,
+                           "token %d is never to be sampled (tokenizer.ggml.suppress_tokens); there are %u tokens", id,
+                           v->n_tok);
+    }
+    return ret < 0 ? ret : 0;
+}

@@ -236,4 +236,8 @@ struct tok_text {
 int special_split(const struct vocab *v, const struct tok_text *text, struct special_span **out, size_t *n_out,
                   struct hearth_err *e);
 
+/* special.c: whether the ids of tokenizer.ggml.suppress_tokens, which front/sampling-params.c keeps from being sampled,
+ * are tokens; else HEARTH_EBADMODEL. */
+int suppressed_check(const struct vocab *v, const struct gguf *g, struct hearth_err *e);
+
 #endif

@@ -271,6 +271,8 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
         ret = gguf_i32s(g, "hearth.tokenizer.added", &added, e);
     if (ret >= 0)
         ret = gguf_bool(g, "hearth.tokenizer.fuse_unknown", &v->fuse_unknown, e);
+    if (ret >= 0)
+        ret = suppressed_check(v, g, e);
     if (ret < 0)
         return ret;
     for (size_t i = 0; i < ends.n; i++) {

@@ -183,7 +183,7 @@ static void test_folder(void **state)
     struct ids ids = {0};
     uint32_t layers = 0;
     write_folder();
-    write_text("generation_config.json", "{\"eos_token_id\": [3], \"temperature\": 0.5}");
+    write_text("generation_config.json", "{\"eos_token_id\": [3], \"suppress_tokens\": [1, 0], \"temperature\": 0.5}");
     if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
         fail_msg("%s", e.msg);
     assert_int_equal(gguf_u32(g, "llama.block_count", &layers, &e), 0);
@@ -193,8 +193,17 @@ static void test_folder(void **state)
     assert_int_equal(ids.n, 3);
     assert_true(ids.v[0] == 2 && ids.v[1] == 1 && ids.v[2] == 3);
     assert_true(vocab_is_end(v, 3));
+    struct gguf_nums never = {0};
+    assert_int_equal(gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &never, &e), 0);
+    assert_int_equal(never.n, 2);
+    assert_true(gguf_i32_at(&never, 0) == 1 && gguf_i32_at(&never, 1) == 0);
     ids_fini(&ids);
     vocab_free(v);
+    gguf_close(g);
+    write_text("generation_config.json", "{\"suppress_tokens\": [0, 4]}"); /* there are four tokens */
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_int_equal(vocab_load(&v, g, &e), HEARTH_EBADMODEL);
+    assert_non_null(strstr(e.msg, "token 4 is never to be sampled"));
     gguf_close(g);
 }
 
@@ -628,6 +637,7 @@ static void test_folder_refused(void **state)
          "[\"mamba\"], " CONFIG "}",
          HEARTH_EBADMODEL, "4 heads of 8 (mamba_d_head) are not 2 times hidden_size"},
         {"generation_config.json", "{\"eos_token_id\": [-1]}", HEARTH_EBADMODEL, "eos_token_id"},
+        {"generation_config.json", "{\"suppress_tokens\": [-1]}", HEARTH_EBADMODEL, "suppress_tokens"},
         {"model.safetensors.index.json", "{}", HEARTH_EBADMODEL, "weight_map"},
         {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x.safetensors\"}}", HEARTH_EBADMODEL,
          "is no file of the folder"},
