@@ -193,6 +193,9 @@ try:
     # --- engines come and go
     engine = lambda: bob.call("status")["engine"]["pid"]
     ask(alice, model=own, session="tales", text="Once", max_tokens=20)
+    kept = lambda: [s["kv_bytes"] for s in alice.call("sessions.list")["sessions"] if s["name"] == "tales"][0]
+    check(until(kept), "its KV is on the disk")
+    page = kept()
     alone = ask(alice, model=own, text="There was a fox", max_tokens=200)["tokens"]
     id = alice.submit("generate", model=own, text="There was a fox", max_tokens=200, sampling={"temperature": 0})
     while True:
@@ -280,6 +283,7 @@ try:
     master = User(box.socket, DAEMON)
     alice = User(box.socket, ALICE)
     check(ask(alice, session="tales", text=" so")["finish_reason"] == "length", "a model in memory stays known")
+    check(until(lambda: kept() >= 2 * page), "two pages of KV are on the disk", (kept(), page))
     alice.close()
     for path in list(paths(master)):
         if path.startswith(home):
