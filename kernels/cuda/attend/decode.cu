@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     __half *ring = (__half *)(sm + S::BARRIERS) + threadIdx.x / 32 * STAGES * S::PAGE;
     scratch<D, ROWS, TEAM> &x = ((scratch<D, ROWS, TEAM> *)(sm + S::BARRIERS + S::RING))[team];
     if (!lane) {
+#pragma unroll 1
         for (uint32_t s = 0; s < STAGES; s++)
             mbar_init(full + s, 1);
         mbar_init_done();
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
             next_page = pages_of(next), next_alive = alive_of(next);
         four mine = four_at<D>(a, p, it, tid);
         if (!begun) {
-            tail.make_first(a, p, it, sync);
+            tail.make(a, p, it, false, true);
+            sync();
             tail.load_q(q, it.rows);
             begin(it);
             sync(); /* all have, before the next item's come */
@@ -212,7 +214,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
             ranks_end<D>(a, x, (typename S::rank_sums *)(sm + S::BARRIERS + S::RING + S::SCRATCH), it, mine, rank);
         } else {
             if (more)
-                tail.make(a, p, next, warp, EARLY);
+                tail.make(a, p, next, EARLY, false);
             item_end<D>(a, p, x, it, mine, tid, o, m, l, [&]() {
                 sync();
                 if (more)

@@ -89,6 +89,7 @@ __device__ static void plan_make(plan *p, const split_args &a)
     uint32_t pages_free = s->chunk_pages; /* every lane, for what it reads itself */
     p->chunk_pages = pages_free ? pages_free : a.fixed_pages,
     p->chunk_magic = pages_free ? s->chunk_magic : a.fixed_magic;
+#pragma unroll 1
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[2] = {0, 0};
         if (base >= n_seq && base) { /* nothing more: searches still look at these */

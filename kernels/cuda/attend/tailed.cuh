@@ -91,21 +91,25 @@ template <int D, int ROWS, int WARPS> struct tailed {
     {
         head_begin(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], lane, room);
     }
-    /* After place(), load() and begin_head(). */
-    __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head)
+    /* After load() of w and begin_head(). */
+    __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head,
+                                    const partials::place &w)
     {
         uint32_t which = part(a, head);
         float4 f = piece[0];
 #pragma unroll
         for (int i = 1; i < PIECES; i++)
             f.x += piece[i].x, f.y += piece[i].y, f.z += piece[i].z, f.w += piece[i].w;
-        if (n > PIECES)
-            f = a.pieces.four(p.row[it.s], column(a, it, head));
+#pragma unroll 1
+        for (uint32_t i = PIECES; i < n; i++) {
+            float4 v = load_if(true, w.later + (i - 1) * w.step);
+            f.x += v.x, f.y += v.y, f.z += v.z, f.w += v.w;
+        }
         if (a.tail.bias)
             f.x += bias[0], f.y += bias[1], f.z += bias[2], f.w += bias[3];
         if (4 * lane < D)
             *(float4 *)(room.v + 4 * lane) = f;
-        head_end(a.tail, D, which, p.pos[it.s], lane, room);
+        head_end<false>(a.tail, D, which, p.pos[it.s], lane, room);
         if (head >= heads(a, it))
             return;
         if (which)
@@ -120,28 +124,20 @@ template <int D, int ROWS, int WARPS> struct tailed {
     {
         load(place(a, p.row[it.s], it, warp));
     }
-    /* The warp's heads of the item from `head` on, of which the first was asked for or not. */
-    __device__ inline void make(const tailed_args &a, const plan &p, const item &it, uint32_t head, bool asked)
+    /* The warp's heads of the item, of which the first was asked for or not; first: of the warp's first item, which
+     * waits for the product. One place in the code for all, as it is fetched as it is run. */
+    __device__ inline void make(const tailed_args &a, const plan &p, const item &it, bool asked, bool first)
     {
 #pragma unroll 1
-        for (; head < heads(a, it); head += WARPS, asked = false) {
-            begin_head(a, p, it, head);
+        for (uint32_t head = warp; first || head < heads(a, it); head += WARPS, asked = first = false) {
+            partials::place w = place(a, p.row[it.s], it, head);
+            if (first)
+                pdl_wait();
             if (!asked)
-                load(place(a, p.row[it.s], it, head));
-            end_head(a, p, it, head);
+                load(w);
+            begin_head(a, p, it, head);
+            end_head(a, p, it, head, w);
         }
-    }
-    /* The first item of these warps, by all of them: waits for the product. sync(): a barrier of theirs. */
-    template <class Sync>
-    __device__ inline void make_first(const tailed_args &a, const plan &p, const item &it, Sync sync)
-    {
-        partials::place w = place(a, p.row[it.s], it, warp);
-        pdl_wait();
-        load(w);
-        begin_head(a, p, it, warp);
-        end_head(a, p, it, warp);
-        make(a, p, it, warp + WARPS, false);
-        sync();
     }
     /* Row g of the tile, as the right operand. */
     __device__ inline void load_q(uint32_t (&q)[shape<D>::J][4], uint32_t rows)

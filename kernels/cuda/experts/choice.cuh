@@ -54,8 +54,10 @@ __device__ static inline float number_of(uint32_t key)
 __device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint32_t lane)
 {
     uint32_t mine = 0;
+#pragma unroll 1
     for (uint32_t i = 0; i < k; i++) {
         uint32_t best = 0, at = 0;
+#pragma unroll 1
         for (uint32_t e = lane; e < n; e += 32)
             if (key[e] > best)
                 best = key[e], at = e;
@@ -147,11 +149,14 @@ __device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_
 __device__ static void drop_groups(const route_choice &a, const float *by, uint32_t *key, uint32_t *room, uint32_t lane)
 {
     uint32_t size = a.n_expert / a.n_group;
+#pragma unroll 1
     for (uint32_t g = lane; g < a.n_group; g += 32) {
         uint32_t last = ~0u, last_at = 0;
         float score = 0;
+#pragma unroll 1
         for (uint32_t i = 0; i < a.group_best; i++) { /* the best that comes after the last one */
             uint32_t best = 0, at = 0;
+#pragma unroll 1
             for (uint32_t e = g * size; e < (g + 1) * size; e++)
                 if (key[e] > best && (key[e] < last || (key[e] == last && e > last_at)))
                     best = key[e], at = e;
@@ -161,6 +166,7 @@ __device__ static void drop_groups(const route_choice &a, const float *by, uint3
     }
     __syncwarp();
     greatest(room, a.n_group, a.n_group_used, lane); /* the kept ones' are 0 now */
+#pragma unroll 1
     for (uint32_t e = lane; e < a.n_expert; e += 32)
         if (room[e / size])
             key[e] = 0;
@@ -252,7 +258,7 @@ __device__ static inline float2 choose_256(const route_choice &a, L logit, float
     return make_float2((float)id, weight_of(a, id, lane < a.n_used ? score_of(a, room[id], t) : 0.f, t.broken, lane));
 }
 
-/* ... of more experts, or by groups. room: 4 n_expert words. */
+/* ... of more experts, or by groups, rolled as well: it stands in the same kernels. room: 4 n_expert words. */
 template <class L> __device__ static float2 choose_by_groups(const route_choice &a, L logit, float *room, uint32_t lane)
 {
     uint32_t n = a.n_expert;
@@ -261,6 +267,7 @@ template <class L> __device__ static float2 choose_by_groups(const route_choice 
     bool broken = false, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
     bool by_score = !late && (a.select_bias || a.n_group > 1);
     float most = -INFINITY, sum = 0;
+#pragma unroll 1
     for (uint32_t e = lane; e < n; e += 32) {
         float v = logit(e);
         broken = broken || isnan(v);
@@ -269,12 +276,14 @@ template <class L> __device__ static float2 choose_by_groups(const route_choice 
     }
     for (int i = 16; i; i /= 2)
         most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
+#pragma unroll 1
     for (uint32_t e = lane; e < n; e += 32) {
         float v = score[e], s = a.kind == ROUTE_SOFTMAX ? fm_exp(v - most) : 1.f / (1.f + fm_exp(-v));
         by[e] = v, score[e] = late ? v : s;
         sum += s;
     }
     sum = warp_sum(sum);
+#pragma unroll 1
     for (uint32_t e = lane; e < n; e += 32) {
         if (a.kind == ROUTE_SOFTMAX)
             score[e] /= sum;

@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
     float *sums = (float *)(sm + FEW_SUMS);
     pdl_trigger();
     if (!lane) {
+#pragma unroll 1
         for (uint32_t i = 0; i < a.stages; i++)
             mbar_init(full + i, 1);
         mbar_init_done();

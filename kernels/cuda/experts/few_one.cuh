@@ -116,6 +116,7 @@ template <int T> __global__ void __launch_bounds__(320, 2) experts_down_one(cons
     float *sums = (float *)(sm + FEW_SUMS);
     pdl_trigger();
     if (!lane) {
+#pragma unroll 1
         for (uint32_t s = 0; s < a.stages; s++)
             mbar_init(full + s, 1);
         mbar_init_done();

@@ -68,11 +68,11 @@ __device__ static inline void few_shared_gate(const experts_args &a, uint32_t ro
 
 /*
  * The ids of the row's experts, by a warp that hears the logits, into shared memory, where it leaves the logits as
- * well. PAIRS: slots that a lane hears, those of 32 i + lane.
+ * well. PAIRS: slots that a lane hears, those of 32 i + lane. room: SHARES_EXPERTS words.
  */
 template <int PAIRS>
-__device__ static inline void up_choose(const experts_args &a, uint64_t tag, float *logits, uint32_t *ids,
-                                        uint32_t lane)
+__device__ static inline void up_choose(const experts_args &a, uint64_t tag, float *logits, uint32_t *room,
+                                        uint32_t *ids, uint32_t lane)
 {
     const route_choice &c = a.router.choice;
     uint32_t n = c.n_expert, key[2 * PAIRS];
@@ -97,11 +97,15 @@ __device__ static inline void up_choose(const experts_args &a, uint64_t tag, flo
     __syncwarp();
     if (c.select_bias) {
         route_total t = total_of(c, logits, lane);
+#pragma unroll 1
+        for (uint32_t e = lane; e < n; e += 32)
+            room[e] = key_of(score_of(c, logits[e], t) + c.select_bias[e]);
+        __syncwarp();
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) {
             uint32_t e = 64 * (i / 2) + 2 * lane + (i & 1);
             if (e < n)
-                key[i] = key_of(score_of(c, logits[e], t) + c.select_bias[e]);
+                key[i] = room[e];
         }
     }
     greatest_pairs<PAIRS>(key, c.n_used, ids, lane);
@@ -137,6 +141,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
           *logits = sums + WARPS * 64; /* where the second tile's sums will be */
     uint32_t *ids = (uint32_t *)(logits + SHARES_EXPERTS);
     if (!lane) {
+#pragma unroll 1
         for (uint32_t s = 0; s < a.stages; s++)
             mbar_init(full + s, 1);
         mbar_init_done();
@@ -173,9 +178,9 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     if (warp)
         prepare();
     else if (a.router.choice.n_expert <= 128)
-        up_choose<2>(a, tag, logits, ids, lane);
+        up_choose<2>(a, tag, logits, (uint32_t *)sums, ids, lane);
     else
-        up_choose<4>(a, tag, logits, ids, lane);
+        up_choose<4>(a, tag, logits, (uint32_t *)sums, ids, lane);
     __syncthreads();
     uint32_t id = lane < a.n_used ? ids[lane] : a.n_expert;
     list.locate(a, id);

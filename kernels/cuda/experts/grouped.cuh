@@ -207,27 +207,28 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
         if (a.bulk)
             fence_copies();
         uint64_t first = evict_first(), keep = evict_last();
-        /* Of the block's records, one after the other, the first `most`. */
+        /* Of the block's records, one after the other, the first `most`. at: where one lies in a tile. */
         auto each = [&](uint32_t most, auto f) {
             uint32_t nth = 0;
             for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
                 experts_job job = job_of(it);
                 uint32_t tile0 = it / n_job * WARPS, n = min((uint32_t)WARPS, a.n_tile - tile0);
                 const uint8_t *w = expert_at(a, job.expert) + (uint64_t)tile0 * n_kblk * S::KBLK;
-                for (uint32_t r = 0; r < n_kblk; r++, nth++) {
+                t16_walk at(n_kblk);
+                for (uint32_t r = 0; r < n_kblk; r++, nth++, at.next()) {
                     if (nth == most)
                         return;
-                    f(nth, job, n, w, r);
+                    f(nth, job, n, w, r, at);
                 }
             }
         };
-        auto weights = [&](uint32_t s, const experts_job &job, uint32_t n, const uint8_t *w, uint32_t r) {
+        auto weights = [&](uint32_t s, const experts_job &job, uint32_t n, const uint8_t *w, const t16_walk &at) {
             if (!lane && a.bulk)
                 mbar_expect_tx(full + s, n * S::KBLK + job.n * XFRAG_KBLK * 2);
             __syncwarp();
             for (uint32_t i = a.bulk ? lane : 0; i < n * PER; i += a.bulk ? 32 : 1) {
                 uint32_t tile = i / PER, q = i % PER;
-                const uint8_t *from = w + ((uint64_t)tile * n_kblk * PER + t16_frag_at(n_kblk, PER, r, q)) * FRAG;
+                const uint8_t *from = w + ((uint64_t)tile * n_kblk * PER + at.frag(PER, q)) * FRAG;
                 if (a.bulk)
                     cp_async_bulk(ring + s * S::STAGE + i * FRAG, from, FRAG, full + s, first);
                 else
@@ -235,32 +236,32 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
             }
         };
         if (early) {
-            each(a.stages, [&](uint32_t nth, const experts_job &job, uint32_t n, const uint8_t *w, uint32_t r) {
-                weights(nth, job, n, w, r);
-            });
+            each(a.stages, [&](uint32_t nth, const experts_job &job, uint32_t n, const uint8_t *w, uint32_t,
+                               const t16_walk &at) { weights(nth, job, n, w, at); });
             pdl_wait();
             fence_copies();
         }
         uint32_t s = 0, phase = 1;
         const __half *x = NULL;
-        each(~0u, [&](uint32_t nth, const experts_job &job, uint32_t n, const uint8_t *w, uint32_t r) {
-            if (!r)
-                x = lane < job.n ? row_at(job.first + lane) : NULL;
-            mbar_wait(empty + s, phase);
-            if (!early || nth >= a.stages)
-                weights(s, job, n, w, r);
-            uint8_t *to = ring + s * S::STAGE + WARPS * S::KBLK;
-            if (!a.bulk) {
-                for (uint32_t c = 0; c < job.n; c++) {
-                    const __half *row = (const __half *)__shfl_sync(~0u, (unsigned long long)x, c);
-                    cp_async_warp(to + c * XFRAG_KBLK * 2, row + r * a.x_step, XFRAG_KBLK * 2, keep, lane);
-                }
-                cp_async_arrive(full + s);
-            } else if (lane < job.n)
-                cp_async_bulk(to + lane * XFRAG_KBLK * 2, x + r * a.x_step, XFRAG_KBLK * 2, full + s, keep);
-            if (++s == a.stages)
-                s = 0, phase ^= 1;
-        });
+        each(~0u,
+             [&](uint32_t nth, const experts_job &job, uint32_t n, const uint8_t *w, uint32_t r, const t16_walk &at) {
+                 if (!r)
+                     x = lane < job.n ? row_at(job.first + lane) : NULL;
+                 mbar_wait(empty + s, phase);
+                 if (!early || nth >= a.stages)
+                     weights(s, job, n, w, at);
+                 uint8_t *to = ring + s * S::STAGE + WARPS * S::KBLK;
+                 if (!a.bulk) {
+                     for (uint32_t c = 0; c < job.n; c++) {
+                         const __half *row = (const __half *)__shfl_sync(~0u, (unsigned long long)x, c);
+                         cp_async_warp(to + c * XFRAG_KBLK * 2, row + r * a.x_step, XFRAG_KBLK * 2, keep, lane);
+                     }
+                     cp_async_arrive(full + s);
+                 } else if (lane < job.n)
+                     cp_async_bulk(to + lane * XFRAG_KBLK * 2, x + r * a.x_step, XFRAG_KBLK * 2, full + s, keep);
+                 if (++s == a.stages)
+                     s = 0, phase ^= 1;
+             });
         if (!DOWN && a.shared_gate) /* by blocks that have the fewest records first */
             for (uint32_t row = gridDim.x - 1 - blockIdx.x; row < a.step->n_row; row += gridDim.x)
                 grouped_shared_gate(a, row, lane);

@@ -165,44 +165,44 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
     if (a.row_gate || a.product)
         return;
     __syncthreads();
-    float2 chosen = {0, 0};
-    auto write = [&](uint32_t row) {
-        float *out = a.out + (uint64_t)row * 2 * a.choice.n_used;
-        if (lane < a.choice.n_used)
-            out[lane] = chosen.x, out[a.choice.n_used + lane] = chosen.y;
-    };
-#if __CUDA_ARCH__ >= 800
-    if (tell) { /* every warp had an expert at most */
+    uint32_t row = row0 + warp;
+    bool chooses;
+    float *own =
+        room + warp * 4 * a.n_expert; /* of the warp that chooses; of what is told logits lie behind the rest */
+    if (tell) {                       /* every warp had an expert at most */
         uint32_t e = blockIdx.x * ROUTE_WARPS + 2 * threadIdx.x;
+        chooses = !blockIdx.x && !warp;
+#if __CUDA_ARCH__ >= 800
         route_said *said = a.said + row0;
         if (threadIdx.x < ROUTE_WARPS / 2 && e < a.n_expert)
             say(said->logit + e / 2, said_two(found[2 * lane], e + 1 < a.n_expert ? found[2 * lane + 1] : 0), tag);
-        if (blockIdx.x || warp)
-            return;
-        float *logits = room + 3 * a.n_expert; /* which nobody needs once they were read */
-        hear_logits(said, tag, a.n_expert, logits, lane);
-        chosen = choose(
-            a.choice, [&](uint32_t i) { return logits[i]; }, room, lane);
-        if (lane < a.choice.n_used)
-            say(said->chosen + lane, said_two(chosen.x, chosen.y), tag);
-        write(row0);
-        return;
-    }
+        if (chooses)
+            hear_logits(said, tag, a.n_expert, room + 3 * a.n_expert, lane);
 #endif
-    if (!threadIdx.x) {
-        __threadfence(); /* after the barrier: for what all of the block wrote */
-        last = atomicAdd(a.semaphore + blockIdx.y, 1) == gridDim.x - 1;
-        if (last)
-            a.semaphore[blockIdx.y] = 0;
-        __threadfence();
+    } else {
+        if (!threadIdx.x) {
+            __threadfence(); /* after the barrier: for what all of the block wrote */
+            last = atomicAdd(a.semaphore + blockIdx.y, 1) == gridDim.x - 1;
+            if (last)
+                a.semaphore[blockIdx.y] = 0;
+            __threadfence();
+        }
+        __syncthreads();
+        chooses = last && warp < rows;
     }
-    __syncthreads();
-    const float *logits = a.logits + (uint64_t)(row0 + warp) * a.n_expert;
-    if (last && warp < rows) {
-        chosen = choose(
-            a.choice, [&](uint32_t e) { return __ldcg(logits + e); }, room + warp * 4 * a.n_expert, lane);
-        write(row0 + warp);
-    }
+    if (!chooses)
+        return;
+    const float *logits = tell ? room + 3 * a.n_expert : a.logits + (uint64_t)row * a.n_expert;
+    float2 chosen = choose(
+        a.choice, [&](uint32_t e) { return tell ? logits[e] : __ldcg(logits + e); }, own, lane);
+    float *out = a.out + (uint64_t)row * 2 * a.choice.n_used;
+    if (lane >= a.choice.n_used)
+        return;
+#if __CUDA_ARCH__ >= 800
+    if (tell)
+        say(a.said[row0].chosen + lane, said_two(chosen.x, chosen.y), tag);
+#endif
+    out[lane] = chosen.x, out[a.choice.n_used + lane] = chosen.y;
 }
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ __device__ static inline float2 row_stats(const float *x, uint32_t n, const stru
     if (nm.kind == NORM_NONE)
         return make_float2(0, 1);
     if (nm.kind == NORM_LAYER) {
+#pragma unroll 1
         for (uint32_t k = lane * 4; k < n; k += 128) {
             float4 f = four_at(x, k, n);
             s += (f.x + f.y) + (f.z + f.w);
@@ -51,7 +52,7 @@ __device__ static inline float2 row_stats(const float *x, uint32_t n, const stru
         mean = warp_sum(s) / n;
         s = 0;
     }
-#pragma unroll 8
+#pragma unroll 2
     for (uint32_t k = lane * 4; k < n; k += 128) {
         float4 f = four_at(x, k, n);
         const float v[4] = {f.x, f.y, f.z, f.w};

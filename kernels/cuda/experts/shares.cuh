@@ -172,6 +172,7 @@ __global__ void __launch_bounds__(448, 2) /* registers: two blocks of `up` besid
     uint8_t *ring = sm + S::fixed(a);
     pdl_trigger();
     if (!threadIdx.x) {
+#pragma unroll 1
         for (uint32_t i = 0; i < a.stages; i++)
             mbar_init(full + i, 1), mbar_init(empty + i, WARPS * WARP_ARRIVALS);
         mbar_init_done();

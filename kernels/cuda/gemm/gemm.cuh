@@ -104,10 +104,11 @@ __device__ static inline const gemm_part &part_of(const gemm_args &a, uint32_t t
         i++;
     return a.part[i];
 }
-/* The i-th tile of a block's list, for tiles finished in pairs (NEOX: a rotation's two rows lie half a head apart). */
-__device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
+/* The i-th tile of a block's list, for tiles finished in pairs (NEOX: a rotation's two rows lie half a head apart)
+ * where a kernel has such. */
+template <bool PAIRS = true> __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
 {
-    if (!a.pair)
+    if (!PAIRS || !a.pair)
         return a.tile_lo + blockIdx.x + i * gridDim.x;
     uint32_t u = blockIdx.x + i / 2 * gridDim.x;
     return a.tile_lo + u / a.pair * 2 * a.pair + u % a.pair + (i & 1) * a.pair;

@@ -49,7 +49,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     float *to = (float *)(sm + S::PARTIALS) + (S::TILE_EACH ? chunk : warp) * S::TILES * M * 64 + lane;
     if (EP == GEMV_QKV_NORMED)
         cluster_wait();
-    if (!S::PAIRS && a.xf) {
+    if (!S::PAIRS && !S::ONE_TILE && a.xf) {
         eight w[NORM_IN_FLIGHT]; /* constants, on their way before the wait, as is where rows lie */
         const float *row[M];
 #pragma unroll
@@ -116,7 +116,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             if (S::BY_TILE && !cgroup)
                 pass(steps * per);
         };
-        if (TA != TB && part_of(a, tile_at(a, i)).second)
+        if (TA != TB && part_of(a, tile_at<S::IN_PAIRS>(a, i)).second)
             run(gemv_number<TB>());
         else
             run(gemv_number<TA>());
@@ -152,11 +152,14 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
     pdl_trigger();
     if (EP == GEMV_PAIRS)
         n = 2;
+    else if (gemv_shape<M, CGROUPS, EP>::ONE_TILE)
+        n = 1;
     else if (is_qkv(EP) && a.pair)
         n = 2 * ((tiles / 2 - blockIdx.x + gridDim.x - 1) / gridDim.x);
     else
         n = (tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     if (!tid) {
+#pragma unroll 1
         for (uint32_t s = 0; s < a.stages; s++)
             mbar_init(full + s, fill_arrivals(a.bulk)), mbar_init(empty + s, WARPS * WARP_ARRIVALS);
         if (EP == GEMV_QKV_NORMED)

@@ -51,6 +51,8 @@ template <int M, int CGROUPS, int EP> struct gemv_shape {
         TILES = K_SPLIT == 1 ? FLUSH : 1,
         BUF = K_SPLIT * WARPS * TILES * M * 64,
         BUFS = in_rounds(EP) ? 1 : 2,
+        ONE_TILE = CGROUPS == 2 && EP == GEMV_REST, /* a block, of a row that was prepared, and no hidden units */
+        IN_PAIRS = is_qkv(EP) || PAIRS,             /* tiles may be finished in pairs */
         ZERO = 256,
         SQUARES = ZERO + 64,
         PARTIALS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,

@@ -45,24 +45,23 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
 {
     using S = gemv_shape<M, CGROUPS, EP>;
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
-    __builtin_assume((a.ep == EP_QKV) == QKV); /* so that there is no code for the others */
-    __builtin_assume(QKV || S::PAIRS || !a.pair);
-    bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && a.ep == EP_GLU;
+    constexpr enum ends ENDS = QKV ? ENDS_PAIRS : ENDS_ROWS;
+    bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && !S::ONE_TILE && a.ep == EP_GLU;
     uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
-    auto tile = [&](uint32_t i) { return tile_at(a, first + i); };
+    auto tile = [&](uint32_t i) { return tile_at<S::IN_PAIRS>(a, first + i); };
     coord at = {};
     item it[M];
     bool normed = false;          /* at's head is */
     uint32_t place = 0, turn = 0; /* the lane's element of it */
     float gain = 0;
     auto prefetch = [&]() {
-        at = coord_of<true>(a, QKV || tiles == 1 ? lane & 15 : lane, tiles, tile);
+        at = coord_of<true, ENDS>(a, QKV || S::ONE_TILE || tiles == 1 ? lane & 15 : lane, tiles, tile);
 #pragma unroll
         for (int m = 0; m < M; m++)
-            at.col = m, it[m] = item_load(a, at);
+            at.col = m, it[m] = item_load<ENDS>(a, at);
 #pragma unroll
         for (int m = 0; m < M; m++)
-            at.col = m, item_rope(a, at, it[m]);
+            at.col = m, item_rope<ENDS>(a, at, it[m]);
         if (NORMED) {
             normed = at.ok && a.head_norm[at.part].w;
             if (normed)
@@ -74,46 +73,46 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
         for (int m = 0; m < M; m++)
             item_load_residual(a, at, it[m]);
     };
-    if (!units) /* constants of the step */
-        prefetch();
-    uint64_t tag = 0;
-    if (S::PAIRS && a.row_norm.w) {
-        tag = a.step->ticket << 16 | (a.row_norm.nth & 0xffff);
-        gain = at.ok ? a.row_norm.w[at.row] : 0.f;
-    }
-    if (NORMED)
-        cluster_wait();
+    uint64_t tag = 0, x_tag = 0;
     bool tells = EP == GEMV_REST && a.x_said && !blockIdx.x && !lane;
-    uint64_t x_tag = tells ? said_tag(a.step, a.x_nth) : 0;
-    pdl_wait();
-    if (tells) /* no fence: x is in L2 since the kernel that wrote it has ended, and is read from there */
-        say(a.x_said, 0, x_tag);
-    if (!units)
-        prefetch_residual();
     float f[M];
 #pragma unroll
     for (int m = 0; m < M; m++)
         f[m] = 1;
-    if (!S::PAIRS && a.xf) {
-        named_bar_sync<S::BAR_THREADS>(BAR_SQUARES);
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-            const float *squares = (const float *)(sm + S::SQUARES) + m * WARPS;
-            float q = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                q = __fadd_rn(q, squares[w]);
-            f[m] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
-        }
-    }
+        /* One place in the code for the first tiles, before and behind the wait, and for those after them. */
 #pragma unroll 1
     for (; first < n; first += FLUSH) {
         uint32_t buf = first / FLUSH & (S::BUFS - 1);
         const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
-        if (first) {
-            tiles = min(n - first, (uint32_t)FLUSH);
-            if (!units)
-                prefetch(), prefetch_residual();
+        tiles = S::ONE_TILE ? 1 : min(n - first, (uint32_t)FLUSH);
+        if (!units) /* constants of the step */
+            prefetch();
+        if (!first) {
+            if (S::PAIRS && a.row_norm.w) {
+                tag = a.step->ticket << 16 | (a.row_norm.nth & 0xffff);
+                gain = at.ok ? a.row_norm.w[at.row] : 0.f;
+            }
+            if (NORMED)
+                cluster_wait();
+            if (tells)
+                x_tag = said_tag(a.step, a.x_nth);
+            pdl_wait();
+            if (tells) /* no fence: x is in L2 since the kernel that wrote it has ended, and is read from there */
+                say(a.x_said, 0, x_tag);
+        }
+        if (!units)
+            prefetch_residual();
+        if (!first && !S::PAIRS && !S::ONE_TILE && a.xf) {
+            named_bar_sync<S::BAR_THREADS>(BAR_SQUARES);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                const float *squares = (const float *)(sm + S::SQUARES) + m * WARPS;
+                float q = 0;
+#pragma unroll
+                for (int w = 0; w < WARPS; w++)
+                    q = __fadd_rn(q, squares[w]);
+                f[m] = rsqrtf(__fadd_rn(q / a.k, a.norm.eps));
+            }
         }
         auto part = [&](uint32_t i, uint32_t r, uint32_t m,
                         uint32_t h) { /* half h of the warps */
@@ -166,7 +165,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
         else
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                if (tiles == 1) {
+                if (S::ONE_TILE || tiles == 1) {
                     float x = part(0, lane & 15, m, half);
                     x = __fmul_rn(__fadd_rn(x, __shfl_down_sync(~0u, x, 16)), f[m]);
                     if (at.ok && !half)

@@ -54,7 +54,7 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
         for (uint32_t first = 0; first < n; first += FLUSH)
             for (uint32_t round = 0; round < steps; round += a.round)
                 for (uint32_t i = first; i < min(first + FLUSH, n); i++) {
-                    uint32_t tile = tile_at(a, i);
+                    uint32_t tile = tile_at<is_qkv(EP)>(a, i);
                     const gemm_part &p = part_of(a, tile);
                     bool second = TA != TB && p.second;
                     uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA;
@@ -69,7 +69,7 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
                 }
     } else
         for (uint32_t i = 0; i < n; i++) {
-            uint32_t tile = tile_at(a, i);
+            uint32_t tile = tile_at<is_qkv(EP)>(a, i);
             const gemm_part &p = part_of(a, tile);
             bool second = TA != TB && p.second;
             uint32_t frag = second ? R::UB : R::UA, per = second ? R::PB : R::PA, left = n_kblk * per;

@@ -20,23 +20,33 @@ struct item {
     float sn, cs;
     void *to, *to2; /* NULL: nowhere */
 };
-/* Items of a column in n tiles. */
-__device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
+/*
+ * What a kernel ends with, as far as its code is for that alone. Code is fetched as it is run, and a kernel's is in the
+ * way of the next one's: what it never does it should not have. A promise about a.ep is lost at the next barrier.
+ */
+enum ends { ENDS_BY_EP, ENDS_PAIRS /* of q|k|v */, ENDS_ROWS };
+template <enum ends ENDS> __device__ static inline bool ends_qkv(const gemm_args &a)
 {
-    return n * (a.ep == EP_QKV ? 8 : 16);
+    return ENDS == ENDS_BY_EP ? a.ep == EP_QKV : ENDS == ENDS_PAIRS;
+}
+
+/* Items of a column in n tiles. */
+template <enum ends ENDS = ENDS_BY_EP> __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
+{
+    return n * (ends_qkv<ENDS>(a) ? 8 : 16);
 }
 
 /* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. GEMV: of column 0. */
-template <bool GEMV, class T>
+template <bool GEMV, enum ends ENDS = ENDS_BY_EP, class T>
 __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
 {
     coord o;
-    o.ok = i < n_items(a, n) * (GEMV ? 1 : a.bucket);
+    o.ok = i < n_items<ENDS>(a, n) * (GEMV ? 1 : a.bucket);
     if (!o.ok)
         return o;
-    uint32_t each = n_items(a, n), j = GEMV ? i : i % each;
+    uint32_t each = n_items<ENDS>(a, n), j = GEMV ? i : i % each;
     o.col = GEMV ? 0 : i / each;
-    if (a.ep == EP_QKV) {
+    if (ends_qkv<ENDS>(a)) {
         bool neox = a.rope.kind == ROPE_NEOX;
         uint32_t half = a.rope.n_rot / 2;
         if (neox) { /* 16 pairs from two tiles; gemv has them side by side, skinny half a head apart */
@@ -61,28 +71,28 @@ __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t
 }
 
 /* A rotation that this pair of rows takes part in. */
-__device__ static inline bool has_rope(const gemm_args &a, const coord &p)
+template <enum ends ENDS = ENDS_BY_EP> __device__ static inline bool has_rope(const gemm_args &a, const coord &p)
 {
-    return a.ep == EP_QKV && p.ok && p.part < 2 &&
+    return ends_qkv<ENDS>(a) && p.ok && p.part < 2 &&
            (a.rope.kind == ROPE_NEOX || (a.rope.kind == ROPE_NORM && p.k + 1 < a.rope.n_rot));
 }
 /* A query that the attention temperature is multiplied with. */
-__device__ static inline bool has_temperature(const gemm_args &a, const coord &p)
+template <enum ends ENDS = ENDS_BY_EP> __device__ static inline bool has_temperature(const gemm_args &a, const coord &p)
 {
-    return a.ep == EP_QKV && a.temperature.beta != 0 && p.ok && p.part == 0;
+    return ends_qkv<ENDS>(a) && a.temperature.beta != 0 && p.ok && p.part == 0;
 }
 /* What no kernel of the step writes. */
-__device__ static inline item item_load(const gemm_args &a, const coord &p)
+template <enum ends ENDS = ENDS_BY_EP> __device__ static inline item item_load(const gemm_args &a, const coord &p)
 {
     item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1, NULL, NULL};
-    bool qkv = a.ep == EP_QKV && p.ok;
+    bool qkv = ends_qkv<ENDS>(a) && p.ok;
     uint32_t row0 = a.part[p.ok ? p.part : 0].row0, row = a.row0 + p.col;
     if (a.bias && p.ok)
         m.a = a.bias[row0 + p.row], m.b = a.bias[row0 + p.row2];
-    if (has_rope(a, p))
+    if (has_rope<ENDS>(a, p))
         m.freq = rope_frequencies(a.rope, a.step, row)[a.rope.kind == ROPE_NEOX ? p.k : p.k / 2],
         m.pos = a.step->pos[row];
-    if (has_temperature(a, p))
+    if (has_temperature<ENDS>(a, p))
         m.pos = a.step->pos[row];
     if (qkv && p.part)
         m.slot = a.kv_slot[row];
@@ -96,17 +106,18 @@ __device__ static inline void item_load_residual(const gemm_args &a, const coord
     if (a.ep == EP_PROJ && p.ok)
         m.residual = __ldcg((const float *)m.to);
 }
+template <enum ends ENDS = ENDS_BY_EP>
 __device__ static inline void item_rope(const gemm_args &a, const coord &p, item &m)
 {
-    if (has_rope(a, p)) {
+    if (has_rope<ENDS>(a, p)) {
         rope_sincos((float)m.pos, m.freq, &m.sn, &m.cs);
         m.sn *= a.rope.scale, m.cs *= a.rope.scale;
     }
-    if (has_temperature(a, p)) {
+    if (has_temperature<ENDS>(a, p)) {
         float by = temperature_at(a.temperature, m.pos);
         m.sn *= by, m.cs *= by;
     }
-    if (a.ep != EP_QKV || !p.ok)
+    if (!ends_qkv<ENDS>(a) || !p.ok)
         return;
     __half *to = NULL;
     if (p.part == 0)
@@ -132,7 +143,7 @@ __device__ static inline void epilogue_row(const gemm_args &a, const item &m, fl
 __device__ static inline void epilogue_pair(const gemm_args &a, const coord &p, const item &m, float x, float y)
 {
     x = __fadd_rn(x, m.a), y = __fadd_rn(y, m.b);
-    if (has_rope(a, p) || a.temperature.beta != 0) { /* what does not turn turns by nothing */
+    if (has_rope<ENDS_PAIRS>(a, p) || a.temperature.beta != 0) { /* what does not turn turns by nothing */
         float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
         y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }

@@ -96,9 +96,12 @@ struct norm_args {
  * long before the wait ends, and all goes once through with nothing before it: the code, which takes longer to fetch
  * than to execute, is there then. Where they find room only as the product's leave, that would be in the way of what is
  * real.
+ *
+ * FAR: rows may be longer than what the threads keep; else they are at most STEP, of which a thread has one four. Code
+ * is fetched as it is run, and most rows are short.
  */
 enum { FIT = 6 };
-template <bool WG, bool SUMS, bool EARLY>
+template <bool WG, bool SUMS, bool EARLY, bool FAR>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS || !WG ? 1 : FIT)
     norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                  const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
@@ -108,6 +111,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
     const norm_args a = {x, ldx, n, nm, gather, add, bias, experts};
     uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
              end = (n + 255) / 256 * 256;
+    constexpr uint32_t KEEP = FAR ? ::KEEP : 1;
     float v[KEEP][4], w[KEEP][4], c[KEEP][4];
     partials::place place[KEEP];
     asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
@@ -135,7 +139,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
                 a.added<SUMS, WG ? 4 : 8>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
-        if (real)
+        if (FAR && real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];
                 load_four(a.bias, k, a.add.p && a.bias ? n : 0, more);
@@ -179,7 +183,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         for (uint32_t i = 0; i < KEEP; i++)
             if (real && k0 + i * STEP < end)
                 put(k0 + i * STEP, v[i], w[i]);
-        if (real)
+        if (FAR && real)
             for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
                 float far[4], g[4];
                 load_four(r, k, n, far), load_four(a.nm.w, k, n, g);
@@ -189,48 +193,50 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
 #endif
 }
 
-/* A block a row, of at most KEEP STEP elements: a thread has EACH of the above's. A row passes through shared memory,
- * so that its sixteen bytes of a step are stored at once. */
+/*
+ * A block a row, of at most KEEP STEP elements: a thread has EACH of the above's. A row passes through shared memory,
+ * so that its sixteen bytes of a step are stored at once, and is kept there: in registers it would be a copy of the
+ * code for each four.
+ */
 enum { ROW_THREADS = 256, EACH = CLUSTER * NORM_THREADS / ROW_THREADS };
+static uint32_t norm_block_bytes(uint32_t n)
+{
+    return (n + 255) / 256 * 256 * (sizeof(float) + sizeof(__half));
+}
 template <bool SUMS>
 __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant__ norm_args a, act_buf out, act_buf two)
 {
 #if __CUDA_ARCH__ >= 900
-    __shared__ __align__(16) __half form[KEEP * STEP];
+    extern __shared__ __align__(16) float kept[];
     __shared__ float warps[CLUSTER * NORM_THREADS / 32];
     uint32_t row = blockIdx.x, n = a.n, end = (n + 255) / 256 * 256;
-    float v[EACH][KEEP][4], s[EACH];
+    __half *form = (__half *)(kept + end);
     pdl_trigger();
     pdl_wait();
     float *r = a.row(row);
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
+#pragma unroll 1
+    for (int j = 0; j < EACH; j++) {
+        float s = 0;
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++) {
             uint32_t k = (j * ROW_THREADS + threadIdx.x) * 4 + i * STEP;
-            float c[4];
-            v[j][i][0] = v[j][i][1] = v[j][i][2] = v[j][i][3] = 0;
+            float c[4], v[4];
             if (k >= n)
                 continue;
             load_four(a.bias, k, a.add.p && a.bias ? n : 0, c);
-            a.added<SUMS>(r, row, k, a.add.at(row, k), c, v[j][i], true);
-        }
-#pragma unroll
-    for (int j = 0; j < EACH; j++) {
-        s[j] = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < KEEP; i++)
+            a.added<SUMS>(r, row, k, a.add.at(row, k), c, v, true);
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[j] = fmaf(v[j][i][e], v[j][i][e], s[j]);
-#pragma unroll
-        for (int i = 16; i; i /= 2)
-            s[j] += __shfl_xor_sync(~0u, s[j], i);
+                s = fmaf(v[e], v[e], s);
+            *(float4 *)(kept + k) = make_float4(v[0], v[1], v[2], v[3]);
+        }
+        s = warp_sum(s);
         if (threadIdx.x % 32 == 0)
-            warps[(j * ROW_THREADS + threadIdx.x) / 32] = s[j];
+            warps[(j * ROW_THREADS + threadIdx.x) / 32] = s;
     }
     __syncthreads();
     float q = 0;
+#pragma unroll 1
     for (int i = 0; i < CLUSTER; i++) {
         float part = 0;
         for (int k = 0; k < NORM_THREADS / 32; k++)
@@ -238,32 +244,29 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
         q += part;
     }
     float scale = rsqrtf(q / n + a.nm.eps);
-    auto make = [&](const act_buf &o) {
-#pragma unroll
-        for (int j = 0; j < EACH; j++)
-#pragma unroll
-            for (uint32_t i = 0; i < KEEP; i++) {
-                uint32_t k = (j * ROW_THREADS + threadIdx.x) * 4 + i * STEP;
-                float w[4];
-                if (k >= end)
-                    continue;
-                load_four(a.nm.w, k, n, w);
-                a.store(form + wg_at(o.layout - LAYOUT_WG, 1, 0, k), 1, k, v[j][i], w, scale);
-            }
+#pragma unroll 1
+    for (int second = 0; second < 1 + (two.p != NULL); second++) {
+        const act_buf &o = second ? two : out;
+#pragma unroll 2
+        for (uint32_t k = threadIdx.x * 4; k < end; k += ROW_THREADS * 4) {
+            float w[4], v[4];
+            load_four(a.nm.w, k, n, w), load_four(kept, k, n, v);
+            a.store(form + wg_at(o.layout - LAYOUT_WG, 1, 0, k), 1, k, v, w, scale);
+        }
         __syncthreads();
         __half *to = wg_place(o, row, 0, n);
         for (uint32_t i = threadIdx.x; i < end / 8; i += ROW_THREADS)
             *(uint4 *)(to + (uint64_t)i * o.ld * 8) = *(const uint4 *)(form + 8 * i);
-    };
-    make(out);
-    if (two.p) {
         __syncthreads();
-        make(two);
     }
 #endif
 }
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
+
+template <bool B> struct truth {
+    static constexpr bool value = B;
+};
 
 /* Whether a product of n rows, two of whose blocks fill a processor, has left a quarter of the places free. */
 static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
@@ -278,15 +281,24 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y;
-    auto k = form                       ? (sums ? norm_cluster<true, true, true> : norm_cluster<true, false, false>)
-             : sums                     ? norm_cluster<false, true, false>
-             : leaves_room(d, a.add, n) ? norm_cluster<false, false, true>
-                                        : norm_cluster<false, false, false>;
+    auto cluster = [&](auto far) {
+        constexpr bool FAR = decltype(far)::value;
+        return form   ? (sums ? norm_cluster<true, true, true, FAR> : norm_cluster<true, false, false, FAR>)
+               : sums ? norm_cluster<false, true, false, FAR>
+               : leaves_room(d, a.add, n) ? norm_cluster<false, false, true, FAR>
+                                          : norm_cluster<false, false, false, FAR>;
+    };
+    static uint32_t done;
+    if (!(done >> d->index & 1)) {
+        cuda_smem(d, norm_block<true>, norm_block_bytes(KEEP * STEP));
+        cuda_smem(d, norm_block<false>, norm_block_bytes(KEEP * STEP));
+        done |= 1u << d->index;
+    }
     if (form && bucket > WG_ROWS && n <= KEEP * STEP)
-        cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, 0, LAUNCH_PDL, a, out,
-                    two);
+        cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, norm_block_bytes(n),
+                    LAUNCH_PDL, a, out, two);
     else
-        cuda_launch(d, k, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add,
-                    a.bias, a.experts, out, two);
+        cuda_launch(d, n > STEP ? cluster(truth<true>()) : cluster(truth<false>()), dim3(bucket * CLUSTER),
+                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
     x_completed(p);
 }

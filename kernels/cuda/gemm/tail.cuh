@@ -65,6 +65,7 @@ __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d,
     if (head_turns(a, part)) {
         float pos = (float)at;
         const float *freq = rope_frequencies(a.rope, a.s, row);
+#pragma unroll 1
         for (uint32_t i = lane; i < half; i += 32) {
             float sn, cs;
             rope_sincos(pos, freq[i], &sn, &cs);
@@ -73,7 +74,8 @@ __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d,
     }
 }
 
-/* r.v, which is the product and its bias, becomes what attention reads. */
+/* r.v, which is the product and its bias, becomes what attention reads. HADAMARD: of KV of Q8_0. */
+template <bool HADAMARD = true>
 __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t at,
                                        uint32_t lane, const head_room &r)
 {
@@ -84,6 +86,7 @@ __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, u
     if (nm.w) {
         float s = 0, mean = 0;
         if (nm.kind == NORM_LAYER) {
+#pragma unroll 1
             for (uint32_t i = lane; i < d; i += 32)
                 s += v[i];
             mean = warp_sum(s) / d;
@@ -98,13 +101,14 @@ __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, u
     __syncwarp();
     if (head_turns(a, part)) {
         bool neox = a.rope.kind == ROPE_NEOX;
+#pragma unroll 1
         for (uint32_t i = lane; i < half; i += 32) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
             float sn = r.turn[i].x, cs = r.turn[i].y, x = v[p], y = v[q];
-            v[p] = x * cs - y * sn, v[q] = x * sn + y * cs;
+            v[p] = __fmaf_rn(x, cs, -__fmul_rn(y, sn)), v[q] = __fmaf_rn(x, sn, __fmul_rn(y, cs)); /* as items.cuh */
         }
         __syncwarp();
-        if (a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
+        if (HADAMARD && a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
             float s[8], t[8];
             for (int i = 0; i < 8; i++) {
                 uint32_t j = lane * 8 + i;

@@ -42,6 +42,24 @@ __host__ __device__ static inline uint32_t t16_frag_at(uint32_t n_kblk, uint32_t
     return step < base ? (step * per + q) * K_SLICES + c : base * per * K_SLICES + q * rem + c;
 }
 
+/* The places of k-blocks in the order of k, without a division for each. */
+struct t16_walk {
+    uint32_t base, rem, slice, step;
+    __device__ explicit t16_walk(uint32_t n_kblk) : base(n_kblk / K_SLICES), rem(n_kblk % K_SLICES), slice(0), step(0)
+    {
+    }
+    /* As t16_frag_at() of the k-block that it is at. */
+    __device__ uint32_t frag(uint32_t per, uint32_t q) const
+    {
+        return step < base ? (step * per + q) * K_SLICES + slice : base * per * K_SLICES + q * rem + slice;
+    }
+    __device__ void next()
+    {
+        if (++step == base + (slice < rem))
+            step = 0, slice++;
+    }
+};
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------ */
 
 __device__ static inline uint32_t lop_or(uint32_t w, uint32_t mask, uint32_t magic) /* (w & mask) | magic, one LOP3 */
