@@ -37,4 +37,4 @@ EXTRA_DIST += tests/bench/run-h100 tests/bench/results tests/bench/NOTES.md
 
 # Candidate kernels and the rates of parts; how each is built is said in its first lines.
 EXTRA_DIST += tests/bench/lab/lab.cuh tests/bench/lab/attend.cu tests/bench/lab/gemm.cu tests/bench/lab/wgmma.cu \
-	tests/bench/lab/NOTES.md
+	tests/bench/lab/caches.cu tests/bench/lab/code-size.py tests/bench/lab/NOTES.md
