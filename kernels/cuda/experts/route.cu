@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
     uint32_t row = row0 + warp;
     bool chooses;
     float *own =
-        room + warp * 4 * a.n_expert; /* of the warp that chooses; of what is told logits lie behind the rest */
+        room + warp * 4 * a.n_expert; /* the warp's to choose in; logits that are told lie behind three of it */
     if (tell) {                       /* every warp had an expert at most */
         uint32_t e = blockIdx.x * ROUTE_WARPS + 2 * threadIdx.x;
         chooses = !blockIdx.x && !warp;

@@ -47,7 +47,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
     constexpr enum ends ENDS = QKV ? ENDS_PAIRS : ENDS_ROWS;
     bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && !S::ONE_TILE && a.ep == EP_GLU;
-    uint32_t first = 0, tiles = min(n, (uint32_t)FLUSH), half = lane >> 4; /* tiles at hand */
+    uint32_t first = 0, tiles = 0, half = lane >> 4; /* tiles at hand */
     auto tile = [&](uint32_t i) { return tile_at<S::IN_PAIRS>(a, first + i); };
     coord at = {};
     item it[M];
@@ -79,9 +79,8 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
 #pragma unroll
     for (int m = 0; m < M; m++)
         f[m] = 1;
-        /* One place in the code for the first tiles, before and behind the wait, and for those after them. */
 #pragma unroll 1
-    for (; first < n; first += FLUSH) {
+    for (; first < n; first += FLUSH) { /* one place in the code for the first tiles and for those after them */
         uint32_t buf = first / FLUSH & (S::BUFS - 1);
         const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
         tiles = S::ONE_TILE ? 1 : min(n - first, (uint32_t)FLUSH);

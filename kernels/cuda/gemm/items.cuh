@@ -20,6 +20,7 @@ struct item {
     float sn, cs;
     void *to, *to2; /* NULL: nowhere */
 };
+
 /*
  * What a kernel ends with, as far as its code is for that alone. Code is fetched as it is run, and a kernel's is in the
  * way of the next one's: what it never does it should not have. A promise about a.ep is lost at the next barrier.

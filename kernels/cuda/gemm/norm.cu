@@ -264,10 +264,6 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-template <bool B> struct truth {
-    static constexpr bool value = B;
-};
-
 /* Whether a product of n rows, two of whose blocks fill a processor, has left a quarter of the places free. */
 static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
 {
@@ -276,18 +272,22 @@ static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
     return 4 * blocks <= 3 * 2 * (uint32_t)d->sms;
 }
 
+/* The clusters' kernel for rows of FAR. form: in wgmma's order; sums: after experts; room: its blocks begin early. */
+template <bool FAR> static auto cluster_of(bool form, bool sums, bool room)
+{
+    if (form)
+        return sums ? norm_cluster<true, true, true, FAR> : norm_cluster<true, false, false, FAR>;
+    if (sums)
+        return norm_cluster<false, true, false, FAR>;
+    return room ? norm_cluster<false, false, true, FAR> : norm_cluster<false, false, false, FAR>;
+}
+
 void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
                      bool gather, uint32_t bucket)
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
-    bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y;
-    auto cluster = [&](auto far) {
-        constexpr bool FAR = decltype(far)::value;
-        return form   ? (sums ? norm_cluster<true, true, true, FAR> : norm_cluster<true, false, false, FAR>)
-               : sums ? norm_cluster<false, true, false, FAR>
-               : leaves_room(d, a.add, n) ? norm_cluster<false, false, true, FAR>
-                                          : norm_cluster<false, false, false, FAR>;
-    };
+    bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y, room = leaves_room(d, a.add, n);
+    auto cluster = n > STEP ? cluster_of<true>(form, sums, room) : cluster_of<false>(form, sums, room);
     static uint32_t done;
     if (!(done >> d->index & 1)) {
         cuda_smem(d, norm_block<true>, norm_block_bytes(KEEP * STEP));
@@ -298,7 +298,7 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
         cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, norm_block_bytes(n),
                     LAUNCH_PDL, a, out, two);
     else
-        cuda_launch(d, n > STEP ? cluster(truth<true>()) : cluster(truth<false>()), dim3(bucket * CLUSTER),
-                    NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
+        cuda_launch(d, cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather,
+                    a.add, a.bias, a.experts, out, two);
     x_completed(p);
 }
