@@ -141,7 +141,7 @@ int main(int argc, char **argv)
                                    .embed_scale = 1,
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
-                          ungated, biased, normed, grows, shared, wide, tile, many, more;
+                          ungated, biased, normed, grows, shared, broad, tile, many, more;
     if (argc > 2)
         variant = argv[2];
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
@@ -159,8 +159,8 @@ int main(int argc, char **argv)
     shared.name = "shares in two groups", shared.type = DT_Q4_K, shared.rope = ROPE_NEOX, shared.head_norms = true;
     shared.d_model = 1792, shared.d_ff = 6912, shared.n_head = 24, shared.n_kv = 8, shared.d_head = shared.n_rot = 128;
     /* Of rows that a GPU's norm by clusters has not in registers as a whole. */
-    wide = normed;
-    wide.name = "rows of many columns", wide.d_model = 8448, wide.d_ff = 256;
+    broad = normed;
+    broad.name = "rows of many columns", broad.d_model = 8448, broad.d_ff = 256;
     /* What a block of a GPU's attention begins its items with: more heads than it has warps; items of several that it
      * has, of both sizes of heads; norms and biases. */
     tile = normed;
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
         {"RMS norms", test_case, NULL, NULL, &normed},
         {"rows that grow", test_case, NULL, NULL, &grows},
         {"shares in two groups", info.gpu ? test_case : skipped, NULL, NULL, &shared},
-        {"rows of many columns", info.gpu ? test_case : skipped, NULL, NULL, &wide},
+        {"rows of many columns", info.gpu ? test_case : skipped, NULL, NULL, &broad},
         {"as many heads as a tile has rows", test_case, NULL, NULL, &tile},
         {"more items than processors", info.gpu ? test_case : skipped, NULL, NULL, &many},
         {"more items of 128", info.gpu ? test_case : skipped, NULL, NULL, &more},
