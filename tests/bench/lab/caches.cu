@@ -88,7 +88,7 @@ template <int KB> static void behind(void)
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
-__global__ void ask(const char *p, unsigned kb)
+__global__ void prefetch(const char *p, unsigned kb)
 {
     for (unsigned k = blockIdx.x * blockDim.x + threadIdx.x; k < kb; k += gridDim.x * blockDim.x)
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], 1024;" ::"l"(p + (size_t)k * 1024) : "memory");
@@ -145,16 +145,16 @@ int main(void)
     for (unsigned mb = 8; mb <= 32; mb += 8) {
         unsigned n = (mb << 20) / 16;
         auto reads = [&] { read<<<2 * BLOCKS, 1024>>>((const uint4 *)memory, n, never); };
-        auto asks = [&](int blocks) { ask<<<blocks, 1024>>>(memory, mb << 10); };
+        auto prefetches = [&](int blocks) { prefetch<<<blocks, 1024>>>(memory, mb << 10); };
         printf("%2u MB, us: read %.1f, again %.1f, asked for by others %.1f; to ask by 4, 8, 16, 32 processors", mb,
                time_of(
                    memory, [] {}, reads),
                time_of(memory, reads, reads),
                time_of(
-                   memory, [&] { asks(BLOCKS); }, reads));
+                   memory, [&] { prefetches(BLOCKS); }, reads));
         for (int blocks = 4; blocks <= 32; blocks *= 2)
             printf(" %.1f", time_of(
-                                memory, [] {}, [&] { asks(blocks); }));
+                                memory, [] {}, [&] { prefetches(blocks); }));
         printf("\n");
     }
     cudaError_t rc = cudaDeviceSynchronize();
