@@ -129,15 +129,16 @@ static void layers_behind_a_product_are_their_ops(void **state)
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
     struct op ops[OPS * LAYERS];
     for (uint32_t l = 0; l < LAYERS; l++) {
+        uint32_t kind = (l + c->n) % 3; /* each of them in some case: there are fewer layers */
         const struct op layer[OPS] = {
             {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &w[OWN_UP], .glu = GLU_GEGLU}},
             {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &w[OWN_DOWN], .residual_scale = l ? 0.75f : 0}},
             {.kind = OP_ROUTE,
              .route = {.norm = norm,
                        .w = &route[l],
-                       .kind = kinds[l % 3],
+                       .kind = kinds[kind],
                        .bias = l ? biases : NULL,
-                       .select_bias = l % 3 == 2 ? biases : NULL,
+                       .select_bias = kinds[kind] == ROUTE_SIGMOID ? biases : NULL,
                        .n_used = c->used,
                        .normalise = true,
                        .scale = 1}},
