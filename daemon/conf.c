@@ -36,7 +36,7 @@ const struct conf_key conf_keys[] = {
     {"kv_ram", CONF_AUTO, FIELD(kv_ram), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_pool", CONF_WORD, FIELD(kv_pool), 0, 0, 0, "auto whole growing ", .fixed = true},
     {"kv_type", CONF_WORD, FIELD(kv_type), 0, 0, 0, "auto f16 q8_0 ", .fixed = true},
-    {"invariant", CONF_WORD, FIELD(invariant), 0, 0, 0, "nothing prompts all ", .fixed = true},
+    {"invariant", CONF_WORD, FIELD(invariant), 0, 0, 0, "auto nothing prompts all ", .fixed = true},
     {"kv_disk", CONF_AUTO, FIELD(kv_disk), 0, INT64_MAX, CONF_IS_AUTO, .fixed = true},
     {"kv_disk_per_uid", CONF_AUTO, FIELD(kv_disk_per_uid), 0, INT64_MAX, CONF_IS_AUTO},
     {"kv_age", CONF_INT, FIELD(kv_age), 0, 36500, 30},

@@ -55,7 +55,7 @@ struct conf {
     char *gpus;              /* all, or numbers with commas; NULL = all */
     char *kv_pool;           /* auto, whole, growing; NULL = auto */
     char *kv_type;           /* auto, f16, q8_0; NULL = auto */
-    char *invariant;         /* nothing, prompts, all; NULL = nothing */
+    char *invariant;         /* auto, nothing, prompts, all; NULL = auto */
     char *backend;           /* auto, cpu, cuda; NULL = auto */
     char *class;             /* the highest that a request gets; NULL = interactive */
 };

@@ -399,6 +399,10 @@ struct backend {
      * kernels for many; NULL for an op that it cannot run. A static string. */
     const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
+    /* Whether INVARIANT_PROMPT is a way for many rows with this model's matrices, which are loaded, and such KV; else
+     * its rows take INVARIANT_DECODE's, which is many times slower. NULL: it is not. */
+    bool (*prompt_is_quick)(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
+
     /* Waits until the step is done and copies what it sampled (in batch.sample's order) to out[n]; n may be 0.
      * At most device_info.max_in_flight tickets may be outstanding. */
     int (*step_wait)(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);

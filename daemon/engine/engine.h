@@ -44,8 +44,8 @@ struct engine;
 typedef const struct backend *engine_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
 
 /* What a GPU computes so that its bits depend on a sequence's own tokens alone: see enum invariance. A CPU always does.
- */
-enum engine_invariant { INVARIANT_NOTHING, INVARIANT_PROMPTS, INVARIANT_ALL, INVARIANTS };
+ * AUTO: prompts of models whose prompts are quick so, else nothing. */
+enum engine_invariant { INVARIANT_AUTO, INVARIANT_NOTHING, INVARIANT_PROMPTS, INVARIANT_ALL, INVARIANTS };
 
 /* What KV is kept in: as the device likes (f32 on the CPU, f16 on a GPU), or one type for all models. A device that
  * cannot refuses the model. */

@@ -29,7 +29,7 @@ static const char usage[] =
     "                     [--kv-dir PATH]\n"
     "                     [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto] [--kv-type auto|f16|q8_0]\n"
     "                     [--kv-pool auto|whole|growing]\n"
-    "                     [--invariant nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
+    "                     [--invariant auto|nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
     "[--step-seconds N]\n"
     "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
     "\n"
@@ -154,14 +154,16 @@ static bool kv_type(const char *s, enum engine_kv_type *out)
 
 static bool invariant(const char *s, enum engine_invariant *out)
 {
-    static const char *const names[INVARIANTS] = {
-        [INVARIANT_NOTHING] = "nothing", [INVARIANT_PROMPTS] = "prompts", [INVARIANT_ALL] = "all"};
+    static const char *const names[INVARIANTS] = {[INVARIANT_AUTO] = "auto",
+                                                  [INVARIANT_NOTHING] = "nothing",
+                                                  [INVARIANT_PROMPTS] = "prompts",
+                                                  [INVARIANT_ALL] = "all"};
     for (int i = 0; i < INVARIANTS; i++)
         if (!strcmp(s, names[i])) {
             *out = (enum engine_invariant)i;
             return true;
         }
-    fprintf(stderr, "hearth-engine: --invariant: \"%s\" is not one of nothing, prompts, all\n", s);
+    fprintf(stderr, "hearth-engine: --invariant: \"%s\" is not one of auto, nothing, prompts, all\n", s);
     return false;
 }
 

@@ -135,8 +135,8 @@ void attend_init(struct device *d);
 #define HEAD_SIZES "32, 48, 64, 80, 96, 112, 128, 192, 256 and 512, and for latents of 512 in keys of 576"
 /* Keys and values of such sizes, of Q8_0 not all of them; d_v 0: values are in their keys. */
 bool attend_supports(enum dtype type, uint32_t d_k, uint32_t d_v);
-/* Whether there is attention for steps of INVARIANT_PROMPT to all of the step's pools. */
-bool attend_has_prompts(const struct device *d);
+/* Whether there is attention for steps of INVARIANT_PROMPT to such KV; a state needs none. */
+bool attend_has_prompts(const struct kv_desc *kv);
 /* Words of attention's own before the first block table of a step's metadata. */
 uint32_t attend_words(void);
 /* Cuts the step's KV into work items: fills in chunk_pages, chunk_magic, attention's words and the device's n_split. */

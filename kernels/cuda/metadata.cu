@@ -240,7 +240,10 @@ static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
 /* Chooses the path of the step's products, and with it the form of its activations. */
 static void choose_path(struct device *d, const struct batch *b, const struct program *p)
 {
-    d->invariant = b->invariant == INVARIANT_PROMPT && !attend_has_prompts(d) ? INVARIANT_DECODE : b->invariant;
+    d->invariant = b->invariant;
+    for (uint32_t g = 0; g < d->n_group && d->invariant == INVARIANT_PROMPT; g++)
+        if (!attend_has_prompts(&d->kv[g]->desc))
+            d->invariant = INVARIANT_DECODE;
     d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
     if (d->invariant == INVARIANT_PROMPT) {
         d->decode = false; /* no graph of it: a prompt's rows are of any number */

@@ -118,6 +118,14 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     return path_name(d, o, path, n_row < GEMM_ROWS ? n_row : GEMM_ROWS);
 }
 
+bool prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group)
+{
+    bool all = plan_step_path(d, model, 1, false, INVARIANT_PROMPT) != PATH_NONE;
+    for (uint32_t g = 0; g < n_group; g++)
+        all = all && attend_has_prompts(&kv[g]);
+    return all;
+}
+
 void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
 {
     acts &= p->acts.pieces;

@@ -61,6 +61,7 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 /* The path that takes a whole step of so many rows, PATH_NONE where it goes in chunks. decode: a row a sequence. */
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
+bool prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
 
 /* The launchers. gemm.cu takes PATH_GEMV and PATH_SKINNY; rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS;
  * a row's bits depend neither on bucket nor on row0. */

@@ -98,6 +98,7 @@ struct engine {
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
     uint32_t first_in_flight, n_in_flight;
     uint32_t n_steps;      /* of the device, in all of them */
+    bool parted;           /* a plan may be two: a model that has been loaded has invariant_prompts */
     struct post_list todo; /* commands taken and not yet run */
     struct post_list out;  /* events that are not sent yet */
     bool out_urgent;       /* one of them may not wait */

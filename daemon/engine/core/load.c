@@ -189,20 +189,31 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     return 0;
 }
 
+/* model_entry.invariant_prompts, as engine_params.invariant says, of a model whose weights are loaded. */
+static bool has_invariant_prompts(const struct engine *eng, const struct model *m, const struct backend *be,
+                                  struct device *dev)
+{
+    struct kv_desc kv[KV_GROUPS_MAX];
+    if (eng->params.invariant != INVARIANT_AUTO)
+        return eng->params.invariant != INVARIANT_NOTHING;
+    uint32_t n = model_kv_descs(m, eng->info.kv_type, kv);
+    return dev == eng->dev && be->prompt_is_quick && be->prompt_is_quick(dev, m, kv, n);
+}
+
 /* Makes room for steps of the model, of at most so many rows; fewer where little memory is free. */
-static int make_workspace(struct engine *eng, const struct model *m, const struct backend *be, struct device *dev,
-                          uint32_t rows_most, struct hearth_err *e)
+static int make_workspace(struct engine *eng, const struct model *m, bool invariant_prompts, const struct backend *be,
+                          struct device *dev, uint32_t rows_most, struct hearth_err *e)
 {
     bool gpu = dev == eng->dev && eng->info.gpu;
     struct workspace_dims *have = dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims;
-    memory_workspace(eng, have, m, gpu ? memory_rows(eng, m, rows_most) : ROWS_CPU, &dims);
+    memory_workspace(eng, have, m, gpu ? memory_rows(eng, m, rows_most) : ROWS_CPU, invariant_prompts, &dims);
     float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
     if (!logits)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
     eng->logits = logits;
     int rc;
     while ((rc = be->reserve(dev, &dims, e)) == HEARTH_ENOMEM && dims.n_row > ROWS_GPU_LEAST)
-        memory_workspace(eng, have, m, dims.n_row / 2, &dims);
+        memory_workspace(eng, have, m, dims.n_row / 2, invariant_prompts, &dims);
     if (!rc)
         *have = dims;
     if (!rc && dev == eng->dev)
@@ -220,7 +231,9 @@ static int place_model(struct engine *eng, struct model_entry *m, const struct b
     step_drain(eng); /* the workspace may move */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
-    rc = rc ? rc : make_workspace(eng, m->model, be, dev, room ? ROWS_GPU_LEAST : ROWS_GPU, e);
+    m->invariant_prompts = has_invariant_prompts(eng, m->model, be, dev);
+    eng->parted |= m->invariant_prompts;
+    rc = rc ? rc : make_workspace(eng, m->model, m->invariant_prompts, be, dev, room ? ROWS_GPU_LEAST : ROWS_GPU, e);
     m->group.rows_max = dev == eng->dev ? eng->dims.n_row : eng->cpu.dims.n_row;
     return rc;
 }
@@ -358,7 +371,8 @@ static int load_within(struct engine *eng, struct model_entry *m, struct selfche
     if (rc)
         return rc;
     step_drain(eng); /* the workspace may move */
-    rc = make_workspace(eng, outline, eng->be, eng->dev, ROWS_GPU_LEAST, e);
+    /* Whether its prompts are invariant is known once its weights are there; the room is planned as if they were. */
+    rc = make_workspace(eng, outline, eng->params.invariant != INVARIANT_NOTHING, eng->be, eng->dev, ROWS_GPU_LEAST, e);
     model_free(outline);
     if (!rc)
         rc = fit_plan(eng, m, &room, e);

@@ -162,12 +162,12 @@ void memory_unmap(void *arg, uint32_t group, uint32_t extent)
 }
 
 void memory_workspace(const struct engine *eng, const struct workspace_dims *have, const struct model *m,
-                      uint32_t n_row, struct workspace_dims *out)
+                      uint32_t n_row, bool invariant_prompts, struct workspace_dims *out)
 {
     *out = *have;
     out->n_row = n_row;
     out->n_out = eng->sched.out_max;
-    out->n_prompt = eng->params.invariant == INVARIANT_NOTHING ? 0 : n_row;
+    out->n_prompt = invariant_prompts ? n_row : 0;
     model_workspace(m, out);
 }
 
@@ -175,7 +175,7 @@ void memory_workspace(const struct engine *eng, const struct workspace_dims *hav
 static uint64_t workspace_need(const struct engine *eng, const struct model *outline, uint32_t n_row)
 {
     struct workspace_dims d;
-    memory_workspace(eng, &eng->dims, outline, n_row, &d);
+    memory_workspace(eng, &eng->dims, outline, n_row, eng->params.invariant != INVARIANT_NOTHING, &d);
     uint64_t row = 2ull * d.d_model + 2ull * d.d_q + 2ull * d.d_kv + 2ull * d.d_ff + d.d_route + d.d_experts;
     row += (uint64_t)d.d_route / 2 * d.d_model + 2ull * d.d_mix; /* products of experts; what states are made of */
     row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of their way */

@@ -19,9 +19,10 @@ void memory_leave_out(struct engine *eng, const struct device_info *before);
 /* The same where something has changed: when the engine is idle, and every ten seconds when it never is. */
 void memory_count_now_and_then(struct engine *eng, bool idle);
 
-/* The workspace for steps of the model of so many rows beside what there is room for already. */
+/* The workspace for steps of the model of so many rows beside what there is room for already; invariant_prompts: as in
+ * model_entry. */
 void memory_workspace(const struct engine *eng, const struct workspace_dims *have, const struct model *m,
-                      uint32_t n_row, struct workspace_dims *out);
+                      uint32_t n_row, bool invariant_prompts, struct workspace_dims *out);
 /* How many rows, `most` at most, a GPU's steps of the model may have, so that their workspace takes no large part of
  * the memory that is free. */
 uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most);

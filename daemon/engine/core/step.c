@@ -103,7 +103,7 @@ static struct ways ways_of(const struct engine *eng, const struct plan *p, const
 {
     struct ways w = {false, INVARIANT_OFF, INVARIANT_OFF};
     uint32_t answers = 0, prompts = 0, again = 0;
-    if (!info->gpu || eng->params.invariant == INVARIANT_NOTHING)
+    if (!info->gpu || !model_of(p)->invariant_prompts)
         return w;
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
@@ -422,7 +422,7 @@ void step_drain(struct engine *eng)
 /* Whether the device takes another plan, which may be two steps. */
 static bool has_room(const struct engine *eng)
 {
-    uint32_t most = eng->info.gpu && eng->params.invariant != INVARIANT_NOTHING ? 2 : 1;
+    uint32_t most = eng->info.gpu && eng->parted ? 2 : 1;
     return eng->n_steps == 0 || eng->n_steps + most <= eng->max_in_flight;
 }
 

@@ -59,8 +59,9 @@ struct model_entry {
     struct kv_pool *pool[KV_GROUPS_MAX]; /* [n_group] of its layer groups ... */
     struct kv_desc kv[KV_GROUPS_MAX];    /* ... and what they are */
     uint32_t n_group;
-    struct engine *engine; /* whose device it is loaded on */
-    bool here;             /* it is served by this engine whatever room there is, until it is unloaded */
+    bool invariant_prompts; /* they are computed by steps of INVARIANT_PROMPT, where it is on a GPU */
+    struct engine *engine;  /* whose device it is loaded on */
+    bool here;              /* it is served by this engine whatever room there is, until it is unloaded */
     struct sched_group group;
     struct kv_namespace *ns[KV_GROUPS_MAX]; /* its KV's namespaces in the tiers; all NULL: it has none there */
     double load_begun, load_ended;          /* the last time */

@@ -21,12 +21,9 @@ bool attend_supports(enum dtype type, uint32_t d_k, uint32_t d_v)
     return large || (d_k == d_v && by_head(d_k, [](auto) {}));
 }
 
-bool attend_has_prompts(const struct device *d)
+bool attend_has_prompts(const struct kv_desc *kv)
 {
-    bool all = true;
-    for (uint32_t g = 0; g < d->n_group; g++)
-        all = all && (d->kv[g]->desc.d_state || (by_head(d->kv[g]->desc.d_k, [](auto) {}) && d->kv[g]->desc.d_v));
-    return all;
+    return kv->d_state || (by_head(kv->d_k, [](auto) {}) && kv->d_v);
 }
 
 void attend_init(struct device *d)

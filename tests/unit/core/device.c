@@ -258,6 +258,18 @@ static void texts_are_their_own_in_any_company(void **state)
     assert_true(in_company(INVARIANT_NOTHING, 4, 4) > 0);
 }
 
+/* Where nothing is configured: those of models whose prompts are quick in their own way. */
+static void texts_are_their_own_where_that_is_quick(void **state)
+{
+    (void)state;
+    assert_true(in_company(INVARIANT_AUTO, 4, 4) > 0);
+    toy_prompt_quick = true;
+    assert_int_equal(in_company(INVARIANT_AUTO, 4, 4), 0);
+    assert_true(in_company(INVARIANT_AUTO, 4, 20) > 0); /* more than four decode */
+    assert_true(in_company(INVARIANT_NOTHING, 4, 4) > 0);
+    toy_prompt_quick = false;
+}
+
 static void closing_with_work_under_way(void **state)
 {
     (void)state;
@@ -277,10 +289,15 @@ static void closing_with_work_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_of_steps_in_flight), cmocka_unit_test(cancelled_before_it_began),
-        cmocka_unit_test(who_lost_only_its_end_has_it),  cmocka_unit_test(a_failed_device_ends_everything),
-        cmocka_unit_test(a_slot_without_room),           cmocka_unit_test(eval_is_what_generate_does),
-        cmocka_unit_test(closing_with_work_under_way),   cmocka_unit_test(texts_are_their_own_in_any_company),
+        cmocka_unit_test(any_number_of_steps_in_flight),
+        cmocka_unit_test(cancelled_before_it_began),
+        cmocka_unit_test(who_lost_only_its_end_has_it),
+        cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(a_slot_without_room),
+        cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(closing_with_work_under_way),
+        cmocka_unit_test(texts_are_their_own_in_any_company),
+        cmocka_unit_test(texts_are_their_own_where_that_is_quick),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -48,6 +48,7 @@ uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
 uint32_t toy_matrices;
 uint32_t toy_checks, toy_loads, toy_layers = 1, toy_pages = 64, toy_pools, toy_decode_rows;
+bool toy_prompt_quick;
 _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
 _Atomic uint64_t toy_mem_cached;
 _Atomic uint32_t toy_endless, toy_stopped;
@@ -319,6 +320,12 @@ static void count_chunks(const struct device *d)
     if (n > toy_chunks)
         toy_chunks = n;
 }
+static bool toy_prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group)
+{
+    (void)d, (void)model, (void)kv, (void)n_group;
+    return toy_prompt_quick;
+}
+
 static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     (void)p; /* the toy's forward pass is what follows */
@@ -414,6 +421,7 @@ static const struct backend toy = {
     .kv_copy = toy_kv_copy,
     .kv_clear = toy_kv_clear,
     .step_run = toy_step_run,
+    .prompt_is_quick = toy_prompt_is_quick,
     .step_wait = toy_step_wait,
     .slot_set = toy_slot_set,
     .host_alloc = toy_host_alloc,

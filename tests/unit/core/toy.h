@@ -40,6 +40,7 @@ extern uint32_t toy_pools;            /* there is memory for; 0 = any number */
 /* > 0: its device_info.decode_rows, and a row's hash also tells how it was computed: rows of INVARIANT_PROMPT add
  * TOY_PROMPT to their ids, those whose bits may depend on their step also the step's number of rows. */
 extern uint32_t toy_decode_rows;
+extern bool toy_prompt_quick; /* rows of INVARIANT_PROMPT are quick there */
 enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it keeps in copies */
 /* A clock that goes on with the steps: by so much each, and for each of their rows; and where host memory is pinned. */
