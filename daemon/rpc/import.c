@@ -195,7 +195,7 @@ static int commit(struct import *im, struct hearth_err *e)
     if (!rc && old)
         rc = session_forget_removed_kv(im->server, old, e);
     if (!rc && old)
-        journal_begin_removal(im->server->journal, old->uid, old->id);
+        journal_begin_removal(im->server->journal, old->uid, old->id, NULL, 0);
     im->row.n_turns = (int64_t)im->n;
     if (!rc && im->begun)
         rc = store_import_end(im->server->store, &im->row, old, e);

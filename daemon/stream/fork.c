@@ -421,7 +421,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
     const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
     if (drops)
         rc = session_forget_kv(s, parent, &left, e);
-    journal_begin_removal(s->journal, uid, fork->id);
+    journal_begin_removal(s->journal, uid, fork->id, drops ? parent->id : NULL, fork->base_tok);
     if (!rc)
         rc = store_adopt(s->store, fork, parent, server_now(), e);
     if (!rc) {

@@ -364,24 +364,26 @@ void journal_forget(struct journal *j, const char *session, int64_t from)
 
 /* --- removals that a kill cuts off ------------------------------------------------------------------------ */
 
-enum { REMOVAL_NAME = 48 };
+enum { REMOVAL_NAME = 48, REMOVAL_TEXT = 40 };
 
 static void removal_name(uid_t uid, const char *session, char name[static REMOVAL_NAME])
 {
     snprintf(name, REMOVAL_NAME, "removing-%u-%s", (unsigned)uid, session);
 }
 
-void journal_begin_removal(struct journal *j, uid_t uid, const char *session)
+void journal_begin_removal(struct journal *j, uid_t uid, const char *session, const char *parent, int64_t from)
 {
-    char name[REMOVAL_NAME];
+    char name[REMOVAL_NAME], text[REMOVAL_TEXT];
     if (!j || session[0] == '\0')
         return;
     removal_name(uid, session, name);
-    int fd = openat(j->dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int len = parent ? snprintf(text, sizeof text, "%s %lld\n", parent, (long long)from) : 0;
+    int fd = openat(j->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool written = fd >= 0 && write(fd, text, (size_t)len) == len;
+    if (!written)
+        log_warn("journal/%s: %s: a kill in the middle of the removal would leave its streams", name, strerror(errno));
     if (fd >= 0)
         close(fd);
-    else
-        log_warn("journal/%s: %s: a kill in the middle of the removal would leave its streams", name, strerror(errno));
 }
 
 void journal_end_removal(struct journal *j, uid_t uid, const char *session)
@@ -391,6 +393,20 @@ void journal_end_removal(struct journal *j, uid_t uid, const char *session)
         return;
     removal_name(uid, session, name);
     unlinkat(j->dir_fd, name, 0);
+}
+
+/* Forgets what a parent was about to lose, as journal_begin_removal() wrote it. */
+static void finish_adoption(struct journal *j, const char *name)
+{
+    char text[REMOVAL_TEXT], parent[STORE_ID_LEN + 1], end;
+    long long from;
+    int fd = openat(j->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t len = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    text[len > 0 ? len : 0] = '\0';
+    if (sscanf(text, "%16s %lld%c", parent, &from, &end) == 3 && end == '\n' && store_is_id(parent) && from >= 0)
+        journal_forget(j, parent, from);
+    if (fd >= 0)
+        close(fd);
 }
 
 void journal_finish_removals(struct journal *j, bool (*is_there)(void *arg, uid_t uid, const char *session), void *arg)
@@ -405,8 +421,10 @@ void journal_finish_removals(struct journal *j, bool (*is_there)(void *arg, uid_
         removal_name((uid_t)uid, session, name);
         if (strcmp(name, d->d_name) != 0)
             continue;
-        if (!is_there(arg, (uid_t)uid, session))
+        if (!is_there(arg, (uid_t)uid, session)) {
             journal_forget(j, session, 0);
+            finish_adoption(j, name);
+        }
         unlinkat(j->dir_fd, name, 0);
     }
     if (dir)

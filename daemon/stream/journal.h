@@ -77,8 +77,9 @@ struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct 
 void journal_expire(struct journal *j);
 
 /* A session's row is about to be removed; it has been, or could not be. What comes between the two, an end of hearthd
- * too, the next start finds out: where the session is not there any more it forgets its streams. */
-void journal_begin_removal(struct journal *j, uid_t uid, const char *session);
+ * too, the next start finds out: where the session is not there any more it forgets its streams, and those of `parent`,
+ * which adopts it and loses what it has from that token on; NULL: nobody does. */
+void journal_begin_removal(struct journal *j, uid_t uid, const char *session, const char *parent, int64_t from);
 void journal_end_removal(struct journal *j, uid_t uid, const char *session);
 void journal_finish_removals(struct journal *j, bool (*is_there)(void *arg, uid_t uid, const char *session), void *arg);
 

@@ -210,7 +210,7 @@ void session_forget_streams(struct server *s, const char *id, int64_t from)
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     int rc = session_forget_removed_kv(s, row, e);
-    journal_begin_removal(s->journal, row->uid, row->id);
+    journal_begin_removal(s->journal, row->uid, row->id, NULL, 0);
     if (!rc)
         rc = store_remove(s->store, row, e);
     if (rc && store_is_full(s->store) && kvdir_give_way(s->kv, INT64_MAX))

@@ -227,6 +227,34 @@ try:
     refused(c, "SESSION_NOT_FOUND", "is no fork", "sessions.adopt", session="copy")
     box.stop()
 
+    # Killed in an adoption: before it is committed, and when the first of the streams that it drops is to go.
+    for n, done in (1, False), (2, True):
+        box.start("daemon", "journal/", n)
+        c = box.client()
+        before = ids(c, "story")
+        c.call("sessions.fork", session="story", names=["again%d" % n])
+        late = {"session": "story", "text": " He", "max_tokens": 5, "sampling": GREEDY, "request": "late%d" % n}
+        stream = c.call("generate", **late)["stream"]
+        after = ids(c, "story")
+        box.arm()
+        try:
+            c.call("sessions.adopt", session="again%d" % n, replace=True)
+        except Exception:
+            pass
+        box.bury(-9)
+        box.start()
+        c = box.client()
+        now = ids(c, "story")
+        marks = glob.glob(box.state + "/journal/removing-*")
+        check(now == (before if done else after) and before != after and not marks,
+              "killed in an adoption, it is done or it is not", (n, marks))
+        if done:
+            refused(c, "STREAM_NOT_FOUND", late["request"], "stream.attach", request=late["request"])
+        else:
+            check(c.call("generate", **late)["stream"] == stream, "where it is not, the parent's streams are there")
+        check(c.call("generate", **turn)["stream"] == kept["stream"], "... and those of turns that it keeps")
+        box.stop()
+
     # Killed in a write, at each of the first ones: a fork is there or it is not, and all is sound.
     sound, killed = True, 0
     for n in range(1, 9):

@@ -1,8 +1,8 @@
 /*
  * kill-at.c - preloaded into hearthd and its engine, kills one of them in the middle of a write: $KILL_AT, and for the
  * engine $KILL_ENGINE_AT, is "NAME N GATE", and the Nth write to a file with NAME in its path, of those made since the
- * file GATE is there, writes the first half of its bytes and is the last thing that the process does. Random moments
- * from outside would almost never meet such a write.
+ * file GATE is there, writes the first half of its bytes and is the last thing that the process does. A removal by
+ * unlinkat() counts as a write, and is not made. Random moments from outside would almost never meet such a write.
  */
 #include "config.h"
 
@@ -26,7 +26,8 @@ __attribute__((constructor)) static void init(void)
         left = 0;
 }
 
-static int is_last(int fd)
+/* Whether the process dies with this write to the file, or to what has that name in the folder. */
+static int is_last(int fd, const char *file)
 {
     char link[32], path[4096];
     if (left == 0)
@@ -35,7 +36,7 @@ static int is_last(int fd)
     ssize_t n = readlink(link, path, sizeof path - 1);
     if (n <= 0)
         return 0;
-    path[n] = '\0';
+    snprintf(path + n, sizeof path - (size_t)n, "%s%s", file ? "/" : "", file ? file : "");
     return strstr(path, name) != NULL && access(gate, F_OK) == 0 && --left == 0;
 }
 
@@ -45,7 +46,7 @@ static int is_last(int fd)
 VISIBLE ssize_t write(int fd, const void *data, size_t len)
 {
     ssize_t (*next)(int, const void *, size_t) = NEXT(ssize_t(*)(int, const void *, size_t));
-    if (!is_last(fd))
+    if (!is_last(fd, NULL))
         return next(fd, data, len);
     (void)!next(fd, data, len / 2);
     kill(getpid(), SIGKILL);
@@ -55,7 +56,7 @@ VISIBLE ssize_t write(int fd, const void *data, size_t len)
 static ssize_t pwrite_half(ssize_t (*next)(int, const void *, size_t, off_t), int fd, const void *data, size_t len,
                            off_t at)
 {
-    if (!is_last(fd))
+    if (!is_last(fd, NULL))
         return next(fd, data, len, at);
     (void)!next(fd, data, len / 2, at);
     kill(getpid(), SIGKILL);
@@ -70,4 +71,11 @@ VISIBLE ssize_t pwrite(int fd, const void *data, size_t len, off_t at)
 VISIBLE ssize_t pwrite64(int fd, const void *data, size_t len, off_t at)
 {
     return pwrite_half(NEXT(ssize_t(*)(int, const void *, size_t, off_t)), fd, data, len, at);
+}
+
+VISIBLE int unlinkat(int fd, const char *file, int flags)
+{
+    if (is_last(fd, file))
+        kill(getpid(), SIGKILL);
+    return NEXT(int (*)(int, const char *, int))(fd, file, flags);
 }
