@@ -53,9 +53,12 @@ static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, s
     g.info.usage.completion_tokens = (int64_t)n;
     if (g.info.usage.reasoning_tokens > (int64_t)n)
         g.info.usage.reasoning_tokens = (int64_t)n;
-    int rc = generation_info_pack(&g, &p->generation, e);
-    t->generation = p->generation.data;
-    t->generation_len = p->generation.len;
+    struct wire_buf packed = {0}, old = p->generation; /* of which `g` may have its reasoning */
+    int rc = generation_info_pack(&g, &packed, e);
+    p->generation = packed;
+    t->generation = packed.data;
+    t->generation_len = packed.len;
+    wire_buf_fini(&old);
     return rc;
 }
 
@@ -86,35 +89,33 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     return 0;
 }
 
-static struct wire_bytes join(char **at, const char *s, size_t n, const struct wire_bytes *more)
+static struct wire_bytes join(char **at, const char *s, size_t n, const struct wire_bytes more)
 {
-    struct wire_bytes joined = {.data = *at, .len = n + more->len};
+    struct wire_bytes joined = {.data = *at, .len = n + more.len};
     if (n)
         memcpy(*at, s, n);
-    if (more->len)
-        memcpy(*at + n, more->data, more->len);
+    if (more.len)
+        memcpy(*at + n, more.data, more.len);
     *at += joined.len;
     return joined;
 }
 
-/* What the stream's tokens up to there say and think. Where no more were made that is what is held back, too. */
-static int join_output(struct fork_plan *p, const struct output *o, const struct output_cursor *end,
-                       struct wire_bytes *text, struct wire_bytes *reasoning, struct hearth_err *e)
+/* What the stream's tokens say and think, with what is held back. */
+static int join_output(struct fork_plan *p, const struct output *o, struct wire_bytes *text,
+                       struct wire_bytes *reasoning, struct hearth_err *e)
 {
-    const struct wire_bytes none = {0}, held = end->ids == o->n_ids ? output_held(o) : none,
-                            held_reasoning = end->ids == o->n_ids ? output_held_reasoning(o) : none;
-    char *at = p->text = malloc(end->text + held.len + end->reasoning + held_reasoning.len + 1);
+    char *at = p->text = malloc(o->n_text + o->n_held + o->n_reasoning + o->n_held_reasoning + 1);
     if (!at)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *text = join(&at, o->text, end->text, &held);
-    *reasoning = join(&at, o->reasoning, end->reasoning, &held_reasoning);
+    *text = join(&at, o->text, o->n_text, output_held(o));
+    *reasoning = join(&at, o->reasoning, o->n_reasoning, output_held_reasoning(o));
     return 0;
 }
 
-/* All that is stored, and the first n ids of what the stream has appended and made. */
+/* All that is stored, and the first n ids of what the stream has appended and made. Fewer than it has made are cut as a
+ * stored turn is: of their text some may have been held back when they came, so that no event tells where it ends. */
 static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, struct hearth_err *e)
 {
-    struct output_cursor end;
     size_t made = n > st->n_appended ? n - st->n_appended : 0;
     double now = server_now();
     if (n < st->n_appended) {
@@ -123,12 +124,11 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
         p->untold = (struct wire_ids){st->appended, n};
         return 0;
     }
-    output_seek(&st->output, made, &end);
     struct session_turn t = {.request = st->request,
                              .appended = {.v = st->appended, .n = st->n_appended},
                              .completion = {.v = st->output.ids, .n = made}};
     struct wire_bytes reasoning;
-    int rc = join_output(p, &st->output, &end, &t.text, &reasoning, e);
+    int rc = join_output(p, &st->output, &t.text, &reasoning, e);
     if (!rc)
         rc = session_rows_make(&t, now, NULL, &p->rows, e);
     if (rc)
@@ -144,7 +144,14 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     g.info.usage.reasoning_tokens = st->output.reasoning_tokens;
     if (reasoning.len)
         g.reasoning = reasoning;
-    return pack_generation(p, g, made, e);
+    rc = pack_generation(p, g, made, e);
+    if (rc || made == st->output.n_ids)
+        return rc;
+    p->info = generation_info_of(&p->own[p->n_own - 1]);
+    if (p->info) /* whether the cut is inside of it */
+        p->info->info.usage.reasoning_tokens = st->output.reasoning_tokens;
+    p->untold = t.completion;
+    return 0;
 }
 
 static int plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan *p, struct hearth_err *e)
@@ -261,13 +268,14 @@ int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct he
     }
     size_t at = !strcmp(t->role, "text") || begins(t, 0, text) || !begins(t, 1, text) ? 0 : 1;
     /* What ids stand for alone lacks a space in front that they have inside of a text. */
-    p->text = malloc(at + text->len + 1);
-    if (!p->text)
+    char *told = malloc(at + text->len + 1);
+    if (!told)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    memcpy(p->text, at ? t->text : "", at);
+    memcpy(told, at ? t->text : "", at);
     if (text->len)
-        memcpy(p->text + at, text->data, text->len);
-    t->text = p->text;
+        memcpy(told + at, text->data, text->len);
+    free(p->text);
+    t->text = p->text = told;
     t->len = at + text->len;
     p->untold = (struct wire_ids){0};
     return g ? pack_generation(p, *g, t->n_ids, e) : 0;

@@ -97,10 +97,11 @@ try:
         deep = name
     check(ids(c, deep)[-20:] == [300 + i for i in range(20)] and ids(c, deep)[:len(whole)] == whole, "forks of forks")
 
-    # A generation that runs.
+    # A generation that runs, some of whose text is held back: it may become a stop string.
+    says = c.call("generate", model="tale", text="Once upon a time", max_tokens=60, ignore_eos=True, sampling=GREEDY)["text"]
     runner = box.client()
     runner.submit("generate", model="tale", session="running", text="Once upon a time", max_tokens=900, ignore_eos=True,
-                  sampling=GREEDY, request="runs")
+                  sampling=GREEDY, request="runs", stop=[says[5:] + "?!"])
     made = 0
     while made < 40:
         m = runner.read()
@@ -122,6 +123,9 @@ try:
     text = c.call("sessions.show", session="running")["turns"][-1]["text"]
     mine = c.call("sessions.show", session="early")["turns"][-1]
     check(mine["role"] == "completion" and text.startswith(mine["text"]) and mine["text"], "and its text", mine)
+    c.call("sessions.fork", session="running", at=prompt + 10, names=["late"])
+    late = c.call("sessions.show", session="late")["turns"][-1]
+    check(mine["text"] == late["text"] and len(mine["text"]) > 5, "... what was held back then, too", (mine, late))
 
     # What a removed session leaves.
     c.call("generate", model="tale", session="old", text="Once upon a time there was an elephant called Vorderbein",

@@ -203,12 +203,16 @@ def forks(c):
         n = sum(f["count"] for f in frames)
         if not made and n >= 20:
             made.append(box.client().call("sessions.fork", session="live", names=["live fork"])["sessions"][0])
+            box.client().call("sessions.fork", session="live", at=made[0]["tokens"] - 5, names=["early fork"])
     r = follow(c, long(c, session="live"), fork)
     prompt = r["usage"]["prompt_tokens"]
     k = made[0]["tokens"] - prompt
     want = "".join(LONG[:k]) if k < 401 else THOUGHT
     check(k >= 20 and turns(c, "live fork")[1:] == [("assistant", want, "".join(["En", "fin"][:max(0, k - 401)]))],
           "a fork of one that runs has what was thought by then", (k, turns(c, "live fork")))
+    want = "".join(LONG[:k - 5]) if k - 5 < 401 else THOUGHT
+    check(turns(c, "early fork")[1:] == [("assistant", want, "".join(["En", "fin"][:max(0, k - 5 - 401)]))],
+          "... and some tokens before", (k, turns(c, "early fork")))
     c.call("generate", model="script", session="raw", text="@plain", max_tokens=3, sampling={"temperature": 0})
     whole = c.call("sessions.show", session="raw")["session"]["tokens"]
     c.call("sessions.fork", session="raw", at=whole - 1, names=["raw 2"])
