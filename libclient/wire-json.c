@@ -29,7 +29,8 @@ int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end)
         b->data = grown;
         b->cap = cap;
     }
-    memcpy(b->data + b->len, data, n);
+    if (n) /* an empty text may be NULL */
+        memcpy(b->data + b->len, data, n);
     b->len += n;
     return 0;
 }
