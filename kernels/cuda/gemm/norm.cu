@@ -25,6 +25,8 @@ __device__ static inline void load_four(const float *from, uint32_t k, uint32_t 
  * by a warp, over the warps of a part of NORM_THREADS, then over the parts.
  */
 enum { CLUSTER = 8, NORM_THREADS = 128, KEEP = 2, STEP = CLUSTER * NORM_THREADS * 4 };
+/* What norm_cluster() has a kernel for: rows of at most STEP / 2 elements, of at most STEP, or of more. */
+enum row_length { ROW_SHORT, ROW_MEDIUM, ROW_LONG };
 struct norm_args {
     float *x;
     uint32_t ldx, n;
@@ -97,21 +99,25 @@ struct norm_args {
  * than to execute, is there then. Where they find room only as the product's leave, that would be in the way of what is
  * real.
  *
- * FAR: rows may be longer than what the threads keep; else they are at most STEP, of which a thread has one four. Code
- * is fetched as it is run, and most rows are short.
+ * LENGTH: a thread has one four of rows of at most STEP elements, and no code for more: code is fetched as it is run,
+ * and most rows are no longer. Half the blocks have all of a short row, whose pieces, up to seventeen, are under way
+ * together; the sums are the same.
  */
 enum { FIT = 6 };
-template <bool WG, bool SUMS, bool EARLY, bool FAR>
-__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS || !WG ? 1 : FIT)
-    norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
-                 const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
+template <bool WG, bool SUMS, bool EARLY, enum row_length LENGTH>
+__global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
+    __launch_bounds__(NORM_THREADS, SUMS || !WG ? 1 : FIT)
+        norm_cluster(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
+                     const float *bias, const __grid_constant__ expert_sums experts, act_buf out, act_buf two)
 {
 #if __CUDA_ARCH__ >= 900
-    __shared__ float warps[NORM_THREADS / 32], rank_sums[CLUSTER];
+    constexpr bool FAR = LENGTH == ROW_LONG;
+    constexpr uint32_t RANKS = LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER, KEEP = FAR ? ::KEEP : 1;
+    constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 16 : WG ? 4 : 8;
+    __shared__ float warps[NORM_THREADS / 32], rank_sums[RANKS];
     const norm_args a = {x, ldx, n, nm, gather, add, bias, experts};
-    uint32_t row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
+    uint32_t row = blockIdx.x / RANKS, rank = blockIdx.x % RANKS, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
              end = (n + 255) / 256 * 256;
-    constexpr uint32_t KEEP = FAR ? ::KEEP : 1;
     float v[KEEP][4], w[KEEP][4], c[KEEP][4];
     partials::place place[KEEP];
     asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
@@ -138,7 +144,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
-                a.added<SUMS, WG ? 4 : 8>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+                a.added<SUMS, AT_ONCE>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
         if (FAR && real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];
@@ -150,11 +156,11 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         if (threadIdx.x % 32 == 0)
             warps[threadIdx.x / 32] = s;
         __syncthreads();
-        if (!real && threadIdx.x < CLUSTER) /* what follows stays within the block */
+        if (!real && threadIdx.x < RANKS) /* what follows stays within the block */
             rank_sums[threadIdx.x] = 0;
         if (!real || !EARLY)
             asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-        if (real && threadIdx.x < CLUSTER) {
+        if (real && threadIdx.x < RANKS) {
             s = 0;
             for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
                 s += warps[i];
@@ -165,7 +171,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(NORM_THREADS, SUMS |
         }
         asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
         s = 0;
-        for (int i = 0; i < CLUSTER; i++)
+        for (uint32_t i = 0; i < RANKS; i++)
             s += rank_sums[i];
         float scale = rsqrtf(s / n + a.nm.eps);
         auto put = [&](uint32_t k, const float *f, const float *g) {
@@ -272,14 +278,15 @@ static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
     return 4 * blocks <= 3 * 2 * (uint32_t)d->sms;
 }
 
-/* The clusters' kernel for rows of FAR. form: in wgmma's order; sums: after experts; room: its blocks begin early. */
-template <bool FAR> static auto cluster_of(bool form, bool sums, bool room)
+/* The clusters' kernel for rows of LENGTH. form: in wgmma's order; sums: after experts; room: its blocks begin early.
+ */
+template <enum row_length LENGTH> static auto cluster_of(bool form, bool sums, bool room)
 {
     if (form)
-        return sums ? norm_cluster<true, true, true, FAR> : norm_cluster<true, false, false, FAR>;
+        return sums ? norm_cluster<true, true, true, LENGTH> : norm_cluster<true, false, false, LENGTH>;
     if (sums)
-        return norm_cluster<false, true, false, FAR>;
-    return room ? norm_cluster<false, false, true, FAR> : norm_cluster<false, false, false, FAR>;
+        return norm_cluster<false, true, false, LENGTH>;
+    return room ? norm_cluster<false, false, true, LENGTH> : norm_cluster<false, false, false, LENGTH>;
 }
 
 void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
@@ -287,7 +294,10 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
 {
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y, room = leaves_room(d, a.add, n);
-    auto cluster = n > STEP ? cluster_of<true>(form, sums, room) : cluster_of<false>(form, sums, room);
+    bool half = form && !sums && n <= STEP / 2; /* other short rows were not measured */
+    auto cluster = half       ? norm_cluster<true, false, false, ROW_SHORT>
+                   : n > STEP ? cluster_of<ROW_LONG>(form, sums, room)
+                              : cluster_of<ROW_MEDIUM>(form, sums, room);
     static uint32_t done;
     if (!(done >> d->index & 1)) {
         cuda_smem(d, norm_block<true>, norm_block_bytes(KEEP * STEP));
@@ -298,7 +308,7 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
         cuda_launch(d, sums ? norm_block<true> : norm_block<false>, dim3(bucket), ROW_THREADS, norm_block_bytes(n),
                     LAUNCH_PDL, a, out, two);
     else
-        cuda_launch(d, cluster, dim3(bucket * CLUSTER), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx, a.n, a.nm, a.gather,
-                    a.add, a.bias, a.experts, out, two);
+        cuda_launch(d, cluster, dim3(bucket * (half ? CLUSTER / 2 : CLUSTER)), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx,
+                    a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
     x_completed(p);
 }
