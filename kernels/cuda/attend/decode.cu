@@ -6,9 +6,9 @@
  * items: memory is at work while an item's tail is made and while its sums are added. Pages hold what was there before
  * the step, so that they are asked for before q|k|v has ended; the step's own token is a warp's first sum.
  *
- * Where a step has items for half of the processors or fewer, the blocks of a thread block cluster share one, as its
- * ranks: pages go round the warps of all of them, each makes the item's queries, and what its warps sum up it sends to
- * the first, which adds the ranks' sums in order.
+ * Where a step has no more items than processors, of which each has room for two blocks, the blocks of a thread block
+ * cluster share one, as its ranks: pages go round the warps of all of them, each makes the item's queries, and what its
+ * warps sum up it sends to the first, which adds the ranks' sums in order.
  */
 #include "kernels/cuda/attend/tailed.cuh"
 
@@ -276,7 +276,7 @@ bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint3
 uint32_t attend_ranks(const struct device *d, uint32_t items)
 {
     uint32_t log = 0;
-    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= (uint64_t)d->sms)
+    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= 2ull * d->sms) /* all blocks are there at once */
         log++;
     return log;
 }
