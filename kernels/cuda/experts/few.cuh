@@ -269,16 +269,19 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
     dim3 blocks_of(grid + (!DOWN && a.shared_gate), a.bucket);
     if constexpr (!DOWN)
         if (chooses) {
-            static uint32_t once;
-            smem_once(d, experts_up_chosen<T>, &once);
-            cuda_launch(d, experts_up_chosen<T>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
+            static uint32_t once[2];
+            bool plain = plain_up(a);
+            auto chosen = plain ? experts_up_chosen<T, true> : experts_up_chosen<T, false>;
+            smem_once(d, chosen, &once[plain]);
+            cuda_launch(d, chosen, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
             return;
         }
     if constexpr (DOWN && by_threes(T))
         if (a.bucket == 1 && a.said && a.routed && d->cc >= 90) {
-            static uint32_t once;
-            smem_once(d, experts_down_one<T>, &once);
-            cuda_launch(d, experts_down_one<T>, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
+            static uint32_t once[2];
+            auto one = a.bias ? experts_down_one<T, true> : experts_down_one<T, false>;
+            smem_once(d, one, &once[a.bias != NULL]);
+            cuda_launch(d, one, blocks_of, CONSUMERS, bytes, LAUNCH_PDL, a);
             return;
         }
     smem_once(d, experts_few<T, DOWN>, &done);

@@ -104,8 +104,9 @@ __device__ static inline void hidden_three(const experts_args &a, uint32_t c, ui
 }
 #endif
 
-/* Grid: tiles. Registers: beside two blocks of `up`. */
-template <int T> __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant__ experts_args a)
+/* Grid: tiles. Registers: beside two blocks of `up`. BIASED: the experts have biases. */
+template <int T, bool BIASED>
+__global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant__ experts_args a)
 {
 #if __CUDA_ARCH__ >= 900
     using C = few_list<T, true>;
@@ -141,7 +142,7 @@ template <int T> __global__ void __launch_bounds__(320, 2) experts_down_one(cons
     list.ask_first(a.stages, ring, full, lane);
     bool mine = lane >> 3 == (lane & 3), ends = !warp; /* g >> 1 == t; this warp finishes the tile */
     if (ends)
-        for (uint32_t j = 0; a.bias && j < a.n_used; j++) {
+        for (uint32_t j = 0; BIASED && j < a.n_used; j++) {
             uint32_t e = __shfl_sync(~0u, id, j);
             float by = __shfl_sync(~0u, weight, j);
             if (o < a.n_out)

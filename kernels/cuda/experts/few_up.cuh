@@ -71,10 +71,9 @@ __device__ static inline void few_shared_gate(const experts_args &a, uint32_t ro
  * well. PAIRS: slots that a lane hears, those of 32 i + lane. room: SHARES_EXPERTS words.
  */
 template <int PAIRS>
-__device__ static inline void up_choose(const experts_args &a, uint64_t tag, float *logits, uint32_t *room,
-                                        uint32_t *ids, uint32_t lane)
+__device__ static inline void up_choose(const experts_args &a, const route_choice &c, uint64_t tag, float *logits,
+                                        uint32_t *room, uint32_t *ids, uint32_t lane)
 {
-    const route_choice &c = a.router.choice;
     uint32_t n = c.n_expert, key[2 * PAIRS];
     uint64_t v[PAIRS];
     bool all;
@@ -113,10 +112,9 @@ __device__ static inline void up_choose(const experts_args &a, uint64_t tag, flo
 }
 
 /* What the chosen weigh, and who they are, to `down` and to whoever comes after these kernels, by a warp. */
-__device__ static inline void up_tell(const experts_args &a, uint64_t tag, const float *logits, uint32_t id,
-                                      uint32_t lane)
+__device__ static inline void up_tell(const experts_args &a, const route_choice &c, uint64_t tag, const float *logits,
+                                      uint32_t id, uint32_t lane)
 {
-    const route_choice &c = a.router.choice;
     route_total t = total_of(c, logits, lane);
     bool used = lane < c.n_used;
     float weight = weight_of(c, id, used ? score_of(c, logits[id], t) : 0.f, t.broken, lane);
@@ -127,12 +125,28 @@ __device__ static inline void up_tell(const experts_args &a, uint64_t tag, const
 }
 #endif
 
-/* Grid: blocks of the row, one more where there is a gate of a shared expert. */
-template <int T>
+/* Mixtures that experts_up_chosen() has a kernel of their own for: code is fetched as it is run, and what a mixture
+ * never does costs its rows time. */
+enum { PLAIN_EXPERTS = 128 };
+static inline bool plain_up(const experts_args &a)
+{
+    const route_choice &c = a.router.choice;
+    return a.gated && a.glu == GLU_SWIGLU && !a.bias && !a.router.bias && !c.select_bias && !c.expert_scale &&
+           !a.shared_gate && c.n_expert <= PLAIN_EXPERTS;
+}
+
+/* Grid: blocks of the row, one more where there is a gate of a shared expert. PLAIN: of what plain_up() says. */
+template <int T, bool PLAIN>
 __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_constant__ experts_args a)
 {
 #if __CUDA_ARCH__ >= 900
     using C = few_list<T, false>;
+    const bool gated = PLAIN || a.gated;
+    const enum glu_kind glu = PLAIN ? GLU_SWIGLU : a.glu;
+    const float *const biases = PLAIN ? NULL : a.bias;
+    experts_router router = a.router;
+    if (PLAIN)
+        router.bias = router.choice.select_bias = router.choice.expert_scale = NULL;
     extern __shared__ __align__(128) uint8_t sm[];
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, tiles = a.n_slot * a.n_tile;
     uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
@@ -149,7 +163,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
     bool live = a.step->n_row; /* was there before the step's kernels */
-    if (blockIdx.x == a.grid) {
+    if (!PLAIN && blockIdx.x == a.grid) {
         few_shared_gate(a, 0, live, false, sums);
         return;
     }
@@ -174,13 +188,13 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
             say_x(a.said, tag);
     };
     if (warp < 2)
-        shares_tell(a.router, a.said, a.k, a.grid, tag, (float *)(ids + EXPERTS_USED_MAX), warp, lane);
+        shares_tell(router, a.said, a.k, a.grid, tag, (float *)(ids + EXPERTS_USED_MAX), warp, lane);
     if (warp)
         prepare();
-    else if (a.router.choice.n_expert <= 128)
-        up_choose<2>(a, tag, logits, (uint32_t *)sums, ids, lane);
+    else if (PLAIN || router.choice.n_expert <= PLAIN_EXPERTS)
+        up_choose<2>(a, router.choice, tag, logits, (uint32_t *)sums, ids, lane);
     else
-        up_choose<4>(a, tag, logits, (uint32_t *)sums, ids, lane);
+        up_choose<4>(a, router.choice, tag, logits, (uint32_t *)sums, ids, lane);
     __syncthreads();
     uint32_t id = lane < a.n_used ? ids[lane] : a.n_expert;
     list.locate(a, id);
@@ -188,7 +202,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     pdl_trigger(); /* what `down` asks for comes behind what this kernel has */
     if (!warp) {
         if (!blockIdx.x)
-            up_tell(a, tag, logits, id, lane);
+            up_tell(a, router.choice, tag, logits, id, lane);
         prepare();
     }
     __syncwarp();
@@ -204,9 +218,9 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
         if (ends) {
             slot = tile / a.n_tile;
             uint32_t t = tile - slot * a.n_tile, expert = __shfl_sync(~0u, id, slot);
-            o = a.gated ? t * 8 + (lane & 7) : t * 16 + (lane & 15);
-            if (a.bias && lane < 16 && o < a.n_out)
-                bias = a.bias[((uint64_t)(a.gated ? lane >> 3 : 0) * a.n_expert + expert) * a.n_out + o];
+            o = gated ? t * 8 + (lane & 7) : t * 16 + (lane & 15);
+            if (biases && lane < 16 && o < a.n_out)
+                bias = biases[((uint64_t)(gated ? lane >> 3 : 0) * a.n_expert + expert) * a.n_out + o];
         }
         float acc[1][2] = {{0, 0}};
         ix_frag v = {x, own, 0, 0};
@@ -238,13 +252,13 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
         for (int n = 0; n < WARPS; n++)
             q = __fadd_rn(q, squares[n]);
         y = __fadd_rn(__fmul_rn(y, rsqrtf(__fadd_rn(q / a.k, a.norm.eps))), bias);
-        float h = glu_of(a.glu, y, a.gated ? __shfl_down_sync(~0u, y, 8) : 1.f);
+        float h = glu_of(glu, y, gated ? __shfl_down_sync(~0u, y, 8) : 1.f);
         if (hears_up(T) && a.told) {
             float next = __shfl_down_sync(~0u, h, 1);
-            if (lane < (a.gated ? 8 : 16) && !(lane & 1))
+            if (lane < (gated ? 8 : 16) && !(lane & 1))
                 say(a.told + ((uint64_t)slot * a.n_out + o) / 2, said_two(h, next), tag);
         }
-        if (lane < (a.gated ? 8 : 16) && o < a.n_out)
+        if (lane < (gated ? 8 : 16) && o < a.n_out)
             (slot < a.n_used ? a.hidden + (uint64_t)slot * a.n_out : a.shared_hidden)[o] = h;
     }
 #endif
