@@ -26,14 +26,14 @@ struct weight; /* backend.h */
 enum act {
     ACT_X,      /* residual stream  [n_row, d_model] f32 */
     ACT_Q,      /* queries          [n_row, n_head, d_head] */
-    ACT_ATT,    /* attention output [n_row, n_head, d_head] */
+    ACT_ATT,    /* attention output [n_row, n_head, d_head], or what else an op_proj adds to the residual stream */
     ACT_FF,     /* FFN hidden       [n_row, d_ff] */
     ACT_LOGITS, /* [n_out, n_vocab] f32 */
     /* [n_row, 2 n_used] f32: the ids of a row's experts as numbers, the best first, then the weights of their results
      */
     ACT_ROUTE,
     ACT_EXPERTS, /* hidden rows of these experts, in that order [n_row, n_used, d_expert] */
-    ACT_MIX,     /* what op_project made for the op of a recurrent layer, or gates for attention f32 */
+    ACT_MIX,     /* what op_project made for a recurrent layer's op or for experts, or gates for attention f32 */
     ACT_ASIDE,   /* a result that waits for another to be added to [n_row, d_model] f32 */
     ACT_INPUTS,  /* what each layer adds to a token beside the residual stream [n_row, n_layer, d_input] f32 */
     ACT_LATENT,  /* latent attention's queries, as one matrix or the first of two made them */
@@ -188,7 +188,8 @@ struct op_route {
 
 /*
  * ACT_X -> norm -> gate and up of each of the row's experts -> act(gate) * up -> ACT_EXPERTS. An expert's matrices are
- * read once a step, for all of its rows. A row's results depend on its own experts alone.
+ * read once a step, for all of its rows. A row's results depend on its own experts alone. Experts that work in a latent
+ * space (Nemotron 3 Super's LatentMoE) read ACT_MIX as it is, the row that an op_project has brought there.
  */
 struct op_experts_up {
     struct norm norm;
@@ -196,12 +197,14 @@ struct op_experts_up {
     const float *bias;      /* [n_part, n_expert, d_expert] or NULL */
     enum glu_kind glu;
     uint32_t n_used; /* as in op_route */
+    bool latent;     /* the norm is of kind NORM_NONE then */
 };
 
 /*
  * y = residual_scale sum over the row's experts of weight (W_expert hidden + bias_expert), by ascending id, normalised
  * where there is a post_norm -> ACT_X = x_scale (ACT_X + y). With an aside_norm what is added is aside_norm(ACT_ASIDE +
- * y): experts beside an ordinary network.
+ * y): experts beside an ordinary network. In a latent space y is not added to anything -> ACT_ATT, from where an
+ * op_proj takes it to the residual stream.
  */
 struct op_experts_down {
     const struct weight *w;                    /* WEIGHT_EXPERTS_DOWN */
@@ -210,6 +213,7 @@ struct op_experts_down {
     uint32_t n_used;                           /* as in op_route */
     const struct norm *post_norm, *aside_norm; /* [n_out], or NULL; the latter not without the former */
     float x_scale;                             /* 0 = none, which is 1 */
+    bool latent;                               /* without norms and scales */
 };
 
 /*
@@ -362,11 +366,13 @@ static inline uint32_t mamba2_norm_cols(const struct op_mamba2 *o)
     X(FFN_UP, ffn_up, o->ffn_up.w, ACT_BIT(ACT_X),                            ACT_FF,     o->ffn_up.w->part[0].n_out) \
     X(HEAD,   head,   o->head.w,   ACT_BIT(ACT_X),                            ACT_LOGITS, o->head.w->n_out) \
     X(ROUTE,  route,  o->route.w,  ACT_BIT(ACT_X),                            ACT_ROUTE,  2 * o->route.n_used) \
-    X(EXPERTS_UP, experts_up, o->experts_up.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE), ACT_EXPERTS, \
+    X(EXPERTS_UP, experts_up, o->experts_up.w, ACT_BIT(o->experts_up.latent ? ACT_MIX : ACT_X) | ACT_BIT(ACT_ROUTE), \
+      ACT_EXPERTS, a == ACT_MIX ? o->experts_up.w->n_in : \
       o->experts_up.n_used * (a == ACT_ROUTE ? 2 : o->experts_up.w->part[0].n_out)) \
-    X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_X) | ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS) | \
-      (o->experts_down.aside_norm ? ACT_BIT(ACT_ASIDE) : 0), ACT_X, \
-      a == ACT_X || a == ACT_ASIDE ? o->experts_down.w->n_out : \
+    X(EXPERTS_DOWN, experts_down, o->experts_down.w, ACT_BIT(ACT_ROUTE) | ACT_BIT(ACT_EXPERTS) | \
+      (o->experts_down.latent ? 0 : ACT_BIT(ACT_X)) | (o->experts_down.aside_norm ? ACT_BIT(ACT_ASIDE) : 0), \
+      o->experts_down.latent ? ACT_ATT : ACT_X, \
+      a == ACT_X || a == ACT_ASIDE || a == ACT_ATT ? o->experts_down.w->n_out : \
       o->experts_down.n_used * (a == ACT_ROUTE ? 2 : o->experts_down.w->n_in)) \
     X(PROJECT, project, o->project.w, ACT_BIT(ACT_X), ACT_MIX, o->project.width) \
     X(SHORTCONV, shortconv, NULL, ACT_BIT(ACT_MIX), ACT_ATT, o->shortconv.d_inner * (a == ACT_MIX ? 3 : 1)) \

@@ -67,14 +67,25 @@ static struct panel panel_of(const struct by_expert *b, uint32_t i)
                           b->kb ? b->kb + (size_t)b->first[i] * (b->w->n_in / KBLOCK_LEN) : NULL};
 }
 
-/* Copies an expert's rows into its panel: of `normed`, which has its zeros, or of the experts' hidden rows. */
+/* Columns from k on, a multiple of KB, of the row that an entry of `at` multiplies: an expert's hidden one, a latent
+ * one, or one of `normed`. */
+static const float *columns_of(const struct by_expert *b, uint32_t at, uint32_t k)
+{
+    const struct device *d = b->d;
+    const struct op_experts_up *up = b->op;
+    uint32_t row = at / b->n_used;
+    if (b->w->role == WEIGHT_EXPERTS_DOWN)
+        return d->experts + (size_t)at * b->w->n_in + k;
+    return up->latent ? d->mix + (size_t)row * b->w->n_in + k
+                      : panel_row(&d->normed, row) + k / KB * panel_stride(&d->normed);
+}
+
+/* Copies an expert's rows into its panel, with zeros to whole lanes. */
 static void gather_item(void *arg, uint32_t i, uint32_t thread)
 {
     const struct by_expert *b = arg;
-    struct device *d = b->d;
     struct panel p = panel_of(b, i);
     uint32_t n_in = b->w->n_in, pad = round_up(n_in, LANES);
-    bool hidden = b->w->role == WEIGHT_EXPERTS_DOWN;
     (void)thread;
     for (uint32_t r = 0; r < p.n_row; r++) {
         uint32_t at = b->at[b->first[i] + r];
@@ -82,15 +93,12 @@ static void gather_item(void *arg, uint32_t i, uint32_t thread)
             float *to = panel_row(&p, r) + k / KB * panel_stride(&p);
             n = pad - k < KB ? pad - k : KB;
             uint32_t real = n_in - k < n ? n_in - k : n;
-            memcpy(to,
-                   hidden ? d->experts + (size_t)at * n_in + k
-                          : panel_row(&d->normed, at / b->n_used) + k / KB * panel_stride(&d->normed),
-                   real * sizeof *to);
+            memcpy(to, columns_of(b, at, k), real * sizeof *to);
             for (uint32_t z = real; z < n; z++)
                 to[z] = 0.0f;
         }
         if (p.kb)
-            cpu_kblocks_of_row(d, &p, r);
+            cpu_kblocks_of_row(b->d, &p, r);
     }
 }
 
@@ -144,6 +152,24 @@ static void up_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
+/* Normalises the residual stream, or finds the rows in ACT_MIX; false, and an error that sticks, where they do not fit.
+ */
+static bool up_begin(struct device *d, const struct op_experts_up *op)
+{
+    const struct weight *w = op->w;
+    if (!op->latent) {
+        cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
+        return cpu_matmul_begin(d, "experts_up", w, &d->normed);
+    }
+    if (w->n_in == d->d_mix && w->model == d->model && op->norm.kind == NORM_NONE)
+        return cpu_matmul_reserve(d, w->n_in);
+    cpu_fail(
+        d, HEARTH_EPARAMS,
+        "experts_up multiplies %u columns in a latent space, after a norm or by another model's matrix; there are %u",
+        (unsigned)w->n_in, (unsigned)d->d_mix);
+    return false;
+}
+
 void cpu_experts_up(struct device *d, const struct op_experts_up *op)
 {
     const struct weight *w = op->w;
@@ -159,8 +185,7 @@ void cpu_experts_up(struct device *d, const struct op_experts_up *op)
     if (!sort_rows(&b, d, w, op->n_used, op) ||
         !cpu_fits(d, "d_experts", (uint64_t)op->n_used * d_ff, d->dims.d_experts))
         return;
-    cpu_norm_rows(d, &op->norm, NULL, d->batch.n_row);
-    if (!cpu_matmul_begin(d, "experts_up", w, &d->normed) || !gather(&b))
+    if (!up_begin(d, op) || !gather(&b))
         return;
     d->d_experts = op->n_used * d_ff;
     b.chunk = cpu_matmul_chunk(d, b.n_active * d_ff, w->n_in, (d->batch.n_row * op->n_used) / b.n_active);
@@ -169,6 +194,14 @@ void cpu_experts_up(struct device *d, const struct op_experts_up *op)
 }
 
 /* --- down ------------------------------------------------------------------------------------------------ */
+
+/* Columns [o, o + n) of all rows in a latent space, into ACT_ATT. */
+static void to_att(struct panel *att, const float *sum, uint32_t o, uint32_t n)
+{
+    for (uint32_t row = 0; row < att->n_row; row++)
+        for (uint32_t c = 0; c < n; c++)
+            panel_row(att, row)[(o + c) / KB * panel_stride(att) + (o + c) % KB] = sum[(size_t)row * n + c];
+}
 
 /* Some columns of the result, of all rows: every expert's part of them, so that nobody else adds to them. */
 static void down_item(void *arg, uint32_t item, uint32_t thread)
@@ -195,6 +228,10 @@ static void down_item(void *arg, uint32_t item, uint32_t thread)
                 for (uint32_t c = 0; c < n; c++)
                     sum[(size_t)row * n + c] += weight * y[(size_t)r * n + c];
             }
+        }
+        if (op->latent) {
+            to_att(&d->att, sum, o, n);
+            continue;
         }
         float scale = op->residual_scale != 0.0f ? op->residual_scale : 1.0f;
         for (uint32_t row = 0; row < n_row; row++) {
@@ -229,13 +266,27 @@ static void down_row(void *arg, uint32_t row, uint32_t thread)
         x[i] *= op->x_scale;
 }
 
+/* Whether the sums in a latent space have room in ACT_ATT, which is theirs from now on. */
+static bool latent_begin(struct device *d, const struct op_experts_down *op)
+{
+    if (op->post_norm || op->aside_norm || op->residual_scale != 0.0f || op->x_scale != 0.0f) {
+        cpu_fail(d, HEARTH_EPARAMS, "experts_down has a norm or a scale in a latent space");
+        return false;
+    }
+    if (!cpu_fits(d, "d_q", op->w->n_out, d->dims.d_q))
+        return false;
+    d->att.n_row = d->batch.n_row;
+    d->att.n_col = op->w->n_out;
+    return true;
+}
+
 void cpu_experts_down(struct device *d, const struct op_experts_down *op)
 {
     const struct weight *w = op->w;
     struct by_expert b; /* large: what is used of it is set */
     if (d->err.code || !sort_rows(&b, d, w, op->n_used, op))
         return;
-    if (w->role != WEIGHT_EXPERTS_DOWN || w->n_part != 1 || w->n_out != d->d_model ||
+    if (w->role != WEIGHT_EXPERTS_DOWN || w->n_part != 1 || (!op->latent && w->n_out != d->d_model) ||
         (uint64_t)w->n_in * op->n_used != d->d_experts || w->model != d->model) {
         cpu_fail(
             d, HEARTH_EPARAMS,
@@ -248,7 +299,7 @@ void cpu_experts_down(struct device *d, const struct op_experts_down *op)
                  (unsigned)d->d_aside, (unsigned)d->d_model);
         return;
     }
-    if (!cpu_matmul_reserve(d, w->n_in) || !gather(&b))
+    if ((op->latent && !latent_begin(d, op)) || !cpu_matmul_reserve(d, w->n_in) || !gather(&b))
         return;
     b.chunk = cpu_matmul_chunk(d, w->n_out, w->n_in, d->batch.n_row * op->n_used);
     b.n_chunk = (w->n_out + b.chunk - 1) / b.chunk;

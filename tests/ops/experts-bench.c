@@ -52,7 +52,8 @@ bool bench_open_dims(struct bench *b, const char *variant, uint32_t threads, con
 bool bench_open(struct bench *b, const char *variant, uint32_t threads)
 {
     struct workspace_dims dims = {
-        D_ROUTE, 64, 64, D_MAX, 16, ROWS_PROMPT, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX, .d_aside = D_MAX};
+        D_ROUTE,  D_LATENT,        64, D_MAX, 16, ROWS_PROMPT, ROWS, 2 * EXPERTS_USED_MAX, 8 * D_MAX,
+        D_LATENT, .d_aside = D_MAX};
     return bench_open_dims(b, variant, threads, &dims);
 }
 

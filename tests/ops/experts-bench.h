@@ -9,6 +9,7 @@ enum {
     ROWS_PROMPT = 5 * ROWS + 3,
     D_MAX = 2880,
     D_ROUTE = 3208,
+    D_LATENT = 515,
     N_MAX = 600,
     PAGES = BATCH_ROWS_MAX / KV_PAGE
 };

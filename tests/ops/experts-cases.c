@@ -17,6 +17,9 @@ const struct experts_case experts_cases[] = {
     {"ungated", {DT_F16, DT_F16, DT_F16}, 40, 72, 7, 3, GLU_RELU2, true, 0},
     {"factors", {DT_NVFP4, DT_NVFP4, DT_NVFP4}, 256, 128, 6, 2, GLU_SWIGLU, false, 0, true},
     {"factors of types mixed", {DT_F16, DT_Q8_0, DT_Q4_K}, 512, 256, 5, 3, GLU_OAI, true, 0.4f, true},
+    {"latent", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 24, 4, GLU_RELU2, false, 0, .quick = true, .latent = true},
+    {"latent: Q4_K and Q6_K", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 256, 6, 2, GLU_RELU2, false, 0, .latent = true},
+    {"latent: odd widths", {DT_F16, DT_BF16, DT_F32}, 515, 33, 5, 3, GLU_GEGLU, true, 0, .latent = true},
 };
 const size_t n_experts_case = sizeof experts_cases / sizeof *experts_cases;
 

@@ -24,6 +24,7 @@ struct experts_case {
     float residual_scale;
     bool factors; /* each expert's matrices have one of their own */
     bool quick;   /* a simulated GPU has time for its prompts */
+    bool latent;  /* they read ACT_MIX and give ACT_ATT */
 };
 /* Each type of weights, odd shapes; and those whose experts have a shared one or a network beside them. */
 extern const struct experts_case experts_cases[], beside_cases[];

@@ -26,8 +26,8 @@ static void write_rows(struct bench *b, enum act act, const float *rows, uint32_
     }
 }
 
-/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream of made-up ones;
- * whole: of the hidden rows, not of made-up ones, by both ops in one program. */
+/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream, or what a latent
+ * space has, of made-up ones; whole: of the hidden rows, not of made-up ones, by both ops in one program. */
 static bool experts_rows(const struct experts_case *c, const struct experts_numbers *n, const char *variant,
                          uint32_t threads, uint32_t row0, uint32_t n_row, bool whole, float *hidden, float *x)
 {
@@ -43,18 +43,21 @@ static bool experts_rows(const struct experts_case *c, const struct experts_numb
     bool gated = glu_gated(c->glu);
     struct op ops[2] = {
         {.kind = OP_EXPERTS_UP,
-         .experts_up = {.norm = {NORM_RMS, 1e-5f, bench_vec(&b, n->norm, c->d), NULL},
+         .experts_up = {.norm = {c->latent ? NORM_NONE : NORM_RMS, 1e-5f,
+                                 bench_vec(&b, c->latent ? NULL : n->norm, c->d), NULL},
                         .w = &up,
                         .bias = bench_vec(&b, c->bias ? n->bias_up : NULL, (gated ? 2 : 1) * c->n * c->d_ff),
                         .glu = c->glu,
-                        .n_used = c->used}},
+                        .n_used = c->used,
+                        .latent = c->latent}},
         {.kind = OP_EXPERTS_DOWN,
          .experts_down = {.w = &down,
                           .bias = bench_vec(&b, c->bias ? n->bias_down : NULL, c->n * c->d),
                           .residual_scale = c->residual_scale,
-                          .n_used = c->used}}};
+                          .n_used = c->used,
+                          .latent = c->latent}}};
     for (int i = 0; i < (whole ? 1 : 2); i++) {
-        write_rows(&b, ACT_X, n->x, c->d, row0, n_row);
+        write_rows(&b, c->latent ? ACT_MIX : ACT_X, n->x, c->d, row0, n_row);
         write_rows(&b, ACT_ROUTE, n->route, 2 * c->used, row0, n_row);
         if (i == 1)
             write_rows(&b, ACT_EXPERTS, n->hidden, width, row0, n_row);
@@ -62,7 +65,7 @@ static bool experts_rows(const struct experts_case *c, const struct experts_numb
         if (i == 0 && !whole)
             bench_ok(b.be->act_read(b.d, ACT_EXPERTS, 0, n_row, hidden, &e), &e);
         else
-            bench_ok(b.be->act_read(b.d, ACT_X, 0, n_row, x, &e), &e);
+            bench_ok(b.be->act_read(b.d, c->latent ? ACT_ATT : ACT_X, 0, n_row, x, &e), &e);
     }
     bench_close(&b);
     return true;
@@ -103,8 +106,8 @@ static void near_row(const struct experts_case *c, const char *what, uint32_t ro
                      (double)got[i], want[i], most);
 }
 
-/* What the row's experts give: its hidden rows, and x with their results added, of the hidden rows `given` or, NULL,
- * its own. */
+/* What the row's experts give: its hidden rows, and x with their results added, or in a latent space these alone, of
+ * the hidden rows `given` or, NULL, its own. */
 struct exact_row {
     double hidden[USED_MAX * D_MAX], x[D_MAX];
 };
@@ -115,8 +118,11 @@ static void exact_experts(const struct experts_case *c, const struct experts_num
     const float *route = n->route + (size_t)row * 2 * c->used;
     for (uint32_t i = 0; i < c->d; i++)
         square += (double)n->x[row * c->d + i] * (double)n->x[row * c->d + i] / c->d;
-    for (uint32_t i = 0; i < c->d; i++)
-        in[i] = (double)n->x[row * c->d + i] / sqrt(square + 1e-5) * (double)n->norm[i];
+    for (uint32_t i = 0; i < c->d; i++) {
+        in[i] = (double)n->x[row * c->d + i];
+        if (!c->latent)
+            in[i] *= (double)n->norm[i] / sqrt(square + 1e-5);
+    }
     for (uint32_t k = 0; k < c->used; k++) {
         size_t e = (size_t)route[k], gated = glu_gated(c->glu) ? 1 : 0;
         for (uint32_t o = 0; o < c->d_ff; o++) {
@@ -131,8 +137,10 @@ static void exact_experts(const struct experts_case *c, const struct experts_num
             sum[o] += (double)route[c->used + k] * (product(n->exact[2] + (e * c->d + o) * c->d_ff, own, c->d_ff) +
                                                     (c->bias ? (double)n->bias_down[e * c->d + o] : 0));
     }
-    for (uint32_t o = 0; o < c->d; o++)
-        r->x[o] = (double)n->x[row * c->d + o] + sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
+    for (uint32_t o = 0; o < c->d; o++) {
+        r->x[o] = c->latent ? 0 : (double)n->x[row * c->d + o];
+        r->x[o] += sum[o] * (c->residual_scale != 0 ? (double)c->residual_scale : 1);
+    }
 }
 
 static void check_experts_row(const struct experts_case *c, const struct experts_numbers *n, uint32_t row,

@@ -25,14 +25,14 @@ bool same_route(const struct op_route *a, const struct op_route *b)
 bool same_experts_up(const struct op_experts_up *a, const struct op_experts_up *b)
 {
     return same_weight(a->w, b->w) && same_norm(&a->norm, &b->norm) && !a->bias == !b->bias && a->glu == b->glu &&
-           a->n_used == b->n_used;
+           a->n_used == b->n_used && a->latent == b->latent;
 }
 
 bool same_experts_down(const struct op_experts_down *a, const struct op_experts_down *b)
 {
     return same_weight(a->w, b->w) && !a->bias == !b->bias && same_float(a->residual_scale, b->residual_scale) &&
            a->n_used == b->n_used && same_norm(a->post_norm, b->post_norm) && same_norm(a->aside_norm, b->aside_norm) &&
-           !a->x_scale == !b->x_scale;
+           !a->x_scale == !b->x_scale && a->latent == b->latent;
 }
 
 /* --- route ------------------------------------------------------------------------------------------------ */
@@ -203,7 +203,8 @@ int reference_experts_up(struct reference *r, struct check_job *j, struct hearth
     mine.w = &c.w;
     if (rc || (rc = slice_load(&c, w, e)) || (rc = slice_norm(&c, &op->norm, w->n_in, &mine.norm, e)) ||
         (rc = slice_expert_bias(&c, op->bias, w, &u, col, n, &mine.bias, e)) ||
-        (rc = reference_input(r, b, j->i, ACT_X, w->n_in, e)) || (rc = write_route(r, b, &u, n_used, e)))
+        (rc = reference_input(r, b, j->i, op->latent ? ACT_MIX : ACT_X, w->n_in, e)) ||
+        (rc = write_route(r, b, &u, n_used, e)))
         goto out;
     struct op o = {.kind = OP_EXPERTS_UP, .experts_up = mine};
     if ((rc = reference_op(r, b, &o, x->want, e)))
@@ -280,7 +281,7 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
             size *= op->residual_scale != 0 ? fabsf(op->residual_scale) : 1;
             x->scale[row * n + k] = x_scale * (last ? gain ? fabsf(gain[k]) : 1 : size);
         }
-    x->exact = true;
+    x->exact = !op->latent; /* ACT_ATT is fp16 */
 out:
     slice_free(&c);
     free(list);

@@ -82,6 +82,16 @@ static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_
     return false;
 }
 
+/* Whether rows of so many columns of a latent space have the room that rows of the residual stream have here. */
+static bool latent_fits(struct device *d, uint32_t n)
+{
+    if (n > d->ws.dims.d_model)
+        cuda_refuse(d, HEARTH_EUNSUPPORTED,
+                    "the GPU has no room for experts in a latent space of %u, wider than the residual stream, %u", n,
+                    d->ws.dims.d_model);
+    return n <= d->ws.dims.d_model;
+}
+
 /* Whether a shared expert's matrix is as those of the others. */
 static bool alike(const wdev *w, const wdev *shared)
 {
@@ -329,15 +339,23 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     const wdev *w = wdev_of(op->w);
     uint32_t d_expert = w->part[0].n_out;
     bool gated = has_gate(op->glu);
-    if (!fits(d, w, WEIGHT_EXPERTS_UP, gated ? 2 : 1, op->n_used, d_expert))
+    if (!fits(d, w, WEIGHT_EXPERTS_UP, gated ? 2 : 1, op->n_used, d_expert) || (op->latent && !latent_fits(d, w->n_in)))
         return;
+    if (op->latent && (w->n_in != d->mix_cols || op->norm.kind != NORM_NONE)) {
+        cuda_refuse(d, HEARTH_EPARAMS,
+                    "experts_up multiplies %u columns in a latent space, or after a norm; there are %u", w->n_in,
+                    d->mix_cols);
+        return;
+    }
     experts_args a = args_of(d, w, op->n_used);
     a.bias = op->bias, a.glu = op->glu, a.gated = gated;
     bool alone = few(d, w, op->n_used, d->bucket, d->invariant);
     if (alone && norm_deferrable(op->norm) && a.k % 8 == 0)
         a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = op->norm;
     else {
-        if (p->normed != o)
+        if (op->latent)
+            rows_as_they_are(d, d->ws.mix, d->ws.ldmix, a.k, &d->ws.xn, d->bucket);
+        else if (p->normed != o)
             norm_rows(d, &op->norm, a.k, &d->ws.xn, false, 0, d->bucket);
         a.x = d->ws.xn, a.x_step = XFRAG_STRIDE;
     }
@@ -378,12 +396,21 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     fn_of(w->part[0].type)(d, a, EXPERTS_UP);
 }
 
+/* What becomes of results that were not added to ws.x, of n columns in ws.tmp. */
+static void down_end(struct device *d, const struct op_experts_down *op, uint32_t n)
+{
+    if (op->latent)
+        rows_as_they_are(d, d->ws.tmp, d->ws.ldtmp, n, &d->ws.att, d->bucket);
+    else
+        pairs_end(d, op, n);
+}
+
 void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_experts_down *op = &o->experts_down;
     const wdev *w = wdev_of(op->w);
     struct experts_room *room = &d->ws.experts;
-    bool apart = op->post_norm || op->x_scale != 0; /* more follows than that it is added to x */
+    bool apart = op->post_norm || op->x_scale != 0 || op->latent; /* more follows than that it is added to x */
     float *to = apart ? d->ws.tmp : d->ws.x;
     uint32_t ldto = apart ? d->ws.ldtmp : d->ws.ldx;
     if (!fits(d, w, WEIGHT_EXPERTS_DOWN, 1, op->n_used, w->n_in))
@@ -393,6 +420,13 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
                     w->part[0].n_out, d->ws.dims.d_aside);
         return;
     }
+    if (op->latent && (op->post_norm || op->x_scale != 0 || op->residual_scale != 0 || w->n_out > d->ws.dims.d_q)) {
+        cuda_refuse(d, HEARTH_EPARAMS,
+                    "experts_down has a norm or a scale in a latent space, or no room for %u columns", w->n_out);
+        return;
+    }
+    if (op->latent && !latent_fits(d, w->n_out))
+        return;
     experts_args a = args_of(d, w, op->n_used);
     experts_fn *run = fn_of(w->part[0].type);
     a.bias = op->bias, a.scale = op->residual_scale != 0 ? op->residual_scale : 1;
@@ -414,7 +448,7 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
             a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;
         run(d, a, EXPERTS_DOWN);
         if (apart)
-            pairs_end(d, op, a.n_out);
+            down_end(d, op, a.n_out);
         return;
     }
     a.out = room->y, a.ldout = d->ws.ldx;
@@ -438,5 +472,5 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     }
     pairs_add(d, &s, to, ldto, apart);
     if (apart)
-        pairs_end(d, op, a.n_out);
+        down_end(d, op, a.n_out);
 }

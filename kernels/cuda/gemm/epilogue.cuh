@@ -47,6 +47,8 @@ void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *o
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
                uint32_t bucket);
+/* The first rows of f32 [bucket, ldx], of which k columns are taken as they are, into out. */
+void rows_as_they_are(struct device *d, float *x, uint32_t ldx, uint32_t k, const act_buf *out, uint32_t bucket);
 /* f32 [n, k] in device memory to rows row0.. of an activation buffer and back (act_write, act_read). */
 void act_from_f32(struct device *d, const float *src, uint32_t k, const act_buf *out, uint32_t row0, uint32_t n);
 void act_to_f32(struct device *d, const act_buf *in, uint32_t k, float *dst, uint32_t row0, uint32_t n);

@@ -124,6 +124,15 @@ void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf
     reduce_norm_rows(d, n, k, NULL, NULL, out, NULL, gather, row0, bucket);
 }
 
+void rows_as_they_are(struct device *d, float *x, uint32_t ldx, uint32_t k, const act_buf *out, uint32_t bucket)
+{
+    partials none = {};
+    act_buf no = {};
+    struct norm plain = {NORM_NONE, 0, NULL, NULL};
+    cuda_launch(d, norm_row, dim3(bucket), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, x, ldx, k, plain,
+                (const uint32_t *)NULL, none, (const float *)NULL, *out, no, 0u);
+}
+
 void reduce_to_x(struct device *d, const partials *s, const float *bias, uint32_t n, uint32_t bucket)
 {
     cuda_launch(d, reduce_add, dim3((n + 1023) / 1024, bucket), 256, 0, LAUNCH_PDL, *s, bias, n, d->ws.x, d->ws.ldx);
