@@ -242,7 +242,7 @@ static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp, c
         "rope.dimension_sections",    "attention.clamp_kqv",      "attention.max_alibi_bias",
         "attention.shared_kv_layers", "use_parallel_residual",    "nextn_predict_layers",
         "attention.kv_lora_rank",     "attention.q_lora_rank",    "embedding_length_per_layer_input",
-        "attention.key_length_swa",   "rope.dimension_count_swa",
+        "attention.key_length_swa",   "rope.dimension_count_swa", "moe_latent_size",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (is_set(r, keys[i]) && !reads(row, keys[i]) && !(hp->n_nextn && !strcmp(keys[i], "nextn_predict_layers")))

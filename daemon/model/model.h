@@ -53,6 +53,7 @@ struct layer_shape {
 struct hparams_experts {
     uint32_t n, n_used;          /* of a layer, and of a token in it; 0: the model has none */
     uint32_t d_expert, d_shared; /* hidden dimensions of an expert, and of the one that all go to, 0: as d_ff or none */
+    uint32_t d_latent;           /* dimensions of the latent space that experts work in; 0: they have d_model */
     uint32_t n_dense;            /* layers at the beginning that are no mixtures */
     enum route_kind kind;
     uint32_t n_group, n_group_used, group_best;

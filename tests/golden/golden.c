@@ -460,10 +460,11 @@ static void converted(const char *name, const char *arch)
     X(deepseek_v2_groups, "deepseek_v2-groups", "deepseek2") \
     X(deepseek_v3_yarn, "deepseek_v3-yarn", "deepseek2")     \
     X(glm4_moe_lite, "glm4_moe_lite", "deepseek2")
-#define MORES(X)                     \
-    X(exaone4, "exaone4", "exaone4") \
-    X(olmoe, "olmoe", "olmoe")       \
-    X(ernie4_5, "ernie4_5", "ernie4_5")
+#define MORES(X)                        \
+    X(exaone4, "exaone4", "exaone4")    \
+    X(olmoe, "olmoe", "olmoe")          \
+    X(ernie4_5, "ernie4_5", "ernie4_5") \
+    X(nemotron_h_latent, "nemotron_h-latent", "nemotron_h_moe")
 FILES(FOLDER)
 OWNS(OWN)
 MORES(MORE)

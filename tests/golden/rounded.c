@@ -109,7 +109,7 @@ static struct norm *norm_of(struct op *o, struct norm *none)
     case OP_HEAD:
         return &o->head.norm;
     case OP_EXPERTS_UP:
-        return &o->experts_up.norm;
+        return o->experts_up.latent ? NULL : &o->experts_up.norm;
     case OP_PROJECT:
         return &o->project.norm;
     case OP_LATENT:
@@ -173,6 +173,8 @@ void rounded_step(struct rounded *rounded, const int32_t *token, uint32_t n, uin
             *norm = (struct norm){NORM_NONE, 0, NULL, NULL};
         } else if (rounded->gpu && o.kind == OP_PROJ)
             take(rounded, &o, o.proj.in, n, 1, rounded->integers[i], y);
+        else if (rounded->gpu && o.kind == OP_EXPERTS_UP)
+            take(rounded, &o, ACT_MIX, n, 1, rounded->integers[i], y);
         else if (rounded->gpu && o.kind == OP_EXPERTS_DOWN)
             take(rounded, &o, ACT_EXPERTS, n, o.experts_down.n_used, rounded->integers[i], y);
         else if (rounded->gpu && o.kind == OP_LATENT_Q && o.latent_q.w)

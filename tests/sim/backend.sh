@@ -36,5 +36,6 @@ for ops in layers beside moves step route; do
 done
 run "$tests/ops/experts" cuda fast quick
 run "$tests/golden/golden" 'test_hf_*' 'test_hf_gguf*'
+run "$tests/golden/golden" 'test_more_*'
 run "$tests/golden/states"
 echo "1..$n"

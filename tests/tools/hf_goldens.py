@@ -36,6 +36,7 @@ MODELS = {
     'exaone4': dict(sliding_window=20, layer_types=SLIDING, rope_parameters=LLAMA3),
     'olmoe': dict(norm_topk_prob=False),
     'ernie4_5': dict(),
+    'nemotron_h-latent': dict(),
 }
 
 
@@ -48,12 +49,22 @@ class Fixed(variants.Variant):
     def maybe(self, p=0.5):
         return False
 
+    def randint(self, a, b):
+        super().randint(a, b)
+        return a + 1
+
     def n_experts(self):
         return 8, 2
 
+    def groups(self, key):
+        n, k = self.n_experts()
+        self.c.update({key: n, 'num_experts_per_tok': k, 'moe_intermediate_size': 32})
+        self.c.update(n_group=1, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True)
+        return n
+
     def base(self, mt, **k):
         super().base(mt, **k)
-        self.c.update(BASE, num_hidden_layers=len(MODELS[mt].get('layer_types', 'ab')))
+        self.c.update(BASE, num_hidden_layers=len(MODELS.get(mt, {}).get('layer_types', 'ab')))
         return self.c
 
 
@@ -75,7 +86,7 @@ if __name__ == '__main__':
     out, seed = sys.argv[1], int(sys.argv[2])
     for name, more in MODELS.items():
         variant = Fixed([seed, *name.encode()])
-        config, weights = variant.make(name)
+        config, weights = variant.make(name.partition('-')[0])
         config.update(more)
         folder = f'{out}/{name}'
         variants.save(folder, config, weights, 'BF16')

@@ -1027,14 +1027,15 @@ class Model:
                     self.g('norm_topk_prob', default=True),
                     self.g('routed_scaling_factor', default=1.0),
                 )
-                u = self.lin(h, m + '.fc1_latent_proj') if m + '.fc1_latent_proj.weight' in self.w else h
+                latent = c.get('moe_latent_size') is not None
+                u = self.lin(h, m + '.fc1_latent_proj') if latent else h
                 f = self.experts(
                     u,
                     idx,
                     wt,
                     lambda t, e: self.lin(relu2(self.lin(t, f'{m}.experts.{e}.up_proj')), f'{m}.experts.{e}.down_proj'),
                 )
-                if m + '.fc2_latent_proj.weight' in self.w:
+                if latent:
                     f = self.lin(f, m + '.fc2_latent_proj')
                 h = f + self.lin(relu2(self.lin(h, m + '.shared_experts.up_proj')), m + '.shared_experts.down_proj')
             x = x + h

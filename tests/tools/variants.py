@@ -869,7 +869,7 @@ class Variant:
             c.pop(k)
         L = self.randint(3, 8)
         n = self.groups('n_routed_experts')
-        c['layers_block_type'] = [self.pick('linear_attention', 'moe', 'full_attention', 'mlp') for _ in range(L)]
+        c['layers_block_type'] = [self.pick('linear_attention', 'full_attention', 'mlp', 'moe') for _ in range(L)]
         for j, k in enumerate(('linear_attention', 'full_attention')):
             if k not in c['layers_block_type']:
                 c['layers_block_type'][j] = k
@@ -891,10 +891,11 @@ class Variant:
             use_bias=False,
             mlp_bias=False,
             attention_bias=self.maybe(0.2),
-            moe_latent_size=None,
+            moe_latent_size=self.pick(None, 20, 40, 136, 32),
             time_step_limit=[0.0, {'__float__': 'Infinity'}],
         )
         D = c['hidden_size']
+        latent = c['moe_latent_size']
         self.embed('backbone.embeddings')
         for i, k in enumerate(c['layers_block_type']):
             p = f'backbone.layers.{i}'
@@ -910,9 +911,12 @@ class Variant:
             else:
                 self.lin(m + '.gate', n, D)
                 self.w[m + '.gate.e_score_correction_bias'] = self.r.standard_normal(n) * 0.2
+                if latent:
+                    self.lin(m + '.fc1_latent_proj', latent, D, c['mlp_bias'])
+                    self.lin(m + '.fc2_latent_proj', D, latent, c['mlp_bias'])
                 for e in range(n):
-                    self.lin(f'{m}.experts.{e}.up_proj', c['moe_intermediate_size'], D)
-                    self.lin(f'{m}.experts.{e}.down_proj', D, c['moe_intermediate_size'])
+                    self.lin(f'{m}.experts.{e}.up_proj', c['moe_intermediate_size'], latent or D)
+                    self.lin(f'{m}.experts.{e}.down_proj', latent or D, c['moe_intermediate_size'])
                 ff = c['moe_shared_expert_intermediate_size']
                 self.lin(m + '.shared_experts.up_proj', ff, D, c['mlp_bias'])
                 self.lin(m + '.shared_experts.down_proj', D, ff, c['mlp_bias'])

@@ -40,9 +40,10 @@ struct layer {
     struct weight down;                        /* [d_model, d_ff] */
     const float *down_bias;                    /* [d_model] */
     /* Of a mixture of experts; gate_up and down are then those of the expert that all go to, if there is one. */
-    struct weight router;                             /* [n_expert, d_model]; n_out is 0 where the layer is none */
-    const float *router_bias, *select_bias;           /* [n_expert] or NULL */
-    struct weight experts_up, experts_down;           /* as gate_up and down, n_expert times, d_expert wide */
+    struct weight router;                   /* [n_expert, d_model]; n_out is 0 where the layer is none */
+    const float *router_bias, *select_bias; /* [n_expert] or NULL */
+    struct weight experts_up, experts_down; /* as gate_up and down, n_expert times, d_expert wide */
+    struct weight latent_down, latent_up;   /* [d_latent, d_model] and back; n_out is 0: there is no such space */
     const float *experts_up_bias, *experts_down_bias; /* [2, n_expert, d_expert], [n_expert, d_model] or NULL */
     const float *shared_gate;                         /* [d_model] or NULL */
 };

@@ -1,4 +1,4 @@
-/* nemotron_h.c - Nemotron-H and Nemotron 3 Nano: a layer is Mamba-2, attention in which nothing turns, or a
+/* nemotron_h.c - Nemotron-H and Nemotron 3: a layer is Mamba-2, attention in which nothing turns, or a
  * feed-forward network without a gate, whose activation is max(x, 0)^2. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
@@ -7,8 +7,9 @@
 
 void nemotron_h_hparams(struct hparams *hp, struct hparams_reader *r)
 {
-    (void)r;
     memset(hp->turns, 0, sizeof hp->turns);
+    if (hp->experts.n)
+        hp->experts.d_latent = hparams_number(r, "moe_latent_size", 8, 1 << 16, 0);
 }
 
 int nemotron_h_bind_layer(struct binder *b, struct layer *l)

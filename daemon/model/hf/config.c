@@ -125,6 +125,7 @@ static const struct key {
     {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "mamba2", true},
     {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "nemotron_h", true},
     {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length", "nemotron_h", false},
+    {"moe_latent_size", "moe_latent_size", "nemotron_h", false},
 };
 
 /* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files

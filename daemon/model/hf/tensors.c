@@ -106,6 +106,8 @@ static const struct rename layer[] = {
     {"mixer.up_proj", "ffn_up"},
     {"mixer.down_proj", "ffn_down"},
     {"mixer.gate", "ffn_gate_inp"},
+    {"mixer.fc1_latent_proj", "ffn_latent_down"},
+    {"mixer.fc2_latent_proj", "ffn_latent_up"},
     {"mixer.shared_experts.up_proj", "ffn_up_shexp"},
     {"mixer.shared_experts.down_proj", "ffn_down_shexp"},
 };

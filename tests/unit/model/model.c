@@ -149,6 +149,7 @@ static void test_refused(void **state)
          HEARTH_EBADMODEL,
          "yarn_beta_fast"},
         {{.set_key = "nextn_predict_layers", .set_u32 = 1}, HEARTH_EUNSUPPORTED, "llama.nextn_predict_layers"},
+        {{.set_key = "moe_latent_size", .set_u32 = 16}, HEARTH_EUNSUPPORTED, "llama.moe_latent_size"},
         {{.float_key = "attention.clamp_kqv", .attn_factor = 8}, HEARTH_EUNSUPPORTED, "llama.attention.clamp_kqv"},
         {{.arch = "gemma2", .float_key = "attn_logit_softcapping", .attn_factor = -3}, HEARTH_EBADMODEL, "softcapping"},
         {{.arch = "gemma3"}, HEARTH_EBADMODEL, "blk.0.post_attention_norm.weight is missing"},

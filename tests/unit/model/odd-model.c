@@ -144,10 +144,10 @@ struct build model_file(const struct odd *odd)
         add_u32(&p, "expert_count", odd->mixture);
         add_u32(&p, "expert_used_count", 2);
     }
-    if (odd->set_key &&
-        (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
-         !strncmp(odd->set_key, "attention.sliding", 17) || !strncmp(odd->set_key, "expert_g", 8) ||
-         !strcmp(odd->set_key, "leading_dense_block_count") || !strcmp(odd->set_key, "nextn_predict_layers")))
+    if (odd->set_key && (!strncmp(odd->set_key, "rope.", 5) || !strcmp(odd->set_key, "attention.value_length") ||
+                         !strncmp(odd->set_key, "attention.sliding", 17) || !strncmp(odd->set_key, "expert_g", 8) ||
+                         !strcmp(odd->set_key, "leading_dense_block_count") ||
+                         !strcmp(odd->set_key, "moe_latent_size") || !strcmp(odd->set_key, "nextn_predict_layers")))
         add_u32(&p, odd->set_key, 0);
     if (odd->list_key && !strncmp(odd->list_key, "rope.", 5))
         add_u32(&p, odd->list_key, 0);

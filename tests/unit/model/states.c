@@ -34,6 +34,19 @@ static const struct key nemotron[] = {{"feed_forward_length", LAYERS, {0, 128, 0
                                       {"ssm.time_step_rank", 1, {8}},
                                       {"ssm.inner_size", 1, {128}},
                                       {NULL, 0, {0}}};
+/* Experts in a latent space. */
+static const struct key latent[] = {{"feed_forward_length", LAYERS, {0, 128, 0, 0}},
+                                    {"attention.head_count", 1, {4}},
+                                    {"attention.head_count_kv", LAYERS, {0, 0, 2, 0}},
+                                    {"ssm.conv_kernel", 1, {4}},
+                                    {"ssm.state_size", 1, {16}},
+                                    {"ssm.group_count", 1, {2}},
+                                    {"ssm.time_step_rank", 1, {8}},
+                                    {"ssm.inner_size", 1, {128}},
+                                    {"expert_count", 1, {8}},
+                                    {"expert_used_count", 1, {2}},
+                                    {"moe_latent_size", 1, {32}},
+                                    {NULL, 0, {0}}};
 static const struct key mamba2[] = {{"feed_forward_length", 1, {0}},
                                     {"attention.head_count", 1, {0}},
                                     {"ssm.conv_kernel", 1, {4}},
@@ -125,6 +138,10 @@ static void kinds_and_sizes(void **state)
     struct hearth_err e;
     assert_int_equal(read_keys("qwen35", qwen35, (struct key){"block_count", 1, {2}}, &hp, &e), 0);
     assert_int_equal(hp.n_group, 1); /* the file is of states alone */
+    assert_int_equal(read_keys("nemotron_h_moe", latent, (struct key){0}, &hp, &e), 0);
+    assert_int_equal(hp.experts.d_latent, 32);
+    assert_int_equal(read_keys("nemotron_h_moe", latent, (struct key){"moe_latent_size", 0, {0}}, &hp, &e), 0);
+    assert_int_equal(hp.experts.d_latent, 0);
 }
 
 static void refused(void **state)
@@ -158,6 +175,11 @@ static void refused(void **state)
          nemotron,
          {"feed_forward_length", 4, {0, 0, 128, 0}},
          "layer 2 has KV heads (attention.head_count_kv) and a feed-forward"},
+        {"nemotron_h_moe", latent, {"moe_latent_size", 1, {0}}, "moe_latent_size is 0; 8 to 65536 is possible"},
+        {"nemotron_h_moe", latent, {"moe_latent_size", 1, {7}}, "moe_latent_size is 7"},
+        {"nemotron_h_moe", latent, {"moe_latent_size", 1, {65537}}, "moe_latent_size is 65537"},
+        {"nemotron_h_moe", latent, {"moe_latent_size", 1, {-1}}, "moe_latent_size is 4294967295"},
+        {"nemotron_h_moe", latent, {"moe_latent_size", 2, {32, 32}}, "moe_latent_size"},
         {"mamba2", mamba2, {"ssm.time_step_rank", 1, {0}}, "ssm.time_step_rank is 0"},
         {"mamba2", mamba2, {"feed_forward_length", 1, {64}}, "no layer recurs or attends"},
     };

@@ -243,7 +243,8 @@ static void a_sound_device_passes(void **state)
                                          "models/hf-tiny/qwen3_next",
                                          "models/hf-tiny/qwen3_5_text",
                                          "models/hf-tiny/mamba2",
-                                         "models/hf-tiny/nemotron_h"};
+                                         "models/hf-tiny/nemotron_h",
+                                         "tests/golden/data/hf/nemotron_h-latent"};
     char path[4096];
     for (int i = 0; i < n_named; i++)
         sound(named[i]);
@@ -335,10 +336,14 @@ static void a_broken_layer_is_named(void **state)
                              latent[] = {{OP_LATENT, "latent ("},
                                          {OP_LATENT_Q, "latent_q ("},
                                          {OP_ATTEND, "attend"},
-                                         {OP_LATENT_OUT, "latent_out ("}};
+                                         {OP_LATENT_OUT, "latent_out ("}},
+                             experts[] = {{OP_PROJECT, "project ("},
+                                          {OP_EXPERTS_UP, "experts_up ("},
+                                          {OP_EXPERTS_DOWN, "experts_down ("}};
     named_in("models/hf-tiny/gemma4-moe", mixture, 3);
     named_in("models/hf-tiny/gemma4-e4b", inputs, 3);
     named_in("models/hf-tiny/deepseek_v3", latent, 4);
+    named_in("tests/golden/data/hf/nemotron_h-latent", experts, 3);
 }
 
 static void a_broken_state_is_named(void **state)
