@@ -14,5 +14,6 @@ const struct arch arch_nemotron_h_moe = {"nemotron_h_moe",
                                          .reads = reads,
                                          .state = STATE_MAMBA2,
                                          .single = true,
+                                         .skips_ahead = true,
                                          .bind_layer = nemotron_h_bind_layer,
                                          .build = nemotron_h_build};

@@ -34,10 +34,11 @@ static const struct key nemotron[] = {{"feed_forward_length", LAYERS, {0, 128, 0
                                       {"ssm.time_step_rank", 1, {8}},
                                       {"ssm.inner_size", 1, {128}},
                                       {NULL, 0, {0}}};
-/* Experts in a latent space. */
-static const struct key latent[] = {{"feed_forward_length", LAYERS, {0, 128, 0, 0}},
+/* Experts in a latent space, and a last layer that predicts further ahead, which has both attention and experts. */
+static const struct key latent[] = {{"feed_forward_length", LAYERS, {0, 128, 0, 128}},
                                     {"attention.head_count", 1, {4}},
-                                    {"attention.head_count_kv", LAYERS, {0, 0, 2, 0}},
+                                    {"attention.head_count_kv", LAYERS, {0, 0, 2, 2}},
+                                    {"nextn_predict_layers", 1, {1}},
                                     {"ssm.conv_kernel", 1, {4}},
                                     {"ssm.state_size", 1, {16}},
                                     {"ssm.group_count", 1, {2}},
@@ -140,6 +141,7 @@ static void kinds_and_sizes(void **state)
     assert_int_equal(hp.n_group, 1); /* the file is of states alone */
     assert_int_equal(read_keys("nemotron_h_moe", latent, (struct key){0}, &hp, &e), 0);
     assert_int_equal(hp.experts.d_latent, 32);
+    assert_true(hp.n_layer == LAYERS - 1 && hp.n_nextn == 1);
     assert_int_equal(read_keys("nemotron_h_moe", latent, (struct key){"moe_latent_size", 0, {0}}, &hp, &e), 0);
     assert_int_equal(hp.experts.d_latent, 0);
 }
@@ -175,6 +177,8 @@ static void refused(void **state)
          nemotron,
          {"feed_forward_length", 4, {0, 0, 128, 0}},
          "layer 2 has KV heads (attention.head_count_kv) and a feed-forward"},
+        {"nemotron_h_moe", latent, {"nextn_predict_layers", 1, {0}}, "layer 3 has KV heads"},
+        {"nemotron_h_moe", latent, {"nextn_predict_layers", 1, {LAYERS}}, "nextn_predict_layers is 4; 0 to 3"},
         {"nemotron_h_moe", latent, {"moe_latent_size", 1, {0}}, "moe_latent_size is 0; 8 to 65536 is possible"},
         {"nemotron_h_moe", latent, {"moe_latent_size", 1, {7}}, "moe_latent_size is 7"},
         {"nemotron_h_moe", latent, {"moe_latent_size", 1, {65537}}, "moe_latent_size is 65537"},
