@@ -104,10 +104,10 @@ FILTER(truncate)
     int64_t limit = is_missing(arg[0]) ? 255 : need_int(r, arg[0], "a length");
     const struct str *end = is_missing(arg[2]) ? v_text(r, "...").s : need_str(r, arg[2], "an end");
     int64_t leeway = is_missing(arg[3]) || arg[3].tag == V_NONE ? 5 : need_int(r, arg[3], "a leeway");
-    int64_t n = val_length(r, v), n_end = str_codes(r, end);
+    int64_t n = val_length(r, v), n_end = str_codes(r, end), most;
     if (limit < n_end || leeway < 0)
         type_error(r, "truncate: a length shorter than the end, or a negative leeway");
-    if (n <= limit + leeway)
+    if (__builtin_add_overflow(limit, leeway, &most) || n <= most)
         return v;
     const struct str *s = need_str(r, v, "what is truncated");
     size_t to = str_offset(r, s, limit - n_end);

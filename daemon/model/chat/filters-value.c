@@ -30,20 +30,33 @@ FILTER(attr)
 /* --- numbers ---------------------------------------------------------------------------------------------------------
  */
 
+/* In ASCII: the digits of any script as ASCII's. NULL where something else stands there. */
+static const char *ascii_number(struct run *r, const struct str *s, uint32_t *n)
+{
+    char *text = run_alloc_bytes(r, s->n + 1u), *to = text;
+    for (const char *p = s->p; p < s->p + s->n;) {
+        uint32_t c = code_next(&p);
+        int digit = code_decimal(c);
+        if (!c || (digit < 0 && c >= 0x80))
+            return NULL;
+        *to++ = digit < 0 ? (char)c : (char)('0' + digit);
+    }
+    *n = (uint32_t)(to - text);
+    return text;
+}
+
 /* Without the spaces around it and the underscores between digits; NULL where these stand elsewhere. */
 static char *number_text(struct run *r, const struct str *s)
 {
-    s = text_strip(r, s, NONE, true, true);
-    char *text = run_alloc_bytes(r, s->n + 1u), *to = text;
-    for (uint32_t i = 0; i < s->n; i++) {
-        char c = s->p[i];
-        bool inner = i && i + 1 < s->n && s->p[i - 1] != '_' && s->p[i + 1] != '_';
-        if (c == '_' && (!inner || !strchr("0123456789abcdefABCDEFoxOX", s->p[i - 1])))
+    uint32_t n = 0;
+    const char *p = ascii_number(r, text_strip(r, s, NONE, true, true), &n);
+    char *text = run_alloc_bytes(r, n + 1u), *to = text;
+    for (uint32_t i = 0; p && i < n; i++) {
+        bool inner = i && i + 1 < n && p[i - 1] != '_' && p[i + 1] != '_';
+        if (p[i] == '_' && (!inner || !strchr("0123456789abcdefABCDEFoxOX", p[i - 1])))
             return NULL;
-        if (!c)
-            return NULL;
-        if (c != '_')
-            *to++ = c;
+        if (p[i] != '_')
+            *to++ = p[i];
     }
     *to = 0;
     return *text ? text : NULL;
@@ -119,7 +132,9 @@ FILTER(int)
         return int_val(r, int_of(v));
     if (v.tag != V_STR)
         return def;
-    found = parse_int(r, v.s, is_missing(arg[1]) ? 10 : need_int(r, arg[1], "a base"));
+    found = is_missing(arg[1]) || is_int(arg[1])
+                ? parse_int(r, v.s, is_missing(arg[1]) ? 10 : need_int(r, arg[1], "a base"))
+                : (struct val){0}; /* Python's int() fails here, and the filter goes on with float() */
     if (!is_missing(found))
         return found;
     found = parse_float(r, v.s);
@@ -169,9 +184,14 @@ static struct val round_int(struct run *r, int128 i, int64_t digits)
 struct val py_round(struct run *r, struct val v, struct val digits)
 {
     char text[700];
-    int64_t n = is_missing(digits) ? 0 : need_int(r, digits, "a precision");
+    bool whole = digits.tag == V_NONE; /* round() to an integer */
+    int64_t n = is_missing(digits) || whole ? 0 : need_int(r, digits, "a precision");
     if (!is_number(v))
         type_error(r, "type %s doesn't define __round__ method", val_type_name(v));
+    if (v.tag == V_FLOAT && whole && !isfinite(v.f))
+        type_error(r, "cannot convert float infinity or NaN to integer");
+    if (v.tag == V_FLOAT && whole)
+        return to_int(r, nearbyint(v.f), NONE);
     if (v.tag != V_FLOAT)
         return round_int(r, int_of(v), n);
     if (!isfinite(v.f) || n > 300)
@@ -219,7 +239,7 @@ FILTER(filesizeformat)
     if (f.f == 1) {
         put_text(r, "1 Byte");
     } else if (f.f < base) {
-        put_fmt(r, "%.0f Bytes", trunc(f.f));
+        put_fmt(r, "%.0f Bytes", trunc(f.f) + 0.0); /* of -0.0: 0 */
     } else {
         int i = 0;
         for (unit *= base; i < 7 && !(f.f < unit); i++)

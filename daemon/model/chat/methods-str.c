@@ -50,17 +50,8 @@ METHOD(capitalize)
 
 METHOD(swapcase)
 {
-    const struct str *s = self.s;
-    struct mark m = string_begin(r);
     (void)arg;
-    run_charge(r, s->n);
-    for (size_t at = 0; at < s->n;) {
-        const struct str *c = str_char(r, s, at);
-        const char *p = c->p;
-        put_str(r, text_case(r, c, code_is_upper(code_next(&p)) ? CASE_LOWER : CASE_UPPER));
-        at += c->n;
-    }
-    return markup_like(r, s, string_end(r, m));
+    return v_str(text_case(r, self.s, CASE_SWAP));
 }
 
 METHOD(strip)

@@ -47,7 +47,7 @@ static void put_case(struct run *r, const char *from, const char *at, const char
 {
     uint32_t out[3], c = code_next(&(const char *){at});
     int n = code_case(c, to, out);
-    if (c == 0x3a3 && to == CASE_LOWER && final_sigma(from, at, end))
+    if (c == 0x3a3 && (to == CASE_LOWER || to == CASE_SWAP) && final_sigma(from, at, end))
         out[0] = 0x3c2;
     for (int i = 0; i < n; i++)
         put_code(r, out[i]);

@@ -89,6 +89,17 @@ bool code_is_decimal(uint32_t c)
     return c < 0x80 ? c >= '0' && c <= '9' : category(c) == UTF8PROC_CATEGORY_ND;
 }
 
+/* The digits of a script stand in a row, from zero to nine. */
+int code_decimal(uint32_t c)
+{
+    int n = 0;
+    if (c < 0x80 || !code_is_decimal(c))
+        return c >= '0' && c <= '9' ? (int)(c - '0') : -1;
+    while (code_is_decimal(c - 1 - (uint32_t)n))
+        n++;
+    return n % 10;
+}
+
 /* Numeric_Type=Digit without a decimal value: superscripts, circled digits and their like. */
 bool code_is_digit(uint32_t c)
 {
@@ -106,9 +117,21 @@ bool code_is_digit(uint32_t c)
     return false;
 }
 
+/* Numeric_Type=Numeric of a letter: the Chinese characters that stand for numbers. */
 bool code_is_numeric(uint32_t c)
 {
+    static const uint32_t number[] = {
+        0x3405,  0x3483,  0x382a,  0x3b4d,  0x4e00,  0x4e03,  0x4e07,  0x4e09,  0x4e5d,  0x4e8c,  0x4e94,  0x4e96,
+        0x4ebf,  0x4ec0,  0x4edf,  0x4ee8,  0x4f0d,  0x4f70,  0x5104,  0x5146,  0x5169,  0x516b,  0x516d,  0x5341,
+        0x5343,  0x5344,  0x5345,  0x534c,  0x53c1,  0x53c2,  0x53c3,  0x53c4,  0x56db,  0x58f1,  0x58f9,  0x5e7a,
+        0x5efe,  0x5eff,  0x5f0c,  0x5f0d,  0x5f0e,  0x5f10,  0x62fe,  0x634c,  0x67d2,  0x6f06,  0x7396,  0x767e,
+        0x8086,  0x842c,  0x8cae,  0x8cb3,  0x8d30,  0x9621,  0x9646,  0x964c,  0x9678,  0x96f6,  0xf96b,  0xf973,
+        0xf978,  0xf9b2,  0xf9d1,  0xf9d3,  0xf9fd,  0x20001, 0x20064, 0x200e2, 0x20121, 0x2092a, 0x20983, 0x2098c,
+        0x2099c, 0x20aea, 0x20afd, 0x20b19, 0x22390, 0x22998, 0x23b1b, 0x2626d, 0x2f890};
     utf8proc_category_t k = category(c);
+    for (size_t i = 0; k == UTF8PROC_CATEGORY_LO && i < sizeof number / sizeof *number; i++)
+        if (number[i] == c)
+            return true;
     return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
 }
 
@@ -130,7 +153,8 @@ bool code_is_lower(uint32_t c)
            c == 0x2c1 || (c >= 0x2e0 && c <= 0x2e4) || c == 0x345 || c == 0x37a || (c >= 0x1d2c && c <= 0x1d6a) ||
            c == 0x1d78 || (c >= 0x1d9b && c <= 0x1dbf) || c == 0x2071 || c == 0x207f || (c >= 0x2090 && c <= 0x209c) ||
            (c >= 0x2170 && c <= 0x217f) || (c >= 0x24d0 && c <= 0x24e9) || c == 0x2c7c || c == 0x2c7d || c == 0xa69c ||
-           c == 0xa69d || c == 0xa770 || c == 0xa7f8 || c == 0xa7f9 || (c >= 0xab5c && c <= 0xab5f);
+           c == 0xa69d || c == 0xa770 || c == 0xa7f8 || c == 0xa7f9 || (c >= 0xab5c && c <= 0xab5f) || c == 0x10780 ||
+           (c >= 0x10783 && c <= 0x10785) || (c >= 0x10787 && c <= 0x107b0) || (c >= 0x107b2 && c <= 0x107ba);
 }
 
 bool code_is_title(uint32_t c)
@@ -330,12 +354,16 @@ static int fold(uint32_t c, uint32_t out[3])
 
 int code_case(uint32_t c, enum unicode_case to, uint32_t out[3])
 {
+    out[0] = c;
+    if (to == CASE_SWAP && !code_is_upper(c) && !code_is_lower(c))
+        return 1;
+    if (to == CASE_SWAP)
+        to = code_is_upper(c) ? CASE_LOWER : CASE_UPPER;
     if (c < 0x80) {
         bool lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
         out[0] = to == CASE_UPPER || to == CASE_TITLE ? c - (lower ? 32 : 0) : c + (upper ? 32 : 0);
         return 1;
     }
-    out[0] = c;
     if (c >= 0xd800 && c < 0xe000)
         return 1;
     if (to == CASE_FOLD)

@@ -22,6 +22,7 @@ bool code_is_printable(uint32_t c);
 bool code_is_alpha(uint32_t c);
 bool code_is_alnum(uint32_t c);
 bool code_is_decimal(uint32_t c);
+int code_decimal(uint32_t c); /* the value of a decimal digit of any script, -1: it is none */
 bool code_is_digit(uint32_t c);
 bool code_is_numeric(uint32_t c);
 bool code_is_upper(uint32_t c);
@@ -34,7 +35,7 @@ bool code_is_name(uint32_t c);
 bool code_is_word(uint32_t c); /* \w of Python's re */
 
 /* The full mappings: up to three code points into out; returns how many. */
-enum unicode_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_FOLD };
+enum unicode_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_FOLD, CASE_SWAP };
 int code_case(uint32_t c, enum unicode_case to, uint32_t out[3]);
 
 #endif

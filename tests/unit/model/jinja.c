@@ -172,6 +172,12 @@ static void test_filters_and_methods(void **state)
          "STRASSEIt'STrueXa"},
         {"{{ 'a-b'.partition('-') }}{{ 'abc'.find('c') }}{{ 'aa'.replace('a', 'b', 1) }}{{ '-'.join(['x', 'y']) }}",
          "('a', '-', 'b')2bax-y"},
+        {"{{ ['\xc7\x85\xc3\x89\xce\x91\xce\xa3'.swapcase(), '\xe4\xb8\x89'.isnumeric(), '\xf0\x90\x9e\x87'.islower()] "
+         "}}",
+         "['\xc7\x85\xc3\xa9\xce\xb1\xcf\x82', True, True]"},
+        {"{{ '\xd9\xa1\xd9\xa2' | int }}{{ '\xef\xbc\x91.5' | float }}{{ '12' | int(7, none) }}{{ 2.5 | round(none) }}",
+         "121.5122"},
+        {"{{ s | truncate(99999999999999999999) }}{{ -0.0 | filesizeformat }}", "h\xc3\xa9llo0 Bytes"},
         {"{{ '%s|%5.1f|%-4d|%(k)s' % {'k': 1} if false else '%s|%5.1f|%-4d|' % ('a', 2.25, 7) }}", "a|  2.2|7   |"},
         {"{{ '{} {1}'.format(1) if false else '{} {}'.format('a', 2) }}{{ '{:>4}|{:,}'.format('x', 1234567) }}",
          "a 2   x|1,234,567"},
