@@ -186,8 +186,8 @@ enum tuple_flags {
     TUPLE_PARENS = 4,    /* may be empty */
     TUPLE_NAMESPACE = 8, /* ns.x is a target */
 };
-struct node *parse_tuple(struct parser *p, int flags, const char *end_name);
-struct node *parse_target(struct parser *p, bool tuple, bool with_namespace, const char *end_name);
+struct node *parse_tuple(struct parser *p, int flags);
+struct node *parse_target(struct parser *p, bool tuple, bool with_namespace);
 struct node *parse_name_target(struct parser *p);
 struct node *parse_unary(struct parser *p, bool with_filter);
 struct node *parse_filters(struct parser *p, struct node *on, bool inline_first);

@@ -159,7 +159,8 @@ static const char *raw_word(struct lexer *x, const char *at, const char *word)
     return skip_space(x, at + strlen(word));
 }
 
-/* What stands between raw and endraw. True where there was a raw at all. */
+/* What stands between raw and endraw. True where there was a raw at all. As in Jinja's lexer, a raw or a comment that
+ * the template ends with, and in which nothing stands, needs no end. */
 static bool lex_raw(struct lexer *x, const char *tag)
 {
     const char *begin = raw_word(x, tag, "raw"), *end;
@@ -181,6 +182,8 @@ static bool lex_raw(struct lexer *x, const char *tag)
         advance(x, end);
         return true;
     }
+    if (begin == x->end)
+        return true;
     run_fail(x->r, JINJA_SYNTAX, "Missing end of raw directive");
 }
 
@@ -193,7 +196,8 @@ static void lex_comment(struct lexer *x, const char *begin)
             return;
         }
     }
-    run_fail(x->r, JINJA_SYNTAX, "Missing end of comment tag");
+    if (begin < x->end)
+        run_fail(x->r, JINJA_SYNTAX, "Missing end of comment tag");
 }
 
 /* --- strings and numbers --------------------------------------------------------------------------------------- */

@@ -263,7 +263,7 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
         return n;
     case T_LPAREN:
         p->at++;
-        n = parse_tuple(p, TUPLE_PARENS, NULL);
+        n = parse_tuple(p, TUPLE_PARENS);
         parser_expect(p, T_RPAREN);
         return n;
     case T_LBRACKET:
@@ -277,13 +277,13 @@ static struct node *parse_primary(struct parser *p, bool with_namespace)
     }
 }
 
-static bool tuple_ends(struct parser *p, const char *end_name)
+static bool tuple_ends(struct parser *p)
 {
     enum token_type t = p->at->type;
-    return t == T_VAR_END || t == T_BLOCK_END || t == T_RPAREN || (end_name && parser_at_name(p, end_name));
+    return t == T_VAR_END || t == T_BLOCK_END || t == T_RPAREN;
 }
 
-struct node *parse_tuple(struct parser *p, int flags, const char *end_name)
+struct node *parse_tuple(struct parser *p, int flags)
 {
     int line = p->at->line;
     struct nodes item = {0};
@@ -292,7 +292,7 @@ struct node *parse_tuple(struct parser *p, int flags, const char *end_name)
     for (;;) {
         if (item.n)
             parser_expect(p, T_COMMA);
-        if (tuple_ends(p, end_name))
+        if (tuple_ends(p))
             break;
         nodes_add(p, &item,
                   flags & TUPLE_SIMPLE ? parse_primary(p, flags & TUPLE_NAMESPACE)
@@ -330,9 +330,9 @@ static void check_target(struct parser *p, struct node *n)
     }
 }
 
-struct node *parse_target(struct parser *p, bool tuple, bool with_namespace, const char *end_name)
+struct node *parse_target(struct parser *p, bool tuple, bool with_namespace)
 {
-    struct node *n = tuple ? parse_tuple(p, TUPLE_SIMPLE | (with_namespace ? TUPLE_NAMESPACE : 0), end_name)
+    struct node *n = tuple ? parse_tuple(p, TUPLE_SIMPLE | (with_namespace ? TUPLE_NAMESPACE : 0))
                            : parse_primary(p, with_namespace);
     check_target(p, n);
     return n;

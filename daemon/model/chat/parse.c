@@ -127,7 +127,7 @@ static struct nodes parse_body(struct parser *p, const char *const *ends)
             p->at++;
             n = node_new(p, N_PRINT, t->line);
             struct nodes one = {0};
-            nodes_add(p, &one, parse_tuple(p, 0, NULL));
+            nodes_add(p, &one, parse_tuple(p, 0));
             own_kids(n, one);
             parser_expect(p, T_VAR_END);
             nodes_add(p, &body, n);
@@ -179,10 +179,10 @@ static struct node *parse_for(struct parser *p, int line)
 {
     struct node *n = node_new(p, N_FOR, line);
     p->in_for++;
-    n->a = parse_target(p, true, false, "in");
+    n->a = parse_target(p, true, false);
     if (!parser_skip_name(p, "in"))
         syntax_error(p, line, "expected 'in' in a for statement");
-    n->b = parse_tuple(p, TUPLE_NO_COND, "recursive");
+    n->b = parse_tuple(p, TUPLE_NO_COND);
     bool soft = p->soft;
     p->soft = false;
     if (parser_skip_name(p, "if"))
@@ -210,7 +210,7 @@ static struct node *parse_if(struct parser *p, int line)
     p->soft = true;
     do {
         struct node *n = node_new(p, N_IF, line);
-        n->a = parse_tuple(p, TUPLE_NO_COND, NULL);
+        n->a = parse_tuple(p, TUPLE_NO_COND);
         own_kids(n, parse_block(p, ENDS("elif", "else", "endif"), false));
         if (last) {
             struct nodes other = {0};
@@ -235,11 +235,11 @@ static struct node *parse_if(struct parser *p, int line)
 
 static struct node *parse_set(struct parser *p, int line)
 {
-    struct node *target = parse_target(p, true, true, NULL), *n;
+    struct node *target = parse_target(p, true, true), *n;
     if (parser_skip(p, T_ASSIGN)) {
         n = node_new(p, N_SET, line);
         n->a = target;
-        n->b = parse_tuple(p, 0, NULL);
+        n->b = parse_tuple(p, 0);
         return n;
     }
     n = node_new(p, N_SETBLOCK, line);
@@ -334,7 +334,7 @@ static struct node *parse_with(struct parser *p, int line)
     while (p->at->type != T_BLOCK_END) {
         if (pair.n)
             parser_expect(p, T_COMMA);
-        nodes_add(p, &pair, parse_target(p, true, false, NULL));
+        nodes_add(p, &pair, parse_target(p, true, false));
         parser_expect(p, T_ASSIGN);
         nodes_add(p, &pair, parse_expr(p, true));
     }

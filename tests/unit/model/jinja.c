@@ -70,6 +70,8 @@ static void test_language(void **state)
         {"{# one #}\n{#- two -#}\n x", "x"},
         {"{% raw %}{{ x }}{% endraw %}", "{{ x }}"},
         {"a\r\nb\rc", "a\nb\nc"},
+        {"a \n{#-", "a"}, /* what opens at the end and holds nothing needs no end */
+        {"a{% raw %}", "a"},
         /* literals and their escapes; adjacent strings are one */
         {"{{ 'a\\tb\\x41\\u00e9\\101\\q' }}", "a\tbA\xc3\xa9"
                                               "A\\q"},
@@ -223,6 +225,7 @@ static void test_errors(void **state)
         {"{{ [1, 'a'] | sort }}", JINJA_RUNTIME, 1},
         {"{{ l | map('upper') | length }}", JINJA_RUNTIME, 1},
         {"{% include 'x' %}", JINJA_RUNTIME, 1},
+        {"{% for i, in [[1]] %}{% endfor %}", JINJA_SYNTAX, 1},
         {"{{ '\\ud800' }}", JINJA_RUNTIME, 0},
         {"{{ raise_exception('roles must\\nalternate') }}", JINJA_RAISED, 0},
     };
