@@ -139,7 +139,7 @@ static bool is_hashable(struct val v)
         for (uint32_t i = 0; i < v.l->n; i++)
             if (!is_hashable(v.l->v[i]))
                 return false;
-    return v.tag != V_LIST && v.tag != V_DICT;
+    return !is_unhashable(v);
 }
 
 static struct val item(struct run *r, struct val v, struct val key)

@@ -99,7 +99,7 @@ static struct val loop_peek(struct run *r, struct loop *l)
 }
 
 /* What has no length of its own is read to its end. */
-static int64_t loop_length(struct run *r, struct loop *l)
+int64_t loop_length(struct run *r, struct loop *l)
 {
     if (l->length >= 0)
         return l->length;
@@ -311,7 +311,7 @@ static void exec_call_block(struct run *r, struct scope *s, const struct node *n
     own.kw_name[own.n_kw] = r->tmpl->name[NAME_CALLER];
     own.kw[own.n_kw++] = caller;
     r->line = n->line;
-    put_val(r, call_value(r, callee, &own));
+    put_str(r, need_str(r, call_value(r, callee, &own), "the text of a call block"));
 }
 
 /* The body's text through the filters, to *out. Where a break or continue leaves the body, there is none. */
@@ -341,7 +341,7 @@ static enum flow exec_filter_block(struct run *r, struct scope *s, const struct 
     struct val v;
     enum flow flow = capture(r, s, n, &v);
     if (flow == FLOW_ON)
-        put_val(r, v);
+        put_str(r, need_str(r, v, "the text of a filter block"));
     return flow;
 }
 

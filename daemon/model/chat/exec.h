@@ -49,6 +49,7 @@ void exec_assign(struct run *r, struct scope *s, const struct node *target, stru
 
 bool loop_next(struct run *r, struct loop *l, struct val *out);
 struct val loop_attr(struct run *r, struct val loop, const struct str *name); /* V_MISSING: none */
+int64_t loop_length(struct run *r, struct loop *l);
 /* A whole for statement over a value, depth0 loops of it around: its text goes to the output. */
 enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct val of, int depth0);
 

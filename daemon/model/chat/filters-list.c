@@ -143,12 +143,33 @@ static struct call rest_of(const struct call *c, uint32_t n)
     return rest;
 }
 
+/* What map() does: the filter of a name, or attribute= with default=. */
+static void map_args(struct run *r, struct pick *p)
+{
+    if (p->c.n_pos) {
+        p->name = p->c.pos[0];
+        p->c = rest_of(&p->c, 1);
+        return;
+    }
+    for (uint32_t i = 0; i < p->c.n_kw; i++) {
+        if (str_is(p->c.kw_name[i], "attribute"))
+            p->attr = p->c.kw[i];
+        else if (str_is(p->c.kw_name[i], "default"))
+            p->def = p->c.kw[i];
+        else
+            type_error(r, "map() got an unexpected keyword argument");
+    }
+    if (is_missing(p->attr))
+        type_error(r, "map requires a filter argument");
+}
+
 static bool next_mapped(struct run *r, struct iter *it, struct val *out)
 {
     struct pick *p = it->state;
     if (!p->it) {
         if (!val_truth(p->of))
             return false;
+        map_args(r, p);
         p->it = iter_new(r, p->of);
     }
     if (!iter_next(r, p->it, out))
@@ -162,21 +183,6 @@ static struct val filter_map(struct run *r, struct val v, const struct call *c)
     struct pick *p = run_alloc0(r, 1, sizeof *p);
     p->of = v;
     p->c = *c;
-    if (c->n_pos) {
-        p->name = c->pos[0];
-        p->c = rest_of(c, 1);
-        return iter_val(iter_of(r, next_mapped, p));
-    }
-    for (uint32_t i = 0; i < c->n_kw; i++) {
-        if (str_is(c->kw_name[i], "attribute"))
-            p->attr = c->kw[i];
-        else if (str_is(c->kw_name[i], "default"))
-            p->def = c->kw[i];
-        else
-            type_error(r, "map() got an unexpected keyword argument");
-    }
-    if (is_missing(p->attr))
-        type_error(r, "map requires a filter argument");
     return iter_val(iter_of(r, next_mapped, p));
 }
 
@@ -261,7 +267,8 @@ FILTER(join)
 FILTER(sort)
 {
     struct val out = copy_list(r, v, V_LIST);
-    sort_values(r, out.l, sort_keys(r, out.l, arg[2], !val_truth(arg[1])), val_truth(arg[0]));
+    sort_values(r, out.l, sort_keys(r, out.l, arg[2], !val_truth(arg[1])),
+                !is_missing(arg[0]) && need_int(r, arg[0], "reverse"));
     return out;
 }
 
@@ -282,8 +289,14 @@ FILTER(dictsort)
         struct val key = value ? e->v : e->k;
         list_add(r, keys.l, val_truth(arg[0]) ? key : fold_case(r, key));
     }
-    sort_values(r, out.l, keys.l, val_truth(arg[2]));
+    sort_values(r, out.l, keys.l, !is_missing(arg[2]) && need_int(r, arg[2], "reverse"));
     return out;
+}
+
+static bool next_no_item(struct run *r, struct iter *it, struct val *out)
+{
+    (void)it, (void)out;
+    type_error(r, "Can only get item pairs from a mapping.");
 }
 
 FILTER(items)
@@ -292,7 +305,7 @@ FILTER(items)
     if (v.tag == V_UNDEF)
         return iter_val(iter_new(r, v));
     if (v.tag != V_DICT)
-        type_error(r, "Can only get item pairs from a mapping.");
+        return iter_val(iter_of(r, next_no_item, NULL));
     return iter_val(iter_new(r, (struct val){.tag = V_VIEW, .sub = VIEW_ITEMS, .d = v.d}));
 }
 

@@ -182,6 +182,29 @@ static int64_t take_number(struct percent *f)
     return n;
 }
 
+static const struct str *repr_str(struct run *r, struct val v)
+{
+    struct mark m = string_begin(r);
+    put_repr(r, v);
+    return string_end(r, m);
+}
+
+/* Python's ascii(): repr() with escapes for all that is not ASCII. */
+static const struct str *ascii_str(struct run *r, struct val v)
+{
+    const struct str *s = repr_str(r, v);
+    struct mark m = string_begin(r);
+    for (const char *p = s->p; p < s->p + s->n;) {
+        uint32_t c = code_next(&p);
+        if (c < 0x80)
+            put_char(r, (char)c);
+        else
+            put_fmt(r, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+    }
+    put_as(r, m, s);
+    return string_end(r, m);
+}
+
 static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
 {
     struct run *r = f->r;
@@ -189,12 +212,12 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
     case 's':
         put_string(r, y, f->fmt->markup ? text_escape(r, v) : to_str(r, v));
         break;
-    case 'r': {
-        struct mark m = string_begin(r);
-        put_repr(r, v);
-        put_string(r, y, string_end(r, m));
+    case 'r':
+        put_string(r, y, repr_str(r, v));
         break;
-    }
+    case 'a':
+        put_string(r, y, ascii_str(r, v));
+        break;
     case 'd':
     case 'i':
     case 'u':
@@ -241,6 +264,10 @@ static void put_conversion(struct percent *f)
 {
     struct spec y = {.precision = -1, .width = 0};
     struct val keyed = {0};
+    if (f->p < f->end && *f->p == '%') {
+        put_char(f->r, *f->p++);
+        return;
+    }
     if (f->p < f->end && *f->p == '(') {
         f->p++;
         keyed = keyed_arg(f);
@@ -266,10 +293,7 @@ static void put_conversion(struct percent *f)
     while (f->p < f->end && (*f->p == 'h' || *f->p == 'l' || *f->p == 'L'))
         f->p++;
     y.type = take(f);
-    if (y.type == '%')
-        put_char(f->r, '%');
-    else
-        put_percent_arg(f, &y, is_missing(keyed) ? next_arg(f) : keyed);
+    put_percent_arg(f, &y, is_missing(keyed) ? next_arg(f) : keyed);
 }
 
 struct val format_percent(struct run *r, const struct str *fmt, struct val arg)
@@ -404,7 +428,7 @@ static void put_formatted(struct run *r, struct val v, const struct str *spec)
             type_error(r, "Invalid format specifier for a string");
         y.left = true;
         put_string(r, &y, v.s);
-    } else if (is_int(v) && (!y.type || strchr("dxXobcn", y.type)) && y.type != 'c') {
+    } else if (is_int(v) && (!y.type || strchr("dxXobn", y.type))) {
         if (y.precision >= 0)
             type_error(r, "Precision not allowed in integer format specifier");
         put_int(r, &y, int_of(v), false);
@@ -442,15 +466,10 @@ static const char *put_field(struct braces *b, const char *p, const char *end)
         type_error(r, "expected '}' before end of string");
     struct val v = field_value(b, from, name_end);
     struct mark m = string_begin(r);
-    if (conversion == 'r' || conversion == 'a')
-        put_repr(r, v);
-    else if (conversion == 's')
-        put_val(r, v);
-    else if (conversion)
+    if (conversion && !strchr("ras", conversion))
         type_error(r, "Unknown conversion specifier");
     if (conversion)
-        v = v_str(string_end(r, m));
-    m = string_begin(r);
+        v = v_str(conversion == 'r' ? repr_str(r, v) : conversion == 'a' ? ascii_str(r, v) : plain_str(r, v));
     if (spec && ++b->depth > 2)
         type_error(r, "Max string recursion exceeded");
     if (spec) {

@@ -20,7 +20,7 @@ static void put_escaped(struct run *r, uint32_t c, bool ascii)
     const char *known = c && c < 0x80 ? strchr(from, (int)c) : NULL;
     if (known)
         put_fmt(r, "\\%c", to[known - from]);
-    else if (c < 0x20 || (ascii && c > 0x7f && c < 0x10000))
+    else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000))
         put_fmt(r, "\\u%04x", c);
     else if (ascii && c >= 0x10000)
         put_fmt(r, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
@@ -35,7 +35,8 @@ static void put_json_str(struct run *r, const struct str *s, const struct style 
     struct mark m = string_begin(r);
     while (p < end) {
         const char *plain = p;
-        while (p < end && (unsigned char)*p >= 0x20 && *p != '"' && *p != '\\' && (!y->ascii || !(*p & 0x80)))
+        while (p < end && (unsigned char)*p >= 0x20 && *p != '"' && *p != '\\' &&
+               (!y->ascii || (unsigned char)*p < 0x7f))
             p++;
         put_bytes(r, plain, (size_t)(p - plain));
         if (p < end)

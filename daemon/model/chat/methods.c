@@ -215,6 +215,8 @@ static void add_pairs(struct run *r, struct dict *d, struct val from)
             dict_set(r, d, from.d->e[i].k, from.d->e[i].v);
         return;
     }
+    if (from.tag == V_UNDEF)
+        undefined_error(r, from);
     it = iter_new(r, from);
     while (iter_next(r, it, &item)) {
         struct list *pair = to_list(r, item);

@@ -1,5 +1,5 @@
 /* print.c - str() and repr() as Python prints values. */
-#include "daemon/model/chat/builtin.h"
+#include "daemon/model/chat/exec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -208,6 +208,15 @@ void put_repr(struct run *r, struct val v)
     case V_NAMESPACE:
     case V_VIEW:
         put_nested(r, v);
+        break;
+    case V_MACRO:
+        put_text(r, v.macro->name.tag == V_STR ? "<Macro " : "<Macro anonymous");
+        if (v.macro->name.tag == V_STR)
+            put_repr(r, v.macro->name);
+        put_char(r, '>');
+        break;
+    case V_LOOP:
+        put_fmt(r, "<LoopContext %lld/%lld>", (long long)v.loop->index0 + 1, (long long)loop_length(r, v.loop));
         break;
     default: /* Python prints an address, which no template can want */
         put_fmt(r, "<%s object>", val_type_name(v));

@@ -61,7 +61,7 @@ TEST(true)
 }
 static void need_hashable(struct run *r, struct val v)
 {
-    if (v.tag == V_LIST || v.tag == V_DICT)
+    if (is_unhashable(v))
         type_error(r, "unhashable type: '%s'", val_type_name(v));
 }
 TEST(filter)

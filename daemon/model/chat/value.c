@@ -51,6 +51,8 @@ static uint64_t hash_number(double f)
 static uint64_t hash(struct run *r, struct val v)
 {
     uint64_t h = v.tag;
+    if (is_unhashable(v))
+        type_error(r, "unhashable type: '%s'", val_type_name(v));
     switch (v.tag) {
     case V_STR:
         run_charge_bytes(r, v.s->n);
@@ -66,9 +68,6 @@ static uint64_t hash(struct run *r, struct val v)
             h = h * 0x9e3779b97f4a7c15u + hash(r, v.l->v[i]);
         run_leave(r);
         return h;
-    case V_LIST:
-    case V_DICT:
-        type_error(r, "unhashable type: '%s'", val_type_name(v));
     case V_NONE:
     case V_UNDEF:
         return h;
@@ -273,8 +272,8 @@ bool val_equal(struct run *r, struct val a, struct val b)
     case V_RANGE:
         return a.range->n == b.range->n && (!a.range->n || (a.range->start == b.range->start &&
                                                             (a.range->n == 1 || a.range->step == b.range->step)));
-    case V_VIEW:
-        return a.d == b.d && a.sub == b.sub;
+    case V_VIEW: /* each call makes another view of the values, and they are compared as objects */
+        return a.d == b.d && a.sub == b.sub && a.sub != VIEW_VALUES;
     case V_METHOD:
         return a.method->b == b.method->b && val_equal(r, a.method->self, b.method->self);
     default:

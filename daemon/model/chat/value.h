@@ -124,6 +124,10 @@ static inline bool is_seq(struct val v)
 {
     return v.tag == V_LIST || v.tag == V_TUPLE;
 }
+static inline bool is_unhashable(struct val v) /* itself, whatever a tuple holds */
+{
+    return v.tag == V_LIST || v.tag == V_DICT || (v.tag == V_VIEW && v.sub != VIEW_VALUES);
+}
 /* A namespace is a dict that templates may change. */
 static inline bool is_missing(struct val v)
 {
