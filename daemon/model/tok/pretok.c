@@ -27,7 +27,8 @@
 #define GPT2                                                                                                     \
     "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
-#define CONTRACTION "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
+/* Without regard to case, which makes the long s (U+017F) one of them. */
+#define CONTRACTION "'(?:[sStTmMdD\\x{17F}]|[rR][eE]|[vV][eE]|[lL][lL])"
 /* The common end of most newer patterns: line breaks, then white space whose last character goes to the next word. */
 #define SPACES "[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
 /* Llama 3 and its relatives differ in how many digits make a group. */

@@ -330,6 +330,27 @@ static void test_words(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* (?i:'s) is a contraction with a long s as well. */
+static void test_long_s(void **state)
+{
+    static const char *const names[] = {"llama-bpe", "qwen2", "qwen35", "seed-coder", "bailingmoe"};
+    static const char text[] = "'\xc5\xbf"
+                               "ab";
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct pretok *p;
+        struct hearth_err e = {0};
+        uint32_t *ends;
+        size_t n;
+        assert_int_equal(pretok_open(&p, pretok_find(names[i], strlen(names[i])), &e), 0);
+        assert_int_equal(pretok_split(p, text, sizeof text - 1, &ends, &n, &e), 0);
+        if (n != 2 || ends[0] != 3)
+            fail_msg("%s: %zu words, the first of %u bytes", names[i], n, ends[0]);
+        free(ends);
+        pretok_close(p);
+    }
+}
+
 /* A pattern that matches nothing at all places comes to an end, in as many words as the text has cuts. */
 static void test_empty_matches(void **state)
 {
@@ -372,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_arrangements),
         cmocka_unit_test(test_damaged_table),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_long_s),
         cmocka_unit_test(test_empty_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
