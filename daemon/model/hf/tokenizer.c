@@ -23,7 +23,8 @@ enum {
 struct token_table {
     struct gguf_str *text;
     int32_t *type, *added; /* hearth.tokenizer.added: 1 the token takes the white space before it, 2 that after it, 4 it
-                              is looked for once the text is normalised */
+                              is looked for once the text is normalised, 8 the model's vocabulary does not have it, 16
+                              it is found between words alone */
     size_t n;
 };
 
@@ -112,22 +113,22 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
         if (!ret && (!json_is_string(s) || !json_is_integer(id)))
             ret = hf_damaged(h, "an added token without content or id");
-        if (!ret && json_is_true(json_object_get(v, "single_word")))
-            ret = hf_refuse(h, "an added token with", "single_word");
         bool late = json_is_true(json_object_get(v, "normalized"));
         if (!ret && late && is_changed(w, s))
             ret = hf_refuse(h, "an added token that is normalized", json_string_value(s));
         /* A byte's token may be listed here as well and keeps its type. */
-        bool byte = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n &&
-                    t->type[json_integer_value(id)] == 6;
+        bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
+        bool byte = inside && t->type[json_integer_value(id)] == 6,
+             apart = inside && !t->text[json_integer_value(id)].n;
         if (!ret)
             ret = token_set(h, t, json_integer_value(id), json_string_value(s), json_string_length(s),
                             byte                                          ? 6
                             : json_is_true(json_object_get(v, "special")) ? 3
                                                                           : 4);
         if (!ret)
-            t->added[json_integer_value(id)] =
-                json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip")) + 4 * late;
+            t->added[json_integer_value(id)] = json_is_true(json_object_get(v, "lstrip")) +
+                                               2 * json_is_true(json_object_get(v, "rstrip")) + 4 * late + 8 * apart +
+                                               16 * json_is_true(json_object_get(v, "single_word"));
     }
     return ret;
 }

@@ -193,7 +193,7 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
         /* A user-defined token is stored as plain text. Merging may produce it too, where its encoded form is the
          * same. */
         int len = alphabet_decode(p->s, p->n, out);
-        p->in_text = len > 0 && (p->attr != TOK_USER || ((size_t)len == p->n && !memcmp(out, p->s, p->n)));
+        p->in_text = len > 0 && !p->apart && (p->attr != TOK_USER || ((size_t)len == p->n && !memcmp(out, p->s, p->n)));
         if (p->in_text) {
             p->s = out;
             p->n = (uint32_t)len;

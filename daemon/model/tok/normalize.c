@@ -122,3 +122,21 @@ int normalize(const struct vocab *v, const char *text, size_t n, char **out, siz
     *n_out = fold_spaces(*out, *n_out, v->spaces);
     return 0;
 }
+
+bool word_at(const char *s, size_t n, bool back)
+{
+    size_t at = 0;
+    utf8proc_int32_t c;
+    for (size_t i = 1; back && i <= 4 && i <= n; i++) {
+        at = n - i;
+        if (((unsigned char)s[at] & 0xc0) != 0x80)
+            break;
+    }
+    if (!n || utf8proc_iterate((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(n - at), &c) <= 0)
+        return false;
+    utf8proc_category_t k = utf8proc_category(c);
+    bool circled = (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+                   (c >= 0x1f170 && c <= 0x1f189);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || circled ||
+           c == 0x200c || c == 0x200d;
+}

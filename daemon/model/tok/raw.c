@@ -34,6 +34,11 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
                        struct ids *out, struct hearth_err *e)
 {
     int ret = 0;
+    if (v->ignore_merges && to > from) {
+        int32_t id = piece_find(v, text + from, to - from);
+        if (id >= 0 && (uint32_t)id < v->n_tok)
+            return ids_push(out, id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+    }
     m->n_sym = 0;
     for (size_t i = from; i < to && !ret;) {
         unsigned char c = (unsigned char)text[i];

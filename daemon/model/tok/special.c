@@ -224,6 +224,13 @@ static int find_longest(const struct vocab *v, const struct tok_text *whole, str
     return 0;
 }
 
+/* Whether a word of text[from..to) goes on into the token. */
+static bool inside_word(const char *text, size_t from, size_t to, const struct special_span *c)
+{
+    size_t end = c->start + c->len;
+    return word_at(text + from, c->start - from, true) || word_at(text + end, to - end, false);
+}
+
 /* Those of text[from..to), from left to right; k as in token_at(), for `from`. */
 static int find_between(const struct vocab *v, const struct tok_text *whole, bool late, size_t from, size_t to,
                         size_t *k, struct found *f, struct hearth_err *e)
@@ -239,7 +246,8 @@ static int find_between(const struct vocab *v, const struct tok_text *whole, boo
             if (id >= 0 && v->piece[id].late == late)
                 best.len = (uint32_t)(j - i + 1), best.id = id;
         }
-        ret = best.len ? found_push(f, best, e) : 0;
+        bool taken = best.len && !(v->piece[best.id].word && inside_word(whole->s, from, to, &best));
+        ret = taken ? found_push(f, best, e) : 0;
         i += best.len ? best.len : 1;
         if (!ret)
             ret = pace(1, e);

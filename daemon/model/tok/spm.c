@@ -63,7 +63,7 @@ int spm_load_pieces(struct vocab *v, struct hearth_err *e)
         } else if (p->attr == TOK_NORMAL || p->attr == TOK_UNUSED || (p->attr == TOK_USER && v->leftmost)) {
             p->n = (uint32_t)spm_decode(p->s, p->n, out);
             p->s = out;
-            p->in_text = p->n > 0;
+            p->in_text = p->n > 0 && !p->apart;
             v->arena_len += p->n;
         } else if (p->attr == TOK_USER) {
             p->in_text = true; /* its text is not encoded in GGUF */

@@ -19,6 +19,8 @@ struct piece {
     bool in_text;  /* plain text may be tokenised to it */
     uint8_t strip; /* white space that a special token takes: STRIP_LEFT before it, STRIP_RIGHT after it */
     bool late;     /* a special token of a tokenizer.json that is looked for in what the others leave */
+    bool apart;    /* a special token that the model of a tokenizer.json does not have: no text is merged to it */
+    bool word;     /* a special token that no letter or digit may touch */
 };
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
@@ -122,6 +124,9 @@ struct vocab {
 /* Returns the length of the white space (Unicode's White_Space) that begins at s, or with `back` ends there; 0: there
  * is none within n bytes. */
 size_t space_at(const char *s, size_t n, bool back);
+
+/* Whether a character of words (\w of Rust's regex) begins s[0..n), or with `back` ends it. */
+bool word_at(const char *s, size_t n, bool back);
 
 /* Returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);

@@ -262,13 +262,29 @@ static void strip_as_phi3(struct vocab *v, const struct gguf *g)
     }
 }
 
-/* Reads the list of further ids that end a generation, and which special tokens strip white space: hf/tokenizer.c. */
+/* Reads how the special tokens of a tokenizer.json are found: hf/tokenizer.c. */
+static int load_added(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_nums added = {0};
+    int ret = gguf_i32s(g, "hearth.tokenizer.added", &added, e);
+    v->leftmost = ret == 0;
+    for (size_t i = 0; i < added.n && i < v->n_tok; i++) {
+        int32_t bits = gguf_i32_at(&added, i);
+        struct piece *p = &v->piece[i];
+        p->strip = (uint8_t)bits & (STRIP_LEFT | STRIP_RIGHT);
+        p->late = bits & 4;
+        p->apart = bits & 8;
+        p->word = bits & 16;
+        v->late |= p->late;
+    }
+    return ret < 0 ? ret : 0;
+}
+
+/* Reads the list of further ids that end a generation. */
 static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    struct gguf_nums ends = {0}, added = {0};
+    struct gguf_nums ends = {0};
     int ret = gguf_i32s(g, "hearth.tokenizer.end_ids", &ends, e);
-    if (ret >= 0)
-        ret = gguf_i32s(g, "hearth.tokenizer.added", &added, e);
     if (ret >= 0)
         ret = gguf_bool(g, "hearth.tokenizer.fuse_unknown", &v->fuse_unknown, e);
     if (ret >= 0)
@@ -283,11 +299,6 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
                            id, v->n_tok);
         if (end_push(v, id))
             return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
-    }
-    for (size_t i = 0; i < added.n && i < v->n_tok; i++) {
-        v->piece[i].strip = (uint8_t)gguf_i32_at(&added, i) & (STRIP_LEFT | STRIP_RIGHT);
-        v->piece[i].late = gguf_i32_at(&added, i) & 4;
-        v->late |= v->piece[i].late;
     }
     strip_as_phi3(v, g);
     return normalize_load(v, g, e);
@@ -402,8 +413,9 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
     if (getrandom(&v->map.seed, sizeof v->map.seed, GRND_NONBLOCK) < 0)
         v->map.seed = (uintptr_t)v;
 
-    v->leftmost = gguf_has(g, "hearth.tokenizer.added");
     ret = load_tokens(v, g, e);
+    if (!ret)
+        ret = load_added(v, g, e);
     if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own ids, where the file has no keys for them */
         v->unk = 0;
         v->bos = 1;
