@@ -60,7 +60,7 @@ const struct builtin *table_find(const struct builtin *table, const struct str *
 
 const struct builtin *filter_find(const struct str *name)
 {
-    static const struct builtin *const tables[] = {value_filters, text_filters, list_filters};
+    static const struct builtin *const tables[] = {value_filters, text_filters, list_filters, rare_filters};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         const struct builtin *b = table_find(tables[i], name);
         if (b)

@@ -41,7 +41,7 @@ const struct builtin *str_method_find(const struct str *name);
 /* By an unsorted table that ends with a NULL name. */
 const struct builtin *table_find(const struct builtin *table, const struct str *name);
 
-extern const struct builtin text_filters[], list_filters[], value_filters[];
+extern const struct builtin text_filters[], list_filters[], value_filters[], rare_filters[];
 
 /* Whether v passes the test, as select() and `is` ask. */
 bool test_call(struct run *r, const struct builtin *b, struct val v, const struct call *c);

@@ -7,7 +7,7 @@
  *
  * A template comes out of a file that a stranger wrote: it opens no files, changes no value that it is given, and is
  * bounded in everything that it can use up. An error tells the limit. What is not there, because no chat template needs
- * it: include, import, extends and block, autoescape, urlize, xmlattr, wordwrap, pprint, integers beyond 128 bits.
+ * it: include, import, extends and block, autoescape, urlize, pprint over several lines, integers beyond 128 bits.
  *
  * A compiled template is never changed: any number of threads may render it at a time.
  */

@@ -390,6 +390,71 @@ static struct val str_format(struct run *r, struct val self, const struct call *
 {
     return format_braces(r, self.s, c);
 }
+/* str.translate() with a dict from code points to a string, to a code point, or to none, which drops them. */
+METHOD(translate)
+{
+    struct mark m = string_begin(r);
+    if (arg[0].tag != V_DICT)
+        type_error(r, "translate() takes a dict here, not '%s'", val_type_name(arg[0]));
+    run_charge(r, self.s->n);
+    for (size_t at = 0; at < self.s->n;) {
+        const struct str *c = str_char(r, self.s, at);
+        const char *p = c->p;
+        struct val to = dict_get(r, arg[0].d, v_int(code_next(&p)));
+        at += c->n;
+        if (is_missing(to))
+            put_str(r, c);
+        else if (to.tag == V_STR)
+            put_str(r, to.s);
+        else if (to.tag != V_NONE && (need_int(r, to, "a code point") < 0 || int_of(to) > 0x10ffff))
+            type_error(r, "character mapping must be in range(0x110000)");
+        else if (to.tag != V_NONE)
+            put_code(r, (uint32_t)int_of(to));
+    }
+    return markup_like(r, self.s, string_end(r, m));
+}
+
+static struct val code_at(struct run *r, const struct str *s, size_t *at)
+{
+    const char *p = s->p + *at;
+    uint32_t c = code_next(&p);
+    run_charge(r, 1);
+    *at = (size_t)(p - s->p);
+    return v_int(c);
+}
+
+/* A dict for translate(): out of another one, whose keys may be characters, or of two strings and of what is dropped.
+ */
+METHOD(maketrans)
+{
+    struct val out = dict_new(r, V_DICT);
+    size_t i = 0, k = 0;
+    (void)self;
+    if (is_missing(arg[1]) && arg[0].tag != V_DICT)
+        type_error(r, "if you give only one argument to maketrans it must be a dict");
+    for (uint32_t n = 0; is_missing(arg[1]) && n < arg[0].d->n; n++) {
+        const struct entry *e = &arg[0].d->e[n];
+        if (e->k.tag == V_STR && str_codes(r, e->k.s) != 1)
+            type_error(r, "string keys in translate table must be of length 1");
+        if (e->k.tag != V_STR && !is_int(e->k))
+            type_error(r, "keys in translate table must be strings or integers");
+        dict_set(r, out.d, e->k.tag == V_STR ? code_at(r, e->k.s, &(size_t){0}) : e->k, e->v);
+    }
+    if (is_missing(arg[1]))
+        return out;
+    const struct str *from = need_str(r, arg[0], "what is replaced"), *to = need_str(r, arg[1], "the replacement");
+    if (str_codes(r, from) != str_codes(r, to))
+        type_error(r, "the first two maketrans arguments must have equal length");
+    while (i < from->n) {
+        struct val key = code_at(r, from, &i);
+        dict_set(r, out.d, key, code_at(r, to, &k));
+    }
+    const struct str *drop = is_missing(arg[2]) ? NULL : need_str(r, arg[2], "what is dropped");
+    for (i = 0; drop && i < drop->n;)
+        dict_set(r, out.d, code_at(r, drop, &i), NONE);
+    return out;
+}
+
 METHOD(format_map)
 {
     if (arg[0].tag != V_DICT)
@@ -521,6 +586,8 @@ static const struct builtin str_methods[] = {
     {"zfill", str_zfill, "/width", 1},
     {"expandtabs", str_expandtabs, "tabsize", 0},
     {"format", NULL, NULL, 0, str_format},
+    {"translate", str_translate, "/table", 1},
+    {"maketrans", str_maketrans, "/x /y /z", 1},
     {"format_map", str_format_map, "/mapping", 1},
     {"isalpha", str_isalpha, "", 0},
     {"isalnum", str_isalnum, "", 0},
