@@ -153,6 +153,20 @@ static struct val power(struct run *r, struct val a, struct val b)
     return int_val(r, out);
 }
 
+/* Rounded once, as Python's is: the quotient has more bits than a double, and its last one tells of a remainder. */
+static double quotient(int128 a, int128 b)
+{
+    unsigned __int128 x = a < 0 ? -(unsigned __int128)a : (unsigned __int128)a;
+    unsigned __int128 y = b < 0 ? -(unsigned __int128)b : (unsigned __int128)b;
+    int shift = 0;
+    if (y >> 64 || !x)
+        return (double)a / (double)b;
+    for (; !(x >> 127); shift++)
+        x <<= 1;
+    double f = ldexp((double)(x / y | (x % y != 0)), -shift);
+    return (a < 0) == (b < 0) ? f : -f;
+}
+
 static struct val arithmetic(struct run *r, int op, struct val a, struct val b)
 {
     bool real = a.tag == V_FLOAT || b.tag == V_FLOAT, over = false;
@@ -176,7 +190,7 @@ static struct val arithmetic(struct run *r, int op, struct val a, struct val b)
     case T_DIV:
         if (float_of(b) == 0)
             type_error(r, "division by zero");
-        return v_float(float_of(a) / float_of(b));
+        return v_float(real ? float_of(a) / float_of(b) : quotient(int_of(a), int_of(b)));
     case T_POW:
         return power(r, a, b);
     default:
