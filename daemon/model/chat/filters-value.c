@@ -180,6 +180,20 @@ static struct val round_int(struct run *r, int128 i, int64_t digits)
     return int_val(r, up ? low + unit : low);
 }
 
+/* Rounds to digits in front of the point, of which there are -n. */
+static double round_left(double f, int n)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%.25e", fabs(f));
+    int kept = atoi(strchr(text, 'e') + 1) + n; /* digits behind the first one */
+    if (kept < 0 && (kept < -1 || fabs(f) <= 5 * pow(10, -n - 1)))
+        return copysign(0, f);
+    if (kept < 0)
+        return copysign(pow(10, -n), f);
+    snprintf(text, sizeof text, "%.*e", kept, f);
+    return strtod(text, NULL);
+}
+
 /* Python's round(v, digits): to even, and of the decimal that the float really is. */
 struct val py_round(struct run *r, struct val v, struct val digits)
 {
@@ -198,10 +212,8 @@ struct val py_round(struct run *r, struct val v, struct val digits)
         return v;
     if (n < -308)
         return v_float(copysign(0, v.f));
-    if (n < 0) {
-        double unit = pow(10, (double)-n);
-        return v_float(nearbyint(v.f / unit) * unit);
-    }
+    if (n < 0)
+        return v_float(round_left(v.f, (int)n));
     snprintf(text, sizeof text, "%.*f", (int)n, v.f);
     return v_float(strtod(text, NULL));
 }

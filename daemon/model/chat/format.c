@@ -73,6 +73,18 @@ static void put_int(struct run *r, const struct spec *y, int128 i, bool percent)
     put_number(r, y, sign, text, len);
 }
 
+/* The digits of an integer as one digit, a fraction and an exponent. */
+static int exponential(char *text, int n)
+{
+    int last = n;
+    while (last > 1 && text[last - 1] == '0')
+        last--;
+    memmove(text + 2, text + 1, (size_t)last - 1);
+    text[1] = '.';
+    last += last > 1;
+    return last + snprintf(text + last, 8, "e+%02d", n - 1);
+}
+
 /* Without a type a float prints as it does elsewhere, with a precision like 'g' with a fraction. */
 static size_t float_digits(struct run *r, const struct spec *y, double f, char *text, size_t size)
 {
@@ -90,8 +102,8 @@ static size_t float_digits(struct run *r, const struct spec *y, double f, char *
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     int n = snprintf(text, size - 3, fmt, precision, f); /* flags and a letter of eEfFgG */
 #pragma GCC diagnostic pop
-    if (!y->type && isfinite(f) && !strpbrk(text, ".e"))
-        n += snprintf(text + n, 3, ".0");
+    if (!y->type && isfinite(f) && !strpbrk(text, ".e")) /* a digit behind the point, or no point at all */
+        n = n < precision ? n + snprintf(text + n, 3, ".0") : exponential(text, n);
     if (y->type == '%')
         text[n++] = '%';
     return (size_t)n;

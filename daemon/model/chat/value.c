@@ -243,17 +243,34 @@ static bool equal_dicts(struct run *r, const struct dict *a, const struct dict *
     return same;
 }
 
-static bool equal_numbers(struct val a, struct val b)
+enum { UNORDERED = 2 }; /* one is not a number */
+
+/* An integer and a float, exactly: neither is rounded to the other's kind. */
+static int order_int_float(int128 i, double f)
+{
+    if (isnan(f))
+        return UNORDERED;
+    if (fabs(f) >= 0x1p127)
+        return f < 0 ? 1 : -1;
+    int128 whole = (int128)f;
+    double rest = f - (double)whole;
+    return i != whole ? (i > whole) - (i < whole) : (rest < 0) - (rest > 0);
+}
+
+static int order_numbers(struct val a, struct val b)
 {
     if (a.tag != V_FLOAT && b.tag != V_FLOAT)
-        return int_of(a) == int_of(b);
-    return float_of(a) == float_of(b);
+        return (int_of(a) > int_of(b)) - (int_of(a) < int_of(b));
+    if (a.tag == V_FLOAT && b.tag == V_FLOAT)
+        return a.f < b.f ? -1 : a.f > b.f ? 1 : a.f == b.f ? 0 : UNORDERED;
+    int c = a.tag == V_FLOAT ? order_int_float(int_of(b), a.f) : order_int_float(int_of(a), b.f);
+    return c == UNORDERED || b.tag == V_FLOAT ? c : -c;
 }
 
 bool val_equal(struct run *r, struct val a, struct val b)
 {
     if (is_number(a) && is_number(b))
-        return equal_numbers(a, b);
+        return order_numbers(a, b) == 0;
     if (a.tag != b.tag)
         return false;
     switch (a.tag) {
@@ -304,12 +321,8 @@ static int order_lists(struct run *r, const struct list *a, const struct list *b
 
 int val_order(struct run *r, struct val a, struct val b, const char *op)
 {
-    if (is_number(a) && is_number(b)) {
-        if (a.tag != V_FLOAT && b.tag != V_FLOAT)
-            return (int_of(a) > int_of(b)) - (int_of(a) < int_of(b));
-        double x = float_of(a), y = float_of(b);
-        return x < y ? -1 : x > y ? 1 : x == y ? 0 : 2; /* 2: one is not a number */
-    }
+    if (is_number(a) && is_number(b))
+        return order_numbers(a, b);
     if (a.tag == V_STR && b.tag == V_STR)
         return order_str(r, a.s, b.s);
     if (is_seq(a) && a.tag == b.tag)
@@ -320,7 +333,7 @@ int val_order(struct run *r, struct val a, struct val b, const char *op)
 bool val_less(struct run *r, struct val a, struct val b, const char *op)
 {
     int c = val_order(r, a, b, op);
-    if (c == 2 && (a.tag == V_FLOAT || b.tag == V_FLOAT))
+    if (c == UNORDERED && (a.tag == V_FLOAT || b.tag == V_FLOAT))
         return false;
     return op[0] == '<' ? (op[1] ? c <= 0 : c < 0) : (op[1] ? c >= 0 : c > 0);
 }
