@@ -161,7 +161,8 @@ TEST(sameas)
 {
     if (v.tag == V_LIST || v.tag == V_TUPLE || v.tag == V_DICT)
         return v_bool(v.tag == arg[0].tag && v.d == arg[0].d);
-    return v_bool(v.tag == arg[0].tag && val_equal(r, v, arg[0]));
+    /* Each look-up of a name that is not there makes another Undefined. */
+    return v_bool(v.tag == arg[0].tag && v.tag != V_UNDEF && val_equal(r, v, arg[0]));
 }
 TEST(sequence) /* has a length and items by key */
 {

@@ -173,7 +173,7 @@ struct val text_join(struct run *r, const struct str *sep, struct val items, boo
     struct mark m = string_begin(r);
     struct val v;
     for (int64_t i = 0; iter_next(r, it, &v); i++) {
-        if (!any_type && v.tag != V_STR)
+        if (!any_type && !sep->markup && v.tag != V_STR)
             type_error(r, "sequence item %lld: expected str instance, %s found", (long long)i, val_type_name(v));
         if (i)
             put_str(r, sep);

@@ -195,6 +195,8 @@ static void test_filters_and_methods(void **state)
         {"{{ '\x7f\xc3\xa9' | tojson(ensure_ascii=true) }}{{ '%a %%' % '\xc3\xa9\xf0\x9f\x98\x80' }}{{ "
          "'{!a}'.format('\xe2\x82\xac') }}",
          "\"\\u007f\\u00e9\"'\\xe9\\U0001f600' %'\\u20ac'"},
+        {"{{ u is sameas u }}{{ none is sameas none }}{{ l is sameas l }}{{ ('<' | e).join([1, '>']) }}",
+         "FalseTrueTrue1&lt;&gt;"},
         {"{{ s | truncate(99999999999999999999) }}{{ -0.0 | filesizeformat }}", "h\xc3\xa9llo0 Bytes"},
         {"{{ 'Look, goof-ball --  use the -b option!\nand supercalifragilistic' | wordwrap(11) }}",
          "Look, goof-\nball --\nuse the -b\noption!\nand superca\nlifragilist\nic"},
