@@ -440,6 +440,15 @@ static void put_formatted(struct run *r, struct val v, const struct str *spec)
             type_error(r, "Invalid format specifier for a string");
         y.left = true;
         put_string(r, &y, v.s);
+    } else if (is_int(v) && y.type == 'c') {
+        struct mark m = string_begin(r);
+        if (y.precision >= 0 || y.plus || y.space || y.alt || y.grouping)
+            type_error(r, "Invalid format specifier for a character");
+        if (need_int(r, v, "a code") < 0 || int_of(v) >= 0x110000)
+            type_error(r, "%%c arg not in range(0x110000)");
+        put_code(r, (uint32_t)int_of(v));
+        y.align = y.align == '=' ? '>' : y.align;
+        put_string(r, &y, string_end(r, m));
     } else if (is_int(v) && (!y.type || strchr("dxXobn", y.type))) {
         if (y.precision >= 0)
             type_error(r, "Precision not allowed in integer format specifier");
