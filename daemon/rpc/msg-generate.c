@@ -97,8 +97,12 @@ static int measure(struct call *call, struct hearth_err *e)
 /* Several choices: those that a request with the same id has made are attached to, the others begun. */
 static int several(struct call *call, uint64_t hash, struct hearth_err *e)
 {
+    const struct wire_generate *g = call->params;
+    int rc = g->request ? stream_check_request(call->server, call->account->uid, g->request, hash, e) : 0;
+    if (rc)
+        return rc;
     call->wants = group_missing(call);
-    int rc = call->wants > 0 ? check(call, e) : 0;
+    rc = call->wants > 0 ? check(call, e) : 0;
     if (rc == HEARTH_ELIMIT && queue_is_over(call))
         return rc;
     if (rc == HEARTH_ELIMIT)

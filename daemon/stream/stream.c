@@ -305,6 +305,20 @@ bool stream_choices(const struct stream *st, size_t *choice, size_t *n, uint64_t
     return st->choice < st->request->n;
 }
 
+static int conflict(const char *request, struct hearth_err *e)
+{
+    return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", request);
+}
+
+int stream_check_request(struct server *s, uid_t uid, const char *request, uint64_t hash, struct hearth_err *e)
+{
+    const struct stream_name any = {.number = -1, .request = request, .choice = -1};
+    struct stream *st;
+    struct journal_entry *je;
+    bool other = look_up(s, uid, &any, &st, &je) && hash != (st ? st->hash : je->hash);
+    return other ? conflict(request, e) : 0;
+}
+
 int stream_get(struct server *s, uid_t uid, const struct stream_name *name, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
@@ -317,7 +331,7 @@ int stream_get(struct server *s, uid_t uid, const struct stream_name *name, cons
         return err_set(e, HEARTH_ENOSTREAM, "there is no stream %lld", (long long)name->number);
     }
     if (hash && *hash != (st ? st->hash : je->hash))
-        return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" was made before, and with other content", id);
+        return conflict(id, e);
     if (!st)
         return recover_finished(s, je, out, e);
     if (stream_in(st, STREAMS_RETRY))

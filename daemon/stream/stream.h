@@ -62,6 +62,8 @@ struct stream_name {
  * HEARTH_ENOSTREAM. What is found must be attached to at once. */
 int stream_get(struct server *s, uid_t uid, const struct stream_name *name, const uint64_t *hash, struct stream **out,
                struct hearth_err *e);
+/* HEARTH_ECONFLICT where that uid has used the id for another request, of one stream or of several. */
+int stream_check_request(struct server *s, uid_t uid, const char *request, uint64_t hash, struct hearth_err *e);
 /* Whether there is one to get. */
 bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name);
 
