@@ -10,6 +10,7 @@
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/store/store.h"
+#include "daemon/stream/stream.h"
 #include "daemon/rpc/takeover.h"
 
 /* --- list ----------------------------------------------------------------------------------------------- */
@@ -78,7 +79,10 @@ static int rename_session(struct call *call, const char *name, const struct stor
         return rc;
     if (session_is_reserved(call->server, call->account->uid, name))
         return err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
-    return store_rename(call->server->store, row, name, e);
+    rc = store_rename(call->server->store, row, name, e);
+    if (!rc)
+        stream_rename_session(call->server, row->id, name);
+    return rc;
 }
 
 void msg_sessions_rename(struct call *call)

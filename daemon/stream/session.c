@@ -65,6 +65,9 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
     struct store_session *row;
     rc = store_get(s->store, ss->row.uid, ss->row.id, &row, e);
     if (!rc) {
+        char *was = ss->row.name; /* it may have been renamed since */
+        ss->row.name = row->name;
+        row->name = was;
         rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
         store_session_free(row);
     }

@@ -379,6 +379,19 @@ int64_t stream_count_creating(const struct server *s, uid_t uid)
     return n;
 }
 
+void stream_rename_session(struct server *s, const char *session, const char *name)
+{
+    struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN | STREAMS_RETRY) {
+        struct store_session *row = &st->session->row;
+        char *copy = row->name && strcmp(row->id, session) == 0 ? strdup(name) : NULL;
+        if (!copy)
+            continue;
+        free(row->name);
+        row->name = copy;
+    }
+}
+
 int64_t stream_take_over(struct server *s, uid_t uid, const char *session)
 {
     struct stream *st;

@@ -103,6 +103,10 @@ bool stream_runs_in(const struct server *s, const char *session);
 bool stream_creates(const struct server *s, uid_t uid, const char *name);
 int64_t stream_count_creating(const struct server *s, uid_t uid); /* sessions of the uid that streams are creating */
 
+/* The session with that id has another name now: its streams are found by that. Without memory they keep the old one.
+ */
+void stream_rename_session(struct server *s, const char *session, const char *name);
+
 /* Where the stream that runs in that session of the uid (an id or a name) has lost its last subscriber: cancels it and
  * returns its number. Else 0. */
 int64_t stream_take_over(struct server *s, uid_t uid, const char *session);

@@ -127,6 +127,37 @@ try:
     late = c.call("sessions.show", session="late")["turns"][-1]
     check(mine["text"] == late["text"] and len(mine["text"]) > 5, "... what was held back then, too", (mine, late))
 
+    # A session is renamed while a generation runs in it, and another one gets the old name.
+    stored = ids(c, "running")[:prompt + 10]
+    c.call("sessions.fork", session="running", at=len(stored), names=["before"])
+    more = runner.submit("generate", session="before", text=" and", max_tokens=900, ignore_eos=True, sampling=GREEDY,
+                         request="renamed")
+    made = 0
+    while made < 20:
+        m = runner.read()
+        made += m[2][0]["count"] if m[0] == 2 and m[1] == "stream.tokens" else 0
+    c.call("sessions.rename", session="before", name="after")
+    c.call("generate", model="tale", session="before", tokens=[300, 301], max_tokens=0)
+    live = c.call("sessions.fork", session="after")["sessions"][0]
+    other = c.call("sessions.fork", session="before")["sessions"][0]
+    check(live["name"] == "after.1" and live["tokens"] >= len(stored) + 20,
+          "a session that was renamed is forked as far as its generation has come", live)
+    check(ids(c, other["id"]) == [300, 301], "and the one that has its old name by itself", ids(c, other["id"]))
+    check([s["name"] for s in c.call("streams.list")["streams"]] == ["after"], "the stream goes by the new name")
+    box.kill()
+    box.start()
+    c, runner = box.client(), box.client()
+    more = runner.submit("stream.attach", request="renamed")
+    made = 0
+    while made < 40:
+        m = runner.read()
+        made += m[2][0]["count"] if m[0] == 2 and m[1] == "stream.tokens" else 0
+    live = c.call("sessions.fork", session="after")["sessions"][0]
+    check(live["tokens"] >= len(stored) + 40, "after a death of hearthd, too", live)
+    c.call("cancel", request="renamed")
+    runner.answer(more)
+    check(ids(c, live["id"]) == ids(c, "after")[:live["tokens"]], "and has its tokens")
+
     # What a removed session leaves.
     c.call("generate", model="tale", session="old", text="Once upon a time there was an elephant called Vorderbein",
            max_tokens=40, sampling=GREEDY, ignore_eos=True)

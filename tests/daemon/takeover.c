@@ -58,6 +58,27 @@ static void test_generate(void **state)
     assert_true(box_log_has(b, "nobody reads it, and its session is wanted"));
 }
 
+/* By the session's name, also where that is another one by now, and by no other session's. */
+static void test_renamed(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *busy = peer_open(b);
+    wire_free(run(p, "n=1", "s")); /* 3 + 1 */
+    leave(b, "gate n=9", "s");     /* 8 + 2 */
+    struct wire_session_rename rename = {"s", "renamed"};
+    wire_free(peer_call(p, WIRE_SESSIONS_RENAME, &rename));
+    struct wire_generate g = request("hang", "s");
+    peer_ask(busy, WIRE_GENERATE, &g);
+    peer_await_begin(busy, 1);
+    g = request("n=1", "s");
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "creating session \"s\"");
+    assert_false(box_log_has(b, "its session is wanted"));
+    wire_free(run(p, "n=1", "renamed")); /* 3 + 1 */
+    assert_int_equal(tokens_of(p, "renamed"), 4 + 10 + 4);
+    peer_close(busy);
+    peer_close(p);
+}
+
 /* The classes that the engine was told of the stream, one after the other. */
 static void assert_classes(struct peer *p, int64_t stream, const char *want)
 {
@@ -274,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_generate),
+        TEST(test_renamed),
         TEST(test_attached),
         TEST(test_remove),
         TEST(test_waiting),
