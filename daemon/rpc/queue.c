@@ -139,8 +139,7 @@ static void shorten(struct call *call)
 
 static int class_of(const struct call *call)
 {
-    const char *class = request_of(call)->service_class;
-    return !class || !strcmp(class, "normal") ? 1 : !strcmp(class, "interactive") ? 0 : 2;
+    return stream_class_of(call->server, request_of(call));
 }
 
 /* The first of those before which `call` goes: of a lower class. NULL: none. */

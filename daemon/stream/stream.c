@@ -223,16 +223,26 @@ void stream_end_all(struct server *s)
 
 /* --- classes --------------------------------------------------------------------------------------------- */
 
+static const char *const classes[] = {"interactive", "normal", "background"};
+
+static int class_named(const char *name)
+{
+    int i = 0;
+    while (i < 2 && strcmp(classes[i], name) != 0)
+        i++;
+    return i;
+}
+
+int stream_class_of(const struct server *s, const struct wire_generate *g)
+{
+    int wanted = g->service_class ? class_named(g->service_class) : 1;
+    int most = s->conf->class ? class_named(s->conf->class) : 0;
+    return wanted > most ? wanted : most;
+}
+
 const char *stream_class(const struct stream *st)
 {
-    static const char *const classes[] = {"interactive", "normal", "background"};
-    const char *wanted = st->request->service_class, *highest = st->server->conf->class;
-    size_t i = stream_is_abandoned(st) ? 2 : !wanted ? 1 : 0, most = 0;
-    while (wanted && i < 2 && strcmp(classes[i], wanted) != 0)
-        i++;
-    while (highest && most < 2 && strcmp(classes[most], highest) != 0)
-        most++;
-    return classes[i > most ? i : most];
+    return classes[stream_is_abandoned(st) ? 2 : stream_class_of(st->server, st->request)];
 }
 
 void stream_tell_class(const struct stream *st)

@@ -51,6 +51,9 @@ int stream_measure(struct server *s, const struct stream_spec *spec,
                    void (*complete)(void *arg, const void *result, const struct hearth_err *err), void *arg,
                    struct hearth_err *e);
 
+/* Of what class the generation is, as far as the configuration lets it: 0 interactive, 1 normal, 2 background. */
+int stream_class_of(const struct server *s, const struct wire_generate *g);
+
 /* What clients call a stream. */
 struct stream_name {
     int64_t number;

@@ -102,6 +102,27 @@ static void test_order(void **state)
     peer_close(p);
 }
 
+/* In the line, too, the configuration lowers a class. */
+static void test_class_is_capped(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "streams_per_uid = 1\nclass = normal\n");
+    box_start(b);
+    struct peer *p = peer_open(b), *first = peer_open(b), *second = peer_open(b);
+    ask(p, "hang", "hang", NULL);
+    peer_await_begin(p, 1);
+    ask(first, "n=1", "first", NULL);
+    wire_free(peer_status(first));
+    ask(second, "n=1", "second", "interactive");
+    wire_free(peer_status(second));
+    assert_string_equal(second->queued, "second:2");
+    wire_free(peer_status(first));
+    assert_string_equal(first->queued, "first:1");
+    peer_close(second);
+    peer_close(first);
+    peer_close(p);
+}
+
 /* Beyond the line it is refused, and both limits are named; nobody overtakes who waits. */
 static void test_bound(void **state)
 {
@@ -242,8 +263,8 @@ static void test_shutdown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_bound),   TEST(test_no_line),
-                                       TEST(test_line_of_bytes), TEST(test_leaving), TEST(test_late),
-                                       TEST(test_shutdown)};
+    const struct CMUnitTest tests[] = {TEST(test_order),   TEST(test_class_is_capped), TEST(test_bound),
+                                       TEST(test_no_line), TEST(test_line_of_bytes),   TEST(test_leaving),
+                                       TEST(test_late),    TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
