@@ -74,10 +74,25 @@ static int insert_fork(struct store *st, const struct store_session *s, const st
     return rc;
 }
 
+static int check_depth(struct store *st, const struct store_session *s, struct hearth_err *e)
+{
+    struct chain c;
+    int rc = chain_open(st, &c, SQL_LENGTHS, s, e);
+    if (!rc && c.n > FORK_DEPTH_MAX)
+        rc = err_set(e, HEARTH_ELIMIT,
+                     "session %s is the last of %d of which each is a fork of the one before, the limit: what is "
+                     "imported from its export is a fork of none",
+                     s->parent, FORK_DEPTH_MAX);
+    chain_close(&c);
+    return rc;
+}
+
 int store_fork(struct store *st, const struct store_session *const *s, size_t n, const struct store_turn *own,
                size_t n_own, struct hearth_err *e)
 {
-    int rc = store_begin(st, e);
+    int rc = check_depth(st, s[0], e);
+    if (!rc)
+        rc = store_begin(st, e);
     if (rc)
         return rc;
     for (size_t i = 0; i < n && !rc; i++)

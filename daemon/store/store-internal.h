@@ -107,7 +107,10 @@ int store_fail(struct store *st, const char *what, struct hearth_err *e);
 
 /* chain.c: runs SQL_TOKENS, SQL_TURNS or SQL_LENGTHS over a session's turns, those of the sessions that it is a fork of
  * among them. chain_close() after chain_open() in any case. */
-enum { CHAIN_MAX = 4096 };
+enum {
+    CHAIN_MAX = 4096,
+    FORK_DEPTH_MAX = 1024, /* of new forks; each session of a chain is looked up whenever the last one is read */
+};
 struct segment {
     char id[STORE_ID_LEN + 1];
     int64_t from, end; /* numbers of turns */

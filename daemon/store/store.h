@@ -207,7 +207,7 @@ struct store_cut {
 int store_cut(struct store *st, const struct store_session *s, int64_t at, struct store_cut *out, struct hearth_err *e);
 
 /* Makes forks, all or none: sessions that have s->base turns of s->parent by reference, and these turns for their own.
- * HEARTH_ESESSIONEXISTS. */
+ * HEARTH_ESESSIONEXISTS; HEARTH_ELIMIT where s->parent is a fork of too many forks already. */
 int store_fork(struct store *st, const struct store_session *const *s, size_t n, const struct store_turn *own,
                size_t n_own, struct hearth_err *e);
 /* How many names of a user begin so, and go on with a dot. */

@@ -334,6 +334,31 @@ static void test_ephemeral(void **state)
     free(v);
 }
 
+/* Forks of forks end before the last one could not be read any more. */
+static void test_depth(void **state)
+{
+    enum { MOST = 1024 };
+    struct box *b = *state;
+    struct store_session s = row(1, "1");
+    const struct store_session *v[] = {&s};
+    struct hearth_err e;
+    char name[16];
+    int rc = 0, n = 1;
+    add(b, &s, true, 0, 1);
+    while (!rc && n < 2 * MOST) {
+        snprintf(s.parent, sizeof s.parent, "%016x", (unsigned)n++);
+        snprintf(s.id, sizeof s.id, "%016x", (unsigned)n);
+        snprintf(name, sizeof name, "%d", n);
+        s.name = name;
+        s.base = 1;
+        s.base_tok = IDS;
+        rc = store_fork(b->st, v, 1, NULL, 0, &e);
+    }
+    assert_int_equal(rc, HEARTH_ELIMIT);
+    assert_int_equal(n, MOST + 1);
+    check(b, "1024", 1);
+}
+
 /* Rows that were changed by others are no forks of anything. */
 static void test_damage(void **state)
 {
@@ -384,6 +409,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_adopt_of_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ephemeral, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_depth, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
