@@ -43,7 +43,7 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
     const struct wire_session_fork *f = call->params;
-    const struct wire_detokenize_result *text = result;
+    const struct wire_detokenize_result *told = result;
     struct fork_plan *p = NULL;
     struct hearth_err e = {0};
     /* Ids of the store are not what an engine dies of, others' work is: the next one is asked, once. */
@@ -56,7 +56,7 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
     if (!rc && key_of(&p->untold) != call->arg)
         rc = err_set(&e, HEARTH_ECONFLICT, "session \"%.80s\" was changed meanwhile", f->session);
     if (!rc)
-        rc = fork_plan_told(p, &text->bytes, &e);
+        rc = fork_plan_told(p, told, &e);
     if (rc)
         call_fail(call, &e);
     else

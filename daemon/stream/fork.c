@@ -200,10 +200,13 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
     return 0;
 }
 
-/* Whether the text is the beginning of what was generated, from its byte `at` on. */
-static bool begins(const struct store_turn *t, size_t at, const struct wire_bytes *text)
+/* How much of the text stands in what was generated, from its byte `at` on. */
+static size_t in_common(const struct store_turn *t, size_t at, const struct wire_bytes *text)
 {
-    return at + text->len <= t->len && (!text->len || !memcmp(t->text + at, text->data, text->len));
+    size_t n = 0;
+    while (n < text->len && at + n < t->len && t->text[at + n] == text->data[n])
+        n++;
+    return n;
 }
 
 /* Lengths of the beginnings of `of` that stand in a text: the longest of them, and the one with which it ends. By the
@@ -244,10 +247,12 @@ static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, co
                          struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
-    struct wire_bytes said = {.data = t->text, .len = t->len};
+    struct wire_bytes said = {.data = t->text, .len = t->len}, whole = *text;
     bool is_thought = (int64_t)t->n_ids < g->info.usage.reasoning_tokens;
     struct beginning b;
-    int rc = find_beginning(is_thought ? &g->reasoning : &said, text, &b, e);
+    if (whole.len >= 3 && !memcmp(whole.data + whole.len - 3, "\xef\xbf\xbd", 3))
+        whole.len -= 3; /* a character that the cut is inside of */
+    int rc = find_beginning(is_thought ? &g->reasoning : &said, &whole, &b, e);
     if (rc)
         return rc;
     if (is_thought)
@@ -257,25 +262,28 @@ static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, co
     return 0;
 }
 
-int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct hearth_err *e)
+/* What was generated is valid UTF-8, as in the events and the result: U+FFFD stands for what is none. */
+int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
     struct wire_turn_generation *g = p->info;
+    bool is_raw = !strcmp(t->role, "text");
+    const struct wire_bytes *text = is_raw ? &told->bytes : &told->text;
     if (g && g->reasoning.len) {
         p->untold = (struct wire_ids){0};
         int rc = cut_reasoning(p, g, text, e);
         return rc ? rc : pack_generation(p, *g, t->n_ids, e);
     }
-    size_t at = !strcmp(t->role, "text") || begins(t, 0, text) || !begins(t, 1, text) ? 0 : 1;
     /* What ids stand for alone lacks a space in front that they have inside of a text. */
-    char *told = malloc(at + text->len + 1);
-    if (!told)
+    size_t at = !is_raw && in_common(t, 1, text) > in_common(t, 0, text) ? 1 : 0;
+    char *joined = malloc(at + text->len + 1);
+    if (!joined)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    memcpy(told, at ? t->text : "", at);
+    memcpy(joined, at ? t->text : "", at);
     if (text->len)
-        memcpy(told + at, text->data, text->len);
+        memcpy(joined + at, text->data, text->len);
     free(p->text);
-    t->text = p->text = told;
+    t->text = p->text = joined;
     t->len = at + text->len;
     p->untold = (struct wire_ids){0};
     return g ? pack_generation(p, *g, t->n_ids, e) : 0;

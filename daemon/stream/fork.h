@@ -31,7 +31,7 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
 void fork_plan_free(struct fork_plan *p);
 
 /* The engine's text of p->untold. */
-int fork_plan_told(struct fork_plan *p, const struct wire_bytes *text, struct hearth_err *e);
+int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e);
 
 /* Makes them, all or none. Their rows, which the caller frees as the array. HEARTH_ESESSIONEXISTS, HEARTH_ELIMIT. */
 int fork_make(struct server *s, const struct fork_plan *p, const struct wire_session_fork *f,

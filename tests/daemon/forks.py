@@ -83,6 +83,17 @@ try:
     check(last["role"] == "assistant" and last["n_tokens"] == 5 and last["text"] and t["text"].startswith(last["text"]) and
           last["text"] != t["text"], "a cut inside of an answer has the beginning of its text", (last, t))
 
+    # Of what is no UTF-8 it has what max_tokens would have left.
+    half, word = (c.call("tokenize", model="tale", text=t, bos=0)["ids"][0] for t in ("\u2603", " a"))
+    odd = {"model": "tale", "text": "Once", "ignore_eos": True,
+           "sampling": {"temperature": 0, "logit_bias": [[half, 100], [word, 99]], "presence_penalty": 50}}
+    at = c.call("generate", session="odd", max_tokens=6, **odd)["usage"]["prompt_tokens"]
+    want = [c.call("generate", max_tokens=n, **odd)["text"] for n in range(1, 6)]
+    for n in range(1, 6):
+        c.call("sessions.fork", session="odd", at=at + n, names=["odd.%d" % n])
+    got = [c.call("sessions.show", session="odd.%d" % n)["turns"][-1]["text"] for n in range(1, 6)]
+    check(want == got and "\ufffd" in want[1], "text that is no UTF-8 is as in an answer", (want, got))
+
     # Forks go on, each by itself, and as the session itself would have.
     want = c.call("generate", session="story.2", text=" The end", max_tokens=12, sampling=GREEDY)
     got = c.call("generate", session="story.1", text=" The end", max_tokens=12, sampling=GREEDY)
