@@ -29,8 +29,9 @@ static int find_last(struct hearth *h, int64_t *stream)
             say("hearth: stream %lld (%s%s%s)\n", (long long)last->stream, last->model, last->name ? ", " : "",
                 last->name ? last->name : "");
     } else {
-        say("hearth: there is no stream of yours to go on with; they can be had for a day\n");
-        status = STATUS_ERROR;
+        struct hearth_err e = {.code = HEARTH_ENOSTREAM};
+        snprintf(e.msg, sizeof e.msg, "there is no stream of yours to go on with; they can be had for a day");
+        status = fail_next(&e, NULL);
     }
     hearth_free(r);
     return status;

@@ -42,9 +42,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct hearth_backup_result *r = NULL;
     struct hearth_err err;
     if (hearth_backup(h, path, force, &r, NULL, &err)) {
-        status = fail(&err);
-        if (err.code == HEARTH_EIO && !force && !access(path, F_OK))
-            fputs("hearth: --force replaces it\n", stderr);
+        bool there = err.code == HEARTH_EIO && !force && !access(path, F_OK);
+        status = there ? fail_next(&err, "--force replaces it") : fail(&err);
     } else if (json) {
         status = print_json(json_pack("{s:o, s:I}", "file", json_str(path), "bytes", (json_int_t)r->bytes));
     } else {

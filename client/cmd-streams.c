@@ -31,11 +31,14 @@ static json_t *json_streams(const struct hearth_streams_list_result *r)
     json_t *a = json_array();
     for (size_t i = 0; i < r->n_streams; i++) {
         const struct hearth_stream_info *s = &r->streams[i];
-        json_array_append_new(
-            a, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f}", "stream", (json_int_t)s->stream, "state",
-                         json_str(s->state), "request", json_str(s->request), "session", json_str(s->session), "name",
-                         json_str(s->name), "model", json_str(s->model), "tokens", (json_int_t)s->tokens, "attached",
-                         (json_int_t)s->attached, "began", s->began, "ended", s->ended));
+        json_t *o =
+            json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:f, s:f}", "stream", (json_int_t)s->stream, "state",
+                      json_str(s->state), "request", json_str(s->request), "session", json_str(s->session), "name",
+                      json_str(s->name), "model", json_str(s->model), "tokens", (json_int_t)s->tokens, "attached",
+                      (json_int_t)s->attached, "began", s->began, "ended", s->ended);
+        if (s->choice >= 0)
+            json_object_set_new(o, "choice", json_integer(s->choice));
+        json_array_append_new(a, o);
     }
     return json_pack("{s:o}", "streams", a);
 }

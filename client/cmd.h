@@ -235,6 +235,8 @@ void vsay(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 /* "hearth: NAME: message" on stderr and what may be done about it; with --json an object on stdout as well. Returns the
  * exit status of such an error. */
 int fail(const struct hearth_err *err);
+/* The same with that advice; NULL: none. */
+int fail_next(const struct hearth_err *err, const char *next);
 extern bool json_errors;          /* --json was given */
 extern bool in_session;           /* what is generated is of a session, which counts for advice */
 extern const char context_step[]; /* what may be done where a session's context is full */

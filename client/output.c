@@ -117,7 +117,12 @@ static const char *next_step(int code)
 
 int fail(const struct hearth_err *err)
 {
-    const char *name = hearth_error_name(err->code), *next = next_step(err->code);
+    return fail_next(err, next_step(err->code));
+}
+
+int fail_next(const struct hearth_err *err, const char *next)
+{
+    const char *name = hearth_error_name(err->code);
     progress_clear();
     style_begin(stderr, STYLE_ERROR);
     say("hearth: %s", name);

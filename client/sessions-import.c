@@ -282,16 +282,18 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
         f = NULL;
         errno = EISDIR;
     }
+    struct hearth_err e = {.code = HEARTH_EIO};
     if (!f) {
-        say("hearth: IO: %s: %s\n", file, strerror(errno));
-        return STATUS_ERROR;
+        snprintf(e.msg, sizeof e.msg, "%s: %s", file, strerror(errno));
+        return fail(&e);
     }
     json_t *doc = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     if (f != stdin)
         fclose(f);
     if (!doc) {
-        say("hearth: INVALID_PARAMS: %s, line %d: %s\n", file, at.line, at.text);
-        return STATUS_ERROR;
+        e.code = HEARTH_EPARAMS;
+        snprintf(e.msg, sizeof e.msg, "%s, line %d: %s", file, at.line, at.text);
+        return fail(&e);
     }
     struct import im = {.h = h, .v = calloc(PAGE_TURNS, sizeof *im.v)};
     if (!im.v)

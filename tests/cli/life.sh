@@ -90,6 +90,11 @@ status 1 "a document that was cut off" "$hearth" sessions import "$dir/cut.json"
 err_has "is named with the line" "cut.json, line "
 status 1 "a file that is not there" "$hearth" sessions import "$dir/nothing.json"
 err_has "is named" "nothing.json: No such file"
+status 1 "... with --json" "$hearth" sessions import "$dir/nothing.json" --json
+json_is "is an object" "d['error']['symbol'] == 'IO' and 'nothing.json' in d['error']['message']"
+echo '{' >"$dir/half.json"
+status 1 "a document that is no JSON" "$hearth" sessions import "$dir/half.json" --json
+json_is "is one, too" "d['error']['symbol'] == 'INVALID_PARAMS' and 'line' in d['error']['message']"
 status 1 "a folder" "$hearth" sessions import "$dir"
 err_has "is one" "Is a directory"
 status 0 "after all that" "$hearth" sessions --json
@@ -147,6 +152,8 @@ is "is a file that others cannot read" "$(stat -c %a "$dir/here/copy.db")" 600
 status 1 "a file in the way" "$hearth" backup "$dir/here/copy.db"
 err_has "is named" "copy.db: File exists"
 err_has "and what to do about it" "--force"
+status 1 "... with --json, too" "$hearth" backup "$dir/here/copy.db" --json
+json_is "as an object" "d['error']['symbol'] == 'IO' and '--force' in d['error']['next']"
 status 0 "backup --force" "$hearth" backup "$dir/here/copy.db" --force --json
 json_is "says how large it is" "d['bytes'] > 4096 and d['file'] == '$dir/here/copy.db'"
 "$hearth" rm kept

@@ -12,6 +12,8 @@ p.wait()
 P
 status 1 "nothing to attach to" "$hearth" attach
 err_has "is said" "there is no stream of yours to go on with"
+status 1 "... with --json" "$hearth" attach --json
+json_is "as an object" "d['error']['symbol'] == 'STREAM_NOT_FOUND'"
 status 1 "one that there is not" "$hearth" attach 99999
 err_has "is said with a way to those that there are" "hearth streams --all"
 status 0 "no streams" "$hearth" streams --json
@@ -43,6 +45,9 @@ status 0 "they can be attached to" "$hearth" attach --request three
 is "all of them" "$(cat "$dir/out")" "$(cat "$dir/choices")"
 status 0 "as JSON" "$hearth" run -m tale -n 8 --seed 5 --choices 3 --json "Once upon a time"
 json_is "they are an array" "[(c['index'], c['seed'], len(c['tokens'])) for c in d['choices']] == [(0, 5, 8), (1, 6, 8), (2, 7, 8)]"
+status 0 "in the list" "$hearth" streams --all --json
+json_is "they are told apart" \
+    "sorted(s['choice'] for s in d['streams'] if s['request'] == 'three') == [0, 1, 2] and 'choice' not in d['streams'][-1]"
 status 2 "none" "$hearth" run --choices 0 x
 status 2 "too many" "$hearth" run --choices 17 x
 status 2 "in a session" "$hearth" run -s s --choices 2 x
