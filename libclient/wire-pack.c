@@ -28,7 +28,14 @@ struct packer {
     size_t start; /* of the frame */
     struct hearth_err *e;
     int code;
+    const struct wire_method *request; /* whose params they are; or NULL */
 };
+
+/* What an error calls a message of that type. Of params several methods may have one. */
+static const char *name_of(const struct packer *p, const struct wire_type *t)
+{
+    return p->request && t == p->request->params ? p->request->name : t->name;
+}
 
 static void pack_failed(struct packer *p, int code)
 {
@@ -190,9 +197,9 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
     case WIRE_STR: {
         const char *s = *MEMBER(char *, msg, f->offset);
         if (!s && !p->code)
-            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is missing", t->name, f->name);
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is missing", name_of(p, t), f->name);
         if (s && utf8_prefix(s, strlen(s)) != strlen(s) && !p->code)
-            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not valid UTF-8", t->name, f->name);
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is not valid UTF-8", name_of(p, t), f->name);
         if (s)
             pack_str(p, s, strlen(s));
         break;
@@ -274,6 +281,7 @@ int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method 
     msgpack_pack_uint32(&p.pk, id);
     pack_str(&p, m->name, strlen(m->name));
     msgpack_pack_array(&p.pk, 1);
+    p.request = m;
     pack_struct(&p, m->params, params);
     return pack_end(&p);
 }

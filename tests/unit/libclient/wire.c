@@ -441,6 +441,9 @@ static void what_cannot_be_sent_is_refused_and_leaves_the_buffer(void **state)
     g.model = "\xff";
     assert_int_equal(wire_pack_request(&b, 1, &wire_methods[WIRE_GENERATE], &g, &err), HEARTH_EPARAMS);
     assert_string_equal(err.msg, "generate.model: is not valid UTF-8");
+    struct wire_session_ref ref = {.session = "\xff"};
+    assert_int_equal(wire_pack_request(&b, 1, &wire_methods[WIRE_SESSIONS_REMOVE], &ref, &err), HEARTH_EPARAMS);
+    assert_string_equal(err.msg, "sessions.remove.session: is not valid UTF-8");
     g.model = "m";
     g.text.len = WIRE_LINK_FRAME_MAX;
     g.text.data = give(&arena, g.text.len);
