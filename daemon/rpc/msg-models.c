@@ -169,11 +169,43 @@ static char *resolve(struct call *call, const char *model)
     return NULL;
 }
 
+struct called {
+    const struct conf *conf;
+    const char *model;
+};
+
+/* Whether `status` calls the model so; what was passed is its user's alone. */
+static bool is_called(const char *path, void *arg)
+{
+    const struct called *c = arg;
+    char *name = model_fds_label(path) == path ? model_name_of(c->conf, path) : NULL;
+    bool is = name && (strcmp(path, c->model) == 0 || strcmp(name, c->model) == 0);
+    free(name);
+    return is;
+}
+
+/* The same where the model may be in memory although its file is gone. */
+static char *resolve_loaded(struct call *call, const char *model)
+{
+    struct called called = {call->server->conf, model};
+    struct hearth_err e;
+    char *path = NULL;
+    int rc = server_check_open(call->server, &e);
+    if (!rc)
+        rc = forward_resolve(call, model, &path, &e);
+    const char *has = rc == HEARTH_ENOMODEL ? engines_find(call->server->engines, is_called, &called) : NULL;
+    if (has && !(path = strdup(has)))
+        err_set(&e, HEARTH_ENOMEM, "out of memory");
+    if (!path)
+        call_fail(call, &e);
+    return path;
+}
+
 /* The same request to the engine, under another name and with a path. */
-static void ask(struct call *call, const struct wire_method *m, void (*finish)(struct call *call, void *result))
+static void ask(struct call *call, const struct wire_method *m, char *path,
+                void (*finish)(struct call *call, void *result))
 {
     const struct wire_model_ref *ref = call->params;
-    char *path = resolve(call, ref->model);
     if (path)
         forward(call, m, &(struct wire_engine_path){.path = path, .client = call_client(call)}, ref->model, path,
                 finish);
@@ -191,7 +223,8 @@ void msg_models_show(struct call *call)
 
 void msg_models_load(struct call *call)
 {
-    ask(call, &wire_methods[WIRE_ENGINE_LOAD], finish_load);
+    const struct wire_model_ref *ref = call->params;
+    ask(call, &wire_methods[WIRE_ENGINE_LOAD], resolve(call, ref->model), finish_load);
 }
 
 /* Without an engine no model is loaded. */
@@ -209,10 +242,11 @@ static void finish_unload(struct call *call, void *result)
 void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
+    const struct wire_model_ref *ref = call->params;
     if (!runs(call->server))
         call_reply(call, &nothing); /* without an engine no model is loaded, and none is started for this */
     else
-        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], finish_unload);
+        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], resolve_loaded(call, ref->model), finish_unload);
 }
 
 static void finish_pin(struct call *call, void *result)
@@ -226,7 +260,7 @@ static void finish_pin(struct call *call, void *result)
 void msg_models_pin(struct call *call)
 {
     const struct wire_model_pin *p = call->params;
-    char *path = resolve(call, p->model);
+    char *path = p->pinned ? resolve(call, p->model) : resolve_loaded(call, p->model);
     if (!path)
         return; /* the call is gone */
     if (!p->pinned)

@@ -198,6 +198,15 @@ void engines_move(struct engines *es, const char *path, const struct engine_clie
                 on_loaded, es, NULL);
 }
 
+const char *engines_find(const struct engines *es, bool (*is)(const char *path, void *arg), void *arg)
+{
+    const struct placed *p;
+    TAILQ_FOREACH (p, &es->placed, entry)
+        if (is(p->path, arg))
+            return p->path;
+    return NULL;
+}
+
 bool engines_has(const struct engines *es, const char *path)
 {
     const struct placed *p = find(es, path);

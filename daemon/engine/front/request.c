@@ -104,14 +104,20 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
 int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
                   const struct request_steps *steps, bool *taken, struct hearth_err *e)
 {
+    struct model_entry *m;
+    int rc = models_get(&s->models, path, &m, e);
+    if (!rc && (rc = request_begin_on(s, a, m, client, steps, taken, e)))
+        models_put(&s->models, m);
+    return rc;
+}
+
+int request_begin_on(struct rpc_server *s, const struct asked *a, struct model_entry *m, int64_t client,
+                     const struct request_steps *steps, bool *taken, struct hearth_err *e)
+{
     struct request *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(e, HEARTH_ENOMEM, "no memory for a request");
-    int rc = models_get(&s->models, path, &r->model, e);
-    if (rc) {
-        free(r);
-        return rc;
-    }
+    r->model = m;
     r->rpc_id = a->rpc_id;
     r->method = a->method;
     r->params = a->params;

@@ -149,11 +149,23 @@ static int on_load(struct rpc_server *s, const struct asked *a, bool *taken, str
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
+/* Begins what a loaded model's file is not read for: it may be damaged, or gone. */
+static int begin_on_loaded(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
+                           const struct request_steps *steps, bool *taken, struct hearth_err *e)
+{
+    struct model_entry *m = models_find_loaded(&s->models, path);
+    int rc =
+        m ? request_begin_on(s, a, m, client, steps, taken, e) : request_begin(s, a, path, client, steps, taken, e);
+    if (rc && m)
+        models_put(&s->models, m);
+    return rc;
+}
+
 static int on_unload(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     static const struct request_steps steps = {.begin = begin_unload};
     const struct wire_engine_path *p = a->params;
-    return request_begin(s, a, p->path, p->client, &steps, taken, e);
+    return begin_on_loaded(s, a, p->path, p->client, &steps, taken, e);
 }
 
 static int begin_pin(struct rpc_server *s, struct request *r, struct hearth_err *e)
@@ -170,7 +182,7 @@ static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, stru
 {
     static const struct request_steps steps = {.begin = begin_pin};
     const struct wire_engine_pin *p = a->params;
-    return request_begin(s, a, p->path, p->client, &steps, taken, e);
+    return (p->pinned ? request_begin : begin_on_loaded)(s, a, p->path, p->client, &steps, taken, e);
 }
 
 static int on_pass(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)

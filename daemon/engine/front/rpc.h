@@ -109,6 +109,9 @@ struct asked {
 /* Begins a request on the model at `path`; it owns the params from where *taken is set, and is answered. */
 int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
                   const struct request_steps *steps, bool *taken, struct hearth_err *e);
+/* The same on that entry, a reference to which it takes over where *taken is set. */
+int request_begin_on(struct rpc_server *s, const struct asked *a, struct model_entry *m, int64_t client,
+                     const struct request_steps *steps, bool *taken, struct hearth_err *e);
 void request_free(struct rpc_server *s, struct request *r);
 /* Work comes after a request began: `steps` are what is left of it, their work and what follows. */
 void request_go_on(struct rpc_server *s, struct request *r, const struct request_steps *steps);

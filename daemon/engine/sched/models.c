@@ -151,6 +151,17 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
     return 0;
 }
 
+struct model_entry *models_find_loaded(struct models *t, const char *path)
+{
+    struct model_entry *m, *found = NULL;
+    TAILQ_FOREACH (m, &t->list, link)
+        if (atomic_load(&m->loaded) && !strcmp(m->path, path) && (!found || found->replaced))
+            found = m;
+    if (found)
+        found->users++;
+    return found;
+}
+
 void models_put(struct models *t, struct model_entry *m)
 {
     assert(m->users > 0);
