@@ -80,6 +80,18 @@ try:
     check(c.say() == want and c.row()["where"] == "cpu", "without any the CPU runs it", c.row())
     check("no room" in c.row()["self_check"], "... with the GPU's own reason", c.row())
     box.stop()
+
+    c = start("host_weights = 0", options=("--small", str(230 << 20)))
+    c.call("models.pin", model="tale")
+    check(c.row()["where"] == "cuda:0", "one of two has room there, and is pinned", c.row())
+    other = c.submit("generate", model="other", text=TEXT, max_tokens=1)
+    try:
+        c.answer(other)
+        check(False, "the other one is refused")
+    except harness.Refused as e:
+        check(e.args[0] == "OUT_OF_MEMORY" and "are pinned" in e.args[1], "the other one is refused", e)
+    check(c.say() == want, "and nobody waits behind it")
+    box.stop()
 finally:
     harness.end(box)
 sys.exit(harness.failed > 0)

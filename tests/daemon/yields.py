@@ -86,6 +86,18 @@ try:
             if e["restarts"] == restarts and e["state"] == "running" and e["queued"] == 1:
                 return e
 
+    # A pinned model stays, and what was parked beside it goes on all the same.
+    control.call("models.pin", model="other")
+    asked = c.submit("generate", request="beside", **prompt(2))
+    while asked not in c.answers and c.read()[1] != "stream.tokens":
+        pass
+    control.call("yield", all=True, seconds=3600)
+    engine = control.call("status")["engine"]
+    check(engine["queued"] == 1 and engine["memory"]["weights"] > 0, "beside a pinned model a stream is parked", engine)
+    control.call("yield", seconds=0)
+    check(c.answer(asked)["tokens"] == alone[2], "... and goes on")
+    control.call("models.pin", model="other", pinned=False)
+
     # An engine that follows one that died while a yield lasts, and one that is started then, take nothing of what was given.
     control.call("yield", all=True, seconds=3600)
     asked = c.submit("generate", request="again", **prompt(0))

@@ -13,6 +13,8 @@
 #include "daemon/engine/core/yield.h"
 #include "daemon/engine/sched/kv-size.h"
 
+static const double again_seconds = 0.25; /* between two tries of a model to have memory */
+
 /* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
 static int fit(struct seq *q, struct hearth_err *e)
 {
@@ -53,8 +55,12 @@ static bool submit(struct engine *eng, struct seq *q)
     struct hearth_err err = {0};
     if (!q->model->model) {
         int rc = load_model(eng, q->model, &err);
-        if (rc == HEARTH_ENOMEM && (eng->yield.on || !device_has_no_model(eng)))
+        if (rc == HEARTH_ENOMEM && (eng->yield.on || load_may_evict_later(eng)))
             return false; /* the idle models are unloaded by now */
+        if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) {
+            struct hearth_err why = err;
+            err_set(&err, rc, "%.140s; the models in memory are pinned", why.msg);
+        }
         if (rc) {
             end_seq(eng, q, END_ERROR, &err);
             return true;
@@ -77,20 +83,33 @@ static bool submit(struct engine *eng, struct seq *q)
 
 /*
  * Where two models are used and there is memory for one, they take turns: once a sequence waits for memory, all later
- * ones wait behind it, even those for the loaded model, or it would wait for ever.
+ * ones wait behind it, even those for the loaded model, or it would wait for ever. It tries again when a model is idle.
+ * Where none will be (a yield has taken them, or they were unloaded or pinned meanwhile) it tries now and then, for a
+ * tenth of the time at most.
  */
 static void submit_waiting_for_memory(struct engine *eng)
 {
     struct seq *q;
+    double begin = engine_now();
+    bool again = begin >= eng->load_again_at && !load_may_evict_later(eng);
     while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
-           (q->model->model || load_may_evict(eng))) {
+           (q->model->model || again || load_may_evict(eng))) {
         TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
         if (!submit(eng, q)) {
             TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
+            eng->load_again_at = engine_now() + fmax(again_seconds, 10 * (engine_now() - begin));
             break;
         }
         eng->n_waiting_for_memory--;
     }
+}
+
+double commands_timeout(const struct engine *eng)
+{
+    double left = eng->load_again_at - engine_now();
+    if (!eng->n_waiting_for_memory || load_may_evict_later(eng))
+        return -1;
+    return left > 0 ? left : 0;
 }
 
 static struct seq *find(const struct seq_list *l, uint64_t id)

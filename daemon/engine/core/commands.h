@@ -10,6 +10,9 @@
 /* Carries out what has come, and what waited for memory that is there now. */
 void commands_run(struct engine *eng);
 
+/* Seconds until one that waits for memory tries again; < 0: none waits, or an idle model will make room for it. */
+double commands_timeout(const struct engine *eng);
+
 /* Ends every sequence. Tokens of steps in flight are dropped. */
 void commands_end_all(struct engine *eng, const struct hearth_err *err);
 

@@ -142,7 +142,8 @@ struct engine {
     TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
     struct seq_list waiting_for_memory; /* sequences that wait for memory for their model; in no other list */
     uint32_t n_waiting_for_memory;
-    float *logits; /* [n_vocab of the largest model] a row for eval */
+    double load_again_at; /* the first of them tries again, where no model will be idle */
+    float *logits;        /* [n_vocab of the largest model] a row for eval */
 };
 
 /* Has the device thread go round once. Any thread. */

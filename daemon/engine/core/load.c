@@ -336,6 +336,15 @@ bool load_may_evict(struct engine *eng)
     return device_has_no_model(eng) || idle_to_evict(eng);
 }
 
+bool load_may_evict_later(const struct engine *eng)
+{
+    const struct model_entry *m;
+    bool may = false;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        may |= m->model->dev == eng->dev && !atomic_load(&m->pinned);
+    return may;
+}
+
 /* Loads the model on the engine's own device, all of it or within a room, if its self-check passes. */
 static int load_on_device(struct engine *eng, struct model_entry *m, const struct model_room *room,
                           struct selfcheck_verdict *selfcheck_verdict, struct hearth_err *e)

@@ -22,6 +22,9 @@ bool device_has_no_model(const struct engine *eng);
 /* Whether another try may help where memory is short: no model is loaded, or an idle one may give way. */
 bool load_may_evict(struct engine *eng);
 
+/* Whether a model on the device will give way when it is idle: one that is not pinned. */
+bool load_may_evict_later(const struct engine *eng);
+
 /* Unloads models that nobody has used for params.idle_ms. */
 void unload_idle(struct engine *eng);
 

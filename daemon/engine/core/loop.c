@@ -226,6 +226,9 @@ static void wait_for_work(struct engine *eng, bool copying)
         seconds = 0.01;
     if (unload >= 0 && (seconds < 0 || unload < seconds))
         seconds = unload < most ? unload : most;
+    double again = commands_timeout(eng);
+    if (again >= 0 && (seconds < 0 || again < seconds))
+        seconds = again;
     double yield = yield_timeout(eng);
     if (yield >= 0 && (seconds < 0 || yield < seconds))
         seconds = yield < most ? yield : most;

@@ -194,6 +194,7 @@ static void end(struct engine *eng)
     TAILQ_FOREACH (m, &eng->loaded, loaded_link)
         sched_hold(&eng->sched, &m->group, false);
     may_grow(eng);
+    eng->load_again_at = 0;
     engine_wake(eng); /* those that wait for memory are looked at with the commands */
 }
 
