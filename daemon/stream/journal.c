@@ -453,8 +453,13 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
     char name[32], bad[40];
     struct journal_copy c;
     struct hearth_err e = {0};
+    struct stat sb;
     int64_t good;
     journal_name(number, name);
+    if (fstatat(j->dir_fd, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode) && !sb.st_size) {
+        unlinkat(j->dir_fd, name, 0); /* a kill came before the head: nobody has heard of that stream */
+        return;
+    }
     int fd = journal_read(j->dir_fd, name, number, &c, &good, &e);
     if (fd < 0) {
         snprintf(bad, sizeof bad, "%s.bad", name);

@@ -11,7 +11,8 @@
  *
  * So the records are packed, bounded, scanned and unpacked by the wire's codec and its tests. A record counts when it
  * is complete and valid: the bytes from the first invalid one on are dropped and the log names the file. A file without
- * a head, or that is not ours (a link, another owner, another version), is renamed to NUMBER.bad for people to look at.
+ * a head, or that is not ours (a link, another owner, another version), is renamed to NUMBER.bad for people to look at;
+ * an empty one, as a kill leaves it, is removed.
  *
  * A record is in the kernel when journal_add() returns, and on the disk 100 ms later: the first survives any crash of
  * ours, the second bounds what a loss of power takes. A stream is unfinished until its journal.end. Finished ones stay

@@ -359,6 +359,9 @@ static void test_damaged(void **state)
     assert_int_equal(sb.st_mode & 0777, 0600);
     assert_true(n > 100);
 
+    put(path, whole, 0); /* a kill came before the head */
+    damaged(b, stream, NULL);
+    assert_false(box_log_has(b, "set aside"));
     put(path, whole, 7);
     damaged(b, stream, "not a journal: set aside");
     put(path, whole, 20);
