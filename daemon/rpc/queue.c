@@ -161,14 +161,16 @@ int queue_wait(struct call *call, struct hearth_err *e)
     size_t bytes = call->bytes;
     TAILQ_FOREACH (other, &s->queue, waiter_entry) {
         bool same = uid_of(other) == uid_of(call);
-        all++;
-        own += same;
+        all += wanted(other);
+        own += same ? wanted(other) : 0;
         bytes += same ? other->bytes : 0;
     }
-    bool full = all >= s->conf->queue || own >= s->conf->queue_per_uid;
+    int64_t most = s->conf->queue < s->conf->queue_per_uid ? s->conf->queue : s->conf->queue_per_uid;
+    bool full = all + wanted(call) > s->conf->queue || own + wanted(call) > s->conf->queue_per_uid;
     memcpy(why, e->msg, sizeof why);
-    if (full && (!all || !s->conf->queue_per_uid))
-        return err_set(e, HEARTH_ELIMIT, "%.150s, and no request waits for its turn (queue and queue_per_uid)", why);
+    if (wanted(call) > most)
+        return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld may wait for their turn (queue and queue_per_uid)", why,
+                       (long long)most);
     if (full)
         return err_set(e, HEARTH_ELIMIT, "%.150s, and %lld request%s waiting%s", why, (long long)(own ? own : all),
                        (own ? own : all) == 1 ? " is" : "s are", own ? " already" : " of others");

@@ -145,13 +145,36 @@ static void test_bound(void **state)
     peer_close(q);
 }
 
+/* Each of several choices is one that waits. */
+static void test_several(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 2, 3), *q = peer_open(b), *clock = peer_open(b);
+    struct wire_generate g = request("n=1", NULL);
+    ask(q, "n=1", "lone", NULL);
+    wire_free(peer_status(q));
+    g.n = 2;
+    g.request = "two";
+    peer_ask(q, WIRE_GENERATE, &g);
+    wire_free(peer_status(q));
+    struct wire_status_result *st = peer_status(clock);
+    assert_int_equal(st->waiting, 3);
+    wire_free(st);
+    g.n = 0;
+    g.request = NULL;
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "3 requests are waiting already");
+    peer_close(clock);
+    peer_close(q);
+    peer_close(p);
+}
+
 /* Where nobody may wait, or one request alone has more bytes than those that wait may have, that is said. */
 static void test_no_line(void **state)
 {
     struct box *b = *state;
     struct peer *p = full(b, 1, 0), *clock = peer_open(b);
     struct wire_generate g = request("n=1", NULL);
-    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, the limit, and no request waits");
+    peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, the limit, and 0 may wait");
     peer_close(clock);
     peer_close(p);
 }
@@ -263,8 +286,8 @@ static void test_shutdown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_order),   TEST(test_class_is_capped), TEST(test_bound),
-                                       TEST(test_no_line), TEST(test_line_of_bytes),   TEST(test_leaving),
-                                       TEST(test_late),    TEST(test_shutdown)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_order),         TEST(test_class_is_capped), TEST(test_bound), TEST(test_several), TEST(test_no_line),
+        TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_late),  TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
