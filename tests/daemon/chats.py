@@ -2,7 +2,7 @@
 """Chats by a template: what `messages` append to a session's timeline, and what a template that changes history does to
 it (nothing, but that it is told). The embedded model, with templates of our own. Prints TAP.
 """
-import sys
+import json, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -146,7 +146,6 @@ def parts(c):
             ("a message without content", {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}),
             ("content that is null", {"role": "assistant", "content": None, "reasoning_content": "hm"}),
             ("any role", {"role": "ipython", "content": "x"})):
-        import json
         why = refused(c, "TEMPLATE", json.dumps([m], ensure_ascii=False), model="tale", messages=[m], chat_template=echo)
         check(not why, what, why)
     why = refused(c, "INVALID_PARAMS", "content: is missing", model="tale", messages=[{"role": "user", "contents": "x"}])
@@ -168,6 +167,18 @@ def parts(c):
            "and messages[0].content is not string %}{{ raise_exception(messages[0].content[1].type) }}{% endif %}"
     why = refused(c, "TEMPLATE", "text", model="tale", messages=user(typed), chat_template=read)
     check(not why, "and given where it reads them", why)
+    more = {"name": "b\\\"[o]b", "x": [{"content": []}], "tool_call_id": "1"}
+    want = json.dumps([dict(role="user", content="ab", **more)], ensure_ascii=False)
+    why = refused(c, "TEMPLATE", want, model="tale", messages=user(typed, **more),
+                  chat_template="{% if messages[0].content is string %}{{ raise_exception(messages | tojson) }}{% endif %}")
+    check(not why, "... of a message with other keys, too", why)
+    why = refused(c, "TEMPLATE", "text", model="tale", messages=user(typed, **more), chat_template=read)
+    check(not why, "... and given", why)
+    history = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+    generate(c, model="tale", session="typed", messages=user(typed, **more), chat_template=history, max_tokens=0)
+    goes_on(c, "parts of a message that is history", "typed", False, "<><x>", messages=user("x"), chat_template=history, max_tokens=0)
+    said = c.call("detokenize", model="tale", tokens=timeline(c, "typed"))["text"]
+    check(said == "<ab><><x>", "... are joined", said)
     for what, name, text, params in (
             ("a refusal", "TEMPLATE", "roles", {"chat_template": "{{ raise_exception('roles must alternate') }}"}),
             ("an error", "TEMPLATE", "line 1", {"chat_template": "{{ a.b.c }}"}),

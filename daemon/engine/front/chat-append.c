@@ -65,11 +65,42 @@ static bool is_text(const struct wire_message *msg)
     return ok;
 }
 
+/* The end of a string of JSON that begins there: its second quotation mark. */
+static const char *string_end(const char *s)
+{
+    while (*++s != '"')
+        s += *s == '\\';
+    return s;
+}
+
+/* Whether the content of a message that has other keys, too, is a list. The JSON is ours: without blanks. */
+static bool has_list(const struct wire_message *msg)
+{
+    static const char key[] = "\"content\":";
+    int depth = 0;
+    for (const char *p = msg->json ? msg->json : ""; *p; p++) {
+        depth += (*p == '{' || *p == '[') - (*p == '}' || *p == ']');
+        if (*p != '"')
+            continue;
+        if (depth == 1 && strncmp(p, key, sizeof key - 1) == 0)
+            return p[sizeof key - 1] == '[';
+        p = string_end(p);
+    }
+    return false;
+}
+
 static void put_message(FILE *f, const struct wire_message *msg, const struct wire_bytes *reasoning,
                         const struct talk *t, const char *answer)
 {
-    if (msg->json && !answer) {
+    static const struct wire_bytes none;
+    if (msg->json && !answer && (t->parts || !has_list(msg))) {
         fputs(msg->json, f);
+        return;
+    }
+    if (msg->json && !answer) { /* of two members of a name the last one counts */
+        fprintf(f, "%.*s,\"content\":", (int)strlen(msg->json) - 1, msg->json);
+        put_content(f, msg, &none, t, NULL);
+        putc('}', f);
         return;
     }
     fputs("{\"role\":", f);
@@ -157,12 +188,14 @@ static bool reads_parts(const struct talk *t)
     return reads;
 }
 
-static bool has_parts(const struct wire_generate *req)
+static bool has_parts(const struct wire_engine_generate *g)
 {
-    for (size_t i = 0; i < req->n_messages; i++)
-        if (req->messages[i].parts && !req->messages[i].json)
-            return true;
-    return false;
+    bool any = false;
+    for (size_t i = 0; i < g->n_past; i++)
+        any |= has_list(&g->past[i].message);
+    for (size_t i = 0; i < g->req.n_messages; i++)
+        any |= g->req.messages[i].parts != NULL;
+    return any;
 }
 
 /* --- where the session's part of the text ends -------------------------------------------------------------------- */
@@ -323,7 +356,7 @@ int chat_append(const struct wire_engine_generate *g, struct model_entry *m, str
     int rc = take_family(&t, told, e);
     if (rc)
         return rc;
-    t.parts = has_parts(&g->req) && reads_parts(&t);
+    t.parts = has_parts(g) && reads_parts(&t);
     rc = render(&t, &text, e);
     if (rc)
         return rc;
