@@ -99,9 +99,41 @@ static int check_turn(const struct import *im, const struct wire_turn *t, size_t
     return 0;
 }
 
+/* A message of a turn must be one that generate takes, or no template would be rendered in the session any more. */
+static int check_message(const char *json, size_t at, struct hearth_err *e)
+{
+    static const char field[] = "generate.messages[0]";
+    const struct wire_method *generate = &wire_methods[WIRE_GENERATE];
+    struct wire_message m = {.json = json};
+    struct wire_generate g;
+    struct wire_frame f = {0};
+    struct wire_buf b = {0};
+    struct hearth_err why;
+    void *params = NULL;
+    wire_defaults(generate->params, &g);
+    g.model = "any";
+    g.messages = &m;
+    g.n_messages = 1;
+    int rc = wire_pack_request(&b, 1, generate, &g, &why);
+    if (!rc)
+        rc = wire_frame_open(&f, b.data, b.len, &why);
+    if (!rc)
+        rc = wire_unpack_params(generate, f.body, f.body_len, &params, &why);
+    wire_buf_fini(&b);
+    if (!rc)
+        wire_free(params);
+    else if (strncmp(why.msg, field, sizeof field - 1) == 0)
+        err_set(e, rc, "sessions.import.turns[%zu].message%.120s", at, why.msg + sizeof field - 1);
+    else
+        err_set(e, rc, "sessions.import.turns[%zu].message: %.120s", at, why.msg);
+    return rc;
+}
+
 static int add_turn(struct import *im, const struct wire_turn *t, size_t at, struct hearth_err *e)
 {
     int rc = check_turn(im, t, at, e);
+    if (!rc && t->message && !t->continues)
+        rc = check_message(t->message, at, e);
     if (rc)
         return rc;
     int64_t most = im->server->conf->session_bytes;

@@ -135,6 +135,15 @@ def keys_of_messages(c):
     shown = c.call("sessions.show", session="calls")["turns"]
     check(shown[0]["message"] == user("Hi", name="Ann")[0] and shown[0]["text"] == "Hi", "and what people see", shown[0])
     c.call("sessions.import", name="copy", model="tale", version=1, turns=page["turns"], turn_open=True)
+    for what, bad in (("role: is missing", {"content": "x"}), ("content: is missing", {"role": "user", "contents": "x"}),
+                      ("role: must be a str", {"role": 1, "content": "x"}), ("content[0]", {"role": "user", "content": ["x"]})):
+        try:
+            c.call("sessions.import", name="bad", model="tale", version=1,
+                   turns=[{"role": "user", "text": "x", "tokens": [300]}, {"role": "user", "text": "x", "tokens": [300], "message": bad}])
+            check(False, "an imported message that is none: " + what)
+        except Refused as e:
+            check(e.args[0] == "INVALID_PARAMS" and "sessions.import.turns[1].message." + what in e.args[1],
+                  "an imported message that is none: " + what, e)
     goes_on(c, "an import has them too", "copy", False, adds, messages=user("more"), chat_template=calls)
     c.close()
 
