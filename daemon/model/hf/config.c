@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { LAYERS_MAX = 1024 };
-
 static const struct hf_arch archs[] = {
     {"llama", "llama", "silu", HF_PAIRS, 1},
     {"mistral", "llama", "silu", HF_PAIRS, 1},
@@ -260,7 +258,7 @@ const char *hf_key(const struct hf *h, const char *name, char out[128])
     return out;
 }
 
-static int put_u32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
+int hf_put_u32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
 {
     char key[128];
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
@@ -269,7 +267,7 @@ static int put_u32(struct hf *h, const char *hf, const char *gguf, const json_t 
     return 0;
 }
 
-static int put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
+int hf_put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
 {
     char key[128];
     if (!json_is_number(v))
@@ -293,11 +291,11 @@ static int put_keys(struct hf *h)
         if (last && !strcmp(last, k->gguf)) /* the same under an older name */
             continue;
         last = k->gguf;
-        ret = k->is_float ? put_f32(h, k->hf, k->gguf, v) : put_u32(h, k->hf, k->gguf, v);
+        ret = k->is_float ? hf_put_f32(h, k->hf, k->gguf, v) : hf_put_u32(h, k->hf, k->gguf, v);
     }
     const json_t *eps = hf_get(h, "norm_eps");
     if (!ret && eps)
-        ret = put_f32(
+        ret = hf_put_f32(
             h, "norm_eps",
             h->arch->rules & HF_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
     return ret;
@@ -314,247 +312,6 @@ uint32_t hf_head_dim(const struct hf *h)
 {
     uint32_t d = hf_whole(h, "head_dim"), n = hf_whole(h, "num_attention_heads");
     return d ? d : n ? hf_whole(h, "hidden_size") / n : 0;
-}
-
-/* --- RoPE ---------------------------------------------------------------------------------------------- */
-
-/* transformers 5 writes rope_parameters, by kind of layer where these differ; before it was rope_scaling. */
-json_t *hf_rope(const struct hf *h)
-{
-    json_t *r = json_object_get(h->config, "rope_parameters"), *full;
-    if (!json_is_object(r))
-        r = json_object_get(h->config, "rope_scaling");
-    full = json_object_get(r, "full_attention");
-    r = json_is_object(full) ? full : r;
-    return json_is_object(r) ? r : NULL;
-}
-
-static const char *rope_type(const json_t *r)
-{
-    const char *type = json_string_value(json_object_get(r, "rope_type"));
-    if (!type)
-        type = json_string_value(json_object_get(r, "type"));
-    if (type && !strcmp(type, "mrope")) /* of positions of several kinds, which in text are one */
-        return "default";
-    return type ? type : "default";
-}
-
-static int put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf)
-{
-    const json_t *v = json_object_get(r, hf);
-    return !v || json_is_null(v) ? 0 : put_f32(h, hf, gguf, v);
-}
-
-static int put_scaling(struct hf *h, const json_t *r)
-{
-    static const char *const yarn[][2] = {{"attention_factor", "rope.scaling.yarn_attn_factor"},
-                                          {"beta_fast", "rope.scaling.yarn_beta_fast"},
-                                          {"beta_slow", "rope.scaling.yarn_beta_slow"}};
-    const char *type = rope_type(r);
-    char key[128];
-    const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
-    bool phi3 = !strcmp(h->arch->model_type, "phi3"); /* whose first folders call it so */
-    if (phi3 && (!strcmp(type, "su") || !strcmp(type, "yarn")))
-        type = "longrope";
-    bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
-    if (!strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "proportional"))
-        /* the latter two become a tensor of factors: tensors.c */
-        return 0;
-    if (strcmp(type, "linear") && !is_yarn && !is_long)
-        return err_set(
-            h->e, HEARTH_EUNSUPPORTED,
-            "RoPE scaling \"%.40s\" (rope_type in config.json); default, linear, yarn, llama3 and longrope are known",
-            gguf_label((struct gguf_str){type, strlen(type)}).s);
-    gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
-    int ret = put_rope_number(h, r, "factor", "rope.scaling.factor");
-    whole_orig = hf_get(h, "original_max_position_embeddings");
-    if (!ret && (orig || whole_orig) && (is_yarn || is_long))
-        ret = put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length",
-                      orig && !json_is_null(orig) ? orig : whole_orig);
-    for (size_t i = 0; i < sizeof yarn / sizeof *yarn && is_yarn && !ret; i++)
-        ret = put_rope_number(h, r, yarn[i][0], yarn[i][1]);
-    double mscale = json_number_value(json_object_get(r, "mscale"));
-    double all = json_number_value(json_object_get(r, "mscale_all_dim"));
-    if (!ret && is_yarn && mscale != 0 && all != 0) { /* one of them alone has no effect */
-        gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
-        /* of latent attention, files have a tenth of it */
-        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key),
-                      (float)(hf_get(h, "kv_lora_rank") ? 0.1 * all : all));
-    }
-    if (!ret && is_yarn)
-        gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", json_is_false(json_object_get(r, "truncate")));
-    if (!ret && is_long)
-        ret = put_rope_number(h, r, "attention_factor", "rope.scaling.attn_factor");
-    return ret;
-}
-
-static int put_rope(struct hf *h)
-{
-    const json_t *r = hf_rope(h), *theta = json_object_get(r, "rope_theta"), *partial, *swa;
-    char key[128];
-    double share = h->arch->partial_rot;
-    int ret = put_scaling(h, r);
-    if (!theta)
-        theta = hf_get(h, "rope_theta");
-    if (!ret && theta)
-        ret = put_f32(h, "rope_theta", "rope.freq_base", theta);
-    const json_t *sliding = json_object_get(json_object_get(h->config, "rope_parameters"), "sliding_attention");
-    if (!ret && strcmp(rope_type(sliding), "default"))
-        return err_set(h->e, HEARTH_EUNSUPPORTED,
-                       "RoPE scaling \"%.40s\" of layers with a sliding window (rope_type in config.json)",
-                       gguf_label((struct gguf_str){rope_type(sliding), strlen(rope_type(sliding))}).s);
-    swa = json_object_get(sliding, "rope_theta");
-    if (!swa)
-        swa = hf_get(h, "rope_local_base_freq");
-    if (!ret && swa)
-        ret = put_f32(h, "rope_theta", "rope.freq_base_swa", swa);
-    partial = json_object_get(r, "partial_rotary_factor");
-    if (!partial)
-        partial = hf_get(h, "partial_rotary_factor");
-    if (!partial)
-        partial = hf_get(h, "rotary_pct");
-    if (partial && !json_is_number(partial))
-        return hf_wrong(h, "partial_rotary_factor", "a number");
-    if (partial && strcmp(rope_type(r), "proportional"))
-        share = json_number_value(partial);
-    if (!(share > 0 && share <= 1))
-        return hf_wrong(h, "partial_rotary_factor", "above 0 and at most 1");
-    uint32_t own = hf_whole(h, "qk_rope_head_dim");
-    h->n_rot = own ? own : (uint32_t)(hf_head_dim(h) * share);
-    gguf_make_u32(h->m, hf_key(h, "rope.dimension_count", key), h->n_rot);
-    if (h->arch->rules & HF_PAIRS)
-        gguf_make_bool(h->m, "hearth.rope.neox", true);
-    return ret;
-}
-
-/* --- layers that differ -------------------------------------------------------------------------------- */
-
-/* Returns the period of layers with full attention, where config.json does not list them; 0: all have sliding windows.
- */
-static uint32_t window_period(const struct hf *h)
-{
-    static const struct {
-        const char *model_type;
-        uint32_t period;
-    } known[] = {{"gemma2", 2},  {"gpt_oss", 2}, {"gemma3_text", 6}, {"gemma4_text", 6},
-                 {"cohere2", 4}, {"olmo3", 4},   {"exaone4", 4}};
-    uint32_t n = hf_whole(h, "sliding_window_pattern");
-    if (!n)
-        n = hf_whole(h, "_sliding_window_pattern");
-    for (size_t i = 0; i < sizeof known / sizeof *known && !n; i++)
-        if (!strcmp(known[i].model_type, h->arch->model_type))
-            n = known[i].period;
-    return n;
-}
-
-/* Model types that transformers gives no window, whatever sliding_window says. */
-static bool never_slides(const char *type)
-{
-    static const char *const none[] = {"llama",
-                                       "granite",
-                                       "glm4",
-                                       "glm4_moe",
-                                       "deepseek_v2",
-                                       "deepseek_v3",
-                                       "nemotron",
-                                       "olmo2",
-                                       "lfm2",
-                                       "lfm2_moe",
-                                       "qwen3_next",
-                                       "qwen3_5_text",
-                                       "nemotron_h",
-                                       "mamba2",
-                                       "glm4_moe_lite",
-                                       "qwen3_5_moe_text",
-                                       "granitemoehybrid",
-                                       "gemma",
-                                       "ernie4_5",
-                                       "seed_oss",
-                                       "granitemoe",
-                                       "olmoe",
-                                       "arcee"};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        if (!strcmp(none[i], type))
-            return true;
-    return false;
-}
-
-/* A file that says nothing may mean its architecture's window. */
-static int put_no_window(struct hf *h)
-{
-    char key[128];
-    gguf_make_u32(h->m, hf_key(h, "attention.sliding_window", key), 0);
-    return 0;
-}
-
-/* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
- * window that is used only where use_sliding_window is true. */
-static int put_window(struct hf *h)
-{
-    const json_t *w = hf_get(h, "sliding_window"), *types = hf_get(h, "layer_types"),
-                 *use = hf_get(h, "use_sliding_window"), *v;
-    bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
-    bool late = is_qwen || !strcmp(h->arch->model_type, "dots1");
-    bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
-    const json_t *from = hf_get(h, "max_window_layers"); /* the first layer with a window, of Qwen and dots.llm1 */
-    size_t first = !late ? 0 : from ? hf_whole(h, "max_window_layers") : is_qwen ? 28 : 62;
-    uint32_t period = window_period(h);
-    int32_t slides[LAYERS_MAX];
-    size_t i;
-    if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX ||
-        never_slides(h->arch->model_type))
-        return put_no_window(h);
-    if (types && json_array_size(types) != h->n_layer)
-        return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");
-    for (i = 0; i < h->n_layer; i++)
-        slides[i] = i >= first && (!period || (i + 1) % period != 0);
-    json_array_foreach(types, i, v)
-    {
-        const char *type = json_string_value(v);
-        slides[i] = type && !strcmp(type, "sliding_attention");
-        if (!slides[i] && (!type || strcmp(type, "full_attention")))
-            return err_set(h->e, HEARTH_EUNSUPPORTED,
-                           "config.json: layer_types: layer %zu is neither of full_attention nor of sliding_attention",
-                           i);
-    }
-    for (i = 0; i < h->n_layer; i++)
-        any |= slides[i] != 0;
-    if (!any)
-        return put_no_window(h);
-    gguf_make_i32s(h->m, "hearth.attention.slides", slides, h->n_layer);
-    return put_u32(h, "sliding_window", "attention.sliding_window", w);
-}
-
-/* EXAONE 4 turns where it slides, and everywhere where it has no window. */
-static void put_no_rope_exaone(struct hf *h)
-{
-    const json_t *types = hf_get(h, "layer_types");
-    int32_t turns[LAYERS_MAX];
-    for (size_t i = 0; i < h->n_layer; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        turns[i] = !hf_get(h, "sliding_window") || (type ? !strcmp(type, "sliding_attention") : (i + 1) % 4 != 0);
-    }
-    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
-}
-
-/* Layers without RoPE: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
-static int put_no_rope(struct hf *h)
-{
-    const json_t *list = hf_get(h, "no_rope_layers"), *v;
-    uint32_t interval = hf_whole(h, "no_rope_layer_interval");
-    int32_t turns[LAYERS_MAX];
-    size_t i;
-    if (!strcmp(h->arch->model_type, "exaone4") && h->n_layer && h->n_layer <= LAYERS_MAX)
-        put_no_rope_exaone(h);
-    if (strcmp(h->arch->model_type, "smollm3") || !h->n_layer || h->n_layer > LAYERS_MAX)
-        return 0;
-    for (i = 0; i < h->n_layer; i++)
-        turns[i] = (i + 1) % (interval ? interval : 4) != 0;
-    if (list && json_array_size(list) != h->n_layer)
-        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer (num_hidden_layers)");
-    json_array_foreach(list, i, v) turns[i] = json_integer_value(v) != 0;
-    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
-    return 0;
 }
 
 /* How a mixture's experts are chosen, where config.json says it otherwise than the architecture has it. */
@@ -595,7 +352,7 @@ static int put_own(struct hf *h)
         if (json_is_null(json_object_get(h->config, caps[i])))
             gguf_make_f32(h->m, hf_key(h, caps[i], key), 0);
     if (!strcmp(h->arch->model_type, "ministral3"))
-        ret = put_rope_number(h, rope, "llama_4_scaling_beta", "attention.temperature_scale");
+        ret = hf_put_rope_number(h, rope, "llama_4_scaling_beta", "attention.temperature_scale");
     return ret;
 }
 
@@ -679,11 +436,11 @@ int hf_config(struct hf *h)
     if (!ret && attends)
         gguf_make_u32(h->m, hf_key(h, "attention.key_length", key), hf_head_dim(h));
     if (!ret && attends)
-        ret = put_rope(h);
+        ret = hf_put_rope(h);
     if (!ret)
-        ret = put_window(h);
+        ret = hf_put_window(h);
     if (!ret)
-        ret = put_no_rope(h);
+        ret = hf_put_no_rope(h);
     if (!ret)
         ret = put_experts(h);
     return ret ? ret : put_own(h);

@@ -1,5 +1,4 @@
-/* hf-internal.h - the inside of hf_open(), shared by hf.c, config.c, tensors.c, tokenizer.c and
- * normalizer.c. */
+/* hf-internal.h - the inside of hf_open(), which the files of this folder share. */
 #ifndef HEARTH_HF_INTERNAL_H
 #define HEARTH_HF_INTERNAL_H
 
@@ -64,9 +63,17 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
 
 /* config.c: finds h->arch and writes the architecture's keys. */
 int hf_config(struct hf *h);
-/* Returns the part of config.json that describes RoPE for layers of full attention; NULL where there is none. */
-json_t *hf_rope(const struct hf *h);
 uint32_t hf_head_dim(const struct hf *h);
+
+/* config-rope.c: returns the part of config.json that describes RoPE for layers of full attention; NULL where there is
+ * none. And writes what it says; of one number, where it is there. */
+json_t *hf_rope(const struct hf *h);
+int hf_put_rope(struct hf *h);
+int hf_put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf);
+
+/* config-layers.c: writes which layers have a sliding window, and which no RoPE. */
+int hf_put_window(struct hf *h);
+int hf_put_no_rope(struct hf *h);
 
 /* gemma4.c: writes what it says by layer, and takes that out of the config. */
 int hf_gemma4(struct hf *h);
@@ -112,6 +119,9 @@ const json_t *hf_get(const struct hf *h, const char *key); /* NULL where it is n
 uint32_t hf_whole(const struct hf *h, const char *key);    /* 0: it is no number from 1 to 2^24 */
 int hf_wrong(const struct hf *h, const char *key, const char *what);
 const char *hf_key(const struct hf *h, const char *name, char out[128]); /* with the architecture's name */
+/* Write the value v of the key `hf` under the architecture's key `gguf`. */
+int hf_put_u32(struct hf *h, const char *hf, const char *gguf, const json_t *v);
+int hf_put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v);
 
 /* mxfp4.c: takes a tensor of blocks or of scales; 1 where it is none. The end checks that both were there, where
  * nothing failed before (ret), and frees what was kept meanwhile. */
