@@ -12,7 +12,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h daemon/model/passed.c daemon/model/passed.h \
 	daemon/model/pace.c daemon/model/pace.h \
 	daemon/model/model.h daemon/model/tok/tok.h daemon/model/tok/tok-internal.h \
-	daemon/model/tok/tok.c daemon/model/tok/bpe.c daemon/model/tok/fim.c daemon/model/tok/merge.c daemon/model/tok/special.c \
+	daemon/model/tok/tok.c daemon/model/tok/piece.c daemon/model/tok/encode.c daemon/model/tok/bpe.c daemon/model/tok/fim.c daemon/model/tok/merge.c daemon/model/tok/special.c \
 	daemon/model/tok/raw.c daemon/model/tok/normalize.c daemon/model/tok/charsmap.c daemon/model/tok/unigram.c \
 	daemon/model/tok/wordpiece.c daemon/model/tok/spm.c \
 	daemon/model/chat/templates.c daemon/model/chat/templates.h \

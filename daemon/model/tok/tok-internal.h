@@ -1,5 +1,5 @@
 /*
- * tok-internal.h - the inside of a vocabulary, shared by tok*.c; everyone else includes tok.h.
+ * tok-internal.h - the inside of a vocabulary, shared by the files of this folder; everyone else includes tok.h.
  *
  * Every token has a piece: its bytes in running text. Byte-level BPE writes its tokens in an alphabet of 256 printable
  * characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is loaded. From then on
@@ -128,7 +128,7 @@ size_t space_at(const char *s, size_t n, bool back);
 /* Whether a character of words (\w of Rust's regex) begins s[0..n), or with `back` ends it. */
 bool word_at(const char *s, size_t n, bool back);
 
-/* Returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
+/* piece.c: returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
 
 /*

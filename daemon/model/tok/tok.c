@@ -1,14 +1,12 @@
-/* tok.c - loads a vocabulary, and holds the code that its kinds share: see tok.h and tok-internal.h. */
+/* tok.c - loads a vocabulary, and says what is asked of it: see tok.h and tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <xxhash.h>
 
 enum {
     TOKENS_MAX = 1 << 22,
-    TEXT_MAX = 1 << 25, /* bytes in one call: working memory is up to 60 times as much */
     ENDS_MAX = 64,
 };
 
@@ -44,105 +42,6 @@ static const char *const markup_texts[] = {
     "<|fim_middle|>", "<fim-middle>", "<fim_middle>", WIDE("fim" LOW "end"),   "<MID>", LOW "<MID>", "<|code_middle|>"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-
-/* --- pieces -------------------------------------------------------------------------------------------- */
-
-static uint32_t *map_slot(const struct vocab *v, const char *s, size_t n)
-{
-    const struct piece_map *m = &v->map;
-    for (size_t at = XXH3_64bits_withSeed(s, n, m->seed) & m->mask;; at = (at + 1) & m->mask) {
-        uint32_t *slot = &m->slot[at];
-        if (!*slot || (v->piece[*slot - 1].n == n && !memcmp(v->piece[*slot - 1].s, s, n)))
-            return slot;
-    }
-}
-
-void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage)
-{
-    const uint32_t *slot = &v->map.slot[XXH3_64bits_withSeed(s, n, v->map.seed) & v->map.mask];
-    if (stage == 0)
-        __builtin_prefetch(slot);
-    else if (stage == 1 && *slot)
-        __builtin_prefetch(&v->piece[*slot - 1]);
-    else if (stage == 2 && *slot)
-        __builtin_prefetch(v->piece[*slot - 1].s);
-}
-
-int32_t piece_find(const struct vocab *v, const char *text, size_t n)
-{
-    return n > v->max_len ? -1 : (int32_t)*map_slot(v, text, n) - 1;
-}
-
-static int map_resize(struct vocab *v, size_t cap)
-{
-    struct piece_map old = v->map;
-    v->map.slot = calloc(cap, sizeof *v->map.slot);
-    if (!v->map.slot) {
-        v->map = old;
-        return HEARTH_ENOMEM;
-    }
-    v->map.mask = cap - 1;
-    for (size_t i = 0; old.slot && i <= old.mask; i++)
-        if (old.slot[i])
-            *map_slot(v, v->piece[old.slot[i] - 1].s, v->piece[old.slot[i] - 1].n) = old.slot[i];
-    free(old.slot);
-    return 0;
-}
-
-int piece_index(struct vocab *v, struct hearth_err *e)
-{
-    int ret;
-    size_t cap = 16;
-    while (cap < 2 * (size_t)v->n_piece)
-        cap *= 2;
-    if (map_resize(v, cap))
-        return err_set(e, HEARTH_ENOMEM, "no memory for %u tokens", v->n_piece);
-    for (uint32_t i = 0; i < v->n_piece; i++) {
-        const struct piece *p = &v->piece[i];
-        if ((ret = pace(sizeof *p + p->n, e)))
-            return ret;
-        if (!p->in_text || !p->n)
-            continue;
-        uint32_t *slot = map_slot(v, p->s, p->n);
-        if (!*slot) { /* of tokens with equal text the first is used */
-            *slot = i + 1;
-            v->map.n++;
-        }
-        v->max_len = p->n > v->max_len ? p->n : v->max_len;
-    }
-    return 0;
-}
-
-int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id)
-{
-    uint32_t *slot = map_slot(v, s, n);
-    if (*slot) {
-        *id = *slot - 1;
-        return 0;
-    }
-    if (2 * (v->map.n + 1) > v->map.mask) {
-        if (map_resize(v, 2 * (v->map.mask + 1)))
-            return HEARTH_ENOMEM;
-        slot = map_slot(v, s, n);
-    }
-    if (v->n_piece == v->cap_piece) {
-        uint32_t cap = v->cap_piece * 2;
-        struct piece *piece = realloc(v->piece, cap * sizeof *piece);
-        if (!piece)
-            return HEARTH_ENOMEM;
-        v->piece = piece;
-        v->cap_piece = cap;
-    }
-    char *copy = malloc(n); /* rare: a sound vocabulary has a token for each part of each merge */
-    if (!copy)
-        return HEARTH_ENOMEM;
-    memcpy(copy, s, n);
-    v->piece[v->n_piece] = (struct piece){.s = copy, .n = (uint32_t)n};
-    *id = v->n_piece++;
-    *slot = *id + 1;
-    v->map.n++;
-    return 0;
-}
 
 /* --- loading ------------------------------------------------------------------------------------------- */
 
@@ -531,94 +430,4 @@ size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, siz
     if (cap)
         memcpy(out, p->s, p->n < cap ? p->n : cap);
     return p->n;
-}
-
-void ids_fini(struct ids *ids)
-{
-    free(ids->v);
-    *ids = (struct ids){0};
-}
-
-int ids_push(struct ids *ids, int32_t id)
-{
-    if (ids->n == ids->cap) {
-        size_t cap = ids->cap ? ids->cap * 2 : 64;
-        int32_t *v = realloc(ids->v, cap * sizeof *v);
-        if (!v)
-            return HEARTH_ENOMEM;
-        ids->v = v;
-        ids->cap = cap;
-    }
-    ids->v[ids->n++] = id;
-    return 0;
-}
-
-/* When a space is prepended to the stretch that begins here; never PREFIX_FIRST. */
-static enum vocab_prefix prefix_at(const struct vocab *v, bool first, int flags)
-{
-    if (first && (flags & TOK_GOES_ON))
-        return PREFIX_NEVER;
-    if (v->prefix == PREFIX_FIRST)
-        return first ? PREFIX_UNLESS_SPACE : PREFIX_NEVER;
-    return v->prefix;
-}
-
-/* Tokenises text without special tokens: normalises it and prepends its space. */
-static int encode_stretch(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
-                          struct hearth_err *e)
-{
-    char *normal;
-    int ret = normalize(v, text, n, &normal, &n, e);
-    if (ret)
-        return ret;
-    if (normal)
-        text = normal;
-    if (n)
-        ret = v->model == VOCAB_SPM         ? spm_encode(v, text, n, prefix, out, e)
-              : v->model == VOCAB_RAW       ? raw_encode(v, text, n, prefix, out, e)
-              : v->model == VOCAB_UNIGRAM   ? unigram_encode(v, text, n, prefix, out, e)
-              : v->model == VOCAB_WORDPIECE ? wordpiece_encode(v, text, n, out, e)
-                                            : bpe_encode(v, text, n, out, e);
-    free(normal);
-    return ret;
-}
-
-static int encode(const struct vocab *v, const struct tok_text *whole, struct ids *out, struct hearth_err *e)
-{
-    const char *text = whole->s;
-    struct special_span *spans;
-    size_t n_span, was = out->n, at = 0, n = whole->n;
-    if (n > TEXT_MAX)
-        return err_set(e, HEARTH_EPARAMS, "a text of %zu bytes; the limit is %d", n, TEXT_MAX);
-    int ret = special_split(v, whole, &spans, &n_span, e);
-    if (ret)
-        return ret;
-    if ((whole->flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
-        ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
-    /* SentencePiece prepends its space to every stretch of text at the start or after a special token. */
-    for (size_t i = 0; i <= n_span && !ret; i++) {
-        size_t to = i < n_span ? spans[i].start : n;
-        if (to > at)
-            ret = encode_stretch(v, text + at, to - at, prefix_at(v, at == 0, whole->flags), out, e);
-        if (!ret && i < n_span) {
-            if (ids_push(out, spans[i].id))
-                ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
-            at = to + spans[i].len;
-        }
-    }
-    free(spans);
-    if (ret)
-        out->n = was;
-    return ret;
-}
-
-int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
-{
-    return encode(v, &(struct tok_text){.s = text, .n = n, .flags = flags}, out, e);
-}
-
-int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flags, const struct tok_span *span,
-                     size_t n_span, struct ids *out, struct hearth_err *e)
-{
-    return encode(v, &(struct tok_text){text, n, flags | TOK_SPECIAL, span, n_span}, out, e);
 }

@@ -1,0 +1,99 @@
+/*
+ * encode.c - text to ids: its special tokens are found, and each stretch between them goes, normalised and with its
+ * space, to the vocabulary's kind.
+ */
+#include "daemon/model/tok/tok-internal.h"
+
+#include <stdlib.h>
+
+enum { TEXT_MAX = 1 << 25 }; /* bytes in one call: working memory is up to 60 times as much */
+
+void ids_fini(struct ids *ids)
+{
+    free(ids->v);
+    *ids = (struct ids){0};
+}
+
+int ids_push(struct ids *ids, int32_t id)
+{
+    if (ids->n == ids->cap) {
+        size_t cap = ids->cap ? ids->cap * 2 : 64;
+        int32_t *v = realloc(ids->v, cap * sizeof *v);
+        if (!v)
+            return HEARTH_ENOMEM;
+        ids->v = v;
+        ids->cap = cap;
+    }
+    ids->v[ids->n++] = id;
+    return 0;
+}
+
+/* When a space is prepended to the stretch that begins here; never PREFIX_FIRST. */
+static enum vocab_prefix prefix_at(const struct vocab *v, bool first, int flags)
+{
+    if (first && (flags & TOK_GOES_ON))
+        return PREFIX_NEVER;
+    if (v->prefix == PREFIX_FIRST)
+        return first ? PREFIX_UNLESS_SPACE : PREFIX_NEVER;
+    return v->prefix;
+}
+
+/* Tokenises text without special tokens: normalises it and prepends its space. */
+static int encode_stretch(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
+                          struct hearth_err *e)
+{
+    char *normal;
+    int ret = normalize(v, text, n, &normal, &n, e);
+    if (ret)
+        return ret;
+    if (normal)
+        text = normal;
+    if (n)
+        ret = v->model == VOCAB_SPM         ? spm_encode(v, text, n, prefix, out, e)
+              : v->model == VOCAB_RAW       ? raw_encode(v, text, n, prefix, out, e)
+              : v->model == VOCAB_UNIGRAM   ? unigram_encode(v, text, n, prefix, out, e)
+              : v->model == VOCAB_WORDPIECE ? wordpiece_encode(v, text, n, out, e)
+                                            : bpe_encode(v, text, n, out, e);
+    free(normal);
+    return ret;
+}
+
+static int encode(const struct vocab *v, const struct tok_text *whole, struct ids *out, struct hearth_err *e)
+{
+    const char *text = whole->s;
+    struct special_span *spans;
+    size_t n_span, was = out->n, at = 0, n = whole->n;
+    if (n > TEXT_MAX)
+        return err_set(e, HEARTH_EPARAMS, "a text of %zu bytes; the limit is %d", n, TEXT_MAX);
+    int ret = special_split(v, whole, &spans, &n_span, e);
+    if (ret)
+        return ret;
+    if ((whole->flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+    /* SentencePiece prepends its space to every stretch of text at the start or after a special token. */
+    for (size_t i = 0; i <= n_span && !ret; i++) {
+        size_t to = i < n_span ? spans[i].start : n;
+        if (to > at)
+            ret = encode_stretch(v, text + at, to - at, prefix_at(v, at == 0, whole->flags), out, e);
+        if (!ret && i < n_span) {
+            if (ids_push(out, spans[i].id))
+                ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+            at = to + spans[i].len;
+        }
+    }
+    free(spans);
+    if (ret)
+        out->n = was;
+    return ret;
+}
+
+int tok_encode(const struct vocab *v, const char *text, size_t n, int flags, struct ids *out, struct hearth_err *e)
+{
+    return encode(v, &(struct tok_text){.s = text, .n = n, .flags = flags}, out, e);
+}
+
+int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flags, const struct tok_span *span,
+                     size_t n_span, struct ids *out, struct hearth_err *e)
+{
+    return encode(v, &(struct tok_text){text, n, flags | TOK_SPECIAL, span, n_span}, out, e);
+}
