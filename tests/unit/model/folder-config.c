@@ -1,0 +1,263 @@
+/* folder-config.c - what a folder's config.json says and leaves out: defaults, RoPE, windows, what its makers write. */
+#include "config.h" /* memfd_create */
+
+#include "tests/unit/model/folder-box.h"
+
+/* A folder none of whose layers slides says so, whatever files of the architecture mean that say nothing. */
+static void test_no_window(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    static const char *const none[] = {"\"sliding_window\": null", "\"layer_types\": [\"full_attention\"]"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        char config[1024];
+        uint32_t window = 1;
+        write_folder();
+        snprintf(config, sizeof config, "{\"model_type\": \"gemma2\", " CONFIG ", %s}", none[i]);
+        write_text("config.json", config);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(gguf_u32(g, "gemma2.attention.sliding_window", &window, &e), 0);
+        assert_int_equal(window, 0);
+        gguf_close(g);
+    }
+}
+
+/* What config.json leaves out is what transformers takes: of gemma-3 nearly all. */
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    uint32_t heads = 0, window = 0, head = 0;
+    float scale = 0;
+    uint8_t slides[7];
+    write_folder();
+    write_text("config.json",
+               "{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\","
+               " \"hidden_size\": 8, \"vocab_size\": 4, \"num_hidden_layers\": 7, \"intermediate_size\": 8}}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.head_count", &heads, &e), 0);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.key_length", &head, &e), 0);
+    assert_int_equal(gguf_u32(g, "gemma3.attention.sliding_window", &window, &e), 0);
+    assert_int_equal(gguf_f32(g, "gemma3.attention.scale", &scale, &e), 0);
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 7, &e), 0);
+    assert_true(heads == 8 && head == 256 && window == 4096 && scale == 0.0625f);
+    assert_memory_equal(slides, ((uint8_t[]){1, 1, 1, 1, 1, 0, 1}), 7);
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 6, &e), HEARTH_EBADMODEL);
+    assert_int_equal(gguf_flags(g, "gemma3.attention.scale", slides, 7, &e), HEARTH_EBADMODEL);
+    assert_int_equal(gguf_flags(g, "gemma3.nothing", slides, 7, &e), 1);
+    assert_true(gguf_is_array(g, "hearth.attention.slides") && !gguf_is_array(g, "gemma3.attention.scale"));
+    gguf_close(g);
+}
+
+/* Opens the folder with another config.json. */
+static struct gguf *open_with(const char *config)
+{
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_text("config.json", config);
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s: %s", config, e.msg);
+    return g;
+}
+
+static double number_of(const struct gguf *g, const char *key)
+{
+    struct hearth_err e = {0};
+    float real;
+    uint32_t whole;
+    if (!gguf_f32(g, key, &real, &e))
+        return (double)real;
+    return gguf_u32(g, key, &whole, &e) ? -1 : (double)whole;
+}
+
+#define EXPERTS "\"num_local_experts\": 2, \"num_experts\": 2, \"moe_intermediate_size\": 8, "
+/* RoPE where nothing is said of it: the base is each type's own, and some have a scaling. */
+static void test_rope_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *arch, *scaling;
+        double base, sliding, factor;
+    } cases[] = {
+        {"{\"model_type\": \"mixtral\", " EXPERTS CONFIG "}", "llama", NULL, 1e6, -1, -1},
+        {"{\"model_type\": \"mixtral\", \"rope_theta\": 5e4, " EXPERTS CONFIG "}", "llama", NULL, 5e4, -1, -1},
+        {"{\"model_type\": \"lfm2\", \"layer_types\": [\"conv\"], " CONFIG "}", "lfm2", NULL, 1e6, -1, -1},
+        {"{\"model_type\": \"lfm2_moe\", \"layer_types\": [\"conv\"], " EXPERTS CONFIG "}", "lfm2moe", NULL, 1e6, -1,
+         -1},
+        {"{\"model_type\": \"olmo3\", " CONFIG "}", "olmo2", NULL, 5e5, -1, -1},
+        {"{\"model_type\": \"gpt_oss\", " EXPERTS CONFIG "}", "gpt-oss", "yarn", 150000, -1, 32},
+        {"{\"model_type\": \"gpt_oss\", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}, " EXPERTS CONFIG
+         "}",
+         "gpt-oss", "yarn", 150000, -1, 4},
+        {"{\"model_type\": \"ministral3\", " CONFIG "}", "mistral3", "yarn", 1e6, -1, 16},
+        {"{\"model_type\": \"gemma4_text\", " CONFIG "}", "gemma4", NULL, 1e6, 1e4, -1},
+        {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"su\", \"factor\": 4}, " CONFIG "}", "phi3",
+         "longrope", -1, -1, 4},
+        {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, " CONFIG "}", "phi3",
+         "longrope", -1, -1, 4},
+        {"{\"model_type\": \"qwen2_5_vl\", \"rope_scaling\": {\"type\": \"mrope\"}, " CONFIG "}", "qwen2vl", NULL, -1,
+         -1, -1},
+        {"{\"model_type\": \"qwen3_vl_text\", " CONFIG "}", "qwen3vl", NULL, 5e6, -1, -1},
+        {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* llama's 10000 is GGUF's, too */
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf *g = open_with(cases[i].config);
+        struct hearth_err e = {0};
+        struct gguf_str type = {0};
+        char key[64];
+        snprintf(key, sizeof key, "%s.rope.freq_base", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].base);
+        snprintf(key, sizeof key, "%s.rope.freq_base_swa", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].sliding);
+        snprintf(key, sizeof key, "%s.rope.scaling.factor", cases[i].arch);
+        assert_true(number_of(g, key) == cases[i].factor);
+        snprintf(key, sizeof key, "%s.rope.scaling.type", cases[i].arch);
+        assert_int_equal(gguf_str(g, key, &type, &e), cases[i].scaling ? 0 : 1);
+        assert_true(!cases[i].scaling ||
+                    (type.n == strlen(cases[i].scaling) && !memcmp(type.s, cases[i].scaling, type.n)));
+        gguf_close(g);
+    }
+    struct gguf *g =
+        open_with("{\"model_type\": \"gemma4_text\", \"head_dim\": 8, \"global_head_dim\": 16, " CONFIG "}");
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs turns */
+    assert_true(t && t->dim[0] == 8 && ((const float *)t->data)[1] == 1 && ((const float *)t->data)[2] > 1e9f);
+    gguf_close(g);
+}
+
+/* Llama 3's factors are those of the dimensions that turn, where these are a part of a head. */
+static void test_factors_of_a_part(void **state)
+{
+    (void)state;
+    write_folder();
+    struct gguf *g =
+        open_with("{\"model_type\": \"glm4\", \"head_dim\": 32, \"partial_rotary_factor\": 0.5, \"rope_scaling\": "
+                  "{\"rope_type\": \"llama3\", \"factor\": 8, \"original_max_position_embeddings\": 64, "
+                  "\"low_freq_factor\": 1, \"high_freq_factor\": 4}, \"rope_theta\": 1e4, " CONFIG "}");
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
+    assert_true(t && t->dim[0] == 8); /* wavelengths of 2 pi 10^(i / 2): 6.3, 19.9, 62.8 and 199 of 64 */
+    const float *factor = t->data;
+    assert_true(factor[0] == 1 && factor[1] > 1 && factor[2] < 8 && factor[3] == 8 && factor[7] == 8);
+    gguf_close(g);
+}
+
+/* What folders are written like beside what transformers 5 writes. */
+static void test_folders_of_makers(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    bool whole = false;
+    uint8_t kv[2];
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"mamba2\", \"say\": \"an \\\"Infinity\\\"\", " /* no number */
+                               "\"time_step_limit\": [-Infinity, Infinity], " CONFIG "}");
+    assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 0);
+    assert_true(whole); /* transformers' Mamba-2 has a norm over all groups, Nemotron H one of each */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", " CONFIG2 "}");
+    assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 1);
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"dots1\", \"scoring_func\": \"noaux_tc\", " EXPERTS CONFIG "}");
+    assert_true(number_of(g, "dots1.expert_gating_func") == 2); /* a sigmoid */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [1], \"block_ff_dim\": 12, "
+                  "\"block_ffn_dim_multiplier\": null, " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "lfm2.attention.head_count_kv", kv, 2, &e), 0);
+    assert_true(kv[0] == 0 && kv[1] == 1);
+    assert_true(number_of(g, "lfm2.feed_forward_length") == 8); /* two thirds, which only a factor rounds up */
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"block_multiple_of\": 16, " CONFIG2 "}");
+    assert_true(number_of(g, "lfm2.feed_forward_length") == 16);
+    gguf_close(g);
+    static const char *const others[] = {"vision_tower.patch.weight", "audio_tower.layers.0.x.weight",
+                                         "embed_vision.embedding_projection.weight",
+                                         "embed_audio.embedding_projection.weight"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char header[256];
+        snprintf(
+            header, sizeof header,
+            "{\"model.language_model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]},"
+            " \"model.%s\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 64]}}",
+            others[i]);
+        write_tensors(header, 64);
+        g = open_with("{\"model_type\": \"gemma4\", \"text_config\": {\"model_type\": \"gemma4_text\", " CONFIG "}}");
+        assert_non_null(gguf_tensor_find(g, "output_norm.weight"));
+        gguf_close(g);
+    }
+}
+
+/* What config.json says beside what transformers reads, or otherwise than its tensors. */
+static void test_said_in_vain(void **state)
+{
+    (void)state;
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"glm4_moe_lite\", \"n_routed_experts\": 2, " LATENT
+                               "\"mlp_layer_types\": [\"dense\", \"sparse\", \"dense\"], " CONFIG_OF("3") "}");
+    assert_true(number_of(g, "deepseek2.leading_dense_block_count") == 1); /* the last one has no router */
+    gguf_close(g);
+    static const char *const windows[][2] = {{"mistral", "llama.attention.sliding_window"},
+                                             {"llama", "llama.attention.sliding_window"},
+                                             {"granite", "granite.attention.sliding_window"},
+                                             {"olmo2", "olmo2.attention.sliding_window"}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        char config[512];
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"sliding_window\": 16, " CONFIG "}", windows[i][0]);
+        g = open_with(config);
+        assert_true(number_of(g, windows[i][1]) == (i ? 0 : 16)); /* of these Mistral alone has one */
+        gguf_close(g);
+    }
+    g = open_with(
+        "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", \"sliding_window\": 16, " CONFIG2 "}");
+    assert_true(number_of(g, "nemotron_h_moe.attention.sliding_window") == 0);
+    gguf_close(g);
+    write_tensors(
+        "{\"model.layers.0.feed_forward.expert_bias\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": "
+        "[0, 8]}}",
+        8);
+    for (int use = 0; use < 2; use++) {
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"lfm2_moe\", \"layer_types\": [\"conv\"], \"use_expert_bias\": %s, " EXPERTS CONFIG
+                 "}",
+                 use ? "true" : "false");
+        g = open_with(config);
+        assert_true((gguf_tensor_find(g, "blk.0.exp_probs_b.bias") != NULL) == use);
+        gguf_close(g);
+    }
+}
+
+/* The last of Gemma 4's layers has full attention, whatever is said. */
+static void test_last_layer(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    uint8_t slides[2];
+    write_folder();
+    struct gguf *g = open_with("{\"model_type\": \"gemma4_text\", \"layer_types\": [\"sliding_attention\", "
+                               "\"sliding_attention\"], " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 2, &e), 0);
+    assert_true(slides[0] == 1 && slides[1] == 0);
+    gguf_close(g);
+    g = open_with("{\"model_type\": \"gemma4_text\", " CONFIG2 "}");
+    assert_int_equal(gguf_flags(g, "hearth.attention.slides", slides, 2, &e), 0);
+    assert_true(slides[0] == 1 && slides[1] == 0);
+    gguf_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_no_window, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

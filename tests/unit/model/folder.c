@@ -1,0 +1,331 @@
+/*
+ * folder.c - Hugging Face folders: what is sound opens with its vocabulary, its templates and its tensors in their
+ * place; what is not is refused by a sentence that names it.
+ */
+#include "config.h" /* memfd_create */
+
+#include "tests/unit/model/folder-box.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+#include "daemon/model/chat/templates.h"
+#include "daemon/model/tok/tok.h"
+
+static void test_folder(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct vocab *v;
+    struct hearth_err e = {0};
+    struct ids ids = {0};
+    uint32_t layers = 0;
+    write_folder();
+    write_text("generation_config.json", "{\"eos_token_id\": [3], \"suppress_tokens\": [1, 0], \"temperature\": 0.5}");
+    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_u32(g, "llama.block_count", &layers, &e), 0);
+    assert_int_equal(layers, 1);
+    assert_non_null(gguf_tensor_find(g, "output_norm.weight"));
+    assert_int_equal(tok_encode(v, "abb<e>", 6, TOK_SPECIAL, &ids, &e), 0);
+    assert_int_equal(ids.n, 3);
+    assert_true(ids.v[0] == 2 && ids.v[1] == 1 && ids.v[2] == 3);
+    assert_true(vocab_is_end(v, 3));
+    struct gguf_nums never = {0};
+    assert_int_equal(gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &never, &e), 0);
+    assert_int_equal(never.n, 2);
+    assert_true(gguf_i32_at(&never, 0) == 1 && gguf_i32_at(&never, 1) == 0);
+    ids_fini(&ids);
+    vocab_free(v);
+    gguf_close(g);
+    write_text("generation_config.json", "{\"suppress_tokens\": [0, 4]}"); /* there are four tokens */
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_int_equal(vocab_load(&v, g, &e), HEARTH_EBADMODEL);
+    assert_non_null(strstr(e.msg, "token 4 is never to be sampled"));
+    gguf_close(g);
+}
+
+static void assert_template(const char *names, const char *key, const char *source)
+{
+    struct gguf *g;
+    struct templates *t;
+    struct gguf_str s = {"", 0};
+    struct hearth_err e = {0};
+    if (model_file_open(&g, dir, &e) || templates_load(&t, g, &e))
+        fail_msg("%s", e.msg);
+    assert_string_equal(templates_names(t) ? templates_names(t) : "", names);
+    assert_int_equal(gguf_str(g, key, &s, &e), *names ? 0 : 1);
+    assert_true(gguf_str_is(s, source));
+    templates_free(t);
+    gguf_close(g);
+}
+
+/* As transformers writes them today, and as it did before. */
+static void test_folder_templates(void **state)
+{
+    (void)state;
+    write_folder();
+    assert_template("", "tokenizer.chat_template", "");
+    write_text("tokenizer_config.json", "{\"chat_template\": \"one\"}");
+    assert_template("default", "tokenizer.chat_template", "one");
+    write_text("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}, {\"name\": 7},"
+                                        " {\"name\": \"default\", \"template\": \"d\"}, {\"template\": \"x\"}, 3,"
+                                        " {\"name\": \"tool_use\", \"template\": \"t\"}]}");
+    assert_template("default rag tool_use", "tokenizer.chat_template.tool_use", "t");
+    write_text("chat_template.jinja", "file\n");
+    assert_template("default", "tokenizer.chat_template", "file\n");
+    assert_int_equal(mkdir(in_dir("additional_chat_templates"), 0700), 0);
+    write_text("additional_chat_templates/tool_use.jinja", "t2");
+    write_text("additional_chat_templates/a.jinja", "a2");
+    write_text("additional_chat_templates/README.md", "no template");
+    assert_template("default a tool_use", "tokenizer.chat_template.a", "a2");
+}
+
+/* Gemma's norms are stored less one. */
+static void test_plus_one(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_folder();
+    write_text("config.json", "{\"model_type\": \"gemma2\", " CONFIG "}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    const struct gguf_tensor *t = gguf_tensor_find(g, "output_norm.weight");
+    assert_non_null(t);
+    assert_true(((const float *)t->data)[0] == 1 && ((const float *)t->data)[7] == 1);
+    gguf_close(g);
+}
+
+/* --- gpt-oss in MXFP4 ------------------------------------------------------------------------------------ */
+
+enum { MX_EXPERTS = 2, MX_ROWS = 6, MX_BLOCKS = 3, MX_N = MX_EXPERTS * MX_ROWS * MX_BLOCKS };
+
+#define OSS                                                                                                         \
+    "{\"model_type\": \"gpt_oss\", \"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"num_local_experts\": " \
+    "2, " CONFIG "}"
+#define MX_BLOCKS_AT(shape)                                                                     \
+    "\"model.layers.0.mlp.experts.gate_up_proj_blocks\": {\"dtype\": \"U8\", \"shape\": " shape \
+    ", \"data_offsets\": [0, 576]}"
+#define MX_SCALES_AT(shape)                                                                     \
+    "\"model.layers.0.mlp.experts.gate_up_proj_scales\": {\"dtype\": \"U8\", \"shape\": " shape \
+    ", \"data_offsets\": [576, 612]}"
+
+static void write_mxfp4(const char *header)
+{
+    struct build b = {0};
+    write_folder();
+    write_text("config.json", OSS);
+    put64(&b, strlen(header));
+    put(&b, header, strlen(header));
+    for (unsigned i = 0; i < 17 * MX_N; i++) /* nibbles that differ, then scales around 1 */
+        put(&b, &(uint8_t){(uint8_t)(i < 16 * MX_N ? i * 37 + i / 16 * 11 : 120 + i % 15)}, 1);
+    write_file("model.safetensors", b.p, b.n);
+    free(b.p);
+}
+
+/* Weight k of a row as the OCP's specification has it, low nibble first. */
+static float mx_weight(uint64_t block, unsigned k)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    uint64_t at = block * 16 + k / 2;
+    unsigned byte = (uint8_t)(at * 37 + at / 16 * 11), nibble = byte >> k % 2 * 4 & 15;
+    unsigned scale = 120 + (unsigned)((16 * MX_N + block) % 15);
+    return (nibble & 8 ? -1.0f : 1.0f) * ldexpf(values[nibble & 7], (int)scale - 127);
+}
+
+static void test_mxfp4_folder(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") ", " MX_SCALES_AT("[2, 6, 3]") "}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    for (unsigned part = 0; part < 2; part++) {
+        const struct gguf_tensor *t =
+            gguf_tensor_find(g, part ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight");
+        float v[MX_EXPERTS * MX_ROWS / 2 * MX_BLOCKS * 32];
+        assert_non_null(t);
+        assert_int_equal(t->type, DT_MXFP4);
+        assert_true(t->n_dim == 3 && t->dim[0] == 32 * MX_BLOCKS && t->dim[1] == MX_ROWS / 2 &&
+                    t->dim[2] == MX_EXPERTS);
+        dtype_get(DT_MXFP4)->to_f32(t->data, v, sizeof v / sizeof *v);
+        for (unsigned i = 0; i < sizeof v / sizeof *v; i++) {
+            unsigned row = i / (32 * MX_BLOCKS), expert = row / (MX_ROWS / 2), k = i % (32 * MX_BLOCKS);
+            uint64_t block = (expert * MX_ROWS + row % (MX_ROWS / 2) * 2 + part) * (uint64_t)MX_BLOCKS + k / 32;
+            assert_true(v[i] == mx_weight(block, k % 32));
+        }
+    }
+    gguf_close(g);
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") "}");
+    refused(dir, HEARTH_EBADMODEL, "layer 0: the experts' blocks come without scales");
+    write_mxfp4("{" MX_SCALES_AT("[2, 6, 3]") "}");
+    refused(dir, HEARTH_EBADMODEL, "without their blocks");
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") ", " MX_SCALES_AT("[6, 2, 3]") "}");
+    refused(dir, HEARTH_EBADMODEL, "do not fit their blocks");
+    write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 6, 8]") "}");
+    refused(dir, HEARTH_EBADMODEL, "not the shape of MXFP4");
+    write_mxfp4("{\"model.norm.weight\": {\"dtype\": \"U8\", \"shape\": [8], \"data_offsets\": [0, 8]}}");
+    refused(dir, HEARTH_EUNSUPPORTED, "of type U8");
+}
+
+static void test_folder_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"config.json", "[]", HEARTH_EBADMODEL, "holds no JSON object"},
+        {"config.json", "{\"a\": 1", HEARTH_EBADMODEL, "config.json, line 1"},
+        {"config.json", "{" CONFIG "}", HEARTH_EBADMODEL, "no model_type"},
+        {"config.json", "{\"model_type\": \"mamba9\"}", HEARTH_EUNSUPPORTED, "mamba9"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_size\": -1}", HEARTH_EBADMODEL, "hidden_size"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_size\": \"8\"}", HEARTH_EBADMODEL, "hidden_size"},
+        {"config.json", "{\"model_type\": \"llama\", \"hidden_act\": \"relu\", " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "relu"},
+        {"config.json", "{\"model_type\": \"qwen3_moe\", \"norm_topk_prob\": 1, " CONFIG "}", HEARTH_EBADMODEL,
+         "norm_topk_prob"},
+        {"config.json", "{\"model_type\": \"glm4_moe\", \"scoring_func\": \"tanh\", " CONFIG "}", HEARTH_EBADMODEL,
+         "scoring_func"},
+        {"config.json", "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [3], " CONFIG "}",
+         HEARTH_EBADMODEL, "mlp_layer_types is not an array of \"dense\" and \"sparse\""},
+        {"config.json",
+         "{\"model_type\": \"glm4_moe_lite\", " LATENT "\"mlp_layer_types\": [\"dense\", \"dense\"], " CONFIG "}",
+         HEARTH_EBADMODEL, "mlp_layer_types is not an array with an entry for each layer"},
+        {"config.json", "{\"model_type\": \"deepseek_v2\", " LATENT "\"topk_method\": \"best\", " CONFIG "}",
+         HEARTH_EUNSUPPORTED, "topk_method \"best\""},
+        {"config.json", "{\"model_type\": \"gpt_oss\", \"swiglu_limit\": 6, " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "swiglu_limit"},
+        {"config.json", "{\"model_type\": \"lfm2\", " CONFIG "}", HEARTH_EBADMODEL, "layer_types is not an entry"},
+        {"config.json", "{\"model_type\": \"lfm2\", \"full_attn_idxs\": [1], " CONFIG "}", HEARTH_EBADMODEL,
+         "full_attn_idxs"},
+        {"config.json", "{\"model_type\": \"lfm2\", \"full_attn_idxs\": [\"0\"], " CONFIG "}", HEARTH_EBADMODEL,
+         "full_attn_idxs"},
+        {"config.json", "{\"model_type\": \"gemma4_text\", \"layer_types\": 3, " CONFIG "}", HEARTH_EBADMODEL,
+         "layer_types is not an array"},
+        {"config.json", "{\"model_type\": \"mamba2\", \"time_step_limit\": [NaN, 1], " CONFIG "}", HEARTH_EBADMODEL,
+         "config.json, line 1"},
+        {"config.json", "{\"model_type\": \"lfm2\", \"layer_types\": [\"retention\"], " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "layer 0 is of no kind that hearth knows (layer_types)"},
+        {"config.json", "{\"model_type\": \"qwen3_5_text\", \"layer_types\": [3], " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "layer 0"},
+        {"config.json", "{\"model_type\": \"qwen3_5_text\", \"attn_output_gate\": false, " CONFIG "}",
+         HEARTH_EUNSUPPORTED, "attn_output_gate"},
+        {"config.json", "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"MX\", " CONFIG2 "}",
+         HEARTH_EUNSUPPORTED, "layer 1 is of no kind that hearth knows (hybrid_override_pattern)"},
+        {"config.json", "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M\", " CONFIG2 "}",
+         HEARTH_EBADMODEL, "hybrid_override_pattern is not an entry for each layer (num_hidden_layers)"},
+        {"config.json", "{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"\", " CONFIG "}",
+         HEARTH_EBADMODEL, "hybrid_override_pattern"},
+        {"config.json", "{\"model_type\": \"mamba2\", \"time_step_limit\": [0, 8.5], " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "time_step_limit"},
+        {"config.json", "{\"model_type\": \"mamba2\", \"num_heads\": 4, \"head_dim\": 8, " CONFIG "}", HEARTH_EBADMODEL,
+         "4 heads of 8 (head_dim) are not 2 times hidden_size"},
+        {"config.json",
+         "{\"model_type\": \"granitemoehybrid\", \"mamba_n_heads\": 4, \"mamba_d_head\": 8, \"layer_types\": "
+         "[\"mamba\"], " CONFIG "}",
+         HEARTH_EBADMODEL, "4 heads of 8 (mamba_d_head) are not 2 times hidden_size"},
+        {"generation_config.json", "{\"eos_token_id\": [-1]}", HEARTH_EBADMODEL, "eos_token_id"},
+        {"generation_config.json", "{\"suppress_tokens\": [-1]}", HEARTH_EBADMODEL, "suppress_tokens"},
+        {"model.safetensors.index.json", "{}", HEARTH_EBADMODEL, "weight_map"},
+        {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x.safetensors\"}}", HEARTH_EBADMODEL,
+         "is no file of the folder"},
+        {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"x.safetensors\"}}", HEARTH_ENOMODEL,
+         "x.safetensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder();
+        unlink(in_dir("model.safetensors.index.json"));
+        unlink(in_dir("generation_config.json"));
+        write_text(cases[i].file, cases[i].text);
+        if (cases[i].code) {
+            refused(dir, cases[i].code, cases[i].words);
+            continue;
+        }
+        struct gguf *g;
+        struct hearth_err e = {0};
+        assert_int_equal(model_file_open(&g, dir, &e), 0);
+        gguf_close(g);
+    }
+}
+
+static void test_tensors_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t n_data;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"{", 0, HEARTH_EBADMODEL, "the header is no JSON object"},
+        {"[]", 0, HEARTH_EBADMODEL, "the header is no JSON object"},
+        {"{\"model.norm.weight\": 1}", 0, HEARTH_EBADMODEL, "shape"},
+        {NORM, 31, HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [4, 32]}}", 32,
+         HEARTH_EBADMODEL, "do not fit its shape"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 0]}}", 32,
+         HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [-32, 0]}}", 32,
+         HEARTH_EBADMODEL, "outside of the file"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}", 0, HEARTH_EBADMODEL,
+         "out of range"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [1073741824, 1073741824, 1073741824], "
+         "\"data_offsets\": [0, 0]}}",
+         0, HEARTH_EBADMODEL, "out of range"},
+        {"{\"model.norm.weight\": {\"dtype\": \"I8\", \"shape\": [8], \"data_offsets\": [0, 8]}}", 8,
+         HEARTH_EUNSUPPORTED, "type I8"},
+        {"{\"model.odd.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}", 32,
+         HEARTH_EUNSUPPORTED, "model.odd.weight has no place"},
+        {"{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, \"norm.weight\": "
+         "{\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}",
+         32, HEARTH_EBADMODEL, "output_norm.weight is there twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder();
+        write_tensors(cases[i].header, cases[i].n_data);
+        refused(dir, cases[i].code, cases[i].words);
+    }
+    struct build b = {0};
+    write_folder();
+    put64(&b, UINT64_MAX);
+    write_file("model.safetensors", b.p, b.n);
+    refused(dir, HEARTH_EBADMODEL, "a header of 18446744073709551615 bytes");
+    write_file("model.safetensors", b.p, 5);
+    refused(dir, HEARTH_EBADMODEL, "ends within its header");
+    free(b.p);
+    unlink(in_dir("model.safetensors"));
+    refused(dir, HEARTH_EBADMODEL, "neither model.safetensors nor");
+    unlink(in_dir("config.json"));
+    refused(dir, HEARTH_ENOMODEL, "without config.json");
+}
+
+/* A file of 500 MB is refused before it is read. */
+static void test_huge(void **state)
+{
+    (void)state;
+    write_folder();
+    assert_int_equal(truncate(in_dir("tokenizer.json"), 500 << 20), 0);
+    refused(dir, HEARTH_EBADMODEL, "the limit is");
+    write_folder();
+    unlink(in_dir("config.json"));
+    assert_int_equal(mkfifo(in_dir("config.json"), 0600), 0);
+    refused(dir, HEARTH_EBADMODEL, "not a regular file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_templates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
