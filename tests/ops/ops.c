@@ -133,6 +133,7 @@ struct fixture {
     uint32_t pos[BATCH_ROWS_MAX], seq[BATCH_ROWS_MAX];
     float *in, *got;   /* [n_row, widest] */
     double *x, *y, *z; /* [widest] */
+    uint32_t held;     /* the page that page_vector() has read; RIG_PAGES: none since the last op */
 };
 
 static void check_embed(struct fixture *f)
@@ -158,7 +159,8 @@ static void page_vector(struct fixture *f, uint32_t seq, uint32_t layer, int v, 
     size_t n = (size_t)LAYERS * 2 * c->n_kv * KV_PAGE * c->d_head;
     static uint8_t page[4 << 20];
     assert_true(dtype_bytes(c->kv_type, n) <= sizeof page);
-    rig_page_read(&f->r, f->r.pages[seq][pos / KV_PAGE], page);
+    if (f->held != f->r.pages[seq][pos / KV_PAGE])
+        rig_page_read(&f->r, f->held = f->r.pages[seq][pos / KV_PAGE], page);
     size_t at = ((((size_t)layer * 2 + (size_t)v) * c->n_kv + head) * KV_PAGE + pos % KV_PAGE) * c->d_head;
     dtype_get(c->kv_type)->to_f32(page + dtype_bytes(c->kv_type, at), out, c->d_head);
 }
@@ -174,6 +176,7 @@ static void check_qkv(struct fixture *f)
     rig_write(&f->r, ACT_X, f->n_row, c->d_model, f->in);
     struct op op = op_qkv(&f->r, 1);
     rig_op(&f->r, &op);
+    f->held = RIG_PAGES;
     rig_read(&f->r, ACT_Q, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++)
         for (int part = 0; part < 3; part++) {
@@ -222,6 +225,7 @@ static void check_attend(struct fixture *f)
     rig_write(&f->r, ACT_Q, f->n_row, f->d_q, f->in);
     struct op op = op_attend(&f->r, 1);
     rig_op(&f->r, &op);
+    f->held = RIG_PAGES;
     rig_read(&f->r, ACT_ATT, 0, f->n_row, f->got);
     for (uint32_t r = 0; r < f->n_row; r++)
         for (uint32_t h = 0; h < c->n_head; h++) {
@@ -237,9 +241,10 @@ static void check_attend(struct fixture *f)
                     s += (double)q[i] * (double)k[i];
                 s /= sqrt((double)c->d_head);
                 s = c->att_softcap > 0 ? (double)c->att_softcap * tanh(s / (double)c->att_softcap) : s;
-                sum += exp(s);
+                double weight = exp(s);
+                sum += weight;
                 for (uint32_t i = 0; i < c->d_head; i++)
-                    out[i] += exp(s) * (double)v[i];
+                    out[i] += weight * (double)v[i];
             }
             for (uint32_t i = 0; i < c->d_head; i++)
                 out[i] /= sum;
