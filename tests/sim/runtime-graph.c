@@ -79,7 +79,7 @@ static cudaError_t run(const struct rt_work *w)
             memmove(w->dst + y * w->dst_pitch, w->src + y * w->src_pitch, w->width);
         break;
     case RT_SET:
-        memset(w->dst, w->value, w->width);
+        rt_set(w->dst, w->value, w->width);
         break;
     case RT_CALL:
         w->call(w->data);

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GRANULE = 2 << 20, ALIGN = 256 };
+enum { GRANULE = 2 << 20, ALIGN = 256, ONES = 16 << 20 };
 
 /* --- what kernels may touch ----------------------------------------------------------------------------------- */
 
@@ -116,18 +116,55 @@ static size_t pages(size_t n)
     return (n + page - 1) & ~(page - 1);
 }
 
+/* A file of ONES bytes of 0xff; -1 where there can be none. */
+static int ones(void)
+{
+    static int fd = -1;
+    if (fd >= 0 || (fd = memfd_create("ones", MFD_CLOEXEC)) < 0)
+        return fd;
+    void *p = ftruncate(fd, ONES) ? MAP_FAILED : mmap(NULL, ONES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        return fd = -1;
+    }
+    memset(p, 0xff, ONES);
+    munmap(p, ONES);
+    return fd;
+}
+
+/* Private mappings of that file, one behind the other: devices have far more memory than is ever touched. */
 static void *fresh(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint8_t *p = mmap(NULL, pages(n) + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    if (mprotect(p, pages(n), PROT_READ | PROT_WRITE)) {
-        munmap(p, pages(n) + page);
-        return NULL;
+    for (size_t at = 0, piece; at < pages(n); at += piece) {
+        piece = pages(n) - at < ONES ? pages(n) - at : ONES;
+        if (mmap(p + at, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, ones(), 0) ==
+            MAP_FAILED) {
+            munmap(p, pages(n) + page);
+            return NULL;
+        }
     }
-    memset(p, 0xff, n);
     return p;
+}
+
+void rt_set(void *p, int value, size_t n)
+{
+    enum { MUCH = 1 << 20 };
+    uintptr_t at = (uintptr_t)p, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (at + page - 1) & ~(page - 1), to = (at + n) & ~(page - 1);
+    size_t i = upto(at);
+    bool own = i && blocks.v[i - 1].kind == DEVICE && at + n <= blocks.v[i - 1].at + blocks.v[i - 1].n;
+    if (value || n < MUCH || !own ||
+        mmap((void *)from, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0) == MAP_FAILED) {
+        memset(p, value, n);
+        return;
+    }
+    memset(p, 0, from - at);
+    memset((void *)to, 0, at + n - to);
 }
 
 static void gone(struct block *b)

@@ -39,6 +39,8 @@ uint64_t rt_setting(const char *name, uint64_t otherwise);
 /* Whether kernels may touch all of these bytes. */
 bool rt_may_touch(const void *p, size_t n);
 void rt_memory_reset(void);
+/* memset(); of much of the device's memory to 0, pages that nobody has touched since cost nothing. */
+void rt_set(void *p, int value, size_t n);
 
 /* --- work (runtime-graph.c) ----------------------------------------------------------------------------------- */
 
