@@ -69,7 +69,7 @@ kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o ker
 if HAVE_CUDA
 cuda_objects = $(cuda_quants:.cuh=.o) $(cuda_quants:.cuh=.experts) $(cuda_sources:.cu=.o)
 $(cuda_quants:.cuh=.experts) kernels/cuda/experts/experts.o kernels/cuda/experts/pairs.o kernels/cuda/experts/shares.o kernels/cuda/experts/wgmma.o: $(cuda_experts)
-$(cuda_objects): $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/ints.h kernels/quant/k_scales.h
+$(cuda_objects): config.h $(cuda_headers) $(cuda_quants) $(cuda_expanded) kernels/cuda/gemm/one_type.cu kernels/backend.h kernels/op.h kernels/staged.h kernels/cuda/rules.h kernels/philox.h kernels/fmath.h kernels/dtype.h kernels/quant/list.h kernels/quant/half.h kernels/quant/codebook.h kernels/quant/ints.h kernels/quant/k_scales.h
 kernels_libkernels_a_LIBADD = $(cuda_objects)
 KERNELS_LIBS += $(CUDA_LIBS)
 CLEANFILES += $(cuda_objects)

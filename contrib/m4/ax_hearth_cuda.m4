@@ -1,22 +1,24 @@
-# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|sim|DIR, --with-cuda-arch=auto|all|LIST. "auto" is the architecture of each
+# AX_HEARTH_CUDA: find nvcc; --with-cuda=auto|no|DIR, --with-cuda-arch=auto|all|LIST. "auto" is the architecture of each
 # GPU that the driver of this machine has, and 90 where it has none; "all" is every one that we support. Beside both lies
 # the PTX of the oldest, which the driver of any card since compiles for itself: slower to start, and without the kernels
 # that newer ones have. A LIST, as "80,90", is exactly that.
 # The CUDA runtime is linked statically and opens the driver itself, cuBLASLt is opened with dlopen:
 # an engine built here starts on a machine that has neither.
-# --with-cuda=sim is for tests on machines without a GPU: nvcc makes PTX and nothing else, for sm_90a, and a simulator
-# (tests/sim) takes the runtime's place and runs it on the CPU.
+# --enable-sim is for tests on machines without a GPU: the objects have the PTX of 90 as well (nvcc makes it on the way to
+# machine code), and some programs are linked a second time with a simulator (tests/sim), which takes the runtime's place
+# and runs it on the CPU. "auto" is where there is nvcc and no GPU.
 AC_DEFUN([AX_HEARTH_CUDA], [
-  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|no|sim|DIR], [CUDA toolkit to build the GPU backend with (auto); sim: its tests alone, on a simulated GPU])], [], [with_cuda=auto])
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|no|DIR], [CUDA toolkit to build the GPU backend with (auto)])], [], [with_cuda=auto])
   AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities, "80,90"; "all"; or "auto": of the GPU that is here (auto)])], [], [with_cuda_arch=auto])
   hearth_cuda_summary=no
   NVCC=no
   AS_CASE([$with_cuda],
     [no], [],
-    [auto|yes|sim], [AC_PATH_PROG([NVCC], [nvcc], [no], [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])],
+    [auto|yes], [AC_PATH_PROG([NVCC], [nvcc], [no], [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])],
     [AC_PATH_PROG([NVCC], [nvcc], [no], [$with_cuda/bin])
      AS_IF([test "x$NVCC" = xno], [AC_MSG_ERROR([no nvcc under $with_cuda/bin])])])
-  AS_CASE([$with_cuda:$NVCC], [yes:no|sim:no], [AC_MSG_ERROR([--with-cuda=$with_cuda, but no nvcc was found])])
+  AS_CASE([$with_cuda:$NVCC], [yes:no], [AC_MSG_ERROR([--with-cuda=yes, but no nvcc was found])])
+  AC_ARG_ENABLE([sim], [AS_HELP_STRING([--enable-sim=auto|yes|no], [tests of the GPU backend on a simulated GPU (no); auto: where there is nvcc and no GPU])], [], [enable_sim=no])
   CUDA_ARCH_ALL="75,80,86,89,90,100,120"
   AS_IF([test "x$NVCC" != xno], [
     # nvcc may be a wrapper or a link far from its toolkit (/usr/local/bin/nvcc): it says itself where that is.
@@ -55,11 +57,17 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     NVCC_GENCODE_90A="-gencode arch=compute_90a,code=sm_90a"
     AC_DEFINE([HAVE_CUDA], [1], [the CUDA backend is built])
     hearth_cuda_summary="$NVCC, sm_$cuda_arch_list${cuda_ptx:+ and PTX of $cuda_ptx}"
-    AS_IF([test "x$with_cuda" = xsim], [
-      NVCC_GENCODE_90A="-no-compress -gencode arch=compute_90a,code=compute_90a"
-      NVCC_GENCODE=$NVCC_GENCODE_90A
-      CUDA_LIBS='-Wl,--enable-new-dtags,-rpath,$(abs_top_builddir)/tests/sim -L$(abs_top_builddir)/tests/sim -lcudasim -lpthread -ldl'
-      hearth_cuda_summary="$NVCC, PTX of 90a for a simulated GPU"])])
+    AS_IF([test "x$enable_sim" = xauto], [AS_IF([nvidia-smi -L >/dev/null 2>&1], [enable_sim=no], [enable_sim=yes])])
+    # LZ4 is what the simulator unpacks; what nvcc takes otherwise differs by its version.
+    AS_IF([test "x$enable_sim" = xyes], [
+      NVCC_GENCODE="$NVCC_GENCODE -compress-mode=speed -gencode arch=compute_90,code=compute_90"
+      NVCC_GENCODE_90A="$NVCC_GENCODE_90A -compress-mode=speed -gencode arch=compute_90a,code=compute_90a"
+      hearth_cuda_summary="$hearth_cuda_summary, and a simulated GPU"])
+    # No source reads it: objects depend on config.h, and so are compiled again for what another configure asks for.
+    AC_DEFINE_UNQUOTED([CUDA_GENCODE], ["$NVCC_GENCODE; $NVCC_GENCODE_90A"], [what the CUDA backend is compiled for])])
+  AS_IF([test "x$NVCC" = xno], [
+    AS_IF([test "x$enable_sim" = xyes], [AC_MSG_ERROR([--enable-sim, but the build is without CUDA])])
+    enable_sim=no])
   # NVTX is a folder of headers in the toolkit: a range costs a call through a null pointer where no profiler listens, and
   # nothing at all without this switch.
   AC_ARG_ENABLE([nvtx], [AS_HELP_STRING([--enable-nvtx], [name steps, captures, uploads and KV transfers to profilers])],
@@ -74,5 +82,5 @@ AC_DEFUN([AX_HEARTH_CUDA], [
   AC_SUBST([NVCC]) AC_SUBST([CUDA_LIBS]) AC_SUBST([CUDA_CPPFLAGS]) AC_SUBST([NVCC_GENCODE]) AC_SUBST([NVCC_GENCODE_90A])
   AC_SUBST([CUDA_ARCH_ALL])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$NVCC" != xno])
-  AM_CONDITIONAL([HAVE_CUDA_SIM], [test "x$with_cuda" = xsim])
+  AM_CONDITIONAL([HAVE_CUDA_SIM], [test "x$enable_sim" = xyes])
 ])

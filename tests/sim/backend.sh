@@ -30,12 +30,12 @@ run() {
 }
 out=$(mktemp) || exit 1
 trap 'rm -f "$out"' EXIT
-tests=$top_builddir/tests
+sim=$top_builddir/tests/sim
 for ops in layers beside moves step route; do
-    run "$tests/ops/$ops" cuda
+    run "$sim/$ops" cuda
 done
-run "$tests/ops/experts" cuda fast quick
-run "$tests/golden/golden" 'test_hf_*' 'test_hf_gguf*'
-run "$tests/golden/golden" 'test_more_*'
-run "$tests/golden/states"
+run "$sim/experts" cuda fast quick
+run "$sim/golden" 'test_hf_*' 'test_hf_gguf*'
+run "$sim/golden" 'test_more_*'
+run "$sim/states"
 echo "1..$n"

@@ -1,4 +1,4 @@
-# The simulated GPU: built and used with --with-cuda=sim alone.
+# The simulated GPU: built and used with --enable-sim alone.
 EXTRA_DIST += tests/sim/libcudasim.map tests/sim/check.cu
 SIM_SOURCES = tests/sim/sim.h tests/sim/runtime.h tests/sim/runtime.c tests/sim/runtime-launch.c tests/sim/runtime-memory.c tests/sim/runtime-graph.c \
 	tests/sim/cublaslt.c \
@@ -9,15 +9,11 @@ SIM_CFLAGS = -O3 -march=native -ffp-contract=off -fno-strict-aliasing -fPIC
 # Headers of others: their warnings are not ours.
 SIM_CPPFLAGS = $(CUDA_CPPFLAGS:-I%=-isystem%)
 
-# What contrib/check builds and runs on it: the simulator's own tests, and of the backend's what it has time for.
+# What runs on it: the simulator's own tests, and of the backend's what it has time for.
 SIM_TESTS = tests/sim/check-machine tests/sim/check-runtime tests/sim/backend.sh tests/sim/serve.sh
-SIM_BINARIES = tests/sim/check-machine tests/sim/check-runtime tests/ops/layers tests/ops/beside tests/ops/moves tests/ops/step \
-	tests/ops/route tests/ops/experts tests/golden/golden tests/golden/states
 print-sim-tests:
 	@echo $(SIM_TESTS)
-print-sim-programs:
-	@echo $(SIM_BINARIES)
-.PHONY: print-sim-tests print-sim-programs
+.PHONY: print-sim-tests
 EXTRA_DIST += tests/sim/README.md tests/sim/backend.sh tests/sim/serve.sh
 
 if HAVE_CUDA_SIM
@@ -28,7 +24,7 @@ tests_sim_libsim_a_CFLAGS = $(HEARTH_CFLAGS) $(CFLAGS) $(SIM_CFLAGS)
 
 # Programs link it in place of libcudart_static. It is a shared library because the backend opens two more by their names,
 # the driver and cuBLASLt: here they are other names of the one library, found by the programs' own search path.
-$(kernels_libkernels_a_OBJECTS): | tests/sim/libcudasim.so
+SIM_LIBS = -Wl,--enable-new-dtags,-rpath,$(abs_top_builddir)/tests/sim -L$(abs_top_builddir)/tests/sim -lcudasim -lpthread -ldl
 tests/sim/libcudasim.so: tests/sim/libsim.a $(srcdir)/tests/sim/libcudasim.map
 	@echo "  CCLD     $@"; $(CC) -shared -Wl,-soname,libcudasim.so,-z,defs -Wl,--version-script=$(srcdir)/tests/sim/libcudasim.map \
 	  -o $@ -Wl,--whole-archive tests/sim/libsim.a -Wl,--no-whole-archive -lm -lpthread
@@ -36,12 +32,27 @@ tests/sim/libcudasim.so: tests/sim/libsim.a $(srcdir)/tests/sim/libcudasim.map
 CLEANFILES += tests/sim/libcudasim.so tests/sim/libcuda.so.1 tests/sim/libcublasLt.so.12 tests/sim/libcublasLt.so.13 \
 	tests/sim/libcublasLt.so.14
 
-check_PROGRAMS += tests/sim/check-machine tests/sim/check-runtime
+# The backend's tests and the engine, linked a second time: the objects are those of the programs themselves.
+SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/layers tests/sim/moves tests/sim/route tests/sim/step \
+	tests/sim/golden tests/sim/states tests/sim/hearth-engine
+check_PROGRAMS += tests/sim/check-machine tests/sim/check-runtime $(SIM_TWINS)
+tests_sim_beside_SOURCES = $(tests_ops_beside_SOURCES)
+tests_sim_experts_SOURCES = $(tests_ops_experts_SOURCES)
+tests_sim_layers_SOURCES = $(tests_ops_layers_SOURCES)
+tests_sim_moves_SOURCES = $(tests_ops_moves_SOURCES)
+tests_sim_route_SOURCES = $(tests_ops_route_SOURCES)
+tests_sim_step_SOURCES = $(tests_ops_step_SOURCES)
+tests_sim_golden_SOURCES = $(tests_golden_golden_SOURCES)
+tests_sim_states_SOURCES = $(tests_golden_states_SOURCES)
+tests_sim_hearth_engine_SOURCES = daemon/engine/main.c
+$(SIM_TWINS) tests/sim/check-runtime: CUDA_LIBS = $(SIM_LIBS)
+$(SIM_TWINS) tests/sim/check-runtime: | tests/sim/libcudasim.so
+
 TESTS += $(SIM_TESTS)
 tests_sim_check_machine_LDADD = tests/sim/libsim.a $(CMOCKA_LIBS) -lm
 tests_sim_check_runtime_SOURCES = tests/sim/check-runtime.c tests/sim/check.h
 tests_sim_check_runtime_CPPFLAGS = $(AM_CPPFLAGS) $(SIM_CPPFLAGS)
 tests_sim_check_runtime_LDADD = tests/sim/check.o $(CUDA_LIBS) $(CMOCKA_LIBS) -lm
-tests/sim/check.o: tests/sim/check.h | tests/sim/libcudasim.so
+tests/sim/check.o: tests/sim/check.h config.h
 CLEANFILES += tests/sim/check.o
 endif

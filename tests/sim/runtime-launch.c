@@ -26,13 +26,15 @@ struct fat_entry {
     uint16_t kind, version;
     uint32_t header_bytes;
     uint64_t bytes;
-    uint32_t compressed_bytes; /* 0: plain */
+    uint32_t packed_bytes, options; /* 0: it is plain */
+    uint32_t isa, arch, name, name_bytes;
+    uint64_t flags, unused, plain_bytes;
 };
-enum { FAT_WRAPPER = 0x466243b1, FAT_MAGIC = 0xba55ed50, FAT_PTX = 1 };
+enum { FAT_WRAPPER = 0x466243b1, FAT_MAGIC = 0xba55ed50, FAT_PTX = 1, FAT_LZ4 = 0x2000 };
 
 struct module {
-    const char *ptx;
-    size_t n;
+    const uint8_t *ptx;
+    size_t n, n_plain;      /* n_plain: of a block of LZ4; 0: it is plain */
     struct sim_module *sim; /* of the first launch */
     bool tried;
 };
@@ -117,14 +119,15 @@ RT_API void **__cudaRegisterFatBinary(void *p)
     const uint8_t *end = w->data + h->header_bytes + h->bytes;
     for (const uint8_t *at = w->data + h->header_bytes; at < end; at += e.header_bytes + e.bytes) {
         memcpy(&e, at, sizeof(e));
-        if (e.kind != FAT_PTX)
+        if (e.kind != FAT_PTX || e.arch != CODE)
             continue;
-        if (e.compressed_bytes) {
-            fputs("sim: this PTX is compressed: compile it with -no-compress\n", stderr);
+        if (e.packed_bytes && !(e.flags & FAT_LZ4)) {
+            fputs("sim: this PTX is compressed otherwise than by -compress-mode=speed\n", stderr);
             continue;
         }
-        m->ptx = (const char *)at + e.header_bytes;
-        m->n = strnlen(m->ptx, e.bytes);
+        m->ptx = at + e.header_bytes;
+        m->n = e.packed_bytes ? e.packed_bytes : e.bytes;
+        m->n_plain = e.packed_bytes ? e.plain_bytes : 0;
     }
     return (void **)m;
 }
@@ -170,6 +173,54 @@ RT_API void __cudaRegisterVar(void **handle, char *host, char *address, const ch
     (void)handle, (void)host, (void)address, (void)name, (void)ext, (void)bytes, (void)constant, (void)global;
 }
 
+/* A length of LZ4's: four bits, which 15 says go on in bytes, of which 255 says the same. */
+static size_t lz4_length(const uint8_t **in, const uint8_t *end, unsigned bits)
+{
+    size_t n = bits;
+    for (uint8_t more = bits == 15 ? 255 : 0; more == 255 && *in < end; n += more)
+        more = *(*in)++;
+    return n;
+}
+
+/* Unpacks a block of LZ4, runs of literals and copies of what came before, into what it comes to; false: it is none. */
+static bool lz4_unpack(const uint8_t *in, size_t n_in, char *out, size_t n_out)
+{
+    const uint8_t *end = in + n_in;
+    size_t at = 0;
+    while (in < end) {
+        uint8_t token = *in++;
+        size_t n = lz4_length(&in, end, token >> 4);
+        if (n > (size_t)(end - in) || n > n_out - at)
+            return false;
+        memcpy(out + at, in, n);
+        in += n, at += n;
+        if (end - in < 2) /* the last run has no copy behind it */
+            break;
+        size_t back = in[0] | (size_t)in[1] << 8;
+        in += 2;
+        n = lz4_length(&in, end, token & 15) + 4;
+        if (!back || back > at || n > n_out - at)
+            return false;
+        for (; n; n--, at++)
+            out[at] = out[at - back];
+    }
+    return at == n_out;
+}
+
+static struct sim_module *load_module(const struct module *m)
+{
+    const char *ptx = (const char *)m->ptx;
+    if (!m->n_plain)
+        return sim_load(ptx, strnlen(ptx, m->n));
+    char *plain = must(malloc(m->n_plain)); /* as long as the module */
+    if (!lz4_unpack(m->ptx, m->n, plain, m->n_plain)) {
+        fputs("sim: this PTX is no block of LZ4\n", stderr);
+        free(plain);
+        return NULL;
+    }
+    return sim_load(plain, strnlen(plain, m->n_plain));
+}
+
 /* The simulator's kernel, of a module that is loaded when one of its kernels is wanted first. */
 static cudaError_t load(struct kernel *k)
 {
@@ -177,7 +228,7 @@ static cudaError_t load(struct kernel *k)
     if (!m || !m->ptx)
         return cudaErrorInvalidDeviceFunction;
     if (!m->tried)
-        m->sim = sim_load(m->ptx, m->n);
+        m->sim = load_module(m);
     m->tried = true;
     if (!m->sim)
         return cudaErrorInvalidPtx;

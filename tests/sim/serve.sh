@@ -4,6 +4,7 @@
 . "$top_srcdir/tests/cli/lib.sh"
 HEARTH_SIM_SMS=8
 export HEARTH_SIM_SMS
+configure "engine = $top_builddir/tests/sim/hearth-engine"
 
 # turn NAME SESSION PROMPT - a greedy turn of eight tokens; its text.
 turn() {
