@@ -63,17 +63,17 @@ from terminal import Terminal, case
 hearth = sys.argv[1]
 def ask(verb):
     return json.loads(subprocess.run([hearth, verb, "--json"], stdout=subprocess.PIPE, check=True).stdout)
-def until(state):
+def until(*states):
     end = time.monotonic() + 60
-    while [s["state"] for s in ask("streams")["streams"]] != state and time.monotonic() < end:
-        pass
+    while not set(s["state"] for s in ask("streams")["streams"]) & set(states) and time.monotonic() < end:
+        time.sleep(0.01)
 def cancelled(t):
     engine = ask("status")["engine"]["pid"]
     os.kill(engine, signal.SIGSTOP)
     t.type(b"word " * 150 + b"\r")
-    until(["running"])
+    until("queued", "running")  # the engine cannot say that it has begun
     t.type(b"\x03")
-    until(["cancelling"])
+    until("cancelling")
     os.kill(engine, signal.SIGCONT)
     t.expect(rb">>> ")
 t = Terminal(hearth, "chat", "-n", "4")
