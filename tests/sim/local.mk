@@ -10,11 +10,12 @@ SIM_CFLAGS = -O3 -march=native -ffp-contract=off -fno-strict-aliasing -fPIC
 SIM_CPPFLAGS = $(CUDA_CPPFLAGS:-I%=-isystem%)
 
 # What runs on it: the simulator's own tests, and of the backend's what it has time for.
-SIM_TESTS = tests/sim/check-machine tests/sim/check-runtime tests/sim/backend.sh tests/sim/serve.sh
+SIM_SHELL = tests/sim/golden.sh tests/sim/states.sh tests/sim/experts.sh tests/sim/ops.sh tests/sim/serve.sh
+SIM_TESTS = $(SIM_SHELL) tests/sim/check-machine tests/sim/check-runtime
 print-sim-tests:
 	@echo $(SIM_TESTS)
 .PHONY: print-sim-tests
-EXTRA_DIST += tests/sim/README.md tests/sim/backend.sh tests/sim/serve.sh
+EXTRA_DIST += tests/sim/README.md tests/sim/lib.sh $(SIM_SHELL)
 
 if HAVE_CUDA_SIM
 noinst_LIBRARIES += tests/sim/libsim.a

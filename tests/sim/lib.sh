@@ -1,0 +1,34 @@
+# lib.sh - sourced by the tests of the CUDA backend on a simulated GPU: each program's cases are cases of the test. Eight
+# multiprocessors, as blocks without work take time too.
+HEARTH_SIM_SMS=8 HEARTH_BACKEND=cuda CMOCKA_MESSAGE_OUTPUT=TAP
+export HEARTH_SIM_SMS HEARTH_BACKEND CMOCKA_MESSAGE_OUTPUT
+n=0
+# run PROGRAM [ARGUMENT...]: of cmocka's TAP only the cases and what it says of them; a program that ends otherwise is a
+# case that failed.
+run() {
+    program=$1 failed=0
+    shift
+    "$top_builddir/tests/sim/$program" "$@" >"$out" 2>&1
+    status=$?
+    while IFS= read -r line; do
+        case $line in
+        'ok '* | 'not ok '*)
+            n=$((n + 1))
+            case $line in
+            *'# SKIP'*) echo "ok $n # SKIP ${line##*# SKIP }" ;;
+            'ok '*) echo "ok $n - $program: ${line#* - }" ;;
+            *) failed=1; echo "not ok $n - $program: ${line#* - }" ;;
+            esac
+            ;;
+        1..*) ;;
+        *) echo "# $line" ;;
+        esac
+    done <"$out"
+    if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
+        n=$((n + 1))
+        echo "not ok $n - $program ended with $status"
+    fi
+}
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+done_testing() { echo "1..$n"; }
