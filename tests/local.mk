@@ -28,8 +28,10 @@ LOG_COMPILER = $(top_srcdir)/tests/run-tap
 SH_LOG_COMPILER = $(LOG_COMPILER)
 EXTRA_DIST += tests/run-tap tests/words tests/roomy
 
-include tests/ops/local.mk
+# Tests begin in the order of TESTS: the long ones are first, so that all processors have work until the end.
 include tests/sim/local.mk
+TESTS += $(GOLDEN_TESTS)
+include tests/ops/local.mk
 include tests/daemon/local.mk
 
 dist_check_SCRIPTS += tests/check-scripts tests/check-docs tests/check-layers tests/check-dist
@@ -134,7 +136,6 @@ print-thread-tests:
 GOLDEN_TESTS = tests/golden/golden tests/golden/hot tests/golden/invariant tests/golden/kv-types tests/golden/places tests/golden/rows tests/golden/states tests/golden/variants tests/golden/windows
 GOLDEN_RUN = tests/golden/run.c
 check_PROGRAMS += $(GOLDEN_TESTS)
-TESTS += $(GOLDEN_TESTS)
 tests_golden_golden_SOURCES = tests/golden/golden.c tests/golden/rounded.c tests/golden/routes.c $(GOLDEN_RUN)
 tests_golden_hot_SOURCES = tests/golden/hot.c $(GOLDEN_RUN)
 tests_golden_invariant_SOURCES = tests/golden/invariant.c $(GOLDEN_RUN)

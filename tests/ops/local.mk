@@ -1,5 +1,5 @@
 # Backends: every op against the exact result, the tuned variants against the reference.
-OPS_TESTS = tests/ops/beside tests/ops/chunks tests/ops/experts tests/ops/experts-layers tests/ops/layers tests/ops/moves tests/ops/nan tests/ops/ops tests/ops/order tests/ops/kblocks tests/ops/route tests/ops/same tests/ops/sample tests/ops/states tests/ops/step tests/ops/trunk
+OPS_TESTS = tests/ops/same tests/ops/nan tests/ops/ops tests/ops/experts tests/ops/beside tests/ops/chunks tests/ops/experts-layers tests/ops/kblocks tests/ops/layers tests/ops/moves tests/ops/order tests/ops/route tests/ops/sample tests/ops/states tests/ops/step tests/ops/trunk
 OPS_RIG = tests/ops/rig.c tests/ops/cases.c
 check_PROGRAMS += $(OPS_TESTS)
 TESTS += $(OPS_TESTS)
