@@ -271,6 +271,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->semaphore = (uint32_t *)cut(base, &used, SEMAPHORES * 4);
     w->split_k = (float *)cut(base, &used, SPLIT_K_FLOATS * 4ull);
     w->wg_partials = (float *)cut(base, &used, wg_partials_bytes(d, s));
+    w->wg_left = (float4 *)cut(base, &used, wg_left_bytes(d));
     for (int i = 0; i < 2; i++)
         w->wg_x[i] = (__half *)cut(base, &used, wg_x_bytes(d, s));
     w->wg_ff = (__half *)cut(base, &used, wg_x_bytes(d, s));

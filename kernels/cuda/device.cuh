@@ -71,6 +71,7 @@ struct workspace {
     __half *wg_x[2]; /* wgmma.cu: a matrix input by order of k, ACT_FF in `down`'s, and products */
     __half *wg_ff;
     float *wg_partials;
+    float4 *wg_left; /* zero between kernels, as semaphores are */
     struct experts_room experts;
 };
 /* What few models have beside, in the same block. */

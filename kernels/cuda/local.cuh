@@ -128,6 +128,7 @@ int embed_code(void);
 void gemm_init(struct device *d);
 void gemm_fini(struct device *d); /* gives back what gemm_init() took */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims);
+uint64_t wg_left_bytes(const struct device *d);
 uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims);
 
 /* attend.cu */

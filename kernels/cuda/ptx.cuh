@@ -7,6 +7,17 @@
 
 #include <stdint.h>
 
+/* Sixteen bytes of memory as they are now, each four by themselves: other blocks may be writing them. */
+__device__ static inline float4 load_now(const float4 *at)
+{
+    float4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(at)
+                 : "memory");
+    return v;
+}
+
 __device__ static inline uint32_t smem_of(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);

@@ -140,6 +140,13 @@ static uint32_t slices_of(const wdev *w, bool ends)
     return best;
 }
 
+/* Pieces of up to 32 columns of all blocks that a launch with pieces of its own has at most. */
+uint64_t wg_left_bytes(const struct device *d)
+{
+    uint64_t blocks = 2 * d->sms > WG_PLACES ? 2 * d->sms : WG_PLACES;
+    return d->cc == 90 ? blocks * 128 * 32 * sizeof(float) : 0;
+}
+
 /*
  * Whether many columns' blocks have a slice each, and not all of a group's: where the turns that this saves are worth
  * more than the pieces' way to memory and back. A turn is a record of a group: 1.9 us of an H100.
@@ -199,7 +206,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
         a.slice = a.n_kblk / slices, a.segs = 1;
         a.per = blocks && (ends || !slices_apart(d, a, slices)) ? a.n_kblk : a.slice;
     }
-    a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL;
+    a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL, a.left = d->ws.wg_left;
     /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * frag,
              xst = f->cols * 256;

@@ -56,6 +56,7 @@ struct wg_args {
     float *partials;           /* [share][segs][columns][rows of a group] */
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
     uint32_t *flag; /* [block][tile]: a piece is there; zero between kernels */
+    float4 *left;   /* [block][tile][columns / 8][32]: pieces that are flags themselves; zero between kernels */
     float *out;
     uint32_t ldout, n_out, bucket; /* bucket: columns that are wanted */
     float scale, softcap;
@@ -238,40 +239,78 @@ __device__ static inline void wg_ask_ahead(const wg_ahead &a, uint32_t lane)
     }
 }
 
+/*
+ * Of few columns each number says itself that it is there: it is not 0, as what is 0 is left as -0, and who has read it
+ * makes it 0 again. So nothing else has to be waited for, neither a flag nor an order of stores. Of more columns warps
+ * that look for all of them would keep the memory busy.
+ */
+template <int N> __host__ __device__ constexpr bool wg_own_flags()
+{
+    return N <= 32;
+}
 /* A warp's sums of a tile, as they lie in its lanes: left for the block that ends the group, and added there. */
 template <int N>
 __device__ static inline float4 *wg_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
 {
-    return (float4 *)a.partials + ((uint64_t)block * wg_shape<N>::GROUPS * 4 + warp) * (N / 8) * 32 + lane;
+    return (wg_own_flags<N>() ? a.left : (float4 *)a.partials) +
+           ((uint64_t)block * wg_shape<N>::GROUPS * 4 + warp) * (N / 8) * 32 + lane;
+}
+__device__ static inline bool none_is_zero(float4 v)
+{
+    return __float_as_uint(v.x) && __float_as_uint(v.y) && __float_as_uint(v.z) && __float_as_uint(v.w);
 }
 template <int N>
 __device__ static inline void wg_store_partial(const wg_args &a, uint32_t warp, uint32_t lane, const float *acc)
 {
+    constexpr bool OWN = wg_own_flags<N>();
     float4 *to = wg_partial<N>(a, blockIdx.x, warp, lane);
+    auto kept = [](float v) { return OWN && v == 0 ? -0.f : v; };
 #pragma unroll
     for (int i = 0; i < N / 8; i++)
-        __stcg(to + 32 * i, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
-    __syncwarp();
-    if (!lane)
-        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(a.flag + blockIdx.x * wg_shape<N>::GROUPS * 4 + warp)
-                     : "memory");
+        __stcg(to + 32 * i,
+               make_float4(kept(acc[4 * i]), kept(acc[4 * i + 1]), kept(acc[4 * i + 2]), kept(acc[4 * i + 3])));
+    if constexpr (!OWN) {
+        __syncwarp();
+        if (!lane)
+            asm volatile(
+                "st.release.gpu.global.u32 [%0], 1;" ::"l"(a.flag + blockIdx.x * wg_shape<N>::GROUPS * 4 + warp)
+                : "memory");
+    }
 }
 template <int N>
 __device__ static inline void wg_add_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane, float *acc)
 {
-    if (!lane) {
-        uint32_t *flag = a.flag + block * wg_shape<N>::GROUPS * 4 + warp, there;
-        do
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
-        while (!there);
-        *flag = 0;
-    }
-    __syncwarp();
-    const float4 *from = wg_partial<N>(a, block, warp, lane);
-#pragma unroll
-    for (int i = 0; i < N / 8; i++) {
-        float4 v = __ldcg(from + 32 * i);
+    float4 *from = wg_partial<N>(a, block, warp, lane);
+    auto add = [&](int i, float4 v) {
         acc[4 * i] += v.x, acc[4 * i + 1] += v.y, acc[4 * i + 2] += v.z, acc[4 * i + 3] += v.w;
+    };
+    if constexpr (wg_own_flags<N>()) {
+        float4 v[N / 8];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < N / 8; i++)
+                v[i] = load_now(from + 32 * i), all = all && none_is_zero(v[i]);
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < N / 8; i++) {
+            add(i, v[i]);
+            __stcg(from + 32 * i, make_float4(0, 0, 0, 0));
+        }
+        __syncwarp();
+    } else {
+        if (!lane) {
+            uint32_t *flag = a.flag + block * wg_shape<N>::GROUPS * 4 + warp, there;
+            do
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+            while (!there);
+            *flag = 0;
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < N / 8; i++)
+            add(i, __ldcg(from + 32 * i));
     }
 }
 
