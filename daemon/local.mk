@@ -35,7 +35,7 @@ daemon_libjinja_a_SOURCES = \
 	daemon/model/chat/eval.c daemon/model/chat/exec.c daemon/model/chat/exec.h \
 	daemon/model/chat/filters-list.c daemon/model/chat/filters-rare.c daemon/model/chat/filters-text.c daemon/model/chat/filters-value.c \
 	daemon/model/chat/format.c daemon/model/chat/iter.c daemon/model/chat/jinja.h daemon/model/chat/str.c daemon/model/chat/str.h daemon/model/chat/render.c \
-	daemon/model/chat/json.c daemon/model/chat/lex.c daemon/model/chat/now.c daemon/model/chat/methods.c daemon/model/chat/methods-str.c \
+	daemon/model/chat/json.c daemon/model/chat/lex.c daemon/model/chat/now.c daemon/model/chat/methods.c daemon/model/chat/methods-str-is.c daemon/model/chat/methods-str.c \
 	daemon/model/chat/ops.c daemon/model/chat/parse.c daemon/model/chat/parse-expr.c daemon/model/chat/print.c \
 	daemon/model/chat/run.c daemon/model/chat/run.h daemon/model/pace.c daemon/model/pace.h daemon/model/chat/scopes.c daemon/model/chat/tests.c daemon/model/chat/text.c \
 	daemon/model/chat/unicode.c daemon/model/chat/unicode.h daemon/model/chat/value.c daemon/model/chat/value.h

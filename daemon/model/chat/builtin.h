@@ -37,6 +37,7 @@ const struct builtin *test_find(const struct str *name);
 const struct builtin *global_find(const struct str *name);
 const struct builtin *method_find(struct val self, const struct str *name);
 const struct builtin *str_method_find(const struct str *name);
+const struct builtin *str_is_find(const struct str *name); /* of those that str_method_find() finds: is...() */
 
 /* By an unsorted table that ends with a NULL name. */
 const struct builtin *table_find(const struct builtin *table, const struct str *name);
