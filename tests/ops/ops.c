@@ -1,10 +1,11 @@
 /*
  * ops.c - every op of a backend against an independent computation in double precision, over the case table.
  *
- *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0] [host]]]]   "cpu" by default; exit status 77 where the machine has no
- *                                                      such device; HOW: fast, steps outside the invariant mode;
- * prompt, its steps of prompts; decode, those that decode, which is the default. q8_0: KV in that, of all heads that
- * are whole blocks; host: a GPU's weights in the host's memory
+ *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0] [host] [only PATTERN]]]]
+ *
+ * BACKEND: "cpu" by default; exit status 77 where the machine has no such device. HOW: fast, steps outside the invariant
+ * mode; prompt, its steps of prompts; decode, those that decode, which is the default. q8_0: KV in that, of all heads
+ * that are whole blocks; host: a GPU's weights in the host's memory; only: the cases whose names match.
  *
  * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
  * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
@@ -408,6 +409,8 @@ int main(int argc, char **argv)
             rig_kv_type = DT_Q8_0;
         else if (!strcmp(argv[i], "host"))
             rig_host = true;
+        else if (!strcmp(argv[i], "only") && i + 1 < argc)
+            cmocka_set_test_filter(argv[++i]);
     struct device_info info;
     if (!(backend = rig_backend(name, variant, &info)))
         return 77;

@@ -10,7 +10,7 @@ SIM_CFLAGS = -O3 -march=native -ffp-contract=off -fno-strict-aliasing -fPIC
 SIM_CPPFLAGS = $(CUDA_CPPFLAGS:-I%=-isystem%)
 
 # What runs on it: the simulator's own tests, and of the backend's what it has time for.
-SIM_SHELL = tests/sim/golden.sh tests/sim/states.sh tests/sim/experts.sh tests/sim/ops.sh tests/sim/serve.sh
+SIM_SHELL = tests/sim/golden.sh tests/sim/cases.sh tests/sim/states.sh tests/sim/experts.sh tests/sim/ops.sh tests/sim/serve.sh
 SIM_TESTS = $(SIM_SHELL) tests/sim/check-machine tests/sim/check-runtime
 print-sim-tests:
 	@echo $(SIM_TESTS)
@@ -34,13 +34,14 @@ CLEANFILES += tests/sim/libcudasim.so tests/sim/libcuda.so.1 tests/sim/libcublas
 	tests/sim/libcublasLt.so.14
 
 # The backend's tests and the engine, linked a second time: the objects are those of the programs themselves.
-SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/layers tests/sim/moves tests/sim/route tests/sim/step \
+SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/layers tests/sim/moves tests/sim/ops tests/sim/route tests/sim/step \
 	tests/sim/golden tests/sim/states tests/sim/hearth-engine
 check_PROGRAMS += tests/sim/check-machine tests/sim/check-runtime $(SIM_TWINS)
 tests_sim_beside_SOURCES = $(tests_ops_beside_SOURCES)
 tests_sim_experts_SOURCES = $(tests_ops_experts_SOURCES)
 tests_sim_layers_SOURCES = $(tests_ops_layers_SOURCES)
 tests_sim_moves_SOURCES = $(tests_ops_moves_SOURCES)
+tests_sim_ops_SOURCES = $(tests_ops_ops_SOURCES)
 tests_sim_route_SOURCES = $(tests_ops_route_SOURCES)
 tests_sim_step_SOURCES = $(tests_ops_step_SOURCES)
 tests_sim_golden_SOURCES = $(tests_golden_golden_SOURCES)
