@@ -184,7 +184,7 @@ static bool is_called(const char *path, void *arg)
     return is;
 }
 
-/* The same where the model may be in memory although its file is gone. */
+/* The same where the model may be in memory, or pinned, although its file is gone. */
 static char *resolve_loaded(struct call *call, const char *model)
 {
     struct called called = {call->server->conf, model};
@@ -193,7 +193,9 @@ static char *resolve_loaded(struct call *call, const char *model)
     int rc = server_check_open(call->server, &e);
     if (!rc)
         rc = forward_resolve(call, model, &path, &e);
-    const char *has = rc == HEARTH_ENOMODEL ? engines_find(call->server->engines, is_called, &called) : NULL;
+    const char *has = NULL;
+    if (rc == HEARTH_ENOMODEL && !(has = engines_find(call->server->engines, is_called, &called)))
+        has = pins_find(call->server, is_called, &called);
     if (has && !(path = strdup(has)))
         err_set(&e, HEARTH_ENOMEM, "out of memory");
     if (!path)
@@ -243,10 +245,17 @@ void msg_models_unload(struct call *call)
 {
     static const struct wire_empty nothing;
     const struct wire_model_ref *ref = call->params;
-    if (!runs(call->server))
-        call_reply(call, &nothing); /* without an engine no model is loaded, and none is started for this */
-    else
-        ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], resolve_loaded(call, ref->model), finish_unload);
+    char *path = resolve_loaded(call, ref->model);
+    if (!path)
+        return;                                    /* the call is gone */
+    if (!engines_has(call->server->engines, path)) /* or the next one would load it behind this */
+        pins_set(call->server, path, false, NULL);
+    if (!runs(call->server)) { /* without an engine no model is loaded, and none is started for this */
+        call_reply(call, &nothing);
+        free(path);
+        return;
+    }
+    ask(call, &wire_methods[WIRE_ENGINE_UNLOAD], path, finish_unload);
 }
 
 static void finish_pin(struct call *call, void *result)

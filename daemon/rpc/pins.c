@@ -49,6 +49,15 @@ int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err 
     return 0;
 }
 
+const char *pins_find(const struct server *s, bool (*is)(const char *path, void *arg), void *arg)
+{
+    const struct pin *p;
+    TAILQ_FOREACH (p, &s->pins, entry)
+        if (!p->gone && is(p->path, arg))
+            return p->path;
+    return NULL;
+}
+
 static void ask(struct pin *p);
 
 static void on_pinned(void *arg, const void *result, const struct hearth_err *err)

@@ -10,6 +10,9 @@ struct engine_client;
 /* Remembers the model, or forgets it. HEARTH_ENOMEM. */
 int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err *e);
 
+/* The path of the first pinned model that `is` takes; NULL. Borrowed until it is not pinned any more. */
+const char *pins_find(const struct server *s, bool (*is)(const char *path, void *arg), void *arg);
+
 /* An engine is ready: it is asked to pin those that are its own, and those that are nobody's go where there is room. */
 void pins_restore(struct server *s, const struct engine_client *ec);
 

@@ -44,7 +44,8 @@ struct engine_client *engines_near(const struct engines *es, const char *path);
 /* The engine that the model is placed on; NULL where it is on none. */
 struct engine_client *engines_of(const struct engines *es, const char *path);
 
-/* The path of the first model that is on one of them and that `is` takes; NULL. Borrowed until the loop goes on. */
+/* The path of the first model that is placed on one of them, loaded or not, and that `is` takes; NULL. Borrowed until
+ * the loop goes on. */
 const char *engines_find(const struct engines *es, bool (*is)(const char *path, void *arg), void *arg);
 
 /* Whether the model is on one of them, as that one has told. */

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
-"""A model in memory whose file is damaged or gone: it is unloaded, or not pinned any more, all the same. Prints TAP."""
-import os, sys
+"""A model in memory whose file is damaged or gone: it is unloaded, or not pinned any more, all the same; and one that was
+pinned, while there is no engine and after one that could not load it again. Prints TAP.
+"""
+import os, signal, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -22,6 +24,11 @@ try:
     path = box.dir + "/models/other.gguf"
     with open(path, "rb") as f:
         good = f.read()
+    def put_back():
+        with open(path + ".new", "wb") as f:
+            f.write(good)
+        os.rename(path + ".new", path)
+
     for what in "damaged", "gone", "gone, by its path":
         c.call("models.pin", model="other")
         check(held() > 4e6 and rows("other")[0]["pinned"], what + ": it is in memory", rows("other"))
@@ -35,14 +42,50 @@ try:
         check(not rows("other")[0]["pinned"], what + ": it is not pinned any more", rows("other"))
         c.call("models.unload", model=name)
         check(held() == 0, what + ": it is unloaded", rows("other"))
-        with open(path + ".new", "wb") as f:
-            f.write(good)
-        os.rename(path + ".new", path)
+        put_back()
     try:
         c.call("models.unload", model="none")
         check(False, "what there never was is refused")
     except Refused as e:
         check(e.args[0] == "MODEL_NOT_FOUND", "what there never was is refused", e)
     check(c.call("status")["engine"]["restarts"] == 0, "no engine was lost")
+
+    def kill():
+        """The engine; the next one is started for who wants it."""
+        os.kill(c.call("status")["engine"]["pid"], signal.SIGKILL)
+        while c.call("status")["engine"]["state"] == "running":
+            pass
+
+    def pinned():
+        """What the next engine has pinned. It was asked to before it is asked to load that model, if it was."""
+        c.call("models.load", model="tale")
+        try:
+            c.call("models.load", model="other")
+        except Refused:
+            pass
+        return [m["name"] for m in c.call("status")["engine"]["models"] if m["pinned"]]
+
+    c.call("models.pin", model="other")
+    kill()
+    c.call("models.unload", model="other")
+    check(pinned() == [], "what is unloaded while there is no engine is not pinned any more")
+    for what, damage, let_go in (
+            ("gone", os.unlink, lambda: c.call("models.unload", model="other")),
+            ("damaged", lambda p: os.truncate(p, 1000), lambda: c.call("models.pin", model="other", pinned=False))):
+        c.call("models.pin", model="other")
+        damage(path)
+        kill()
+        check(pinned() == [], what + ": the next engine cannot load it")
+        try:
+            let_go()
+            check(True, "... and it is let go")
+        except Refused as e:
+            check(False, "... and it is let go", e)
+        put_back()
+        kill()
+        check(pinned() == [], "... for good")
+    c.call("models.pin", model="other")
+    kill()
+    check(pinned() == ["other"], "what is not let go is loaded again")
 finally:
     harness.end(box)

@@ -22,6 +22,7 @@ struct reading {
 };
 
 static void go(struct rpc_server *s, struct request *r);
+static void work(struct rpc_server *s, struct request *r);
 
 /* --- models ----------------------------------------------------------------------------------------------- */
 
@@ -90,7 +91,9 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
         next = TAILQ_NEXT(r, link);
         if (!waits_for(r, m))
             continue;
-        if (failed && !rd->of_vocab)
+        if (failed && !rd->of_vocab && r->steps->anyway && !r->cancelled)
+            work(s, r);
+        else if (failed && !rd->of_vocab)
             fail(s, r, err);
         else
             go(s, r);

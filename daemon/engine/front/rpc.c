@@ -149,23 +149,25 @@ static int on_load(struct rpc_server *s, const struct asked *a, bool *taken, str
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
-/* Begins what a loaded model's file is not read for: it may be damaged, or gone. */
+/* Begins what a loaded model's file is not read for: it may be damaged, or gone. Where nothing is loaded, nor is about
+ * to be, the answer is `result`. */
 static int begin_on_loaded(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
-                           const struct request_steps *steps, bool *taken, struct hearth_err *e)
+                           const struct request_steps *steps, const void *result, bool *taken, struct hearth_err *e)
 {
-    struct model_entry *m = models_find_loaded(&s->models, path);
-    int rc =
-        m ? request_begin_on(s, a, m, client, steps, taken, e) : request_begin(s, a, path, client, steps, taken, e);
-    if (rc && m)
+    struct model_entry *m = models_find(&s->models, path);
+    int rc = m ? request_begin_on(s, a, m, client, steps, taken, e) : 0;
+    if (!m)
+        serve_result(s, a->rpc_id, a->method, result);
+    else if (rc)
         models_put(&s->models, m);
     return rc;
 }
 
 static int on_unload(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    static const struct request_steps steps = {.begin = begin_unload};
+    static const struct request_steps steps = {.anyway = true, .begin = begin_unload};
     const struct wire_engine_path *p = a->params;
-    return begin_on_loaded(s, a, p->path, p->client, &steps, taken, e);
+    return begin_on_loaded(s, a, p->path, p->client, &steps, &(struct wire_empty){0}, taken, e);
 }
 
 static int begin_pin(struct rpc_server *s, struct request *r, struct hearth_err *e)
@@ -180,9 +182,12 @@ static int begin_pin(struct rpc_server *s, struct request *r, struct hearth_err 
 
 static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    static const struct request_steps steps = {.begin = begin_pin};
+    static const struct request_steps pin = {.begin = begin_pin}, unpin = {.anyway = true, .begin = begin_pin};
     const struct wire_engine_pin *p = a->params;
-    return (p->pinned ? request_begin : begin_on_loaded)(s, a, p->path, p->client, &steps, taken, e);
+    if (p->pinned)
+        return request_begin(s, a, p->path, p->client, &pin, taken, e);
+    struct wire_model_load_result none = {.model = p->path, .path = p->path};
+    return begin_on_loaded(s, a, p->path, p->client, &unpin, &none, taken, e);
 }
 
 static int on_pass(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)

@@ -24,6 +24,7 @@ struct request;
 /* What a kind of request does on its way. */
 struct request_steps {
     bool vocab;                                                                   /* needs its model's vocabulary */
+    bool anyway;                                                                  /* its model's file may be damaged */
     int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* the file is open; NULL: nothing */
     /* The request's own work, and about how many bytes that is. It may be begun anew. Any thread: it reads the
      * request's parameters and what is constant of the model, and writes what the request owns. NULL: there is none. */

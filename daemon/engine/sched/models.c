@@ -151,12 +151,15 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
     return 0;
 }
 
-struct model_entry *models_find_loaded(struct models *t, const char *path)
+struct model_entry *models_find(struct models *t, const char *path)
 {
     struct model_entry *m, *found = NULL;
-    TAILQ_FOREACH (m, &t->list, link)
-        if (atomic_load(&m->loaded) && !strcmp(m->path, path) && (!found || found->replaced))
+    TAILQ_FOREACH (m, &t->list, link) {
+        bool may_be = atomic_load(&m->loaded) || m->gguf || m->reading;
+        bool better = !found || (atomic_load(&m->loaded) && !atomic_load(&found->loaded)) || found->replaced;
+        if (may_be && better && !strcmp(m->path, path))
             found = m;
+    }
     if (found)
         found->users++;
     return found;

@@ -99,9 +99,9 @@ void models_fini(struct models *t);
 /* Finds the file's entry, or makes one, whose gguf is NULL until models_set_file(); it stays until models_put(). The
  * path must be absolute. Nothing is read but the file's status. */
 int models_get(struct models *t, const char *path, struct model_entry **out, struct hearth_err *e);
-/* The entry of that path whose weights are loaded, whatever has become of the file since; it stays until models_put().
- * NULL: none. */
-struct model_entry *models_find_loaded(struct models *t, const char *path);
+/* The entry of that path whose weights are loaded, whatever has become of the file since, or may be about to be; it
+ * stays until models_put(). NULL: none, so that nothing of the path is or will be in memory. */
+struct model_entry *models_find(struct models *t, const char *path);
 void models_put(struct models *t, struct model_entry *m);
 
 /* What is read of a model's file. */
