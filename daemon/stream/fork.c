@@ -209,10 +209,11 @@ static size_t in_common(const struct store_turn *t, size_t at, const struct wire
     return n;
 }
 
-/* Lengths of the beginnings of `of` that stand in a text: the longest of them, and the one with which it ends. By the
- * prefix function of Knuth, Morris and Pratt, so that no text takes more than its length. */
+/* Lengths of the beginnings of `of` that stand in a text: the longest of them, which ends at `end` first, and the one
+ * with which the text ends. By the prefix function of Knuth, Morris and Pratt, so that no text takes more than its
+ * length. */
 struct beginning {
-    size_t longest, last;
+    size_t longest, end, last;
 };
 
 static int find_beginning(const struct wire_bytes *of, const struct wire_bytes *text, struct beginning *out,
@@ -235,31 +236,58 @@ static int find_beginning(const struct wire_bytes *of, const struct wire_bytes *
         while (k && (k == of->len || text->data[i] != of->data[k]))
             k = border[k - 1];
         k += text->data[i] == of->data[k];
-        out->longest = k > out->longest ? k : out->longest;
+        if (k > out->longest)
+            out->longest = k, out->end = i + 1;
     }
     out->last = k;
     free(border);
     return 0;
 }
 
-/* An answer with reasoning is cut: the ids' text has both, and markers, and the turn knows what is what. */
+static bool is_blank(const struct wire_bytes *text, size_t at)
+{
+    while (at < text->len && strchr(" \t\r\n", text->data[at]) && text->data[at])
+        at++;
+    return at == text->len;
+}
+
+/*
+ * An answer with reasoning is cut: the ids' text has both, and markers, and the turn knows what is what. It does not
+ * know a character that the cut is inside of, nor what stands at the end of a thought while nothing follows it and is
+ * gone where something does.
+ */
 static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_bytes *text,
                          struct hearth_err *e)
 {
+    static const char instead[] = "\xef\xbf\xbd"; /* U+FFFD */
+    enum { INSTEAD = sizeof instead - 1 };
     struct store_turn *t = &p->own[p->n_own - 1];
     struct wire_bytes said = {.data = t->text, .len = t->len}, whole = *text;
     bool is_thought = (int64_t)t->n_ids < g->info.usage.reasoning_tokens;
+    bool broken = whole.len >= INSTEAD && !memcmp(whole.data + whole.len - INSTEAD, instead, INSTEAD);
+    struct wire_bytes *of = is_thought ? &g->reasoning : &said;
     struct beginning b;
-    if (whole.len >= 3 && !memcmp(whole.data + whole.len - 3, "\xef\xbf\xbd", 3))
-        whole.len -= 3; /* a character that the cut is inside of */
-    int rc = find_beginning(is_thought ? &g->reasoning : &said, &whole, &b, e);
+    whole.len -= broken ? INSTEAD : 0;
+    int rc = find_beginning(of, &whole, &b, e);
     if (rc)
         return rc;
+    size_t n = is_thought ? b.longest : b.last,
+           blank = is_thought && n && is_blank(&whole, b.end) ? whole.len - b.end : 0;
+    char *cut = malloc(n + blank + INSTEAD);
+    if (!cut)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    memcpy(cut, of->data ? of->data : "", n);
+    memcpy(cut + n, whole.data ? whole.data + whole.len - blank : "", blank);
+    memcpy(cut + n + blank, instead, broken ? INSTEAD : 0);
+    n += blank + (broken ? INSTEAD : 0);
+    t->text = is_thought ? "" : cut;
+    t->len = is_thought ? 0 : n;
     if (is_thought)
-        g->reasoning =
-            b.longest ? (struct wire_bytes){.data = g->reasoning.data, .len = b.longest} : (struct wire_bytes){0};
-    t->len = is_thought ? 0 : b.last;
-    return 0;
+        g->reasoning = n ? (struct wire_bytes){.data = cut, .len = n} : (struct wire_bytes){0};
+    rc = pack_generation(p, *g, t->n_ids, e);
+    free(p->text); /* where the whole thought may lie, which is packed by now */
+    p->text = cut;
+    return rc;
 }
 
 /* What was generated is valid UTF-8, as in the events and the result: U+FFFD stands for what is none. */
@@ -271,8 +299,7 @@ int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *tol
     const struct wire_bytes *text = is_raw ? &told->bytes : &told->text;
     if (g && g->reasoning.len) {
         p->untold = (struct wire_ids){0};
-        int rc = cut_reasoning(p, g, text, e);
-        return rc ? rc : pack_generation(p, *g, t->n_ids, e);
+        return cut_reasoning(p, g, text, e);
     }
     /* What ids stand for alone lacks a space in front that they have inside of a text. */
     size_t at = !is_raw && in_common(t, 1, text) > in_common(t, 0, text) ? 1 : 0;

@@ -20,6 +20,9 @@ SCRIPTS = {
     "@harmony": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
     "@gemma": ["<|channel>", "thou", "ght\nOn", "e", "\n\n", "<channel|>", "Two"],
 }
+# A character in three tokens, U+FFFD itself, and bytes that are no UTF-8, in a thought and behind it.
+BROKEN = {"@think": ["<think>", "\n", "Oh", "\udce2", "\udc98", "\udc83", " \ufffd", " so", ".\n\n", "</think>", "\n\n", "\udcf0",
+                     "\udc9f", " A", "\ufffd", "\udcff", "\udcfe", "!"]}
 CONTROL = ["<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<|return|>", "<|call|>"]
 box = Box("reasoning")
 os.mkdir(box.dir + "/models")
@@ -173,22 +176,27 @@ def turns(c, name):
 
 def forks(c):
     """A cut of an answer has what was thought and said by then, and a template gets it so."""
-    n = len(generate(c, "@think", session="trunk")["tokens"])
-    whole = c.call("sessions.show", session="trunk")["session"]["tokens"]
-    said = [("", "")] * 2 + [("Hm", ""), ("Hm, is", ""), ("Hm, is it", ""), ("Hm, is it?\n", ""), ("Hm, is it?\nYes", ""),
-                             ("Hm, is it?\nYes.", ""), ("Hm, is it?\nYes.", ""), ("Hm, is it?\nYes.", ""),
-                             ("Hm, is it?\nYes.", "It"), ("Hm, is it?\nYes.", "It is")]
-    bad = []
-    for k, (thought, text) in enumerate(said):  # k + 1 tokens of it
-        c.call("sessions.fork", session="trunk", at=whole - n + k + 1, names=["cut"])
-        if turns(c, "cut")[1:] != [("assistant", thought or None, text)]:
-            bad.append((k + 1, turns(c, "cut")))
-        g = c.call("sessions.show", session="cut")["turns"][1].get("generation", {"usage": {"completion_tokens": 0}})
-        if g["usage"]["completion_tokens"] != k + 1 or g["usage"].get("reasoning_tokens", 0) != min(k + 1, 9):
-            bad.append((k + 1, g))
-        c.call("sessions.remove", session="cut")
-    check(not bad and n == len(said) + 1, "a fork at each token of an answer has its thoughts and its text apart", bad)
-    c.call("sessions.fork", session="trunk", at=whole - n + 6, names=["thought"])
+    def cuts(model):
+        """Forks of an answer after each of its tokens, whose number it gives."""
+        n = len(generate(c, "@think", session=model, model=model)["tokens"])
+        whole = c.call("sessions.show", session=model)["session"]["tokens"]
+        bad = []
+        for k in range(1, n):
+            want = generate(c, "@think", model=model, max_tokens=k)
+            c.call("sessions.fork", session=model, at=whole - n + k, names=["cut"])
+            turn = c.call("sessions.show", session="cut")["turns"][1]
+            usage = turn["generation"]["usage"]
+            if ((turn["role"], turn.get("reasoning"), turn["text"]) != ("assistant",) + parts(want) or
+                    any(usage.get(u, 0) != want["usage"].get(u, 0) for u in ("completion_tokens", "reasoning_tokens"))):
+                bad.append((k, turn, want))
+            c.call("sessions.remove", session="cut")
+        check(not bad, "a fork at each token of an answer has what max_tokens leaves of it: " + model, bad)
+        return n
+
+    cuts("broken")
+    n = cuts("script")
+    whole = c.call("sessions.show", session="script")["session"]["tokens"]
+    c.call("sessions.fork", session="script", at=whole - n + 6, names=["thought"])
     c.call("sessions.fork", session="thought", at=whole - n + 4, names=["again"])
     check(turns(c, "again")[1:] == [("assistant", "Hm, is", "")], "and so has a fork of a fork", turns(c, "again"))
     try:
@@ -232,7 +240,7 @@ def forks(c):
     except Refused as e:
         check(e.args[0] == "CONFLICT" and "changed" in e.args[1], "another session of that name, and of that length", e)
     os.kill(pid, signal.SIGSTOP)
-    id = c.submit("sessions.fork", session="trunk", at=prompt_of(c, "trunk") + 5, names=["survivor"])
+    id = c.submit("sessions.fork", session="script", at=prompt_of(c, "script") + 5, names=["survivor"])
     c.call("sessions.list")  # it has been asked by now
     os.kill(pid, signal.SIGKILL)
     c.answer(id)
@@ -307,6 +315,7 @@ def killed(c):
 
 try:
     script_model.write(box.dir + "/models/script.gguf", SCRIPTS, control=CONTROL, user=["<think>", "</think>"])
+    script_model.write(box.dir + "/models/broken.gguf", BROKEN, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/opened.gguf",
                        {"\n": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
                         "@pieces": ["<th", "ink>\nS", "o", " <", "/ thi", "nk>", " no\n<", "/thin", "k>\n\nO", "kay", "!"],

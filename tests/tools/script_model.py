@@ -6,8 +6,8 @@ made to say. Its vocabulary is the 256 bytes, the tokens of the scripts and an e
 
 After the token ENTRY, with which a prompt ends, come those of its script, then the end. No token is in two scripts, or
 twice in one. `control` and `user` name those that are special tokens; an ENTRY that is none is made user-defined, or a
-byte; the others are text. The weights: one-hot rows for
-embeddings, and attention and FFN that add nothing. Needs nothing but Python.
+byte; the others are text, in which "\\udce2" is the byte 0xE2. The weights: one-hot rows for embeddings, and attention and
+FFN that add nothing. Needs nothing but Python.
 """
 import struct
 
@@ -19,12 +19,13 @@ END = "<|script_end|>"
 
 def write(path, scripts, control=(), user=(), context=4096):
     letters = byte_letters()
-    spell = lambda s: "".join(letters[b] for b in s.encode())
-    user = list(user) + [e for e in scripts if e not in control and e not in user and len(e.encode()) > 1]
+    raw = lambda s: s.encode(errors="surrogateescape")
+    spell = lambda s: "".join(letters[b] for b in raw(s))
+    user = list(user) + [e for e in scripts if e not in control and e not in user and len(raw(e)) > 1]
     special = list(control) + user
     words = [t for script in scripts.values() for t in script if t not in special]
     assert len(set(words)) == len(words), "a token is in the scripts twice"
-    vocab = [END] + special + letters + [spell(w) for w in words if len(w.encode()) > 1]
+    vocab = [END] + special + letters + [spell(w) for w in words if len(raw(w)) > 1]
     assert len(set(vocab)) == len(vocab), "a token is there twice"
     types = [CONTROL] * (1 + len(control)) + [USER] * len(user) + [NORMAL] * (len(vocab) - 1 - len(special))
     at = {t: i for i, t in enumerate(vocab)}
