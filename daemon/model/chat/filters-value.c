@@ -248,6 +248,8 @@ FILTER(filesizeformat)
     struct mark m = string_begin(r);
     if (is_missing(f))
         type_error(r, "filesizeformat: not a number");
+    if (f.f < 0 && isinf(f.f))
+        type_error(r, "cannot convert float infinity to integer");
     if (f.f == 1) {
         put_text(r, "1 Byte");
     } else if (f.f < base) {

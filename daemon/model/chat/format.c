@@ -7,8 +7,8 @@
 
 /* What a conversion asks for, of either way. */
 struct spec {
-    bool alt, zero, left, space, plus;
-    char grouping; /* ',' or '_', 0: none */
+    bool alt, zero, left, space, plus, sign; /* sign: one was asked for, '-' too */
+    char grouping;                           /* ',' or '_', 0: none */
     uint32_t fill;
     char align;               /* '<', '>', '^', '='; 0: the type's own */
     int64_t width, precision; /* -1: none */
@@ -73,15 +73,15 @@ static void put_int(struct run *r, const struct spec *y, int128 i, bool percent)
     put_number(r, y, sign, text, len);
 }
 
-/* The digits of an integer as one digit, a fraction and an exponent. */
-static int exponential(char *text, int n)
+/* The n digits of an integer as one digit, a fraction and an exponent; alt: with its point and zeros. */
+static int exponential(char *text, int n, bool alt)
 {
     int last = n;
-    while (last > 1 && text[last - 1] == '0')
+    while (!alt && last > 1 && text[last - 1] == '0')
         last--;
     memmove(text + 2, text + 1, (size_t)last - 1);
     text[1] = '.';
-    last += last > 1;
+    last += last > 1 || alt;
     return last + snprintf(text + last, 8, "e+%02d", n - 1);
 }
 
@@ -102,8 +102,13 @@ static size_t float_digits(struct run *r, const struct spec *y, double f, char *
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     int n = snprintf(text, size - 3, fmt, precision, f); /* flags and a letter of eEfFgG */
 #pragma GCC diagnostic pop
-    if (!y->type && isfinite(f) && !strpbrk(text, ".e")) /* a digit behind the point, or no point at all */
-        n = n < precision ? n + snprintf(text + n, 3, ".0") : exponential(text, n);
+    int whole = (int)strspn(text, "0123456789");
+    whole = *text == '0' && f != 0 ? 0 : whole;
+    if (!y->type && isfinite(f) && !strchr(text, 'e') &&
+        whole >= precision) /* a digit behind the point, or an exponent */
+        n = exponential(text, whole, y->alt);
+    else if (!y->type && isfinite(f) && !strpbrk(text, ".e"))
+        n += snprintf(text + n, 3, ".0");
     if (y->type == '%')
         text[n++] = '%';
     return (size_t)n;
@@ -265,6 +270,7 @@ static void put_percent_arg(struct percent *f, struct spec *y, struct val v)
         }
         if (v.tag != V_STR || str_codes(r, v.s) != 1)
             type_error(r, "%%c requires int or char");
+        y->precision = -1;
         put_string(r, y, v.s);
         break;
     default:
@@ -403,6 +409,7 @@ static struct spec parse_spec(struct run *r, const struct str *s)
         y.align = *p++;
     }
     if (p < end && (*p == '+' || *p == '-' || *p == ' ')) {
+        y.sign = true;
         y.plus = *p == '+';
         y.space = *p++ == ' ';
     }
@@ -433,16 +440,18 @@ static struct spec parse_spec(struct run *r, const struct str *s)
 static void put_formatted(struct run *r, struct val v, const struct str *spec)
 {
     struct spec y = parse_spec(r, spec);
+    if (y.type && ((y.grouping && y.type == 'n') || (y.grouping == ',' && strchr("boxX", y.type))))
+        type_error(r, "Cannot specify '%c' with '%c'.", y.grouping, y.type);
     if (!spec->n) {
         put_val(r, v);
     } else if (v.tag == V_STR) {
-        if ((y.type && y.type != 's') || y.align == '=' || y.plus || y.space || y.alt || y.grouping)
+        if ((y.type && y.type != 's') || y.align == '=' || y.sign || y.alt || y.grouping)
             type_error(r, "Invalid format specifier for a string");
         y.left = true;
         put_string(r, &y, v.s);
     } else if (is_int(v) && y.type == 'c') {
         struct mark m = string_begin(r);
-        if (y.precision >= 0 || y.plus || y.space || y.alt || y.grouping)
+        if (y.precision >= 0 || y.sign || y.alt || y.grouping)
             type_error(r, "Invalid format specifier for a character");
         if (need_int(r, v, "a code") < 0 || int_of(v) >= 0x110000)
             type_error(r, "%%c arg not in range(0x110000)");

@@ -168,6 +168,10 @@ static void test_filters_and_methods(void **state)
         {"{{ '{:c}{:c}|{:3c}|{:<3c}|'.format(65, 8364, 66, 67) }}", "A\xe2\x82\xac|  B|C  |"},
         {"{{ '{:.2} {:.2} {:.3} {:.1} {:.3} {:.2}'.format(48.0, 10.0, 12.25, 5.0, 100.5, 5.0) }}",
          "4.8e+01 1e+01 12.2 5e+00 1e+02 5.0"},
+        {"{{ '{:#.3} {:#1.1} {:#.1} {:.1} {:#.4} {:#_.6} {:.3} {:#.2}'.format(100.0, 2.5, 0.0, 0.5, 100.0, 123456.789, "
+         "0.001, 0.25) }}",
+         "1.00e+02 2.e+00 0.e+00 0.5 100.0 1.23457e+05 0.001 0.25"},
+        {"{{ '%.0c|%3.0c|' % ('x', 'y') }}{{ '{:_x}'.format(500000) }}", "x|  y|7_a120"},
         {"{{ 4.663157617893791e19 | round(-1) }} {{ 15.0 | round(-1) }} {{ 5.0 | round(-1) }} {{ 51.0 | round(-2) }} "
          "{{ -4.0 | round(-2) }}",
          "4.663157617893791e+19 20.0 0.0 100.0 -0.0"},
@@ -265,6 +269,11 @@ static void test_errors(void **state)
         {"{{ l | sort(reverse=none) }}", JINJA_RUNTIME, 1},
         {"{{ x | items | list }}", JINJA_RUNTIME, 1},
         {"{{ '%5%' % 1 }}", JINJA_RUNTIME, 1},
+        {"{{ '{:-5s}'.format('a') }}", JINJA_RUNTIME, 1},
+        {"{{ '{:-c}'.format(65) }}", JINJA_RUNTIME, 1},
+        {"{{ '{:_n}'.format(5) }}", JINJA_RUNTIME, 1},
+        {"{{ '{:,x}'.format(5) }}", JINJA_RUNTIME, 1},
+        {"{{ '-inf' | filesizeformat }}", JINJA_RUNTIME, 1},
         {"{{ s | wordwrap(0) }}", JINJA_RUNTIME, 1},
         {"{{ '&eacute;' | striptags }}", JINJA_RUNTIME, 1},
         {"{{ {'a b': 1} | xmlattr }}", JINJA_RUNTIME, 1},
