@@ -81,6 +81,16 @@ static bool submit(struct engine *eng, struct seq *q)
     return true;
 }
 
+/* The same, and when it is tried again. */
+static bool try_submit(struct engine *eng, struct seq *q)
+{
+    double begin = engine_now();
+    if (submit(eng, q))
+        return true;
+    eng->load_again_at = engine_now() + fmax(again_seconds, 10 * (engine_now() - begin));
+    return false;
+}
+
 /*
  * Where two models are used and there is memory for one, they take turns: once a sequence waits for memory, all later
  * ones wait behind it, even those for the loaded model, or it would wait for ever. It tries again when a model is idle.
@@ -90,14 +100,12 @@ static bool submit(struct engine *eng, struct seq *q)
 static void submit_waiting_for_memory(struct engine *eng)
 {
     struct seq *q;
-    double begin = engine_now();
-    bool again = begin >= eng->load_again_at && !load_may_evict_later(eng);
+    bool again = engine_now() >= eng->load_again_at && !load_may_evict_later(eng);
     while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
            (q->model->model || again || load_may_evict(eng))) {
         TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
-        if (!submit(eng, q)) {
+        if (!try_submit(eng, q)) {
             TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
-            eng->load_again_at = engine_now() + fmax(again_seconds, 10 * (engine_now() - begin));
             break;
         }
         eng->n_waiting_for_memory--;
@@ -224,7 +232,7 @@ void commands_run(struct engine *eng)
             o->seq->steps = atomic_load(&eng->counters.steps);
             if (o->seq->measure)
                 measure(eng, o->seq);
-            else if (eng->n_waiting_for_memory || !submit(eng, o->seq)) {
+            else if (eng->n_waiting_for_memory || !try_submit(eng, o->seq)) {
                 TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
                 eng->n_waiting_for_memory++;
                 yield_parks(eng, o->seq);
