@@ -92,8 +92,8 @@ struct norm_args {
 };
 
 /*
- * RMS norm of a row by a cluster of blocks, each an eighth of it, after the row's last product is added: one block
- * would wait for a row's pieces eight times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
+ * RMS norm of a row by a cluster of blocks, each a part of it, after the row's last product is added: one block would
+ * wait for a row's pieces as many times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
  * FIT: of 80 registers a thread, a block has room beside two of a product of up to 16 columns. EARLY: blocks are there
  * long before the wait ends, and all goes once through with nothing before it: the code, which takes longer to fetch
  * than to execute, is there then. Where they find room only as the product's leave, that would be in the way of what is
