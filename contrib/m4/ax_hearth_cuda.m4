@@ -58,7 +58,11 @@ AC_DEFUN([AX_HEARTH_CUDA], [
     AC_DEFINE([HAVE_CUDA], [1], [the CUDA backend is built])
     hearth_cuda_summary="$NVCC, sm_$cuda_arch_list${cuda_ptx:+ and PTX of $cuda_ptx}"
     AS_IF([test "x$enable_sim" = xauto], [AS_IF([nvidia-smi -L >/dev/null 2>&1], [enable_sim=no], [enable_sim=yes])])
-    # LZ4 is what the simulator unpacks; what nvcc takes otherwise differs by its version.
+    # LZ4 is what the simulator unpacks; what nvcc takes otherwise differs by its version, and older ones cannot be asked.
+    AS_IF([test "x$enable_sim" = xyes], [
+      AS_IF([! "$NVCC" -compress-mode=speed --dryrun -c -x cu /dev/null -o /dev/null >/dev/null 2>&1], [
+        AC_MSG_WARN([$NVCC knows no -compress-mode: no tests on a simulated GPU])
+        enable_sim=no])])
     AS_IF([test "x$enable_sim" = xyes], [
       NVCC_GENCODE="$NVCC_GENCODE -compress-mode=speed -gencode arch=compute_90,code=compute_90"
       NVCC_GENCODE_90A="$NVCC_GENCODE_90A -compress-mode=speed -gencode arch=compute_90a,code=compute_90a"
