@@ -8,7 +8,8 @@ Prints TAP.
 import glob, os, resource, shutil, signal, sys, time
 
 sys.dont_write_bytecode = True
-import harness
+sys.path.insert(0, os.environ["top_srcdir"] + "/tests/tools")
+import harness, script_model
 from harness import Box, Refused, check
 
 PAGE = 16
@@ -209,6 +210,34 @@ try:
     box.stop()
     c = start()
     is_second(c.say("end", SECOND), "stopped right after a turn")
+    box.stop()
+
+    # a long prompt is saved once it is computed: an engine that dies in its answer has not computed it in vain
+    script_model.write(box.dir + "/models/script.gguf", {"@": [" one", " two"]}, context=4096)
+    c = start("kv_disk = 1G", "kv_ram = 0")
+    asked = dict(model="script", tokens=[5 + i % 250 for i in range(3000)], max_tokens=1000, ignore_eos=True)
+    id, seen = c.submit("generate", **asked), []
+
+    def until(what):
+        while True:
+            m = c.read()
+            if m[0] == 1:
+                c.answers[m[1]] = m[2:]
+                return
+            if m[0] == 2:
+                seen.append(m[2][0]["name"] if m[1] == "notice" else m[1])
+                if what in seen:
+                    return
+
+    until("stream.tokens")
+    other = Client(box.socket)
+    k = other.await_kv(lambda k: k["files_written"] > 0)
+    os.kill(other.call("status")["engine"]["pid"], signal.SIGKILL)
+    until("RECOVERING")
+    check(k["files_written"] == 1 and "RECOVERING" in seen, "a long prompt is in a file while its answer is being made", (k, seen))
+    r, e = c.answer(id), c.call("status")["engine"]
+    check(r["usage"]["completion_tokens"] == 1000 and e["kv"]["pages_restored"] == 3000 // PAGE and
+          e["tokens_computed"] < 1000 + PAGE, "what the next engine has not to compute again", (r["usage"], e))
     box.stop()
 finally:
     harness.end(box)

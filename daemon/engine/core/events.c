@@ -79,6 +79,13 @@ static bool may_save(const struct engine *eng, const struct seq *q, enum end_rea
     return reason != END_ERROR && q->state == SEQ_RUN && model_is_intact(eng, q->model, &ignored);
 }
 
+void save_prompt(struct engine *eng, struct seq *q)
+{
+    enum { LEAST = 2048 }; /* tokens; of fewer there is not much to lose, and files would be many */
+    if (q->n_accounted - q->n_reused >= LEAST && may_save(eng, q, END_LENGTH))
+        tier_save(eng->tier, q, engine_now());
+}
+
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
     static const char *const reasons[] = {[END_STOP] = "stop",

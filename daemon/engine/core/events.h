@@ -23,6 +23,9 @@ void engine_fail(struct engine *eng, const struct hearth_err *e);
  * mapped file and that has been written to. From then on the entry is of no use (model_entry.changed). */
 bool model_is_intact(const struct engine *eng, struct model_entry *m, struct hearth_err *e);
 
+/* Saves the KV of a long prompt that is computed, of a sequence that goes on: no kill and no yield costs it again. */
+void save_prompt(struct engine *eng, struct seq *q);
+
 /* Ends a sequence, saves its KV where it may be of use again, and queues its EV_END. Takes the sequence. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
 

@@ -403,6 +403,8 @@ static int finish(struct engine *eng, struct hearth_err *e)
         if (live)
             notify_prompt(eng, ps, now);
         sched_done(&eng->sched, ps);
+        if (live && ps->sample && q->time.first == now)
+            save_prompt(eng, q);
         if (live)
             end_at_limit(eng, q);
         else

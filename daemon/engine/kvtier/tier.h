@@ -3,15 +3,15 @@
  * generation that can use them.
  *
  * Three tiers: the model's pool on the device (kv.h), host memory, files (kvio.h). Pages are written through when a
- * turn ends, so demotion costs nothing: eviction drops the least recently used page (in host memory, of the uid that
+ * turn or a long prompt ends, so demotion costs nothing: eviction drops the least recently used page (in host memory, of the uid that
  * has the most there), and a lower tier still has it. The index of the lower two (tier-index.h) goes by content and
  * fingerprint, not by pool, so a model that was unloaded, replaced by another for a while, or loaded by the next
  * process finds its KV again.
  *
  * A save takes the pages of an ended turn that are in no file yet from the device to host memory and from there to a
  * file, and references them by a block table of its own until they are copied. Turns that failed are not saved, nor is
- * eval. Running turns are not saved either: it would write most files twice, for the case of a crash alone, where
- * recomputing is what every other engine does always.
+ * eval. Of running turns the prompt is saved once it is computed, where it is long: what a crash or a yield would cost
+ * is mostly that. What is saved later, of the answer, is in files of its own.
  *
  * A restore happens before the scheduler sees the sequence, so that the scheduler need not know of it: pages the device
  * lacks are taken from the pool, filled, published in the prefix cache, and released; then the sequence finds them like
@@ -114,7 +114,7 @@ struct seq *tier_cancel_any(struct tier *t);
 /* The sequence, which stays there; NULL. */
 struct seq *tier_find(const struct tier *t, uint64_t seq_id);
 
-/* Saves a turn that ended without an error; to be called while the sequence has its pages. */
+/* Saves what is computed of a turn that is in no tier yet; to be called while the sequence has its pages. */
 void tier_save(struct tier *t, struct seq *q, double now);
 /* How many of the model's pages stay in use until saves under way have copied them; an upper bound. */
 uint32_t tier_pages_leaving(const struct tier *t, const struct model_entry *m);
