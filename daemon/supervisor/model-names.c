@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "daemon/acl.h"
 #include "daemon/supervisor/model-nearest.h"
@@ -116,12 +118,26 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
 
 /* --- Hugging Face folders ------------------------------------------------------------------------------- */
 
+/* The first line of a file, as far as it has room; "" where it is empty. False where there is none, or what is there is
+ * no file: it is not waited for. */
+static bool read_line(const char *path, char *line, size_t size)
+{
+    struct stat sb;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 && !fstat(fd, &sb) && S_ISREG(sb.st_mode) ? read(fd, line, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    line[n > 0 ? n : 0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return n >= 0;
+}
+
 /* "models--ORG--NAME/snapshots/HASH" is called ORG/NAME, and only the snapshot that refs/main names is listed: others
  * are older downloads of the same. NULL with *skip set: not to be listed; any other folder has its own name. */
 static char *folder_name(const char *path, bool *skip)
 {
     const char *hash = strrchr(path, '/') + 1, *repo = path;
-    char ref[PATH_MAX], line[80] = "";
+    char ref[PATH_MAX], line[80];
     int len;
     *skip = false;
     for (const char *at = path; (at = strstr(at, "/models--")) != NULL; at++)
@@ -130,11 +146,7 @@ static char *folder_name(const char *path, bool *skip)
     if (repo == path || !end || end + strlen("/snapshots/") != hash)
         return strdup(hash);
     len = snprintf(ref, sizeof ref, "%.*s/refs/main", (int)(end - path), path);
-    FILE *f = len < (int)sizeof ref ? fopen(ref, "re") : NULL;
-    if (f) {
-        *skip = !fgets(line, sizeof line, f) || (line[strcspn(line, "\n")] = '\0', strcmp(line, hash) != 0);
-        fclose(f);
-    }
+    *skip = len < (int)sizeof ref && read_line(ref, line, sizeof line) && strcmp(line, hash) != 0;
     char *name = NULL;
     if (*skip)
         return NULL;

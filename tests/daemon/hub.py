@@ -1,0 +1,46 @@
+#!/usr/bin/python3
+"""Model folders as a hub's cache has them: of the snapshots of a repository the one that refs/main names is listed, by
+the repository's name, whatever lies at refs/main. Prints TAP.
+"""
+import glob, os, shutil, sys
+
+sys.dont_write_bytecode = True
+import harness
+from harness import Box, check
+
+box = Box("hub")
+try:
+    repo = box.dir + "/models/models--someone--small-model"
+    main = repo + "/refs/main"
+    for snapshot in "aaaa", "bbbb":
+        shutil.copytree(os.path.dirname(sorted(glob.glob(harness.SRC + "/tests/golden/data/hf/*/config.json"))[0]),
+                        "%s/snapshots/%s" % (repo, snapshot))
+    os.mkdir(repo + "/refs")
+    box.configure("model_dir = %s/models" % box.dir)
+    box.start()
+    c = box.client()
+
+    def listed():
+        return sorted((m["name"], os.path.basename(m["path"])) for m in c.call("models.list")["models"] if repo in m["path"])
+
+    def put(text):
+        with open(main, "w") as f:
+            f.write(text)
+
+    put("bbbb\n")
+    check(listed() == [("someone/small-model", "bbbb")], "refs/main names the snapshot", listed())
+    put("aaaa")
+    check(listed() == [("someone/small-model", "aaaa")], "without a line's end, too", listed())
+    put("cccc\n" + "x" * 1000)
+    check(listed() == [], "one that is not here, or not whole", listed())
+    put("")
+    check(listed() == [], "none", listed())
+    both = [("someone/small-model", "aaaa"), ("someone/small-model", "bbbb")]
+    for what, make in (("no file", lambda: None), ("a pipe", lambda: os.mkfifo(main)), ("a folder", lambda: os.mkdir(main)),
+                       ("a device", lambda: os.symlink("/dev/zero", main))):
+        shutil.rmtree(main) if os.path.isdir(main) else os.path.lexists(main) and os.unlink(main)
+        make()
+        check(listed() == both, what + ": all are listed, and nobody waits", listed())
+finally:
+    harness.end(box)
+sys.exit(harness.failed > 0)
