@@ -19,6 +19,7 @@ struct retention {
     const struct retention_calls *calls;
     struct timer *sweep, *step, *purge, *scrub;
     struct clock_guard clock_guard;
+    double used;   /* the latest that retention_used() gave */
     bool expiring; /* the sweep has not seen the sessions after `at` yet */
     struct store_cursor at;
     bool warned; /* the log says that the clock is not trusted */
@@ -169,6 +170,16 @@ static void on_sweep(void *arg)
     sweep(t);
 }
 
+double retention_used(struct server *s)
+{
+    static const double least = 1e-6; /* seconds between two */
+    struct retention *t = s->retention;
+    double now = server_now();
+    if (t)
+        now = t->used = now > t->used + least ? now : t->used + least;
+    return now;
+}
+
 void retention_purge_later(struct server *s)
 {
     if (s->retention)
@@ -220,6 +231,8 @@ int retention_new(struct retention **out, struct server *s, const struct retenti
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     if (!rc)
         rc = store_get_clock(s->store, &wall, &holdoff, e);
+    if (!rc)
+        rc = store_last_used(s->store, wall + 2e-3 * INTERVAL_MS, &t->used, e); /* a later one can only be damage */
     if (rc) {
         retention_free(t);
         return rc;

@@ -32,6 +32,10 @@ void retention_free(struct retention *t);
 /* Whether the wall clock can be trusted to say that something is old. Never while hearthd is starting. */
 bool retention_trusts_clock(struct server *s);
 
+/* The time as a session's `used`: later than all others', even after the clock was set back, as what was used last must
+ * not be the first to go. */
+double retention_used(struct server *s);
+
 /* A session was removed: clears the rest of its text out of the database from the loop, soon. */
 void retention_purge_later(struct server *s);
 

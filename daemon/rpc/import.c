@@ -221,9 +221,9 @@ static int commit(struct import *im, struct hearth_err *e)
         rc = check_name_free(im, &old, e);
     else
         old = NULL;
-    im->row.used = server_now(); /* else retention would remove it at once for its age */
+    im->row.used = retention_used(im->server); /* else retention would remove it at once for its age */
     if (im->row.created <= 0)
-        im->row.created = im->row.used;
+        im->row.created = server_now();
     if (!rc && old)
         rc = session_forget_removed_kv(im->server, old, e);
     if (!rc && old)

@@ -108,6 +108,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_UIDS] = "WITH RECURSIVE u(uid) AS (SELECT min(uid) FROM sessions WHERE uid >= 0 UNION ALL"
                  " SELECT (SELECT min(uid) FROM sessions WHERE uid > u.uid) FROM u WHERE u.uid IS NOT NULL)"
                  " SELECT uid FROM u WHERE uid IS NOT NULL",
+    [SQL_LAST_USED] = "SELECT coalesce(max(used), 0) FROM sessions WHERE used < ?1 AND uid >= 0",
     [SQL_GET_CLOCK] = "SELECT wall, doubt FROM clock",
     [SQL_SET_CLOCK] = "INSERT INTO clock(one, wall, doubt) VALUES(1, ?1, ?2)"
                       " ON CONFLICT(one) DO UPDATE SET wall = ?1, doubt = ?2",

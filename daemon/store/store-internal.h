@@ -22,6 +22,7 @@ enum sql {
     SQL_COUNT,
     SQL_BYTES,
     SQL_UIDS,
+    SQL_LAST_USED,
     SQL_GET_CLOCK,
     SQL_SET_CLOCK,
     SQL_DATA_VERSION,

@@ -351,6 +351,16 @@ int store_get_clock(struct store *st, double *wall, double *holdoff, struct hear
     return rc;
 }
 
+int store_last_used(struct store *st, double before, double *used, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_LAST_USED);
+    sqlite3_bind_double(q, 1, before);
+    int rc = sqlite3_step(q) == SQLITE_ROW ? 0 : store_fail(st, "reading the sessions", e);
+    *used = rc ? 0 : sqlite3_column_double(q, 0);
+    sqlite3_reset(q);
+    return rc;
+}
+
 int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_SET_CLOCK);

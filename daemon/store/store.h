@@ -103,6 +103,9 @@ int store_list_old(struct store *st, double before, double ephemeral_before, str
 int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e);
 
+/* The latest time before that one at which a session was used; 0: there is none. */
+int store_last_used(struct store *st, double before, double *used, struct hearth_err *e);
+
 /* Reads and writes the state of the clock guard (retention/clock-guard.h); zeros where nothing was written. */
 int store_get_clock(struct store *st, double *wall, double *holdoff, struct hearth_err *e);
 int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e);

@@ -354,7 +354,8 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *par
 {
     int64_t bytes = 0, tokens = 0;
     *to = p->row;
-    to->created = to->used = server_now();
+    to->created = server_now();
+    to->used = retention_used(s);
     to->has_parent = true;
     to->model = strdup(p->row.model);
     to->path = strdup(p->row.path);
@@ -466,7 +467,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         rc = session_forget_kv(s, parent, &left, e);
     journal_begin_removal(s->journal, uid, fork->id, drops ? parent->id : NULL, fork->base_tok);
     if (!rc)
-        rc = store_adopt(s->store, fork, parent, server_now(), e);
+        rc = store_adopt(s->store, fork, parent, retention_used(s), e);
     if (!rc) {
         retention_purge_later(s);
         if (drops)

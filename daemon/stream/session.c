@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
 
 int session_check_name(const char *field, const char *name, struct hearth_err *e)
@@ -187,7 +188,7 @@ int session_commit(struct server *s, struct session *ss, const struct session_tu
     if (!rc)
         rc = session_rows_make(t, now, &packed, &r, e);
     if (!rc) {
-        ss->row.used = now;
+        ss->row.used = retention_used(s);
         ss->row.turn_open = t->turn_open;
         rc = store_commit(s->store, &ss->row, ss->is_new, r->v, r->n, t->stream, e);
     }

@@ -144,7 +144,8 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
         return rc;
     ss->is_new = true;
     ss->row.uid = uid;
-    ss->row.created = ss->row.used = server_now();
+    ss->row.created = server_now();
+    ss->row.used = retention_used(s);
     ss->row.model = strdup(g->model);
     if (g->session)
         ss->row.name = strdup(g->session);
