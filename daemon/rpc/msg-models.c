@@ -75,11 +75,6 @@ static void fill_loaded(struct wire_model *m, size_t i, const void *told)
         m->loaded |= is_loaded(all->of[k].told, m->path);
 }
 
-static void on_list_status(void *arg, const struct engines_status *all)
-{
-    reply_list(arg, fill_loaded, all);
-}
-
 static void fill_head(struct wire_model *m, size_t i, const void *told)
 {
     const struct wire_engine_heads_result *r = told;
@@ -115,23 +110,37 @@ static int ask_heads(struct call *call, struct listing *l, struct hearth_err *e)
                        call, e);
 }
 
+static void list_failed(struct call *call, const struct hearth_err *e)
+{
+    struct listing *l = call->arg;
+    call_fail(call, e);
+    if (l)
+        listing_free(l);
+}
+
+/* What is loaded is what engines say now; headers are read after that. */
+static void on_list_status(void *arg, const struct engines_status *all)
+{
+    struct call *call = arg;
+    const struct wire_models_list *p = call->params;
+    struct hearth_err e;
+    if (!p->details)
+        reply_list(call, fill_loaded, all);
+    else if (ask_heads(call, call->arg, &e))
+        list_failed(call, &e);
+}
+
 void msg_models_list(struct call *call)
 {
-    const struct wire_models_list *p = call->params;
+    static const struct engines_status none;
     struct hearth_err e;
     struct listing *l = calloc(1, sizeof *l);
     int rc = l ? model_names_scan(call->server->conf, &l->v, &l->n, &e) : err_set(&e, HEARTH_ENOMEM, "out of memory");
     call->arg = l;
-    if (!rc && p->details)
-        rc = ask_heads(call, l, &e);
-    if (rc) {
-        call_fail(call, &e);
-        if (l)
-            listing_free(l);
-        return;
-    }
-    if (!p->details && engines_ask_status(call->server->engines, on_list_status, call) != 0)
-        reply_list(call, fill_loaded, NULL);
+    if (rc)
+        list_failed(call, &e);
+    else if (engines_ask_status(call->server->engines, on_list_status, call) != 0)
+        on_list_status(call, &none);
 }
 
 /* --- one model ------------------------------------------------------------------------------------------ */

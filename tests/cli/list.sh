@@ -71,6 +71,15 @@ json_is "capabilities" "d['capabilities'] == ['chat', 'fim']"
 json_is "special tokens by role" "{t['role']: (t['id'], t['text']) for t in d['special']} == {'bos': (0, '<|endoftext|>'), 'eos': (0, '<|endoftext|>'), 'eot': (2, '<|im_end|>'), 'fim_pre': (3, '<|fim_prefix|>'), 'fim_suf': (4, '<|fim_suffix|>'), 'fim_mid': (5, '<|fim_middle|>')}"
 json_is "no sampling of its makers" "d['sampling'] == []"
 
+# What is in memory is what the engine says now, not what it said last.
+status 0 "load" "$hearth" load good
+status 0 "ps" "$hearth" ps
+status 0 "list of what is loaded" "$hearth" list --json
+json_is "a model in memory" "[m['name'] for m in d['models'] if m['loaded']] == ['good']"
+status 0 "stop" "$hearth" stop good
+status 0 "list of what was loaded" "$hearth" list --json
+json_is "none any more" "[m['name'] for m in d['models'] if m['loaded']] == []"
+
 # A link to a model's folder is one; a link to any other folder is not walked into.
 mkdir "$dir/elsewhere"
 echo '{"model_type": "future"}' >"$dir/elsewhere/config.json"
