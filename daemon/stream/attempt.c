@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/log.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engines.h"
+#include "daemon/supervisor/model-fds.h"
 
 enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
 
@@ -26,6 +28,28 @@ static int32_t *append(int32_t *to, const int32_t *ids, size_t n)
     if (n > 0)
         memcpy(to, ids, n * sizeof *to);
     return to + n;
+}
+
+/*
+ * What has begun goes on with the model that it began with, or not at all. The engine that died may have had a file
+ * that was replaced since; which bytes it had, nobody knows any more. A folder's files are not looked at one by one.
+ */
+static int check_file(struct stream *st, struct hearth_err *e)
+{
+    const char *path = st->session->row.path;
+    struct stat sb;
+    if (model_fds_label(path) != path || stat(path, &sb) || !S_ISREG(sb.st_mode))
+        return 0; /* what is passed is known by its file; what is gone the engine refuses */
+    if (!stream_has_begun(st)) {
+        st->file.known = true;
+        st->file.dev = sb.st_dev, st->file.ino = sb.st_ino, st->file.size = sb.st_size, st->file.mtime = sb.st_mtim;
+        return 0;
+    }
+    bool same = st->file.dev == sb.st_dev && st->file.ino == sb.st_ino && st->file.size == sb.st_size &&
+                st->file.mtime.tv_sec == sb.st_mtim.tv_sec && st->file.mtime.tv_nsec == sb.st_mtim.tv_nsec;
+    if (st->file.known && !same)
+        return err_set(e, HEARTH_EBADMODEL, "%.120s was replaced while it was in use, and its engine has died", path);
+    return 0;
 }
 
 /* Session, input and output as one timeline, malloc'd; NULL without memory. */
@@ -66,6 +90,9 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     };
     int32_t *all = NULL;
     struct past past = {0};
+    int rc = check_file(st, e);
+    if (rc)
+        return rc;
     g.req.session = g.req.request = NULL;
     g.req.service_class = stream_class(st);
     if (stream_has_begun(st)) {
@@ -86,7 +113,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.req.extra = NULL;
         g.req.n_extra = 0;
     } else if (g.req.n_messages && g.label && !st->session->is_new) {
-        int rc = past_read(st->server, &st->session->row, &past, e);
+        rc = past_read(st->server, &st->session->row, &past, e);
         if (rc)
             return rc;
         g.past = past.v;
@@ -94,7 +121,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.past_at = past.at;
     }
     st->engine = engines_for(st->server->engines, g.path);
-    int rc = engine_call(st->engine, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
+    rc = engine_call(st->engine, &wire_methods[WIRE_ENGINE_GENERATE], &g, on_result, st, e);
     free(all);
     past_fini(&past);
     if (rc)

@@ -69,9 +69,16 @@ struct stream {
     struct subscriber_list subscribers;
     struct timer *grace;          /* runs while there is no subscriber; NULL before the first one left */
     struct engine_client *engine; /* that was given it last */
-    int attempts;                 /* times that an engine was given it; all of an earlier hearthd's count as one */
-    int64_t retries;              /* engine deaths since the last token */
-    int crashes;                  /* engine deaths in all */
+    struct {
+        bool known; /* of a file alone, and while this hearthd lives */
+        dev_t dev;
+        ino_t ino;
+        off_t size;
+        struct timespec mtime;
+    } file;          /* the model's, when the stream was submitted first */
+    int attempts;    /* times that an engine was given it; all of an earlier hearthd's count as one */
+    int64_t retries; /* engine deaths since the last token */
+    int crashes;     /* engine deaths in all */
     double started_ms;
     int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;

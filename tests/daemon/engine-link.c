@@ -64,6 +64,10 @@ static void bad_requests_are_answered(void **state)
     h = drive_generate(&d, &g);
     assert_int_equal(h->err.code, HEARTH_EPARAMS);
     assert_non_null(strstr(h->err.msg, "history[0]"));
+    g.history = (struct wire_ids){(int32_t[]){5, 1 << 30}, 2};
+    h = drive_generate(&d, &g);
+    assert_int_equal(h->err.code, HEARTH_EMODELMISMATCH);
+    assert_non_null(strstr(h->err.msg, "history[1]"));
     g.history.n = 0;
     g.resumed = 5;
     assert_int_equal(drive_generate(&d, &g)->err.code, HEARTH_EPARAMS);

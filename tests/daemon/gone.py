@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 """A model in memory whose file is damaged or gone: it is unloaded, or not pinned any more, all the same; and one that was
-pinned, while there is no engine and after one that could not load it again. Prints TAP.
+pinned, while there is no engine and after one that could not load it again. One whose file is another model's by now is
+not taken for the one that a stream or a session began with. Prints TAP.
 """
 import os, signal, sys
 
 sys.dont_write_bytecode = True
-import harness
+sys.path.insert(0, os.environ["top_srcdir"] + "/tests/tools")
+import harness, script_model
 from harness import Box, Refused, check
 
 box = Box("gone")
@@ -87,5 +89,30 @@ try:
     c.call("models.pin", model="other")
     kill()
     check(pinned() == ["other"], "what is not let go is loaded again")
+    c.call("models.unload", model="other")
+
+    # Another file in its place: an engine that dies takes with it what it had.
+    for what in "the same", "another":
+        other = box.client()
+        asked = other.submit("generate", model="other", text="Once", max_tokens=900, ignore_eos=True)
+        while other.read()[1] != "stream.tokens":
+            pass
+        if what == "another":
+            put_back()
+        kill()
+        r = other.answer(asked)
+        if what == "the same":
+            check(r["usage"]["completion_tokens"] == 900, "a stream goes on with the same file", r)
+        else:
+            check(r["finish_reason"] == "error" and "MODEL_INVALID" in r["error"] and "replaced" in r["error"] and r["tokens"],
+                  "and ends where there is another", r)
+    c.call("generate", model="other", session="old", text="Once upon a time", max_tokens=3)
+    script_model.write(path + ".new", {"@": ["ab"]})
+    os.rename(path + ".new", path)
+    try:
+        c.call("generate", session="old", text="@", max_tokens=3)
+        check(False, "a session's ids are not those of a smaller vocabulary")
+    except Refused as e:
+        check(e.args[0] == "MODEL_MISMATCH", "a session's ids are not those of a smaller vocabulary", e)
 finally:
     harness.end(box)

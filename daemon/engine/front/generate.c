@@ -156,6 +156,19 @@ static size_t generate_cost(const struct request *r)
     return cost + prompt_bytes(&r->msg->req) + (size_t)r->msg->resumed * TOKEN;
 }
 
+/* A session's ids are of the model that it was made with, whose file may be another one by now. */
+static int check_history(const struct wire_engine_generate *g, const struct model_entry *m, struct hearth_err *e)
+{
+    for (size_t i = 0; i < g->history.n; i++)
+        if (g->history.v[i] < 0 || (uint32_t)g->history.v[i] >= m->hp.n_vocab)
+            return err_set(
+                e, HEARTH_EMODELMISMATCH,
+                "history[%zu]: %d is not in the vocabulary of %u tokens: it was made with another model, which "
+                "was in this one's place",
+                i, g->history.v[i], m->hp.n_vocab);
+    return 0;
+}
+
 static int generate_work(struct request *r, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = r->msg;
@@ -168,8 +181,7 @@ static int generate_work(struct request *r, struct hearth_err *e)
         *e = m->vocab_err;
         return e->code;
     }
-    if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
-        (rc = text_init(&r->text, m->vocab, g->req.stop.v, g->req.stop.n, e)) ||
+    if ((rc = check_history(g, m, e)) || (rc = text_init(&r->text, m->vocab, g->req.stop.v, g->req.stop.n, e)) ||
         (rc = prompt_make(g, m, &r->appended, &r->told, e)) || (rc = make_seq(r, &r->seq, e)))
         return rc;
     text_divide(&r->text, m->vocab ? r->told.family : NULL, r->told.open);
@@ -213,8 +225,7 @@ static int measure_work(struct request *r, struct hearth_err *e)
         *e = m->vocab_err;
         return e->code;
     }
-    if ((rc = prompt_check_ids("history", g->history.v, g->history.n, m->hp.n_vocab, e)) ||
-        (rc = prompt_make(g, m, &r->appended, &r->told, e)))
+    if ((rc = check_history(g, m, e)) || (rc = prompt_make(g, m, &r->appended, &r->told, e)))
         return rc;
     uint64_t total = g->history.n + r->appended.n;
     if (total > UINT32_MAX)
