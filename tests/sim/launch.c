@@ -1,7 +1,8 @@
 /*
  * launch.c - the order in which the threads of a launch execute. The lanes of a warp go together; where they part,
  * those go first that are furthest back, so that they meet again. A warp has a number of instructions, then it is
- * another's turn; blocks begin when those before them have ended or wait for somebody.
+ * another's turn; blocks begin when those before them have ended or wait for somebody, the last of them first where
+ * HEARTH_SIM_REVERSED is set: whoever waits for a block before it does so then, and finds what was left there.
  */
 #include "tests/sim/machine.h"
 
@@ -453,6 +454,7 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
     g.params = room(fn->info.params_bytes + 16);
     memcpy(g.params, params, fn->info.params_bytes);
     uint64_t total = (uint64_t)la->grid.x * la->grid.y * la->grid.z / per_cluster, begun = 0;
+    bool reversed = getenv("HEARTH_SIM_REVERSED");
     struct cluster *volatile ring = NULL; /* the ring's last: its next is whose turn it is */
     volatile bool right = true;
     uint32_t n_running = 0, idle = 0;
@@ -460,7 +462,8 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
         while (ring || begun < total) {
             bool admit = begun < total && (!ring || (idle && n_running < RUNNING_MAX));
             if (admit) {
-                struct cluster *c = begin_cluster(&g, begun++);
+                struct cluster *c = begin_cluster(&g, reversed ? total - 1 - begun : begun);
+                begun++;
                 if (ring)
                     c->next = ring->next, ring->next = c;
                 else
