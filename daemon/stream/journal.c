@@ -457,7 +457,9 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
     int64_t good;
     journal_name(number, name);
     if (fstatat(j->dir_fd, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode) && !sb.st_size) {
-        unlinkat(j->dir_fd, name, 0); /* a kill came before the head: nobody has heard of that stream */
+        /* A kill came before the head, and nobody has heard of the stream; or the power went, so its number is kept. */
+        unlinkat(j->dir_fd, name, 0);
+        store_commit_nothing(j->server->store, number, NULL);
         return;
     }
     int fd = journal_read(j->dir_fd, name, number, &c, &good, &e);

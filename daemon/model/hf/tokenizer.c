@@ -119,7 +119,7 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         /* A byte's token may be listed here as well and keeps its type. */
         bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
         bool byte = inside && t->type[json_integer_value(id)] == 6,
-             apart = inside && !t->text[json_integer_value(id)].n;
+             apart = inside && (!t->text[json_integer_value(id)].n || (t->added[json_integer_value(id)] & 8));
         if (!ret)
             ret = token_set(h, t, json_integer_value(id), json_string_value(s), json_string_length(s),
                             byte                                          ? 6
