@@ -80,6 +80,26 @@ static void cmd_set(struct chat *c, char *arg)
         printf("nothing is called \"%s\"; /set lists what can be set\n", arg);
 }
 
+/* Gives the conversation's session that name; 0, or a code. One that does not exist yet gets it from the next message,
+ * which goes to whatever session has it by then: so it must be free. */
+static int name_session(struct chat *c, const char *name, struct hearth_err *err)
+{
+    struct hearth_session_show_result *other;
+    int rc = HEARTH_ENOSESSION;
+    if (c->begun || !c->new_name) /* with a model given nobody has asked whether the session exists */
+        rc = hearth_sessions_rename(c->h, c->gen->session, name, NULL, err);
+    if (c->begun || rc != HEARTH_ENOSESSION) {
+        c->begun = c->begun || rc == 0;
+        return rc;
+    }
+    rc = hearth_sessions_show(c->h, name, false, &other, NULL, err);
+    if (rc)
+        return rc == HEARTH_ENOSESSION ? 0 : rc;
+    hearth_free(other);
+    snprintf(err->msg, sizeof err->msg, "there is a session \"%.80s\" already", name);
+    return err->code = HEARTH_ESESSIONEXISTS;
+}
+
 static void cmd_save(struct chat *c, char *arg)
 {
     struct hearth_err err;
@@ -87,7 +107,7 @@ static void cmd_save(struct chat *c, char *arg)
         puts("/save NAME: a name is missing");
         return;
     }
-    if (c->begun && hearth_sessions_rename(c->h, c->gen->session, arg, NULL, &err)) {
+    if (name_session(c, arg, &err)) {
         fail(&err);
         return;
     }

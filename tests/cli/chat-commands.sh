@@ -14,6 +14,8 @@ open(sys.argv[3], "wb").write(data[:at] + b"{%%" + data[at + 3:])
 P
 echo '{{ messages[0].content }}' >"$dir/own.jinja"
 "$hearth" load tale >/dev/null
+"$hearth" run -s taken -n 1 "Once" >/dev/null
+"$hearth" run -s given -n 1 "Once" >/dev/null
 
 cat >"$dir/talk.py" <<'P'
 import os, subprocess, sys
@@ -51,6 +53,25 @@ case(b"\x1b[?2004l" in t.all, "brackets are off while the answer comes")
 t.type(b"/bye\r")
 case(t.end() == 0 and b"`hearth resume saved one` goes on with this" in t.seen, "/bye ends it, and the name is told")
 
+t = Terminal(hearth, "chat", "-n", "1")
+t.expect(rb">>> ")
+case(b"SESSION_EXISTS" in say(b"/save taken\r"), "/save of a taken name is refused before the first message")
+say(b"Hello.\r")
+case(b"SESSION_EXISTS" in say(b"/save taken\r"), "and after it")
+t.type(b"/bye\r")
+t.end()
+t = Terminal(hearth, "chat", "-n", "1")
+t.expect(rb">>> ")
+case(b'session "free"' in say(b"/save free\r"), "one that is free is given before it")
+say(b"Hello.\r")
+t.type(b"/bye\r")
+case(t.end() == 0 and b"`hearth resume free` goes on with this" in t.seen, "and the conversation has it")
+t = Terminal(hearth, "chat", "-m", "tale", "-s", "given", "-n", "1")
+t.expect(rb">>> ")
+say(b"/save moved\r")
+t.type(b"/bye\r")
+t.end()
+
 t = Terminal(hearth, "chat", "-m", "no-such-model")
 case(t.end() == 1 and b">>>" not in t.all and b"MODEL_NOT_FOUND" in t.all and b"resume" not in t.all,
      "a model that is not there: no prompt, no promise, status 1")
@@ -75,7 +96,7 @@ t.expect(rb">>> ")
 t.type(b"\x04")
 case(t.end() == 0 and b"resume" not in t.all, "a conversation that never began is not promised")
 P
-FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 17 "$dir/talk.py"
+FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 21 "$dir/talk.py"
 status 0 "the session" "$hearth" sessions show "saved one" --json
 json_is "a pasted function is one message" "d['transcript'][0]['text'] == 'def f(x):\n    y = x\n\n    return y now'"
 json_is "so is text between triple quotes" "d['transcript'][2]['text'] == 'first\nsecond\nthird'"
@@ -83,6 +104,9 @@ json_is "and a line that a backslash continues" "d['transcript'][4]['text'] == '
 json_is "a path is a message" "d['transcript'][6]['text'] == '/usr/bin is what?'"
 json_is "/system went before the next message" "[(t['role'], t['text']) for t in d['transcript'][8:10]] == [('system', 'Be brief.'), ('user', 'Hello.')]"
 json_is "/set counts from the next answer on" "[d['transcript'][i]['generation']['usage']['completion_tokens'] for i in (7, 10)] == [2, 3]"
+status 0 "the session whose name was taken" "$hearth" sessions show taken --json
+json_is "has what it had" "len(d['transcript']) == 2"
+status 0 "one that exists gets the name, where a model was given, too" "$hearth" sessions show moved
 printf '/help\n' | "$hearth" chat -s piped -n 1 >/dev/null
 status 0 "off a terminal" "$hearth" sessions show piped --json
 json_is "a line is a message, whatever it begins with" "d['transcript'][0]['text'] == '/help'"
