@@ -56,7 +56,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     const struct opt own[] = {
         {"all", 0, OPT_FLAG, &all, 0, 0, NULL, "every session that is not pinned"},
         {"yes", 'y', OPT_FLAG, &yes, 0, 0, NULL, "do not ask whether this is meant"},
-        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"removed\": [...]}"},
+        {"json", 0, OPT_FLAG, &json, 0, 0, NULL, "{\"removed\": [...]}, and \"errors\" where there are"},
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
@@ -69,8 +69,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     int status = daemon_open(&h);
     if (status != STATUS_OK)
         return status;
-    json_errors = false; /* one object tells what was removed; what was not is on stderr */
     json_t *removed = json_array();
+    errors_of_several = json_array(); /* one object tells what was removed, and what was not */
     if (all)
         status = remove_all(h, yes, removed);
     if (argc && !yes && isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && !confirmed((size_t)argc)) {
@@ -81,9 +81,14 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (remove_one(h, argv[i], argv[i], removed) != STATUS_OK)
             status = STATUS_ERROR;
-    if (json && print_json(json_pack("{s:O}", "removed", removed)) != STATUS_OK)
+    json_t *o = json_pack("{s:o}", "removed", removed);
+    if (json_array_size(errors_of_several) > 0)
+        json_object_set(o, "errors", errors_of_several);
+    if (json && print_json(json_incref(o)) != STATUS_OK)
         status = STATUS_ERROR;
-    json_decref(removed);
+    json_decref(o);
+    json_decref(errors_of_several);
+    errors_of_several = NULL;
     return verb_end(h, NULL, status);
 }
 

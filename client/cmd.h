@@ -238,6 +238,7 @@ int fail(const struct hearth_err *err);
 /* The same with that advice; NULL: none. */
 int fail_next(const struct hearth_err *err, const char *next);
 extern bool json_errors;          /* --json was given */
+extern json_t *errors_of_several; /* not NULL: an array that gets them, for the one object that a verb prints */
 extern bool in_session;           /* what is generated is of a session, which counts for advice */
 extern const char context_step[]; /* what may be done where a session's context is full */
 

@@ -55,6 +55,7 @@ void say(const char *fmt, ...)
 }
 
 bool json_errors, in_session;
+json_t *errors_of_several;
 
 const char context_step[] =
     "`hearth sessions export SESSION --markdown | tail -n 40 | hearth run --chat -s NEW -m MODEL` begins a new session "
@@ -130,9 +131,13 @@ int fail_next(const struct hearth_err *err, const char *next)
     say(": %s\n", err->msg);
     if (next)
         say_aside("hearth: %s\n", next);
-    if (json_errors)
-        print_json(json_pack("{s:{s:s, s:o, s:s?}}", "error", "symbol", name, "message",
-                             json_text(err->msg, strlen(err->msg)), "next", next));
+    json_t *error =
+        json_pack("{s:s, s:o, s:s?}", "symbol", name, "message", json_text(err->msg, strlen(err->msg)), "next", next);
+    if (errors_of_several)
+        json_array_append(errors_of_several, error);
+    else if (json_errors)
+        print_json(json_pack("{s:O}", "error", error));
+    json_decref(error);
     return err->code == HEARTH_ECONNECT ? STATUS_NO_DAEMON : STATUS_ERROR;
 }
 

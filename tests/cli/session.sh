@@ -81,8 +81,14 @@ restored=$(json "$dir/out" "d['usage']['restored_tokens']")
 err_has "and --stats says so" "reused $restored of $(json "$dir/out" "d['usage']['prompt_tokens']") prompt tokens, restored $restored; "
 
 status 1 "rm of two, one of which is not there" "$hearth" rm nobody tail --json
-json_is "removes the other" "d == {'removed': ['tail']}"
-status 0 "rm" "$hearth" rm other
+json_is "removes the other, and says why not this one" \
+    "d['removed'] == ['tail'] and [e['symbol'] for e in d['errors']] == ['SESSION_NOT_FOUND'] and 'nobody' in d['errors'][0]['message']"
+err_has "on stderr, too" "hearth: SESSION_NOT_FOUND: "
+is "in one object" "$(wc -l <"$dir/out")" 1
+status 1 "rm of none that is there" "$hearth" rm nobody no-one --json
+json_is "tells each" "d['removed'] == [] and len(d['errors']) == 2 and all('hearth sessions' in e['next'] for e in d['errors'])"
+status 0 "rm" "$hearth" rm other --json
+json_is "has no errors where there are none" "d == {'removed': ['other']}"
 status 1 "a removed session is gone" "$hearth" sessions rm tail
 status 0 "sessions list" "$hearth" sessions list --json
 json_is "one is left" "[s['name'] for s in d['sessions']] == ['talk']"
