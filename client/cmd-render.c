@@ -19,18 +19,36 @@ static int print_text_of(const struct jinja_text *text, bool json)
     return STATUS_OK;
 }
 
-/* With --json an error is a result, on stdout; what the template itself says stands alone, for that is for the user. */
-static int print_failure(const char *what, int line, bool json)
+/* What a template says, or what is wrong with it, is for the user: with --json it is a result, on stdout alone. */
+static int template_said(const char *what, int line, bool json)
 {
     char message[1024];
     if (line)
         snprintf(message, sizeof message, "line %d: %s", line, what);
     const char *said = line ? message : what;
     if (!json)
-        fprintf(stderr, "hearth: TEMPLATE: %s\n", said);
+        say("hearth: TEMPLATE: %s\n", said);
     else
         print_json(json_pack("{s:o}", "error", json_str(said)));
     return STATUS_ERROR;
+}
+
+static int fail_with(int code, const char *why)
+{
+    struct hearth_err err = {.code = code};
+    snprintf(err.msg, sizeof err.msg, "%.*s", (int)sizeof err.msg - 1, why);
+    return fail(&err);
+}
+
+/* The codes are those that the daemon has for the same. */
+static int jinja_failed(const struct jinja_err *e, bool json)
+{
+    const char *why = e->message ? e->message : "no memory";
+    if (e->failure == JINJA_INPUT)
+        return fail_with(HEARTH_EPARAMS, why);
+    if (e->failure == JINJA_NOMEM)
+        return fail_with(HEARTH_ENOMEM, why);
+    return template_said(why, e->line, json);
 }
 
 static int render(const char *source, size_t n, const struct tm *now, bool json)
@@ -42,11 +60,11 @@ static int render(const char *source, size_t n, const struct tm *now, bool json)
     struct jinja_err e = {0};
     int status;
     if (jinja_compile(&t, source, n, &e)) {
-        status = print_failure(e.message ? e.message : "no memory", e.line, json);
+        status = jinja_failed(&e, json);
     } else if (!read_stdin(&chat, &err)) {
-        status = print_failure(err.msg, 0, json);
+        status = fail(&err);
     } else if (jinja_render_chat(t, chat.data, chat.len, now, &text, &e)) {
-        status = print_failure(e.message ? e.message : "no memory", e.line, json);
+        status = jinja_failed(&e, json);
     } else {
         status = print_text_of(&text, json);
         jinja_text_fini(&text);
@@ -122,8 +140,8 @@ static int render_model(const char *model, struct hearth_render *r, bool json)
     struct parts p = {0};
     char why[256];
     if (!read_stdin(&in, &err))
-        return print_failure(err.msg, 0, json);
-    int status = parts_read(&p, in, r, why, sizeof why) ? STATUS_OK : print_failure(why, 0, json);
+        return fail(&err);
+    int status = parts_read(&p, in, r, why, sizeof why) ? STATUS_OK : fail_with(HEARTH_EPARAMS, why);
     if (status == STATUS_OK)
         status = daemon_open(&h);
     if (status == STATUS_OK) {
@@ -134,7 +152,7 @@ static int render_model(const char *model, struct hearth_render *r, bool json)
                                                  json_ids(got->ids)))
                           : STATUS_OK;
         else
-            status = json ? print_failure(err.msg, 0, json) : fail(&err);
+            status = err.code == HEARTH_ETEMPLATE ? template_said(err.msg, 0, json) : fail(&err);
         if (got && !json)
             fwrite(got->text.data, 1, got->text.len, stdout);
         hearth_free(got);
@@ -170,9 +188,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     char *source = file ? template_read(file, &n) : NULL;
     bool is_name = !source && file && model && template_is_name(file);
     if (file && !source && !is_name) {
-        char why[512];
-        snprintf(why, sizeof why, "%.300s: %s", file, strerror(errno));
-        return print_failure(why, 0, json);
+        char why[256];
+        snprintf(why, sizeof why, "%.120s: %s", file, strerror(errno));
+        return fail_with(HEARTH_EIO, why);
     }
     int status;
     if (model) {

@@ -63,13 +63,15 @@ json_is "ends" "'steps' in d['error']"
 printf 'x' >"$dir/t.jinja"
 for in in '' '[]' '{"messages": 1}' '{"tools": "x"}' '{"kwargs": []}' '{"bos_token": 1}' '{"message": []}' '{} x' '{"kwargs": {"a": 01}}'; do
     chat 1 "refused: $in" "$in" --json
-    json_is "... with a reason" "list(d) == ['error'] and bool(d['error'])"
+    json_is "... with a reason" "list(d) == ['error'] and d['error']['symbol'] == 'INVALID_PARAMS' and bool(d['error']['message'])"
+    err_has "... on stderr, too" "hearth: INVALID_PARAMS: "
 done
 head -c 300000 /dev/zero | tr '\0' x >"$dir/t.jinja"
 chat 1 "a template of 300 KB" '{}' --json
 json_is "is over the limit" "'KiB' in d['error']"
 status 1 "no such file" "$hearth" render --template "$dir/none" --json </dev/null
-json_is "is an error" "'No such file' in d['error']"
+json_is "is an error" "d['error']['symbol'] == 'IO' and 'No such file' in d['error']['message']"
+err_has "as everywhere" "hearth: IO: "
 status 2 "no template" "$hearth" render --json </dev/null
 status 2 "an argument" "$hearth" render --template "$dir/t.jinja" x </dev/null
 is "no daemon was started" "$(find "$dir" -name '*.sock')" ""
@@ -89,13 +91,17 @@ status 0 "-m with a template" "$hearth" render -m tale --template "$dir/t.jinja"
 json_is "has the model's tokens" "d['text'] == '<|endoftext|>1[1.0]10True'"
 status 0 "-m with a name" "$hearth" render -m tale --template default --json <"$dir/in"
 status 1 "-m with no such name" "$hearth" render -m tale --template tool_use --json <"$dir/in"
-json_is "tells the names" "'default' in d['error']"
+json_is "tells the names" "d['error']['symbol'] == 'NO_TEMPLATE' and 'default' in d['error']['message']"
+status 1 "-m with no such model" "$hearth" render -m no-such-model --json <"$dir/in"
+json_is "is an object, as everywhere" "d['error']['symbol'] == 'MODEL_NOT_FOUND' and 'hearth list' in d['error']['next']"
+err_has "and on stderr" "hearth: MODEL_NOT_FOUND: "
 echo '{{ raise_exception("no") }}' >"$dir/t.jinja"
 status 1 "-m and a refusal" "$hearth" render -m tale --template "$dir/t.jinja" --json <"$dir/in"
 json_is "has its words alone" "d == {'error': 'no'}"
+is "on stdout alone" "$(cat "$dir/err")" ""
 echo '{"message": []}' >"$dir/in"
 status 1 "-m and an unknown key" "$hearth" render -m tale --json <"$dir/in"
-json_is "names it" "'message' in d['error']"
+json_is "names it" "d['error']['symbol'] == 'INVALID_PARAMS' and '\'message\' is not known' in d['error']['message']"
 echo '[]' >"$dir/in"
 status 1 "-m and a list" "$hearth" render -m tale <"$dir/in"
 err_has "shows what is read" 'stdin holds no conversation as {"messages": [{"role":'
