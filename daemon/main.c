@@ -22,6 +22,7 @@
 #include "daemon/purge.h"
 #include "daemon/sd.h"
 #include "daemon/server.h"
+#include "daemon/socket.h"
 #include "libclient/standard-fds.h"
 
 static const struct option options[] = {
@@ -304,11 +305,12 @@ static void close_inherited(int a, int b)
     close_range(from, ~0U, 0);
 }
 
-/* Opens the log's file; -1, and errno says why. One that blocks its writer, a FIFO, would stop hearthd. */
-static int open_log_file(const char *path)
+/* Opens the log's file, with O_CREAT where it may be made; -1, and errno says why. One that blocks its writer, a FIFO,
+ * would stop hearthd. */
+static int open_log_file(const char *path, int create)
 {
     struct stat sb;
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | create, 0600);
     if (fd >= 0 && (fstat(fd, &sb) != 0 || S_ISFIFO(sb.st_mode))) {
         close(fd);
         errno = EINVAL;
@@ -327,7 +329,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
         snprintf(path, sizeof path, "%s", c->log_file);
     else
         snprintf(path, sizeof path, "%s/hearthd.log", c->state_dir);
-    int log = open_log_file(path);
+    int log = open_log_file(path, O_CREAT);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return err_set(e, HEARTH_EIO, "/dev/null: %s", strerror(errno));
@@ -348,7 +350,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     if (c->log_file) {
-        int fd = open_log_file(c->log_file);
+        int fd = open_log_file(c->log_file, O_CREAT);
         if (fd < 0)
             return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
         dup2(fd, STDERR_FILENO); /* the engine inherits it */
@@ -361,12 +363,46 @@ static int open_log(const struct conf *c, struct hearth_err *e)
 
 /* --- --check --------------------------------------------------------------------------------------------- */
 
-/* A folder that is not there is made, or skipped; one that cannot be used is an error. */
-static bool tell_place(const char *what, const char *path, int mode, bool must)
+/* What keeps a place of that type from being used so; NULL: nothing. */
+static const char *fault_of(const char *path, mode_t type, int mode)
 {
-    bool fine = access(path, mode) == 0 || (errno == ENOENT && !must);
-    printf("%-10s %s%s%s\n", what, path, fine ? "" : ": ", fine ? "" : strerror(errno));
-    return fine;
+    struct stat sb;
+    if (stat(path, &sb) != 0)
+        return strerror(errno);
+    if ((sb.st_mode & S_IFMT) != type)
+        return type == S_IFDIR ? strerror(ENOTDIR) : S_ISDIR(sb.st_mode) ? strerror(EISDIR) : "it is no plain file";
+    return access(path, mode) == 0 ? NULL : strerror(errno);
+}
+
+static bool tell_place(const char *what, const char *path, const char *fault)
+{
+    printf("%-10s %s%s%s\n", what, path, fault ? ": " : "", fault ? fault : "");
+    return !fault;
+}
+
+/* A folder that is not there is made, or skipped; one that cannot be used is an error. */
+static bool tell_folder(const char *what, const char *path, int mode)
+{
+    return tell_place(what, path, access(path, F_OK) != 0 && errno == ENOENT ? NULL : fault_of(path, S_IFDIR, mode));
+}
+
+/* The file is made in its folder, which has to be there, unless that is the state directory. */
+static bool tell_log(const struct conf *c)
+{
+    char dir[PATH_MAX];
+    const char *fault = NULL;
+    int fd = open_log_file(c->log_file, 0);
+    if (fd >= 0) {
+        close(fd);
+    } else if (errno != ENOENT) {
+        fault = strerror(errno);
+    } else {
+        snprintf(dir, sizeof dir, "%s", c->log_file);
+        const char *folder = dirname(dir);
+        if (strcmp(folder, c->state_dir) != 0)
+            fault = fault_of(folder, S_IFDIR, W_OK | X_OK);
+    }
+    return tell_place("log", c->log_file, fault);
 }
 
 /* Says what this configuration comes to, and what is wrong with it, without starting anything. */
@@ -374,22 +410,31 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
 {
     char engine[PATH_MAX];
     char *file = NULL;
+    struct hearth_err e;
     bool fine = true;
     if (!a->config)
         conf_default_file(&file, NULL);
     const char *read = a->config ? a->config : file;
     printf("%-10s %s%s\n", "file", read ? read : "-", read && access(read, F_OK) ? " (there is none)" : "");
     free(file);
-    printf("%-10s %s\n", "socket", c->socket);
-    fine = tell_place("state", c->state_dir, R_OK | W_OK | X_OK, false) && fine;
+    if (socket_check(c->socket, &e)) {
+        printf("%-10s %s\n", "socket", e.msg); /* which has the path, or the folder's */
+        fine = false;
+    } else {
+        tell_place("socket", c->socket, NULL);
+    }
+    fine = tell_folder("state", c->state_dir, R_OK | W_OK | X_OK) && fine;
     for (size_t i = 0; i < c->n_model_dirs; i++)
-        fine = tell_place("models", c->model_dirs[i], R_OK | X_OK, false) && fine;
+        fine = tell_folder("models", c->model_dirs[i], R_OK | X_OK) && fine;
     if (!c->engine && !find_engine(dir, engine)) {
         puts("engine     there is none beside hearthd, nor where it is installed");
         fine = false;
     } else {
-        fine = tell_place("engine", c->engine ? c->engine : engine, X_OK, true) && fine;
+        const char *found = c->engine ? c->engine : engine;
+        fine = tell_place("engine", found, fault_of(found, S_IFREG, X_OK)) && fine;
     }
+    if (c->log_file)
+        fine = tell_log(c) && fine;
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -23,19 +23,20 @@
 
 enum { BACKLOG = 128, KEPT = 96 /* descriptors; the thread of removed files may have 64 */ };
 
-/* The directory must be writable by this user alone, or others could replace the socket in it. Its parent exists
- * (/run/user/UID, /tmp), so one level is created. */
-static int make_socket_dir(const char *socket_path, struct hearth_err *e)
+/* Cuts a path to its folder's; false where that is the root. */
+static bool cut_name(char *path)
 {
-    char dir[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s", socket_path);
-    char *slash = strrchr(dir, '/');
-    if (slash == dir)
-        return 0;
+    char *slash = strrchr(path, '/');
+    if (slash == path)
+        return false;
     *slash = '\0';
+    return true;
+}
+
+/* The directory must be writable by this user alone, or others could replace the socket in it. */
+static int check_socket_dir(const char *dir, struct hearth_err *e)
+{
     struct stat sb;
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(e, HEARTH_EIO, "%.150s: %s", dir, strerror(errno));
     if (lstat(dir, &sb) != 0)
         return err_set(e, HEARTH_EIO, "%.150s: %s", dir, strerror(errno));
     if (!S_ISDIR(sb.st_mode))
@@ -45,6 +46,42 @@ static int make_socket_dir(const char *socket_path, struct hearth_err *e)
                        (unsigned)sb.st_uid);
     if ((sb.st_mode & S_IWOTH) != 0 || (sb.st_uid == geteuid() && (sb.st_mode & S_IWGRP) != 0))
         return err_set(e, HEARTH_EDENIED, "%.120s can be written by others: a socket in it would not be safe", dir);
+    return 0;
+}
+
+/* Its parent exists (/run/user/UID, /tmp), so one level is created. */
+static int make_socket_dir(const char *socket_path, struct hearth_err *e)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", socket_path);
+    if (!cut_name(dir))
+        return 0;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return err_set(e, HEARTH_EIO, "%.150s: %s", dir, strerror(errno));
+    return check_socket_dir(dir, e);
+}
+
+/* Whether nothing but a socket is at the path. */
+static int check_name(const char *path, struct hearth_err *e)
+{
+    struct stat sb;
+    if (lstat(path, &sb) == 0 && !S_ISSOCK(sb.st_mode))
+        return err_set(e, HEARTH_EIO, "%s is in the way and not a socket", path);
+    return 0;
+}
+
+int socket_check(const char *path, struct hearth_err *e)
+{
+    char dir[PATH_MAX];
+    struct stat sb;
+    int rc = check_name(path, e);
+    snprintf(dir, sizeof dir, "%s", path);
+    if (rc || !cut_name(dir))
+        return rc;
+    if (lstat(dir, &sb) == 0 || errno != ENOENT)
+        return check_socket_dir(dir, e);
+    if (cut_name(dir) && access(dir, F_OK) != 0) /* one level is made */
+        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -143,12 +180,11 @@ static int take_lock(struct server *s, const struct sockaddr_un *addr, struct he
 static int bind_at(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
     struct stat sb;
-    if (lstat(addr->sun_path, &sb) == 0) {
-        if (!S_ISSOCK(sb.st_mode))
-            return err_set(e, HEARTH_EIO, "%s is in the way and not a socket", addr->sun_path);
-        if (unlink(addr->sun_path) != 0)
-            return err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
-    }
+    int bad = check_name(addr->sun_path, e);
+    if (bad)
+        return bad;
+    if (unlink(addr->sun_path) != 0 && errno != ENOENT)
+        return err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Nobody can connect before listen(), and by then the mode is set. */
     if (fd < 0 || bind(fd, (const struct sockaddr *)addr, sizeof *addr) != 0 || chmod(addr->sun_path, 0600) != 0 ||

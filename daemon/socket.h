@@ -10,6 +10,9 @@
  * there. */
 int socket_listen(struct server *s, struct hearth_err *e);
 
+/* Whether socket_listen() could bind there, as far as can be seen without making anything. */
+int socket_check(const char *path, struct hearth_err *e);
+
 /* Removes the socket from its place, where it is this hearthd's still. */
 void socket_remove(const struct server *s);
 

@@ -363,6 +363,17 @@ static int checked(const struct box *b, char *out, size_t size)
     return WEXITSTATUS(pclose(f));
 }
 
+/* Whether it refuses one path in the place of another thing, and names both. */
+static void check_says(struct box *b, const char *key, const char *path, const char *why)
+{
+    char out[4096], lines[256];
+    snprintf(lines, sizeof lines, "socket = /x/y.sock\n%s = %s\n", key, path);
+    box_configure(b, lines);
+    assert_int_equal(checked(b, out, sizeof out), 1);
+    assert_non_null(strstr(out, why));
+    assert_non_null(strstr(out, path));
+}
+
 static void test_check(void **state)
 {
     struct box *b = *state;
@@ -377,6 +388,19 @@ static void test_check(void **state)
     box_configure(b, "socket = /x/y.sock\nengine = /nowhere/engine\n");
     assert_int_equal(checked(b, out, sizeof out), 1);
     assert_non_null(strstr(out, "/nowhere/engine: No such file"));
+    check_says(b, "engine", b->dir, "Is a directory");
+    check_says(b, "engine", b->conf, "Permission denied");
+    check_says(b, "log_file", b->dir, "Is a directory");
+    check_says(b, "log_file", "/nowhere/hearthd.log", "No such file");
+    check_says(b, "socket", b->dir, "in the way and not a socket");
+    check_says(b, "socket", b->conf, "in the way and not a socket");
+    check_says(b, "socket", "/nowhere/at/all/hearth.sock", "No such file");
+    check_says(b, "model_dir", b->conf, "Not a directory");
+    char lines[256];
+    snprintf(lines, sizeof lines, "socket = %s\nlog_file = %s/hearthd.log\n", b->socket, b->state);
+    box_configure(b, lines);
+    assert_int_equal(checked(b, out, sizeof out), 0);
+    assert_int_equal(stat(b->state, &sb), -1);
     box_configure(b, "sockets = /x\n");
     assert_int_equal(checked(b, out, sizeof out), 1);
     assert_non_null(strstr(out, ":2: \"sockets\" is not a configuration key; is socket meant?"));
