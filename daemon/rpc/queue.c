@@ -1,6 +1,7 @@
 /* queue.c - see queue.h. Loop thread. */
 #include "daemon/rpc/queue.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/loop.h"
@@ -54,13 +55,25 @@ bool queue_is_over(const struct call *call)
 int queue_check(const struct call *call, struct hearth_err *e)
 {
     const struct server *s = call->server;
+    const struct conf *c = s->conf;
     bool waits = !call->has_waited && queue_has(s, uid_of(call));
+    if (queue_is_over(call)) { /* whatever runs */
+        bool own = c->streams_per_uid < c->streams;
+        return err_set(e, HEARTH_ELIMIT,
+                       "generate.n: %lld streams are wanted, and %lld is the limit: %s in hearth.conf",
+                       (long long)wanted(call), (long long)(own ? c->streams_per_uid : c->streams),
+                       own ? "streams_per_uid" : "streams");
+    }
     if (!has_room(s, call)) {
-        bool own = call->account->streams + wanted(call) > s->conf->streams_per_uid;
-        return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, the limit", (unsigned)uid_of(call),
-                             (long long)call->account->streams)
-                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, the limit",
-                             (long long)streams_open(s->streams));
+        bool own = call->account->streams + wanted(call) > c->streams_per_uid;
+        char more[80] = "the limit";
+        if (wanted(call) > 1) /* of which there may be fewer */
+            snprintf(more, sizeof more, "%lld more are wanted, and %lld is the limit", (long long)wanted(call),
+                     (long long)(own ? c->streams_per_uid : c->streams));
+        return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, %s", (unsigned)uid_of(call),
+                             (long long)call->account->streams, more)
+                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)streams_open(s->streams),
+                             more);
     }
     return waits ? err_set(e, HEARTH_ELIMIT, "other requests of user %u are waiting", (unsigned)uid_of(call)) : 0;
 }

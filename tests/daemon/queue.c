@@ -168,6 +168,34 @@ static void test_several(void **state)
     peer_close(p);
 }
 
+/* More choices than there may be streams at all never wait, and are told so, whether or not others run. */
+static void test_too_many(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "streams = 5\nstreams_per_uid = 2\nqueue_per_uid = 0\n");
+    box_start(b);
+    struct peer *p = peer_open(b);
+    struct wire_generate g = request("n=1", NULL);
+    g.n = 3;
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT,
+                 "generate.n: 3 streams are wanted, and 2 is the limit: streams_per_uid in hearth.conf");
+    ask(p, "hang", "hang", NULL);
+    peer_await_begin(p, 1);
+    g.n = 6;
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "6 streams are wanted, and 2 is the limit");
+    g.n = 2; /* which there may be, but not now */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, 2 more are wanted, and 2 is the limit");
+    peer_close(p);
+    box_stop(b, SIGKILL);
+    box_configure(b, "streams = 2\nstreams_per_uid = 5\n");
+    box_start(b);
+    p = peer_open(b);
+    g.n = 6;
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT,
+                 "generate.n: 6 streams are wanted, and 2 is the limit: streams in hearth.conf");
+    peer_close(p);
+}
+
 /* Where nobody may wait, or one request alone has more bytes than those that wait may have, that is said. */
 static void test_no_line(void **state)
 {
@@ -287,7 +315,7 @@ static void test_shutdown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_order),         TEST(test_class_is_capped), TEST(test_bound), TEST(test_several), TEST(test_no_line),
-        TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_late),  TEST(test_shutdown)};
+        TEST(test_order),   TEST(test_class_is_capped), TEST(test_bound),   TEST(test_several), TEST(test_too_many),
+        TEST(test_no_line), TEST(test_line_of_bytes),   TEST(test_leaving), TEST(test_late),    TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
