@@ -7,6 +7,7 @@
 
 #include "daemon/rpc/backup.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -138,8 +139,13 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *b = (struct backup){.server = s, .call = call, .from = store_path(s->store), .replace = p->replace};
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (b->fd < 0) {
+        int rc = err_set(e, HEARTH_ELIMIT, "no descriptor for the backup: %s", strerror(errno));
+        backup_free(b);
+        return rc;
+    }
     b->to = strdup(p->path);
-    b->done = b->fd >= 0 ? watch_new(s->base, b->fd, on_done, b) : NULL;
+    b->done = watch_new(s->base, b->fd, on_done, b);
     b->purge = timer_new(s->base, on_purge, b);
     if (!b->to || !b->done || !b->purge || timer_set(b->purge, 0)) {
         backup_free(b);

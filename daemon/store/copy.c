@@ -20,15 +20,23 @@
 
 enum { STEP_PAGES = 1024, BUSY_MS = 10000 };
 
-static int fail_at(const char *path, const char *why, struct hearth_err *e)
+static int fail_at(const char *path, int why, struct hearth_err *e)
 {
-    return err_set(e, HEARTH_EIO, "%.120s: %s", path, why);
+    int code = why == EMFILE || why == ENFILE ? HEARTH_ELIMIT : HEARTH_EIO;
+    return err_set(e, code, "%.120s: %s", path, strerror(why));
+}
+
+/* SQLite's own words for a file that cannot be opened leave out why. */
+static int fail_sql(const char *path, sqlite3 *db, struct hearth_err *e)
+{
+    int why = sqlite3_errcode(db) == SQLITE_CANTOPEN ? sqlite3_system_errno(db) : 0;
+    return why ? fail_at(path, why, e) : err_set(e, HEARTH_EIO, "%.120s: %s", path, sqlite3_errmsg(db));
 }
 
 static int open_at(const char *path, sqlite3 **db, struct hearth_err *e)
 {
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, store_vfs()) != SQLITE_OK)
-        return fail_at(path, *db != NULL ? sqlite3_errmsg(*db) : "out of memory", e);
+        return *db ? fail_sql(path, *db, e) : fail_at(path, ENOMEM, e);
     sqlite3_busy_timeout(*db, BUSY_MS);
     return 0;
 }
@@ -43,12 +51,12 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
         rc = open_at(to, &copy, e);
     /* An unfinished copy is thrown away, so it needs no journal; the whole one is synced once. */
     if (!rc && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
-        rc = fail_at(to, sqlite3_errmsg(copy), e);
+        rc = fail_sql(to, copy, e);
     if (!rc && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
-        rc = fail_at(to, sqlite3_errmsg(copy), e);
+        rc = fail_sql(to, copy, e);
     /* One read transaction over all steps: without it, a commit between two would start the copy afresh. */
     if (!rc && sqlite3_exec(source, "BEGIN; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) != SQLITE_OK)
-        rc = fail_at(from, sqlite3_errmsg(source), e);
+        rc = fail_sql(from, source, e);
     int got = SQLITE_OK;
     while (!rc && got == SQLITE_OK) {
         if (stop && *stop)
@@ -57,7 +65,7 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
             got = sqlite3_backup_step(b, STEP_PAGES);
     }
     if (!rc && got != SQLITE_DONE)
-        rc = fail_at(to, sqlite3_errstr(got), e);
+        rc = err_set(e, HEARTH_EIO, "%.120s: %s", to, sqlite3_errstr(got));
     sqlite3_backup_finish(b);
     sqlite3_close(copy);
     sqlite3_close(source);
@@ -71,7 +79,7 @@ static int sync_dir(const char *path, struct hearth_err *e)
     char *slash = strrchr(dir, '/');
     slash[slash == dir] = '\0';
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : fail_at(dir, strerror(errno), e);
+    int rc = fd >= 0 && fsync(fd) == 0 ? 0 : fail_at(dir, errno, e);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -84,7 +92,7 @@ static int put(const char *tmp, const char *to, bool replace, struct hearth_err 
         return 0;
     if (errno == EINVAL && !replace && access(to, F_OK) != 0 && rename(tmp, to) == 0)
         return 0;
-    return fail_at(to, errno == EINVAL ? strerror(EEXIST) : strerror(errno), e);
+    return fail_at(to, errno == EINVAL ? EEXIST : errno, e);
 }
 
 /* Whether `to` is one of the database's own files. Were it replaced, hearthd would go on writing to a file without a
@@ -134,15 +142,15 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
         return err_set(e, HEARTH_EPARAMS, "%.120s is %s; a backup needs the name of a file", to,
                        S_ISDIR(sb.st_mode) ? "a folder" : "a device, socket or pipe");
     if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
-        return fail_at(to, strerror(EEXIST), e);
+        return fail_at(to, EEXIST, e);
     if (is_in_use(from, to))
         return err_set(e, HEARTH_EPARAMS, "%.120s is the database itself", to);
     int fd = mkostemp(tmp, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
-        return fail_at(to, strerror(errno), e);
+        return fail_at(to, errno, e);
     int rc = copy_pages(from, tmp, stop, e);
     if (!rc && (fsync(fd) != 0 || fstat(fd, &sb) != 0))
-        rc = fail_at(tmp, strerror(errno), e);
+        rc = fail_at(tmp, errno, e);
     if (!rc)
         rc = put(tmp, to, replace, e);
     if (rc)

@@ -4,8 +4,10 @@
 #include "tests/daemon/harness.h"
 #include "tests/sql.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,11 +126,39 @@ static void test_backup_and_end(void **state)
     assert_int_equal(system(cmd), 0);
 }
 
+/* Without a descriptor for a step of it, that is said, whichever step it is; and with enough of them it is made. */
+static void test_backup_without_descriptors(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char path[128];
+    struct hearth_err e;
+    struct rlimit few;
+    struct wire_backup_result *r = NULL;
+    int refused = 0;
+    wire_free(run(p, "n=1", "kept"));
+    snprintf(path, sizeof path, "%s/copy.db", b->dir);
+    assert_int_equal(prlimit(b->pid, RLIMIT_NOFILE, NULL, &few), 0);
+    for (few.rlim_cur = 3;; few.rlim_cur++, refused++) {
+        assert_int_equal(prlimit(b->pid, RLIMIT_NOFILE, &few, NULL), 0);
+        r = peer_answer(p, peer_ask(p, WIRE_BACKUP, &(struct wire_backup){.path = path}), WIRE_BACKUP, &e);
+        if (r)
+            break;
+        if (e.code != HEARTH_ELIMIT || !strstr(e.msg, strerror(EMFILE)))
+            fail_msg("refused %d times, then %s: %s", refused, err_name(e.code), e.msg);
+    }
+    wire_free(r);
+    assert_true(refused >= 4); /* what wakes the loop, the copy's file, and each database's */
+    peer_close(p);
+    assert_int_equal(sql_run(path, "SELECT count(*) FROM sessions"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_backup, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_after_removal, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_backup_without_descriptors, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_backup_and_end, box_setup, box_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
