@@ -55,7 +55,7 @@ struct wg_args {
     const __half *x[2];        /* by order */
     float *partials;           /* [share][segs][columns][rows of a group] */
     /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
-    uint32_t *flag; /* NULL: it does not. [block][tile]: a piece of more than 32 columns is there; zero between kernels */
+    uint32_t *flag; /* NULL: it does not. [block][tile]: a piece of over 32 columns is there; zero between kernels */
     float4 *left;   /* [block][tile][columns / 8][32]: pieces of fewer, flags themselves; zero between kernels */
     float *out;
     uint32_t ldout, n_out, bucket; /* bucket: columns that are wanted */
