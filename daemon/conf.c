@@ -5,12 +5,14 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -315,11 +317,28 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
     return conf_set(c, trim(s), trim(eq + 1), e);
 }
 
+/* Opens a regular file; NULL is an error. O_NONBLOCK: a FIFO would have the daemon wait for a writer, at SIGHUP with
+ * all its clients. */
+static FILE *open_regular(const char *file, struct hearth_err *e)
+{
+    struct stat sb;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    bool odd = fd >= 0 && fstat(fd, &sb) == 0 && !S_ISREG(sb.st_mode);
+    FILE *f = fd >= 0 && !odd ? fdopen(fd, "r") : NULL;
+    if (odd)
+        err_set(e, HEARTH_EIO, "%s is not a regular file", file);
+    else if (!f)
+        err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
+    if (!f && fd >= 0)
+        close(fd);
+    return f;
+}
+
 int conf_load(struct conf *c, const char *file, struct hearth_err *e)
 {
-    FILE *f = fopen(file, "re");
+    FILE *f = open_regular(file, e);
     if (!f)
-        return err_set(e, HEARTH_EIO, "%s: %s", file, strerror(errno));
+        return HEARTH_EIO;
     char *line = NULL;
     size_t cap = 0;
     int rc = 0;

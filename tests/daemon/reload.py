@@ -52,6 +52,11 @@ try:
         check(False, "and changes nothing")
     except Refused as e:
         check(e.args[0] == "LIMIT", "and changes nothing", e)
+    file = box.dir + "/config/hearth/hearth.conf"
+    os.unlink(file)
+    os.mkfifo(file)  # which nobody will write to
+    reread(c, "the configuration stays as it is")
+    check(file + " is not a regular file" in box.log(), "a FIFO is not waited for, and named", box.log())
     check(c.call("generate", session="one", **make)["finish_reason"] == "length", "generations go on")
     box.stop()
 finally:

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -137,6 +138,30 @@ static void test_refused(void **state)
     conf_fini(&c);
 }
 
+/* A FIFO that nobody writes to would have the reader wait for good: the alarm ends the test then. */
+static void test_irregular(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hearth-conf-XXXXXX", fifo[64], says[128];
+    assert_non_null(mkdtemp(dir));
+    snprintf(fifo, sizeof fifo, "%s/hearth.conf", dir);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    const char *const paths[] = {fifo, dir};
+    alarm(60);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct conf c;
+        struct hearth_err e;
+        conf_init(&c);
+        assert_int_equal(conf_load(&c, paths[i], &e), HEARTH_EIO);
+        snprintf(says, sizeof says, "%s is not a regular file", paths[i]);
+        assert_string_equal(e.msg, says);
+        conf_fini(&c);
+    }
+    alarm(0);
+    unlink(fifo);
+    rmdir(dir);
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -220,8 +245,9 @@ static void test_socket_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest_key), cmocka_unit_test(test_file),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_environment), cmocka_unit_test(test_no_home), cmocka_unit_test(test_socket_length),
+        cmocka_unit_test(test_nearest_key),   cmocka_unit_test(test_file),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_irregular),     cmocka_unit_test(test_environment), cmocka_unit_test(test_no_home),
+        cmocka_unit_test(test_socket_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
