@@ -60,7 +60,7 @@ const struct conf_key conf_keys[] = {
     {"queue", CONF_INT, FIELD(queue), 0, 4096, 256},
     {"queue_per_uid", CONF_INT, FIELD(queue_per_uid), 0, 4096, 128},
     {"requests_per_connection", CONF_INT, FIELD(requests_per_connection), 1, 65536, 128},
-    {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 64 << 10, 1 << 30, 8 << 20},
+    {"unsent_bytes", CONF_SIZE, FIELD(unsent_bytes), 2 << 20, 1 << 30, 8 << 20},
     {"memory_per_uid", CONF_SIZE, FIELD(memory_per_uid), 16 << 20, INT64_MAX, 128 << 20},
     {"unread_timeout", CONF_INT, FIELD(unread_timeout), 1, 86400, 600},
     {"frame_timeout", CONF_INT, FIELD(frame_timeout), 1, 3600, 30},

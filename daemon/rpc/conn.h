@@ -4,7 +4,10 @@
  *
  * Back-pressure: when more than CONN_HIGH_WATER bytes are pending, the peer is throttled, which means that its streams
  * pause and its requests are not read, until fewer than CONN_LOW_WATER are. A peer with more than conf.unsent_bytes
- * pending is dropped; between the two limits is room for answers that were under way when it stopped reading.
+ * pending is dropped; between the two limits is room for answers that were under way when it stopped reading. Its least
+ * value in conf.c is so high that a peer which reads all the time is not dropped for its streams: CONN_HIGH_WATER, one
+ * piece of a stream that crosses it (stream/output.c; 0.75 MB for 1,024 tokens with 20 log-probabilities each), and as
+ * much again for answers.
  */
 #ifndef DAEMON_RPC_CONN_H
 #define DAEMON_RPC_CONN_H

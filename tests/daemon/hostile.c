@@ -34,7 +34,7 @@ static int begin(void **state, const char *lines)
 
 static int setup(void **state)
 {
-    return begin(state, "frame_timeout = 600\nrequests_per_connection = 8\nunsent_bytes = 1M\n");
+    return begin(state, "frame_timeout = 600\nrequests_per_connection = 8\nunsent_bytes = 2M\n");
 }
 
 static int setup_little_memory(void **state)

@@ -117,6 +117,14 @@ static int setup_no_retries(void **state)
     return 0;
 }
 
+static int setup_least_unsent(void **state)
+{
+    box_setup_idle(state);
+    box_configure(*state, "unsent_bytes = 2M\n");
+    box_start(*state);
+    return 0;
+}
+
 static int setup_impatient(void **state)
 {
     box_setup_idle(state);
@@ -249,6 +257,48 @@ static void test_slow_reader(void **state)
     wire_free(r);
     peer_close(slow);
     peer_close(quick);
+}
+
+static int64_t count_streams(struct peer *p)
+{
+    struct wire_status_result *st = peer_status(p);
+    int64_t n = st->streams;
+    wire_free(st);
+    return n;
+}
+
+/* With the least that may wait for a client: more of a stream than it reads, and answers behind that, which it asked
+ * for before. */
+static void test_least_unsent(void **state)
+{
+    struct box *b = *state;
+    struct peer *slow = peer_open(b), *other = peer_open(b);
+    enum { BEHIND = 2, TOKENS = 8, BYTES = 60000 };
+    struct wire_generate g = request("gate n=8 size=60000", NULL);
+    uint32_t id = peer_ask(slow, WIRE_GENERATE, &g), behind[BEHIND];
+    peer_await_begin(slow, 1);
+    g.stream = false;
+    for (int i = 0; i < BEHIND; i++)
+        behind[i] = peer_ask(slow, WIRE_GENERATE, &g);
+    for (int64_t got = 0; got != 1 + BEHIND;)
+        got = count_streams(other);
+    for (int i = 0; i < TOKENS + 1; i++)
+        peer_tick(other);
+    while (count_streams(other) > 1)
+        continue;
+    struct hearth_err e;
+    for (int i = 0; i < BEHIND; i++) {
+        struct wire_generate_result *r = peer_answer(slow, behind[i], WIRE_GENERATE, &e);
+        assert_non_null(r);
+        assert_int_equal(r->text.len, TOKENS * BYTES);
+        wire_free(r);
+    }
+    struct wire_generate_result *r = peer_answer(slow, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_int_equal(slow->n_text, TOKENS * BYTES);
+    wire_free(r);
+    peer_close(slow);
+    peer_close(other);
 }
 
 static void test_engine_dies(void **state)
@@ -467,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_status_waits_for_the_engine, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_disconnect_cancels, setup_no_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_slow_reader, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_least_unsent, setup_least_unsent, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_device_lost, setup_one_retry, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),

@@ -99,6 +99,7 @@ static void test_refused(void **state)
         {"unsent_bytes = 9T\n", "9T"},
         {"unsent_bytes = 9223372036854775807G\n", "unsent_bytes"},
         {"unsent_bytes = 1\n", "unsent_bytes"},
+        {"unsent_bytes = 2047K\n", "unsent_bytes: 2047K is not between 2097152 and 1073741824"},
         {"socket = hearth.sock\n", "absolute"},
         {"log_level = loud\n", "loud"},
         {"= 1\n", "key"},
