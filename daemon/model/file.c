@@ -128,3 +128,8 @@ int model_file_open(struct gguf **out, const char *path, struct hearth_err *e)
         *out = g;
     return ret < 0 ? ret : 0;
 }
+
+bool model_file_is_at_fault(int code)
+{
+    return code == HEARTH_EBADMODEL || code == HEARTH_EUNSUPPORTED;
+}

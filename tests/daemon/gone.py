@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """A model in memory whose file is damaged or gone: it is unloaded, or not pinned any more, all the same; and one that was
 pinned, while there is no engine and after one that could not load it again. One whose file is another model's by now is
-not taken for the one that a stream or a session began with. Prints TAP.
+not taken for the one that a stream or a session began with. And a vocabulary for which there was no memory when it was
+read. Prints TAP.
 """
 import os, signal, sys
 
@@ -114,5 +115,29 @@ try:
         check(False, "a session's ids are not those of a smaller vocabulary")
     except Refused as e:
         check(e.args[0] == "MODEL_MISMATCH", "a session's ids are not those of a smaller vocabulary", e)
+
+    box.stop()
+    box.engine("--no-vocab", box.gate)
+    box.start()
+    c = box.client()
+    calls = (("generate", dict(text="Once", max_tokens=1)), ("generate", dict(tokens=[5], max_tokens=1)),
+             ("tokenize", dict(text="Once")), ("models.show", {}))
+    box.arm()
+    for method, params in calls:
+        try:
+            c.call(method, model="tale", **params)
+            check(False, "without memory for the vocabulary %s fails" % method)
+        except Refused as e:
+            check(e.args == ("OUT_OF_MEMORY", "no memory for a vocabulary, as a test asked"),
+                  "without memory for the vocabulary %s fails" % method, e)
+    pid = c.call("status")["engine"]["pid"]
+    os.unlink(box.gate)
+    for method, params in calls:
+        try:
+            got = c.call(method, model="tale", **params)
+            check(got.get("refusal") is None, "with memory it works again", got)
+        except Refused as e:
+            check(False, "with memory it works again", e)
+    check(c.call("status")["engine"]["pid"] == pid, "in the same engine")
 finally:
     harness.end(box)

@@ -77,9 +77,9 @@ class Box:
             model[-100] ^= 1
 
     def engine(self, *options):
-        """Engines that are started from here on are given these options, too. --fault, --small and --paced, which come
-        first, are options of the tests' own engine (tests/fault/main.c)."""
-        program = BUILD + ("/tests/fault" if {"--fault", "--small", "--paced"} & set(options) else "") + "/hearth-engine"
+        """Engines that are started from here on are given these options, too. --fault, --small, --paced and --no-vocab,
+        which come first, are options of the tests' own engine (tests/fault/main.c)."""
+        program = BUILD + ("/tests/fault" if {"--fault", "--small", "--paced", "--no-vocab"} & set(options) else "") + "/hearth-engine"
         with open(self.dir + "/engine.new", "w") as f:
             f.write('#!/bin/sh\nexec "%s" %s "$@"\n' % (program, " ".join(options)))
         os.chmod(f.name, 0o700)

@@ -17,9 +17,10 @@ tests_daemon_engine_generate_SOURCES = tests/daemon/engine-generate.c tests/daem
 tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c
 tests_daemon_engine_long_SOURCES = tests/daemon/engine-long.c tests/daemon/drive.c
 
-# The engine's program with fault.h between it and the device, for fault.py, small.h, for small.py, or paced.h, for paced.py and tests/bench/paced.py.
+# The engine's program with fault.h between it and the device, for fault.py, small.h, for small.py, or paced.h, for paced.py and tests/bench/paced.py; no-vocab.h is for gone.py.
 check_PROGRAMS += tests/fault/hearth-engine
-tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h tests/fault/paced.c tests/fault/paced.h tests/fault/small.c tests/fault/small.h
+tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h tests/fault/paced.c tests/fault/paced.h tests/fault/small.c tests/fault/small.h tests/fault/no-vocab.c tests/fault/no-vocab.h
+tests_fault_hearth_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=vocab_load
 
 # What is preloaded into hearthd kills it inside of a write, for kill.py.
 check_LTLIBRARIES += tests/daemon/kill-at.la
@@ -31,7 +32,7 @@ tests_daemon_disk_la_SOURCES = tests/daemon/disk.c
 tests_daemon_disk_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 
 # anywhere: mixtures and recurrent states, cut and forked anywhere beside kills and yields; crowd: 32 clients with the same documents; damage, kill and storm break things at random (HEARTH_KILLS=500 is the whole campaign of kill); fault: a device that
-# fails; fim: fill in the middle; gamemode: games on a private bus; forks: sessions made of others; gone: a file that is gone while its model is in memory; held: text that is held back when an engine dies; independent: the protocol as another implementation
+# fails; fim: fill in the middle; gamemode: games on a private bus; forks: sessions made of others; gone: a file, or a vocabulary's memory, that is gone for a while; held: text that is held back when an engine dies; independent: the protocol as another implementation
 # sees it; longrope: a text that outgrows its frequencies; neovim: a real editor; reasoning: thoughts apart from text; states: models with recurrent states; fair: two uids and a full pool;
 # small: a model that a GPU has not room for; paced: a device that takes a GPU's time; stages: those of a request, in the log and by streams.trace;
 # swap: two models in turns, and little room for KV; tiers: KV that comes back; weights: those that are no numbers; passed: models that come as descriptors; reload: SIGHUP; turns: what hearthd does at a time; windows: models that see a part of the context;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/engine/front/rpc.h"
+#include "daemon/model/file.h"
 
 enum {
     /* Bytes of requests that may wait for the workers at a time, of one client and of all together. */
@@ -80,8 +81,9 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
     const struct hearth_err *err = &rd->job.err;
     struct request *r, *next;
     bool failed = err->code && err->code != HEARTH_ECANCELLED;
+    bool passes = failed && rd->of_vocab && !model_file_is_at_fault(err->code); /* the next request reads it again */
     m->reading = NULL;
-    if (rd->of_vocab && (!err->code || failed))
+    if (rd->of_vocab && (!err->code || (failed && !passes)))
         models_set_vocab(m, rd->vocab, err);
     else if (!err->code)
         models_set_file(m, &rd->file);
@@ -93,7 +95,7 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
             continue;
         if (failed && !rd->of_vocab && r->steps->anyway && !r->cancelled)
             work(s, r);
-        else if (failed && !rd->of_vocab)
+        else if ((failed && !rd->of_vocab) || (passes && !r->cancelled))
             fail(s, r, err);
         else
             go(s, r);

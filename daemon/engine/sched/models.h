@@ -44,7 +44,7 @@ struct model_entry {
     struct file_id id;
     struct gguf *gguf;           /* NULL: its file is being read */
     struct vocab *vocab;         /* NULL before models_set_vocab(), or where the model has none */
-    struct hearth_err vocab_err; /* why there is none */
+    struct hearth_err vocab_err; /* why its file has none; what passes, as no memory, is not kept */
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
     struct templates *templates; /* NULL before models_templates */
@@ -114,8 +114,9 @@ struct model_file {
 int model_file_read(const char *path, struct model_file *out, struct hearth_err *e);
 void models_set_file(struct model_entry *m, const struct model_file *f); /* takes it over */
 
-/* Gives the entry its vocabulary, which it owns from then on, or why there is none. That must be done before the device
- * thread gets a sequence of the model, because that thread reads the vocabulary too; from then on it is constant. */
+/* Gives the entry its vocabulary, which it owns from then on, or why its file has none. That must be done before the
+ * device thread gets a sequence of the model, because that thread reads the vocabulary too; from then on it is
+ * constant. */
 void models_set_vocab(struct model_entry *m, struct vocab *v, const struct hearth_err *why);
 
 /* The model's chat templates, read at first need. Owned by the entry. */
