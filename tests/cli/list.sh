@@ -60,6 +60,24 @@ cp "$tale" "$dir/models/mmproj.gguf"
 status 0 "list after a change" "$hearth" list --json
 json_is "is of the new file" "[m['refusal'] for m in d['models'] if m['name'] == 'mmproj'] == [None]"
 
+# What was not the file's fault is not held against it: an engine without a descriptor to spare opens no file.
+nofile() { # HOW-MANY
+    python3 -c 'import resource, sys; resource.prlimit(int(sys.argv[1]), resource.RLIMIT_NOFILE, (int(sys.argv[2]), resource.prlimit(int(sys.argv[1]), resource.RLIMIT_NOFILE)[1]))' \
+        "$engine" "$1"
+}
+"$hearth" status --json >"$dir/out"
+engine=$(json "$dir/out" "d['engine']['pid']")
+nofile 0
+cp "$tale" "$dir/models/late.gguf"
+status 0 "list without descriptors" "$hearth" list --json
+json_is "tells that" "['Too many open files' in m['refusal'] for m in d['models'] if m['name'] == 'late'] == [True]"
+nofile "$(ulimit -n)"
+end=$(($(date +%s) + 30))
+until "$hearth" list --json >"$dir/out" && [ "$(json "$dir/out" "[m['refusal'] for m in d['models'] if m['name'] == 'late']")" = "[None]" ] ||
+    [ "$(date +%s)" -ge $end ]; do :; done
+json_is "but not once there are some" "[(m['read'], m['refusal']) for m in d['models'] if m['name'] == 'late'] == [(True, None)]"
+rm "$dir/models/late.gguf"
+
 # The key that says what type most weights are of is optional.
 python3 -c 'import sys; b = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(b.replace(b"general.file_type", b"general.file_typo"))' \
     "$tale" "$dir/models/typeless.gguf"

@@ -7,7 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/clock.h"
+#include "daemon/model/file.h"
 #include "daemon/model/kind.h"
+
+/* A refusal that may pass counts for the lists of one client, who asks until all is read, and not for the next ones. */
+static const double passing_seconds = 1;
 
 struct head {
     TAILQ_ENTRY(head) link;
@@ -22,6 +27,7 @@ struct head {
     const char *kind;        /* NULL: the file could not be opened */
     uint64_t n_param;
     struct hearth_err why; /* code 0: it runs */
+    double until;          /* then it is read again, on the engine's clock; 0: not before the file has changed */
 };
 
 struct heads {
@@ -107,6 +113,8 @@ void heads_end(struct job *j)
     struct head *d = j->owner;
     d->reading = false;
     d->read = !j->err.code;
+    bool passes = d->why.code && !model_file_is_at_fault(d->why.code);
+    d->until = passes ? engine_now() + passing_seconds : 0;
 }
 
 /* --- the list ----------------------------------------------------------------------------------------------- */
@@ -138,6 +146,11 @@ static int add(struct heads *h, struct head *before, const char *path, struct he
         TAILQ_INSERT_HEAD(&h->list, d, link);
     *out = d;
     return 0;
+}
+
+static bool is_known(const struct head *d, const struct wire_engine_file *f)
+{
+    return d->read && d->bytes == f->bytes && d->modified == f->modified && (!d->until || engine_now() < d->until);
 }
 
 static void begin(struct work *w, struct head *d, const struct wire_engine_file *f)
@@ -194,7 +207,7 @@ int heads_get(struct heads *h, struct work *w, const struct models *models, cons
         if (!d && (rc = add(h, last, f->path, &d, e)))
             break;
         d->wanted = true;
-        if (!d->reading && (!d->read || d->bytes != f->bytes || d->modified != f->modified))
+        if (!d->reading && !is_known(d, f))
             begin(w, d, f);
         rows[i] = row(d, models);
         last = d;

@@ -2,7 +2,8 @@
  * heads.h - what model files are, by their headers: for a list of many files, of which few will ever be used.
  *
  * A header is read once, by the workers, and remembered by the file's path, size and time of change as hearthd has seen
- * them. What has not been read yet is not waited for. Only files of the last list are remembered.
+ * them; where it could not be read for a reason that may pass, such as a right or a descriptor that was missing, only
+ * for a second. What has not been read yet is not waited for. Only files of the last list are remembered.
  *
  * Thread: the loop's.
  */
