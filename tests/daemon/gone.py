@@ -53,6 +53,32 @@ try:
         check(e.args[0] == "MODEL_NOT_FOUND", "what there never was is refused", e)
     check(c.call("status")["engine"]["restarts"] == 0, "no engine was lost")
 
+    def mapped():
+        with open("/proc/%d/maps" % c.call("status")["engine"]["pid"]) as f:
+            return [l for l in f if "/other.gguf" in l]
+
+    # While another model is held, so that the engine stays: the disk's space comes back with the last that needs the file.
+    c.call("models.pin", model="tale")
+    for what, steps in (("gone, then unloaded", (lambda: os.unlink(path), lambda: c.call("models.unload", model="other"))),
+                        ("unloaded, then gone", (lambda: c.call("models.unload", model="other"), lambda: os.unlink(path)))):
+        c.call("models.load", model="other")
+        c.call("tokenize", model="other", text="x")  # its vocabulary is read
+        check(len(mapped()) > 0, what + ": it was mapped")
+        for step in steps:
+            step()
+        check(not rows("other") and not mapped(), what + ": its file is not mapped any more", (rows("other"), mapped()))
+        try:
+            c.call("models.unload", model="other")
+            check(False, what + ": there is nothing to unload")
+        except Refused as e:
+            check(e.args[0] == "MODEL_NOT_FOUND", what + ": there is nothing to unload", e)
+        put_back()
+    c.call("models.load", model="other")
+    c.call("models.unload", model="other")
+    c.call("status")
+    check(len(mapped()) > 0, "one that is still there stays mapped, for who wants it next")
+    c.call("models.unload", model="tale")
+
     def kill():
         """The engine; the next one is started for who wants it."""
         os.kill(c.call("status")["engine"]["pid"], signal.SIGKILL)

@@ -222,6 +222,7 @@ static int on_heads(struct rpc_server *s, const struct asked *a, bool *taken, st
 {
     struct wire_engine_heads_result res;
     (void)taken;
+    models_drop_gone(&s->models);
     int rc = heads_get(s->heads, s->work, &s->models, a->params, &res, e);
     if (rc)
         return rc;

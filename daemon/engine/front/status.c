@@ -99,6 +99,7 @@ int status_answer(struct rpc_server *s, const struct asked *a, bool *taken, stru
     const struct model_entry *model;
     size_t n = 0;
     (void)taken, (void)e;
+    models_drop_gone(&s->models);
     struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
     if (!rows)
         return err_set(e, HEARTH_ENOMEM, "no memory for %u models", s->models.n);

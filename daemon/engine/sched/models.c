@@ -113,6 +113,24 @@ static bool same_file(const struct file_id *a, const struct file_id *b)
            a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
+/* Whether the path leads to another file now, or to none. Where that cannot be told, it does not. */
+static bool is_gone(const struct model_entry *m)
+{
+    struct file_id id;
+    struct hearth_err ignored;
+    int rc = identify(m->path, &id, &ignored);
+    return rc ? rc == HEARTH_ENOMODEL || rc == HEARTH_ENOTPASSED : !same_file(&m->id, &id);
+}
+
+void models_drop_gone(struct models *t)
+{
+    struct model_entry *m;
+    TAILQ_FOREACH (m, &t->list, link)
+        if (!m->users && !atomic_load(&m->loaded) && is_gone(m))
+            m->replaced = true;
+    trim(t);
+}
+
 static int model_entry_new(struct models *t, const char *path, const struct file_id *id, struct model_entry **out,
                            struct hearth_err *e)
 {
@@ -141,13 +159,17 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
         else if (!strcmp(m->path, path))
             m->replaced = true;
     }
+    bool is_new = !found;
     if (!found && (rc = model_entry_new(t, path, &id, &found, e)))
         return rc;
     found->replaced = false;
     found->users++;
     found->used = ++t->clock;
     *out = found;
-    trim(t);
+    if (is_new) /* else a request for a model that is known would read the status of all files */
+        models_drop_gone(t);
+    else
+        trim(t);
     return 0;
 }
 

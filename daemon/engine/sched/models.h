@@ -103,6 +103,9 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
  * stays until models_put(). NULL: none, so that nothing of the path is or will be in memory. */
 struct model_entry *models_find(struct models *t, const char *path);
 void models_put(struct models *t, struct model_entry *m);
+/* Unmaps files that are neither loaded nor in use, and that their paths do not lead to any more: the space of one that
+ * was deleted is the disk's again. It reads the status of each such file, so it is for what comes seldom. */
+void models_drop_gone(struct models *t);
 
 /* What is read of a model's file. */
 struct model_file {
