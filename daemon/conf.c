@@ -317,13 +317,15 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
     return conf_set(c, trim(s), trim(eq + 1), e);
 }
 
-/* Opens a regular file; NULL is an error. O_NONBLOCK: a FIFO would have the daemon wait for a writer, at SIGHUP with
- * all its clients. */
+/* Opens a regular file, or /dev/null, which is an empty one; NULL is an error. O_NONBLOCK: a FIFO would have the daemon
+ * wait for a writer, at SIGHUP with all its clients. */
 static FILE *open_regular(const char *file, struct hearth_err *e)
 {
-    struct stat sb;
+    struct stat sb, null;
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     bool odd = fd >= 0 && fstat(fd, &sb) == 0 && !S_ISREG(sb.st_mode);
+    if (odd && S_ISCHR(sb.st_mode) && stat("/dev/null", &null) == 0 && sb.st_rdev == null.st_rdev)
+        odd = false;
     FILE *f = fd >= 0 && !odd ? fdopen(fd, "r") : NULL;
     if (odd)
         err_set(e, HEARTH_EIO, "%s is not a regular file", file);

@@ -93,8 +93,8 @@ void conf_fini(struct conf *c);
 /* Sets one key. HEARTH_EPARAMS names the key, what is wrong and what would be right. */
 int conf_set(struct conf *c, const char *key, const char *value, struct hearth_err *e);
 
-/* Reads a regular file, and waits for none that is not; that and a missing one are HEARTH_EIO. Errors in a line begin
- * with "FILE:LINE: ". */
+/* Reads a regular file, or /dev/null, and waits for none that is neither; that and a missing one are HEARTH_EIO. Errors
+ * in a line begin with "FILE:LINE: ". */
 int conf_load(struct conf *c, const char *file, struct hearth_err *e);
 
 /* Finds the default file, malloc'd: $XDG_CONFIG_HOME/hearth/hearth.conf, or /etc/hearth/hearth.conf for root. */

@@ -159,6 +159,11 @@ static void test_irregular(void **state)
         conf_fini(&c);
     }
     alarm(0);
+    struct conf empty;
+    struct hearth_err none;
+    conf_init(&empty);
+    assert_int_equal(conf_load(&empty, "/dev/null", &none), 0);
+    conf_fini(&empty);
     unlink(fifo);
     rmdir(dir);
 }
