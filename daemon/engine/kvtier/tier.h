@@ -3,10 +3,10 @@
  * generation that can use them.
  *
  * Three tiers: the model's pool on the device (kv.h), host memory, files (kvio.h). Pages are written through when a
- * turn or a long prompt ends, so demotion costs nothing: eviction drops the least recently used page (in host memory, of the uid that
- * has the most there), and a lower tier still has it. The index of the lower two (tier-index.h) goes by content and
- * fingerprint, not by pool, so a model that was unloaded, replaced by another for a while, or loaded by the next
- * process finds its KV again.
+ * turn or a long prompt ends, so demotion costs nothing: eviction drops the least recently used page (in host memory,
+ * of the uid that has the most there), and a lower tier still has it. The index of the lower two (tier-index.h) goes by
+ * content and fingerprint, not by pool, so a model that was unloaded, replaced by another for a while, or loaded by the
+ * next process finds its KV again.
  *
  * A save takes the pages of an ended turn that are in no file yet from the device to host memory and from there to a
  * file, and references them by a block table of its own until they are copied. Turns that failed are not saved, nor is
