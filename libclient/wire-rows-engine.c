@@ -39,6 +39,7 @@ static const struct wire_field engine_generate_fields[] = {
     STR(wire_engine_generate, label, 1, 16),
     WORD(wire_engine_generate, markers),
     BOOL(wire_engine_generate, thinking, false, SPARSE),
+    WORD(wire_engine_generate, vocabulary, SPARSE),
     {.name = "req",
      .type = WIRE_STRUCT,
      .flags = FIELD_REQUIRED,
@@ -55,6 +56,7 @@ static const struct wire_field engine_begin_fields[] = {
     BOOL(wire_engine_begin, think_unknown, false, SPARSE),
     WORD(wire_engine_begin, markers),
     BOOL(wire_engine_begin, thinking, false, SPARSE),
+    WORD(wire_engine_begin, vocabulary, SPARSE),
     STRUCT_IF(wire_engine_begin, sampling, sampling, has_sampling),
     {0},
 };

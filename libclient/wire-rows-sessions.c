@@ -57,6 +57,7 @@ _Static_assert(offsetof(struct wire_turn_generation, info) == 0, "the rows of it
 static const struct wire_field turn_generation_fields[] = {
     GENERATION_INFO,
     BYTES(wire_turn_generation, reasoning, SPARSE),
+    WORD(wire_turn_generation, vocabulary, SPARSE),
     {0},
 };
 TYPE(turn_generation, "turn.generation");

@@ -59,19 +59,33 @@ int chain_open(struct store *st, struct chain *c, enum sql which, const struct s
     return 0;
 }
 
+static void bind(struct chain *c, const struct segment *s)
+{
+    sqlite3_reset(c->q);
+    sqlite3_bind_text(c->q, 1, s->id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(c->q, 2, s->from);
+    sqlite3_bind_int64(c->q, 3, s->end);
+    c->bound = true;
+}
+
 int chain_step(struct chain *c)
 {
     for (;;) {
         int got = c->bound ? sqlite3_step(c->q) : SQLITE_DONE;
         if (got != SQLITE_DONE || c->left == 0)
             return got;
-        const struct segment *s = &c->segment[--c->left]; /* the oldest first */
-        sqlite3_reset(c->q);
-        sqlite3_bind_text(c->q, 1, s->id, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(c->q, 2, s->from);
-        sqlite3_bind_int64(c->q, 3, s->end);
-        c->bound = true;
+        bind(c, &c->segment[--c->left]); /* the oldest first */
     }
+}
+
+int chain_last(struct chain *c)
+{
+    int got = SQLITE_DONE;
+    for (size_t i = 0; i < c->n && got == SQLITE_DONE; i++) {
+        bind(c, &c->segment[i]);
+        got = sqlite3_step(c->q);
+    }
+    return got;
 }
 
 bool chain_is_own(const struct chain *c)

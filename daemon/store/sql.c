@@ -118,6 +118,8 @@ const char *const store_sql[N_SQL] = {
     /* The lengths come before the values: of a turn that a page skips nothing else is read. */
     [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made, message FROM turns"
                   " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
+    [SQL_LAST_GENERATION] = "SELECT made FROM turns WHERE session = ?1 AND seq >= ?2 AND seq < ?3"
+                            " AND made IS NOT NULL ORDER BY seq DESC LIMIT 1",
     [SQL_LENGTHS] = "SELECT length(tokens), role, made IS NOT NULL FROM turns"
                     " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     [SQL_LINK] = "SELECT parent, base FROM sessions WHERE id = ?1",

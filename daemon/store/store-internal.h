@@ -28,6 +28,7 @@ enum sql {
     SQL_DATA_VERSION,
     SQL_TOKENS,
     SQL_TURNS,
+    SQL_LAST_GENERATION,
     SQL_LENGTHS,
     SQL_LINK,
     SQL_INSERT,
@@ -106,8 +107,8 @@ extern const char *const store_sql[N_SQL];
 /* Fills *e with `what` and SQLite's message, and returns HEARTH_ESTORE. */
 int store_fail(struct store *st, const char *what, struct hearth_err *e);
 
-/* chain.c: runs SQL_TOKENS, SQL_TURNS or SQL_LENGTHS over a session's turns, those of the sessions that it is a fork of
- * among them. chain_close() after chain_open() in any case. */
+/* chain.c: runs SQL_TOKENS, SQL_TURNS, SQL_LENGTHS or SQL_LAST_GENERATION over a session's turns, those of the sessions
+ * that it is a fork of among them. chain_close() after chain_open() in any case. */
 enum {
     CHAIN_MAX = 4096,
     FORK_DEPTH_MAX = 1024, /* of new forks; each session of a chain is looked up whenever the last one is read */
@@ -126,6 +127,8 @@ struct chain {
 int chain_open(struct store *st, struct chain *c, enum sql which, const struct store_session *s, struct hearth_err *e);
 /* As sqlite3_step(): a row, or the end of all. */
 int chain_step(struct chain *c);
+/* The row of the newest session of the chain that gives one, of a statement that gives one of a session at most. */
+int chain_last(struct chain *c);
 /* Whether the row is the session's own. */
 bool chain_is_own(const struct chain *c);
 void chain_close(struct chain *c);

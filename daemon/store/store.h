@@ -128,6 +128,10 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
                 struct hearth_err *e);
 void store_turns_free(struct store_turn *turns, size_t n);
 
+/* Reads how the last turn that a model made was generated, as store_turn has it; malloc'd, NULL where none was. */
+int store_last_generation(struct store *st, const struct store_session *s, void **made, size_t *len,
+                          struct hearth_err *e);
+
 /*
  * Reads a page of the turns, ids included. `*at` is 0 for the first page and is moved by each call; -1 is the end. A
  * page holds about `bytes` of texts and ids and at most `most` turns; its last turn may be cut, and continues in the

@@ -207,6 +207,27 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
     return give(&c, rc, got, &t, turns, n, e);
 }
 
+int store_last_generation(struct store *st, const struct store_session *s, void **made, size_t *len,
+                          struct hearth_err *e)
+{
+    struct chain c;
+    int rc = chain_open(st, &c, SQL_LAST_GENERATION, s, e), got = rc ? SQLITE_DONE : chain_last(&c);
+    *made = NULL;
+    *len = 0;
+    if (got == SQLITE_ROW) {
+        *len = (size_t)sqlite3_column_bytes(c.q, 0);
+        *made = malloc(*len + 1);
+        if (!*made)
+            rc = err_set(e, HEARTH_ENOMEM, "out of memory");
+        else if (*len > 0)
+            memcpy(*made, sqlite3_column_blob(c.q, 0), *len);
+    } else if (got != SQLITE_DONE) {
+        rc = store_fail(st, "reading how a session's last turn was generated", e);
+    }
+    chain_close(&c);
+    return rc;
+}
+
 int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
                     struct hearth_err *e)
 {

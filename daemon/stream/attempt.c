@@ -86,6 +86,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         .turn_open = st->session->row.turn_open,
         .client = st->client,
         .label = st->session->row.name ? st->session->row.id : NULL,
+        .vocabulary = st->session->vocabulary[0] ? st->session->vocabulary : NULL,
         .req = *st->request,
     };
     int32_t *all = NULL;
@@ -104,6 +105,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.resumed = (int64_t)st->output.n_ids;
         g.markers = st->markers[0] != '\0' ? st->markers : NULL;
         g.thinking = st->thinking;
+        g.vocabulary = st->vocabulary[0] ? st->vocabulary : NULL;
         g.turn_open = g.turn_open || g.req.n_messages > 0;
         g.req.messages = NULL;
         g.req.n_messages = 0;
@@ -217,6 +219,7 @@ int stream_set_begun(struct stream *st, const struct wire_engine_begin *b)
     st->n_appended = ids->n;
     snprintf(st->markers, sizeof st->markers, "%s", b->markers ? b->markers : "");
     st->thinking = b->thinking;
+    snprintf(st->vocabulary, sizeof st->vocabulary, "%s", b->vocabulary ? b->vocabulary : "");
     if (b->has_sampling)
         set_sampling(&st->request->sampling, &b->sampling);
     return 0;

@@ -55,7 +55,8 @@ static int commit_turn(struct stream *st, struct hearth_err *e)
                           .usage = st->end.usage,
                           .timings = st->end.timings,
                           .sampling = st->request->sampling},
-                 .reasoning = output_reasoning(&st->output)},
+                 .reasoning = output_reasoning(&st->output),
+                 .vocabulary = st->vocabulary[0] ? st->vocabulary : NULL},
         .turn_open = st->end.turn_open,
         .stream = st->number,
     };

@@ -17,6 +17,7 @@ int stream_measure(struct server *s, const struct stream_spec *spec,
         .history = {.v = spec->session->ids, .n = spec->session->n_ids},
         .turn_open = row->turn_open,
         .client = spec->client,
+        .vocabulary = spec->session->vocabulary[0] ? spec->session->vocabulary : NULL,
         .req = *spec->request,
     };
     g.req.session = g.req.request = NULL;

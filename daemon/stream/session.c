@@ -31,6 +31,22 @@ int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
     return 0;
 }
 
+int session_read_vocabulary(struct server *s, struct session *ss, struct hearth_err *e)
+{
+    void *made;
+    size_t len;
+    int rc = store_last_generation(s->store, &ss->row, &made, &len, e);
+    if (rc || !made)
+        return rc;
+    struct wire_turn_generation *g =
+        generation_info_of(&(struct store_turn){.generation = made, .generation_len = len});
+    if (g && g->vocabulary)
+        snprintf(ss->vocabulary, sizeof ss->vocabulary, "%s", g->vocabulary);
+    wire_free(g);
+    free(made);
+    return 0;
+}
+
 int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e)
 {
     struct session *ss = calloc(1, sizeof *ss);
@@ -70,6 +86,11 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
         ss->row.name = row->name;
         row->name = was;
         rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
+        if (!rc) {
+            ss->row.base = row->base;
+            memcpy(ss->row.parent, row->parent, sizeof ss->row.parent);
+            rc = session_read_vocabulary(s, ss, e);
+        }
         store_session_free(row);
     }
     if (!rc && ss->n_ids != (size_t)head->history)

@@ -102,6 +102,8 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     rc = check_model(s, uid, g->model, &ss->row, e);
     if (!rc)
         rc = retention_check_quota(s, uid, &ss->row, e);
+    if (!rc)
+        rc = session_read_vocabulary(s, ss, e);
     if (rc || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
         return rc;
     rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);

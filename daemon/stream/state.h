@@ -84,6 +84,7 @@ struct stream {
     size_t n_appended;
     char markers[16]; /* the family by whose markers the engine tells reasoning from text; "": it does not */
     bool thinking;    /* the input ends in reasoning */
+    char vocabulary[WIRE_NAME_MAX + 1]; /* the engine's, as of engine.begin; "": it has none */
     struct output output;
 
     /* Known once it has ended. */

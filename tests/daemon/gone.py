@@ -4,7 +4,7 @@ pinned, while there is no engine and after one that could not load it again. One
 not taken for the one that a stream or a session began with. And a vocabulary for which there was no memory when it was
 read. Prints TAP.
 """
-import os, signal, sys
+import os, signal, struct, sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.environ["top_srcdir"] + "/tests/tools")
@@ -133,7 +133,47 @@ try:
         else:
             check(r["finish_reason"] == "error" and "MODEL_INVALID" in r["error"] and "replaced" in r["error"] and r["tokens"],
                   "and ends where there is another", r)
+    # A session goes on with a file in whose vocabulary its ids mean the same, and with no other.
+    def two_tokens_swapped(gguf):
+        at = gguf.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8
+        n, at, long = struct.unpack_from("<Q", gguf, at)[0], at + 8, []
+        for _ in range(n):
+            size = struct.unpack_from("<Q", gguf, at)[0]
+            if size == 5:
+                long.append(at + 8)
+            at += 8 + size
+        a, b = long[:2]
+        return gguf[:a] + gguf[b:b + 5] + gguf[a + 5:b] + gguf[a:a + 5] + gguf[b + 5:]
+
+    def put(data):
+        with open(path + ".new", "wb") as f:
+            f.write(data)
+        os.rename(path + ".new", path)
+
+    def goes_on(session):
+        try:
+            return c.call("generate", session=session, text=" and", max_tokens=3)["usage"]["completion_tokens"] == 3
+        except Refused as e:
+            return e
+
     c.call("generate", model="other", session="old", text="Once upon a time", max_tokens=3)
+    c.call("sessions.fork", session="old", names=["fork"])
+    c.call("sessions.fork", session="old", names=["half"], at=2)
+    put(good[:-1] + bytes([good[-1] ^ 1]))
+    check(goes_on("old") is True, "a session goes on with other weights of the same vocabulary", goes_on("old"))
+    put(two_tokens_swapped(good))
+    for session in "old", "fork":
+        e = goes_on(session)
+        check(isinstance(e, Refused) and e.args[0] == "MODEL_MISMATCH" and "vocabulary" in e.args[1],
+              "but not, as the session or as a fork, where its ids mean other texts", (session, e))
+    try:
+        c.call("generate", session="old", text="x", max_tokens=3, dry=True)
+        check(False, "nor is it said what that would cost")
+    except Refused as e:
+        check(e.args[0] == "MODEL_MISMATCH", "nor is it said what that would cost", e)
+    check(goes_on("half") is True, "of a fork that ends before the first answer nobody knows", goes_on("half"))
+    put_back()
+    check(goes_on("old") is True and goes_on("fork") is True, "and again with the file that it began with")
     script_model.write(path + ".new", {"@": ["ab"]})
     os.rename(path + ".new", path)
     try:

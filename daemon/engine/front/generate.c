@@ -159,6 +159,10 @@ static size_t generate_cost(const struct request *r)
 /* A session's ids are of the model that it was made with, whose file may be another one by now. */
 static int check_history(const struct wire_engine_generate *g, const struct model_entry *m, struct hearth_err *e)
 {
+    if (g->vocabulary && m->vocab && strcmp(g->vocabulary, vocab_hash(m->vocab)) != 0)
+        return err_set(e, HEARTH_EMODELMISMATCH,
+                       "the session's tokens are of another vocabulary: it was made with another model, which was in "
+                       "this one's place");
     for (size_t i = 0; i < g->history.n; i++)
         if (g->history.v[i] < 0 || (uint32_t)g->history.v[i] >= m->hp.n_vocab)
             return err_set(
@@ -316,6 +320,8 @@ void generate_admitted(struct rpc_server *s, struct request *r)
                                      .thinking = r->told.open,
                                      .has_sampling = true,
                                      .sampling = r->sampling};
+    if (r->model->vocab)
+        body.vocabulary = vocab_hash(r->model->vocab);
     if (r->told.family)
         body.markers = reasoning_family_name(r->told.family);
     body.sampling.logit_bias = NULL;
