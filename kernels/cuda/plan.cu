@@ -28,7 +28,7 @@ static const struct lowering lowerings[] = {
     {OP_ATTEND, attend_run, {}, ACT_BIT(ACT_Q)},
     {OP_PROJ,   NULL,     {ref_proj,   wg_proj,   prefill_proj,   prefill_proj,   gemm_proj,   gemm_proj},   ACT_BIT(ACT_FF) | ACT_BIT(ACT_ATT)},
     {OP_FFN_UP, NULL,     {ref_ffn_up, wg_ffn_up, prefill_ffn_up, prefill_ffn_up, gemm_ffn_up, gemm_ffn_up}, ACT_BIT(ACT_X)},
-    {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   0},
+    {OP_HEAD,   NULL,     {ref_head,   wg_head,   NULL,           NULL,           gemm_head,   gemm_head},   ACT_BIT(ACT_X)},
     {OP_ROUTE,  route_run},
     {OP_EXPERTS_UP,   experts_up_run},
     {OP_EXPERTS_DOWN, experts_down_run},

@@ -96,9 +96,9 @@ static inline void x_completed(struct op_call *p)
 }
 
 /*
- * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, gathered by step_dev.out_row or not, after what p
- * holds of ACT_X in pieces was added to ws.x (experts' results not where rows are gathered): into a form of wgmma's,
- * and a second one where it has a place, or, of up to WG_ROWS rows, into the prepared form.
+ * norm.cu: the RMS norm of `bucket` rows of ws.x, of n elements, after what p holds of ACT_X in pieces was added to
+ * them: into a form of wgmma's, and a second one where it has a place, or, of up to WG_ROWS rows, into the prepared
+ * form. gather: rows step_dev.out_row; their sums are not kept, and ACT_X is lost then where it was in pieces.
  */
 void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
                      bool gather, uint32_t bucket);

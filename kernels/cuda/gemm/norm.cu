@@ -36,12 +36,17 @@ struct norm_args {
     const float *bias;
     struct expert_sums experts;
 
-    __device__ float *row(uint32_t i) const
+    /* The step's row that is the i-th. */
+    __device__ uint32_t of(uint32_t i) const
     {
-        return x + (uint64_t)(gather ? gather[i] : i) * ldx;
+        return gather ? gather[i] : i;
     }
-    /* Elements k .. k + 3 of row r, the i-th, and what is added to them, which is kept; zeros where it is not real.
-     * SUMS: experts' sums are added, too. */
+    __device__ float *row(uint32_t of) const
+    {
+        return x + (uint64_t)of * ldx;
+    }
+    /* Elements k .. k + 3 of the step's row i_row, at r, and what is added to them, which is kept where no rows are
+     * gathered, as one may be gathered twice; zeros where it is not real. SUMS: experts' sums are added, too. */
     template <bool SUMS, int AT_ONCE = 4>
     __device__ void added(float *r, uint32_t i_row, uint32_t k, const partials::place &from, const float *bias4,
                           float *to, bool real) const
@@ -67,9 +72,9 @@ struct norm_args {
             for (int i = 0; i < 4; i++)
                 to[i] = k + i < n ? to[i] + (o[i] + bias4[i]) * add.by : 0.f;
         }
-        if (real && whole)
+        if (real && whole && !gather)
             *(float4 *)(r + k) = make_float4(to[0], to[1], to[2], to[3]);
-        else if (real)
+        else if (real && !gather)
             for (int i = 0; i < 4 && k + i < n; i++)
                 r[k + i] = to[i];
     }
@@ -122,13 +127,14 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
     partials::place place[KEEP];
     asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
     pdl_trigger();
-    float *r = a.row(row);
+    uint32_t of = a.of(row);
+    float *r = a.row(of);
 #pragma unroll
     for (uint32_t i = 0; i < KEEP; i++) {
         uint32_t k = k0 + i * STEP;
         load_four(a.nm.w, k, n, w[i]);
         load_four(a.bias, k, a.add.p && a.bias ? n : 0, c[i]);
-        place[i] = k < n ? a.add.at(row, k) : partials::place{NULL, NULL, 0, 0};
+        place[i] = k < n ? a.add.at(of, k) : partials::place{NULL, NULL, 0, 0};
     }
 #pragma unroll 1
     for (int pass = EARLY ? 0 : 1; pass < 2; pass++) {
@@ -144,12 +150,12 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (k0 + i * STEP < n)
-                a.added<SUMS, AT_ONCE>(r, row, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
+                a.added<SUMS, AT_ONCE>(r, of, k0 + i * STEP, place[i], c[i], v[i], real), squares(v[i]);
         if (FAR && real)
             for (uint32_t k = k0 + KEEP * STEP; k < n; k += STEP) {
                 float far[4], more[4];
                 load_four(a.bias, k, a.add.p && a.bias ? n : 0, more);
-                a.added<SUMS>(r, row, k, a.add.at(row, k), more, far, true), squares(far);
+                a.added<SUMS>(r, of, k, a.add.at(of, k), more, far, true), squares(far);
             }
         for (int i = 16; i; i /= 2)
             s += __shfl_xor_sync(~0u, s, i);
@@ -219,7 +225,8 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
     __half *form = (__half *)(kept + end);
     pdl_trigger();
     pdl_wait();
-    float *r = a.row(row);
+    uint32_t of = a.of(row);
+    float *r = a.row(of);
 #pragma unroll 1
     for (int j = 0; j < EACH; j++) {
         float s = 0;
@@ -230,7 +237,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
             if (k >= n)
                 continue;
             load_four(a.bias, k, a.add.p && a.bias ? n : 0, c);
-            a.added<SUMS>(r, row, k, a.add.at(row, k), c, v, true);
+            a.added<SUMS>(r, of, k, a.add.at(of, k), c, v, true);
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 s = fmaf(v[e], v[e], s);
@@ -292,6 +299,9 @@ template <enum row_length LENGTH> static auto cluster_of(bool form, bool sums, b
 void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm, uint32_t n, act_buf out, act_buf two,
                      bool gather, uint32_t bucket)
 {
+    if (gather && (n > KEEP * STEP || p->read_again & ACT_BIT(ACT_X)))
+        plan_complete(d, p, ACT_BIT(ACT_X));
+    const bool taken = gather && p->acts.pieces & ACT_BIT(ACT_X); /* added up on the way, and not kept */
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y, room = leaves_room(d, a.add, n);
     bool half = form && !sums && n <= STEP / 2; /* other short rows were not measured */
@@ -311,4 +321,6 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
         cuda_launch(d, cluster, dim3(bucket * (half ? CLUSTER / 2 : CLUSTER)), NORM_THREADS, 0, LAUNCH_PDL, a.x, a.ldx,
                     a.n, a.nm, a.gather, a.add, a.bias, a.experts, out, two);
     x_completed(p);
+    if (taken)
+        act_taken(&p->acts, ACT_X);
 }

@@ -252,6 +252,8 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
     act_buf out[2];
     const act_buf none = {};
     int two = forms_of(d, w, p->bucket, out) == 2;
+    if (n->kind != NORM_RMS && gather)
+        plan_complete(d, p, ACT_BIT(ACT_X));
     if (n->kind == NORM_RMS) {
         norm_pieces_run(d, p, n, w->n_in, out[0], two ? out[1] : none, gather, p->bucket);
         return;
