@@ -1,6 +1,6 @@
 /*
  * sample.cu - from logits to a token without the host: one kernel, a few blocks a row, which meet at barriers of their
- * own only for the passes that a slot's parameters ask for. Greedy and plain temperature need none.
+ * own only for the passes that a slot's parameters ask for. Greedy needs none.
  *
  * Cut-offs are found by radix histograms over the order-preserving bits of a logit, 11 + 11 + 10 of them: counts for
  * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same whatever the order, so a token depends on
@@ -11,7 +11,8 @@
 
 #include <float.h>
 
-enum { THREADS = 512, BLOCKS = 128 };
+/* Of a row alone, BLOCKS; of several, as many as have ROW_IDS each, and no more than are there at once. */
+enum { THREADS = 512, BLOCKS = 128, AT_ONCE = 4, ROW_IDS = 4 * AT_ONCE * THREADS, RESIDENT = 2 /* of a processor */ };
 
 struct sample_args {
     const float *logits;
@@ -39,7 +40,7 @@ __device__ static inline unsigned long long rank_of(float v, uint32_t id) /* bes
     return (unsigned long long)key_of(v) << 32 | (uint32_t)~id;
 }
 
-/* The blocks of a row meet. All are resident: a launch has at most BLOCKS of them. */
+/* The blocks of a row meet. All of a launch are resident. */
 __device__ static void row_barrier(row_dev *r, uint32_t *n_barrier)
 {
     __syncthreads();
@@ -63,6 +64,19 @@ __device__ static void max_into(unsigned long long v, unsigned long long *to)
     }
     if (threadIdx.x % 32 == 0 && v)
         atomicMax(to, v);
+}
+
+/* ... by one of a block, which all threads reach. */
+__device__ static void block_max_into(unsigned long long v, unsigned long long *to)
+{
+    __shared__ unsigned long long best;
+    if (!threadIdx.x)
+        best = 0;
+    __syncthreads();
+    max_into(v, &best);
+    __syncthreads();
+    if (!threadIdx.x && best)
+        atomicMax(to, best);
 }
 
 struct view {
@@ -109,7 +123,6 @@ template <typename F> __device__ static inline void each(uint32_t n, F f)
  * fours. */
 __device__ static inline unsigned long long best_raw(const float *raw, uint32_t n)
 {
-    enum { AT_ONCE = 4 };
     unsigned long long best = 0;
     const uint32_t step = 4 * THREADS * gridDim.x;
     for (uint32_t id = 4 * (blockIdx.x * THREADS + threadIdx.x); id < n; id += AT_ONCE * step) {
@@ -237,7 +250,7 @@ __device__ static void remember(slot_dev *sl, uint32_t token)
     sl->count[token]++;
 }
 
-__global__ void __launch_bounds__(THREADS) sample(sample_args a)
+__global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
 {
     __shared__ unsigned long long hist[SAMPLE_BINS];
     __shared__ bool last;
@@ -254,10 +267,13 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     view w = {a.logits + (uint64_t)i * a.ldl, sl,
               s->mask[i] == NO_SLOT ? NULL : a.mask + (uint64_t)s->mask[i] * ((a.n_vocab + 31) / 32), a.n_vocab};
     float temp = p->temp, top_v = 0;
+    const bool as_it_came = !sl->count && !sl->bias && !w.mask; /* the logits are what is chosen by */
+    pdl_wait();
+    /* Before anything hangs on the parameters, which late blocks still wait for: most rows want this and no more. */
+    const unsigned long long best_of_raw = best_raw(w.raw, w.n);
     bool cut_k =
         temp > 0 && p->top_k && p->top_k<w.n, cut_p = temp> 0 && p->top_p<1.f, cut_m = temp> 0 && p->min_p >= FLT_MIN;
     uint32_t least = key_of(-FLT_MAX); /* keys below are out: forbidden tokens to begin with */
-    pdl_wait();
 
     float log_z = 0;
     if (p->n_logprobs) { /* of the raw logits */
@@ -290,11 +306,14 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         log_z = raw + logf((float)((double)__ldcg(&r->sum) * 9.094947017729282e-13));
     }
     if (temp > 0) {
-        unsigned long long m = 0;
-        each(w.n, [&](uint32_t id) {
-            unsigned long long k = rank_of(logit(w, id), id);
-            m = k > m ? k : m;
-        });
+        unsigned long long m = best_of_raw;
+        if (!as_it_came) {
+            m = 0;
+            each(w.n, [&](uint32_t id) {
+                unsigned long long k = rank_of(logit(w, id), id);
+                m = k > m ? k : m;
+            });
+        }
         max_into(m, &r->max);
         row_barrier(r, &n_barrier);
         top_v = value_of((uint32_t)(__ldcg(&r->max) >> 32));
@@ -321,9 +340,9 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
     uint32_t group = ~0u;
     float top_z = -INFINITY; /* the best of this thread */
     struct philox noise = {};
-    const bool plain = !(temp > 0) && !sl->count && !sl->bias && !w.mask;
+    const bool plain = !(temp > 0) && as_it_came;
     if (plain)
-        best = best_raw(w.raw, w.n);
+        best = best_of_raw;
     each(plain ? 0 : w.n, [&](uint32_t id) {
         float v = logit(w, id);
         if (v == -INFINITY)
@@ -345,11 +364,11 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         unsigned long long k = rank_of(v, id);
         best = k > best ? k : best;
     });
-    max_into(best, &r->best);
-    __threadfence();
-    __syncthreads();
-    if (!threadIdx.x)
+    block_max_into(best, &r->best);
+    if (!threadIdx.x) {
+        __threadfence();
         last = atomicAdd(&r->finished, 1) == gridDim.x - 1;
+    }
     __syncthreads();
     if (!last)
         return;
@@ -358,7 +377,8 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         unsigned long long won = __ldcg(&r->best);
         uint32_t token = won ? ~(uint32_t)won : 0; /* all forbidden: id 0 */
         struct sampled *out = &a.ring[s->ticket % RING].out[i];
-        out->slot = s->slot[i], out->token = token, out->logprob = w.raw[token] - log_z;
+        float raw = plain && won ? value_of((uint32_t)(won >> 32)) : w.raw[token];
+        out->slot = s->slot[i], out->token = token, out->logprob = raw - log_z;
         out->n_top = 0;
         for (uint32_t k = 0; k < p->n_logprobs && __ldcg(&r->top[k]); k++) { /* a small vocabulary ends sooner */
             uint32_t id = ~(uint32_t)__ldcg(&r->top[k]);
@@ -371,15 +391,17 @@ __global__ void __launch_bounds__(THREADS) sample(sample_args a)
         for (uint32_t k = 0; k < p->n_logprobs; k++)
             r->top[k] = 0;
         r->arrived = r->finished = 0;
-        __threadfence_system();
-        bool all = s->n_sample == 1; /* one fence, of a microsecond, is enough then */
-        if (!all && atomicAdd(a.rows_done, 1) == s->n_sample - 1) {
-            *a.rows_done = 0;
-            __threadfence_system();
-            all = true;
+        bool all = s->n_sample == 1;
+        if (!all) { /* the rows hear of each other within the device; the host of all from the last */
+            __threadfence();
+            all = atomicAdd(a.rows_done, 1) == s->n_sample - 1;
+            if (all)
+                *a.rows_done = 0;
         }
-        if (all)
+        if (all) {
+            __threadfence_system();
             a.ring[s->ticket % RING].ticket = s->ticket;
+        }
     }
     if (cut_k)
         for (uint32_t k = threadIdx.x; k < 3 * SAMPLE_BINS; k += THREADS)
@@ -402,7 +424,11 @@ void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct resu
 {
     struct sampler *s = d->sampler;
     for (uint32_t row = 0; row < bucket; row += SAMPLE_ROWS) {
-        uint32_t rows = bucket - row < SAMPLE_ROWS ? bucket - row : SAMPLE_ROWS, blocks = BLOCKS / rows;
+        uint32_t rows = bucket - row < SAMPLE_ROWS ? bucket - row : SAMPLE_ROWS, blocks = BLOCKS;
+        if (rows > 1) {
+            uint32_t enough = (n_vocab + ROW_IDS - 1) / ROW_IDS, most = RESIDENT * d->sms / rows;
+            blocks = enough < most ? enough : most;
+        }
         sample_args a = {d->ws.logits, d->ws.ldl, n_vocab,      row,     d->step, s->slot,
                          s->last,      s->row,    s->rows_done, s->mask, ring};
         cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);
