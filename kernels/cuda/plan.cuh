@@ -49,6 +49,8 @@ struct op_call {
     const struct op *shared[2]; /* ops of a shared expert that the experts' launches have done, or will; NULL: none */
     const struct op *prepared;  /* experts_down whose hidden rows the product before it has prepared, or NULL */
     const struct op *normed;    /* experts_up whose rows were normed with the route before it, or NULL */
+    const struct op *asked; /* op_attend of which the product before its q|k|v has asked into L2, or NULL: so many */
+    uint32_t asked_pages;   /* pages of each sequence */
 };
 
 /* Launches one call of an op. */

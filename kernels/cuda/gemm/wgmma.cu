@@ -216,6 +216,9 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.xstages = min_u((room - a.wstages * wst) / xst, WG_STAGES);
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
     a.early = early_stages(d, w, bucket);
+    uint32_t frags = t16_frags(first) > t16_frags(second) ? t16_frags(first) : t16_frags(second);
+    if (a.ahead.waits && a.per * frags > a.wstages) /* memory has no time for more than the weights */
+        a.ahead.kv = NULL;
     wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
@@ -265,35 +268,42 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
 }
 
 /*
- * What attention behind this product reads first, of fp16, in decode steps whose bits are free and layers without a
- * window: as much as comes while the memory would be idle. Attention's blocks find room only where the product's have
- * left.
+ * What attention reads first, but for `page0` pages of each sequence, of fp16, in decode steps whose bits are free and
+ * layers without a window: up to `most` bytes, those pages among them, as much as comes while the memory would be idle.
+ * Attention's blocks find room only where those of q|k|v have left.
  */
-static wg_ahead ahead_of(const struct device *d, const struct op *reader)
+static wg_ahead ahead_of(const struct device *d, const struct op *attend, uint32_t page0, uint64_t most, bool waits)
 {
-    const uint64_t most = 10 << 20;
     wg_ahead a = {};
-    if (!d->decode || d->invariant || !reader || reader->kind != OP_ATTEND || reader->attend.window)
+    if (!d->decode || d->invariant || !attend || attend->kind != OP_ATTEND || attend->attend.window)
         return a;
-    uint32_t group = reader->attend.group;
+    uint32_t group = attend->attend.group, n_page;
     const struct kv_pool *kv = d->kv[group];
     if (kv->desc.type != DT_F16)
         return a;
     a.parts = (uint32_t)(kv->layer_bytes / WG_AHEAD_PART);
-    a.n_page = (uint32_t)(most / (kv->layer_bytes * d->bucket));
-    if (!a.parts || !a.n_page)
+    n_page = (uint32_t)(most / (kv->layer_bytes * d->bucket));
+    if (!a.parts || n_page <= page0)
         return a;
-    a.kv = kv->base + reader->attend.layer * kv->layer_bytes, a.page_bytes = kv->page_bytes;
+    a.page0 = page0, a.n_page = n_page - page0, a.waits = waits;
+    a.kv = kv->base + attend->attend.layer * kv->layer_bytes, a.page_bytes = kv->page_bytes;
     a.pages = d->pages, a.pages0 = d->step->group[group].pages0, a.step = d->step;
     return a;
 }
+
+/* Bytes of KV that are asked into L2, by the product before q|k|v's norm where memory is idle behind it, or by q|k|v;
+ * and more of them by q|k|v behind the former. */
+enum { AHEAD_BYTES = 24 << 20, AHEAD_MORE = 6 << 20 };
 
 void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
     wg_args a = {};
-    a.ahead = ahead_of(d, p->reader);
+    if (p->asked && p->asked == p->reader)
+        a.ahead = ahead_of(d, p->reader, p->asked_pages, AHEAD_BYTES + AHEAD_MORE, true);
+    else
+        a.ahead = ahead_of(d, p->reader, 0, AHEAD_BYTES, false);
     normed(d, p, w, &op->norm, false);
     p->q = matmul(d, w, a, p->bucket, false), p->q_op = op;
     act_in_pieces(&p->acts, ACT_Q);
@@ -355,7 +365,11 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
         act_to_wg(d, op->in == ACT_ATT ? &d->ws.att : &d->ws.ff, w->n_in, &out[0], p->bucket);
     if (in_pieces)
         act_taken(&p->acts, op->in);
+    const struct op *attend = o + 2 < p->end && o[1].kind == OP_QKV ? o + 2 : NULL;
+    if (op->in == ACT_FF)
+        a.ahead = ahead_of(d, attend, 0, AHEAD_BYTES, true);
     partials s = matmul(d, w, a, p->bucket, false);
+    p->asked = a.ahead.kv ? attend : NULL, p->asked_pages = a.ahead.n_page;
     if (proj_apart(op)) {
         reduce_to_tmp(d, &s, w->n_out, p->bucket);
         proj_epilogue_run(d, op, w->n_out, 0, p->bucket);

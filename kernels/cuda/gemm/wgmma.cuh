@@ -29,16 +29,18 @@ struct wg_part {
 };
 
 /*
- * Pages of KV that attention behind q|k|v reads first, asked into L2 while the product's records are multiplied: the
- * first so many of each sequence that are whole before the step, in parts of WG_AHEAD_PART bytes.
+ * Pages of KV that the next attention reads first, asked into L2 once a block has asked for all of its weights: of each
+ * sequence pages [page0, page0 + n_page) as far as they are among the first WG_AHEAD_EIGHTHS of those that are whole
+ * before the step, in parts of WG_AHEAD_PART bytes. The rest comes from memory while these come from L2.
  */
-enum { WG_AHEAD_PART = 4096 };
+enum { WG_AHEAD_PART = 4096, WG_AHEAD_EIGHTHS = 5 };
 struct wg_ahead {
     const uint8_t *kv; /* page 0, the layer's K and V; NULL: nothing is asked for */
     uint64_t page_bytes;
     const uint32_t *pages, *pages0;
     const step_dev *step;
-    uint32_t n_page, parts; /* pages of a sequence at most; parts of a page */
+    uint32_t page0, n_page, parts; /* parts: of a page */
+    bool waits;                    /* for the end of the kernel before, which still reads memory */
 };
 
 struct wg_args {
@@ -230,8 +232,8 @@ __device__ static inline void wg_ask_ahead(const wg_ahead &a, uint32_t lane)
     uint32_t all = a.step->n_seq * a.n_page * a.parts;
 #pragma unroll 1
     for (uint32_t i = blockIdx.x * 32 + lane; i < all; i += gridDim.x * 32) {
-        uint32_t nth = i / a.parts, s = nth / a.n_page, page = nth % a.n_page;
-        if (page < a.step->pos0[s] / KV_PAGE)
+        uint32_t nth = i / a.parts, s = nth / a.n_page, page = a.page0 + nth % a.n_page;
+        if (page < a.step->pos0[s] / KV_PAGE * WG_AHEAD_EIGHTHS / 8)
             asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
                              a.kv + a.pages[a.pages0[s] + page] * a.page_bytes + i % a.parts * WG_AHEAD_PART),
                          "r"((uint32_t)WG_AHEAD_PART)
@@ -386,8 +388,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                     s = 0, phase ^= 1;
             }
         }
-        if (!BLOCKS && a.ahead.kv)
+        if (!BLOCKS && a.ahead.kv) {
+            if (a.ahead.waits)
+                pdl_wait();
             wg_ask_ahead(a.ahead, lane);
+        }
         return;
     }
     if (warp == TILES + 1) {
