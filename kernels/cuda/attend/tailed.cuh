@@ -25,25 +25,31 @@ struct tailed_args : split_args, attend_tail {
 };
 
 /* A warp's part of an item that WARPS of them share: of its heads (at most ROWS queries, then K and V where these warps
- * append them) every WARPS-th. */
+ * append them) every WARPS-th. Teams have fewer warps than most items have heads: of heads of 64 each half of a warp
+ * has one there, so that all are made at once. */
 template <int D, int ROWS, int WARPS> struct tailed {
     static_assert(D % 32 == 0 && D <= 128, "a lane has four elements of a head");
     static constexpr int PIECES = 8; /* pieces that are under way together */
+    static constexpr uint32_t LANES = D == 64 && WARPS < shape<D>::WARPS ? 16 : 32, /* of a head */
+        PER = 32 / LANES;                                                           /* heads of a warp together */
+    static_assert((PER == 2 ? 4 : 3) * D <= ROWS * shape<D>::OLD, "rooms of a warp's heads");
     struct queries {
         __half row[ROWS][D + 8]; /* so that the rows of a fragment lie in different banks */
         __half own[2][D];        /* K and V of the step's token */
     };
     queries &made;
-    head_room room; /* the warp's own part of what it leaves at an item's end */
+    head_room room; /* a part of what the warp leaves at an item's end */
     uint32_t warp, lane, rank;
+    uint32_t nth, part_lane; /* of heads that are made together; the lane among those of its head */
     /* The first of the warp's heads of the item that is next: */
     float4 piece[PIECES];
     float bias[4];
     uint32_t n, slot; /* pieces; where K and V go */
 
     __device__ tailed(queries &made, float *own, int warp, int lane, uint32_t rank)
-        : made(made), room(head_room_at(own, D)), warp(warp), lane(lane), rank(rank)
+        : made(made), warp(warp), lane(lane), rank(rank), nth(PER * warp + lane / LANES), part_lane(lane % LANES)
     {
+        room = head_room_at(own + lane / LANES * 2 * D, D);
     }
     /* The warp of all that share the item, over all ranks, which begins with the step's token: the next behind the one
      * with the last page. One past all where that is another item's. */
@@ -64,13 +70,13 @@ template <int D, int ROWS, int WARPS> struct tailed {
     __device__ inline uint32_t column(const tailed_args &a, const item &it, uint32_t head) const
     {
         uint32_t of = head < a.group ? it.head * a.group + head : a.n_head + (head - a.group) * a.kv.n_kv + it.head;
-        return of * D + 4 * lane;
+        return of * D + 4 * part_lane;
     }
     /* Where the pieces of the lane's elements of `head` lie, and what else becomes of them: all of it before they are
      * there. */
     __device__ inline partials::place place(const tailed_args &a, uint32_t row, const item &it, uint32_t head)
     {
-        bool mine = head < heads(a, it) && 4 * lane < D;
+        bool mine = head < heads(a, it) && 4 * part_lane < D;
         uint32_t o = mine ? column(a, it, head) : 0;
         partials::place w = a.pieces.at(row, o);
         n = mine ? w.n : 0;
@@ -89,7 +95,7 @@ template <int D, int ROWS, int WARPS> struct tailed {
     }
     __device__ inline void begin_head(const tailed_args &a, const plan &p, const item &it, uint32_t head)
     {
-        head_begin(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], lane, room);
+        head_begin<LANES>(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], part_lane, room);
     }
     /* After load() of w and begin_head(). */
     __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head,
@@ -107,29 +113,31 @@ template <int D, int ROWS, int WARPS> struct tailed {
         }
         if (a.tail.bias)
             f.x += bias[0], f.y += bias[1], f.z += bias[2], f.w += bias[3];
-        if (4 * lane < D)
-            *(float4 *)(room.v + 4 * lane) = f;
-        head_end<false>(a.tail, D, which, p.pos[it.s], lane, room);
+        if (4 * part_lane < D)
+            *(float4 *)(room.v + 4 * part_lane) = f;
+        head_end<false, LANES>(a.tail, D, which, p.pos[it.s], part_lane, room);
         if (head >= heads(a, it))
             return;
         if (which)
-            head_append(a.tail, D, which, p.row[it.s], it.head, __shfl_sync(~0u, slot, 0), lane, room.v);
+            head_append<LANES>(a.tail, D, which, p.row[it.s], it.head, __shfl_sync(head_lanes<LANES>(), slot, 0, LANES),
+                               part_lane, room.v);
         __half *to = which ? made.own[which - 1] : made.row[head];
-        for (uint32_t i = lane; i < D; i += 32)
+        for (uint32_t i = part_lane; i < D; i += LANES)
             to[i] = half_sat(room.v[i]);
-        __syncwarp(); /* the room is used again */
+        __syncwarp(head_lanes<LANES>()); /* the room is used again */
     }
-    /* Asks for the pieces of the warp's first head of an item, while it is at work on another. */
+    /* Asks for the pieces of the first head of an item, while it is at work on another. */
     __device__ inline void ask(const tailed_args &a, const plan &p, const item &it)
     {
-        load(place(a, p.row[it.s], it, warp));
+        load(place(a, p.row[it.s], it, nth));
     }
     /* The warp's heads of the item, of which the first was asked for or not; first: of the warp's first item, which
      * waits for the product. One place in the code for all, as it is fetched as it is run. */
     __device__ inline void make(const tailed_args &a, const plan &p, const item &it, bool asked, bool first)
     {
 #pragma unroll 1
-        for (uint32_t head = warp; first || head < heads(a, it); head += WARPS, asked = first = false) {
+        for (uint32_t head = nth; first || head / PER * PER < heads(a, it);
+             head += WARPS * PER, asked = first = false) {
             partials::place w = place(a, p.row[it.s], it, head);
             if (first)
                 pdl_wait();

@@ -1,7 +1,9 @@
 /*
  * tail.cuh - what follows the product q|k|v, head by head: bias, norm, RoPE and the rotation of KV, the temperature of
- * queries; and where K and V go. A warp does one head of a row: epilogue.cu's kernel those of a step, attention
- * (attend/decode.cu) those of the item that it begins with. The bits are the same.
+ * queries; and where K and V go. A warp does one head of a row, or each half of it one: epilogue.cu's kernel those of a
+ * step, attention (attend/decode.cu) those of the item that it begins with. The bits are the same.
+ *
+ * LANES: of a head, a warp or half of one; `lane` is among these.
  */
 #ifndef HEARTH_CUDA_GEMM_TAIL_CUH
 #define HEARTH_CUDA_GEMM_TAIL_CUH
@@ -30,16 +32,37 @@ struct qkv_epilogue_args {
 /* epilogue.cu: the tail of an op whose norms are of single heads. */
 qkv_epilogue_args qkv_epilogue_args_of(struct device *d, const struct op_qkv *op);
 
-/* A head in shared memory: itself, its norm's weights, and its turns, sine and cosine. [3 d_head rounded up to fours]
- * floats. */
+/* A head in shared memory: itself, its turns, sine and cosine, and, where a warp has one head, its norm's weights. [3
+ * d_head rounded up to fours] floats; of half a warp 2. */
 struct head_room {
-    float *v, *gain;
+    float *v;
     float2 *turn;
+    float *gain;
 };
 __device__ static inline head_room head_room_at(float *room, uint32_t d)
 {
     uint32_t padded = (d + 3) & ~3u;
-    return {room, room + padded, (float2 *)(room + 2 * padded)};
+    return {room, (float2 *)(room + padded), room + 2 * padded};
+}
+/* The lanes of a head, of the calling one. */
+template <uint32_t LANES> __device__ static inline uint32_t head_lanes()
+{
+    return LANES == 32 ? ~0u : 0xffffu << (threadIdx.x & 16);
+}
+/* f(0) + .. + f(d - 1), the same whatever LANES is. */
+template <uint32_t LANES, class F> __device__ static inline float head_sum(uint32_t d, uint32_t lane, F f)
+{
+    float s[32 / LANES] = {};
+#pragma unroll
+    for (uint32_t k = 0; k < 32 / LANES; k++)
+        for (uint32_t i = lane + k * LANES; i < d; i += 32)
+            s[k] += f(i);
+    if (LANES == 16)
+        s[0] += s[32 / LANES - 1];
+#pragma unroll
+    for (uint32_t i = LANES / 2; i; i /= 2)
+        s[0] += __shfl_xor_sync(head_lanes<LANES>(), s[0], i);
+    return s[0];
 }
 
 __device__ static inline struct norm head_norm(const qkv_epilogue_args &a, uint32_t part)
@@ -53,12 +76,13 @@ __device__ static inline bool head_turns(const qkv_epilogue_args &a, uint32_t pa
 
 /* What the step's rows alone say, and the norm's weights: they are there before the product, and so are the turns.
  * part: 0 to 2, of q, k or v; d: a.d_head. */
+template <uint32_t LANES = 32>
 __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t row,
                                          uint32_t at, uint32_t lane, const head_room &r)
 {
     struct norm nm = head_norm(a, part);
     uint32_t half = a.rope.n_rot / 2;
-    if (nm.w)
+    if (LANES == 32 && nm.w)
 #pragma unroll 8
         for (uint32_t i = lane; i < d; i += 32)
             r.gain[i] = nm.w[i];
@@ -66,7 +90,7 @@ __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d,
         float pos = (float)at;
         const float *freq = rope_frequencies(a.rope, a.s, row);
 #pragma unroll 1
-        for (uint32_t i = lane; i < half; i += 32) {
+        for (uint32_t i = lane; i < half; i += LANES) {
             float sn, cs;
             rope_sincos(pos, freq[i], &sn, &cs);
             r.turn[i] = make_float2(sn * a.rope.scale, cs * a.rope.scale);
@@ -75,39 +99,34 @@ __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d,
 }
 
 /* r.v, which is the product and its bias, becomes what attention reads. HADAMARD: of KV of Q8_0. */
-template <bool HADAMARD = true>
+template <bool HADAMARD = true, uint32_t LANES = 32>
 __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t at,
                                        uint32_t lane, const head_room &r)
 {
     struct norm nm = head_norm(a, part);
     uint32_t half = a.rope.n_rot / 2;
     float *v = r.v;
-    __syncwarp();
+    __syncwarp(head_lanes<LANES>());
     if (nm.w) {
-        float s = 0, mean = 0;
-        if (nm.kind == NORM_LAYER) {
-#pragma unroll 1
-            for (uint32_t i = lane; i < d; i += 32)
-                s += v[i];
-            mean = warp_sum(s) / d;
-            s = 0;
-        }
-        for (uint32_t i = lane; i < d; i += 32)
-            s += (v[i] - mean) * (v[i] - mean);
-        float f = rsqrtf(warp_sum(s) / d + nm.eps);
-        for (uint32_t i = lane; i < d; i += 32)
-            v[i] = (v[i] - mean) * f * r.gain[i] + (nm.b ? nm.b[i] : 0.f);
+        float mean = 0;
+        if (nm.kind == NORM_LAYER)
+            mean = head_sum<LANES>(d, lane, [&](uint32_t i) { return v[i]; }) / d;
+        float squares = head_sum<LANES>(d, lane, [&](uint32_t i) { return (v[i] - mean) * (v[i] - mean); }),
+              f = rsqrtf(squares / d + nm.eps);
+        const float *gain = LANES == 32 ? r.gain : nm.w;
+        for (uint32_t i = lane; i < d; i += LANES)
+            v[i] = (v[i] - mean) * f * gain[i] + (nm.b ? nm.b[i] : 0.f);
     }
-    __syncwarp();
+    __syncwarp(head_lanes<LANES>());
     if (head_turns(a, part)) {
         bool neox = a.rope.kind == ROPE_NEOX;
 #pragma unroll 1
-        for (uint32_t i = lane; i < half; i += 32) {
+        for (uint32_t i = lane; i < half; i += LANES) {
             uint32_t p = neox ? i : 2 * i, q = neox ? i + half : 2 * i + 1;
             float sn = r.turn[i].x, cs = r.turn[i].y, x = v[p], y = v[q];
             v[p] = __fmaf_rn(x, cs, -__fmul_rn(y, sn)), v[q] = __fmaf_rn(x, sn, __fmul_rn(y, cs)); /* as items.cuh */
         }
-        __syncwarp();
+        __syncwarp(head_lanes<LANES>());
         if (HADAMARD && a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
             float s[8], t[8];
             for (int i = 0; i < 8; i++) {
@@ -127,23 +146,24 @@ __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, u
                 v[neox ? j : 2 * j] = s[i], v[neox ? j + half : 2 * j + 1] = t[i];
             }
         }
-        __syncwarp();
+        __syncwarp(head_lanes<LANES>());
     }
     if (part == 0 && a.temperature.beta != 0) {
         float by = temperature_at(a.temperature, at);
-        for (uint32_t i = lane; i < d; i += 32)
+        for (uint32_t i = lane; i < d; i += LANES)
             v[i] *= by;
-        __syncwarp();
+        __syncwarp(head_lanes<LANES>());
     }
 }
 
 /* Appends a row's K (part 1) or V (2) of a KV head at `slot`; NaN in V is told in ACT_X. */
+template <uint32_t LANES = 32>
 __device__ static inline void head_append(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t row,
                                           uint32_t head, uint32_t slot, uint32_t lane, float *v)
 {
     if (part == 2) {
         bool nan = false;
-        for (uint32_t i = lane; i < d; i += 32)
+        for (uint32_t i = lane; i < d; i += LANES)
             if (isnan(v[i]) || (a.q8 && isinf(v[i])))
                 nan = true, v[i] = 0;
         if (nan)
@@ -157,7 +177,7 @@ __device__ static inline void head_append(const qkv_epilogue_args &a, uint32_t d
         return;
     }
     __half *out = part == 1 ? kv_k(a.kv, slot, head) : kv_v(a.kv, slot, head);
-    for (uint32_t i = lane; i < d; i += 32)
+    for (uint32_t i = lane; i < d; i += LANES)
         out[i] = half_sat(v[i]);
 }
 
