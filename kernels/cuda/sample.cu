@@ -11,7 +11,7 @@
 
 #include <float.h>
 
-/* Of a row alone, BLOCKS; of several, as many as have ROW_IDS each, and no more than are there at once. */
+/* Blocks: of a row alone, BLOCKS; of several, as many as have ROW_IDS each; no more than are there at once. */
 enum { THREADS = 512, BLOCKS = 128, AT_ONCE = 4, ROW_IDS = 4 * AT_ONCE * THREADS, RESIDENT = 2 /* of a processor */ };
 
 struct sample_args {
@@ -424,11 +424,9 @@ void sample_run(struct device *d, uint32_t bucket, uint32_t n_vocab, struct resu
 {
     struct sampler *s = d->sampler;
     for (uint32_t row = 0; row < bucket; row += SAMPLE_ROWS) {
-        uint32_t rows = bucket - row < SAMPLE_ROWS ? bucket - row : SAMPLE_ROWS, blocks = BLOCKS;
-        if (rows > 1) {
-            uint32_t enough = (n_vocab + ROW_IDS - 1) / ROW_IDS, most = RESIDENT * d->sms / rows;
-            blocks = enough < most ? enough : most;
-        }
+        uint32_t rows = bucket - row < SAMPLE_ROWS ? bucket - row : SAMPLE_ROWS, most = RESIDENT * d->sms / rows,
+                 blocks = rows == 1 ? BLOCKS : (n_vocab + ROW_IDS - 1) / ROW_IDS;
+        blocks = blocks < most ? blocks : most;
         sample_args a = {d->ws.logits, d->ws.ldl, n_vocab,      row,     d->step, s->slot,
                          s->last,      s->row,    s->rows_done, s->mask, ring};
         cuda_launch(d, sample, dim3(blocks < 1 ? 1 : blocks, rows), THREADS, 0, LAUNCH_PDL, a);
