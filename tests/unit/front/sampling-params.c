@@ -27,6 +27,7 @@ static struct gguf *file_of(const int32_t *ids, size_t n)
         gguf_make_i32s(m, "tokenizer.ggml.suppress_tokens", ids, n);
     if (gguf_make_done(m, &g, &e))
         fail_msg("%s", e.msg);
+    gguf_make_free(m);
     return g;
 }
 

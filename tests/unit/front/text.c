@@ -31,7 +31,8 @@ struct told {
 static void take(struct told *t, const char *s, size_t n)
 {
     assert_true(t->n + n < sizeof t->s);
-    memcpy(t->s + t->n, s, n);
+    if (n)
+        memcpy(t->s + t->n, s, n);
     t->n += n;
     t->s[t->n] = 0;
 }
