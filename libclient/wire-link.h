@@ -41,7 +41,8 @@ struct wire_engine_generate {
     const char *label;   /* hearthd's; returned with the files that the turn's KV is written to */
     const char *markers; /* of a stream that has begun: as its engine.begin had it, and so the next */
     bool thinking;
-    const char *vocabulary; /* that history is of, as an engine.begin had it; NULL: nobody knows */
+    const char *hash; /* of what the first `hashed` ids of history stood for: engine.begin; NULL: nobody knows */
+    int64_t hashed;
     struct wire_generate req;
 };
 struct wire_engine_begin { /* event engine.begin: admitted */
@@ -51,7 +52,9 @@ struct wire_engine_begin { /* event engine.begin: admitted */
     bool think_unknown;       /* `think` makes no difference to the template */
     const char *markers;      /* the family of markers by which reasoning is told from text; NULL: all is text */
     bool thinking;            /* what comes first is reasoning */
-    const char *vocabulary;   /* the hash of what ids stand for; NULL: the model has no vocabulary */
+    const char *hash; /* of what the first `hashed` ids of the timeline stand for, which are all but the stream's
+                         own; NULL: the model has no vocabulary */
+    int64_t hashed;
     bool has_sampling;
     struct wire_sampling sampling; /* as it is done: what the request left open, and no logit_bias */
 };
@@ -194,7 +197,8 @@ struct wire_journal_end {
 struct wire_turn_generation {
     struct wire_generation_info info;
     struct wire_bytes reasoning; /* the turn's */
-    const char *vocabulary;      /* that its tokens are of: wire_engine_begin */
+    const char *hash;            /* as of wire_engine_begin, both */
+    int64_t hashed;
 };
 
 #endif

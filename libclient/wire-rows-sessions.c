@@ -57,7 +57,8 @@ _Static_assert(offsetof(struct wire_turn_generation, info) == 0, "the rows of it
 static const struct wire_field turn_generation_fields[] = {
     GENERATION_INFO,
     BYTES(wire_turn_generation, reasoning, SPARSE),
-    WORD(wire_turn_generation, vocabulary, SPARSE),
+    WORD(wire_turn_generation, hash, SPARSE),
+    COUNTER(wire_turn_generation, hashed, SPARSE),
     {0},
 };
 TYPE(turn_generation, "turn.generation");

@@ -86,7 +86,8 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         .turn_open = st->session->row.turn_open,
         .client = st->client,
         .label = st->session->row.name ? st->session->row.id : NULL,
-        .vocabulary = st->session->vocabulary[0] ? st->session->vocabulary : NULL,
+        .hash = st->session->means.hash[0] ? st->session->means.hash : NULL,
+        .hashed = st->session->means.n,
         .req = *st->request,
     };
     int32_t *all = NULL;
@@ -105,7 +106,10 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         g.resumed = (int64_t)st->output.n_ids;
         g.markers = st->markers[0] != '\0' ? st->markers : NULL;
         g.thinking = st->thinking;
-        g.vocabulary = st->vocabulary[0] ? st->vocabulary : NULL;
+        if (st->means.hash[0]) {
+            g.hash = st->means.hash;
+            g.hashed = st->means.n;
+        }
         g.turn_open = g.turn_open || g.req.n_messages > 0;
         g.req.messages = NULL;
         g.req.n_messages = 0;
@@ -209,6 +213,16 @@ static void set_sampling(struct wire_sampling *to, const struct wire_sampling *f
     to->n_logit_bias = was.n_logit_bias;
 }
 
+static void set_means(struct stream *st, const struct wire_engine_begin *b)
+{
+    if (b->hash) {
+        snprintf(st->means.hash, sizeof st->means.hash, "%s", b->hash);
+        st->means.n = b->hashed;
+    } else { /* of no vocabulary: what was known of the timeline's beginning is kept */
+        st->means = st->session->means;
+    }
+}
+
 int stream_set_begun(struct stream *st, const struct wire_engine_begin *b)
 {
     const struct wire_ids *ids = &b->appended;
@@ -219,7 +233,7 @@ int stream_set_begun(struct stream *st, const struct wire_engine_begin *b)
     st->n_appended = ids->n;
     snprintf(st->markers, sizeof st->markers, "%s", b->markers ? b->markers : "");
     st->thinking = b->thinking;
-    snprintf(st->vocabulary, sizeof st->vocabulary, "%s", b->vocabulary ? b->vocabulary : "");
+    set_means(st, b);
     if (b->has_sampling)
         set_sampling(&st->request->sampling, &b->sampling);
     return 0;
@@ -229,6 +243,8 @@ void stream_on_begin(struct server *s, const void *body)
 {
     const struct wire_engine_begin *b = body;
     struct stream *st = submitted(s, b->stream);
+    if (st && stream_has_begun(st) && !st->means.hash[0])
+        set_means(st, b); /* as an older hearthd's journal does not have it */
     if (!st || stream_has_begun(st))
         return; /* it has ended; or it was submitted again, and had begun before */
     if (stream_set_begun(st, b) != 0) {

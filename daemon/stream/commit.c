@@ -56,7 +56,8 @@ static int commit_turn(struct stream *st, struct hearth_err *e)
                           .timings = st->end.timings,
                           .sampling = st->request->sampling},
                  .reasoning = output_reasoning(&st->output),
-                 .vocabulary = st->vocabulary[0] ? st->vocabulary : NULL},
+                 .hash = st->means.hash[0] ? st->means.hash : NULL,
+                 .hashed = st->means.n},
         .turn_open = st->end.turn_open,
         .stream = st->number,
     };

@@ -142,7 +142,8 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     wire_defaults(wire_methods[WIRE_TURN_GENERATION].params, &g);
     g.info.sampling = st->request->sampling;
     g.info.usage.reasoning_tokens = st->output.reasoning_tokens;
-    g.vocabulary = st->vocabulary[0] ? st->vocabulary : NULL;
+    g.hash = st->means.hash[0] ? st->means.hash : NULL;
+    g.hashed = st->means.n;
     if (reasoning.len)
         g.reasoning = reasoning;
     rc = pack_generation(p, g, made, e);

@@ -17,7 +17,8 @@ int stream_measure(struct server *s, const struct stream_spec *spec,
         .history = {.v = spec->session->ids, .n = spec->session->n_ids},
         .turn_open = row->turn_open,
         .client = spec->client,
-        .vocabulary = spec->session->vocabulary[0] ? spec->session->vocabulary : NULL,
+        .hash = spec->session->means.hash[0] ? spec->session->means.hash : NULL,
+        .hashed = spec->session->means.n,
         .req = *spec->request,
     };
     g.req.session = g.req.request = NULL;

@@ -31,7 +31,7 @@ int session_new_id(char id[STORE_ID_LEN + 1], struct hearth_err *e)
     return 0;
 }
 
-int session_read_vocabulary(struct server *s, struct session *ss, struct hearth_err *e)
+int session_read_meaning(struct server *s, struct session *ss, struct hearth_err *e)
 {
     void *made;
     size_t len;
@@ -40,8 +40,10 @@ int session_read_vocabulary(struct server *s, struct session *ss, struct hearth_
         return rc;
     struct wire_turn_generation *g =
         generation_info_of(&(struct store_turn){.generation = made, .generation_len = len});
-    if (g && g->vocabulary)
-        snprintf(ss->vocabulary, sizeof ss->vocabulary, "%s", g->vocabulary);
+    if (g && g->hash) {
+        snprintf(ss->means.hash, sizeof ss->means.hash, "%s", g->hash);
+        ss->means.n = g->hashed;
+    }
     wire_free(g);
     free(made);
     return 0;
@@ -89,7 +91,7 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
         if (!rc) {
             ss->row.base = row->base;
             memcpy(ss->row.parent, row->parent, sizeof ss->row.parent);
-            rc = session_read_vocabulary(s, ss, e);
+            rc = session_read_meaning(s, ss, e);
         }
         store_session_free(row);
     }

@@ -11,12 +11,18 @@
 #include "daemon/context.h"
 #include "daemon/store/store.h"
 
+/* What the first n ids of a timeline stand for, by a hash that an engine told; "": nobody knows. */
+struct timeline_hash {
+    char hash[WIRE_NAME_MAX + 1];
+    int64_t n;
+};
+
 struct session {
     struct store_session row; /* name NULL: unnamed, neither listed nor kept */
     bool is_new;              /* not in the store yet */
     int32_t *ids;             /* the timeline before this generation */
     size_t n_ids;
-    char vocabulary[WIRE_NAME_MAX + 1]; /* that its ids are of, as an engine told it; "": nobody knows */
+    struct timeline_hash means;
 };
 
 /* Draws a random id. HEARTH_EINTERNAL without random numbers. */
@@ -27,8 +33,8 @@ void session_free(struct session *ss);
 /* 0 where the string may name a session; HEARTH_EPARAMS says why it may not, of that field. */
 int session_check_name(const char *field, const char *name, struct hearth_err *e);
 
-/* Reads from the store which vocabulary the timeline is of. */
-int session_read_vocabulary(struct server *s, struct session *ss, struct hearth_err *e);
+/* Reads from the store what the timeline's ids stand for. */
+int session_read_meaning(struct server *s, struct session *ss, struct hearth_err *e);
 
 /* 0 where nothing has been written to the stored session since it was opened; HEARTH_ESTORE. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);

@@ -103,7 +103,7 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     if (!rc)
         rc = retention_check_quota(s, uid, &ss->row, e);
     if (!rc)
-        rc = session_read_vocabulary(s, ss, e);
+        rc = session_read_meaning(s, ss, e);
     if (rc || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
         return rc;
     rc = store_timeline(s->store, &ss->row, &ss->ids, &ss->n_ids, e);

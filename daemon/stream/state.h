@@ -82,9 +82,9 @@ struct stream {
     double started_ms;
     int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;
-    char markers[16]; /* the family by whose markers the engine tells reasoning from text; "": it does not */
-    bool thinking;    /* the input ends in reasoning */
-    char vocabulary[WIRE_NAME_MAX + 1]; /* the engine's, as of engine.begin; "": it has none */
+    char markers[16];           /* the family by whose markers the engine tells reasoning from text; "": it does not */
+    bool thinking;              /* the input ends in reasoning */
+    struct timeline_hash means; /* up to the stream's first token, as of engine.begin */
     struct output output;
 
     /* Known once it has ended. */

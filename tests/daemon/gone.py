@@ -134,16 +134,21 @@ try:
             check(r["finish_reason"] == "error" and "MODEL_INVALID" in r["error"] and "replaced" in r["error"] and r["tokens"],
                   "and ends where there is another", r)
     # A session goes on with a file in whose vocabulary its ids mean the same, and with no other.
-    def two_tokens_swapped(gguf):
+    def tokens_of(gguf):
+        """Where the texts of the tokens begin, and their lengths."""
         at = gguf.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8
-        n, at, long = struct.unpack_from("<Q", gguf, at)[0], at + 8, []
+        n, at, all = struct.unpack_from("<Q", gguf, at)[0], at + 8, []
         for _ in range(n):
             size = struct.unpack_from("<Q", gguf, at)[0]
-            if size == 5:
-                long.append(at + 8)
+            all.append((at + 8, size))
             at += 8 + size
-        a, b = long[:2]
-        return gguf[:a] + gguf[b:b + 5] + gguf[a + 5:b] + gguf[a:a + 5] + gguf[b + 5:]
+        return all
+
+    def swapped(gguf, used):
+        """The same file with another text for the first token of three bytes and more that is in `used`, or is not."""
+        for id, (at, size) in enumerate(tokens_of(gguf)):
+            if size >= 3 and (id in used[0]) == used[1] and gguf[at:at + size].isalpha():
+                return gguf[:at] + gguf[at:at + size].swapcase() + gguf[at + size:]
 
     def put(data):
         with open(path + ".new", "wb") as f:
@@ -152,16 +157,20 @@ try:
 
     def goes_on(session):
         try:
-            return c.call("generate", session=session, text=" and", max_tokens=3)["usage"]["completion_tokens"] == 3
+            return c.call("generate", session=session, text=" and", max_tokens=3, sampling={"temperature": 0})["usage"]["completion_tokens"] == 3
         except Refused as e:
             return e
 
-    c.call("generate", model="other", session="old", text="Once upon a time", max_tokens=3)
+    text = "Once upon a time"
+    ids = c.call("tokenize", model="other", text=text)["ids"]
+    c.call("generate", model="other", session="old", text=text, max_tokens=3, sampling={"temperature": 0})
     c.call("sessions.fork", session="old", names=["fork"])
     c.call("sessions.fork", session="old", names=["half"], at=2)
     put(good[:-1] + bytes([good[-1] ^ 1]))
     check(goes_on("old") is True, "a session goes on with other weights of the same vocabulary", goes_on("old"))
-    put(two_tokens_swapped(good))
+    put(swapped(good, (ids, False)))
+    check(goes_on("old") is True, "and where another token has another text", goes_on("old"))
+    put(swapped(good, (ids, True)))
     for session in "old", "fork":
         e = goes_on(session)
         check(isinstance(e, Refused) and e.args[0] == "MODEL_MISMATCH" and "vocabulary" in e.args[1],

@@ -159,10 +159,16 @@ static size_t generate_cost(const struct request *r)
 /* A session's ids are of the model that it was made with, whose file may be another one by now. */
 static int check_history(const struct wire_engine_generate *g, const struct model_entry *m, struct hearth_err *e)
 {
-    if (g->vocabulary && m->vocab && strcmp(g->vocabulary, vocab_hash(m->vocab)) != 0)
-        return err_set(e, HEARTH_EMODELMISMATCH,
-                       "the session's tokens are of another vocabulary: it was made with another model, which was in "
-                       "this one's place");
+    if (g->hash && m->vocab && g->hashed <= (int64_t)g->history.n) {
+        char hash[TOK_HASH];
+        int rc = tok_hash(m->vocab, g->history.v, (size_t)g->hashed, hash, e);
+        if (rc)
+            return rc;
+        if (strcmp(g->hash, hash) != 0)
+            return err_set(e, HEARTH_EMODELMISMATCH,
+                           "the session's tokens are other texts in this vocabulary: it was made with another model, "
+                           "which was in this one's place");
+    }
     for (size_t i = 0; i < g->history.n; i++)
         if (g->history.v[i] < 0 || (uint32_t)g->history.v[i] >= m->hp.n_vocab)
             return err_set(
@@ -180,6 +186,7 @@ static int generate_work(struct request *r, struct hearth_err *e)
     int rc;
     text_fini(&r->text);
     ids_fini(&r->appended);
+    r->hash[0] = '\0';
     /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
     if (!m->vocab && (prompt_needs_vocab(&g->req) || g->req.stop.n)) {
         *e = m->vocab_err;
@@ -189,7 +196,8 @@ static int generate_work(struct request *r, struct hearth_err *e)
         (rc = prompt_make(g, m, &r->appended, &r->told, e)) || (rc = make_seq(r, &r->seq, e)))
         return rc;
     text_divide(&r->text, m->vocab ? r->told.family : NULL, r->told.open);
-    if ((rc = replay(r, e))) {
+    r->n_hashed = r->seq->n_prompt;
+    if ((rc = replay(r, e)) || (m->vocab && (rc = tok_hash(m->vocab, r->seq->token, r->n_hashed, r->hash, e)))) {
         seq_free(r->seq);
         r->seq = NULL;
     }
@@ -320,8 +328,10 @@ void generate_admitted(struct rpc_server *s, struct request *r)
                                      .thinking = r->told.open,
                                      .has_sampling = true,
                                      .sampling = r->sampling};
-    if (r->model->vocab)
-        body.vocabulary = vocab_hash(r->model->vocab);
+    if (r->hash[0]) {
+        body.hash = r->hash;
+        body.hashed = r->n_hashed;
+    }
     if (r->told.family)
         body.markers = reasoning_family_name(r->told.family);
     body.sampling.logit_bias = NULL;

@@ -61,6 +61,8 @@ struct request {
     struct wire_sampling sampling;          /* what the request leaves open is filled in */
     struct ids appended;
     struct prompt_told told;
+    char hash[TOK_HASH]; /* of what the first n_hashed ids stand for, the prompt's; "": the model has no vocabulary */
+    uint32_t n_hashed;
     struct text text;
     uint32_t n_completion; /* tokens of the stream so far */
     uint64_t seed;

@@ -2,6 +2,7 @@
  */
 #include "daemon/model/tok/tok-internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
@@ -99,5 +100,24 @@ int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id)
     *id = v->n_piece++;
     *slot = *id + 1;
     v->map.n++;
+    return 0;
+}
+
+int tok_hash(const struct vocab *v, const int32_t *ids, size_t n, char out[static TOK_HASH], struct hearth_err *e)
+{
+    XXH3_state_t *s = XXH3_createState();
+    if (!s)
+        return err_set(e, HEARTH_ENOMEM, "no memory for a hash");
+    XXH3_128bits_reset(s);
+    XXH3_128bits_update(s, &v->model, sizeof v->model); /* how a piece becomes text */
+    for (size_t i = 0; i < n; i++) {
+        static const struct piece none; /* ids of rows that no token has */
+        const struct piece *p = ids[i] >= 0 && (uint32_t)ids[i] < v->n_tok ? &v->piece[ids[i]] : &none;
+        XXH3_128bits_update(s, &p->n, sizeof p->n); /* "ab" "c" and "a" "bc" differ */
+        XXH3_128bits_update(s, p->s, p->n);
+    }
+    XXH128_hash_t h = XXH3_128bits_digest(s);
+    snprintf(out, TOK_HASH, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    XXH3_freeState(s);
     return 0;
 }

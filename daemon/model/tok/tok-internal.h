@@ -78,7 +78,7 @@ enum {
 
 struct vocab {
     enum vocab_model model;
-    char kind[48], hash[VOCAB_HASH];
+    char kind[48];
     const struct pretok_kind *pre_kind; /* BPE */
     struct pretok *pre;
     bool ignore_merges; /* a word that is a token is not merged */

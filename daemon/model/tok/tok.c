@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <xxhash.h>
 
 enum {
     TOKENS_MAX = 1 << 22,
@@ -299,27 +298,6 @@ static size_t reach_of(const struct vocab *v)
     return v->normalize ? most * NORMAL_MOST : most;
 }
 
-/* What vocab_hash() gives: of all pieces, each with its length, and of how pieces become text. */
-static int hash_pieces(struct vocab *v, struct hearth_err *e)
-{
-    XXH3_state_t *s = XXH3_createState();
-    if (!s)
-        return err_set(e, HEARTH_ENOMEM, "no memory for a hash");
-    XXH3_128bits_reset(s);
-    XXH3_128bits_update(s, &v->model, sizeof v->model);
-    int ret = 0;
-    for (uint32_t i = 0; i < v->n_tok && !ret; i++) {
-        const struct piece *p = &v->piece[i];
-        ret = pace(p->n, e);
-        XXH3_128bits_update(s, &p->n, sizeof p->n);
-        XXH3_128bits_update(s, p->s, p->n);
-    }
-    XXH128_hash_t h = XXH3_128bits_digest(s);
-    snprintf(v->hash, sizeof v->hash, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-    XXH3_freeState(s);
-    return ret;
-}
-
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e)
 {
     enum vocab_model model = VOCAB_BPE;
@@ -358,8 +336,6 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         ret = load_prefixes(v, g, e);
     if (!ret)
         ret = load_own_keys(v, g, e);
-    if (!ret)
-        ret = hash_pieces(v, e);
     if (ret) {
         vocab_free(v);
         return ret;
@@ -404,11 +380,6 @@ void vocab_free(struct vocab *v)
 uint32_t vocab_size(const struct vocab *v)
 {
     return v->n_tok;
-}
-
-const char *vocab_hash(const struct vocab *v)
-{
-    return v->hash;
 }
 
 const char *vocab_kind(const struct vocab *v)

@@ -21,9 +21,10 @@ int vocab_load(struct vocab **out, const struct gguf *g, struct hearth_err *e);
 void vocab_free(struct vocab *v);
 
 uint32_t vocab_size(const struct vocab *v);
-/* A hash of what each id stands for, in hex: between vocabularies of the same hash, ids mean the same text. */
-enum { VOCAB_HASH = 33 };
-const char *vocab_hash(const struct vocab *v);
+/* A hash of the texts that these ids stand for, in hex: the same from every vocabulary in which they mean the same.
+ * HEARTH_ENOMEM. */
+enum { TOK_HASH = 33 };
+int tok_hash(const struct vocab *v, const int32_t *ids, size_t n, char out[static TOK_HASH], struct hearth_err *e);
 const char *vocab_kind(const struct vocab *v); /* "gpt2/llama-bpe", "llama" */
 /* The most bytes of text that one id can stand for, so that a text of n bytes has at least n / vocab_reach() ids
  * without being encoded; SIZE_MAX where no bound is known. */

@@ -146,6 +146,7 @@ template <int D, int ROWS, int WARPS> struct tailed {
             begin_head(a, p, it, head);
             end_head(a, p, it, head, w);
         }
+        __syncwarp(); /* of halves one may have had no head; what follows takes the warp as one */
     }
     /* Row g of the tile, as the right operand. */
     __device__ inline void load_q(uint32_t (&q)[shape<D>::J][4], uint32_t rows)
