@@ -218,7 +218,7 @@ static void set_means(struct stream *st, const struct wire_engine_begin *b)
     if (b->hash) {
         snprintf(st->means.hash, sizeof st->means.hash, "%s", b->hash);
         st->means.n = b->hashed;
-    } else { /* of no vocabulary: what was known of the timeline's beginning is kept */
+    } else { /* of no vocabulary, or an older hearthd's: what was known of the timeline's beginning is kept */
         st->means = st->session->means;
     }
 }

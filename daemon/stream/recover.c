@@ -15,15 +15,16 @@ static int from_copy(struct server *s, struct journal_copy *c, struct session *s
                      struct hearth_err *e)
 {
     struct stream *st = stream_new(s, (uid_t)c->head->uid, e);
-    if (st)
-        st->request = &c->head->req;
-    if (!st || (c->begin != NULL && stream_set_begun(st, c->begin) != 0)) {
-        if (st)
-            stream_free(st);
+    if (!st) {
         session_free(ss);
+        return e->code;
+    }
+    st->request = &c->head->req;
+    st->session = ss;
+    if (c->begin != NULL && stream_set_begun(st, c->begin) != 0) {
+        stream_free(st);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    st->session = ss;
     st->number = c->head->stream;
     st->hash = c->head->hash;
     st->choice = c->head->choice;
