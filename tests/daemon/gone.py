@@ -170,6 +170,11 @@ try:
     check(goes_on("old") is True, "a session goes on with other weights of the same vocabulary", goes_on("old"))
     put(swapped(good, (ids, False)))
     check(goes_on("old") is True, "and where another token has another text", goes_on("old"))
+    # What is known of the ids outlives an answer to ids by a file whose vocabulary cannot be read.
+    at = good.index(b"tokenizer.ggml.model") + len("tokenizer.ggml.model") + 12
+    put(good[:at] + b"x" + good[at + 1:])
+    r = c.call("generate", session="old", tokens=[5], max_tokens=1, sampling={"temperature": 0})
+    check(r["usage"]["completion_tokens"] == 1 and not r["text"], "a file without a vocabulary goes on with ids", r)
     put(swapped(good, (ids, True)))
     for session in "old", "fork":
         e = goes_on(session)
