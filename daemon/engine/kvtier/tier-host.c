@@ -65,25 +65,25 @@ bool host_grow(struct host *h, uint64_t page_bytes)
         s->free = &s->page[i];
     }
     h->bytes += n * page_bytes;
-    TAILQ_INSERT_HEAD(&h->slabs, s, link); /* full ones last: host_spare() counts up to the first of them */
+    TAILQ_INSERT_HEAD(&h->slabs, s, link); /* full ones are last: a search ends at the first of them */
     return true;
 }
 
 struct host_page *host_take(struct host *h, uint64_t page_bytes)
 {
-    struct host_slab *s;
-    TAILQ_FOREACH (s, &h->slabs, link)
-        if (s->page_bytes == page_bytes && s->free) {
-            struct host_page *p = s->free;
-            s->free = p->next;
-            s->n_used++;
-            if (!s->free) { /* full ones last: the next search is short */
-                TAILQ_REMOVE(&h->slabs, s, link);
-                TAILQ_INSERT_TAIL(&h->slabs, s, link);
-            }
-            return p;
-        }
-    return NULL;
+    struct host_slab *s = TAILQ_FIRST(&h->slabs);
+    while (s && s->free && s->page_bytes != page_bytes)
+        s = TAILQ_NEXT(s, link);
+    if (!s || !s->free) /* full ones are last */
+        return NULL;
+    struct host_page *p = s->free;
+    s->free = p->next;
+    s->n_used++;
+    if (!s->free) {
+        TAILQ_REMOVE(&h->slabs, s, link);
+        TAILQ_INSERT_TAIL(&h->slabs, s, link);
+    }
+    return p;
 }
 
 struct host_page *host_take_new(struct host *h, uint64_t page_bytes)
@@ -92,7 +92,7 @@ struct host_page *host_take_new(struct host *h, uint64_t page_bytes)
     struct host_page *p = host_take(h, page_bytes);
     if (!p && host_grow(h, page_bytes))
         p = host_take(h, page_bytes);
-    for (s = TAILQ_FIRST(&h->slabs); s && !p; s = next) {
+    for (s = TAILQ_FIRST(&h->slabs); s && s->free && !p; s = next) {
         next = TAILQ_NEXT(s, link);
         if (s->n_used || s->page_bytes == page_bytes)
             continue;
