@@ -8,10 +8,10 @@
 
 #include "daemon/engine/core/events.h"
 
-/* Whether whoever comes, or decodes in it, would wait for the steps behind it too. */
+/* Whether whoever comes, decodes in it, or has had less than others, would wait for the steps behind it too. */
 static bool is_long(const struct plan *p)
 {
-    return p->work.prompt && (p->work.decode || p->n_row > ROWS_GPU_LEAST);
+    return p->work.prompt && (p->work.decode || p->users || p->n_row > ROWS_GPU_LEAST);
 }
 
 /* Whether the step was computed while it was submitted. */

@@ -16,8 +16,8 @@ void lead_learn(struct engine *eng, const struct in_flight *f, bool done, double
 /*
  * Seconds until the next plan is to be made, of a device that has work; not above 0: now. Who comes is in no step that
  * was planned before. So a step that has a prompt beside somebody who decodes, or more of one than ROWS_GPU_LEAST rows,
- * has no second one behind it until it is nearly over: until what is left of it is what the next submission takes the
- * host, and something for the error of the estimate.
+ * or one while several users are at work, has no second one behind it until it is nearly over: until what is left of it
+ * is what the next submission takes the host, and something for the error of the estimate.
  */
 double lead_left(const struct engine *eng);
 

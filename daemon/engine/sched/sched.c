@@ -227,13 +227,13 @@ static uint32_t furthest(const struct running *r)
 }
 
 /* The budget for prompts beside this work of decoding. */
-static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct running *r,
-                                   const struct cost_work *decoding, double now)
+static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct plan *p,
+                                   const struct running *r, const struct cost_work *decoding, double now)
 {
     const struct sched_pace *pace = &g->pace;
     uint32_t most = sched_rows_max(s, g);
     bool awaited = (decoding->decode || others_wait(s, g)) && pace->gap > 0, by_rows = !awaited && pace->rows_alone;
-    if (awaited && pace->rows_alone && pace->rows_alone < most)
+    if ((awaited || p->users) && pace->rows_alone && pace->rows_alone < most)
         most = pace->rows_alone;
     struct budget b = {most - decoding->decode, s->out_max - decoding->decode, INFINITY};
     if (!awaited && pace->alone <= 0)
@@ -306,7 +306,7 @@ static uint32_t rows_likely(const struct seq *q)
 
 /* Which prompts a step is for. */
 struct reading {
-    bool nearly;          /* those that are nearly read, the fewest rows first; false: all in order */
+    bool nearly;          /* those that are nearly read, of a user the fewest rows first; false: all in order */
     uint32_t most;        /* rows to go */
     enum seq_class class; /* and no lower one */
     double now;
@@ -321,6 +321,8 @@ static bool reads_before(const struct reading *of, const struct seq *a, const st
 {
     if (!of->nearly)
         return sched_before(a, b, of->now);
+    if (a->share->user->work != b->share->user->work)
+        return a->share->user->work < b->share->user->work;
     uint32_t of_a = a->state == SEQ_RUN ? rows_due(a) : rows_likely(a);
     uint32_t of_b = b->state == SEQ_RUN ? rows_due(b) : rows_likely(b);
     return of_a < of_b;
@@ -430,7 +432,8 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
             decoding.decode++;
             decoding.keys += cost_keys(r.seq[i]->n_computed, 1);
         }
-    struct budget b = prompt_budget(s, g, &r, &decoding, now);
+    p->users = shares_among(&s->shares);
+    struct budget b = prompt_budget(s, g, p, &r, &decoding, now);
     uint32_t chunk = b.rows;
     if (b.seconds < INFINITY)
         chunk = cost_prompt_rows(&g->cost, 0, b.seconds, b.rows);

@@ -16,9 +16,10 @@
  * Who is next is a matter of class first, and of what users and clients have had in theirs (share.h); of a client's
  * sequences the oldest is. Where no prompt of a class has had rows for AGE_SECONDS, its are taken for ones of the class
  * above, so that nobody starves, and a sequence that decodes is when it has had none. In every other step the prompts
- * that are nearly read go before all that, and leave the long ones out: an answer of a moment does not wait for an
- * hour's reading, nor cost it more than half. Those that take a small part of a step have one of their own, which ends
- * when they are read: what came beside them waits for that alone, every other step at most.
+ * that are nearly read go before all that, the shortest of who has had least first, and leave the long ones out: an
+ * answer of a moment does not wait for an hour's reading, nor cost it more than half. Those that take a small part of a
+ * step have one of their own, which ends when they are read: what came beside them waits for that alone, every other
+ * step at most.
  *
  * Admission is with pages for the whole prompt and a seat, and the first in line holds up those behind. Where there is
  * no room for it, running sequences make way (room.c): those of a lower class; those of a user, or of a client of the
@@ -44,7 +45,7 @@ struct sched_pace {
     double gap;          /* seconds that are promised between two tokens; 0: no promise */
     double alone;        /* seconds of a step that nobody decodes in, once it was quiet for so long; 0: any */
     /* Rows that such a step has whatever they take; of more it has so many times a power of two. And the most that one
-     * has beside others. At least BATCH_SEQS_MAX; 0: as many as are no longer than that. */
+     * has beside others, or where users share. At least BATCH_SEQS_MAX; 0: as many as are no longer than that. */
     uint32_t rows_alone;
 };
 
@@ -116,6 +117,7 @@ struct plan {
     uint32_t n_out;
     uint32_t n_accounted; /* prompt rows that count as computed: usage's computed_tokens, summed */
     bool eval;
+    bool users; /* more than one was at work: who has had least may ask again when the step before this is done */
     struct cost_work work;
     double expected; /* seconds; 0: not known */
     struct plan_seq seq[BATCH_SEQS_MAX];

@@ -30,15 +30,15 @@ void shares_fini(struct shares *s)
     free_all(&s->users);
 }
 
-/* What the least served of those at work has had: of the users, or of one user's clients. INFINITY: nobody is. */
-static double least_work(const struct share_list *l, const struct share *user)
+/* Where one begins who comes: of the users, or of one user's clients. INFINITY: nobody is at work. */
+static double beginning(const struct share_list *l, const struct share *user)
 {
     const struct share *a;
     double least = INFINITY;
     TAILQ_FOREACH (a, l, link)
         if (a->user == user && a->n_seq && a->work < least)
             least = a->work;
-    return least;
+    return user ? least : least - SHARE_CREDIT;
 }
 
 static void drop(struct share_list *l, struct share *a)
@@ -59,8 +59,7 @@ static void forget_idle(struct share_list *l)
         next = TAILQ_NEXT(a, link);
         if (a->n_seq || a->n_client)
             continue;
-        double others = least_work(l, a->user);
-        if (a->work <= others) {
+        if (a->work <= beginning(l, a->user)) {
             drop(l, a);
         } else {
             n++;
@@ -90,9 +89,9 @@ static struct share *find(struct share_list *l, struct share *user, int64_t id)
 
 static void begin(struct share_list *l, struct share *a)
 {
-    double least = a->n_seq ? -INFINITY : least_work(l, a->user);
-    if (least < INFINITY && a->work < least)
-        a->work = least;
+    double from = a->n_seq ? -INFINITY : beginning(l, a->user);
+    if (from < INFINITY && a->work < from)
+        a->work = from;
     a->n_seq++;
 }
 
@@ -114,4 +113,13 @@ void share_leave(struct shares *s, struct share *c)
         return;
     forget_idle(&s->clients);
     forget_idle(&s->users);
+}
+
+bool shares_among(const struct shares *s)
+{
+    const struct share *a;
+    uint32_t n = s->nobody[0].n_seq > 0;
+    TAILQ_FOREACH (a, &s->users, link)
+        n += a->n_seq > 0;
+    return n > 1;
 }

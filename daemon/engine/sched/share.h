@@ -4,8 +4,9 @@
  * A virtual token counter (Sheng et al., "Fairness in Serving Large Language Models", arXiv 2401.00588) in two levels:
  * users are equal, whatever the number of their clients, and the clients of a user are equal, whatever the number of
  * their sequences. What is counted is seconds of measured work (cost.h), so that a prompt token and a decoded one weigh
- * what they cost. Who has had least is next. Who comes back after a while begins where the least of those at work is,
- * so that idle time is no credit; and what he had beyond that is remembered, so that leaving is none either.
+ * what they cost. Who has had least is next. Who comes begins where the least of those at work is, a user SHARE_CREDIT
+ * before that: one who asks again when he has his answer misses the steps that were planned before it reached him. Idle
+ * time is no more credit than that; and what he had beyond it is remembered, so that leaving is none either.
  *
  * Pure. Thread: the device thread's.
  */
@@ -15,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
+
+#define SHARE_CREDIT 0.2 /* seconds of work: two of the longest steps that are not stopped for who comes */
 
 /* The account of a client; `user` is its user's, which has none above it. */
 struct share {
@@ -38,6 +41,9 @@ void shares_fini(struct shares *s);
 /* The account of one more sequence of that client; share_leave() takes it back. */
 struct share *share_join(struct shares *s, int64_t uid, int64_t client);
 void share_leave(struct shares *s, struct share *c);
+
+/* Whether more than one user is at work. */
+bool shares_among(const struct shares *s);
 
 /* Counts work; negative where it was not done after all. */
 static inline void share_charge(struct share *c, double seconds)

@@ -150,6 +150,9 @@ static void lone_prompts_and_streams_are_planned_ahead(void **state)
     submit(lone, submission);
     submit(streams, 0);
     assert_true(lead_left(&w.eng) <= 0);
+    w.eng.in_flight[w.eng.first_in_flight].plan.users = true; /* but where it is one of several users' */
+    assert_true(lead_left(&w.eng) > 0);
+    w.eng.in_flight[w.eng.first_in_flight].plan.users = false;
     submit(work_at(0), submission);
     assert_true(lead_left(&w.eng) > 0);
 }

@@ -215,30 +215,37 @@ void finish_step(void)
     w.n_in_flight--;
 }
 
+/* Plans a step and runs it; false where there is none, or as many are in flight. */
+static bool begin_step(uint32_t max_in_flight)
+{
+    struct plan p;
+    if (w.n_in_flight == max_in_flight || !sched_next(&w.s, &p, w.now))
+        return false;
+    uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
+    w.in_flight[at].plan = p;
+    if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is anything */
+        for (uint32_t i = 0; i < p.n_seq; i++) {
+            const struct kv_state *s = &p.seq[i].seq->kv.state[1];
+            struct pool *pool = (struct pool *)p.group;
+            for (int k = 1; k <= 1 + (p.seq[i].n_within > 0); k++)
+                pool->dev.memory[1][s->page[k]][0] = rnd(1000);
+            sched_undo(&w.s, &p.seq[i]);
+        }
+        w.n_in_flight--;
+        return true;
+    }
+    run_plan(&p, w.in_flight[at].token);
+    w.steps++;
+    w.rows += p.n_row;
+    w.computed += p.n_accounted;
+    return true;
+}
+
 /* One turn of the engine's loop; false when there is nothing left to do. */
 bool turn(uint32_t max_in_flight)
 {
-    struct plan p;
-    if (w.n_in_flight < max_in_flight && sched_next(&w.s, &p, w.now)) {
-        uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
-        w.in_flight[at].plan = p;
-        if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is anything */
-            for (uint32_t i = 0; i < p.n_seq; i++) {
-                const struct kv_state *s = &p.seq[i].seq->kv.state[1];
-                struct pool *pool = (struct pool *)p.group;
-                for (int k = 1; k <= 1 + (p.seq[i].n_within > 0); k++)
-                    pool->dev.memory[1][s->page[k]][0] = rnd(1000);
-                sched_undo(&w.s, &p.seq[i]);
-            }
-            w.n_in_flight--;
-            return true;
-        }
-        run_plan(&p, w.in_flight[at].token);
-        w.steps++;
-        w.rows += p.n_row;
-        w.computed += p.n_accounted;
+    if (begin_step(max_in_flight))
         return true;
-    }
     if (!w.n_in_flight)
         return false;
     finish_step();
@@ -263,10 +270,12 @@ static double seconds_of(const struct cost_work *k)
 {
     return c_step + c_decode * k->decode + c_prompt * k->prompt + c_key * k->keys;
 }
-/* A turn on that machine, one step at a time. */
-double timed_turn(void)
+/* A turn on that machine: what may be in flight is planned, and the first of it is done. */
+static double timed(uint32_t max_in_flight)
 {
-    if (!turn(1))
+    while (begin_step(max_in_flight)) {
+    }
+    if (!w.n_in_flight)
         return 0;
     struct plan *p = &w.in_flight[w.first].plan;
     double seconds = seconds_of(&p->work);
@@ -274,4 +283,14 @@ double timed_turn(void)
     cost_learn(&p->group->cost, &p->work, seconds);
     finish_step();
     return seconds;
+}
+
+double timed_turn(void)
+{
+    return timed(1);
+}
+
+double timed_turn_ahead(void)
+{
+    return timed(2);
 }

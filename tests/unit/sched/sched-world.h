@@ -77,5 +77,7 @@ void check_tokens(const struct request *r);
  * seconds, 0 where there was none. */
 extern const double c_step, c_decode, c_prompt, c_key;
 double timed_turn(void);
+/* The same with two steps in flight: one is planned before what the one before it gave is known. */
+double timed_turn_ahead(void);
 
 #endif

@@ -402,6 +402,31 @@ static void alone_prompts_are_cut_by_rows(void **state)
     world_fini();
 }
 
+/* Where two users have prompts steps are short, and what plans them is told: each is in every other one. */
+static void users_share_short_steps(void **state)
+{
+    (void)state;
+    world_init(13, 1, 256, 256, 8);
+    w.pool[0].group.pace = (struct sched_pace){.rows_first = 8, .gap = 0.4, .alone = 9, .rows_alone = 64};
+    w.pool[0].group.cost.many = 32;
+    w.now = 100;
+    int32_t of_one[690] = {1}, of_another[690] = {2};
+    struct request *r = submit(&w.pool[0], 0, of_one, 690, 1);
+    timed_turn();
+    assert_true(w.in_flight[0].plan.n_row == 64 && !w.in_flight[0].plan.users);
+    timed_turn();
+    assert_true(w.in_flight[1].plan.n_row > 64 && !w.in_flight[1].plan.users);
+    struct request *b = submit(&w.pool[0], 1, of_another, 690, 1);
+    while (r->live && b->live) {
+        uint32_t at = w.first;
+        timed_turn();
+        assert_true(w.in_flight[at].plan.n_row <= 64 && w.in_flight[at].plan.users);
+    }
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* A step beside another model's sequences is as short as one beside its own. */
 static void models_wait_no_longer_than_the_gap(void **state)
 {
@@ -462,6 +487,7 @@ int main(void)
         cmocka_unit_test(steps_keep_their_time),
         cmocka_unit_test(a_slow_machine_still_reads_prompts),
         cmocka_unit_test(quiet_makes_chunks_longer),
+        cmocka_unit_test(users_share_short_steps),
         cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),
         cmocka_unit_test(short_prompts_pass_long_ones),
