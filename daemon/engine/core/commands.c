@@ -141,6 +141,15 @@ static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
     eng->n_waiting_for_memory--;
 }
 
+/* One that has not ended, and is not the one that a model is being loaded for. NULL. */
+static struct seq *find_anywhere(const struct engine *eng, uint64_t id)
+{
+    struct seq *q = tier_find(eng->tier, id);
+    if (!q)
+        q = find(&eng->waiting_for_memory, id);
+    return q ? q : find_scheduled(eng, id);
+}
+
 /* Ends a sequence that has not ended, for that reason. */
 static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
@@ -156,11 +165,7 @@ static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, con
 /* Of one whose KV is being restored, too. */
 static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
 {
-    struct seq *q = tier_find(eng->tier, id);
-    if (!q)
-        q = find(&eng->waiting_for_memory, id);
-    if (!q)
-        q = find_scheduled(eng, id);
+    struct seq *q = find_anywhere(eng, id);
     if (q)
         sched_set_class(q, class);
 }
@@ -222,49 +227,82 @@ static void run_load_command(struct engine *eng, const struct command *o)
     ev->was_loaded = was_loaded;
 }
 
+static void run_command(struct engine *eng, struct command *o)
+{
+    switch (o->kind) {
+    case CMD_SUBMIT:
+        o->seq->steps = atomic_load(&eng->counters.steps);
+        if (o->seq->measure)
+            measure(eng, o->seq);
+        else if (eng->n_waiting_for_memory || !try_submit(eng, o->seq)) {
+            TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
+            eng->n_waiting_for_memory++;
+            yield_parks(eng, o->seq);
+        }
+        break;
+    case CMD_CANCEL:
+        end_one(eng, o->seq_id, END_CANCELLED, NULL);
+        break;
+    case CMD_CLASS:
+        set_class(eng, o->seq_id, o->class);
+        break;
+    case CMD_LOAD:
+    case CMD_UNLOAD:
+    case CMD_PIN:
+    case CMD_UNPIN:
+        run_load_command(eng, o);
+        break;
+    case CMD_YIELD:
+        yield_begin(eng, o);
+        break;
+    case CMD_KV_EVICTED:
+        tier_file_evicted(eng->tier, o->file, o->again, engine_now());
+        break;
+    case CMD_FINISH:
+        eng->finish_by = engine_now() + o->seconds;
+        break;
+    case CMD_WAKE:
+        break;
+    }
+    free(o);
+}
+
 void commands_run(struct engine *eng)
 {
     struct command *o;
     post_take(&eng->inbox, &eng->todo);
-    while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo))) {
-        switch (o->kind) {
-        case CMD_SUBMIT:
-            o->seq->steps = atomic_load(&eng->counters.steps);
-            if (o->seq->measure)
-                measure(eng, o->seq);
-            else if (eng->n_waiting_for_memory || !try_submit(eng, o->seq)) {
-                TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
-                eng->n_waiting_for_memory++;
-                yield_parks(eng, o->seq);
-            }
-            break;
-        case CMD_CANCEL:
-            end_one(eng, o->seq_id, END_CANCELLED, NULL);
-            break;
-        case CMD_CLASS:
-            set_class(eng, o->seq_id, o->class);
-            break;
-        case CMD_LOAD:
-        case CMD_UNLOAD:
-        case CMD_PIN:
-        case CMD_UNPIN:
-            run_load_command(eng, o);
-            break;
-        case CMD_YIELD:
-            yield_begin(eng, o);
-            break;
-        case CMD_KV_EVICTED:
-            tier_file_evicted(eng->tier, o->file, o->again, engine_now());
-            break;
-        case CMD_FINISH:
-            eng->finish_by = engine_now() + o->seconds;
-            break;
-        case CMD_WAKE:
-            break;
-        }
-        free(o);
-    }
+    while (!eng->fatal.code && (o = (struct command *)post_list_pop(&eng->todo)))
+        run_command(eng, o);
     submit_waiting_for_memory(eng);
+    end_late(eng);
+    engine_count_seqs(eng);
+}
+
+/* Whether the command has nothing to do with the model that is being loaded, nor with another load. Who comes for an
+ * idle model waits: that one may have to make way for the load, which was asked for before. */
+static bool is_beside_load(const struct engine *eng, const struct command *o)
+{
+    switch (o->kind) {
+    case CMD_SUBMIT:
+        return o->seq->model->group.n_seq && !o->seq->measure && !eng->n_waiting_for_memory && !eng->yield.on;
+    case CMD_CANCEL:
+    case CMD_CLASS:
+        return find_anywhere(eng, o->seq_id);
+    case CMD_WAKE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void commands_run_beside_load(struct engine *eng)
+{
+    struct command *o;
+    post_take(&eng->inbox, &eng->todo);
+    while (!eng->fatal.code && (o = (struct command *)eng->todo.first) && is_beside_load(eng, o)) {
+        post_list_pop(&eng->todo);
+        run_command(eng, o);
+    }
     end_late(eng);
     engine_count_seqs(eng);
 }

@@ -10,6 +10,9 @@
 /* Carries out what has come, and what waited for memory that is there now. */
 void commands_run(struct engine *eng);
 
+/* The same between two pieces of a model that is being loaded, in order, up to what has to wait for its end. */
+void commands_run_beside_load(struct engine *eng);
+
 /* Seconds until one that waits for memory tries again; < 0: none waits, or an idle model will make room for it. */
 double commands_timeout(const struct engine *eng);
 

@@ -134,6 +134,7 @@ struct engine {
     } rate;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
+    double load_until;                  /* a load has until then before the others take a step */
     double next_deadline;               /* of those that have no token yet; INFINITY: none */
     double step_done_at;                /* when the last step was, at the latest */
     bool step_end_seen;                 /* it was waited for, so that this is when */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/core/commands.h"
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/fit.h"
 #include "daemon/engine/core/memory.h"
@@ -26,13 +27,29 @@ enum {
     POOL_TOKENS_MIN = 1024, /* of a GPU's pool: a smaller one would refuse most requests */
 };
 
-/* Called between two pieces of a model: the others take a step, so a load delays their tokens by a piece at most. */
+/*
+ * The others take a step, and the load as long as that took: pieces may be matrices of some MB or vectors, and steps
+ * tokens or a second of a prompt, so that one for the other would keep either waiting. For prompts somebody has come:
+ * who wants the model.
+ */
+static void advance_others(struct engine *eng, double now)
+{
+    commands_run_beside_load(eng);
+    if (atomic_load(&eng->throttled) || now < eng->load_until)
+        return;
+    if (eng->sched.count[SEQ_WAIT] + eng->sched.count[SEQ_RUN])
+        eng->sched.last_arrival = now;
+    step_advance(eng);
+    double end = engine_now();
+    eng->load_until = end + (end - now);
+}
+
+/* Called between two pieces of a model. */
 static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct engine *eng = arg;
     double now = engine_now();
-    if (!atomic_load(&eng->throttled))
-        step_advance(eng);
+    advance_others(eng, now);
     if (done == total || now - eng->last_progress >= progress_seconds) {
         eng->last_progress = now;
         struct event_model *ev = engine_event_new(eng, EV_PROGRESS, sizeof *ev);
