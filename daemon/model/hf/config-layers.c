@@ -126,7 +126,12 @@ int hf_put_no_rope(struct hf *h)
         turns[i] = (i + 1) % (interval ? interval : 4) != 0;
     if (list && json_array_size(list) != h->n_layer)
         return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer (num_hidden_layers)");
-    json_array_foreach(list, i, v) turns[i] = json_integer_value(v) != 0;
+    json_array_foreach(list, i, v)
+    {
+        if (!json_is_integer(v))
+            return hf_wrong(h, "no_rope_layers", "an array of whole numbers, 0 for a layer without RoPE");
+        turns[i] = json_integer_value(v) != 0;
+    }
     gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * config.c - translates config.json into GGUF's keys: ARCH.block_count for num_hidden_layers and so on, as llama.cpp's
  * converters name them. Settings for which GGUF has no key get keys that begin with "hearth.". Values are checked where
- * they are read (hparams.c); here only their JSON types are.
+ * they are read (hparams.c); here and in config-types.c only their JSON types are.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -421,7 +421,9 @@ int hf_config(struct hf *h)
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
     h->n_layer = hf_whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
-    int ret = add_defaults(h);
+    int ret = hf_types(h);
+    if (!ret)
+        ret = add_defaults(h);
     if (!ret && !strcmp(type, "gemma4_text"))
         ret = hf_gemma4(h);
     if (!ret && h->arch->rules & HF_LATENT)

@@ -65,6 +65,9 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
 int hf_config(struct hf *h);
 uint32_t hf_head_dim(const struct hf *h);
 
+/* config-types.c: refuses what is there, not null, and of another type than it is read by. */
+int hf_types(const struct hf *h);
+
 /* config-rope.c: returns the part of config.json that describes RoPE for layers of full attention; NULL where there is
  * none. And writes what it says; of one number, where it is there. */
 json_t *hf_rope(const struct hf *h);

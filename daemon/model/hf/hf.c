@@ -57,11 +57,11 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
     return 0;
 }
 
-/* Puts null where Python wrote Infinity, which JSON has not: a limit that is infinite is none. Returns whether there
- * was any. */
+/* Puts a string where Python wrote Infinity, which JSON has not, so that no number is read there and no value passes
+ * for absent. Returns whether there was any. */
 static bool take_out_infinity(char *text, size_t n)
 {
-    static const char word[] = "Infinity", none[] = "null    ";
+    static const char word[] = "Infinity", string[] = "\"inf\"   ", minus[] = "\"-inf\"   ";
     bool quoted = false, any = false;
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '"')
@@ -69,9 +69,11 @@ static bool take_out_infinity(char *text, size_t n)
         else if (quoted && text[i] == '\\')
             i++;
         else if (!quoted && n - i >= strlen(word) && !memcmp(text + i, word, strlen(word))) {
-            memcpy(text + i, none, strlen(word));
             if (i && text[i - 1] == '-')
-                text[i - 1] = ' ';
+                memcpy(text + i - 1, minus, strlen(minus));
+            else
+                memcpy(text + i, string, strlen(string));
+            i += strlen(word) - 1;
             any = true;
         }
     }
@@ -122,6 +124,10 @@ static int read_config(struct hf *h)
     if (ret)
         return ret;
     text = json_object_get(whole, "text_config");
+    if (text && !json_is_object(text) && !json_is_null(text)) {
+        json_decref(whole);
+        return hf_wrong(h, "text_config", "an object");
+    }
     h->config = json_incref(json_is_object(text) ? text : whole);
     json_decref(whole);
     return 0;

@@ -124,6 +124,33 @@ static int lfm2_d_ff(const struct hf *h)
                : 0;
 }
 
+/* An end of time_step_limit: infinite as Python (of which hf.c makes a string) or transformers writes it. */
+static double limit_of(const json_t *v, double none)
+{
+    const char *s = json_string_value(v), *t = json_string_value(json_object_get(v, "__float__"));
+    if ((s && !strcmp(s, "inf")) || (t && !strcmp(t, "Infinity")))
+        return INFINITY;
+    if ((s && !strcmp(s, "-inf")) || (t && !strcmp(t, "-Infinity")))
+        return -INFINITY;
+    return json_is_null(v) ? none : json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* Of a step's limits only those are computed that it cannot reach: it is a softplus, so above 0. */
+static int check_limits(const struct hf *h)
+{
+    const json_t *limit = hf_get(h, "time_step_limit");
+    double least = limit_of(json_array_get(limit, 0), 0), most = limit_of(json_array_get(limit, 1), INFINITY);
+    if (!limit)
+        return 0;
+    if (json_array_size(limit) != 2 || isnan(least) || isnan(most))
+        return hf_wrong(h, "time_step_limit",
+                        "an array of two numbers, each of which may be {\"__float__\": \"Infinity\"}");
+    return least <= 0 && most == INFINITY
+               ? 0
+               : err_set(h->e, HEARTH_EUNSUPPORTED,
+                         "config.json asks for time_step_limit, which hearth does not compute");
+}
+
 /* Mamba-2's size, and what of it hearth computes. */
 static int put_mamba(struct hf *h)
 {
@@ -134,14 +161,13 @@ static int put_mamba(struct hf *h)
                                       : hf_whole(h, "mamba_num_heads") * hf_whole(h, "mamba_head_dim");
     const char *of_head = granite ? "mamba_d_head" : "head_dim";
     uint32_t d_head = hf_whole(h, of_head), n_head = hf_whole(h, granite ? "mamba_n_heads" : "num_heads");
-    const json_t *limit = hf_get(h, "time_step_limit");
     char key[128];
     if ((plain || granite) && d_head && n_head && (uint64_t)d_head * n_head != inner)
         return err_set(h->e, HEARTH_EBADMODEL, "config.json: %u heads of %u (%s) are not %u times hidden_size", n_head,
                        d_head, of_head, expand ? expand : 2);
-    if (json_number_value(json_array_get(limit, 0)) > 0 || json_number_value(json_array_get(limit, 1)) > 0)
-        return err_set(h->e, HEARTH_EUNSUPPORTED,
-                       "config.json asks for time_step_limit, which hearth does not compute");
+    int ret = check_limits(h);
+    if (ret)
+        return ret;
     gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key), inner);
     if (plain || granite) /* transformers; of Nemotron H, and of all in GGUF files, each group has a norm */
         gguf_make_bool(h->m, "hearth.ssm.norm_whole", true);

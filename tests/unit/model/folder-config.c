@@ -248,6 +248,66 @@ static void test_last_layer(void **state)
     gguf_close(g);
 }
 
+/* A value of another type than it is read by is refused by its key, and does not pass for one that is not there. */
+static void test_wrong_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *says, *words;
+    } cases[] = {
+        {"llama", "\"rope_parameters\": \"x\"", "rope_parameters is not an object"},
+        {"llama", "\"rope_parameters\": []", "rope_parameters is not an object"},
+        {"llama", "\"rope_scaling\": 7", "rope_scaling is not an object"},
+        {"gemma3_text", "\"rope_parameters\": {\"full_attention\": 3}", "full_attention is not an object"},
+        {"gemma3_text", "\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": {}}}",
+         "rope_theta is not a number"},
+        {"llama", "\"rope_scaling\": {\"rope_type\": 3}", "rope_type is not a string"},
+        {"llama", "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": \"8\"}", "factor is not a number"},
+        {"llama", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"truncate\": 0}", "truncate is not true or false"},
+        {"llama", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"mscale\": Infinity}", "mscale is not a number"},
+        {"llama", "\"hidden_act\": 7", "hidden_act is not a string"},
+        {"gemma2", "\"hidden_activation\": []", "hidden_activation is not a string"},
+        {"llama", "\"head_dim\": -1", "head_dim is not a whole number from 1"},
+        {"llama", "\"head_dim\": 0", "head_dim is not a whole number from 1"},
+        {"llama", "\"head_dim\": \"x\"", "head_dim is not a whole number from 1"},
+        {"llama", "\"head_dim\": 16777216", "head_dim is not a whole number from 1 to 16777215"},
+        {"llama", "\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is not true or false"},
+        {"glm4_moe", "\"n_group\": Infinity", "n_group is not a whole number"},
+        {"glm4_moe", "\"routed_scaling_factor\": -Infinity", "routed_scaling_factor is not a number"},
+        {"qwen2", "\"use_sliding_window\": 1", "use_sliding_window is not true or false"},
+        {"smollm3", "\"no_rope_layers\": [\"1\"]", "no_rope_layers is not an array of whole numbers"},
+        {"gemma4_text", "\"per_layer_config\": [7]", "per_layer_config is not an object"},
+        {"gemma4_text", "\"per_layer_config\": {\"0\": 7}", "per_layer_config is not an object of objects"},
+        {"gemma4_text", "\"per_layer_config\": {\"0\": {\"head_dim\": \"8\"}}", "head_dim is not a whole number"},
+        {"gemma4_text", "\"use_double_wide_mlp\": 1", "use_double_wide_mlp is not true or false"},
+        {"lfm2", "\"full_attn_idxs\": [], \"block_ffn_dim_multiplier\": \"2\"",
+         "block_ffn_dim_multiplier is not a number"},
+        {"mamba2", "\"time_step_limit\": 3", "time_step_limit is not an array of two numbers"},
+        {"mamba2", "\"time_step_limit\": [\"x\", Infinity]", "time_step_limit is not an array of two numbers"},
+        {"mamba2", "\"time_step_limit\": [0.0, {\"__float__\": \"1\"}]",
+         "time_step_limit is not an array of two numbers"},
+        {"llama", "\"text_config\": \"x\"", "text_config is not an object"},
+    };
+    char config[1024];
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", %s, " CONFIG "}", cases[i].type, cases[i].says);
+        write_text("config.json", config);
+        refused(dir, HEARTH_EBADMODEL, cases[i].words);
+    }
+    static const char *const limits[] = {"[Infinity, Infinity]", "[0.0, -Infinity]", "[0.0, 0.1]", "[0.5, null]"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        snprintf(config, sizeof config, "{\"model_type\": \"mamba2\", \"time_step_limit\": %s, " CONFIG "}", limits[i]);
+        write_text("config.json", config);
+        refused(dir, HEARTH_EUNSUPPORTED, "time_step_limit");
+    }
+    gguf_close(open_with("{\"model_type\": \"mamba2\", \"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}], "
+                         "\"say\": [Infinity, \"Infinity\", -Infinity], " CONFIG "}"));
+    gguf_close(open_with("{\"model_type\": \"llama\", \"rope_parameters\": null, \"rope_scaling\": null, \"head_dim\": "
+                         "null, \"hidden_act\": null, \"tie_word_embeddings\": null, \"text_config\": null, " CONFIG
+                         "}"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
