@@ -113,6 +113,17 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     return ret;
 }
 
+/* Whether config.json says that the output has a matrix of its own. Of a vision-language model transformers 4 reads the
+ * text model's word and transformers 5 that of the whole, and LFM 2's makers have another key: where one of them says
+ * tied, it may be. */
+static bool says_untied(const json_t *whole, const json_t *text)
+{
+    static const char key[] = "tie_word_embeddings";
+    const json_t *own = json_object_get(text, key), *all = json_object_get(whole, key);
+    bool tied = json_is_true(own) || json_is_true(all) || json_is_true(json_object_get(text, "tie_embedding"));
+    return !tied && (json_is_false(own) || json_is_false(all));
+}
+
 /* A vision-language model has the text model's config under text_config. */
 static int read_config(struct hf *h)
 {
@@ -129,6 +140,7 @@ static int read_config(struct hf *h)
         return hf_wrong(h, "text_config", "an object");
     }
     h->config = json_incref(json_is_object(text) ? text : whole);
+    h->untied = says_untied(whole, h->config);
     json_decref(whole);
     return 0;
 }

@@ -305,6 +305,8 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
         ret = plus_one(h, &t);
     if (!ret)
         gguf_make_tensor(h->m, &t);
+    if (!ret && !strcmp(name, "output.weight"))
+        h->has_head = true;
     if (!ret && t.n_dim > 1)
         h->type = t.type;
     h->e = was;
@@ -453,6 +455,8 @@ int hf_tensors(struct hf *h)
     }
     bool mxfp4 = h->mxfp4 != NULL;
     ret = hf_mxfp4_end(h, ret);
+    if (!ret && h->untied && !h->has_head) /* else the embedding would be taken for it */
+        ret = err_set(h->e, HEARTH_EBADMODEL, "tensor lm_head.weight is missing, and tie_word_embeddings is false");
     if (!ret) /* general.file_type, by llama.cpp's numbers */
         gguf_make_u32(h->m, "general.file_type", mxfp4 ? 38 : h->type == DT_BF16 ? 32 : h->type == DT_F16 ? 1 : 0);
     return ret ? ret : put_rope_tensors(h);

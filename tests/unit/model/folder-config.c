@@ -308,6 +308,43 @@ static void test_wrong_types(void **state)
                          "}"));
 }
 
+#define HEAD                                                                                    \
+    "{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, " \
+    "\"lm_head.weight\": {\"dtype\": \"F32\", \"shape\": [4, 8], \"data_offsets\": [32, 160]}}"
+
+/* A folder that says that its output is not the embedding has one of its own. */
+static void test_head(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        bool refused;
+    } cases[] = {
+        {"{\"model_type\": \"llama\", \"tie_word_embeddings\": false, " CONFIG "}", true},
+        {"{\"model_type\": \"llama\", \"tie_word_embeddings\": true, " CONFIG "}", false},
+        {"{\"model_type\": \"llama\", " CONFIG "}", false},
+        {"{\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"tie_embedding\": true, \"tie_word_embeddings\": "
+         "false, " CONFIG "}",
+         false},
+        {"{\"tie_word_embeddings\": true, \"text_config\": {\"model_type\": \"gemma3_text\", \"tie_word_embeddings\": "
+         "false, " CONFIG "}}",
+         false},
+        {"{\"tie_word_embeddings\": false, \"text_config\": {\"model_type\": \"qwen3_vl_text\", " CONFIG "}}", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder();
+        write_text("config.json", cases[i].config);
+        if (cases[i].refused)
+            refused(dir, HEARTH_EBADMODEL, "tensor lm_head.weight is missing, and tie_word_embeddings is false");
+        else
+            gguf_close(open_with(cases[i].config));
+        write_tensors(HEAD, 160);
+        struct gguf *g = open_with(cases[i].config);
+        assert_true((gguf_tensor_find(g, "output.weight") != NULL) == (i != 1)); /* what is tied is not read */
+        gguf_close(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +356,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_head, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
