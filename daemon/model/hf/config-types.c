@@ -23,6 +23,7 @@ struct row {
 
 static const struct row rows[] = {
     {"num_hidden_layers", WHOLE, NULL},
+    {"num_nextn_predict_layers", WHOLE, NULL},
     {"hidden_size", WHOLE, NULL},
     {"intermediate_size", WHOLE, NULL},
     {"num_attention_heads", WHOLE, NULL},

@@ -387,6 +387,15 @@ static int refuse_others(const struct hf *h)
     return 0;
 }
 
+/* Layers for multi-token prediction: their makers' classes have one where config.json says nothing. */
+static uint32_t layers_ahead(const struct hf *h)
+{
+    static const char key[] = "num_nextn_predict_layers";
+    bool has_one = h->arch->rules & HF_SIGMOID || !strcmp(h->arch->model_type, "glm4_moe");
+    uint32_t n = hf_get(h, key) ? hf_whole(h, key) : has_one;
+    return n < 64 ? n : 64;
+}
+
 static int add_defaults(struct hf *h)
 {
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
@@ -421,6 +430,7 @@ int hf_config(struct hf *h)
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
     h->n_layer = hf_whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
+    h->n_nextn = layers_ahead(h);
     int ret = hf_types(h);
     if (!ret)
         ret = add_defaults(h);

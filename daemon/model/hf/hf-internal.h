@@ -37,11 +37,13 @@ struct hf {
     json_t *config; /* of the text model */
     const struct hf_arch *arch;
     uint32_t n_layer;
-    uint32_t n_rot;         /* dimensions of a head that RoPE turns */
-    bool tied, untied;      /* config.json says so; neither where it says nothing */
-    bool has_head;          /* there was an lm_head that is not tied */
-    uint32_t type;          /* type of the last matrix seen */
-    struct hf_mxfp4 *mxfp4; /* mxfp4.c: the matrices of experts seen so far */
+    uint32_t n_nextn;                 /* layers after these that predict further ahead, at most 64: they are left out */
+    uint64_t nextn_seen, nextn_joins; /* which of them were seen, and have what makes one: a bit each */
+    uint32_t n_rot;                   /* dimensions of a head that RoPE turns */
+    bool tied, untied;                /* config.json says so; neither where it says nothing */
+    bool has_head;                    /* there was an lm_head that is not tied */
+    uint32_t type;                    /* type of the last matrix seen */
+    struct hf_mxfp4 *mxfp4;           /* mxfp4.c: the matrices of experts seen so far */
     struct hearth_err *e;
 };
 

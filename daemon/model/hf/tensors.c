@@ -204,8 +204,6 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
         if (!strncmp(hf, not_text[k], strlen(not_text[k])))
             return 1;
     const char *s = strip(hf, &in_layer, &i);
-    if (in_layer && i >= h->n_layer) /* layers for multi-token prediction come after the others */
-        return 1;
     if (!strcmp(s, "feed_forward.expert_bias") && json_is_false(hf_get(h, "use_expert_bias")))
         return 1;
     name = !in_layer ? NULL : hf_expert_name(s, expert, sizeof expert) ? expert : FIND(entire, s, strlen(s));
@@ -265,24 +263,53 @@ static int align(const struct hf *h, struct gguf_tensor *t)
     return 0;
 }
 
+/* Layers for multi-token prediction come after the others and are left out. Any other one after them means that
+ * num_hidden_layers is of a part of the model, which would run as another. */
+static int leave_out(struct hf *h, const char *name, unsigned number, const char *rest, struct hearth_err *e)
+{
+    unsigned i = number - h->n_layer;
+    if (!h->n_layer) /* which is refused by its key, later */
+        return 0;
+    if (i >= h->n_nextn)
+        return err_set(e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s of %u layers (num_hidden_layers)",
+                       gguf_label((struct gguf_str){name, strlen(name)}).s, h->arch->model_type, h->n_layer);
+    h->nextn_seen |= UINT64_C(1) << i;
+    if (!strcmp(rest, "eh_proj.weight"))
+        h->nextn_joins |= UINT64_C(1) << i;
+    return 0;
+}
+
+/* What tells a layer that predicts further ahead from one of the model's own is the matrix that joins its inputs. */
+static int check_ahead(const struct hf *h)
+{
+    uint64_t own = h->nextn_seen & ~h->nextn_joins;
+    return !own ? 0
+                : err_set(h->e, HEARTH_EUNSUPPORTED,
+                          "tensors of layer %u have no place in a %s of %u layers (num_hidden_layers): without eh_proj "
+                          "it is none for multi-token prediction",
+                          h->n_layer + (unsigned)__builtin_ctzll(own), h->arch->model_type, h->n_layer);
+}
+
 static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e)
 {
     struct hf *h = arg;
     char name[NAME_MAX_BYTES];
-    struct hearth_err *was = h->e;
-    h->e = e;
-    struct gguf_tensor t = s->t;
     unsigned number = 0;
     bool in_layer;
     const char *rest = strip(s->name, &in_layer, &number);
-    bool bytes = t.type == SAFETENSOR_U8, ours = in_layer && number < h->n_layer;
+    if (in_layer && number >= h->n_layer)
+        return leave_out(h, s->name, number, rest, e);
+    struct hearth_err *was = h->e;
+    h->e = e;
+    struct gguf_tensor t = s->t;
+    bool bytes = t.type == SAFETENSOR_U8;
     t.name = (struct gguf_str){s->name, strlen(s->name)};
-    int ret = ours && !bytes ? align(h, &t) : 0;
+    int ret = in_layer && !bytes ? align(h, &t) : 0;
     if (!ret)
-        ret = !ours ? 1 : bytes ? hf_mxfp4_tensor(h, number, rest, &t) : hf_fused_experts(h, number, rest, &t);
-    if (ret > 0 && ours && !bytes)
+        ret = !in_layer ? 1 : bytes ? hf_mxfp4_tensor(h, number, rest, &t) : hf_fused_experts(h, number, rest, &t);
+    if (ret > 0 && in_layer && !bytes)
         ret = hf_recurrent_tensor(h, number, rest, &t);
-    if (ret > 0 && ours && !bytes)
+    if (ret > 0 && in_layer && !bytes)
         ret = hf_latent_tensor(h, number, rest, &t);
     if (ret > 0 && bytes)
         ret = err_set(e, HEARTH_EUNSUPPORTED, "tensor %s is of type U8; BF16, F16 and F32 are read",
@@ -455,6 +482,8 @@ int hf_tensors(struct hf *h)
     }
     bool mxfp4 = h->mxfp4 != NULL;
     ret = hf_mxfp4_end(h, ret);
+    if (!ret)
+        ret = check_ahead(h);
     if (!ret && h->untied && !h->has_head) /* else the embedding would be taken for it */
         ret = err_set(h->e, HEARTH_EBADMODEL, "tensor lm_head.weight is missing, and tie_word_embeddings is false");
     if (!ret) /* general.file_type, by llama.cpp's numbers */

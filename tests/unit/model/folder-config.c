@@ -308,6 +308,57 @@ static void test_wrong_types(void **state)
                          "}"));
 }
 
+/* Layers after num_hidden_layers are left out where they are said to predict further ahead and have what makes them do
+ * so; any other is a part of the model. */
+static void test_layers_after(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says, *names[2], *words; /* NULL: it opens */
+    } cases[] = {
+        {"\"model_type\": \"llama\"",
+         {"model.layers.1.input_layernorm.weight", "x"},
+         "tensor model.layers.1.input_layernorm.weight has no place in a llama of 1 layers (num_hidden_layers)"},
+        {"\"model_type\": \"llama\"",
+         {"model.layers.-1.input_layernorm.weight", "x"},
+         "has no place in a llama of 1 layers"},
+        {"\"model_type\": \"llama\", \"num_nextn_predict_layers\": 1",
+         {"model.layers.1.input_layernorm.weight", "model.layers.1.eh_proj.weight"},
+         NULL},
+        {"\"model_type\": \"glm4_moe\"",
+         {"model.layers.1.input_layernorm.weight", "model.layers.1.eh_proj.weight"},
+         NULL},
+        {"\"model_type\": \"glm4_moe\", \"num_nextn_predict_layers\": 0",
+         {"model.layers.1.eh_proj.weight", "model.layers.1.input_layernorm.weight"},
+         "tensor model.layers.1.eh_proj.weight has no place"},
+        {"\"model_type\": \"glm4_moe\", \"num_nextn_predict_layers\": 1",
+         {"model.layers.1.input_layernorm.weight", "model.layers.1.mlp.up_proj.weight"},
+         "tensors of layer 1 have no place in a glm4_moe of 1 layers (num_hidden_layers): without eh_proj"},
+        {"\"model_type\": \"glm4_moe\", \"num_nextn_predict_layers\": 1",
+         {"model.layers.1.eh_proj.weight", "model.layers.2.eh_proj.weight"},
+         "tensor model.layers.2.eh_proj.weight has no place"},
+        {"\"model_type\": \"glm4_moe\", \"num_nextn_predict_layers\": 2",
+         {"model.layers.1.eh_proj.weight", "model.layers.2.eh_proj.weight"},
+         NULL},
+        {"\"model_type\": \"qwen3_next\"", {"mtp.layers.1.input_layernorm.weight", "mtp.fc.weight"}, NULL},
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[512], header[512];
+        snprintf(config, sizeof config, "{%s, " CONFIG "}", cases[i].says);
+        snprintf(header, sizeof header,
+                 "{\"%s\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, "
+                 "\"%s\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}}",
+                 cases[i].names[0], cases[i].names[1]);
+        write_tensors(header, 32);
+        write_text("config.json", config);
+        if (cases[i].words)
+            refused(dir, HEARTH_EUNSUPPORTED, cases[i].words);
+        else
+            gguf_close(open_with(config));
+    }
+}
+
 #define HEAD                                                                                    \
     "{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, " \
     "\"lm_head.weight\": {\"dtype\": \"F32\", \"shape\": [4, 8], \"data_offsets\": [32, 160]}}"
@@ -356,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layers_after, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_head, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
