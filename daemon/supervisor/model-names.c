@@ -159,18 +159,20 @@ static char *folder_name(const char *path, bool *skip)
     return name;
 }
 
-/* Whether the folder is a model: config.json and safetensors in it. Their sizes together, and the latest change. */
-static bool folder_stat(const char *dir, int64_t *bytes, double *modified)
+/* Whether the folder is a model: config.json and safetensors in it. Their sizes together, and the latest change.
+ * *indexed: whether there is an index of safetensors beside config.json, too or instead. */
+static bool folder_stat(const char *dir, int64_t *bytes, double *modified, bool *indexed)
 {
     DIR *d = opendir(dir);
     struct dirent *de;
-    bool config = false, weights = false;
+    bool config = false, weights = false, index = false;
     *bytes = 0;
     *modified = 0;
     for (int n = 0; d && n < FOLDER_ENTRIES_MAX && (de = readdir(d)) != NULL; n++) {
         struct stat sb;
         bool safetensors = ends_with(de->d_name, ".safetensors");
         config |= strcmp(de->d_name, "config.json") == 0;
+        index |= strcmp(de->d_name, "model.safetensors.index.json") == 0;
         if (!safetensors || fstatat(dirfd(d), de->d_name, &sb, 0) != 0 || !S_ISREG(sb.st_mode))
             continue;
         double at = (double)sb.st_mtim.tv_sec + (double)sb.st_mtim.tv_nsec * 1e-9;
@@ -180,6 +182,7 @@ static bool folder_stat(const char *dir, int64_t *bytes, double *modified)
     }
     if (d)
         closedir(d);
+    *indexed = config && index;
     return config && weights;
 }
 
@@ -222,7 +225,8 @@ static int walk(struct scan *s, const char *dir, int depth)
             continue;
         int64_t bytes;
         double modified;
-        if (S_ISDIR(sb.st_mode) && !gguf && folder_stat(path, &bytes, &modified))
+        bool indexed;
+        if (S_ISDIR(sb.st_mode) && !gguf && folder_stat(path, &bytes, &modified, &indexed))
             rc = add_folder(s, path, bytes, modified);
         else if (S_ISDIR(sb.st_mode) && !link && depth > 1)
             rc = walk(s, path, depth - 1);
@@ -385,17 +389,24 @@ static int pick(const struct conf *conf, const struct model_entry *v, size_t n, 
     return 0;
 }
 
+/* Where an index names files that are not in the folder, the engine says which. */
+static bool is_folder(const char *path)
+{
+    int64_t bytes;
+    double modified;
+    bool indexed;
+    return folder_stat(path, &bytes, &modified, &indexed) || indexed;
+}
+
 static int resolve_path(const struct model_entry *v, size_t n, const char *model, int trusted, char **path,
                         struct hearth_err *e)
 {
     struct stat sb;
     char *real = canonical(model);
-    int64_t bytes;
-    double modified;
     int rc = 0;
     if (!real || stat(real, &sb) != 0)
         rc = err_set(e, HEARTH_ENOMODEL, "%.120s: %s", model, strerror(errno));
-    else if (!S_ISREG(sb.st_mode) && !(S_ISDIR(sb.st_mode) && folder_stat(real, &bytes, &modified)))
+    else if (!S_ISREG(sb.st_mode) && !(S_ISDIR(sb.st_mode) && is_folder(real)))
         rc = err_set(e, HEARTH_ENOMODEL, "%.120s: not a regular file, nor a folder with config.json and safetensors",
                      model);
     size_t i = 0;

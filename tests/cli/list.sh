@@ -110,6 +110,18 @@ json_is "and nothing through others" "not any('/loop' in m['path'] for m in d['m
 status 1 "a file of a folder" "$hearth" show "$dir/elsewhere/model.safetensors"
 err_has "is not the model's name" "a Hugging Face model is named by its folder"
 
+# An index all of whose files lie elsewhere is named, with the file; and where there is neither, what is missing.
+mkdir "$dir/indexed"
+cp "$top_srcdir"/tests/golden/data/hf/deepseek_v3-yarn/[ct]*.json "$dir/indexed"
+for file in ../x.safetensors /x.safetensors sub/x.safetensors ''; do
+    echo "{\"weight_map\": {\"lm_head.weight\": \"$file\"}}" >"$dir/indexed/model.safetensors.index.json"
+    status 1 "a folder whose index names '$file'" "$hearth" show "$dir/indexed"
+    err_has "says so" "\"$file\", where lm_head.weight is, is no file of the folder"
+done
+rm "$dir/indexed/model.safetensors.index.json"
+status 1 "a folder without safetensors" "$hearth" show "$dir/indexed"
+err_has "says so" "not a regular file, nor a folder with config.json and safetensors"
+
 # Folders without models: where to put one.
 "$hearth" stop --daemon --now >/dev/null 2>&1
 rm -rf "$dir/models"

@@ -346,8 +346,8 @@ static int read_file(struct hf *h, const char *name)
 {
     char path[PATH_MAX];
     struct map map;
-    if (strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
-        return err_set(h->e, HEARTH_EBADMODEL, "\"%s\" is no file of the folder",
+    if (snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
+        return err_set(h->e, HEARTH_EBADMODEL, "\"%s\" in the folder has too long a path",
                        gguf_label((struct gguf_str){name, strlen(name)}).s);
     int ret = safetensors_open(&map, path, on_tensor, h, h->e);
     if (!ret)
@@ -360,6 +360,23 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* The file that the index names for the tensor `of`: a name in this folder and nothing else, as the index is no reason
+ * to read what lies elsewhere. NULL with an error. */
+static const char *file_of(const struct hf *h, const char *of, const json_t *v)
+{
+    const char *file = json_string_value(v);
+    bool good = file && strlen(file) == json_string_length(v) && *file && !strchr(file, '/') &&
+                strcmp(file, ".") != 0 && strcmp(file, "..") != 0;
+    struct gguf_label name = gguf_label((struct gguf_str){of, strlen(of)});
+    if (!file)
+        err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json: the file of %.60s is no string", name.s);
+    else if (!good)
+        err_set(h->e, HEARTH_EBADMODEL,
+                "model.safetensors.index.json: \"%.60s\", where %.60s is, is no file of the folder",
+                gguf_label((struct gguf_str){file, json_string_length(v)}).s, name.s);
+    return good ? file : NULL;
+}
+
 /* Lists the files that the index names, each once and in order. */
 static int read_indexed(struct hf *h, const json_t *index)
 {
@@ -370,13 +387,14 @@ static int read_indexed(struct hf *h, const json_t *index)
         return err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json has no weight_map");
     json_object_foreach((json_t *)map, key, v)
     {
-        const char *file = json_string_value(v);
+        const char *file = file_of(h, key, v);
         size_t i = 0;
         while (file && i < n && strcmp(files[i], file))
             i++;
-        if (!file || (i == n && n == FILES_MAX))
-            return err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json: %s",
-                           file ? "too many files" : "a file's name is no string");
+        if (!file)
+            return HEARTH_EBADMODEL;
+        if (i == n && n == FILES_MAX)
+            return err_set(h->e, HEARTH_EBADMODEL, "model.safetensors.index.json: too many files");
         if (i == n)
             files[n++] = file;
     }
