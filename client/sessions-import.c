@@ -184,11 +184,27 @@ static bool has_type(const json_t *doc, const char *key, json_type type)
     return !v || json_typeof(v) == type;
 }
 
+/* Whether the turns have that many tokens. Those whose "tokens" are no array are not counted: add_turn() refuses them
+ * with their place, which says more. */
+static bool has_tokens(const json_t *turns, const json_t *n)
+{
+    size_t i, sum = 0;
+    const json_t *turn;
+    json_array_foreach(turns, i, turn)
+    {
+        const json_t *tokens = json_object_get(turn, "tokens");
+        if (!json_is_array(tokens))
+            return true;
+        sum += json_array_size(tokens);
+    }
+    return json_is_integer(n) && (json_int_t)sum == json_integer_value(n);
+}
+
 /* Checks the document's own consistency before anything is sent. */
 static int check(struct import *im, const json_t *doc)
 {
     const json_t *version = json_object_get(doc, "hearth_session"), *turns = json_object_get(doc, "turns");
-    const json_t *n = json_object_get(doc, "n_turns");
+    const json_t *n = json_object_get(doc, "n_turns"), *n_tokens = json_object_get(doc, "n_tokens");
     const char *why = NULL;
     if (!json_is_integer(version))
         why = "this is no document of `hearth sessions export`: \"hearth_session\" is missing";
@@ -196,8 +212,10 @@ static int check(struct import *im, const json_t *doc)
         why = "\"turns\" is missing or no array";
     else if (!has_type(doc, "name", JSON_STRING) || !has_type(doc, "model", JSON_OBJECT))
         why = "\"name\" is no string or \"model\" no object";
-    else if (n && (json_int_t)json_array_size(turns) != json_integer_value(n))
+    else if (n && (!json_is_integer(n) || (json_int_t)json_array_size(turns) != json_integer_value(n)))
         why = "\"turns\" has not as many as \"n_turns\" says";
+    else if (n_tokens && !has_tokens(turns, n_tokens))
+        why = "\"turns\" has not as many tokens as \"n_tokens\" says";
     if (!why)
         return 0;
     im->err.code = HEARTH_EPARAMS;
@@ -272,6 +290,14 @@ static int import(struct import *im, const json_t *doc, const struct import_as *
     return rc;
 }
 
+/* What helps elsewhere where the models differ is this very verb: here it is another model. */
+static int fail_import(const struct hearth_err *err)
+{
+    return err->code == HEARTH_EMODELMISMATCH
+               ? fail_next(err, "-m MODEL takes one with the document's tokenizer; `hearth show MODEL` names a model's")
+               : fail(err);
+}
+
 int sessions_import(struct hearth *h, const char *file, const struct import_as *as)
 {
     json_error_t at;
@@ -301,7 +327,7 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
     int rc = import(&im, doc, as), status = STATUS_OK;
     const struct hearth_session *s = rc == 0 ? &im.done->session : NULL;
     if (!s)
-        status = fail(&im.err);
+        status = fail_import(&im.err);
     else if (as->json)
         status = print_json(json_session(s));
     else

@@ -73,6 +73,9 @@ refused "a huge id" "d['turns'][0]['tokens'][0] = 1 << 40" "turns[0]: \"tokens\"
 refused "another tokenizer" "d['model']['tokenizer'] = 'spm'" "MODEL_MISMATCH: "
 refused "another vocabulary" "d['model']['vocab'] = 32000" "MODEL_MISMATCH: "
 refused "the same kind of tokenizer with other words" "d['model']['tokenizer_digest'] = '0' * 32" "MODEL_MISMATCH: "
+err_has "... and with what helps" "hearth: -m MODEL takes one with the document's tokenizer; \`hearth show MODEL\` names a model's"
+grep -q 'sessions import' "$dir/err"
+is "... which is not the verb that has just failed" $? 1
 refused "a model that is not here" "d['model'] = {'named': 'no-such-model'}" "MODEL_NOT_FOUND: "
 refused "no model" "d['model'] = {}" "--model"
 refused "a role that is too long" "d['turns'][0]['role'] = 'r' * 300" "role"
@@ -80,6 +83,10 @@ refused "no role" "del d['turns'][0]['role']" "turns[0]: \"role\""
 refused "no text" "d['turns'][0]['text'] = 7" "turns[0]: \"text\""
 refused "half a byte" "d['turns'][0]['text_hex'] = '616'" "turns[0]: \"text\""
 refused "a turn too few" "d['turns'].pop()" "n_turns"
+refused "a token too few" "d['turns'][0]['tokens'].pop()" '"turns" has not as many tokens as "n_tokens" says'
+refused "tokens that the turns do not have" "d['n_tokens'] = 3568" '"n_tokens" says'
+refused "a number of tokens that is none" "d['n_tokens'] = '24'" '"n_tokens" says'
+refused "a number of turns that is none" "d['n_turns'] = 2.0" '"n_turns" says'
 refused "turns that are none" "d['turns'] = {}" "\"turns\""
 refused "how it was generated is a lie" "d['turns'][1]['generation']['usage'] = 5" "turns[1]: \"generation\""
 refused "or of no number" "d['turns'][1]['generation']['sampling']['top_p'] = 'x'" "turns[1]: \"generation\""
