@@ -246,6 +246,9 @@ extern const char context_step[]; /* what may be done where a session's context 
 bool stdout_is_stderr(void);
 
 /* stdin to its end; malloc'd, false with *err set where it cannot be read or is larger than a request may be. */
+/* The exit status of a program that ends: `status`, but for output that could not be written. */
+int finish(int status);
+
 bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);
 
 /* Writes text that somebody else made to stdout: on a terminal its control characters are shown as '?'. */

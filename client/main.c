@@ -134,11 +134,5 @@ int main(int argc, char **argv)
     if (!standard_fds_open())
         return STATUS_ERROR;
     setlocale(LC_CTYPE, "");
-    int status = run(argc, argv);
-    /* A full disk behind stdout must not look like success. */
-    if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
-        fputs("hearth: the output could not be written\n", stderr);
-        status = STATUS_ERROR;
-    }
-    return status;
+    return finish(run(argc, argv));
 }

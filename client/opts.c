@@ -198,7 +198,7 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
     while ((code = getopt_long(*argc, *argv, shorts, longs, NULL)) != -1) {
         if (code == CODE_HELP || code == 'h') {
             print_help(&p);
-            exit(STATUS_OK);
+            exit(finish(STATUS_OK));
         }
         if (code == '?' || code == ':')
             complain(&p, code, (*argv)[optind - 1]);

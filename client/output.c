@@ -141,6 +141,16 @@ int fail_next(const struct hearth_err *err, const char *next)
     return err->code == HEARTH_ECONNECT ? STATUS_NO_DAEMON : STATUS_ERROR;
 }
 
+int finish(int status)
+{
+    /* A full disk behind stdout must not look like success. */
+    if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
+        fputs("hearth: the output could not be written\n", stderr);
+        status = STATUS_ERROR;
+    }
+    return status;
+}
+
 bool stdout_is_stderr(void)
 {
     struct stat out, err;

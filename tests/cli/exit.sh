@@ -105,3 +105,8 @@ err_has "which no socket takes the place of" "hearth: the output could not be wr
 "$hearth" --help >/dev/full 2>"$dir/err"
 is "help that cannot be written is one, too" "$?" 1
 done_testing
+for verb in run fork "sessions list"; do
+    "$hearth" $verb --help >/dev/full 2>"$dir/err"
+    is "so is that of $verb" "$?" 1
+    err_has "... which is said" "hearth: the output could not be written"
+done
