@@ -81,6 +81,10 @@ json_is "and their numbers" "[e['fields']['completion'] for e in d['events'] if 
 status 0 "trace" "$hearth" trace "$stream"
 is "trace is a line for each stage" "$(grep -cE '^ +[0-9.]+ ms  (hearthd|engine [0-9]+) +[a-z-]+ ' "$dir/out")" \
     "$(($(wc -l <"$dir/out") - 1))"
+for seed in 9223372036854775807 9223372036854775808; do
+    status 0 "run --seed $seed" "$hearth" run -n 1 --seed $seed --json "Once upon"
+    json_is "a seed is a number below 2^63, and a string from there on" "d['seed'] == ($seed if $seed < 1 << 63 else '$seed')"
+done
 status 1 "trace of nothing" "$hearth" trace 999999
 status 2 "trace of what is no number" "$hearth" trace one
 status 0 "load --json" "$hearth" load tale --json
