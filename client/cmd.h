@@ -43,7 +43,8 @@ extern const struct cmd cmd_serve, cmd_run, cmd_chat, cmd_list, cmd_ps, cmd_show
 enum opt_type {
     OPT_FLAG,  /* bool */
     OPT_TEXT,  /* const char * */
-    OPT_TEXTS, /* struct hearth_strs; may be given again and again */
+    OPT_TEXTS, /* struct hearth_strs; may be given again and again, none empty */
+    OPT_CLASS, /* const char *: the name of a service class */
     OPT_INT,   /* int64_t, min..max */
     OPT_REAL,  /* double, min..max */
     OPT_SEED,  /* struct hearth_sampling: its seed */
@@ -71,8 +72,11 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
  * stderr, as in "--temp wants ...". */
 bool opt_set(const struct opt *o, const char *text);
 void opt_explain(const struct opt *o, const char *prefix, const char *text);
+/* The same from a command line: what is wrong ends the program with STATUS_USAGE. */
+void opt_check(const struct cmd *cmd, const struct opt *o, const char *text);
 
-/* Says what is wrong with the command line, and how it should be; returns STATUS_USAGE. */
+/* Says what is wrong with the command line, and how it should be, with --json as an object as well; returns
+ * STATUS_USAGE. */
 int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A list of token ids, "1 2 3", separated by spaces or commas; malloc'd. False where it is not one. */
@@ -242,13 +246,13 @@ extern json_t *errors_of_several; /* not NULL: an array that gets them, for the 
 extern bool in_session;           /* what is generated is of a session, which counts for advice */
 extern const char context_step[]; /* what may be done where a session's context is full */
 
+/* The exit status of a program that ends: `status`, but for output that could not be written. */
+int finish(int status);
+
 /* What goes to stderr follows the text of stdout: on a terminal, or in one file or pipe. */
 bool stdout_is_stderr(void);
 
 /* stdin to its end; malloc'd, false with *err set where it cannot be read or is larger than a request may be. */
-/* The exit status of a program that ends: `status`, but for output that could not be written. */
-int finish(int status);
-
 bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);
 
 /* Writes text that somebody else made to stdout: on a terminal its control characters are shown as '?'. */

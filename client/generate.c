@@ -39,7 +39,7 @@ void gen_init(struct gen *gen)
         {"set", 0, OPT_TEXTS, &gen->set, 0, 0, "KEY=JSON", "a variable of the chat template; again for more"},
         {"think", 0, OPT_TEXT, &gen->think, 0, 0, "on|off|hide",
          "have the model think first, or not; hide: think, and print the answer alone"},
-        {"class", 0, OPT_TEXT, &g->service_class, 0, 0, "CLASS",
+        {"class", 0, OPT_CLASS, &g->service_class, 0, 0, "CLASS",
          "interactive, normal or background: who is served first"},
         {"stats", 0, OPT_FLAG, &gen->stats, 0, 0, NULL, "say on stderr what was reused, and how fast it was"},
         OPT_END,

@@ -1,4 +1,6 @@
 /* opts.c - the command line, from tables: options of every type, ranges, --help. See cmd.h. */
+#include "config.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <getopt.h>
@@ -26,13 +28,19 @@ static void print_usage(const struct cmd *cmd, FILE *to)
 
 int usage(const struct cmd *cmd, const char *fmt, ...)
 {
-    say("hearth %s: ", cmd->name);
+    char *why;
     va_list ap;
     va_start(ap, fmt);
-    vsay(fmt, ap);
+    int len = vasprintf(&why, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    if (len < 0)
+        abort();
+    say("hearth %s: %s\n", cmd->name, why);
     print_usage(cmd, stderr);
+    if (json_errors)
+        print_json(json_pack("{s:{s:s, s:o}}", "error", "symbol", hearth_error_name(HEARTH_EPARAMS), "message",
+                             json_text(why, (size_t)len)));
+    free(why);
     return STATUS_USAGE;
 }
 
@@ -73,7 +81,14 @@ bool opt_set(const struct opt *o, const char *text)
         *(const char **)o->to = text;
         return true;
     case OPT_TEXTS:
+        if (!*text)
+            return false;
         texts_add(o->to, text);
+        return true;
+    case OPT_CLASS:
+        if (strcmp(text, "interactive") != 0 && strcmp(text, "normal") != 0 && strcmp(text, "background") != 0)
+            return false;
+        *(const char **)o->to = text;
         return true;
     case OPT_INT: {
         long long v = strtoll(text, &end, 10);
@@ -139,23 +154,39 @@ static void complain(const struct parser *p, int code, const char *word)
     exit(usage(cmd, "%s: no such option%s", word, hint));
 }
 
-void opt_explain(const struct opt *o, const char *prefix, const char *text)
+static char *explanation(const struct opt *o, const char *prefix, const char *text)
 {
+    char *s;
+    int len;
     if (o->type == OPT_SEED)
-        say("%s%s wants a whole number from 0 on, not '%s'\n", prefix, o->name, text);
+        len = asprintf(&s, "%s%s wants a whole number from 0 on, not '%s'", prefix, o->name, text);
+    else if (o->type == OPT_CLASS)
+        len = asprintf(&s, "%s%s wants interactive, normal or background, not '%s'", prefix, o->name, text);
+    else if (o->type == OPT_TEXT || o->type == OPT_TEXTS)
+        len = asprintf(&s, "%s%s wants a text that is not empty", prefix, o->name);
     else
-        say("%s%s wants %s from %.10g to %.10g, not '%s'\n", prefix, o->name,
-            o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, text);
+        len = asprintf(&s, "%s%s wants %s from %.10g to %.10g, not '%s'", prefix, o->name,
+                       o->type == OPT_INT ? "a whole number" : "a number", o->min, o->max, text);
+    if (len < 0)
+        abort();
+    return s;
 }
 
-static void set_or_complain(const struct parser *p, const struct opt *o, const char *value)
+void opt_explain(const struct opt *o, const char *prefix, const char *text)
 {
-    if (opt_set(o, value))
+    char *s = explanation(o, prefix, text);
+    say("%s\n", s);
+    free(s);
+}
+
+void opt_check(const struct cmd *cmd, const struct opt *o, const char *text)
+{
+    if (opt_set(o, text))
         return;
-    say("hearth %s: ", p->cmd->name);
-    opt_explain(o, "--", value);
-    print_usage(p->cmd, stderr);
-    exit(STATUS_USAGE);
+    char *s = explanation(o, "--", text);
+    int status = usage(cmd, "%s", s);
+    free(s);
+    exit(status);
 }
 
 /* The table's options as getopt_long wants them. */
@@ -179,6 +210,14 @@ static void parser_tables(const struct parser *p, struct option *longs, char *sh
     *shorts = '\0';
 }
 
+/* An error of the command line may come before its --json has been reached. */
+static void errors_as_asked(const struct parser *p, char *const *given, int n_given)
+{
+    for (size_t k = 0; k < p->n; k++)
+        for (int i = 1; !strcmp(p->opt[k]->name, "json") && i < n_given && strcmp(given[i], "--") != 0; i++)
+            json_errors |= !strcmp(given[i], "--json");
+}
+
 int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more)
 {
     struct parser p = {.cmd = cmd};
@@ -193,6 +232,7 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
     if (!given)
         abort();
     memcpy(given, *argv, (size_t)n_given * sizeof *given);
+    errors_as_asked(&p, given, n_given);
     optind = 1;
     opterr = 0;
     while ((code = getopt_long(*argc, *argv, shorts, longs, NULL)) != -1) {
@@ -206,7 +246,7 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
             no_start = true;
         for (size_t i = 0; i < p.n; i++)
             if (code == CODE_FIRST + (int)i || code == p.opt[i]->letter)
-                set_or_complain(&p, p.opt[i], optarg);
+                opt_check(cmd, p.opt[i], optarg);
     }
     for (size_t i = 0; i < p.n; i++)
         if (!strcmp(p.opt[i]->name, "json"))

@@ -27,6 +27,16 @@ err_has "is named with its option" "--temp"
 status 2 "a number out of range" "$hearth" run --top-p 1.5 x
 status 2 "not a number" "$hearth" run --temp nan x
 status 2 "a negative seed" "$hearth" run --seed -1 x
+status 2 "no service class" "$hearth" run --class foo x
+err_has "is named with those that there are" "--class wants interactive, normal or background, not 'foo'"
+status 2 "an empty stop string" "$hearth" run --stop end --stop "" x
+err_has "is named with its option" "--stop wants a text that is not empty"
+[ ! -e "$HEARTH_SOCKET" ]
+result $? "for all that no daemon was asked"
+status 2 "a wrong command line with --json" "$hearth" run --think maybe --chat --json x
+json_is "is an object, too" "d['error']['symbol'] == 'INVALID_PARAMS' and d['error']['message'].startswith('--think wants ')"
+status 2 "... before --json" "$hearth" run --class foo --json x
+json_is "is one as well" "d['error']['message'].startswith('--class wants ')"
 status 2 "an option without its value" "$hearth" run -m
 status 2 "two prompts" "$hearth" run -m tale one two
 status 2 "stop without a model" "$hearth" stop
@@ -104,9 +114,9 @@ is "so is one that is closed" "$?" 1
 err_has "which no socket takes the place of" "hearth: the output could not be written"
 "$hearth" --help >/dev/full 2>"$dir/err"
 is "help that cannot be written is one, too" "$?" 1
-done_testing
 for verb in run fork "sessions list"; do
     "$hearth" $verb --help >/dev/full 2>"$dir/err"
     is "so is that of $verb" "$?" 1
     err_has "... which is said" "hearth: the output could not be written"
 done
+done_testing
