@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "client/bench.h"
 #include "commit.h"
 
-enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16 };
+enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16, THREADS_MAX = 256 };
 
 struct bench {
     const char *prompt, *depth, *batch, *resume, *kv; /* as on the command line; lists, "none", or NULL */
@@ -177,13 +178,14 @@ static int bench_socket(struct hearth *h, const struct hearth_model *m, const st
 
 /* --- without a daemon ----------------------------------------------------------------------------------------- */
 
-/* This process becomes hearth-bench, which reads the options, measures and prints. */
+/* This process becomes hearth-bench, which reads the options, measures and prints, errors as well. */
 static int bench_alone(const char *model, const struct bench *b)
 {
     char path[PATH_MAX];
+    struct hearth_err err = {.code = HEARTH_EIO};
     if (!program_find("hearth-bench", path, sizeof path)) {
-        fputs("hearth: hearth-bench is not installed beside this program\n", stderr);
-        return STATUS_ERROR;
+        snprintf(err.msg, sizeof err.msg, "hearth-bench is not installed beside this program");
+        return fail(&err);
     }
     const char *const given[][2] = {{"--prompt", b->prompt},   {"--depth", b->depth},     {"--batch", b->batch},
                                     {"--resume", b->resume},   {"--kv", b->kv},           {"--backend", b->backend},
@@ -208,8 +210,17 @@ static int bench_alone(const char *model, const struct bench *b)
     argv[n++] = model;
     argv[n] = NULL;
     execv(path, (char *const *)argv);
-    perror(path);
-    return STATUS_ERROR;
+    snprintf(err.msg, sizeof err.msg, "%.100s: %s", path, strerror(errno));
+    return fail(&err);
+}
+
+/* Of what hearth-bench alone takes, what is wrong without asking it: its usage has options that this verb has not. */
+static void check_alone(const struct cmd *cmd, const struct bench *b)
+{
+    int64_t n;
+    const struct opt threads = {"threads", 0, OPT_INT, &n, 0, THREADS_MAX, NULL, NULL};
+    if (b->threads)
+        opt_check(cmd, &threads, b->threads);
 }
 
 static bool sizes_parse(const char *text, struct hearth_ids *out)
@@ -256,10 +267,8 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
         return usage(cmd, "--clients goes with --prompt, --output, --requests, --rate, --seed, --shared, --late, "
                           "--arrivals, --goodput and --json");
     const struct opt prompt = {"prompt", 0, OPT_INT, &p->prompt, 1, 1 << 20, NULL, NULL};
-    if (b->prompt && !opt_set(&prompt, b->prompt)) {
-        opt_explain(&prompt, "hearth bench: --", b->prompt);
-        return STATUS_USAGE;
-    }
+    if (b->prompt)
+        opt_check(cmd, &prompt, b->prompt);
     if (b->goodput && !goodput_parse(b->goodput, p))
         return usage(cmd, "--goodput wants milliseconds, each once, as in ttft:200,tpot:20,e2el:5000, not '%s'",
                      b->goodput);
@@ -355,6 +364,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (b.socket && (b.batch || b.resume || b.kv || b.load))
         return usage(cmd, "--batch, --resume, --kv and --load are not measured through --socket");
 
+    check_alone(cmd, &b);
     struct hearth_ids prompt = {0}, depth = {0};
     char *model = model_resolve(argv[0]);
     struct hearth *h;

@@ -161,7 +161,16 @@ static void print_json(const struct bench *b, const struct report *rep)
         if (rep->check.differ)
             json_object_set_new(all, "choices_that_differ", json_integer((json_int_t)rep->check.differ));
     }
-    json_dumpf(all, stdout, JSON_INDENT(1)); /* bench_main() sees an error of writing when it flushes */
+    json_dumpf(all, stdout, JSON_COMPACT); /* bench_main() sees an error of writing when it flushes */
+    putchar('\n');
+    json_decref(all);
+}
+
+/* As `hearth` prints errors with --json, whose verb this program is. */
+static void print_json_error(const struct hearth_err *e)
+{
+    json_t *all = json_pack("{s:{s:s, s:o}}", "error", "symbol", err_name(e->code), "message", json_text(e->msg));
+    json_dumpf(all, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(all);
 }
@@ -213,33 +222,54 @@ static int tell_place(struct bench *b)
     return rc;
 }
 
-static int run(struct bench *b, struct report *rep)
+/* The tests that the options ask for. */
+struct tests {
+    struct list prompt, depth, batch, resume, kv;
+};
+
+/* A word of the options that is one of "a, b, c". */
+static int check_word(const char *what, const char *word, const char *words, struct hearth_err *e)
+{
+    size_t n = strlen(word);
+    for (const char *w = words; *w; w += strcspn(w, ", "), w += strspn(w, ", "))
+        if (n && n == strcspn(w, ", ") && !strncmp(w, word, n))
+            return 0;
+    return err_set(e, HEARTH_EPARAMS, "--%s: \"%.40s\" is not one of %s", what, word, words);
+}
+
+/* What is wrong with the command line, before anything is opened. */
+static int parse_params(const struct bench_params *p, struct tests *t, struct hearth_err *e)
+{
+    int rc;
+    if ((rc = check_word("backend", p->backend, "auto, cpu, cuda", e)) ||
+        (rc = check_word("invariant", p->invariant, "nothing, prompts, all", e)) ||
+        (rc = check_word("kv-type", p->kv_type, "auto, f16, q8_0", e)) ||
+        (rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &t->prompt, e)) ||
+        (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &t->depth, e)) ||
+        (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &t->batch, e)) ||
+        (rc = parse_list("resume", p->resume, 1, WIRE_TOKENS_MAX, &t->resume, e)))
+        return rc;
+    return parse_list("kv", p->kv, BENCH_KV_MIN, WIRE_TOKENS_MAX, &t->kv, e);
+}
+
+static struct bench_room room_for(const struct tests *t)
+{
+    struct bench_room room = {.n_first = most_of(&t->prompt, 0, 1),
+                              .n_seqs = most_of(&t->batch, 0, 2),
+                              .n_other = t->batch.n ? BENCH_BATCH_DEPTH + BENCH_TG_TOKENS + 1 : 0};
+    room.n_first = most_of(&t->depth, BENCH_TG_TOKENS + 1, room.n_first);
+    room.n_first = most_of(&t->resume, BENCH_RESUME_TOKENS, room.n_first);
+    room.n_first = most_of(&t->kv, 1, room.n_first);
+    room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
+    return room;
+}
+
+/* On the device, which is open; `begin` is when the program began. */
+static int run(struct bench *b, const struct tests *t, double begin, struct report *rep)
 {
     const struct bench_params *p = rep->p;
-    struct list prompt, depth, batch, resume, kv;
-    double begin = engine_now();
+    struct bench_room room = room_for(t);
     int rc;
-    if (strcmp(p->invariant, "nothing") && strcmp(p->invariant, "prompts") && strcmp(p->invariant, "all"))
-        return err_set(&b->err, HEARTH_EPARAMS, "--invariant: \"%.40s\" is not one of nothing, prompts, all",
-                       p->invariant);
-    if (strcmp(p->kv_type, "auto") && strcmp(p->kv_type, "f16") && strcmp(p->kv_type, "q8_0"))
-        return err_set(&b->err, HEARTH_EPARAMS, "--kv-type: \"%.40s\" is not one of auto, f16, q8_0", p->kv_type);
-    if ((rc = parse_list("prompt", p->prompt, 1, WIRE_TOKENS_MAX, &prompt, &b->err)) ||
-        (rc = parse_list("depth", p->depth, 0, WIRE_TOKENS_MAX, &depth, &b->err)) ||
-        (rc = parse_list("batch", p->batch, 2, BATCH_SEQS_MAX, &batch, &b->err)) ||
-        (rc = parse_list("resume", p->resume, 1, WIRE_TOKENS_MAX, &resume, &b->err)) ||
-        (rc = parse_list("kv", p->kv, BENCH_KV_MIN, WIRE_TOKENS_MAX, &kv, &b->err)))
-        return rc;
-    struct bench_room room = {.n_first = most_of(&prompt, 0, 1),
-                              .n_seqs = most_of(&batch, 0, 2),
-                              .n_other = batch.n ? BENCH_BATCH_DEPTH + BENCH_TG_TOKENS + 1 : 0};
-    room.n_first = most_of(&depth, BENCH_TG_TOKENS + 1, room.n_first);
-    room.n_first = most_of(&resume, BENCH_RESUME_TOKENS, room.n_first);
-    room.n_first = most_of(&kv, 1, room.n_first);
-    room.n_first = room.n_first > room.n_other ? room.n_first : room.n_other;
-
-    if ((rc = bench_open_device(b, p)))
-        return rc;
     b->prompt_rows = strcmp(p->invariant, "nothing") ? b->chunk : 0;
     if ((rc = bench_load(b, p->model, &room)))
         return rc;
@@ -255,17 +285,17 @@ static int run(struct bench *b, struct report *rep)
         b->prompts = INVARIANT_PROMPT;
     if (!strcmp(p->invariant, "all"))
         b->decodes = INVARIANT_DECODE;
-    for (size_t i = 0; i < prompt.n && !rc; i++)
-        rc = bench_time_prompt(b, prompt.v[i], &rep->test[rep->n++]);
-    for (size_t i = 0; i < depth.n && !rc; i++)
-        rc = bench_time_decode(b, 1, depth.v[i], &rep->test[rep->n++]);
-    for (size_t i = 0; i < batch.n && !rc; i++)
-        rc = bench_time_decode(b, batch.v[i], BENCH_BATCH_DEPTH, &rep->test[rep->n++]);
-    for (size_t i = 0; i < resume.n && !rc; i++)
-        rc = bench_time_resume(b, resume.v[i], &rep->test[rep->n++]);
-    for (size_t i = 0; i < kv.n && !rc; i++)
-        if (!(rc = bench_time_kv(b, kv.v[i], rep->test, &rep->n)) && p->kv_dir)
-            rc = bench_time_disk(b, p->kv_dir, kv.v[i], rep->test, &rep->n);
+    for (size_t i = 0; i < t->prompt.n && !rc; i++)
+        rc = bench_time_prompt(b, t->prompt.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < t->depth.n && !rc; i++)
+        rc = bench_time_decode(b, 1, t->depth.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < t->batch.n && !rc; i++)
+        rc = bench_time_decode(b, t->batch.v[i], BENCH_BATCH_DEPTH, &rep->test[rep->n++]);
+    for (size_t i = 0; i < t->resume.n && !rc; i++)
+        rc = bench_time_resume(b, t->resume.v[i], &rep->test[rep->n++]);
+    for (size_t i = 0; i < t->kv.n && !rc; i++)
+        if (!(rc = bench_time_kv(b, t->kv.v[i], rep->test, &rep->n)) && p->kv_dir)
+            rc = bench_time_disk(b, p->kv_dir, t->kv.v[i], rep->test, &rep->n);
     if (rc || !p->load)
         return rc;
     rep->test[rep->n + 1] = (struct bench_result){.test = "load_cold_process", .ms = cold};
@@ -278,9 +308,20 @@ int bench_main(const struct bench_params *p)
 {
     struct bench b = {0};
     struct report rep = {.p = p};
-    int rc = run(&b, &rep);
-    if (rc)
+    struct tests tests;
+    double begin = engine_now();
+    int status = EXIT_FAILURE, rc = parse_params(p, &tests, &b.err);
+    if (!rc)
+        rc = bench_open_device(&b, p);
+    if (rc == HEARTH_EPARAMS)
+        status = BENCH_USAGE;
+    if (!rc)
+        rc = run(&b, &tests, begin, &rep);
+    if (rc) {
+        if (p->format == BENCH_JSON)
+            print_json_error(&b.err);
         goto out;
+    }
     const char *slash = strrchr(p->model, '/');
     snprintf(rep.name, sizeof rep.name, "%s", p->name ? p->name : slash ? slash + 1 : p->model);
     char *dot = strrchr(rep.name, '.');
@@ -298,5 +339,5 @@ out:
     bench_close(&b);
     if (rc)
         fprintf(stderr, "hearth-bench: %s: %s\n", err_name(rc), b.err.msg);
-    return rc || rep.check.failed[0] ? 1 : 0;
+    return rc || rep.check.failed[0] ? status : EXIT_SUCCESS;
 }

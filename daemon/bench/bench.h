@@ -52,7 +52,9 @@ struct bench_params {
     const char *kv_dir;    /* a folder of our own, in which `kv` is measured on a disk as well; NULL = it is not */
 };
 
-/* Prints the results (medians of 5) to stdout; returns an exit status. */
+enum { BENCH_USAGE = 2 }; /* the exit status where the command line is wrong */
+
+/* Prints the results (medians of 5) to stdout, as JSON an error as well; returns an exit status. */
 int bench_main(const struct bench_params *p);
 
 /* --- within the bench ------------------------------------------------------------------------------------ */
@@ -125,7 +127,7 @@ struct bench_room {
 };
 
 /* run.c. All return 0 or an error in b->err. */
-/* Takes backend, variant and threads from p. */
+/* Takes backend, variant and threads from p. HEARTH_EPARAMS: no device has that variant. */
 int bench_open_device(struct bench *b, const struct bench_params *p);
 int bench_open_model(struct bench *b, const char *path, const struct bench_room *room);
 void bench_close_model(struct bench *b);

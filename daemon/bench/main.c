@@ -25,7 +25,7 @@ static const char usage[] =
     "--rows: prompts in steps of so many rows.\n"
     "A list may be \"none\". --anyway measures a model whose check failed, and fails in the end.\n";
 
-enum { THREADS_MAX = 256, MIB_MAX = 1 << 30, USAGE = 2 };
+enum { THREADS_MAX = 256, MIB_MAX = 1 << 30 };
 
 enum {
     OPT_PROMPT = 1,
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     if (!params_parse(argc, argv)) {
         fputs(usage, stderr);
-        return USAGE;
+        return BENCH_USAGE;
     }
     return bench_main(&params);
 }

@@ -112,6 +112,10 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
         else if (any)
             fprintf(stderr, "hearth-bench: no %s: %s\n", backends[i]->name, b->err.msg);
     }
+    if (rc == HEARTH_EPARAMS) { /* a device refuses nothing else of ours */
+        struct hearth_err why = b->err;
+        return err_set(&b->err, rc, "--variant: %s", why.msg);
+    }
     if (rc)
         return rc;
     b->be->info(b->dev, &b->info);

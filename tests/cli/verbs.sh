@@ -130,6 +130,7 @@ is "eval's greedy ids are run's" "$(json "$dir/out" "d['tokens']")" "$greedy"
 status 0 "eval" "$hearth" eval --tokens "$ids" --top 2
 
 status 0 "bench --json" "$hearth" bench tale --prompt 16 --depth 0 --json
+is "bench: its object is one line" "$(wc -l <"$dir/out")" 1
 json_is "bench: two tests with their rates" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
 status 0 "bench --kv" "$hearth" bench tale --prompt none --depth none --kv 128 --json
 json_is "bench: KV out and back, alone and beside a decode" \
@@ -153,6 +154,18 @@ status 0 "bench of a file whose name is not UTF-8" "$hearth" bench "$odd" --prom
 json_is "... has a name all the same" "d['model'] == 'b?,'"
 status 1 "bench into a full disk" sh -c '"$1" bench "$2" --prompt 1 --depth none >/dev/full' sh "$hearth" "$path"
 err_has "... says so" "hearth-bench: IO: the output could not be written"
+status 1 "bench of what is no model" "$hearth" bench /etc/passwd --json
+json_is "... is an object with the error's name" "d['error']['symbol'] == 'MODEL_INVALID' and set(d['error']) == {'symbol', 'message'}"
+is "... on one line" "$(wc -l <"$dir/out")" 1
+err_has "... which standard error has as well" "hearth-bench: MODEL_INVALID: "
+for wrong in "--prompt 0" "--depth 1 2" "--batch 1" "--resume x" "--kv 32" "--backend gpu" "--backend cpu,cuda" "--variant fast" "--threads 9999" "--threads two"; do
+    status 2 "bench $wrong" "$hearth" bench "$path" "${wrong%% *}" "${wrong#* }" --json
+    json_is "... is an error that names the option" "d['error']['symbol'] == 'INVALID_PARAMS' and d['error']['message'].startswith('${wrong%% *}')"
+    ! grep -q 'usage: hearth-bench' "$dir/err"
+    result $? "... without the usage of another program"
+done
+status 2 "bench --clients with a wrong prompt" "$hearth" bench tale --clients 1 --prompt 1,2 --json
+json_is "... is an error that names it, too" "d['error']['message'].startswith('--prompt wants a whole number ')"
 status 2 "hearth-bench without a model" "$top_builddir/hearth-bench" --prompt 1
 err_has "... names what is missing" "hearth-bench: name one model"
 status 2 "hearth-bench on too many threads" "$top_builddir/hearth-bench" --threads 257 "$path"
