@@ -107,6 +107,8 @@ static int several(struct call *call, uint64_t hash, struct hearth_err *e)
         return rc;
     if (rc == HEARTH_ELIMIT)
         return wait_for_room(call, e);
+    if (!rc && call->wants > 0 && g->session && takeover_wait(call, g->session))
+        return 0;
     return rc ? rc : group_generate(call, hash, e);
 }
 

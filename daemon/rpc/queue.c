@@ -22,10 +22,15 @@ static int64_t wanted(const struct call *call)
     return call->wants > 0 ? call->wants : 1;
 }
 
+/* Whether the user may have as many streams as the call wants. */
+static bool own_room(const struct server *s, const struct call *call)
+{
+    return call->account->streams + wanted(call) <= s->conf->streams_per_uid;
+}
+
 static bool has_room(const struct server *s, const struct call *call)
 {
-    return call->account->streams + wanted(call) <= s->conf->streams_per_uid &&
-           streams_open(s->streams) + wanted(call) <= s->conf->streams;
+    return own_room(s, call) && streams_open(s->streams) + wanted(call) <= s->conf->streams;
 }
 
 int64_t queue_waiting(const struct server *s)
@@ -52,6 +57,40 @@ bool queue_is_over(const struct call *call)
     return wanted(call) > s->conf->streams_per_uid || wanted(call) > s->conf->streams;
 }
 
+static int class_of(const struct call *call)
+{
+    return stream_class_of(call->server, request_of(call));
+}
+
+/* Calls of the same user before it in the queue, itself included. */
+static int64_t position(const struct call *call)
+{
+    int64_t n = 0;
+    for (const struct call *other = call; other; other = TAILQ_PREV(other, call_list, waiter_entry))
+        n += uid_of(other) == uid_of(call);
+    return n;
+}
+
+/* The first that wants several streams and has waited long for others': none begin before it but those of a higher
+ * class, or they would take them one by one as they end. But in every other turn only, as one of those that run may be
+ * without an end. NULL. */
+static const struct call *long_waiting(const struct server *s)
+{
+    static const double turn = 5; /* seconds */
+    const struct call *call;
+    double now = server_boot();
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (wanted(call) > 1 && (int64_t)((now - call->queued) / turn) % 2 && !queue_is_over(call) &&
+            own_room(s, call) && position(call) == 1)
+            return call;
+    return NULL;
+}
+
+static bool makes_way(const struct call *call, const struct call *long_waits)
+{
+    return long_waits && call != long_waits && class_of(call) >= class_of(long_waits);
+}
+
 int queue_check(const struct call *call, struct hearth_err *e)
 {
     const struct server *s = call->server;
@@ -75,19 +114,12 @@ int queue_check(const struct call *call, struct hearth_err *e)
                    : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)streams_open(s->streams),
                              more);
     }
+    if (!call->has_waited && makes_way(call, long_waiting(s)))
+        return err_set(e, HEARTH_ELIMIT, "a request for several streams is waiting for others to end");
     return waits ? err_set(e, HEARTH_ELIMIT, "other requests of user %u are waiting", (unsigned)uid_of(call)) : 0;
 }
 
 /* --- what those who wait are told -------------------------------------------------------------------------------- */
-
-/* Calls of the same user before it in the queue, itself included. */
-static int64_t position(const struct call *call)
-{
-    int64_t n = 0;
-    for (const struct call *other = call; other; other = TAILQ_PREV(other, call_list, waiter_entry))
-        n += uid_of(other) == uid_of(call);
-    return n;
-}
 
 static void tell(struct call *call)
 {
@@ -148,11 +180,6 @@ static void shorten(struct call *call)
     int64_t waited = (int64_t)(1e3 * (server_boot() - call->queued));
     if (g->deadline_ms)
         g->deadline_ms = waited < g->deadline_ms ? g->deadline_ms - waited : 1;
-}
-
-static int class_of(const struct call *call)
-{
-    return stream_class_of(call->server, request_of(call));
 }
 
 /* The first of those before which `call` goes: of a lower class. NULL: none. */
@@ -238,13 +265,15 @@ bool queue_cancel(struct server *s, uid_t uid, const char *request)
     return any;
 }
 
-/* The next for whom there is room, or any where no more begin; NULL. */
+/* The next for whom there is room; any where no more begin, and one for whom there is never room since the limits have
+ * become others, as what calls it will refuse it. NULL. */
 static struct call *next(const struct server *s)
 {
     struct call *call, *best = NULL;
+    const struct call *waits = long_waiting(s);
     bool open = server_check_open(s, NULL) == 0;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if ((!open || has_room(s, call)) &&
+        if ((!open || queue_is_over(call) || (has_room(s, call) && !makes_way(call, waits))) &&
             (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
             (!open || position(call) == 1)) /* one that wants several is not overtaken by its user's others */
             best = call;
