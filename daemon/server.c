@@ -454,7 +454,7 @@ static void expire_streams(struct server *s)
 }
 
 static const struct retention_calls retention_calls = {
-    .is_busy = session_is_busy, .remove = session_remove, .expire_streams = expire_streams};
+    .is_busy = session_is_in_use, .remove = session_remove, .expire_streams = expire_streams};
 
 struct reloading {
     void (*fn)(void *arg);

@@ -45,23 +45,24 @@ static bool evict_session(struct retention *t, const struct store_session *row, 
     return true;
 }
 
-/* Removes the least recently used sessions until the others are within the limit. The one that was used last stays: it
- * is the one that grew. True where there is more to do. */
-static bool trim_uid(struct retention *t, uid_t uid)
+/* Removes the least recently used sessions until the others, and `more` bytes beside them, are within the limit. The
+ * one that was used last stays: it is the one that grew. So does the one with the id `keep`, which is being opened.
+ * True where there is more to do. */
+static bool trim_uid(struct retention *t, uid_t uid, const char *keep, int64_t more)
 {
     struct server *s = t->server;
     struct store_cursor at = {0};
-    int64_t limit = s->conf->session_bytes_per_uid, total = 0;
+    int64_t limit = s->conf->session_bytes_per_uid - more, total = 0;
     size_t n;
     int64_t done = 0;
     struct hearth_err e;
-    int rc = limit > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
-    bool end = rc != 0 || total <= limit;
+    int rc = s->conf->session_bytes_per_uid > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
+    bool end = rc != 0 || s->conf->session_bytes_per_uid <= 0 || total <= limit;
     while (!end && done == 0) { /* sessions in use are skipped, so a batch may remove none */
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, BATCH, &v, &n, &e);
         for (size_t i = 0; !rc && i < n; i++) {
-            if (total > limit && done < BATCH && may_evict(t, v[i]) &&
+            if (total > limit && done < BATCH && strcmp(v[i]->id, keep) != 0 && may_evict(t, v[i]) &&
                 evict_session(t, v[i], "over session_bytes_per_uid")) {
                 /* Of what its forks have nothing is freed. */
                 if (store_bytes(s->store, uid, &total, &e) != 0)
@@ -123,7 +124,7 @@ static void sweep_step(struct retention *t)
     if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
         log_warn("%s", e.msg);
     for (size_t i = 0; i < n; i++)
-        more = trim_uid(t, uids[i]) || more;
+        more = trim_uid(t, uids[i], "", 0) || more;
     free(uids);
     if (more)
         timer_set(t->step, 0);
@@ -154,7 +155,7 @@ static void sweep(struct retention *t)
 
 void retention_trim_uid(struct server *s, uid_t uid)
 {
-    if (s->retention && trim_uid(s->retention, uid))
+    if (s->retention && trim_uid(s->retention, uid, "", 0))
         timer_set(s->retention->step, 0);
 }
 
@@ -261,7 +262,8 @@ bool retention_trusts_clock(struct server *s)
 
 /* --- queries --------------------------------------------------------------------------------------------- */
 
-int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e)
+int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, const char *keep, int64_t more,
+                          struct hearth_err *e)
 {
     const struct conf *c = s->conf;
     int64_t total;
@@ -270,13 +272,17 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
                        row->name, (long long)row->bytes, (long long)c->session_bytes);
     if (c->session_bytes_per_uid == 0)
         return 0;
-    retention_trim_uid(s, uid);
+    if (s->retention && trim_uid(s->retention, uid, row ? row->id : keep ? keep : "", more)) {
+        timer_set(s->retention->step, 0);
+        return 0; /* the rest goes before long */
+    }
     int rc = store_bytes(s->store, uid, &total, e);
-    if (!rc && total > c->session_bytes_per_uid)
+    if (!rc && total > c->session_bytes_per_uid - more)
         rc = err_set(e, HEARTH_ELIMIT,
-                     "the sessions of user %u hold %lld bytes, the limit (session_bytes_per_uid) is %lld, and no "
+                     "the sessions of user %u hold %lld bytes%s, the limit (session_bytes_per_uid) is %lld, and no "
                      "more may be removed now",
-                     (unsigned)uid, (long long)total, (long long)c->session_bytes_per_uid);
+                     (unsigned)uid, (long long)(total + more), more ? " with this" : "",
+                     (long long)c->session_bytes_per_uid);
     return rc;
 }
 

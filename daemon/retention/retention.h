@@ -42,8 +42,10 @@ void retention_purge_later(struct server *s);
 /* Removes a uid's least recently used sessions while they exceed session_bytes_per_uid. */
 void retention_trim_uid(struct server *s, uid_t uid);
 
-/* HEARTH_ELIMIT where that uid, or its session `row` (NULL: a new one), has reached its limit. */
-int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, struct hearth_err *e);
+/* HEARTH_ELIMIT where that uid, or its session `row` (NULL: a new one), has reached its limit, or would with so many
+ * more bytes. Sessions that are not used make way, but neither `row` nor the one with the id `keep` (NULL: none). */
+int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, const char *keep, int64_t more,
+                          struct hearth_err *e);
 
 /* When the session will be removed for its age unless it is used; 0: never. */
 double retention_expires(const struct server *s, const struct store_session *row);

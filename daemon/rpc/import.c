@@ -209,7 +209,7 @@ static int check_name_free(struct import *im, struct store_session **old, struct
     if (!rc && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
         rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", im->row.name);
     if (!rc)
-        rc = *old ? retention_check_quota(s, uid, NULL, e) : session_check_room(s, uid, 1, e);
+        rc = *old ? retention_check_quota(s, uid, NULL, (*old)->id, 0, e) : session_check_room(s, uid, 1, NULL, 0, e);
     return rc;
 }
 

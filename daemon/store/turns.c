@@ -204,6 +204,9 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
         if (!rc)
             t.v[t.n++].n_ids = (size_t)sqlite3_column_int64(q, COL_TOKENS_LEN) / 4;
     }
+    if (!rc && got == SQLITE_DONE && t.n != (size_t)s->n_turns)
+        rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: it has %zu turns, and %lld were written", s->id, t.n,
+                     (long long)s->n_turns);
     return give(&c, rc, got, &t, turns, n, e);
 }
 

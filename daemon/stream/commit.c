@@ -180,13 +180,23 @@ static void try_commit(struct stream *st)
         stream_move(st, STREAM_RETAINED);
 }
 
+/* The uid's first queued stream with a turn to be written after that number; NULL. */
+static struct stream *next_uncommitted(struct server *s, uid_t uid, int64_t after)
+{
+    struct stream *st, *first = NULL;
+    STREAMS_FOREACH (st, s->streams, 1 << STREAM_UNCOMMITTED)
+        if (st->account->uid == uid && st->number > after && (!first || st->number < first->number))
+            first = st;
+    return first;
+}
+
+/* A turn that is written may have other sessions removed, and with them streams of this queue. */
 void commit_retry(struct server *s, uid_t uid)
 {
-    struct stream *st, *next;
-    for (st = stream_first(s->streams, 1 << STREAM_UNCOMMITTED); st; st = next) {
-        next = stream_next(s->streams, st, 1 << STREAM_UNCOMMITTED);
-        if (st->account->uid == uid)
-            try_commit(st);
+    struct stream *st;
+    for (int64_t at = -1; (st = next_uncommitted(s, uid, at)) != NULL;) {
+        at = st->number;
+        try_commit(st);
     }
 }
 

@@ -351,10 +351,23 @@ static int given_name(struct server *s, uid_t uid, const char *name, char **out,
     return rc;
 }
 
+/* Bytes that the forks of one request may have of their own: they are written at once, and others wait for it. */
+enum { FORK_BYTES_MAX = 32 << 20 };
+
+/* What each fork has of its own: of the turn that is cut, and of its past that is not shared. */
+static int64_t own_bytes(const struct fork_plan *p)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < p->n_own; i++)
+        bytes += (int64_t)(p->own[i].len + p->own[i].n_ids * sizeof(int32_t)) +
+                 (p->own[i].message ? (int64_t)strlen(p->own[i].message) : 0);
+    return bytes;
+}
+
 static int make_row(struct server *s, const struct fork_plan *p, const char *parent, const char *name, int64_t *next,
                     struct store_session *to, struct hearth_err *e)
 {
-    int64_t bytes = 0, tokens = 0;
+    int64_t tokens = 0;
     *to = p->row;
     to->created = server_now();
     to->used = retention_used(s);
@@ -362,14 +375,11 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *par
     to->model = strdup(p->row.model);
     to->path = strdup(p->row.path);
     to->name = NULL;
-    for (size_t i = 0; i < p->n_own; i++) {
+    for (size_t i = 0; i < p->n_own; i++)
         tokens += (int64_t)p->own[i].n_ids;
-        bytes += (int64_t)(p->own[i].len + p->own[i].n_ids * sizeof(int32_t));
-        bytes += p->own[i].message ? (int64_t)strlen(p->own[i].message) : 0;
-    }
     to->n_turns = p->row.base + (int64_t)p->n_own;
     to->n_tok = p->row.base_tok + tokens;
-    to->bytes = bytes;
+    to->bytes = own_bytes(p);
     if (!to->model || !to->path)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     int rc = session_new_id(to->id, e);
@@ -396,7 +406,16 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     size_t n = (size_t)f->count;
     const char *parent = p->parent ? p->parent->name : f->session;
     int64_t next = 0;
-    int rc = session_check_room(s, p->row.uid, f->count, e);
+    int64_t each = own_bytes(p), all = each * f->count;
+    int rc = 0;
+    if (f->count > 1 && all > FORK_BYTES_MAX)
+        rc = err_set(
+            e, HEARTH_ELIMIT,
+            "sessions.fork.count: each would have %lld bytes of its own, of the turn that is cut, and %d is the "
+            "limit for all; cut between two turns, or fork fewer at a time",
+            (long long)each, FORK_BYTES_MAX);
+    if (!rc)
+        rc = session_check_room(s, p->row.uid, f->count, p->parent ? p->parent->id : p->row.parent, all, e);
     if (!rc && !f->names.n)
         rc = store_count_names(s->store, p->row.uid, parent, &next, e);
     if (rc)
@@ -475,6 +494,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         if (drops)
             session_forget_streams(s, parent->id, fork->base_tok);
         kvdir_move(s->kv, fork->id, parent->id);
+        stream_move_parent(s, fork->id, parent->id);
         session_forget_streams(s, fork->id, 0);
         rc = store_get(s->store, uid, parent->id, out, e);
     }

@@ -18,6 +18,11 @@ bool session_is_busy(const struct server *s, const char *id)
     return stream_runs_in(s, id);
 }
 
+bool session_is_in_use(const struct server *s, const char *id)
+{
+    return session_is_busy(s, id) || stream_waits_in(s, id);
+}
+
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name)
 {
     return stream_creates(s, uid, name);
@@ -100,8 +105,8 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     if (session_is_busy(s, ss->row.id))
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
     rc = check_model(s, uid, g->model, &ss->row, e);
-    if (!rc)
-        rc = retention_check_quota(s, uid, &ss->row, e);
+    if (!rc && !g->dry)
+        rc = retention_check_quota(s, uid, &ss->row, NULL, 0, e);
     if (!rc)
         rc = session_read_meaning(s, ss, e);
     if (rc || timeline_cache_get(s->store, &ss->row, &ss->ids, &ss->n_ids))
@@ -112,7 +117,7 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     return rc;
 }
 
-int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_err *e)
+int session_check_room(struct server *s, uid_t uid, int64_t more, const char *keep, int64_t bytes, struct hearth_err *e)
 {
     int64_t n;
     int rc = store_count(s->store, uid, &n, e);
@@ -122,7 +127,7 @@ int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_
         rc = err_set(e, HEARTH_ELIMIT,
                      "user %u has %lld sessions, and %lld is the limit: sessions_per_uid in hearth.conf", (unsigned)uid,
                      (long long)n, (long long)s->conf->sessions_per_uid);
-    return rc ? rc : retention_check_quota(s, uid, NULL, e);
+    return rc ? rc : retention_check_quota(s, uid, NULL, keep, bytes, e);
 }
 
 static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, struct session *ss,
@@ -131,8 +136,8 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
     int rc;
     if (g->session) {
         rc = session_check_name("generate.session", g->session, e);
-        if (!rc)
-            rc = session_check_room(s, uid, 1, e);
+        if (!rc && !g->dry)
+            rc = session_check_room(s, uid, 1, NULL, 0, e);
         if (rc)
             return rc;
         if (!g->model)

@@ -12,6 +12,9 @@
 bool session_is_busy(const struct server *s, const char *id);
 bool session_is_reserved(const struct server *s, uid_t uid, const char *name);
 
+/* Whether a generation runs in it, or the turn of one that has ended is still to be written. */
+bool session_is_in_use(const struct server *s, const char *id);
+
 /* `rc` of looking for a session by the client's reference, but HEARTH_ESESSIONBUSY where there is none because a
  * generation is creating it. */
 int session_or_creating(const struct server *s, uid_t uid, const char *ref, int rc, struct hearth_err *e);
@@ -20,8 +23,10 @@ int session_or_creating(const struct server *s, uid_t uid, const char *ref, int 
  * HEARTH_ESTORE for a damaged one or without a store. */
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 
-/* Whether the user may have so many more sessions: HEARTH_ELIMIT. */
-int session_check_room(struct server *s, uid_t uid, int64_t more, struct hearth_err *e);
+/* Whether the user may have so many more sessions, with so many bytes: HEARTH_ELIMIT. Others may make way for them, but
+ * not the one with the id `keep`; NULL: any. */
+int session_check_room(struct server *s, uid_t uid, int64_t more, const char *keep, int64_t bytes,
+                       struct hearth_err *e);
 
 /* Describes a session as sessions.list and the like do; borrows the strings. */
 void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to);

@@ -1,6 +1,7 @@
 /* stream.c - streams as the other rooms see them: started, found, attached to, cancelled. Loop thread. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -360,6 +361,15 @@ int stream_traced(const struct server *s, uid_t uid, int64_t number, const struc
     return 0;
 }
 
+bool stream_waits_in(const struct server *s, const char *session)
+{
+    struct stream *st;
+    STREAMS_FOREACH (st, s->streams, 1 << STREAM_UNCOMMITTED)
+        if (strcmp(st->session->row.id, session) == 0)
+            return true;
+    return false;
+}
+
 bool stream_runs_in(const struct server *s, const char *session)
 {
     const struct stream *st;
@@ -399,6 +409,16 @@ void stream_rename_session(struct server *s, const char *session, const char *na
             continue;
         free(row->name);
         row->name = copy;
+    }
+}
+
+void stream_move_parent(struct server *s, const char *from, const char *to)
+{
+    struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN | STREAMS_RETRY) {
+        struct store_session *row = &st->session->row;
+        if (strcmp(row->parent, from) == 0)
+            snprintf(row->parent, sizeof row->parent, "%s", to);
     }
 }
 

@@ -103,12 +103,16 @@ struct stream *stream_find(struct server *s, uid_t uid, int64_t number);
 
 /* Whether a stream runs in the session with that id; whether one is creating a session of that name. */
 bool stream_runs_in(const struct server *s, const char *session);
+bool stream_waits_in(const struct server *s, const char *session); /* or one's turn is still to be written there */
 bool stream_creates(const struct server *s, uid_t uid, const char *name);
 int64_t stream_count_creating(const struct server *s, uid_t uid); /* sessions of the uid that streams are creating */
 
 /* The session with that id has another name now: its streams are found by that. Without memory they keep the old one.
  */
 void stream_rename_session(struct server *s, const char *session, const char *name);
+
+/* What the streams' sessions are forks of is another session's from now on. */
+void stream_move_parent(struct server *s, const char *from, const char *to);
 
 /* Where the stream that runs in that session of the uid (an id or a name) has lost its last subscriber: cancels it and
  * returns its number. Else 0. */

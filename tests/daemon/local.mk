@@ -35,12 +35,12 @@ tests_daemon_disk_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 # fails; fim: fill in the middle; gamemode: games on a private bus; forks: sessions made of others; gone: a file, or a vocabulary's memory, that is gone for a while; held: text that is held back when an engine dies; independent: the protocol as another implementation
 # sees it; longrope: a text that outgrows its frequencies; neovim: a real editor; reasoning: thoughts apart from text; states: models with recurrent states; fair: two uids and a full pool;
 # small: a model that a GPU has not room for; paced: a device that takes a GPU's time; stages: those of a request, in the log and by streams.trace;
-# swap: two models in turns, and little room for KV; tiers: KV that comes back; weights: those that are no numbers; passed: models that come as descriptors; reload: SIGHUP; turns: what hearthd does at a time; windows: models that see a part of the context;
+# swap: two models in turns, and little room for KV; tiers: KV that comes back; weights: those that are no numbers; passed: models that come as descriptors; reload: SIGHUP; room: what makes way for what; turns: what hearthd does at a time; windows: models that see a part of the context;
 # yields: memory given to other programs beside eight streams.
 REAL_ENGINE_TESTS = tests/daemon/anywhere.py tests/daemon/chats.py tests/daemon/choices.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py tests/daemon/paced.py tests/daemon/small.py \
 	tests/daemon/fim.py tests/daemon/forks.py tests/daemon/gamemode.py tests/daemon/clock.py tests/daemon/gone.py tests/daemon/held.py tests/daemon/hub.py tests/daemon/independent.py tests/daemon/kill.py tests/daemon/longrope.py \
 	tests/daemon/neovim.sh tests/daemon/weights.py tests/daemon/states.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
-	tests/daemon/passed.py tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/stages.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py
+	tests/daemon/passed.py tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/room.py tests/daemon/stages.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py
 dist_check_SCRIPTS += $(REAL_ENGINE_TESTS)
 TESTS += $(REAL_ENGINE_TESTS)
 EXTRA_DIST += tests/daemon/harness.py tests/daemon/rows.py tests/daemon/neovim.lua
