@@ -244,8 +244,10 @@ static struct budget prompt_budget(const struct sched *s, const struct sched_gro
         return b;
     }
     double without = cost_of(&g->cost, decoding), quiet = now - s->last_arrival, whole = pace->gap;
-    if (!awaited)
-        whole = quiet < pace->gap ? pace->gap : quiet < pace->alone ? quiet : pace->alone;
+    if (!awaited) {
+        double least = pace->least > 0 ? pace->least : pace->gap;
+        whole = quiet < least ? least : quiet < pace->alone ? quiet : pace->alone;
+    }
     if (by_rows)
         b.rows = rows_by_halves(g, b.rows, furthest(r), whole - without);
     else

@@ -44,6 +44,7 @@ struct sched_pace {
     uint32_t rows_first; /* prompt rows of a step that somebody may wait for, before it is known what rows cost */
     double gap;          /* seconds that are promised between two tokens; 0: no promise */
     double alone;        /* seconds of a step that nobody decodes in, once it was quiet for so long; 0: any */
+    double least;        /* seconds of such a step however short it was quiet; 0: `gap` */
     /* Rows that such a step has whatever they take; of more it has so many times a power of two. And the most that one
      * has beside others, or where users share. At least BATCH_SEQS_MAX; 0: as many as are no longer than that. */
     uint32_t rows_alone;
