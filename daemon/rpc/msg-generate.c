@@ -94,6 +94,9 @@ static int measure(struct call *call, struct hearth_err *e)
     return rc;
 }
 
+/* Bytes that the choices of a request may have of it in their journals, which are begun at once while others wait. */
+enum { CHOICES_BYTES_MAX = 32 << 20 };
+
 /* Several choices: those that a request with the same id has made are attached to, the others begun. */
 static int several(struct call *call, uint64_t hash, struct hearth_err *e)
 {
@@ -102,6 +105,10 @@ static int several(struct call *call, uint64_t hash, struct hearth_err *e)
     if (rc)
         return rc;
     call->wants = group_missing(call);
+    if (call->wants > 1 && call->bytes > (size_t)CHOICES_BYTES_MAX / (size_t)call->wants)
+        return err_set(e, HEARTH_ELIMIT,
+                       "generate.n: %lld choices each keep the request, of %zu bytes, and %d is the limit for all",
+                       (long long)call->wants, call->bytes, CHOICES_BYTES_MAX);
     rc = call->wants > 0 ? check(call, e) : 0;
     if (rc == HEARTH_ELIMIT && queue_is_over(call))
         return rc;

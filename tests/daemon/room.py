@@ -91,6 +91,9 @@ try:
     check(c.call("generate", model="tale", text="The king", max_tokens=2)["usage"]["completion_tokens"] == 2,
           "and nobody waits behind them")
 
+    reread("streams_per_uid = 16")
+    refused(c, "LIMIT", "16 choices each keep", "generate", model="tale", text="x" * (3 << 20), max_tokens=1, n=16)
+
     # A choice of one takes a session over from a client that has gone, as a request for none does.
     gone = box.client()
     gone.submit("generate", model="tale", session="left", text="Once", max_tokens=4000, sampling=GREEDY, ignore_eos=True)
