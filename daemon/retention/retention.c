@@ -272,6 +272,11 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
                        row->name, (long long)row->bytes, (long long)c->session_bytes);
     if (c->session_bytes_per_uid == 0)
         return 0;
+    if (more > c->session_bytes_per_uid) /* nothing need make way for it */
+        return err_set(e, HEARTH_ELIMIT,
+                       "%lld bytes more than the sessions of user %u have, and %lld is the limit for all "
+                       "(session_bytes_per_uid)",
+                       (long long)more, (unsigned)uid, (long long)c->session_bytes_per_uid);
     if (s->retention && trim_uid(s->retention, uid, row ? row->id : keep ? keep : "", more)) {
         timer_set(s->retention->step, 0);
         return 0; /* the rest goes before long */
