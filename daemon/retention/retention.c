@@ -45,19 +45,18 @@ static bool evict_session(struct retention *t, const struct store_session *row, 
     return true;
 }
 
-/* Removes the least recently used sessions until the others, and `more` bytes beside them, are within the limit. The
- * one that was used last stays: it is the one that grew. So does the one with the id `keep`, which is being opened.
- * True where there is more to do. */
-static bool trim_uid(struct retention *t, uid_t uid, const char *keep, int64_t more)
+/* Removes the least recently used sessions until the others are within the limit. The one that was used last stays: it
+ * is the one that grew. So does the one with the id `keep`, which is being opened. True where there is more to do. */
+static bool trim_uid(struct retention *t, uid_t uid, const char *keep)
 {
     struct server *s = t->server;
     struct store_cursor at = {0};
-    int64_t limit = s->conf->session_bytes_per_uid - more, total = 0;
+    int64_t limit = s->conf->session_bytes_per_uid, total = 0;
     size_t n;
     int64_t done = 0;
     struct hearth_err e;
-    int rc = s->conf->session_bytes_per_uid > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
-    bool end = rc != 0 || s->conf->session_bytes_per_uid <= 0 || total <= limit;
+    int rc = limit > 0 ? store_bytes(s->store, uid, &total, &e) : 0;
+    bool end = rc != 0 || total <= limit;
     while (!end && done == 0) { /* sessions in use are skipped, so a batch may remove none */
         struct store_session **v;
         rc = store_list_unused(s->store, uid, &at, BATCH, &v, &n, &e);
@@ -124,7 +123,7 @@ static void sweep_step(struct retention *t)
     if (s->conf->session_bytes_per_uid > 0 && store_uids(s->store, &uids, &n, &e) != 0)
         log_warn("%s", e.msg);
     for (size_t i = 0; i < n; i++)
-        more = trim_uid(t, uids[i], "", 0) || more;
+        more = trim_uid(t, uids[i], "") || more;
     free(uids);
     if (more)
         timer_set(t->step, 0);
@@ -155,7 +154,7 @@ static void sweep(struct retention *t)
 
 void retention_trim_uid(struct server *s, uid_t uid)
 {
-    if (s->retention && trim_uid(s->retention, uid, "", 0))
+    if (s->retention && trim_uid(s->retention, uid, ""))
         timer_set(s->retention->step, 0);
 }
 
@@ -272,14 +271,10 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
                        row->name, (long long)row->bytes, (long long)c->session_bytes);
     if (c->session_bytes_per_uid == 0)
         return 0;
-    if (more > c->session_bytes_per_uid) /* nothing need make way for it */
-        return err_set(e, HEARTH_ELIMIT,
-                       "%lld bytes more than the sessions of user %u have, and %lld is the limit for all "
-                       "(session_bytes_per_uid)",
-                       (long long)more, (unsigned)uid, (long long)c->session_bytes_per_uid);
-    if (s->retention && trim_uid(s->retention, uid, row ? row->id : keep ? keep : "", more)) {
+    if (s->retention && trim_uid(s->retention, uid, row ? row->id : keep ? keep : "")) {
         timer_set(s->retention->step, 0);
-        return 0; /* the rest goes before long */
+        if (!more)
+            return 0; /* the rest goes before long */
     }
     int rc = store_bytes(s->store, uid, &total, e);
     if (!rc && total > c->session_bytes_per_uid - more)

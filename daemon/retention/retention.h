@@ -43,7 +43,8 @@ void retention_purge_later(struct server *s);
 void retention_trim_uid(struct server *s, uid_t uid);
 
 /* HEARTH_ELIMIT where that uid, or its session `row` (NULL: a new one), has reached its limit, or would with so many
- * more bytes. Sessions that are not used make way, but neither `row` nor the one with the id `keep` (NULL: none). */
+ * more bytes, for which nothing makes way. Sessions that are not used do where it is over its limit already, but
+ * neither `row` nor the one with the id `keep` (NULL: none). */
 int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, const char *keep, int64_t more,
                           struct hearth_err *e);
 

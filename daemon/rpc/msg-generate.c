@@ -19,9 +19,12 @@ static int check(const struct call *call, struct hearth_err *e)
     return queue_check(call, e);
 }
 
-/* There is no room for it now: it waits for a stream that nobody reads, which is ended for it, or in the queue. */
+/* It cannot begin now: where there is no room it waits for a stream that nobody reads, which is ended for it, else in
+ * the queue. */
 static int wait_for_room(struct call *call, struct hearth_err *e)
 {
+    if (queue_has_room(call)) /* others go before it: none of its user's need end for that */
+        return queue_wait(call, e);
     if (queue_has(call->server, call->account->uid))
         stream_make_way(call->server, call->account->uid); /* for those before it */
     else if (takeover_wait_for_room(call))

@@ -28,8 +28,9 @@ static bool own_room(const struct server *s, const struct call *call)
     return call->account->streams + wanted(call) <= s->conf->streams_per_uid;
 }
 
-static bool has_room(const struct server *s, const struct call *call)
+bool queue_has_room(const struct call *call)
 {
+    const struct server *s = call->server;
     return own_room(s, call) && streams_open(s->streams) + wanted(call) <= s->conf->streams;
 }
 
@@ -80,7 +81,7 @@ static const struct call *long_waiting(const struct server *s)
     const struct call *call;
     double now = server_boot();
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if (wanted(call) > 1 && (int64_t)((now - call->queued) / turn) % 2 && !queue_is_over(call) &&
+        if (wanted(call) > 1 && now - call->queued > turn && (int64_t)(now / turn) % 2 && !queue_is_over(call) &&
             own_room(s, call) && position(call) == 1)
             return call;
     return NULL;
@@ -103,7 +104,7 @@ int queue_check(const struct call *call, struct hearth_err *e)
                        (long long)wanted(call), (long long)(own ? c->streams_per_uid : c->streams),
                        own ? "streams_per_uid" : "streams");
     }
-    if (!has_room(s, call)) {
+    if (!queue_has_room(call)) {
         bool own = call->account->streams + wanted(call) > c->streams_per_uid;
         char more[80] = "the limit";
         if (wanted(call) > 1) /* of which there may be fewer */
@@ -273,7 +274,7 @@ static struct call *next(const struct server *s)
     const struct call *waits = long_waiting(s);
     bool open = server_check_open(s, NULL) == 0;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if ((!open || queue_is_over(call) || (has_room(s, call) && !makes_way(call, waits))) &&
+        if ((!open || queue_is_over(call) || (queue_has_room(call) && !makes_way(call, waits))) &&
             (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
             (!open || position(call) == 1)) /* one that wants several is not overtaken by its user's others */
             best = call;

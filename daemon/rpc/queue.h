@@ -15,6 +15,9 @@
  */
 int queue_check(const struct call *call, struct hearth_err *e);
 
+/* Whether there are so few streams that it may begin, if nobody goes before it. */
+bool queue_has_room(const struct call *call);
+
 /* Whether it wants more streams than there may be at all. */
 bool queue_is_over(const struct call *call);
 

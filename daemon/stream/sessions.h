@@ -23,8 +23,8 @@ int session_or_creating(const struct server *s, uid_t uid, const char *ref, int 
  * HEARTH_ESTORE for a damaged one or without a store. */
 int session_get(struct server *s, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 
-/* Whether the user may have so many more sessions, with so many bytes: HEARTH_ELIMIT. Others may make way for them, but
- * not the one with the id `keep`; NULL: any. */
+/* Whether the user may have so many more sessions, with so many bytes: HEARTH_ELIMIT. Others may make way where
+ * these are over their limit, but not the one with the id `keep`; NULL: any. */
 int session_check_room(struct server *s, uid_t uid, int64_t more, const char *keep, int64_t bytes,
                        struct hearth_err *e);
 

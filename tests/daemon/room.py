@@ -94,6 +94,42 @@ try:
     reread("streams_per_uid = 16")
     refused(c, "LIMIT", "16 choices each keep", "generate", model="tale", text="x" * (3 << 20), max_tokens=1, n=16)
 
+    # Who wants all streams at once has them, however many wait for one each; and others go on while it waits for an end
+    # that does not come.
+    if os.geteuid() == 0:
+        reread("streams_per_uid = 16", "streams = 4")
+        for path in box.dir, box.dir + "/run", os.path.dirname(box.socket):
+            os.chmod(path, 0o755)
+        os.chmod(box.socket, 0o666)
+        one = dict(model="tale", text="Once", max_tokens=3, sampling=GREEDY)
+        out, told = os.pipe()
+        other = os.fork()
+        if other == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            many = [box.client() for _ in range(12)]
+            waits = [(m, m.submit("generate", **one)) for m in many]
+            while True:
+                m, i = waits.pop(0)
+                m.answer(i)
+                waits.append((m, m.submit("generate", **one)))
+                os.write(told, b".")
+        os.close(told)
+        os.read(out, 1)
+        r = c.call("generate", model="tale", text="The king", max_tokens=2, n=4)
+        check(len(r["choices"]) == 4, "four streams are had beside a steady load of single ones")
+        endless = box.client()
+        endless.submit("generate", model="tale", text="Once", max_tokens=1000000, ignore_eos=True, sampling=GREEDY, request="long")
+        all_four = box.client()
+        i = all_four.submit("generate", model="tale", text="The king", max_tokens=2, n=4)
+        until(lambda: c.call("status")["waiting"] >= 4, "four wait")
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+        os.close(out)
+        c.call("cancel", request="long")
+        check(len(all_four.answer(i)["choices"]) == 4, "and where one runs for long when that is cancelled")
+    reread("streams_per_uid = 16")
+
     # A choice of one takes a session over from a client that has gone, as a request for none does.
     gone = box.client()
     gone.submit("generate", model="tale", session="left", text="Once", max_tokens=4000, sampling=GREEDY, ignore_eos=True)

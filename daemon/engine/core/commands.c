@@ -54,7 +54,9 @@ static bool submit(struct engine *eng, struct seq *q)
 {
     struct hearth_err err = {0};
     if (!q->model->model) {
+        eng->loading_for = q->id;
         int rc = load_model(eng, q->model, &err);
+        eng->loading_for = 0;
         if (rc == HEARTH_ENOMEM && (eng->yield.on || load_may_evict_later(eng)))
             return false; /* the idle models are unloaded by now */
         if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) {
@@ -141,15 +143,6 @@ static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
     eng->n_waiting_for_memory--;
 }
 
-/* One that has not ended, and is not the one that a model is being loaded for. NULL. */
-static struct seq *find_anywhere(const struct engine *eng, uint64_t id)
-{
-    struct seq *q = tier_find(eng->tier, id);
-    if (!q)
-        q = find(&eng->waiting_for_memory, id);
-    return q ? q : find_scheduled(eng, id);
-}
-
 /* Ends a sequence that has not ended, for that reason. */
 static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
@@ -165,7 +158,11 @@ static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, con
 /* Of one whose KV is being restored, too. */
 static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
 {
-    struct seq *q = find_anywhere(eng, id);
+    struct seq *q = tier_find(eng->tier, id);
+    if (!q)
+        q = find(&eng->waiting_for_memory, id);
+    if (!q)
+        q = find_scheduled(eng, id);
     if (q)
         sched_set_class(q, class);
 }
@@ -287,7 +284,7 @@ static bool is_beside_load(const struct engine *eng, const struct command *o)
         return o->seq->model->group.n_seq && !o->seq->measure && !eng->n_waiting_for_memory && !eng->yield.on;
     case CMD_CANCEL:
     case CMD_CLASS:
-        return find_anywhere(eng, o->seq_id);
+        return o->seq_id != eng->loading_for;
     case CMD_WAKE:
         return true;
     default:

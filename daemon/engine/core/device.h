@@ -128,20 +128,22 @@ struct engine {
     double relieve_at;             /* a pool that was refused memory does not try again before */
     struct neighbours *neighbours; /* NULL: the device is not watched */
     struct model_entry *loading;
+    uint64_t loading_for; /* the sequence that it is loaded for; 0: none */
     struct {
         bool known;
         double own, host; /* bytes per second that `dev` reads of its memory and of the host's; 0: not known */
     } rate;
     bool watchdog_load; /* a model is being loaded: the watchdog watches between steps, too */
     double last_progress;
-    double load_until;                  /* a load has until then before the others take a step */
-    double next_deadline;               /* of those that have no token yet; INFINITY: none */
-    double step_done_at;                /* when the last step was, at the latest */
-    bool step_end_seen;                 /* it was waited for, so that this is when */
-    double submission;                  /* seconds that a step with a prompt beside others takes the host */
-    struct hearth_err fatal;            /* code 0: the device is well */
-    TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
-    struct seq_list waiting_for_memory; /* sequences that wait for memory for their model; in no other list */
+    double load_until;                       /* a load has until then before the others take a step */
+    void (*beside_load)(struct engine *eng); /* sees to commands that need not wait for its end */
+    double next_deadline;                    /* of those that have no token yet; INFINITY: none */
+    double step_done_at;                     /* when the last step was, at the latest */
+    bool step_end_seen;                      /* it was waited for, so that this is when */
+    double submission;                       /* seconds that a step with a prompt beside others takes the host */
+    struct hearth_err fatal;                 /* code 0: the device is well */
+    TAILQ_HEAD(, model_entry) loaded;        /* most recently used last */
+    struct seq_list waiting_for_memory;      /* sequences that wait for memory for their model; in no other list */
     uint32_t n_waiting_for_memory;
     double load_again_at; /* the first of them tries again, where no model will be idle */
     float *logits;        /* [n_vocab of the largest model] a row for eval */

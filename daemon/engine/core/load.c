@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/engine/core/commands.h"
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/fit.h"
 #include "daemon/engine/core/memory.h"
@@ -34,7 +33,7 @@ enum {
  */
 static void advance_others(struct engine *eng, double now)
 {
-    commands_run_beside_load(eng);
+    eng->beside_load(eng);
     if (atomic_load(&eng->throttled) || now < eng->load_until)
         return;
     if (eng->sched.count[SEQ_WAIT] + eng->sched.count[SEQ_RUN])

@@ -251,6 +251,7 @@ void *loop_main(void *arg)
     sem_post(&eng->opened);
     if (failed)
         return NULL;
+    eng->beside_load = commands_run_beside_load; /* commands load models: loads do not know of them */
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         commands_run(eng);
         unload_idle(eng);
