@@ -2,7 +2,7 @@
 """Room: what makes way for what, where sessions are over their limit of bytes, and where several streams are wanted at
 once. Prints TAP.
 """
-import os, signal, sys, time
+import os, signal, sys, threading, time
 
 sys.dont_write_bytecode = True
 from harness import Box, Refused, Wrong, check, end
@@ -42,6 +42,14 @@ def names(c):
 def turn(c, session, **more):
     return c.call("generate", model="tale", session=session, text="Once upon a time there was a king. " * 8, max_tokens=4,
                   sampling=GREEDY, **more)
+
+
+def load(tokens, one, told):
+    """Asks for so many tokens again and again: those of one end where another one's go on."""
+    m = box.client()
+    while True:
+        m.call("generate", max_tokens=tokens, **one)
+        os.write(told, b".")
 
 
 try:
@@ -97,37 +105,33 @@ try:
     # Who wants all streams at once has them, however many wait for one each; and others go on while it waits for an end
     # that does not come.
     if os.geteuid() == 0:
-        reread("streams_per_uid = 16", "streams = 4")
+        reread("streams_per_uid = 16", "streams = 16", "queue = 100", "queue_per_uid = 100")
         for path in box.dir, box.dir + "/run", os.path.dirname(box.socket):
             os.chmod(path, 0o755)
         os.chmod(box.socket, 0o666)
-        one = dict(model="tale", text="Once", max_tokens=3, sampling=GREEDY)
+        one = dict(model="tale", text="Once", sampling=GREEDY, ignore_eos=True)
         out, told = os.pipe()
         other = os.fork()
         if other == 0:
             os.setgid(65534)
             os.setuid(65534)
-            many = [box.client() for _ in range(12)]
-            waits = [(m, m.submit("generate", **one)) for m in many]
-            while True:
-                m, i = waits.pop(0)
-                m.answer(i)
-                waits.append((m, m.submit("generate", **one)))
-                os.write(told, b".")
+            threads = [threading.Thread(target=load, args=(5 + 3 * k, one, told)) for k in range(24)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
         os.close(told)
         os.read(out, 1)
-        r = c.call("generate", model="tale", text="The king", max_tokens=2, n=4)
-        check(len(r["choices"]) == 4, "four streams are had beside a steady load of single ones")
+        r = c.call("generate", model="tale", text="The king", max_tokens=2, n=16)
+        check(len(r["choices"]) == 16, "sixteen streams are had beside a steady load of single ones")
         endless = box.client()
         endless.submit("generate", model="tale", text="Once", max_tokens=1000000, ignore_eos=True, sampling=GREEDY, request="long")
-        all_four = box.client()
-        i = all_four.submit("generate", model="tale", text="The king", max_tokens=2, n=4)
-        until(lambda: c.call("status")["waiting"] >= 4, "four wait")
+        all_of_them = box.client()
+        i = all_of_them.submit("generate", model="tale", text="The king", max_tokens=2, n=16)
+        until(lambda: c.call("status")["waiting"] >= 16, "sixteen wait")
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
         os.close(out)
         c.call("cancel", request="long")
-        check(len(all_four.answer(i)["choices"]) == 4, "and where one runs for long when that is cancelled")
+        check(len(all_of_them.answer(i)["choices"]) == 16, "and where one runs for long when that is cancelled")
     reread("streams_per_uid = 16")
 
     # A choice of one takes a session over from a client that has gone, as a request for none does.
