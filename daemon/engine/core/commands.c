@@ -300,8 +300,7 @@ void commands_run_beside_load(struct engine *eng)
         post_list_pop(&eng->todo);
         run_command(eng, o);
     }
-    end_late(eng);
-    engine_count_seqs(eng);
+    end_late(eng); /* who is waiting is counted behind the others' step, when who has come is in it */
 }
 
 void commands_end_all(struct engine *eng, const struct hearth_err *err)

@@ -495,6 +495,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return goes_elsewhere(eng, m) ? (e->code = HEARTH_EELSEWHERE) : rc;
     eng->loading = m;
+    eng->load_until = 0; /* what was submitted just before has its first step at once */
     m->engine = eng;
     m->load_begun = engine_now();
     do
