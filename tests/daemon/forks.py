@@ -6,19 +6,11 @@ import glob, os, sys
 
 sys.dont_write_bytecode = True
 import harness
-from harness import Box, Refused, check
+from harness import Box, Refused, check, refused
 
 GREEDY = {"temperature": 0, "repetition_penalty": 1.0}
 box = Box("forks")
 box.configure("threads = 2", "kv_disk = 64M")
-
-
-def refused(c, symbol, says, method, **params):
-    try:
-        c.call(method, **params)
-        check(False, "refused: " + says)
-    except Refused as e:
-        check(e.args[0] == symbol and says in e.args[1], "refused: " + says, e)
 
 
 def ids(c, name):

@@ -42,6 +42,15 @@ class Refused(Exception):
     """An error reply; [0] is its name."""
 
 
+def refused(c, symbol, says, method, **params):
+    """A check: the call is refused with that name, and its message says so."""
+    try:
+        c.call(method, **params)
+        check(False, "refused: " + says)
+    except Refused as e:
+        check(e.args[0] == symbol and says in e.args[1], "refused: " + says, e)
+
+
 class Box:
     def __init__(self, name):
         self.dir = tempfile.mkdtemp(prefix="hearth-%s." % name)

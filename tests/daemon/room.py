@@ -5,7 +5,7 @@ once. Prints TAP.
 import os, signal, sys, threading, time
 
 sys.dont_write_bytecode = True
-from harness import Box, Refused, Wrong, check, end
+from harness import Box, Refused, Wrong, check, end, refused
 
 GREEDY = {"temperature": 0, "logit_bias": [[0, -100]]}
 box = Box("room")
@@ -25,14 +25,6 @@ def reread(*lines):
     box.configure(*lines)
     box.daemon.send_signal(signal.SIGHUP)
     until(lambda: box.log().count("was read again") > before, "the configuration is read again")
-
-
-def refused(c, symbol, says, method, **params):
-    try:
-        c.call(method, **params)
-        check(False, "refused: " + says)
-    except Refused as e:
-        check(e.args[0] == symbol and says in e.args[1], "refused: " + says, e)
 
 
 def names(c):
