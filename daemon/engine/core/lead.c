@@ -77,3 +77,19 @@ bool lead_wait(struct engine *eng, double seconds)
     engine_notify(eng, true);
     return ppoll(&inbox, 1, &t, NULL) > 0;
 }
+
+/* A GPU's bits depend on how a prompt is cut: alone it is cut by rows, of which a step has the more the better, as its
+ * weights are read once for all of them; but no step is stopped, and whoever comes waits for the end of it. Of the 40
+ * ms that whoever decodes may wait a quarter is for who comes beside him, for the error of an estimate and the way to
+ * him, and of the 100 ms of who comes where nobody decodes a tenth. A CPU's step may be stopped (step.c), so it may be
+ * long. */
+const struct sched_pace *lead_pace(const struct device_info *info)
+{
+    static const struct sched_pace gpu = {.rows_first = 64,
+                                          .gap = 0.03,
+                                          .alone = 0.09,
+                                          .least = 0.036,
+                                          .rows_alone = ROWS_GPU_LEAST},
+                                   cpu = {.rows_first = 8, .gap = 0.1, .alone = 1};
+    return info->gpu ? &gpu : &cpu;
+}

@@ -21,6 +21,9 @@ void lead_learn(struct engine *eng, const struct in_flight *f, bool done, double
  */
 double lead_left(const struct engine *eng);
 
+/* How long steps of that device may take. Static. */
+const struct sched_pace *lead_pace(const struct device_info *info);
+
 /* Waits for so long; true where a command has come. What was made is handed over first. */
 bool lead_wait(struct engine *eng, double seconds);
 

@@ -11,6 +11,7 @@
 
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/fit.h"
+#include "daemon/engine/core/lead.h"
 #include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/kvtier/fingerprint.h"
@@ -468,22 +469,6 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* A GPU's bits depend on how a prompt is cut: alone it is cut by rows, of which a step has the more the better, as its
- * weights are read once for all of them; but no step is stopped, and whoever comes waits for the end of it. Of the 40
- * ms that whoever decodes may wait a quarter is for who comes beside him, for the error of an estimate and the way to
- * him, and of the 100 ms of who comes where nobody decodes a tenth. A CPU's step may be stopped (step.c), so it may be
- * long. */
-static const struct sched_pace *pace_of(const struct device_info *info)
-{
-    static const struct sched_pace gpu = {.rows_first = 64,
-                                          .gap = 0.03,
-                                          .alone = 0.09,
-                                          .least = 0.036,
-                                          .rows_alone = ROWS_GPU_LEAST},
-                                   cpu = {.rows_first = 8, .gap = 0.1, .alone = 1};
-    return info->gpu ? &gpu : &cpu;
-}
-
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct hearth_err sick;
@@ -508,7 +493,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return rc;
     eng->memory_changed = true;
-    m->group.pace = *pace_of(info_of(eng, m));
+    m->group.pace = *lead_pace(info_of(eng, m));
     m->group.cost.many = m->group.pace.rows_alone / 2;
     m->group.long_from = m->model->hp.long_from;
     sched_group_add(&eng->sched, &m->group);
