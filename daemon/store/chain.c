@@ -1,9 +1,10 @@
 /*
- * chain.c - the turns of a session in order, wherever they are stored. Loop thread.
+ * chain.c - reads the turns of a session in order, whichever sessions store them. Loop thread.
  *
- * A fork has its first turns by reference: they are its parent's, which may have some from its own parent, and so on.
- * Turns are numbered along the timeline, so of each session of that chain the turns in a range of numbers count. They
- * are read range by range: one statement over all of them would sort what is in order already.
+ * A fork shares its first turns by reference: they belong to its parent, which may share some from its own parent, and
+ * so on. Turns are numbered along the timeline, so each session of that chain contributes one range of turn numbers.
+ * The ranges are read one after the other: a single statement over all of them would sort rows that are in order
+ * already.
  */
 #include "config.h"
 
@@ -13,7 +14,7 @@
 
 #include "daemon/store/store-internal.h"
 
-/* Reads what the session at `of` was made of. */
+/* Reads which session the one with id `of` was forked from, and how many turns it shares with it. */
 static int read_link(struct store *st, const char *of, char parent[STORE_ID_LEN + 1], int64_t *base,
                      struct hearth_err *e)
 {

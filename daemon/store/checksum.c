@@ -1,9 +1,9 @@
 /*
  * checksum.c - row_sum(VALUE, ...) for SQL: XXH3-64 over the values with their types and lengths.
  *
- * Every session and every turn carries the sum of its row. SQLite has no checksums of its own, and a flipped bit in a
- * timeline would not be an error but another conversation, one in a uid another user's. The sums are written and
- * compared by the statements themselves (sql.c).
+ * Every session and every turn stores the checksum of its row. SQLite has no checksums of its own, and without them a
+ * flipped bit would not be an error: in a timeline it would make a different conversation, and in a uid a different
+ * owner. The statements themselves write and compare the sums (sql.c).
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 
 static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    XXH64_hash_t sum = 0; /* of each value, seeded with the sum of the values before */
+    XXH64_hash_t sum = 0; /* of each value, seeded with the sum of the preceding values */
     for (int i = 0; i < n; i++) {
         uint8_t head[16] = {(uint8_t)sqlite3_value_type(v[i])}, *to = head + 8;
         int64_t number = 0;
@@ -31,7 +31,7 @@ static void row_checksum(sqlite3_context *context, int n, sqlite3_value **v)
             break;
         case SQLITE_NULL:
             break;
-        default: /* sqlite3_value_text() may convert, so it comes before the length is asked for */
+        default: /* sqlite3_value_text() may convert the value, so it is called before the length is read */
             bytes = head[0] == SQLITE_TEXT ? (const void *)sqlite3_value_text(v[i]) : sqlite3_value_blob(v[i]);
             len = (size_t)sqlite3_value_bytes(v[i]);
             number = (int64_t)len;

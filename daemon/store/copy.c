@@ -1,9 +1,10 @@
 /*
- * copy.c - a copy of the database in one file, while somebody uses it. Any thread: it has connections of its own.
+ * copy.c - copies the database into one file while it is in use. Any thread: it has connections of its own.
  *
- * SQLite's backup reads one snapshot of the database whatever is committed meanwhile, as WAL gives every reader one.
- * The copy gets a temporary name beside its place; when it is whole and synced it is renamed, so there is never half of
- * one, and a file that is there is left alone or replaced at once.
+ * SQLite's backup API reads one snapshot of the database, whatever is committed meanwhile, because WAL gives every
+ * reader a snapshot. The copy is written under a temporary name in the target's directory, synced, and then renamed
+ * into place, so that a partial copy is never visible there. An existing file is either left alone or replaced
+ * atomically.
  */
 #include "config.h"
 
@@ -26,7 +27,7 @@ static int fail_at(const char *path, int why, struct hearth_err *e)
     return err_set(e, code, "%.120s: %s", path, strerror(why));
 }
 
-/* SQLite's own words for a file that cannot be opened leave out why. */
+/* SQLite's own message for a file that cannot be opened does not say why. */
 static int fail_sql(const char *path, sqlite3 *db, struct hearth_err *e)
 {
     int why = sqlite3_errcode(db) == SQLITE_CANTOPEN ? sqlite3_system_errno(db) : 0;
@@ -49,12 +50,12 @@ static int copy_pages(const char *from, const char *to, const atomic_bool *stop,
     int rc = open_at(from, &source, e);
     if (!rc)
         rc = open_at(to, &copy, e);
-    /* An unfinished copy is thrown away, so it needs no journal; the whole one is synced once. */
+    /* An unfinished copy is deleted, so it needs no journal; the complete one is synced once. */
     if (!rc && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
         rc = fail_sql(to, copy, e);
     if (!rc && (b = sqlite3_backup_init(copy, "main", source, "main")) == NULL)
         rc = fail_sql(to, copy, e);
-    /* One read transaction over all steps: without it, a commit between two would start the copy afresh. */
+    /* One read transaction spans all steps: without it, a commit between two steps would restart the copy. */
     if (!rc && sqlite3_exec(source, "BEGIN; SELECT count(*) FROM sqlite_master", NULL, NULL, NULL) != SQLITE_OK)
         rc = fail_sql(from, source, e);
     int got = SQLITE_OK;
@@ -85,7 +86,7 @@ static int sync_dir(const char *path, struct hearth_err *e)
     return rc;
 }
 
-/* Renames the copy to its place. Where the file system cannot rename without replacing, lstat looks first. */
+/* Renames the copy into place. If the file system does not support RENAME_NOREPLACE, existence is checked first. */
 static int put(const char *tmp, const char *to, bool replace, struct hearth_err *e)
 {
     if (renameat2(AT_FDCWD, tmp, AT_FDCWD, to, replace ? 0 : RENAME_NOREPLACE) == 0)
@@ -95,8 +96,8 @@ static int put(const char *tmp, const char *to, bool replace, struct hearth_err 
     return fail_at(to, errno == EINVAL ? EEXIST : errno, e);
 }
 
-/* Whether `to` is one of the database's own files. Were it replaced, hearthd would go on writing to a file without a
- * name. */
+/* Whether `to` is one of the database's own files. If it were replaced, hearthd would go on writing to an unlinked
+ * file. */
 static bool is_in_use(const char *from, const char *to)
 {
     static const char *const parts[] = {"", "-wal", "-shm", "-journal"};
@@ -109,7 +110,7 @@ static bool is_in_use(const char *from, const char *to)
     return false;
 }
 
-/* Cuts a path to its folder's, without symbolic links; false where there is none. */
+/* Resolves the directory part of a path, without symbolic links; false if there is none. */
 static bool folder_of(const char *path, char real[static PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -137,11 +138,11 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
     struct stat sb;
     if (to[0] != '/' || snprintf(tmp, sizeof tmp, "%s.XXXXXX", to) >= (int)sizeof tmp)
         return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
-    /* The rename of a daemon that is root would replace a device, such as /dev/null, as it does a file. */
+    /* A daemon running as root would replace a device such as /dev/null with its rename, just like a file. */
     if (stat(to, &sb) == 0 && !S_ISREG(sb.st_mode))
         return err_set(e, HEARTH_EPARAMS, "%.120s is %s; a backup needs the name of a file", to,
                        S_ISDIR(sb.st_mode) ? "a folder" : "a device, socket or pipe");
-    if (!replace && lstat(to, &sb) == 0) /* before the work; put() decides */
+    if (!replace && lstat(to, &sb) == 0) /* an early check, before the work; put() decides */
         return fail_at(to, EEXIST, e);
     if (is_in_use(from, to))
         return err_set(e, HEARTH_EPARAMS, "%.120s is the database itself", to);

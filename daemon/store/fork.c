@@ -1,4 +1,4 @@
-/* fork.c - sessions that are made of others, by reference; see chain.c. Loop thread. */
+/* fork.c - sessions that are made from others by reference; see chain.c. Loop thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ static bool is_raw(const char *role)
     return !strcmp(role, "text") || !strcmp(role, "completion");
 }
 
-/* Counts whole turns up to the cut. Of a request of several messages the last row has the ids, so rows without ids go
- * with what comes after them, unless they are empty answers. */
+/* Counts the whole turns before the cut. When a request has several messages, only the last row holds the ids; rows
+ * without ids therefore belong to the row that follows them, unless they are empty answers. */
 static int find_cut(struct chain *c, int64_t at, struct store_cut *out, int64_t *read, struct hearth_err *e)
 {
     int64_t n = 0, held = 0;
@@ -144,7 +144,7 @@ static int own_bytes(struct store *st, const char *id, int64_t *bytes, struct he
 static int set_adopted(struct store *st, const struct store_session *f, const struct store_session *p, double now,
                        int64_t bytes, struct hearth_err *e)
 {
-    bool further = p->base > f->base; /* the cut is in what the parent itself has by reference */
+    bool further = p->base > f->base; /* the cut is within the turns that the parent itself has by reference */
     sqlite3_stmt *q = store_stmt(st, SQL_ADOPT);
     sqlite3_bind_text(q, 1, p->id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 2, further ? f->base : p->base);
@@ -179,7 +179,7 @@ static int adopt(struct store *st, const struct store_session *f, const struct s
         rc = set_adopted(st, f, p, now, bytes, e);
     if (!rc)
         rc = run_two(st, SQL_SUM, p->id, NULL, e);
-    if (!rc) /* the parent may have less of a removed session than before */
+    if (!rc) /* the parent may now share fewer turns with a removed session */
         rc = store_trim_trunks(st, p->parent, &freed, e);
     *grown = bytes - p->bytes - f->bytes - freed;
     return rc;

@@ -1,4 +1,4 @@
-/* generation-info.c - turns between the store and the wire; see generation-info.h. */
+/* generation-info.c - converts turns between the store and the wire; see generation-info.h. */
 #include "daemon/store/generation-info.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static bool is_generation_info(const struct wire_frame *f)
            (f->method_len == sizeof old - 1 && !memcmp(f->method, old, sizeof old - 1));
 }
 
-/* NULL where the bytes are not what this or an older generation_info_pack() writes. */
+/* NULL if the bytes are not what this or an older version of generation_info_pack() writes. */
 static void *unpack(const uint8_t *data, size_t len)
 {
     struct wire_scan scan = {0};

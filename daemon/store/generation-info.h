@@ -1,4 +1,4 @@
-/* generation-info.h - how a turn was generated, as the database keeps it: an event of the wire. Pure. */
+/* generation-info.h - how a turn was generated, stored in the database as an event of the wire. Pure. */
 #ifndef DAEMON_GENERATION_INFO_H
 #define DAEMON_GENERATION_INFO_H
 
@@ -8,11 +8,11 @@
 /* Appends the metadata to b as the event turn.generation. */
 int generation_info_pack(const struct wire_turn_generation *info, struct wire_buf *b, struct hearth_err *e);
 
-/* The turn's metadata, unpacked (wire_free); NULL: it has none, or none that can be read. */
+/* The turn's metadata, unpacked (wire_free); NULL if it has none, or none that can be read. */
 struct wire_turn_generation *generation_info_of(const struct store_turn *t);
 
-/* Converts turns of the store to turns of the wire; `whole` adds the ids and what only pages carry. Generation metadata
- * that cannot be read is left out: it is for people, and no reason to withhold the rest. */
+/* Converts turns of the store to turns of the wire; `whole` adds the ids and the fields that only pages carry.
+ * Generation metadata that cannot be read is left out: it is for people, and no reason to withhold the rest. */
 struct generation_turns {
     struct wire_turn *v;
     size_t n;

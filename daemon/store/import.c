@@ -1,12 +1,12 @@
-/* import.c - writes whole sessions: small ones at once, large ones in parts that nobody sees before the last. Loop
+/* import.c - writes whole sessions: small ones at once, large ones in parts that stay invisible until the last. Loop
  * thread. */
 #include "config.h"
 
 #include "daemon/log.h"
 #include "daemon/store/store-internal.h"
 
-/* Begins the transaction that writes a session, and takes away the one that it replaces, or NULL, of `freed` bytes.
- * After an error nothing is open. */
+/* Begins the transaction that writes a session, and removes the session that it replaces (may be NULL); *freed is the
+ * number of bytes which that frees. After an error no transaction is open. */
 static int replace_begin(struct store *st, const struct store_session *replaced, int64_t *freed, struct hearth_err *e)
 {
     int rc = replaced ? migrate_remove_session(st, replaced, e) : 0;
@@ -19,7 +19,7 @@ static int replace_begin(struct store *st, const struct store_session *replaced,
     return rc ? store_end(st, rc, "storing a session", e) : 0;
 }
 
-/* Ends it, by what came of it; the session is s's user's, and of these bytes. */
+/* Ends the transaction according to rc. `bytes` is the size of the new session, which belongs to s->uid. */
 static int replace_end(struct store *st, int rc, const struct store_session *s, int64_t bytes,
                        const struct store_session *replaced, int64_t freed, struct hearth_err *e)
 {

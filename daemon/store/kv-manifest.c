@@ -1,4 +1,4 @@
-/* kv-manifest.c - the manifest of the KV folder in SQLite, see kv-manifest.h. */
+/* kv-manifest.c - the manifest of the KV directory in SQLite, see kv-manifest.h. */
 #include "config.h"
 
 #include "daemon/store/kv-manifest.h"
@@ -28,7 +28,7 @@ bool kv_manifest_is_sound(const struct kv_manifest_row *f)
            isfinite(f->used);
 }
 
-/* Copies a text column of at most `room` - 1 bytes; false where it is anything else. */
+/* Copies a text column of at most `room` - 1 bytes; false if it is anything else. */
 static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
 {
     char *s = store_text(q, i);
@@ -39,7 +39,7 @@ static bool text(sqlite3_stmt *q, int i, char *to, size_t room)
     return fits;
 }
 
-/* False where the row is not sound. A name that can be logged is in f->name even then. */
+/* False if the row is not sound; even then f->name is a string that can be logged. */
 static bool from_row(sqlite3_stmt *q, struct kv_manifest_row *f)
 {
     *f = (struct kv_manifest_row){0};

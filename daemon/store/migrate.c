@@ -1,9 +1,9 @@
 /*
- * migrate.c - the copy of the database as it was before it was migrated: sessions.db.vN, where N is its version.
+ * migrate.c - keeps a copy of the database from before its migration: sessions.db.vN, where N is its version.
  *
- * An older hearthd can use it, and so can a user for whom a migration has gone wrong; so the last one is kept. But a
- * session that a user removes is removed from the copy too, and first: then no crash leaves it there alone. A copy from
- * which a session cannot be removed is removed as a whole.
+ * An older hearthd can use the copy, and so can a user whose migration went wrong; therefore the most recent one is
+ * kept. A session that a user removes is also removed from the copy, and from there first, so that no crash can leave
+ * it in the copy alone. If a session cannot be removed from the copy, the whole copy is deleted.
  */
 #include "config.h"
 
@@ -41,7 +41,7 @@ static void each_backup(struct store *st, void (*f)(struct store *st, const char
 
 /* --- keeping -------------------------------------------------------------------------------------------- */
 
-/* Removes the temporary file of a copy that a crash cut off: sessions.db.vN.XXXXXX. */
+/* Removes the temporary file of a copy that a crash interrupted: sessions.db.vN.XXXXXX. */
 static void remove_leftover(struct store *st, const char *name, long version, const char *rest)
 {
     (void)version;
@@ -112,7 +112,7 @@ static int run(sqlite3 *db, const char *text, const struct store_session *s)
     return rc != SQLITE_OK ? rc : end;
 }
 
-/* Nothing is synced: whoever opens a copy that a power failure has damaged is told that it is damaged. */
+/* Nothing is synced: if a power failure damages the copy, whoever opens it is told that it is damaged. */
 static int delete_session(const char *path, const struct store_session *s)
 {
     static const char *const before[] = {

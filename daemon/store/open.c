@@ -1,4 +1,4 @@
-/* open.c - makes, locks and checks the database's file, and migrates it to this version. */
+/* open.c - creates, locks and checks the database file, and migrates it to the current version. */
 #include "config.h"
 
 #include <errno.h>
@@ -37,7 +37,8 @@ static int make_dirs(const char *dir, struct hearth_err *e)
     return rc;
 }
 
-/* The files in it are their owner's alone; but who may write to the folder may take them away. */
+/* The files in the directory are readable by their owner only, but anyone who may write to the directory can remove
+ * them. */
 static void warn_if_open_to_others(const struct store *st, const char *dir)
 {
     struct stat sb;
@@ -66,8 +67,8 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* The path of the folder may contain symbolic links, for instance where a home lies elsewhere; they are resolved here.
- * SQLite then follows no link at all, so the file itself can be none. */
+/* The path of the directory may contain symbolic links, for instance where a home directory lies elsewhere; they are
+ * resolved here. SQLite is then told to follow no link at all, so that the database file itself cannot be one. */
 static int find_path(struct store *st, const char *dir, struct hearth_err *e)
 {
     char *real = realpath(dir, NULL);
@@ -80,8 +81,8 @@ static int find_path(struct store *st, const char *dir, struct hearth_err *e)
     return rc;
 }
 
-/* SQLite would create the file with the umask's mode; and it opens a read-only file, or another user's, without an
- * error. */
+/* SQLite would create the file with the mode that the umask leaves, and it opens a read-only file or another user's
+ * without an error. */
 static int make_file(struct store *st, struct hearth_err *e)
 {
     const char *path = st->path;
@@ -110,7 +111,7 @@ int store_fail(struct store *st, const char *what, struct hearth_err *e)
 {
     int code = sqlite3_errcode(st->db) & 0xff, why = sqlite3_system_errno(st->db);
     st->full = st->full || code == SQLITE_FULL || (code == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT));
-    if (code == SQLITE_FULL || code == SQLITE_IOERR) /* the path says on which disk there is no room */
+    if (code == SQLITE_FULL || code == SQLITE_IOERR) /* the path shows which disk is full */
         return err_set(e, HEARTH_ESTORE, "%s: %s: %.120s", what, sqlite3_errmsg(st->db), st->path);
     return err_set(e, HEARTH_ESTORE, "%s: %s", what, sqlite3_errmsg(st->db));
 }
@@ -134,8 +135,8 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
-/* Clears copies of rows in the gaps of pages, which versions before vfs.c have left. It is done once, with the
- * migration, which copies the file anyway; a failure does no harm. */
+/* Clears copies of rows in the gaps of pages, left by versions that had no vfs.c. It is done once, with the migration,
+ * which copies the file anyway; a failure does no harm. */
 static void blank(struct store *st, int64_t version)
 {
     struct hearth_err e;
@@ -143,7 +144,7 @@ static void blank(struct store *st, int64_t version)
         log_warn("what sessions that were removed have left in the database stays there: %s", e.msg);
 }
 
-/* Takes all steps in one transaction. */
+/* Runs all steps in one transaction. */
 static int migrate(struct store *st, int64_t from, struct hearth_err *e)
 {
     if (from == STORE_VERSION)
@@ -180,8 +181,9 @@ static int64_t now_ms(void)
 }
 
 /*
- * SQLite's busy handler: another program, a user's sqlite3(1) say, holds the lock. The loop waits for it, and so does
- * everybody, hence not for long: NAPS_MAX naps in WINDOW_MS, whoever asks. What is wanted beyond that fails at once.
+ * SQLite's busy handler: another program, for instance a user's sqlite3(1), holds the lock. Waiting blocks the loop and
+ * thereby everybody, so it is bounded: at most NAPS_MAX naps per WINDOW_MS over all statements. Beyond that a statement
+ * fails at once.
  */
 static int on_busy(void *arg, int n)
 {
@@ -207,7 +209,8 @@ int64_t store_naps(const struct store *st)
     return st->naps;
 }
 
-/* A listing needs a session's id. A session whose id is damaged gets a new one, and its checksum keeps it damaged. */
+/* A listing needs a session's id. A session whose id is damaged gets a new one; its checksum still marks it as
+ * damaged. */
 static void assign_ids(struct store *st)
 {
     struct hearth_err e;
@@ -217,7 +220,7 @@ static void assign_ids(struct store *st)
         log_warn("%d sessions have lost their ids: they are damaged, and listed under others", sqlite3_changes(st->db));
 }
 
-/* What was being written in parts when hearthd was killed is nobody's, and is removed. */
+/* Sessions that were being written in parts when hearthd was killed belong to nobody, and are removed. */
 static void drop_parts(struct store *st)
 {
     struct hearth_err e;
@@ -225,7 +228,7 @@ static void drop_parts(struct store *st)
         log_warn("%s", e.msg);
 }
 
-/* Called by SQLite for each row that a statement gives. */
+/* Called by SQLite for each row that a statement returns. */
 static int on_row(unsigned what, void *store, void *statement, void *unused)
 {
     (void)what, (void)statement, (void)unused;
@@ -258,9 +261,9 @@ static int open_db(struct store *st, struct hearth_err *e)
                        path, (long long)version, STORE_VERSION);
 
     /*
-     * WAL with synchronous=NORMAL: a commit survives any crash of hearthd and its kill -9 without an fsync. FULL would
-     * add one per turn, on the loop that feeds everybody's streams, to guard the last turns against power loss only.
-     * The cache is small because a turn is read once, when its session goes on.
+     * WAL with synchronous=NORMAL: a commit survives any crash or kill -9 of hearthd without an fsync. FULL would add
+     * an fsync per turn, on the loop that feeds everybody's streams, only to protect the last turns against power loss.
+     * The cache is small because a turn is read only once, when its session continues.
      */
     rc = exec(st,
               "PRAGMA auto_vacuum = NONE; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys "
@@ -299,7 +302,7 @@ static void close_db(struct store *st)
 
 void store_work(struct store *st, struct store_work *w)
 {
-    enum { PAGE = 4096 }; /* SQLite's default, which a database has kept since it was made */
+    enum { PAGE = 4096 }; /* SQLite's default, which a database keeps from its creation */
     int read = 0, written = 0, high, changes = sqlite3_total_changes(st->db);
     sqlite3_db_status(st->db, SQLITE_DBSTATUS_CACHE_MISS, &read, &high, 1);
     sqlite3_db_status(st->db, SQLITE_DBSTATUS_CACHE_WRITE, &written, &high, 1);
@@ -325,7 +328,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         rc = make_file(st, e);
     if (!rc)
         rc = open_db(st, e);
-    if (rc && st->full && store_reserve_give(st)) { /* the log's index is made anew, and takes room */
+    if (rc && st->full && store_reserve_give(st)) { /* opening rebuilds the WAL index, which takes disk space */
         close_db(st);
         rc = open_db(st, e);
     }
@@ -340,7 +343,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
 
 int store_open_reader(struct store **out, const char *path, struct hearth_err *e)
 {
-    enum { BUSY_MS = 1000 }; /* a log that is being made anew; nobody waits but the reader */
+    enum { BUSY_MS = 1000 }; /* the log may be being rebuilt; only this reader's thread waits */
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     struct store *st = calloc(1, sizeof *st);
     if (!st || !(st->path = strdup(path))) {
@@ -370,8 +373,8 @@ int store_open_reader(struct store **out, const char *path, struct hearth_err *e
     return 0;
 }
 
-/* A checkpoint writes the log's pages to the file, with zeros where they are not used, and truncates the log. SQLite's
- * page cache is dropped too: its pages still have the old bytes in their gaps and would be written to the next log. */
+/* A checkpoint writes the log's pages to the file, with their unused bytes zeroed, and truncates the log. SQLite's page
+ * cache is dropped too: its pages still have the old bytes in their gaps and would be written to the next log. */
 int store_scrub(struct store *st, struct hearth_err *e)
 {
     int rc = sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

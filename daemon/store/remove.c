@@ -1,13 +1,13 @@
 /*
  * remove.c - removes sessions. Loop thread.
  *
- * A turn takes 3 us to remove, and more with its text and ids, because all of it is overwritten; a session may have
- * tens of thousands. So a large session first loses its owner and its name, which is one row and all that anybody can
- * see of it (a soft delete), and then its turns, a few at a time. What hearthd's end or a kill leaves is removed at the
- * next start.
+ * Removing a turn takes 3 us, and more with the size of its text and ids, because all of it is overwritten; a session
+ * may have tens of thousands of turns. So a large session first loses its owner and its name (a soft delete), which
+ * changes one row and makes it invisible, and then its turns, a few at a time. Turns that are left when hearthd exits
+ * or is killed are removed at the next start.
  *
- * Turns that forks have by reference stay as long as one of them does: the session is hidden then, with an id for its
- * name, and is called a trunk. Its bytes still count for its owner.
+ * Turns that forks share by reference stay as long as one of these forks does: the session is then hidden, with its id
+ * as its name, and is called a trunk. Its bytes still count towards its owner's total.
  */
 #include "config.h"
 
@@ -37,7 +37,7 @@ static int soft_delete(struct store *st, const struct store_session *s, struct h
     return rc;
 }
 
-/* A damaged session may have another id than its turns, or none; then every turn without a session is removed. */
+/* A damaged session may have a different id than its turns, or none; then every turn without a session is removed. */
 static int remove_damaged(struct store *st, const struct store_session *s, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS);
@@ -69,7 +69,7 @@ int store_shared(struct store *st, const char *id, const char *but, struct store
     return rc;
 }
 
-/* What is left of a removed session that has forks, a trunk: NULL where the id is no such one's. */
+/* Returns the trunk with this id; NULL if the id does not belong to one. */
 static int get_trunk(struct store *st, const char *id, struct store_session **out, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_GET_TRUNK);
@@ -81,11 +81,11 @@ static int get_trunk(struct store *st, const char *id, struct store_session **ou
     else if (got != SQLITE_DONE)
         rc = store_fail(st, "looking for forks", e);
     sqlite3_reset(q);
-    return rc == HEARTH_ESTORE && *out ? 0 : rc; /* a damaged one is one, too */
+    return rc == HEARTH_ESTORE && *out ? 0 : rc; /* a damaged trunk is returned, too */
 }
 
-/* Hides all of the session, and leaves the turns that forks have; the others are removed later, or at once where they
- * are few. A damaged row stays damaged. */
+/* Hides the session and leaves only the turns that forks share; the others are removed later, or at once if they are
+ * few. A damaged row stays damaged. */
 static int make_trunk(struct store *st, const struct store_session *s, const struct store_shared *sh, int64_t *freed,
                       struct hearth_err *e)
 {
@@ -116,8 +116,8 @@ static int make_trunk(struct store *st, const struct store_session *s, const str
     return rc;
 }
 
-/* Forks of that trunk have gone, or have less of it: it may be left with less to keep, or with nothing, and so may the
- * ones before it. */
+/* Called when forks of that trunk have been removed or share less of it: the trunk may then have less to keep, or
+ * nothing, and so may the trunks that it was itself forked from. */
 int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e)
 {
     char at[STORE_ID_LEN + 1];
@@ -144,7 +144,7 @@ int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct h
     return 0;
 }
 
-/* What the trunk that `of` is made of will have to keep, when of that one so much is `left`. */
+/* Computes what the parent trunk of `of` will have to keep once `of` is reduced to *left; the result replaces *left. */
 static int left_of_trunk(struct store *st, const struct store_session *of, struct store_shared *left,
                          struct hearth_err *e)
 {
@@ -173,7 +173,7 @@ int store_trunks(struct store *st, const struct store_session *s, const struct s
                  struct store_trunk **out, size_t *n, struct hearth_err *e)
 {
     struct store_shared sh = *left;
-    struct store_session *before = NULL; /* s: none yet */
+    struct store_session *before = NULL; /* NULL stands for s */
     int rc = 0;
     *out = NULL;
     *n = 0;
@@ -232,8 +232,8 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     int rc = migrate_remove_session(st, s, e);
     if (!rc)
         rc = remove_all(st, s, &freed, e);
-    /* On a full disk the log cannot grow; once it is truncated, there is room for the removal. For that the database
-     * may have to grow, which takes the reserve. */
+    /* On a full disk the log cannot grow; truncating it makes room for the removal. Truncation may in turn require the
+     * database file to grow, for which the reserve is released. */
     if (rc == HEARTH_ESTORE && store_scrub(st, NULL) == 0)
         rc = remove_all(st, s, &freed, e);
     if (rc == HEARTH_ESTORE && st->full && store_reserve_give(st)) {
@@ -243,7 +243,7 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
         store_reserve_make(st);
     }
     if (!rc && s->damaged)
-        store_total_forget(st, s->uid); /* before it was damaged it may have been counted */
+        store_total_forget(st, s->uid); /* it may have been counted before it was damaged */
     else if (!rc)
         store_total_add(st, s->uid, -freed);
     return rc;
@@ -252,8 +252,8 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
 /* --- turns of what was removed -------------------------------------------------------------------------------------
  */
 
-/* Finds the session's last turns, as many as are removed at once: returns the number of the first, -1 where none is
- * left. */
+/* Selects the session's last turns, at most as many as are removed at once: returns the number of the first of them, or
+ * -1 if none is left. */
 static int64_t slice(struct store *st, const char *id)
 {
     int64_t seq = -1, bytes = 0;
@@ -268,7 +268,8 @@ static int64_t slice(struct store *st, const char *id)
     return seq;
 }
 
-/* The next session that still has turns to be removed, and the number of the first of these; -1: all. */
+/* Finds the next session with turns to be removed, and the number of the first of them; -1 stands for all. `id` is
+ * empty if there is none. */
 static int next_purge(struct store *st, char id[STORE_ID_LEN + 1], int64_t *first, struct hearth_err *e)
 {
     int rc = 0;

@@ -1,9 +1,9 @@
 /*
- * reserve.c - a file that keeps room on the disk, so that sessions can be removed when there is none.
+ * reserve.c - a file that reserves disk space, so that sessions can still be removed when the disk is full.
  *
- * A removal takes room before it gives any: SQLite appends the pages that change to its log, and the log can only be
- * truncated when its pages have been copied to the database, which grows by those that are new. On a disk that is full
- * to the last byte the reserve gives way for that, and is made again when it is through.
+ * A removal needs space before it frees any: SQLite appends the changed pages to its log, and the log can only be
+ * truncated once its pages have been copied to the database file, which grows by those that are new. On a completely
+ * full disk the reserve is deleted to make that possible, and is created again afterwards.
  */
 #include "config.h"
 
@@ -19,7 +19,8 @@
 
 static const char name[] = "reserve";
 
-/* SQLite copies the log when it has 1000 pages of 4 KiB; a removal writes less than that. A small disk keeps less. */
+/* SQLite checkpoints the log when it has 1000 pages of 4 KiB; a removal writes less than that. The reserve is smaller
+ * on a small disk. */
 enum { LEAST = 256 << 10, MOST = 8 << 20, SHARE = 64 };
 
 static off_t size_of_reserve(const struct statvfs *disk)
@@ -28,7 +29,8 @@ static off_t size_of_reserve(const struct statvfs *disk)
     return size < LEAST ? LEAST : size > MOST ? MOST : (off_t)size;
 }
 
-/* As much of it as there is room for, and no less than there is. Returns 0, or why there is none. */
+/* Allocates `size` bytes, or as many as there is room for by halving, but never less than `has`. Returns 0, or the
+ * error if there is no reserve. */
 static int allocate(int fd, off_t has, off_t size)
 {
     int why = posix_fallocate(fd, 0, size);

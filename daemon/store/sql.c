@@ -1,21 +1,22 @@
-/* sql.c - every SQL text of the store, in two tables: the steps that make the schema, and the statements. */
+/* sql.c - every SQL text of the store, in two tables: the steps that create the schema, and the statements. */
 #include "config.h"
 
 #include "daemon/store/store-internal.h"
 
-/* store_migrations[v] takes a database from version v to v + 1, inside one transaction. Never edit one that was
+/* store_migrations[v] takes a database from version v to v + 1, inside one transaction. Never edit a step that has been
  * released. */
 const char *const store_migrations[STORE_VERSION] = {
     "CREATE TABLE sessions("
     "  id TEXT PRIMARY KEY, uid INTEGER NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, path TEXT NOT NULL,"
     "  turn_open INTEGER NOT NULL, created REAL NOT NULL, used REAL NOT NULL, UNIQUE(uid, name)) WITHOUT ROWID;"
-    /* tokens: int32, little endian, one after the other */
+    /* tokens: int32, little endian, packed */
     "CREATE TABLE turns("
     "  session TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, seq INTEGER NOT NULL, role TEXT NOT NULL,"
     "  text BLOB NOT NULL, tokens BLOB NOT NULL, created REAL NOT NULL, UNIQUE(session, seq));",
     /* streams of the journal whose turns are committed */
     "CREATE TABLE folded(stream INTEGER PRIMARY KEY);",
-    /* bytes: of all texts and tokens, which store_commit() adds up; made: the event turn.generation (once turn.made) */
+    /* bytes: of all texts and tokens, maintained by store_commit(); made: the event turn.generation (formerly
+     * turn.made) */
     "ALTER TABLE sessions ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET bytes ="
@@ -24,19 +25,19 @@ const char *const store_migrations[STORE_VERSION] = {
     "CREATE INDEX sessions_used ON sessions(used);"
     /* one row: the state of the clock guard (retention/clock-guard.h) */
     "CREATE TABLE clock(one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL, doubt REAL NOT NULL);",
-    /* the KV files that count, and the clock of `created` and `used` */
+    /* the valid KV files, and the clock of `created` and `used` */
     "CREATE TABLE kv_file("
     "  name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, session TEXT NOT NULL, uid INTEGER NOT NULL,"
     "  bytes INTEGER NOT NULL, tokens INTEGER NOT NULL, pos INTEGER NOT NULL, created REAL NOT NULL,"
     "  used REAL NOT NULL);"
     "CREATE TABLE kv_clock(id INTEGER PRIMARY KEY CHECK(id = 0), seen REAL NOT NULL, wall REAL NOT NULL);"
     "INSERT INTO kv_clock(id, seen, wall) VALUES(0, 0, 0);",
-    /* checksums of the rows: checksum.c */
+    /* checksums of the rows, see checksum.c */
     "ALTER TABLE sessions ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
     "ALTER TABLE turns ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;"
     "UPDATE turns SET sum = row_sum(session, seq, role, text, tokens, created, made);",
-    /* The session's row has all that a listing shows: counting took 4 ms for 20,000 turns. A row that is damaged stays
+    /* The session's row holds everything that a listing shows: counting took 4 ms for 20,000 turns. A damaged row stays
      * damaged. */
     "ALTER TABLE sessions ADD COLUMN n_turns INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN n_tok INTEGER NOT NULL DEFAULT 0;"
@@ -45,10 +46,10 @@ const char *const store_migrations[STORE_VERSION] = {
     "UPDATE sessions SET sum = row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok)"
     "  WHERE sum = row_sum(id, uid, name, model, path, turn_open, bytes, created);"
     "CREATE INDEX sessions_recent ON sessions(uid, used);", /* the table has no rowids, so the index ends with the id */
-    /* the message as it was given, in JSON, where it was more than a role and a text */
+    /* the original message in JSON, where it was more than a role and a text */
     "ALTER TABLE turns ADD COLUMN message BLOB;",
-    /* Forks: the first `base` turns of a session, which have base_tok ids, are those of its parent, by reference; its
-     * own come after them. The second index finds what is left of removed sessions that have forks. */
+    /* Forks: the first `base` turns of a session, which have base_tok ids, are its parent's, by reference; its own
+     * turns follow. The second index finds trunks: the remains of removed sessions that have forks. */
     "ALTER TABLE sessions ADD COLUMN parent TEXT;"
     "ALTER TABLE sessions ADD COLUMN base INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN base_tok INTEGER NOT NULL DEFAULT 0;"
@@ -57,7 +58,8 @@ const char *const store_migrations[STORE_VERSION] = {
     "CREATE INDEX sessions_trunk ON sessions(id) WHERE name = id;",
 };
 
-/* Sums of turns without a message are as they were before there were any, so that no row needed writing. */
+/* The sum of a turn without a message omits that column, as it did before the column existed, so that the migration did
+ * not have to rewrite any row. */
 #define TURN_SUM_OF(session, seq, role, text, tokens, created, made, message)                                        \
     "CASE WHEN " message " IS NULL THEN row_sum(" session ", " seq ", " role ", " text ", " tokens ", " created      \
     ", " made ") ELSE row_sum(" session ", " seq ", " role ", " text ", " tokens ", " created ", " made ", " message \
@@ -65,8 +67,8 @@ const char *const store_migrations[STORE_VERSION] = {
 #define TURN_SUM    TURN_SUM_OF("session", "seq", "role", "text", "tokens", "created", "made", "message")
 #define TURN_LENGTH "length(text) + length(tokens) + coalesce(length(message), 0)"
 
-/* `used`, `pinned` and `ephemeral` are left out: they only decide when retention removes the session. Sums of sessions
- * that are no forks are as they were before there were any. */
+/* `used`, `pinned` and `ephemeral` are left out: they only decide when retention removes the session. The sum of a
+ * session that is no fork omits the columns of forks, as it did before they existed. */
 #define SUM_OF(name, turn_open, bytes, n_turns, n_tok)                                                      \
     "CASE WHEN parent IS NULL THEN row_sum(id, uid, " name ", model, path, " turn_open ", " bytes           \
     ", created, " n_turns ", " n_tok ") ELSE row_sum(id, uid, " name ", model, path, " turn_open ", " bytes \
@@ -75,10 +77,10 @@ const char *const store_migrations[STORE_VERSION] = {
 #define SUM_WITH_PARENT(parent) \
     "row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok, " parent ", base, base_tok)"
 
-/* What is left of a removed session that has forks is nobody's to see, but counts for its owner. */
+/* A trunk, the remains of a removed session that has forks, is visible to nobody but counts for its owner. */
 #define VISIBLE " AND name <> id"
 
-/* A listing's cursor holds no other id. */
+/* A listing's cursor can only hold a well-formed id. */
 #define IS_ID "typeof(id) = 'text' AND length(id) = 16 AND id NOT GLOB '*[^0-9a-f]*'"
 
 #define SESSION                                                                                                      \
@@ -101,7 +103,7 @@ const char *const store_sql[N_SQL] = {
                                 " AND id <> (SELECT id FROM sessions WHERE uid = ?1" VISIBLE " AND sum = " SUM
                                 " ORDER BY used DESC, id DESC LIMIT 1) ORDER BY used, id LIMIT ?4",
     [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1" VISIBLE,
-    /* A size that is damaged could use up the quota of all the other sessions. */
+    /* A damaged size could use up the quota of all the other sessions. */
     [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
                   " AND sum = " SUM,
     /* DISTINCT would read every session. */
@@ -115,7 +117,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_TOKENS] = "SELECT tokens, seq, " TURN_LENGTH ", sum = " TURN_SUM " FROM turns"
                    " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
-    /* The lengths come before the values: of a turn that a page skips nothing else is read. */
+    /* The lengths come before the values, so that nothing else is read of a turn that a page skips. */
     [SQL_TURNS] = "SELECT length(text), length(tokens), role, created, text, tokens, made, message FROM turns"
                   " WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     [SQL_LAST_GENERATION] = "SELECT made FROM turns WHERE session = ?1 AND seq >= ?2 AND seq < ?3"
@@ -144,15 +146,15 @@ const char *const store_sql[N_SQL] = {
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     /* The checksum covers the id, so the row stays damaged. */
     [SQL_ASSIGN_IDS] = "UPDATE sessions SET id = lower(hex(randomblob(8))) WHERE NOT (" IS_ID ")",
-    /* uid -1 is nobody, and a name that is an id can be no session's. */
+    /* uid -1 is nobody's, and no session can be named like an id. */
     [SQL_SOFT_DELETE] = "UPDATE sessions SET uid = -1, name = id WHERE id = ?1",
-    /* A session that is being written is uid -2's. */
+    /* A session that is being written in parts has uid -2. */
     [SQL_HIDE] = "UPDATE sessions SET uid = -2 WHERE id = ?1",
     [SQL_PUBLISH] = "UPDATE sessions SET uid = ?2, name = ?3, turn_open = ?4, created = ?5, used = ?6, bytes = ?7,"
                     " pinned = ?8, n_turns = ?9, n_tok = ?10 WHERE id = ?1 AND uid = -2",
     [SQL_DROP_PARTS] = "UPDATE sessions SET uid = -1 WHERE uid = -2 AND name = id",
     [SQL_DELETED] = "SELECT id FROM sessions WHERE uid = -1 AND name = id AND " IS_ID " LIMIT 1",
-    /* Forks of a session, and the most that one of them has of it. */
+    /* The forks of a session, and the most that any one of them shares of it. */
     [SQL_SHARED] = "SELECT count(*), coalesce(max(base), 0), coalesce(max(base_tok), 0) FROM sessions"
                    " WHERE parent = ?1 AND uid >= 0 AND id <> ?2",
     [SQL_MAKE_TRUNK] =

@@ -1,6 +1,6 @@
 /*
- * store-internal.h - what the parts of the store share: the database, the statements, how they run. No other room
- * includes it, so SQLite is seen here alone. README.md says what each part is. Loop thread.
+ * store-internal.h - what the files of the store share: the database, its statements and how they run. No other
+ * directory includes it, so SQLite is visible here only. README.md says what each file is. Loop thread.
  */
 #ifndef DAEMON_STORE_INTERNAL_H
 #define DAEMON_STORE_INTERNAL_H
@@ -73,7 +73,7 @@ enum sql {
     N_SQL,
 };
 
-/* The bytes of one user's sessions: added up once, at 5 us a session, and kept. No other program writes to the
+/* The bytes of one user's sessions. Summed up once, at 5 us a session, and cached, as no other program writes to the
  * database. */
 struct store_total {
     uid_t uid;
@@ -81,41 +81,43 @@ struct store_total {
 };
 
 struct store {
-    int dir_fd; /* is locked, so that one hearthd at a time appends to these sessions */
+    int dir_fd; /* locked, so that only one hearthd at a time appends to these sessions */
     sqlite3 *db;
     char *path;
-    dev_t dev; /* of the file that is open, which may be deleted under hearthd */
+    dev_t dev; /* of the opened file, which may be deleted while hearthd runs */
     ino_t ino;
     bool full;           /* store_is_full() */
-    long backup_version; /* version of the copy that migrate.c keeps; 0: there is none */
+    long backup_version; /* version of the copy that migrate.c keeps; 0 if there is none */
     sqlite3_stmt *stmt[N_SQL];
-    struct store_total *totals; /* of the users whose total was asked for */
+    struct store_total *totals; /* of the users whose total has been requested */
     size_t n_totals;
     bool has_deleted;                                  /* store_purge_some() may have something to do */
-    TAILQ_HEAD(, timeline_cache_entry) timeline_cache; /* last used last */
+    TAILQ_HEAD(, timeline_cache_entry) timeline_cache; /* most recently used last */
     size_t timeline_cache_ids;
-    int64_t naps; /* taken for other programs' locks in all; and of the window that began then, open.c says which */
+    int64_t naps; /* sleeps on other programs' locks, in total; then those of the current window, see on_busy() in
+                   * open.c */
     int64_t window_begin, window_naps;
-    struct store_work work; /* as of the last store_work(); rows that were given are counted at once */
-    int changes;            /* SQLite's counter of changed rows by then */
+    struct store_work work; /* up to the last store_work(); returned rows are counted at once */
+    int changes;            /* SQLite's counter of changed rows at that time */
     int64_t data_version;   /* SQLite's counter of other programs' commits; 0: not read yet */
 };
 
 extern const char *const store_migrations[STORE_VERSION];
 extern const char *const store_sql[N_SQL];
 
-/* Fills *e with `what` and SQLite's message, and returns HEARTH_ESTORE. */
+/* Fills *e with `what` and SQLite's message and returns HEARTH_ESTORE. Sets st->full if there was no room on the
+ * disk. */
 int store_fail(struct store *st, const char *what, struct hearth_err *e);
 
-/* chain.c: runs SQL_TOKENS, SQL_TURNS, SQL_LENGTHS or SQL_LAST_GENERATION over a session's turns, those of the sessions
- * that it is a fork of among them. chain_close() after chain_open() in any case. */
+/* chain.c: runs SQL_TOKENS, SQL_TURNS, SQL_LENGTHS or SQL_LAST_GENERATION over a session's turns, including those that
+ * it shares with the sessions it was forked from. chain_close() is required after chain_open(), even if that failed. */
 enum {
     CHAIN_MAX = 4096,
-    FORK_DEPTH_MAX = 1024, /* of new forks; each session of a chain is looked up whenever the last one is read */
+    FORK_DEPTH_MAX = 1024, /* for new forks: every session of a chain is looked up whenever the last one is read */
 };
 struct segment {
     char id[STORE_ID_LEN + 1];
-    int64_t from, end; /* numbers of turns */
+    int64_t from, end; /* turn numbers: [from, end) */
 };
 struct chain {
     struct store *st;
@@ -125,19 +127,20 @@ struct chain {
     bool bound;
 };
 int chain_open(struct store *st, struct chain *c, enum sql which, const struct store_session *s, struct hearth_err *e);
-/* As sqlite3_step(): a row, or the end of all. */
+/* Like sqlite3_step(): returns SQLITE_ROW, or SQLITE_DONE after the last row of the whole chain. */
 int chain_step(struct chain *c);
-/* The row of the newest session of the chain that gives one, of a statement that gives one of a session at most. */
+/* For a statement that yields at most one row per session: steps to the row of the newest session in the chain that has
+ * one. */
 int chain_last(struct chain *c);
-/* Whether the row is the session's own. */
+/* Whether the current row belongs to the session itself rather than to one of its ancestors. */
 bool chain_is_own(const struct chain *c);
 void chain_close(struct chain *c);
 
 /* vfs.c: returns the name of the file layer (SQLite's VFS) that every connection uses. */
 const char *store_vfs(void);
 
-/* migrate.c: keeps a copy of the database before it is migrated from that version; finds such a copy at a start;
- * removes a session from it. */
+/* migrate.c: keep a copy of the database before it is migrated from that version; find such a copy at a start; remove a
+ * session from it. */
 int migrate_backup(struct store *st, int64_t version, struct hearth_err *e);
 void migrate_find_backup(struct store *st);
 int migrate_remove_session(struct store *st, const struct store_session *s, struct hearth_err *e);
@@ -145,41 +148,41 @@ int migrate_remove_session(struct store *st, const struct store_session *s, stru
 /* checksum.c: defines the SQL function row_sum(). */
 int store_define_checksum(struct store *st, struct hearth_err *e);
 
-/* Returns a statement that is ready for its values. */
+/* Returns the statement, reset and ready for its values. */
 sqlite3_stmt *store_stmt(struct store *st, enum sql which);
 
-/* Runs a statement that gives no rows; and one that gives a number. */
+/* Run a statement that returns no rows; and one that returns a number. */
 int store_run(struct store *st, sqlite3_stmt *q, const char *what, struct hearth_err *e);
 int store_get_int(struct store *st, sqlite3_stmt *q, const char *what, int64_t *v, struct hearth_err *e);
 
 int store_begin(struct store *st, struct hearth_err *e);
-int store_end(struct store *st, int rc, const char *what, struct hearth_err *e); /* commits, or undoes where rc < 0 */
+int store_end(struct store *st, int rc, const char *what, struct hearth_err *e); /* commits, or rolls back if rc < 0 */
 
-/* Inserts one more turn of a session. */
+/* Inserts a turn after the session's last one. */
 int store_insert_turn(struct store *st, const struct store_session *s, const struct store_turn *t,
                       struct hearth_err *e);
 
-/* reserve.c: gives up the room that is kept for a removal on a full disk; false where there is none. */
+/* reserve.c: frees the disk space reserved for a removal on a full disk; false if there is none. */
 bool store_reserve_give(struct store *st);
 
-/* turns.c: reads a turn by its number, with all of its text and the first n of its ids; store_turns_free(, 1). */
+/* turns.c: reads a turn by its number, with all of its text and its first n ids; free with store_turns_free(, 1). */
 int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
                     struct hearth_err *e);
 
-/* remove.c: takes the session from its owner, in a transaction, but for what its forks have of it; *freed is by how
- * many bytes the owner has less. */
+/* remove.c: removes the session, except for the turns that its forks share; to be called within a transaction. *freed
+ * is the number of bytes by which its owner's total shrinks. */
 int store_take_away(struct store *st, const struct store_session *s, int64_t *freed, struct hearth_err *e);
-/* ... and what nobody has any more of removed sessions from the trunk at `id` on. */
+/* Reduces the trunk at `id`, and those before it, to what their forks still share; adds the bytes to *freed. */
 int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e);
 
 /* store.c */
 int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e);
-/* The sums that turns add to their session's row. */
+/* The amounts that turns add to their session's row. */
 struct amount {
     int64_t bytes, n_turns, n_tok;
 };
 struct amount amount_of(const struct store_turn *turns, size_t n);
-int store_set_sum(struct store *st, const char *id, struct hearth_err *e); /* that of the row as it is */
+int store_set_sum(struct store *st, const char *id, struct hearth_err *e); /* sets the checksum of the row as it is */
 int store_insert_session(struct store *st, const struct store_session *s, const struct amount *more,
                          struct hearth_err *e);
 
@@ -187,14 +190,14 @@ int store_insert_session(struct store *st, const struct store_session *s, const 
 void timeline_cache_forget(struct store *st, const char *id);
 void timeline_cache_clear(struct store *st);
 
-/* Adds committed bytes to a user's total where that is known; and drops the total, so that it is added up again. */
+/* Add committed bytes to a user's total if it is cached; and drop the cached total, so that it is summed up again. */
 void store_total_add(struct store *st, uid_t uid, int64_t bytes);
 void store_total_forget(struct store *st, uid_t uid);
 
-/* Whether t can be seconds since the epoch: it is finite and at most 1e12 from it. */
+/* Whether t is plausible as seconds since the epoch: finite and at most 1e12 from it. */
 bool store_is_time(double t);
 
-/* Copies a text column, malloc'd; NULL where it is another type or has a NUL in it. */
+/* Copies a text column, malloc'd; NULL if it has another type or contains a NUL byte. */
 char *store_text(sqlite3_stmt *q, int i);
 
 #endif

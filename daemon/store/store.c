@@ -1,4 +1,4 @@
-/* store.c - sessions, the streams that are committed to them, and how statements run. */
+/* store.c - sessions, the record of committed streams, and how statements run. */
 #include "config.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ sqlite3_stmt *store_stmt(struct store *st, enum sql which)
     return q;
 }
 
-/* What is written to a file without a name is gone with this process, so it does not count as written. */
+/* A write to a file that has been unlinked disappears with this process, so it does not count as written. */
 static int check_place(const struct store *st, struct hearth_err *e)
 {
     struct stat sb;
@@ -93,7 +93,7 @@ char *store_text(sqlite3_stmt *q, int i)
     return strdup(s);
 }
 
-/* Says why a row cannot be what was written; NULL where it can. */
+/* Returns why a row cannot be what was written; NULL if it can be. */
 static const char *damage(sqlite3_stmt *q, const struct store_session *s)
 {
     if (s->id[0] == '\0')
@@ -106,7 +106,7 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
     return sqlite3_column_int(q, 12) != 1 ? "its row is not as it was written" : NULL;
 }
 
-/* HEARTH_ESTORE says what is wrong with the session; *out is then what could be read of it. */
+/* On HEARTH_ESTORE, *e says what is wrong with the session, and *out still holds whatever could be read of it. */
 int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
     struct store_session *s = calloc(1, sizeof *s);
@@ -199,7 +199,7 @@ int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e)
     return store_get_int(st, q, "counting sessions", n, e);
 }
 
-/* Runs a listing from its cursor on: a row has to come after ?2 and ?3, and there are at most ?4. */
+/* Runs a listing from its cursor on: rows must come after (?2, ?3), and there are at most ?4 of them. */
 static int list(struct store *st, sqlite3_stmt *q, double first, struct store_cursor *at, size_t most,
                 struct store_session ***out, size_t *n, struct hearth_err *e)
 {
@@ -382,7 +382,7 @@ struct amount amount_of(const struct store_turn *turns, size_t n)
     return a;
 }
 
-/* The first checksum is that of the row as it is. */
+/* A new row gets the checksum of its contents as inserted. */
 int store_set_sum(struct store *st, const char *id, struct hearth_err *e)
 {
     sqlite3_stmt *q = store_stmt(st, SQL_SUM);

@@ -1,10 +1,10 @@
 /*
- * store.h - sessions on disk. This is the one door to SQLite. Every call blocks on the file, so none is made per token:
- * a turn is written once, when it has ended. Loop thread.
+ * store.h - sessions on disk. This is the only interface to SQLite. Every call blocks on file I/O, so none is made per
+ * token: a turn is written once, when it has ended. Loop thread.
  *
- * The token timeline is the truth: the ids of a session's turns, one after the other, are what the engine computes
- * from. The texts beside them are for people. Rows are outside input (a damaged or foreign file): a row that is not
- * sound is HEARTH_ESTORE, and the message names the session and what is wrong with it.
+ * The token timeline is authoritative: the ids of a session's turns, concatenated in order, are what the engine
+ * computes from. The texts stored beside them are for people. Rows are untrusted input (the file may be damaged or
+ * foreign): an unsound row yields HEARTH_ESTORE, and the message names the session and says what is wrong with it.
  */
 #ifndef DAEMON_STORE_H
 #define DAEMON_STORE_H
@@ -30,15 +30,15 @@ struct store_session {
     bool turn_open; /* the timeline ends inside an assistant turn */
     double created, used;
     int64_t n_tok, n_turns;
-    int64_t bytes; /* of texts and ids; of a fork, its own */
+    int64_t bytes; /* of texts and ids; for a fork, only of its own turns */
     bool pinned;
-    /* Of a fork: the session that it was made of ("" for none), which may have been removed since; how many of its
-     * leading turns, and of their ids, are that one's by reference. */
+    /* For a fork: the session that it was made from ("" for none; that session may have been removed since), and how
+     * many of the fork's leading turns, and of their ids, it shares with the parent by reference. */
     char parent[STORE_ID_LEN + 1];
-    bool has_parent; /* it is there, and not removed */
+    bool has_parent; /* the parent exists and has not been removed */
     int64_t base, base_tok;
-    bool ephemeral; /* removed when it has not been used for a day, and listed only for who asks */
-    bool damaged;   /* the row is not sound: the session can only be removed, and strings may be NULL */
+    bool ephemeral; /* removed after a day without use, and listed only on request */
+    bool damaged;   /* the row is unsound: the session can only be removed, and strings may be NULL */
 };
 
 struct store_turn {
@@ -50,122 +50,127 @@ struct store_turn {
     double created;
     const void *generation; /* how it was generated: an event turn.generation (generation-info.h), or NULL */
     size_t generation_len;
-    bool continues;      /* in a page: this is the rest of the turn before */
-    const char *message; /* JSON: the message as it was given, where it was more than a role and a text; or NULL */
+    bool continues;      /* in a page: this is the rest of the preceding turn */
+    const char *message; /* JSON: the original message, where it was more than a role and a text; or NULL */
 };
 
 /*
  * Opens DIR/sessions.db, creating both as needed, and migrates it to STORE_VERSION: all steps in one transaction, after
- * a copy of the old file was kept as sessions.db.vN, where N is its version. A database of a newer version, a damaged
- * one and one that cannot be written are refused and left untouched.
+ * the old file has been copied to sessions.db.vN, where N is its version. A database of a newer version, a damaged one
+ * and one that cannot be written are refused and left untouched.
  */
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
 
-/* Opens the database at `path` once more, to read it as it is at one moment, whatever is written meanwhile; for another
- * thread, which closes it soon: the log grows until then. What only reads may be called. */
+/* Opens a read-only connection to the database at `path` for another thread. It sees one snapshot, whatever is written
+ * meanwhile; only functions that read may be called on it. It should be closed soon: until then the write-ahead log
+ * cannot be reset and grows. */
 int store_open_reader(struct store **out, const char *path, struct hearth_err *e);
 void store_close(struct store *st);
 
-/* What the database has done since it was opened: rows given and changed, and bytes of the pages read and written. */
+/* Work done by the database since it was opened: rows returned and changed, and bytes of pages read and written. */
 struct store_work {
     int64_t rows, bytes;
 };
 void store_work(struct store *st, struct store_work *w);
 
-/* Reads a session of that uid, by id where `ref` is 16 hex digits, else by name. HEARTH_ENOSESSION; HEARTH_ESTORE for a
- * damaged one. */
+/* Reads a session of that uid: by id if `ref` is 16 hex digits, otherwise by name. HEARTH_ENOSESSION; HEARTH_ESTORE if
+ * it is damaged. */
 int store_get(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
-/* The same, but a damaged one is found too. */
+/* Same, but also returns a damaged session. */
 int store_find(struct store *st, uid_t uid, const char *ref, struct store_session **out, struct hearth_err *e);
 void store_session_free(struct store_session *s);
 
-/* A listing continues after that session. An id "" is the beginning of a listing, and also its end. */
+/* The position of a listing: it continues after this session. An empty id means the beginning of the listing when
+ * passed in, and its end when returned. */
 struct store_cursor {
     double used;
     char id[STORE_ID_LEN + 1];
 };
 
-/* Lists a uid's next sessions, damaged ones too, ephemeral ones where they are asked for, `most` at most, the last used
- * first, and moves the cursor. The caller frees each session and the array. */
+/* Lists the next sessions of a uid, at most `most`, the most recently used first, and moves the cursor. Damaged
+ * sessions are included, ephemeral ones only if `ephemeral` is set. The caller frees each session and the array. */
 int store_list(struct store *st, uid_t uid, bool ephemeral, struct store_cursor *at, size_t most,
                struct store_session ***out, size_t *n, struct hearth_err *e);
 int store_count(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 
-/* For limits: the bytes of all of a uid's sessions; the uids that have any, malloc'd. */
+/* For limits: the total bytes of a uid's sessions; the uids that have any sessions, malloc'd. */
 int store_bytes(struct store *st, uid_t uid, int64_t *n, struct hearth_err *e);
 int store_uids(struct store *st, uid_t **uids, size_t *n, struct hearth_err *e);
 
-/* Lists the next sessions that retention may remove, the oldest first; none is pinned or damaged. Of all uids those
- * that were not used since `before`, and ephemeral ones since the later `ephemeral_before`; or of one uid all but the
- * one that was used last. */
+/* List the next sessions that retention may remove, the least recently used first; pinned and damaged ones are left
+ * out. store_list_old() covers all uids: sessions not used since `before`, and ephemeral ones not used since the later
+ * `ephemeral_before`. store_list_unused() covers all sessions of one uid except the most recently used one. */
 int store_list_old(struct store *st, double before, double ephemeral_before, struct store_cursor *at, size_t most,
                    struct store_session ***out, size_t *n, struct hearth_err *e);
 int store_list_unused(struct store *st, uid_t uid, struct store_cursor *at, size_t most, struct store_session ***out,
                       size_t *n, struct hearth_err *e);
 
-/* The latest time before that one at which a session was used; 0: there is none. */
+/* The latest time before `before` at which any session was used; 0 if there is none. */
 int store_last_used(struct store *st, double before, double *used, struct hearth_err *e);
 
-/* Reads and writes the state of the clock guard (retention/clock-guard.h); zeros where nothing was written. */
+/* Read and write the state of the clock guard (retention/clock-guard.h); zeros if none has been written yet. */
 int store_get_clock(struct store *st, double *wall, double *holdoff, struct hearth_err *e);
 int store_set_clock(struct store *st, double wall, double holdoff, struct hearth_err *e);
 
 /* Reads the ids of all turns, in order; malloc'd, NULL for none. */
 int store_timeline(struct store *st, const struct store_session *s, int32_t **ids, size_t *n, struct hearth_err *e);
 
-/* The same from memory; false where the timeline is not in the cache or not current, and has to be read. */
+/* Same, from the cache; false if the timeline is not cached or not current, so that it has to be read. */
 bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t **ids, size_t *n);
 /* Part of a timeline. */
 struct store_ids {
     const int32_t *v;
     size_t n;
 };
-/* Caches the session's timeline, which is the parts one after the other and has that many turns. */
+/* Caches the session's timeline: the concatenation of the parts, which comes from n_turns turns. */
 void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const struct store_ids *part, size_t n_part);
 
-/* Reads the turns in order, without their ids but with n_ids. */
+/* Reads the turns in order, with n_ids set but without the ids themselves. */
 int store_turns(struct store *st, const struct store_session *s, struct store_turn **turns, size_t *n,
                 struct hearth_err *e);
 void store_turns_free(struct store_turn *turns, size_t n);
 
-/* Reads how the last turn that a model made was generated, as store_turn has it; malloc'd, NULL where none was. */
+/* Reads the generation metadata of the session's last generated turn, in the form of store_turn.generation; malloc'd,
+ * NULL if no turn was generated. */
 int store_last_generation(struct store *st, const struct store_session *s, void **made, size_t *len,
                           struct hearth_err *e);
 
 /*
- * Reads a page of the turns, ids included. `*at` is 0 for the first page and is moved by each call; -1 is the end. A
- * page holds about `bytes` of texts and ids and at most `most` turns; its last turn may be cut, and continues in the
+ * Reads one page of turns, ids included. `*at` is 0 for the first page and is advanced by each call; -1 marks the end.
+ * A page holds about `bytes` of texts and ids and at most `most` turns; its last turn may be cut, and continues in the
  * next page.
  */
 int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
                struct store_turn **turns, size_t *n, struct hearth_err *e);
 
-/* Appends turns and writes turn_open and used, all or nothing. `create` inserts the session's row as well;
- * HEARTH_ESESSIONEXISTS where the name is taken. The same transaction records that `stream` is committed. */
+/* Appends turns and updates turn_open and used, all or nothing. `create` also inserts the session's row;
+ * HEARTH_ESESSIONEXISTS if the name is taken. The same transaction records `stream` as committed. */
 int store_commit(struct store *st, const struct store_session *s, bool create, const struct store_turn *turns, size_t n,
                  int64_t stream, struct hearth_err *e);
 
 /* Whether the last transaction failed because the disk, or a quota, has no room. */
 bool store_is_full(const struct store *st);
 
-/* A stream's number is never above this; a row in which one is was not written by hearthd, or is damaged. */
+/* No stream number exceeds this; a row with a larger one was not written by hearthd, or is damaged. */
 static const int64_t STORE_STREAM_MAX = 1LL << 53;
 
-/* The streams that are committed, whose journals a start has not to commit again. A stream that left nothing is
- * recorded too, so that its number is not given twice. Numbers below `oldest` have no journal and are forgotten. */
+/* The committed streams: their journals need not be committed again at a start. A stream that left no turns is recorded
+ * too, so that its number is not reused. store_forget_streams() deletes the numbers below `oldest`, which have no
+ * journal any more. */
 int store_commit_nothing(struct store *st, int64_t stream, struct hearth_err *e);
 int store_is_committed(struct store *st, int64_t stream, bool *committed, struct hearth_err *e);
-int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0: none */
+int store_last_stream(struct store *st, int64_t *stream, struct hearth_err *e); /* 0 if there is none */
 void store_forget_streams(struct store *st, int64_t oldest);
 
-/* Writes a whole session, or nothing. `replaced` (or NULL) is removed in the same transaction. */
+/* Writes a whole session or nothing. `replaced` (may be NULL) is removed in the same transaction. */
 int store_import(struct store *st, const struct store_session *s, const struct store_session *replaced,
                  const struct store_turn *turns, size_t n, struct hearth_err *e);
 
 /*
- * The same in parts, as a large session blocks the loop for long: nobody sees anything of it before store_import_end(),
- * and store_import_drop() removes what there is of it (store_purge_some()); so does the next start. `s` has its id and
- * its model all along, and what else it is at the end; its bytes, turns and tokens are those of all parts.
+ * Same in parts, because writing a large session at once would block the loop for long. Nothing of it is visible before
+ * store_import_end(). store_import_drop() marks an unfinished import for removal, which store_purge_some() carries out;
+ * the next start does the same. `s` has its id and model throughout, and the remaining members by the time of
+ * store_import_end(); its bytes, turns and tokens are then the sums over all parts.
  */
 int store_import_begin(struct store *st, const struct store_session *s, struct hearth_err *e);
 int store_import_part(struct store *st, const struct store_session *s, const struct store_turn *turns, size_t n,
@@ -177,24 +182,24 @@ void store_import_drop(struct store *st, const struct store_session *s);
 int store_pin(struct store *st, const struct store_session *s, bool pinned, struct hearth_err *e);
 int store_rename(struct store *st, const struct store_session *s, const char *name, struct hearth_err *e);
 
-/* Removes a session: nobody can see it when this returns, and its name is free. The turns of a large one are removed
- * later: store_purge_some() removes a few of all that are left and says in *more whether there are others,
- * store_purge_all() removes all. */
+/* Removes a session: when this returns nobody can see it, and its name is free. The turns of a large session are
+ * deleted later: store_purge_some() deletes one batch of the pending turns and sets *more if others remain,
+ * store_purge_all() deletes all of them. */
 int store_remove(struct store *st, const struct store_session *s, struct hearth_err *e);
-/* Keeps room on the disk for that, where there is any and none is kept yet. */
+/* Reserves disk space for such removals, if the disk has any free and none is reserved yet. */
 void store_reserve_make(struct store *st);
 int store_purge_some(struct store *st, bool *more, struct hearth_err *e);
 int store_purge_all(struct store *st, struct hearth_err *e);
 
-/* What the forks of a session have of it: how many there are, and the most turns and ids that one of them has. `but` is
- * left out ("" for none). */
+/* What the forks of a session share of it: their number, and the most turns and ids that any one of them shares. The
+ * fork `but` is not counted ("" for none). */
 struct store_shared {
     int64_t forks, turns, tokens;
 };
 int store_shared(struct store *st, const char *id, const char *but, struct store_shared *out, struct hearth_err *e);
 
-/* Which hidden remains of removed sessions will have less to keep when s is left with `left` (`forks` 0: with nothing,
- * it goes), and how many ids that is; malloc'd. */
+/* Lists the trunks (hidden remains of removed sessions, kept for their forks) that will keep fewer turns once s is
+ * reduced to `left` (left->forks == 0: s is removed entirely), and how many ids each then keeps; malloc'd. */
 struct store_trunk {
     char id[STORE_ID_LEN + 1];
     int64_t tokens;
@@ -204,45 +209,48 @@ int store_trunks(struct store *st, const struct store_session *s, const struct s
 
 /* Where a timeline is cut after `at` ids. */
 struct store_cut {
-    int64_t turns, tokens;   /* whole turns before it, and their ids */
-    bool open;               /* a chat's assistant turn has begun before it */
-    bool inside;             /* it is inside of the turn after those: */
+    int64_t turns, tokens;   /* whole turns before the cut, and their ids */
+    bool open;               /* a chat's assistant turn has begun before the cut */
+    bool inside;             /* the cut is inside the turn that follows these, */
     bool generated;          /* which was generated */
-    struct store_turn *turn; /* with the ids before the cut and all of its text; store_turns_free(, 1), NULL: none */
+    struct store_turn *turn; /* that turn, with its ids before the cut and all of its text; store_turns_free(, 1); or
+                              * NULL */
 };
-/* at < s->n_tok. HEARTH_ESTORE where the session has fewer ids. */
+/* at < s->n_tok. HEARTH_ESTORE if the session has fewer ids than it claims. */
 int store_cut(struct store *st, const struct store_session *s, int64_t at, struct store_cut *out, struct hearth_err *e);
 
-/* Makes forks, all or none: sessions that have s->base turns of s->parent by reference, and these turns for their own.
- * HEARTH_ESESSIONEXISTS; HEARTH_ELIMIT where s->parent is a fork of too many forks already. */
+/* Creates forks, all or none: sessions that share the first s->base turns of s->parent by reference, followed by the
+ * turns `own`. HEARTH_ESESSIONEXISTS; HEARTH_ELIMIT if s->parent is already at the end of too long a chain of forks. */
 int store_fork(struct store *st, const struct store_session *const *s, size_t n, const struct store_turn *own,
                size_t n_own, struct hearth_err *e);
-/* How many names of a user begin so, and go on with a dot. */
+/* Counts a user's session names that consist of `begin`, a dot and anything. */
 int store_count_names(struct store *st, uid_t uid, const char *begin, int64_t *n, struct hearth_err *e);
 
-/* The fork's own turns become its parent's, in place of what that has from there on; the fork is gone. */
+/* Moves the fork's own turns to its parent, where they replace everything after the shared turns; the fork is
+ * removed. */
 int store_adopt(struct store *st, const struct store_session *fork, const struct store_session *parent, double now,
                 struct hearth_err *e);
 
-/* Clears removed text out of the database's log, where it lies until then. HEARTH_ESTORE while a copy is being made. */
+/* Clears removed text from the write-ahead log, where it remains until then. HEARTH_ESTORE while a copy is being
+ * made. */
 int store_scrub(struct store *st, struct hearth_err *e);
 
-/* Copies the database file at `from`, which may be in use, to a new file at `to`, mode 0600: synced and renamed to its
- * place when it is whole. An existing file is HEARTH_EIO or, with `replace`, replaced; the database itself never is.
+/* Copies the database file at `from`, which may be in use, to a new file at `to`, mode 0600: synced, and renamed into
+ * place when it is complete. An existing file is HEARTH_EIO or, with `replace`, replaced; the database itself never is.
  * Setting `*stop` ends the copy early. Any thread. */
 int store_copy(const char *from, const char *to, bool replace, const atomic_bool *stop, int64_t *bytes,
                struct hearth_err *e);
 const char *store_path(const struct store *st);
 
-/* Whether the path lies in the database's folder or below, where no copy may be put: a file that is called
- * sessions.db-journal would be taken by SQLite for the journal of a transaction to undo, and other names there are
- * those of KV files, streams' journals and locks. */
+/* Whether the path lies in or below the database's directory, where no copy may be put: SQLite would take a file named
+ * sessions.db-journal for the rollback journal of an unfinished transaction, and other names there belong to KV files,
+ * stream journals and locks. */
 bool store_is_own_place(const struct store *st, const char *path);
 
-/* How often the loop has waited (5 ms each time) for a lock that another program held. */
+/* How often the loop has slept (5 ms each time) waiting for a lock that another program held. */
 int64_t store_naps(const struct store *st);
 
-/* Whether `ref` is an id, and so can be no name. */
+/* Whether `ref` is a session id, and therefore cannot be a name. */
 bool store_is_id(const char *ref);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * timeline-cache.c - the timelines of recently used sessions, in memory. Loop thread.
  *
- * Each generation in a session begins with its timeline. Reading one means reading all rows of its turns and comparing
- * their checksums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. So what the end of a turn has written
- * is cached for the beginning of the next. An id and a number of turns identify a timeline, as sessions only grow; once
- * another program has written to the database, the cache is cleared.
+ * Each generation in a session begins by loading its timeline. Reading one means reading all rows of its turns and
+ * comparing their checksums: 2 ms for 100,000 tokens in 500 turns, 20 ms for 20,000 turns. So what is written at the
+ * end of a turn is cached for the beginning of the next. An id and a number of turns identify a timeline, as sessions
+ * only grow; once another program has written to the database, the cache is cleared.
  */
 #include "config.h"
 
@@ -53,7 +53,7 @@ void timeline_cache_clear(struct store *st)
         evict(st, r);
 }
 
-/* Clears the cache where another program has committed something since the last call. */
+/* Clears the cache if another program has committed anything since the last call. */
 static void check_data_version(struct store *st)
 {
     int64_t version;
@@ -89,7 +89,7 @@ void timeline_cache_put(struct store *st, const char *id, int64_t n_turns, const
         n += part[i].n;
     struct timeline_cache_entry *r = n <= max_ids ? malloc(sizeof *r + n * sizeof *r->ids) : NULL;
     if (!r)
-        return; /* without memory the timeline is read next time */
+        return; /* without memory, the timeline is read from the database next time */
     *r = (struct timeline_cache_entry){.n_turns = n_turns};
     memcpy(r->id, id, sizeof r->id);
     for (size_t i = 0; i < n_part; r->n += part[i++].n)

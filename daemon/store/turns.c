@@ -1,4 +1,4 @@
-/* turns.c - what sessions hold: token timelines, texts, pages of both. */
+/* turns.c - the contents of sessions: token timelines, texts, and pages of both. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Reads n ids, little endian; `first` is the number of the first one in its turn, for the error's message. */
+/* Reads n little-endian ids; `first` is the position of the first one, for the error message. */
 static int read_ids(int32_t *to, const uint8_t *p, size_t n, const char *id, size_t first, struct hearth_err *e)
 {
     for (size_t i = 0; i < n; i++, p += 4) {
@@ -22,7 +22,7 @@ static int read_ids(int32_t *to, const uint8_t *p, size_t n, const char *id, siz
     return 0;
 }
 
-/* Finds the ids in a column; they are borrowed from the row. */
+/* Locates the ids in a column; they are borrowed from the row. */
 static int ids_of(sqlite3_stmt *q, int column, const char *id, const uint8_t **p, size_t *n, struct hearth_err *e)
 {
     size_t bytes = (size_t)sqlite3_column_bytes(q, column);
@@ -98,7 +98,7 @@ static bool is_role(const char *role, size_t len)
     return role != NULL && len > 0 && len <= WIRE_NAME_MAX && strlen(role) == len && utf8_prefix(role, len) == len;
 }
 
-/* Reads the part `c` of the row's turn. It is one malloc'd block, which begins with the role. */
+/* Reads the part `c` of the row's turn into one malloc'd block, which begins with the ids. */
 static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struct store_turn *t, struct hearth_err *e)
 {
     const char *role = (const char *)sqlite3_column_text(q, COL_ROLE);
@@ -119,7 +119,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
     if (c->text + c->n_text > text_len || (c->n_ids > 0 && c->ids + c->n_ids > n_ids))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is shorter than it says", id);
     if (c->text > 0 || c->ids > 0)
-        generation_len = message_len = 0; /* they came with the first part */
+        generation_len = message_len = 0; /* these came with the first part */
     if (message_len > 0 && memchr(message, 0, message_len))
         return err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn's message cannot be one", id);
 
@@ -152,7 +152,7 @@ static int read_turn(sqlite3_stmt *q, const char *id, const struct cut *c, struc
 void store_turns_free(struct store_turn *turns, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        free((void *)turns[i].ids); /* the block, with ids or without */
+        free((void *)turns[i].ids); /* `ids` points to the block even if it holds no ids */
     free(turns);
 }
 
@@ -255,7 +255,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A position is a number: each turn counts one, and one for each byte of its text and each of its ids. */
+/* A position in a session is a number: each turn counts 1, plus 1 for each byte of its text and each of its ids. */
 int store_page(struct store *st, const struct store_session *s, int64_t *at, size_t bytes, size_t most,
                struct store_turn **turns, size_t *n, struct hearth_err *e)
 {

@@ -1,11 +1,11 @@
 /*
- * vfs.c - the file layer (SQLite's VFS) of the database: SQLite's own, but for the unused bytes of a page, which are
+ * vfs.c - the file layer (SQLite's VFS) of the database: SQLite's own, except that the unused bytes of a page are
  * written as zeros.
  *
- * secure_delete overwrites a deleted row in its place. But balancing a b-tree moves cells between pages, and a page
- * that was rebuilt for that keeps old bytes between its pointers and its cells: copies of rows, which stay when the
- * rows are removed. VACUUM would clear them, at the price of rewriting the whole file. So this layer clears the gap
- * whenever a page is written. SQLite never reads the gap; a page whose head is not as expected is written as it is.
+ * secure_delete overwrites a deleted row in place. But balancing a b-tree moves cells between pages, and a page that
+ * was rebuilt for that keeps old bytes between its pointers and its cells: copies of rows, which remain when the rows
+ * are removed. VACUUM would clear them, at the price of rewriting the whole file. So this layer clears the gap whenever
+ * a page is written. SQLite never reads the gap. A page whose header is not as expected is written unchanged.
  */
 #include "config.h"
 
@@ -17,13 +17,14 @@
 enum {
     PAGE_LEAST = 512,
     PAGE_MOST = 65536,
-    FILE_HEAD = 100, /* before the first page's head */
-    /* A page of another kind begins with a page's number, whose first byte is none of a b-tree's below this. */
+    FILE_HEAD = 100, /* precedes the first page's header */
+    /* A page that is not a b-tree page begins with a page number; for numbers below this, its first byte is never a
+     * b-tree page's type. */
     PAGES_MOST = 0x2000000,
 };
 
 static sqlite3_vfs ours;
-static size_t base_size; /* of SQLite's file object; ours lies behind it */
+static size_t base_size; /* of SQLite's file object, after which ours lies */
 
 struct behind {
     const sqlite3_io_methods *theirs;
@@ -40,7 +41,7 @@ static size_t be16(const uint8_t *p)
     return (size_t)p[0] << 8 | p[1];
 }
 
-/* Finds the gap of a b-tree's page; false where the page is of another kind or not as expected. */
+/* Finds the gap of a b-tree page; false if the page is of another kind or not as expected. */
 static bool find_gap(const uint8_t *page, size_t size, size_t head, size_t *from, size_t *to)
 {
     size_t pointers, n = be16(page + head + 3);
