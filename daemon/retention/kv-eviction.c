@@ -32,7 +32,7 @@ static int by_lru(const void *pa, const void *pb)
 struct share {
     uid_t uid;
     int64_t bytes;
-    size_t next; /* index of the first file that may be this user's and is no victim yet */
+    size_t next; /* index of the first file that may belong to this user and is not a victim yet */
 };
 
 static struct share *share_of(struct share *v, size_t *n, uid_t uid)

@@ -1,11 +1,11 @@
 /*
- * kvdir-evict.c - evicts KV files: for room, for their age, with their session; and sets damaged ones aside. Loop
- * thread.
+ * kvdir-evict.c - evicts KV files, to free space, for their age or with their session; and sets damaged ones aside.
+ * Loop thread.
  *
- * Removing a file of megabytes takes the filesystem a moment, and thousands may be evicted at once. So victims are
- * marked at once and removed in batches, between which the loop runs; and blocks of large ones are given back by a
- * thread (releaser.h). Files of a removed session that a crash leaves are removed at the next start, because their rows
- * name a session that does not exist.
+ * Removing a file of megabytes takes the filesystem a moment, and thousands may be evicted at once. So all victims are
+ * marked at once but removed in batches, between which the loop runs; and the blocks of large files are freed by a
+ * thread (releaser.h). Files of a removed session that a crash leaves behind are removed at the next start, because
+ * their rows name a session that does not exist.
  */
 #include "config.h"
 
@@ -23,11 +23,12 @@
 
 enum {
     BATCH = 32,
-    HEADROOM_MIN_FILES = 1024, /* with that many more room is made each time, as all have to be sorted */
-    HEADROOM_DIV = 32,         /* how much more: a 32nd of the limit */
+    HEADROOM_MIN_FILES = 1024, /* with so many files, extra room is made each time, because all files have to be
+                                * sorted */
+    HEADROOM_DIV = 32,         /* how much extra: a 32nd of the limit */
 };
 
-/* Opens a file that is so large that giving its blocks back takes a while; -1 for others. */
+/* Opens a file if it is so large that freeing its blocks takes a while; -1 for others. */
 static int open_large(const struct kvdir *d, const char *name, int64_t *bytes)
 {
     static const int64_t large = 16 << 20;
@@ -75,14 +76,14 @@ void kvdir_unmark(struct kvdir *d, struct kv_entry *f)
 
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* a dead engine has no list of files to correct */
+    (void)arg, (void)result, (void)err; /* an exited engine has no list of files to correct */
 }
 
-/* What gave way soon after it was written would do so again: where there is not the room for it, the engine had better
- * not write it again for a while. */
+/* A file that was evicted soon after it was written would be evicted again: there is no room for it, so the engine is
+ * told not to write it again for a while. */
 static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
 {
-    const struct engines *es = d->server->engines; /* NULL at hearthd's end */
+    const struct engines *es = d->server->engines; /* NULL while hearthd exits */
     bool fresh = kvdir_now(d) - f->row.created <= KVDIR_FRESH;
     struct wire_engine_kv_gone gone = {.file = f->row.name, .again = f->is_orphaned || !fresh};
     for (size_t i = 0; es && i < engines_count(es); i++) {
@@ -92,7 +93,7 @@ static void notify_evicted(const struct kvdir *d, const struct kv_entry *f)
     }
 }
 
-/* Removes a batch of victims. A file that cannot be removed stays, and counts. */
+/* Removes a batch of victims. A file that cannot be removed stays in the list. */
 static void evict_batch(struct kvdir *d, size_t most)
 {
     struct kv_entry *f;
@@ -125,7 +126,7 @@ void kvdir_on_evict_timer(void *arg)
 
 /* --- choosing ---------------------------------------------------------------------------------------------- */
 
-/* Lists every file that is no victim yet, in no order; malloc'd, with room for one more. */
+/* Lists every file that is not a victim yet, in no order; malloc'd, with room for one more. */
 static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
 {
     struct kv_manifest_row **v = calloc(d->n + 1, sizeof *v);
@@ -138,7 +139,7 @@ static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)
     return v;
 }
 
-/* A full directory has files give way at each one that is written: a line a minute says how many. */
+/* When the directory is full, each new file evicts others; the log gets one summary line a minute. */
 static void tell(struct kvdir *d, int64_t files, int64_t bytes, size_t left, int64_t most)
 {
     enum { TELL_S = 60 };
@@ -164,7 +165,7 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
     for (size_t i = 0; n_picked > 0 && i < n; i++)
         if (picked[i]) {
             bytes += files[i]->bytes;
-            mark_evicting(d, (struct kv_entry *)files[i], false); /* the row is the entry's first member */
+            mark_evicting(d, (struct kv_entry *)files[i], false); /* row is the first member of struct kv_entry */
         }
     if (n_picked > 0)
         tell(d, n_picked, bytes, n - (size_t)n_picked, r->bytes);
@@ -176,7 +177,7 @@ static void evict(struct kvdir *d, const struct kv_eviction_policy *r)
 static struct kv_eviction_policy policy(const struct kvdir *d)
 {
     static const double day =
-        86400; /* as long as a journal: a request without a session leaves nothing on the disk for longer */
+        86400; /* as long as a journal is kept: a request without a session leaves nothing on the disk for longer */
     struct kv_eviction_policy r = {.files = KVDIR_FILES, .age = (double)d->conf->kv_age * day, .age_unowned = day};
     kvdir_limits(d, &r.bytes, &r.bytes_per_uid);
     return r;
@@ -223,7 +224,7 @@ bool kvdir_give_way(struct kvdir *d, int64_t bytes)
     log_warn("the disk is full: %s of %lld bytes of cached KV give way", left ? "some" : "all", (long long)d->bytes);
     evict(d, &r);
     kvdir_evict_all(d);
-    releaser_wait(d->releaser); /* the room is wanted now */
+    releaser_wait(d->releaser); /* the caller needs the space now */
     return d->n < n;
 }
 
@@ -280,10 +281,10 @@ void kvdir_add_bad(struct kvdir *d, const char *bad)
     struct stat sb;
     size_t n = 1;
     if (!kvdir_stat_bad(d, bad, &sb))
-        return; /* the name belongs to something else by now, which is left alone */
+        return; /* by now the name belongs to something else, which is left alone */
     new.bytes = S_ISREG(sb.st_mode) ? sb.st_size : 0;
     snprintf(new.name, sizeof new.name, "%s", bad);
-    for (size_t i = 0; i < d->n_bad; i++) /* the rename replaced an older file of that name */
+    for (size_t i = 0; i < d->n_bad; i++) /* the rename replaced any older file of that name */
         if (strcmp(d->bad[i].name, bad) != 0)
             n++;
     for (size_t from = d->n_bad, to = n; from-- > 0;)

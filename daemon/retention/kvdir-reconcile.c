@@ -1,4 +1,4 @@
-/* kvdir-reconcile.c - makes the folder and the manifest agree at a start, before an engine runs. */
+/* kvdir-reconcile.c - makes the directory and the manifest agree at a start, before an engine runs. */
 #include "config.h"
 
 #include <dirent.h>
@@ -32,7 +32,7 @@ static DIR *open_dir(const struct kvdir *d)
 
 struct bad {
     char name[NAME_MAX + 1];
-    struct timespec time; /* of the renaming */
+    struct timespec time; /* when it was renamed */
 };
 
 static int newest_first(const void *pa, const void *pb)
@@ -45,7 +45,7 @@ static int newest_first(const void *pa, const void *pb)
     return strcmp(a->name, b->name);
 }
 
-/* Finds damaged files that earlier hearthds have renamed, and keeps the newest. */
+/* Finds damaged files that were set aside in earlier runs, and keeps the newest. */
 static void find_bad(struct kvdir *d)
 {
     struct bad v[KVDIR_BAD + 1];
@@ -105,7 +105,7 @@ static int load_rows(struct kvdir *d, struct hearth_err *e)
             continue;
         }
         double stored = v[i].used;
-        if (stored > now) /* the stored clock was lost and has begun again */
+        if (stored > now) /* the stored clock was lost and started again from 0 */
             v[i].used = now;
         rc = kvdir_insert(d, &v[i], stored, e);
     }

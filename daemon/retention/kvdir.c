@@ -1,4 +1,4 @@
-/* kvdir.c - the KV files that count: their list, and what the engine reports of them; see kvdir.h. */
+/* kvdir.c - the list of valid KV files, and the engine's reports about them; see kvdir.h. */
 #include "config.h"
 
 #include "daemon/retention/kvdir.h"
@@ -56,7 +56,7 @@ int kvdir_stat(const struct kvdir *d, const char *name, int64_t *bytes, struct h
     return 0;
 }
 
-/* The limits of now: what is configured, as long as the filesystem keeps some free space. */
+/* The current limits: the configured ones, reduced so that the filesystem keeps some free space. */
 void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
 {
     static const int64_t most = 64LL << 30, free_most = 8LL << 30;
@@ -66,7 +66,7 @@ void kvdir_limits(const struct kvdir *d, int64_t *bytes, int64_t *bytes_per_uid)
         int64_t size = (int64_t)(fs.f_blocks * fs.f_frsize), left = (int64_t)(fs.f_bavail * fs.f_frsize);
         if (*bytes == CONF_IS_AUTO)
             *bytes = size / 10 < most ? size / 10 : most;
-        left += releaser_bytes(d->releaser); /* free in a moment */
+        left += releaser_bytes(d->releaser); /* will be free in a moment */
         left -= size / 20 < free_most ? size / 20 : free_most;
         if (*bytes > d->bytes + left)
             *bytes = d->bytes + left > 0 ? d->bytes + left : 0;
@@ -84,7 +84,8 @@ double kvdir_now(const struct kvdir *d)
     return floor(d->start + (server_boot() - d->start_boot));
 }
 
-/* The last digits of a name belong to a hash, and those of an id are random: they are a hash already. */
+/* The last digits of a name are part of a hash, and those of an id are random, so they serve as hash values
+ * directly. */
 static size_t bucket(const char *name)
 {
     return strtoul(name + KV_MANIFEST_NAME - 3 - 8, NULL, 16) % KVDIR_BUCKETS;
@@ -104,7 +105,7 @@ struct kv_entry *kvdir_find(const struct kvdir *d, const char *name)
     return NULL;
 }
 
-/* Adds to a user's sums, and to those of all; NULL without memory. */
+/* Adds to a user's sums and to the overall one; NULL if out of memory. */
 static struct kvdir_usage *add_usage(struct kvdir *d, uid_t uid, int64_t files, int64_t bytes)
 {
     size_t k = 0;
@@ -140,7 +141,7 @@ int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stor
     return 0;
 }
 
-/* Takes the file out of the list and frees it. */
+/* Removes the entry from the list and frees it. */
 static void unlink_entry(struct kvdir *d, struct kv_entry *f)
 {
     kvdir_unmark(d, f);
@@ -182,7 +183,7 @@ void kvdir_drop(struct kvdir *d, struct kv_entry *f)
     unlink_entry(d, f);
 }
 
-/* The file was used now; a victim is none any more. */
+/* Records that the file was used now; if it was a victim, it no longer is, unless its session was removed. */
 static void touch(struct kvdir *d, struct kv_entry *f, double now)
 {
     f->row.used = now;
@@ -194,9 +195,9 @@ static void touch(struct kvdir *d, struct kv_entry *f, double now)
 }
 
 /*
- * Touches the file, and with it those of its session that come before it in the timeline, without which it would be
- * useless, and of which the engine has said lately that they are used: it says so once a minute. What it says no more,
- * a recurrent state or a window that a later turn has replaced, grows old.
+ * Touches the file, and with it those files of its session that precede it in the timeline (without which it would be
+ * useless) and that the engine has recently reported as used, which it does once a minute. Files that it no longer
+ * reports, such as a recurrent state or a window that a later turn has replaced, keep ageing.
  */
 static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
 {
@@ -212,7 +213,7 @@ static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
 
 /* --- what the engine reports ------------------------------------------------------------------------------- */
 
-/* Writes the file's row, and the rows of files that were used since the last call. */
+/* Writes the file's row, and the rows of files that have been used since the last call. */
 static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, struct hearth_err *e)
 {
     struct kv_entry *f;
@@ -258,7 +259,7 @@ void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file, int64_t un
     struct kv_entry *f = kv_manifest_is_name(row.name) ? kvdir_find(d, row.name) : NULL;
     int rc = accept_file(d, &row, lost, &e);
     if (!rc && f)
-        unlink_entry(d, f); /* the new file of that name replaces it, and its row */
+        unlink_entry(d, f); /* the new file of that name replaces the old one, and its row */
     if (!rc)
         rc = kvdir_insert(d, &row, row.used, &e);
     else if (f)
@@ -349,7 +350,7 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
     if (!rc) {
         d->start = kv_eviction_clock(seen, wall, server_now());
         d->start_boot = server_boot();
-        /* Stored at once, or each of several starts in a row could advance the clock by a week. */
+        /* Stored at once; otherwise each of several starts in a row could advance the clock by a week. */
         rc = save_manifest(d, NULL, e);
     }
     if (!rc)

@@ -1,4 +1,4 @@
-/* releaser.c - see releaser.h. releaser_main() runs in a thread of its own, all else in the loop's. */
+/* releaser.c - see releaser.h. releaser_main() runs in a thread of its own, everything else in the loop's thread. */
 #include "config.h"
 
 #include "daemon/retention/releaser.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 64 }; /* descriptors, of which a process has a thousand */
+enum { WAITING_MAX = 64 }; /* descriptors; a process may have about a thousand */
 
 struct removed {
     int fd;
@@ -22,7 +22,7 @@ struct releaser {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool ends;
-    int64_t bytes; /* of those that wait, and of the one that is being closed */
+    int64_t bytes; /* of the files in the queue and the one that is being closed */
     size_t n;
     struct removed waiting[WAITING_MAX]; /* the oldest first */
 };
@@ -56,7 +56,7 @@ int releaser_start(struct releaser **out, struct hearth_err *e)
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     sigset_t all, before;
-    sigfillset(&all); /* the loop alone takes signals */
+    sigfillset(&all); /* only the loop thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&r->thread, NULL, releaser_main, r);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

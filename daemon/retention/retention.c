@@ -12,17 +12,17 @@
 #include "daemon/retention/kvdir.h"
 
 enum { INTERVAL_MS = 3600 * 1000, SOON_MS = 1000, LATER_MS = 60 * 1000 };
-enum { DAY_S = 24 * 3600, EPHEMERAL_S = DAY_S, BATCH = 16 /* sessions that are removed before the loop runs again */ };
+enum { DAY_S = 24 * 3600, EPHEMERAL_S = DAY_S, BATCH = 16 /* sessions removed before the loop runs again */ };
 
 struct retention {
     struct server *server;
     const struct retention_calls *calls;
     struct timer *sweep, *step, *purge, *scrub;
     struct clock_guard clock_guard;
-    double used;   /* the latest that retention_used() gave */
-    bool expiring; /* the sweep has not seen the sessions after `at` yet */
+    double used;   /* the latest time that retention_used() returned */
+    bool expiring; /* the sweep has not yet covered the sessions after `at` */
     struct store_cursor at;
-    bool warned; /* the log says that the clock is not trusted */
+    bool warned; /* the log already says that the clock is not trusted */
 };
 
 /* --- removing ------------------------------------------------------------------------------------------- */
@@ -45,8 +45,9 @@ static bool evict_session(struct retention *t, const struct store_session *row, 
     return true;
 }
 
-/* Removes the least recently used sessions until the others are within the limit. The one that was used last stays: it
- * is the one that grew. So does the one with the id `keep`, which is being opened. True where there is more to do. */
+/* Removes the least recently used sessions until the others are within the limit. The most recently used one stays,
+ * because it is the one that grew; so does the one with the id `keep`, which is being opened. True if there is more to
+ * do. */
 static bool trim_uid(struct retention *t, uid_t uid, const char *keep)
 {
     struct server *s = t->server;
@@ -63,7 +64,7 @@ static bool trim_uid(struct retention *t, uid_t uid, const char *keep)
         for (size_t i = 0; !rc && i < n; i++) {
             if (total > limit && done < BATCH && strcmp(v[i]->id, keep) != 0 && may_evict(t, v[i]) &&
                 evict_session(t, v[i], "over session_bytes_per_uid")) {
-                /* Of what its forks have nothing is freed. */
+                /* Turns that its forks share are not freed. */
                 if (store_bytes(s->store, uid, &total, &e) != 0)
                     total = 0;
                 done++;
@@ -79,7 +80,7 @@ static bool trim_uid(struct retention *t, uid_t uid, const char *keep)
     return !end;
 }
 
-/* Removes the next batch of old sessions, from t->at on; true where there is more to do. */
+/* Removes the next batch of old sessions, starting at t->at; true if there is more to do. */
 static bool expire_batch(struct retention *t)
 {
     struct server *s = t->server;
@@ -111,7 +112,7 @@ static bool expire_batch(struct retention *t)
 
 /* --- the sweep ------------------------------------------------------------------------------------------- */
 
-/* A piece of the sweep; the loop runs between two. */
+/* One step of the sweep; the loop runs between two steps. */
 static void sweep_step(struct retention *t)
 {
     struct server *s = t->server;
@@ -136,7 +137,7 @@ static void sweep(struct retention *t)
     bool trusted = clock_guard_update(&t->clock_guard, server_now(), server_boot());
     if (store_set_clock(s->store, t->clock_guard.wall, t->clock_guard.holdoff, &e) != 0) {
         log_warn("%s", e.msg);
-        trusted = false; /* a jump of the clock over a restart would not be noticed */
+        trusted = false; /* a jump of the clock during a restart would not be noticed */
     }
     t->expiring = trusted;
     t->at = (struct store_cursor){0};
@@ -172,7 +173,7 @@ static void on_sweep(void *arg)
 
 double retention_used(struct server *s)
 {
-    static const double least = 1e-6; /* seconds between two */
+    static const double least = 1e-6; /* seconds between two returned times */
     struct retention *t = s->retention;
     double now = server_now();
     if (t)
@@ -186,7 +187,7 @@ void retention_purge_later(struct server *s)
         timer_set(s->retention->purge, 0);
 }
 
-/* Removes the turns of removed sessions, some in each call, and then clears them all out of the database's log. */
+/* Deletes the turns of removed sessions, a batch in each call, and then clears them from the database's log. */
 static void on_purge(void *arg)
 {
     struct retention *t = arg;
@@ -205,7 +206,7 @@ static void on_scrub(void *arg)
 {
     struct retention *t = arg;
     struct hearth_err e;
-    /* Whoever reads the log: clearing it would block the loop until the end of that. */
+    /* While a reader uses the log, clearing it would block the loop until the reader is done. */
     if (t->server->backup || t->server->reads_aside) {
         timer_set(t->scrub, SOON_MS);
     } else if (store_scrub(t->server->store, &e) != 0) {
@@ -232,7 +233,7 @@ int retention_new(struct retention **out, struct server *s, const struct retenti
     if (!rc)
         rc = store_get_clock(s->store, &wall, &holdoff, e);
     if (!rc)
-        rc = store_last_used(s->store, wall + 2e-3 * INTERVAL_MS, &t->used, e); /* a later one can only be damage */
+        rc = store_last_used(s->store, wall + 2e-3 * INTERVAL_MS, &t->used, e); /* a later time can only be damage */
     if (rc) {
         retention_free(t);
         return rc;
@@ -274,7 +275,7 @@ int retention_check_quota(struct server *s, uid_t uid, const struct store_sessio
     if (s->retention && trim_uid(s->retention, uid, row ? row->id : keep ? keep : "")) {
         timer_set(s->retention->step, 0);
         if (!more)
-            return 0; /* the rest goes before long */
+            return 0; /* the rest is removed shortly */
     }
     int rc = store_bytes(s->store, uid, &total, e);
     if (!rc && total > c->session_bytes_per_uid - more)

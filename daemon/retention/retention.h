@@ -1,9 +1,10 @@
 /*
- * retention.h - what hearthd removes by itself, at its start and every hour: sessions that nobody uses, journals of
+ * retention.h - what hearthd removes on its own, at its start and every hour: sessions that nobody uses, journals of
  * streams that ended long ago, KV files. Loop thread.
  *
  * The policy (hearth.conf(5)): things are removed for their age only while the clock can be trusted (clock-guard.h),
- * and for room the least recently used first. What is pinned or in use is never removed. The log names each session.
+ * and, to free space, the least recently used first. Whatever is pinned or in use is never removed. The log names each
+ * session.
  */
 #ifndef DAEMON_RETENTION_H
 #define DAEMON_RETENTION_H
@@ -15,40 +16,40 @@
 
 struct retention;
 
-/* What retention needs of sessions and streams, which live above it. */
+/* What retention needs from sessions and streams, which are in higher layers. */
 struct retention_calls {
-    /* Whether a stream runs in the session with that id. */
+    /* Whether a stream is running in the session with that id. */
     bool (*is_busy)(const struct server *s, const char *id);
-    /* Removes a session with all that there is of it on the disk. */
+    /* Removes a session and everything that it has on the disk. */
     int (*remove)(struct server *s, const struct store_session *row, struct hearth_err *e);
     /* Removes the journals of streams that ended long ago. */
     void (*expire_streams)(struct server *s);
 };
 
-/* Makes the first sweep before it returns, and one every hour from then on. `calls` is borrowed for good. */
+/* Makes the first sweep before it returns, and one every hour from then on. `calls` must outlive the retention. */
 int retention_new(struct retention **out, struct server *s, const struct retention_calls *calls, struct hearth_err *e);
 void retention_free(struct retention *t);
 
 /* Whether the wall clock can be trusted to say that something is old. Never while hearthd is starting. */
 bool retention_trusts_clock(struct server *s);
 
-/* The time as a session's `used`: later than all others', even after the clock was set back, as what was used last must
- * not be the first to go. */
+/* The current time, to be stored as a session's `used`: later than all others', even after the clock was set back,
+ * because the most recently used session must not be the first to be removed. */
 double retention_used(struct server *s);
 
-/* A session was removed: clears the rest of its text out of the database from the loop, soon. */
+/* To be called after a session was removed: the rest of its text is soon cleared from the database, from the loop. */
 void retention_purge_later(struct server *s);
 
-/* Removes a uid's least recently used sessions while they exceed session_bytes_per_uid. */
+/* Removes a uid's least recently used sessions while the total exceeds session_bytes_per_uid. */
 void retention_trim_uid(struct server *s, uid_t uid);
 
-/* HEARTH_ELIMIT where that uid, or its session `row` (NULL: a new one), has reached its limit, or would with so many
- * more bytes, for which nothing makes way. Sessions that are not used do where it is over its limit already, but
- * neither `row` nor the one with the id `keep` (NULL: none). */
+/* HEARTH_ELIMIT if the uid or its session `row` (NULL: a new session) has reached its limit, or if the uid would exceed
+ * its limit with `more` further bytes. Unused sessions are removed if the uid is over its limit already, but none is
+ * removed to make room for `more`. Neither `row` nor the session with the id `keep` (may be NULL) is removed. */
 int retention_check_quota(struct server *s, uid_t uid, const struct store_session *row, const char *keep, int64_t more,
                           struct hearth_err *e);
 
-/* When the session will be removed for its age unless it is used; 0: never. */
+/* When the session will be removed for its age unless it is used before; 0: never. */
 double retention_expires(const struct server *s, const struct store_session *row);
 
 #endif
