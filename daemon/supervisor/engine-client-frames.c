@@ -1,4 +1,4 @@
-/* engine-client-frames.c - the link to the engine process: frames that come and go. Loop thread. */
+/* engine-client-frames.c - the link to the engine process: frames received and sent. Loop thread. */
 #include "config.h"
 
 #include <errno.h>
@@ -26,7 +26,8 @@ static void on_response(struct engine_client *ec, const struct wire_frame *f)
     struct hearth_err e = f->err;
     void *result = NULL;
     if (f->is_error && e.code == HEARTH_EDEVICE) {
-        /* All that it holds was on that device, and a driver may take long to let it go. Its end answers this too. */
+        /* All that the engine holds was on that device, and a driver may take long to release it. The engine's exit
+         * also completes this request. */
         engine_process_fail(ec->process, "%s", e.msg);
         ec->lost_device = engine_was_ready(ec);
         return;
@@ -93,7 +94,7 @@ int engine_client_read(struct engine_client *ec)
         ec->bytes += len;
         handle_frame(ec, data, (size_t)len);
         frames_drop(&ec->frames);
-        if (engine_process_has_failed(ec->process)) /* the rest of what it said does not count */
+        if (engine_process_has_failed(ec->process)) /* everything after the failure is ignored */
             return HEARTH_EPROTOCOL;
     }
     if (len < 0)
@@ -109,8 +110,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     (void)fd, (void)what;
     if (engine_client_read(ec) >= 0)
         return;
-    /* An engine whose link is closed or broken is of no use, whatever else it is; its exit brings the rest. One that
-     * was told to exit is doing so, and hearthd does not wait for it for ever. */
+    /* An engine whose link is closed or broken is useless, whatever state it is in; its exit does the rest. An engine
+     * that was asked to exit is left to do so, but hearthd does not wait for it for ever. */
     event_del(ec->readable);
     event_del(ec->writable);
     engine_process_kill(ec->process);
@@ -134,5 +135,5 @@ void engine_client_flush(struct engine_client *ec)
     if (ec->fd < 0 || event_pending(ec->writable, EV_WRITE, NULL))
         return;
     if (frames_flush(&ec->frames, ec->fd) == EAGAIN)
-        event_add(ec->writable, NULL); /* any other error is the end of the link, which is seen where it is read */
+        event_add(ec->writable, NULL); /* any other error means the end of the link, which reading will detect */
 }

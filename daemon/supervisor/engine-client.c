@@ -10,10 +10,11 @@
 #include "daemon/log.h"
 
 enum {
-    BEATS = 4, /* parts of engine_timeout: an engine that was silent for so many in a row is replaced */
+    BEATS = 4, /* fractions of engine_timeout: an engine that was silent for so many in a row is killed */
 };
 
-/* There are no watermarks: what hearthd asks the engine is bounded by what its peers may ask hearthd. */
+/* No watermarks are needed: hearthd's requests to the engine are bounded by those that its peers may make to
+ * hearthd. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
 /* --- life ----------------------------------------------------------------------------------------------- */
@@ -86,7 +87,7 @@ static int64_t beat_ms(const struct engine_client *ec)
     return ec->timeout * 1000 / BEATS;
 }
 
-/* Makes a request, which a completion may follow; NULL, and *e says why. */
+/* Packs and queues a request; NULL with *e on failure. */
 static struct request *request(struct engine_client *ec, const struct wire_method *m, const void *params,
                                engine_completion *complete, void *arg, struct hearth_err *e)
 {
@@ -148,7 +149,7 @@ static void on_hello(void *arg, const void *result, const struct hearth_err *err
              r->device ? r->device : "?");
 }
 
-/* Packs the hello ahead of the requests that were made during a back-off; no byte of those has been sent. */
+/* Packs the hello ahead of the requests that were queued during a back-off, none of which has been sent yet. */
 static int pack_hello(struct engine_client *ec)
 {
     static const struct wire_engine_hello hello = {.version = WIRE_VERSION};
@@ -167,7 +168,7 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     ec->silent = 0;
     if (pack_hello(ec) || engine_client_watch(ec)) {
         engine_process_fail(ec->process, "out of memory");
-        engine_process_kill(ec->process); /* its end completes the calls that wait */
+        engine_process_kill(ec->process); /* its exit completes the calls that wait */
         close_link(ec);
     }
     return 0;
@@ -232,7 +233,7 @@ void engine_client_before_calls(struct engine_client *ec, void (*before)(void *a
 
 static void on_forgotten(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* the answer to the request itself is what counts */
+    (void)arg, (void)result, (void)err; /* what counts is the answer to the cancelled request */
 }
 
 void engine_forget(struct engine_client *ec, const void *arg)
@@ -248,7 +249,11 @@ void engine_forget(struct engine_client *ec, const void *arg)
 
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
-    enum { LEAST_MS = 500, PARTS = 60 }; /* of engine_timeout: who is patient with an engine is so here, too */
+    enum {
+        LEAST_MS = 500,
+        PARTS = 60
+    }; /* fraction of engine_timeout: whoever grants an engine much time does so here,
+        * too */
     static const struct wire_empty nothing;
     struct request *r;
     int64_t patience = ec->timeout * 1000 / PARTS;
@@ -257,13 +262,13 @@ int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg
         return HEARTH_EENGINE;
     r->deadline = timer_new(ec->base, on_deadline, r);
     if (!r->deadline || timer_set(r->deadline, patience > LEAST_MS ? patience : LEAST_MS))
-        return HEARTH_ENOMEM; /* its answer is read, and nobody is told */
+        return HEARTH_ENOMEM; /* its answer will be read and ignored */
     r->complete = fn;
     r->packed = true;
     return 0;
 }
 
-/* Completes every open call. A completion may call again: that call is not one of these, and waits for a restart. */
+/* Completes every open call. A completion may make a new call: that one is not failed here, but waits for a restart. */
 static void fail_all(struct engine_client *ec, const struct hearth_err *e)
 {
     struct request_list requests = TAILQ_HEAD_INITIALIZER(requests);
@@ -278,7 +283,7 @@ static void fail_all(struct engine_client *ec, const struct hearth_err *e)
 
 static void on_stopped(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* the exit of the process is what counts */
+    (void)arg, (void)result, (void)err; /* what counts is the exit of the process */
 }
 
 void engine_client_stop(struct engine_client *ec)
@@ -325,11 +330,11 @@ bool engine_client_let_leave(struct engine_client *ec)
 
 static void on_pong(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)result, (void)err; /* its bytes are what counts */
+    (void)result, (void)err; /* what counts is that bytes were received */
     ((struct engine_client *)arg)->pinged = false;
 }
 
-/* Asks for what the engine's loop answers at once, so that silence means something. */
+/* Requests something that the engine's loop answers at once, so that silence is meaningful. */
 static void ping(struct engine_client *ec)
 {
     static const struct wire_empty nothing;
@@ -339,9 +344,9 @@ static void ping(struct engine_client *ec)
 }
 
 /*
- * While an answer is due the engine must say something, be it a token or the answer to a ping. One that hangs in the
- * kernel or was stopped (SIGSTOP) says nothing and does not end either: it is killed, and what it was doing begins anew
- * in the next one. Beats are counted rather than seconds, because time in which hearthd was stopped itself proves
+ * While an answer is due the engine must send something, be it a token or the answer to a ping. One that hangs in the
+ * kernel or was stopped (SIGSTOP) sends nothing and does not exit either: it is killed, and the next engine starts its
+ * work over. Beats are counted rather than seconds, because time during which hearthd itself was stopped proves
  * nothing.
  */
 static void on_heartbeat(void *arg)
@@ -372,7 +377,7 @@ static bool on_is_needed(void *arg)
     return !TAILQ_EMPTY(&ec->requests);
 }
 
-/* Tokens that an engine made before it died are tokens. */
+/* Tokens that an engine made before it died are valid. */
 static void on_last_words(void *arg)
 {
     struct engine_client *ec = arg;

@@ -20,25 +20,25 @@
 #include "daemon/loop.h"
 
 enum {
-    ENGINE_FD = 3,        /* the link in the engine, after stdin, stdout, stderr */
-    BACKOFF_MIN_MS = 100, /* after a crash, doubling with every crash before another token, up to ... */
+    ENGINE_FD = 3,        /* the link's descriptor in the engine, after stdin, stdout, stderr */
+    BACKOFF_MIN_MS = 100, /* after a crash; doubled by every crash without a token in between, up to ... */
     BACKOFF_MAX_MS = 3000,
     HELLO_TIMEOUT_S = 30,
-    NOT_EXECUTED = 127,   /* exit status of a child that could not become the engine */
-    LEAVE_TIMEOUT_S = 10, /* for an engine whose link was closed to be gone */
+    NOT_EXECUTED = 127,   /* exit status of a child whose exec failed */
+    LEAVE_TIMEOUT_S = 10, /* for an engine to exit after its link was closed */
 };
 
 struct engine_process {
     const struct engine_process_calls *calls;
-    void *arg; /* of the calls */
+    void *arg; /* for the calls */
     char **argv;
     enum engine_state state;
-    pid_t pid; /* 0: none */
+    pid_t pid; /* 0 if there is none */
     struct event *sigchld;
-    struct timer *timer; /* the back-off, or the deadline of the hello */
+    struct timer *timer; /* for the back-off, the deadline of the hello, or that of leaving */
     bool was_ready;
     int64_t backoff_ms, starts;
-    char why[120]; /* what engine_process_fail() recorded; empty while nothing is known against it */
+    char why[120]; /* what engine_process_fail() recorded; empty if nothing was */
 };
 
 /* --- life ----------------------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ void engine_process_free(struct engine_process *p)
 
 /* --- start ---------------------------------------------------------------------------------------------- */
 
-/* Runs in the child, between fork and exec: nothing here that is not async-signal-safe. */
+/* Runs in the child, between fork and exec: only async-signal-safe functions are allowed here. */
 static void exec_engine(char *const argv[], int fd, pid_t parent)
 {
     sigset_t none;
@@ -111,7 +111,7 @@ static void exec_engine(char *const argv[], int fd, pid_t parent)
     static const int handled[] = {SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGHUP, SIGXFSZ};
     for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++)
         signal(handled[i], SIG_DFL);
-    /* The engine exits when the link closes. This is for one that is too busy to see it: it would hold the GPU. */
+    /* The engine exits when the link closes. This is for one that is too busy to notice it and would keep the GPU. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -208,7 +208,7 @@ void engine_process_leave(struct engine_process *p)
     timer_set(p->timer, LEAVE_TIMEOUT_S * 1000);
 }
 
-/* The error that the calls of an engine fail with which ended like this. */
+/* Fills in the error with which the calls of an engine fail that ended with this status. */
 static void describe_exit(const struct engine_process *p, int status, struct hearth_err *e)
 {
     char how[64];
@@ -218,7 +218,7 @@ static void describe_exit(const struct engine_process *p, int status, struct hea
                 p->argv[0], why);
         return;
     }
-    if (engine_process_has_failed(p)) /* the status is of our SIGKILL, or says less */
+    if (engine_process_has_failed(p)) /* the status is that of our SIGKILL, or says less */
         snprintf(how, sizeof how, "failed");
     else if (WIFSIGNALED(status))
         snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
@@ -235,7 +235,7 @@ static void back_off(struct engine_process *p)
     p->backoff_ms = p->backoff_ms * 2 < BACKOFF_MAX_MS ? p->backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
-/* However it ended: nothing was lost with it. The next one is none in its place. */
+/* However it exited, nothing was lost with it. Its successor does not count as a restart. */
 static void has_left(struct engine_process *p)
 {
     log_info("engine %d has left: it held no model", (int)p->pid);
@@ -246,10 +246,11 @@ static void has_left(struct engine_process *p)
     p->calls->restart(p->arg);
 }
 
-/* Every engine ends here: its exit status is known and its last words have been read. */
+/* Called at the end of every engine that did not leave idle: its exit status is known and its last output has been
+ * read. */
 static void on_exit_status(struct engine_process *p, int status)
 {
-    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0; /* an idle engine may leave by itself */
+    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0; /* an idle engine may exit by itself */
     bool wanted = p->state == ENGINE_STOPPING || (clean && !p->calls->is_needed(p->arg));
     struct hearth_err e;
     describe_exit(p, status, &e);

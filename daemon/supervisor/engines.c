@@ -1,4 +1,4 @@
-/* engines.c - which engine a model is on. Loop thread. */
+/* engines.c - places models on engines. Loop thread. */
 #include "config.h"
 
 #include "daemon/supervisor/engines.h"
@@ -12,32 +12,32 @@
 
 #include "daemon/log.h"
 
-enum { FAILED_S = 60 }; /* an engine that did not start is not chosen for so long, where there is another */
+enum { FAILED_S = 60 }; /* an engine that did not start is not chosen for so long if there is another */
 
 struct engine {
     struct engines *all;
     struct engine_client *client;
     int device;
-    bool known; /* what follows, as it last told of itself */
+    bool known; /* whether the engine has reported the following values */
     int64_t free, ours;
-    double failed; /* when it ended before it was ready; 0: it did not */
+    double failed; /* when it ended before it was ready; 0 if it did not */
 };
 
-/* A model on an engine. */
+/* A model that is placed on an engine. */
 struct placed {
     TAILQ_ENTRY(placed) entry;
     struct engine *on;
     int64_t bytes;
-    bool seen;      /* the engine has told that it is loaded */
-    uint32_t tried; /* engines whose devices had no room for it, a bit each */
+    bool seen;      /* the engine has reported it as loaded */
+    uint32_t tried; /* bit mask of the engines whose devices had no room for it */
     char path[];
 };
 
-/* Statuses that are being gathered. */
+/* A status request to all engines whose answers are being gathered. */
 struct gathering {
     TAILQ_ENTRY(gathering) entry;
     struct engines *all;
-    engines_told *told; /* NULL: for the placing alone */
+    engines_told *told; /* NULL: the answers are needed only for the placement */
     void *arg;
     size_t left;
     struct part {
@@ -53,7 +53,7 @@ struct engines {
     struct engines_calls calls;
     void *arg;
     int64_t timeout;
-    bool grows; /* "all": by what the first engine tells */
+    bool grows; /* "all": engines are added for the devices that the first one reports */
     size_t n;
     struct engine of[ENGINES_MAX];
     TAILQ_HEAD(, placed) placed;
@@ -95,9 +95,9 @@ static struct placed *find(const struct engines *es, const char *path)
 }
 
 /*
- * Bytes that are free for another model: what the engine told, less the models that it has been given since. Of an
- * engine that does not run nothing is known, and nothing of ours is on its device: it comes before those that have
- * something. What is free as told may be some seconds old, so that the models' own sizes count too.
+ * Bytes that are free for another model: what the engine reported, less the models placed on it since. Nothing is known
+ * of an engine that does not run, and none of our memory is on its device, so it is preferred to those that hold
+ * something. The reported free memory may be some seconds old, so the models' own sizes count too.
  */
 static int64_t room(const struct engine *en)
 {
@@ -118,7 +118,7 @@ static bool has_failed(const struct engine *en)
     return en->failed > 0 && now() - en->failed < FAILED_S;
 }
 
-/* The engine for a model, of those that have not been tried; NULL: all have. */
+/* Chooses an engine for a model among those not in `tried`; NULL if all are. */
 static struct engine *choose(struct engines *es, uint32_t tried)
 {
     struct engine *best = NULL;
@@ -155,7 +155,7 @@ struct engine_client *engines_for(struct engines *es, const char *path)
         return p->on->client;
     struct engine *en = choose(es, 0);
     size_t n = strlen(path) + 1;
-    if (!(p = malloc(sizeof *p + n))) /* the engine that serves it is found again by what engines tell */
+    if (!(p = malloc(sizeof *p + n))) /* the engine that serves it is found again from the engines' reports */
         return en->client;
     struct stat sb;
     *p = (struct placed){.on = en, .bytes = stat(path, &sb) == 0 && S_ISREG(sb.st_mode) ? sb.st_size : 0};
@@ -163,25 +163,25 @@ struct engine_client *engines_for(struct engines *es, const char *path)
     TAILQ_INSERT_TAIL(&es->placed, p, entry);
     if (es->n > 1) {
         log_debug("%s is for device %d", path, en->device);
-        engines_ask_status(es, NULL, NULL); /* for the next one */
+        engines_ask_status(es, NULL, NULL); /* so that the next model is placed with current values */
     }
     return en->client;
 }
 
 static void on_loaded(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* who wants the model asks for it, and is told */
+    (void)arg, (void)result, (void)err; /* whoever needs the model requests it, and gets the error */
 }
 
 void engines_move(struct engines *es, const char *path, const struct engine_client *from)
 {
     struct placed *p = find(es, path);
-    if (!p || p->on->client != from) /* an answer before this one has moved it, or its engine is no more */
+    if (!p || p->on->client != from) /* an earlier answer has moved it already, or its engine no longer exists */
         return;
     struct engine *full = p->on;
-    if (!full->known) /* until it tells more */
+    if (!full->known) /* until the engine reports more */
         full->known = true, full->free = full->ours = 0;
-    p->on = NULL; /* it takes no room of its own */
+    p->on = NULL; /* so that it takes no room itself */
     p->seen = false;
     p->tried |= UINT32_C(1) << (full - es->of);
     struct engine *en = choose(es, p->tried);
@@ -231,7 +231,8 @@ static bool lists(const struct wire_engine_status *s, const char *path)
     return false;
 }
 
-/* A model that the engine had, and has no more, may go where there is more room. */
+/* Takes over an engine's status. A model that the engine had loaded and no longer has is forgotten, so that it may be
+ * placed where there is more room. */
 static void note(struct engine *en, const struct wire_engine_status *s)
 {
     const struct wire_memory *m = &s->memory;
@@ -322,7 +323,7 @@ static void on_event(void *arg, const struct wire_method *m, const void *body)
         return;
     }
     en->known = false;
-    forget_all(en); /* nothing is left on the device: the context goes with the process */
+    forget_all(en); /* nothing is left on the device: the context is destroyed with the process */
     engine_client_may_leave(en->client);
 }
 
@@ -354,8 +355,8 @@ static void on_ready(void *arg)
     es->calls.ready(es->arg, en->client);
 }
 
-/* Models stay where they were, so that what ends an engine again and again ends the same one; but not where none
- * starts. */
+/* Models stay on their engine when it dies, so that a request that crashes engines repeatedly crashes only this one;
+ * but not if the engine did not even start. */
 static void on_end(void *arg)
 {
     struct engine *en = arg;

@@ -1,7 +1,7 @@
 /*
- * engines.h - the engines of hearthd: one for each GPU that it may use, or one alone. A model is on one of them, and
- * what is asked about it goes there; it is placed when it is first wanted, where most memory is free, and stays as long
- * as it is loaded. Loop thread.
+ * engines.h - the engines of hearthd: one for each GPU that it may use, or a single one. A model is placed on one of
+ * them, and all requests for it go there. It is placed when it is first needed, on the engine with the most free
+ * memory, and stays there as long as it is loaded. Loop thread.
  */
 #ifndef DAEMON_SUPERVISOR_ENGINES_H
 #define DAEMON_SUPERVISOR_ENGINES_H
@@ -14,51 +14,55 @@ enum { ENGINES_MAX = 16, ENGINE_ARGS = 64 };
 
 struct engines_calls {
     /* Fills in the command line of the engine for a device, which is copied: at most ENGINE_ARGS words and a NULL.
-     * `count`: how many engines there will be; 0 of the first of "all", which counts the devices itself. */
+     * `count` is how many engines there will be; it is 0 for the first engine of "all", which counts the devices
+     * itself. */
     void (*command)(void *arg, int device, bool first, size_t count, const char *argv[]);
-    engine_event *event;                                /* of any of them, but for engine.idle */
-    void (*before)(void *arg, struct engine_client *c); /* ahead of every call: there is a link then */
+    engine_event *event;                                /* receives every engine's events except engine.idle */
+    void (*before)(void *arg, struct engine_client *c); /* before every call, once an absent engine has been started */
     void (*ready)(void *arg, struct engine_client *c);  /* it has answered its hello */
 };
 
-/* `gpus`: "all", or numbers of devices, "0,2"; with "all" there is one engine until that one tells how many devices
- * there are. `timeout` is engine_client_new()'s. */
+/* `gpus` is "all", or a list of device numbers such as "0,2"; with "all" there is one engine until that one reports how
+ * many devices there are. `timeout` is engine_client_new()'s. */
 int engines_new(struct engines **out, struct event_base *base, const char *gpus, int64_t timeout,
                 const struct engines_calls *calls, void *arg, struct hearth_err *e);
-void engines_free(struct engines *es); /* as engine_client_free() of each */
+void engines_free(struct engines *es); /* calls engine_client_free() for each */
 
 size_t engines_count(const struct engines *es);
 struct engine_client *engines_at(const struct engines *es, size_t i);
-int engines_device(const struct engines *es, size_t i); /* its number */
+int engines_device(const struct engines *es, size_t i); /* its device's number */
 
-/* "cuda:0", as an engine calls the only device that it sees, with the device's number; malloc'd, and NULL where the
- * name is right already or there is no memory. */
+/* Replaces the number in a name such as "cuda:0", by which an engine calls the only device that it sees, with the
+ * device's real number; malloc'd. NULL if the name is right already or there is no memory. */
 char *engines_where(const struct engines *es, const struct engine_client *ec, const char *where);
 
-/* The engine that has the model, or is to load it. Never NULL. */
+/* The engine that the model is placed on; places the model if it is not placed yet. Never NULL. */
 struct engine_client *engines_for(struct engines *es, const char *path);
 
-/* The same for what needs no weights: where the model is, or one that runs, or the first. Never NULL. */
+/* For requests that need no weights: the engine that the model is placed on, else one that has a process, else the
+ * first. Never NULL. */
 struct engine_client *engines_near(const struct engines *es, const char *path);
 
-/* The engine that the model is placed on; NULL where it is on none. */
+/* The engine that the model is placed on; NULL if it is not placed. */
 struct engine_client *engines_of(const struct engines *es, const char *path);
 
-/* The path of the first model that is placed on one of them, loaded or not, and that `is` takes; NULL. Borrowed until
- * the loop goes on. */
+/* The path of the first placed model, loaded or not, for which `is` returns true; NULL if there is none. Borrowed until
+ * control returns to the loop. */
 const char *engines_find(const struct engines *es, bool (*is)(const char *path, void *arg), void *arg);
 
-/* Whether the model is on one of them, as that one has told. */
+/* Whether the model is placed and its engine has reported it as loaded. */
 bool engines_has(const struct engines *es, const char *path);
 
-/* Whether one of the others can be tried where this one does not even start. */
+/* Whether another engine can be tried if this one does not even start. */
 bool engines_has_other(const struct engines *es, const struct engine_client *ec);
 
-/* The engine has answered what needs the model with HEARTH_EELSEWHERE: the model is for another one, which
- * engines_for() names from now on; where none has room, one is told to serve it all the same. */
+/* To be called when the engine has answered a request for the model with HEARTH_EELSEWHERE: moves the model to another
+ * engine, which engines_for() returns from now on. If no device has room, one engine is told to serve it all the
+ * same. */
 void engines_move(struct engines *es, const char *path, const struct engine_client *from);
 
-/* What all engines say of themselves. `told` is NULL of one that does not run or has not answered in time: `silent`. */
+/* The status of all engines. `told` is NULL for an engine that does not run, and for one that has not answered in time,
+ * which sets `silent`. */
 struct engines_status {
     size_t n;
     struct {
@@ -68,8 +72,8 @@ struct engines_status {
 };
 typedef void engines_told(void *arg, const struct engines_status *all);
 
-/* Asks those that run; `told` is called once all have answered, or have had the time that engine_ask_status gives them.
- * An error means that it will not be called: none runs. */
+/* Asks the engines that run; `told` is called once all have answered, or their time (engine_ask_status()) is up. If
+ * this returns an error, `told` will not be called: none runs. */
 int engines_ask_status(struct engines *es, engines_told *told, void *arg);
 
 bool engines_absent(const struct engines *es); /* no process is left */

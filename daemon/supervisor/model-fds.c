@@ -26,8 +26,8 @@ struct model_fd {
     ino_t ino;
     off_t size;
     struct timespec mtime;
-    int64_t link[ENGINES_MAX]; /* of each engine: the number of its link that has it; 0: none */
-    unsigned holds;            /* connections */
+    int64_t link[ENGINES_MAX]; /* for each engine: the number of its link over which it got the file; 0 if it did not */
+    unsigned holds;            /* connections that hold it */
     char path[];               /* "//UID/PATH" */
 };
 
@@ -60,7 +60,7 @@ static char *name_of(uid_t uid, const char *label)
     return asprintf(&path, WIRE_PASSED "%lu%s", (unsigned long)uid, label) < 0 ? NULL : path;
 }
 
-/* The bytes before "-00001-of-00003.gguf"; 0: the file is no part of several. */
+/* The length of the path before "-00001-of-00003.gguf"; 0 if the file is not a part of a split model. */
 static size_t split_stem(const char *path)
 {
     size_t n = strlen(path);
@@ -232,7 +232,7 @@ char *model_fds_find(const struct model_fds *t, uid_t uid, const char *label)
     const struct model_fd *f;
     char *path = name_of(uid, label);
     size_t n = path ? strlen(path) : 0;
-    while (n > 1 && path[n - 1] == '/') /* a folder's name may end so */
+    while (n > 1 && path[n - 1] == '/') /* a directory's name may end with a slash */
         path[--n] = '\0';
     TAILQ_FOREACH (f, &t->list, entry)
         if (path && (!strcmp(f->path, path) || (!strncmp(f->path, path, n) && f->path[n] == '/')))
@@ -246,7 +246,7 @@ char *model_fds_find(const struct model_fds *t, uid_t uid, const char *label)
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
 {
     (void)arg;
-    if (!result && err->code != HEARTH_EENGINE) /* the next engine is told anew */
+    if (!result && err->code != HEARTH_EENGINE) /* the next engine is passed it again */
         log_warn("the engine does not take a model's descriptor: %s", err->msg);
 }
 

@@ -1,5 +1,5 @@
-/* model-names.c - scans folders for model files and resolves names. Loop thread; the scan is bounded, because folders
- * are outside input too. */
+/* model-names.c - scans directories for model files and resolves names. Loop thread; the scan is bounded, because
+ * directories are untrusted input too. */
 #include "config.h"
 
 #include "daemon/supervisor/model-names.h"
@@ -22,7 +22,7 @@
 
 enum {
     DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
-    ENTRIES_MAX = 100000, /* directory entries that one scan looks at */
+    ENTRIES_MAX = 100000, /* directory entries that one scan reads */
     FOLDER_ENTRIES_MAX = 4096,
 };
 
@@ -40,7 +40,7 @@ static bool ends_with(const char *s, const char *tail)
     return n > m && strcasecmp(s + n - m, tail) == 0;
 }
 
-/* A model that is split into files is listed once, by the first of them: "-00001-of-00003". */
+/* A model that is split into several files is listed once, by its first file: "-00001-of-00003". */
 static bool is_later_part(const char *stem)
 {
     size_t n = strlen(stem);
@@ -54,7 +54,7 @@ static char *stem_of(const char *file)
     return strndup(file, strlen(file) - strlen(".gguf"));
 }
 
-/* The model that hearth brings along is called by its name alone, so that nobody's files make the name mean several. */
+/* The model that comes with hearth is called by its name alone, so that no other file can make that name ambiguous. */
 static bool is_built_in(const struct conf *conf, const char *path)
 {
     const char *dir = conf->built_in_models, *slash = strrchr(path, '/');
@@ -72,10 +72,10 @@ char *model_name_of(const struct conf *conf, const char *path)
     return name;
 }
 
-/* Takes the name, malloc'd. */
+/* Adds a model; takes ownership of `name`, malloc'd. */
 static int add_named(struct scan *s, const char *path, char *name, int64_t bytes, double modified)
 {
-    for (size_t i = 0; i < s->n; i++) /* a folder within another one that is searched too */
+    for (size_t i = 0; i < s->n; i++) /* one configured directory may be inside another */
         if (strcmp(s->v[i].path, path) == 0) {
             free(name);
             return 0;
@@ -118,8 +118,8 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
 
 /* --- Hugging Face folders ------------------------------------------------------------------------------- */
 
-/* The first line of a file, as far as it has room; "" where it is empty. False where there is none, or what is there is
- * no file: it is not waited for. */
+/* Reads the first line of a file, truncated to `size`; "" if the file is empty. False if it cannot be read or is not a
+ * regular file, so that a FIFO cannot block it. */
 static bool read_line(const char *path, char *line, size_t size)
 {
     struct stat sb;
@@ -133,7 +133,8 @@ static bool read_line(const char *path, char *line, size_t size)
 }
 
 /* "models--ORG--NAME/snapshots/HASH" is called ORG/NAME, and only the snapshot that refs/main names is listed: others
- * are older downloads of the same. NULL with *skip set: not to be listed; any other folder has its own name. */
+ * are older downloads of the same model. Any other folder is called by its own name. NULL with *skip set if the folder
+ * is not to be listed. */
 static char *folder_name(const char *path, bool *skip)
 {
     const char *hash = strrchr(path, '/') + 1, *repo = path;
@@ -159,8 +160,9 @@ static char *folder_name(const char *path, bool *skip)
     return name;
 }
 
-/* Whether the folder is a model: config.json and safetensors in it. Their sizes together, and the latest change.
- * *indexed: whether there is an index of safetensors beside config.json, too or instead. */
+/* Whether the directory is a model: it contains config.json and safetensors. *bytes is the sum of their sizes,
+ * *modified the latest change. *indexed: there is config.json and an index of safetensors, whether or not there are
+ * any. */
 static bool folder_stat(const char *dir, int64_t *bytes, double *modified, bool *indexed)
 {
     DIR *d = opendir(dir);
@@ -195,13 +197,13 @@ static int add_folder(struct scan *s, const char *path, int64_t bytes, double mo
     return add_named(s, path, name, bytes, modified);
 }
 
-/* A folder that cannot be read holds no models for us and is no error. Links to files are followed, because the Hugging
- * Face cache is made of them, and so are links to a model's folder. No other link is walked into, so there are no
- * loops. */
+/* A directory that cannot be read contains no models for us, which is not an error. Links to files are followed,
+ * because the Hugging Face cache consists of them, and so are links to a model's folder. No other link to a directory
+ * is followed, so there are no loops. */
 static int walk(struct scan *s, const char *dir, int depth)
 {
     DIR *d = opendir(dir);
-    if (!d && (errno == EMFILE || errno == ENFILE)) /* no model is missing because of that */
+    if (!d && (errno == EMFILE || errno == ENFILE)) /* running out of descriptors must not look like a missing model */
         return err_set(s->e, HEARTH_ELIMIT, "%.120s cannot be read: %s", dir, strerror(errno));
     if (!d)
         return 0;
@@ -237,13 +239,13 @@ static int walk(struct scan *s, const char *dir, int depth)
     return rc;
 }
 
-/* Resolves the folder and keeps the file's name, because the Hugging Face cache links names to files that are named by
- * their hash. So a file has one path, however a client named it. NULL with errno. */
+/* Resolves the directory but keeps the file's name, because in the Hugging Face cache file names are links to files
+ * that are named by their hash. So a file has one path, however a client named it. NULL with errno. */
 static char *canonical(const char *given)
 {
     char path[PATH_MAX];
     size_t len = strlen(given);
-    while (len > 1 && given[len - 1] == '/') /* a folder's name may end so */
+    while (len > 1 && given[len - 1] == '/') /* a directory's name may end with a slash */
         len--;
     if (len >= sizeof path) {
         errno = ENAMETOOLONG;
@@ -313,7 +315,7 @@ static bool is_quant_of(const struct model_entry *m, const char *want)
     return strlen(want) == n && strncasecmp(m->name, want, n) == 0;
 }
 
-/* An earlier folder has a model of the same name. */
+/* Whether an earlier directory has a model of the same name. */
 static bool is_shadowed(const struct model_entry *v, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -328,7 +330,7 @@ static void append(char *to, size_t size, const char *before, const char *text)
     snprintf(to + used, size - used, "%s%s", before, text);
 }
 
-/* Appends the folders that were searched, as many as an error has room for, and how many others there are. */
+/* Appends the directories that were searched, as many as fit in an error message, and how many others there are. */
 static void append_folders(char *msg, size_t size, const struct conf *conf)
 {
     enum { REST = 24 }; /* ", and 12 more folders" */
@@ -344,7 +346,7 @@ static void append_folders(char *msg, size_t size, const struct conf *conf)
     }
 }
 
-/* That there is no such model, the names that are most like it, and the folders searched. */
+/* Returns the error that there is no such model, with the most similar names and the directories searched. */
 static int refuse(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
                   struct hearth_err *e)
 {
@@ -360,7 +362,8 @@ static int refuse(const struct conf *conf, const struct model_entry *v, size_t n
     return err_set(e, HEARTH_ENOMODEL, "%s", msg);
 }
 
-/* The first folder wins where several have the name; where the name fits several models, the error lists them. */
+/* If several directories have the name, the first one wins; if a shortened name fits several models, the error lists
+ * them. */
 static int pick(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
                 const struct model_entry **out, struct hearth_err *e)
 {
@@ -389,7 +392,7 @@ static int pick(const struct conf *conf, const struct model_entry *v, size_t n, 
     return 0;
 }
 
-/* Where an index names files that are not in the folder, the engine says which. */
+/* Also true if an index names files that are not in the folder: the engine then reports which. */
 static bool is_folder(const char *path)
 {
     int64_t bytes;
@@ -412,7 +415,7 @@ static int resolve_path(const struct model_entry *v, size_t n, const char *model
     size_t i = 0;
     while (!trusted && i < n && (!real || strcmp(v[i].path, real) != 0))
         i++;
-    if (!trusted && i == n) /* the same for every other path, so that no client can probe which files exist */
+    if (!trusted && i == n) /* the same error for every other path, so that no client can probe which files exist */
         rc = err_set(
             e, HEARTH_EDENIED,
             "\"%.80s\" is not in hearthd's model folders, and hearthd runs as another user: pass it (models.pass)",

@@ -13,8 +13,7 @@
 
 enum { NEAR_MAX = 3 };
 
-/* The length of the name without a quantisation suffix: "-q4_k_m", ".Q8_0", "-IQ3_XS", "-f16", "-BF16", "-UD-Q4_K_XL".
- */
+/* See model-nearest.h; also "-BF16". The suffix starts at the last '-' or '.' of the name. */
 size_t model_name_length(const char *name)
 {
     static const char *const starts[] = {"q", "iq", "tq", "mxfp", "nvfp", "f16", "f32", "bf16", "fp16", "fp8"};
@@ -47,7 +46,8 @@ static size_t lower(char *to, const char *from, size_t n)
     return n;
 }
 
-/* The part of a name that says which model: "hf.co/org/Name-GGUF:Q4_K_M" and "name:latest" are how others write it. */
+/* Reduces a name to the part that identifies the model; other programs write "hf.co/org/Name-GGUF:Q4_K_M" and
+ * "name:latest". */
 static size_t core_of(const char *name, char core[DISTANCE_MAX])
 {
     const char *slash = strrchr(name, '/');
@@ -58,7 +58,8 @@ static size_t core_of(const char *name, char core[DISTANCE_MAX])
     return lower(core, name, n);
 }
 
-/* 0 is the same; a name that begins with the other one is as near as one with a letter wrong. */
+/* The distance of two names: 0 if they are equal; a name of which the other one is a prefix is as near as one with a
+ * single wrong letter. */
 static size_t unlike(const char *core, size_t n, const char *name, size_t len)
 {
     char other[DISTANCE_MAX] = "";
@@ -82,7 +83,7 @@ static bool is_among(const char *const *near, size_t n, const char *name)
     return false;
 }
 
-/* Nothing that is wrong in much more than a third; two letters that changed places are two edits. */
+/* Ignores names that differ in much more than a third of their letters; two transposed letters are two edits. */
 static size_t find_near(const char *const *names, size_t n, const char *want, const char *near[static NEAR_MAX])
 {
     char core[DISTANCE_MAX] = "";
