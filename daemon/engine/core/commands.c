@@ -13,9 +13,9 @@
 #include "daemon/engine/core/yield.h"
 #include "daemon/engine/sched/kv-size.h"
 
-static const double again_seconds = 0.25; /* between two tries of a model to have memory */
+static const double again_seconds = 0.25; /* between two attempts to get memory for a model */
 
-/* A sequence that could never have pages enough is refused; one that may outgrow the pool ends there. */
+/* Refuses a sequence that could never have enough pages; one that may outgrow the pool is limited to its size. */
 static int fit(struct seq *q, struct hearth_err *e)
 {
     const struct model_entry *m = q->model;
@@ -28,7 +28,7 @@ static int fit(struct seq *q, struct hearth_err *e)
     return 0;
 }
 
-/* Seconds that the sequence waited for its model; the load may have begun before it came. */
+/* Seconds that the sequence waited for its model; the load may have begun before the sequence arrived. */
 static double waited_for_load(const struct seq *q)
 {
     const struct model_entry *m = q->model;
@@ -36,7 +36,8 @@ static double waited_for_load(const struct seq *q)
     return m->load_ended > from ? m->load_ended - from : 0;
 }
 
-/* Says how much of it is in full pages on the device, and ends it. No model is loaded for that. */
+/* Reports how much of the sequence's prompt is in full pages on the device, and ends it. No model is loaded for
+ * that. */
 static void measure(struct engine *eng, struct seq *q)
 {
     const struct model_entry *m = q->model;
@@ -49,7 +50,7 @@ static void measure(struct engine *eng, struct seq *q)
     end_seq(eng, q, END_LENGTH, NULL);
 }
 
-/* Queues the sequence; false where its model has to wait for memory that other models use. */
+/* Queues the sequence; false if its model has to wait for memory that other models use. */
 static bool submit(struct engine *eng, struct seq *q)
 {
     struct hearth_err err = {0};
@@ -58,7 +59,7 @@ static bool submit(struct engine *eng, struct seq *q)
         int rc = load_model(eng, q->model, &err);
         eng->loading_for = 0;
         if (rc == HEARTH_ENOMEM && (eng->yield.on || load_may_evict_later(eng)))
-            return false; /* the idle models are unloaded by now */
+            return false; /* the idle models have been unloaded by now */
         if (rc == HEARTH_ENOMEM && !device_has_no_model(eng)) {
             struct hearth_err why = err;
             err_set(&err, rc, "%.140s; the models in memory are pinned", why.msg);
@@ -83,7 +84,7 @@ static bool submit(struct engine *eng, struct seq *q)
     return true;
 }
 
-/* The same, and when it is tried again. */
+/* Same, and on failure sets when to try again. */
 static bool try_submit(struct engine *eng, struct seq *q)
 {
     double begin = engine_now();
@@ -94,10 +95,10 @@ static bool try_submit(struct engine *eng, struct seq *q)
 }
 
 /*
- * Where two models are used and there is memory for one, they take turns: once a sequence waits for memory, all later
- * ones wait behind it, even those for the loaded model, or it would wait for ever. It tries again when a model is idle.
- * Where none will be (a yield has taken them, or they were unloaded or pinned meanwhile) it tries now and then, for a
- * tenth of the time at most.
+ * If two models are in use and there is memory for only one, they take turns: once a sequence waits for memory, all
+ * later ones wait behind it, even those for the loaded model; otherwise it would wait for ever. It tries again when a
+ * model is idle. If none will become idle (a yield has taken them, or they were unloaded or pinned meanwhile) it tries
+ * from time to time, for at most a tenth of the time.
  */
 static void submit_waiting_for_memory(struct engine *eng)
 {
@@ -143,7 +144,7 @@ static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
     eng->n_waiting_for_memory--;
 }
 
-/* Ends a sequence that has not ended, for that reason. */
+/* Ends a sequence that has not ended yet, for this reason. */
 static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
     struct seq *q = tier_cancel(eng->tier, id);
@@ -155,7 +156,7 @@ static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, con
         end_seq(eng, q, reason, err);
 }
 
-/* Of one whose KV is being restored, too. */
+/* Also finds a sequence whose KV is being restored. */
 static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
 {
     struct seq *q = tier_find(eng->tier, id);
@@ -181,13 +182,13 @@ static void end_late_of(struct engine *eng, struct seq_list *list, double now)
         }
         if (list == &eng->waiting_for_memory)
             stop_waiting_for_memory(eng, q);
-        /* Without a number: of the one that was asked for, hearthd's line may have taken a part. */
+        /* The message has no number, because hearthd's queue may have used up a part of the requested time. */
         err_set(&err, HEARTH_ECANCELLED, "there was no token by the deadline (deadline_ms)");
         end_seq(eng, q, END_ERROR, &err);
     }
 }
 
-/* Ends those of which a token was worth something until now. */
+/* Ends the sequences whose deadline has passed before their first token. */
 static void end_late(struct engine *eng)
 {
     double now = engine_now();
@@ -214,11 +215,11 @@ static void run_load_command(struct engine *eng, const struct command *o)
     if (!rc && !unload)
         engine_update_stats(eng, o->model); /* a load is a use: the model stays for idle_ms from now on */
     if (eng->memory_changed)
-        memory_count(eng); /* whoever has the answer may ask who has the memory */
+        memory_count(eng); /* a client that gets the answer may query the memory at once */
     struct event_model *ev = engine_event_new(eng, unload ? EV_UNLOADED : EV_LOADED, sizeof *ev);
     ev->model = o->model;
     ev->owner = o->owner;
-    if (rc) /* on success `err` may hold the error of an earlier try */
+    if (rc) /* on success `err` may hold the error of an earlier attempt */
         ev->err = err;
     ev->seconds = engine_now() - begin;
     ev->was_loaded = was_loaded;
@@ -275,8 +276,9 @@ void commands_run(struct engine *eng)
     engine_count_seqs(eng);
 }
 
-/* Whether the command has nothing to do with the model that is being loaded, nor with another load. Who comes for an
- * idle model waits: that one may have to make way for the load, which was asked for before. */
+/* Whether the command can be carried out during a load: it concerns neither the model that is being loaded nor another
+ * load. A request for an idle model waits, because that model may have to be evicted for the load, which was requested
+ * first. */
 static bool is_beside_load(const struct engine *eng, const struct command *o)
 {
     switch (o->kind) {
@@ -300,7 +302,8 @@ void commands_run_beside_load(struct engine *eng)
         post_list_pop(&eng->todo);
         run_command(eng, o);
     }
-    end_late(eng); /* who is waiting is counted behind the others' step, when who has come is in it */
+    end_late(eng); /* the counters of `status` are updated only after the other models' step, once new sequences are in
+                    * it */
 }
 
 void commands_end_all(struct engine *eng, const struct hearth_err *err)

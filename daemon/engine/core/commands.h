@@ -1,19 +1,22 @@
 /*
- * commands.h - what the loop thread asks for: sequences are submitted, cancelled, ended at their deadlines, and wait
- * where there is no memory for their model; models are loaded, unloaded and pinned. Thread: the device thread's.
+ * commands.h - the loop thread's commands: sequences are submitted, cancelled, ended at their deadlines, and wait if
+ * there is no memory for their model; models are loaded, unloaded and pinned. Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_COMMANDS_H
 #define HEARTH_ENGINE_COMMANDS_H
 
 #include "daemon/engine/core/device.h"
 
-/* Carries out what has come, and what waited for memory that is there now. */
+/* Carries out the commands that have arrived, and submits sequences that waited for memory which has become
+ * available. */
 void commands_run(struct engine *eng);
 
-/* The same between two pieces of a model that is being loaded, in order, up to what has to wait for its end. */
+/* Same between two pieces of a model that is being loaded: carries out commands in order, up to the first one that has
+ * to wait for the end of the load. */
 void commands_run_beside_load(struct engine *eng);
 
-/* Seconds until one that waits for memory tries again; < 0: none waits, or an idle model will make room for it. */
+/* Seconds until a sequence that waits for memory tries again; < 0: none waits, or an idle model will make room for
+ * it. */
 double commands_timeout(const struct engine *eng);
 
 /* Ends every sequence. Tokens of steps in flight are dropped. */

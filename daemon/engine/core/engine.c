@@ -1,4 +1,4 @@
-/* engine.c - the door to the device thread; see engine.h. Thread: the loop thread's. */
+/* engine.c - the interface to the device thread; see engine.h. Thread: the loop thread's. */
 #include "config.h"
 
 #include <assert.h>
@@ -231,7 +231,7 @@ bool engine_close(struct engine *eng, double seconds)
     until.tv_nsec %= 1000000000;
     if (pthread_timedjoin_np(eng->thread, NULL, &until))
         return false;
-    post_take(&eng->inbox, &eng->todo); /* commands that came too late */
+    post_take(&eng->inbox, &eng->todo); /* commands that arrived too late */
     while ((o = (struct command *)post_list_pop(&eng->todo))) {
         seq_free(o->seq);
         free(o);

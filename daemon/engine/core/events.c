@@ -22,8 +22,8 @@ void engine_count_seqs(struct engine *eng)
 
 /*
  * Sending events wakes the loop thread, hearthd and the client in turn, and these wake-ups cost several times the work
- * for a token itself. So the tokens of steps under 2 ms are sent together. A sequence's first token, its end and
- * everything that is no token are sent at once, and at up to 500 steps a second nothing waits.
+ * for a token itself. So tokens of steps that are less than 2 ms apart are sent together. A sequence's first token, its
+ * end and everything that is not a token are sent at once, and at up to 500 steps a second nothing waits.
  */
 void engine_notify(struct engine *eng, bool now)
 {
@@ -31,7 +31,7 @@ void engine_notify(struct engine *eng, bool now)
     double t = engine_now();
     if (!now && !eng->out_urgent && t - eng->notified_at < together)
         return;
-    engine_count_seqs(eng); /* whoever hears of an end may ask at once who runs */
+    engine_count_seqs(eng); /* a client that receives an end may query the running sequences at once */
     post_send(&eng->outbox, &eng->out);
     eng->out_urgent = false;
     eng->notified_at = t;
@@ -72,7 +72,7 @@ bool model_is_intact(const struct engine *eng, struct model_entry *m, struct hea
     return false;
 }
 
-/* KV goes to no tier once the file has changed, whatever ended the sequence. */
+/* Once the model's file has changed no KV is saved, whatever ended the sequence. */
 static bool may_save(const struct engine *eng, const struct seq *q, enum end_reason reason)
 {
     struct hearth_err ignored;
@@ -81,7 +81,7 @@ static bool may_save(const struct engine *eng, const struct seq *q, enum end_rea
 
 void save_prompt(struct engine *eng, struct seq *q)
 {
-    enum { LEAST = 2048 }; /* tokens; of fewer there is not much to lose, and files would be many */
+    enum { LEAST = 2048 }; /* tokens; with fewer there is little to lose, and there would be many files */
     if (q->n_accounted - q->n_reused >= LEAST && may_save(eng, q, END_LENGTH))
         tier_save(eng->tier, q, engine_now());
 }

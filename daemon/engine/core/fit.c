@@ -19,11 +19,11 @@ bool fit_possible(const struct engine *eng)
     return eng->info.gpu && eng->be->weight_bytes && eng->params.host_weights;
 }
 
-/* Bytes of the pools that the weights leave room for. */
+/* Bytes of the KV pools for which the weights leave room. */
 static uint64_t kv_bytes(const struct engine *eng, const struct model_entry *m)
 {
     struct kv_desc kv[KV_GROUPS_MAX];
-    const struct model outline = {.hp = m->hp}; /* its shape is all that is asked about */
+    const struct model outline = {.hp = m->hp}; /* only its shape is used */
     if (eng->params.kv_bytes)
         return eng->params.kv_bytes;
     uint32_t n_group = model_kv_descs(&outline, eng->info.kv_type, kv);
@@ -31,10 +31,11 @@ static uint64_t kv_bytes(const struct engine *eng, const struct model_entry *m)
     return kv_size_bytes(kv, n_group, (tokens + KV_PAGE - 1) / KV_PAGE, m->hp.n_ctx, ROWS_GPU_LEAST);
 }
 
-/* Measures once how fast the device reads its memory and the host's. What it has not the room to measure is 0. */
+/* Measures once how fast the device reads its own memory and the host's. A rate is 0 if there is no room to measure
+ * it. */
 static void measure(struct engine *eng)
 {
-    static const uint64_t own_bytes = UINT64_C(512) << 20; /* ten times an L2 */
+    static const uint64_t own_bytes = UINT64_C(512) << 20; /* ten times the size of an L2 cache */
     struct hearth_err ignored;
     if (eng->rate.known || !eng->be->read_rate)
         return;
@@ -51,7 +52,7 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* Bytes of the host's memory that weights may still have. */
+/* Bytes of host memory that weights may still use. */
 static uint64_t host_room(const struct engine *eng)
 {
     uint64_t room = host_memory_room(), wanted = eng->params.host_weights;

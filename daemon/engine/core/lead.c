@@ -8,40 +8,42 @@
 
 #include "daemon/engine/core/events.h"
 
-/* Whether whoever comes, decodes in it, or has had less than others, would wait for the steps behind it too. */
+/* Whether a step is long enough that a newly arrived, decoding or under-served request would notice queueing behind
+ * it. */
 static bool is_long(const struct plan *p)
 {
     return p->work.prompt && (p->work.decode || p->users || p->n_row > ROWS_GPU_LEAST);
 }
 
-/* Whether the step was computed while it was submitted. */
+/* Whether the step was computed during its submission. */
 static bool is_at_once(const struct engine *eng, const struct in_flight *f)
 {
     return eng->max_in_flight == 1 || f->plan.seq[0].seq->model->model->dev != eng->dev;
 }
 
-/* The longest of late, since it is what the device must not wait for. */
+/* Tracks the longest recent submission of a long step, because the device must not run dry while the host submits. */
 void lead_submitted(struct engine *eng, struct in_flight *f)
 {
-    static const double share = 0.2; /* of the last one, where others took longer */
+    static const double share = 0.2; /* weight of the last submission if it was shorter */
     f->submitted = engine_now();
     double took = f->submitted - f->begin;
     if (is_long(&f->plan))
         eng->submission += (took < eng->submission ? share : 1) * (took - eng->submission);
 }
 
-/* Steps are done one after the other. One begins with its submission, or when the one before it is done; where that was
- * not seen, the host having been busy, it began somewhere between. */
+/* The device computes steps one after the other. A step begins when it is submitted or when the one before it is done.
+ * If the host was too busy to see that, the step began somewhere between the two. */
 static double began_first(const struct engine *eng, const struct in_flight *f)
 {
     return f->begin < eng->step_done_at && eng->step_end_seen ? eng->step_done_at : f->begin;
 }
 
-/* The time between two answers is not always a step's own: to take it for that once had steps of 500 rows cost nothing.
- * Nor is it where the device waited for the end of the submission. */
+/* The time between the ends of two steps is not always the duration of one: taking it for that once made steps of 500
+ * rows seem to cost nothing. Nor is it if the device had to wait for the end of the submission. So the cost is learnt
+ * from a lower and an upper bound. */
 void lead_learn(struct engine *eng, const struct in_flight *f, bool done, double asked, double now)
 {
-    static const double at_once = 5e-5; /* an answer that took no longer was there before it was asked for */
+    static const double at_once = 5e-5; /* a wait that took no longer found the step done already */
     bool exact = is_at_once(eng, f), late = !exact && now - asked <= at_once;
     double last = fmax(exact ? f->begin : f->submitted, eng->step_done_at);
     if (done)
@@ -52,7 +54,7 @@ void lead_learn(struct engine *eng, const struct in_flight *f, bool done, double
 
 double lead_left(const struct engine *eng)
 {
-    enum { PART = 8 }; /* of the step: the error of its estimate */
+    enum { PART = 8 }; /* fraction of the step, for the estimate's error */
     const struct in_flight *f = &eng->in_flight[eng->first_in_flight];
     bool any_long = false, known = true;
     double begun = began_first(eng, f), most = f->plan.work.decode ? f->plan.group->pace.gap : INFINITY, left = 0;
@@ -64,7 +66,8 @@ double lead_left(const struct engine *eng)
     }
     if (!any_long)
         return 0;
-    if (!known || !eng->step_end_seen) /* nor a third one meanwhile: of the next two the ends will be seen */
+    if (!known || !eng->step_end_seen) /* and a third step is not queued meanwhile: the host will see the ends of the
+                                        * two in flight */
         return eng->n_in_flight > 1 ? INFINITY : 0;
     left -= eng->submission + f->plan.expected / PART;
     return (eng->n_in_flight > 1 ? left : fmin(left, most)) - (engine_now() - begun);
@@ -78,11 +81,12 @@ bool lead_wait(struct engine *eng, double seconds)
     return ppoll(&inbox, 1, &t, NULL) > 0;
 }
 
-/* A GPU's bits depend on how a prompt is cut: alone it is cut by rows, of which a step has the more the better, as its
- * weights are read once for all of them; but no step is stopped, and whoever comes waits for the end of it. Of the 40
- * ms that whoever decodes may wait a quarter is for who comes beside him, for the error of an estimate and the way to
- * him, and of the 100 ms of who comes where nobody decodes a tenth. A CPU's step may be stopped (step.c), so it may be
- * long. */
+/* The bits that a GPU computes depend on how a prompt is cut into chunks, so a prompt that nobody decodes beside is cut
+ * by rows. A step should have as many as possible, as the weights are read once for all of them; but a GPU's step
+ * cannot be stopped, and a request that arrives waits for its end. A decoding stream may wait 40 ms for its next token.
+ * A quarter of that is reserved for a request that arrives meanwhile, for the estimate's error and for delivery. A
+ * request that arrives while nobody decodes may wait 100 ms, of which a tenth is reserved likewise. A CPU's step can be
+ * stopped (step.c), so it may be long. */
 const struct sched_pace *lead_pace(const struct device_info *info)
 {
     static const struct sched_pace gpu = {.rows_first = 64,

@@ -1,4 +1,4 @@
-/* load.c - models come to the device and go: weights, workspace, KV pool. Thread: the device thread's. */
+/* load.c - loads and unloads models: weights, workspace, KV pool. Thread: the device thread's. */
 #include "config.h"
 
 #include "daemon/engine/core/load.h"
@@ -22,15 +22,16 @@
 static const double progress_seconds = 0.1;
 
 enum {
-    POOL_CONTEXTS = 8, /* full contexts that a pool holds, where memory allows */
+    POOL_CONTEXTS = 8, /* full contexts for which a pool is sized, if memory allows */
     POOL_BYTES_MIN = 256 << 20,
-    POOL_TOKENS_MIN = 1024, /* of a GPU's pool: a smaller one would refuse most requests */
+    POOL_TOKENS_MIN = 1024, /* for a GPU's pool: a smaller one would refuse most requests */
 };
 
 /*
- * The others take a step, and the load as long as that took: pieces may be matrices of some MB or vectors, and steps
- * tokens or a second of a prompt, so that one for the other would keep either waiting. For prompts somebody has come:
- * who wants the model.
+ * Gives the other models' sequences a step, and then the load as much time as that step took. Alternating one piece
+ * with one step would starve one side or the other: a piece may be a vector or a matrix of some MB, and a step a single
+ * token or a second of a prompt. For the length of prompt chunks, the request that waits for the load counts as an
+ * arrival.
  */
 static void advance_others(struct engine *eng, double now)
 {
@@ -44,7 +45,7 @@ static void advance_others(struct engine *eng, double now)
     eng->load_until = end + (end - now);
 }
 
-/* Called between two pieces of a model. */
+/* Called between two pieces of the model's weights. */
 static bool on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct engine *eng = arg;
@@ -63,9 +64,9 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 }
 
 /*
- * The size of the pools, in pages of a timeline: as configured, else several full contexts within a share of the
- * machine. On the CPU a page takes memory only once it is written; on a GPU the whole pool is allocated, beside the
- * weights.
+ * The size of the pools, in pages of a timeline: as configured, otherwise several full contexts within a share of the
+ * machine's memory. On the CPU a page takes memory only once it is written; on a GPU the pool's memory competes with
+ * the weights.
  */
 static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
 {
@@ -74,9 +75,9 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
     m->model->be->info(m->model->dev, &info);
     uint64_t bytes = eng->params.kv_bytes;
     if (!bytes) {
-        /* half of what a GPU has for us: the rest is for the weight cache (MEM_CACHE) and for another model */
+        /* half of what a GPU has left for us: the rest is for the weight cache (MEM_CACHE) and another model */
         uint64_t share = info.gpu ? memory_room(eng) / 2 : info.mem_total / 4;
-        if (m->model->place.host) /* the weights have left it this room */
+        if (m->model->place.host) /* the weights have left this room for KV */
             share = 2 * share - (fit_spare(eng) < 2 * share ? fit_spare(eng) : 2 * share);
         uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);
         pages = pages < KV_PAGES_MAX ? pages : KV_PAGES_MAX;
@@ -89,8 +90,8 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
 }
 
 /*
- * A model whose KV has no fingerprint is served without tiers: its KV is lost with its pool. So is that of a model that
- * the CPU runs in the place of the device, because the tiers' memory and copies belong to the device.
+ * A model whose KV has no fingerprint is served without tiers: its KV is lost with its pool. The same applies to a
+ * model that the CPU runs in place of the device, because the tiers' memory and copies belong to the device.
  */
 static void attach(struct engine *eng, struct model_entry *m)
 {
@@ -111,7 +112,7 @@ static void free_pools(struct model_entry *m, uint32_t n)
         m->model->be->kv_free(m->model->dev, m->pool[n]);
 }
 
-/* Whether the model's pools take their memory as it is needed. */
+/* Whether the model's pools acquire their memory as it is needed. */
 static bool grows(const struct engine *eng, const struct model_entry *m)
 {
     const struct device_info *info = info_of(eng, m);
@@ -185,7 +186,8 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     }
     if ((rc = new_table(eng, m, e)))
         return rc;
-    if (info->gpu && !kv_ahead(m->group.kv, least)) { /* of a pool that grows: there may be no more later on */
+    if (info->gpu && !kv_ahead(m->group.kv, least)) { /* reserve the minimum of a growing pool: there may be no more
+                                                       * memory later on */
         kv_cache_free(m->group.kv);
         m->group.kv = NULL;
         free_pools(m, m->n_group);
@@ -195,7 +197,7 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     uint64_t page = 0, all = 0;
     for (uint32_t g = 0; g < m->n_group; g++) {
         bool is_state = m->kv[g].d_state != 0;
-        page += is_state && g ? 0 : kv_page_bytes(&m->kv[g]); /* of 16 tokens; states are counted by their bytes */
+        page += is_state && g ? 0 : kv_page_bytes(&m->kv[g]); /* per 16 tokens; states are counted by their bytes */
         atomic_store(&m->states_total, is_state ? m->kv[g].n_page : 0);
         atomic_store(&m->state_bytes, is_state ? kv_page_bytes(&m->kv[g]) : 0);
         all += kv_page_bytes(&m->kv[g]) * m->kv[g].n_page;
@@ -206,7 +208,8 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     return 0;
 }
 
-/* model_entry.invariant_prompts, as engine_params.invariant says, of a model whose weights are loaded. */
+/* The value of model_entry.invariant_prompts for a model whose weights are loaded, according to
+ * engine_params.invariant. */
 static bool has_invariant_prompts(const struct engine *eng, const struct model *m, const struct backend *be,
                                   struct device *dev)
 {
@@ -217,7 +220,7 @@ static bool has_invariant_prompts(const struct engine *eng, const struct model *
     return dev == eng->dev && be->prompt_is_quick && be->prompt_is_quick(dev, m, kv, n);
 }
 
-/* Makes room for steps of the model, of at most so many rows; fewer where little memory is free. */
+/* Reserves the workspace for steps of the model with at most rows_most rows; fewer if little memory is free. */
 static int make_workspace(struct engine *eng, const struct model *m, bool invariant_prompts, const struct backend *be,
                           struct device *dev, uint32_t rows_most, struct hearth_err *e)
 {
@@ -238,14 +241,14 @@ static int make_workspace(struct engine *eng, const struct model *m, bool invari
     return rc;
 }
 
-/* Loads the model's weights to a device, within the room if there is one, and reserves the workspace of its steps. */
+/* Loads the model's weights to a device, within the room if one is given, and reserves the workspace of its steps. */
 static int place_model(struct engine *eng, struct model_entry *m, const struct backend *be, struct device *dev,
                        const struct model_room *room, struct hearth_err *e)
 {
     int rc = model_load_within(&m->model, m->gguf, be, dev, room, on_progress, eng, e);
     if (rc)
         return rc;
-    step_drain(eng); /* the workspace may move */
+    step_drain(eng); /* the workspace may be reallocated */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     m->invariant_prompts = has_invariant_prompts(eng, m->model, be, dev);
@@ -280,7 +283,7 @@ void load_fini(struct engine *eng)
         eng->cpu.be->close(eng->cpu.dev);
 }
 
-/* A reason lives as long as the model's entry, because the loop's `status` may be reading it. */
+/* A reason lives as long as the model's entry, because the loop thread's `status` may be reading it. */
 static const char *intern_reason(struct model_entry *m, const char *why)
 {
     struct reason *r = m->reasons;
@@ -313,7 +316,7 @@ static int fall_back_to_cpu(struct engine *eng, struct model_entry *m, const cha
     return 0;
 }
 
-/* The idle model on the device that is missed least for what it takes; NULL. */
+/* The idle model on the device whose eviction costs least for the memory that it frees; NULL if there is none. */
 static struct model_entry *idle_to_evict(const struct engine *eng)
 {
     struct model_entry *m, *best = NULL;
@@ -340,7 +343,7 @@ bool device_has_no_model(const struct engine *eng)
     return true;
 }
 
-/* Unloads one; false where none is idle but pinned ones, or the device has failed. */
+/* Unloads one idle model; false if there is none that is not pinned, or the device has failed. */
 static bool evict_idle_model(struct engine *eng)
 {
     struct hearth_err ignored;
@@ -362,7 +365,7 @@ bool load_may_evict_later(const struct engine *eng)
     return may;
 }
 
-/* Loads the model on the engine's own device, all of it or within a room, if its self-check passes. */
+/* Loads the model on the engine's own device, entirely or within a room, if its self-check passes. */
 static int load_on_device(struct engine *eng, struct model_entry *m, const struct model_room *room,
                           struct selfcheck_verdict *selfcheck_verdict, struct hearth_err *e)
 {
@@ -378,7 +381,7 @@ static int load_on_device(struct engine *eng, struct model_entry *m, const struc
         memory_leave_out(eng, &before);
     }
     if (!rc && selfcheck_verdict->ok)
-        do { /* the weights stay loaded while idle models make room for the KV */
+        do { /* the weights stay loaded while idle models are unloaded to make room for the KV */
             rc = make_pools(eng, m, e);
         } while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     eng->watchdog_load = false;
@@ -386,7 +389,7 @@ static int load_on_device(struct engine *eng, struct model_entry *m, const struc
     return rc;
 }
 
-/* Loads the model with what of its weights has no room on the device in the host's memory. */
+/* Loads the model, leaving those of its weights that do not fit on the device in host memory. */
 static int load_within(struct engine *eng, struct model_entry *m, struct selfcheck_verdict *selfcheck_verdict,
                        struct hearth_err *e)
 {
@@ -396,8 +399,9 @@ static int load_within(struct engine *eng, struct model_entry *m, struct selfche
     int rc = model_outline(&outline, m->gguf, e);
     if (rc)
         return rc;
-    step_drain(eng); /* the workspace may move */
-    /* Whether its prompts are invariant is known once its weights are there; the room is planned as if they were. */
+    step_drain(eng); /* the workspace may be reallocated */
+    /* Whether its prompts are invariant is known only once its weights are loaded; the room is planned as if they
+     * were. */
     rc = make_workspace(eng, outline, eng->params.invariant != INVARIANT_NOTHING, eng->be, eng->dev, ROWS_GPU_LEAST, e);
     model_free(outline);
     if (!rc)
@@ -405,15 +409,16 @@ static int load_within(struct engine *eng, struct model_entry *m, struct selfche
     return rc ? rc : load_on_device(eng, m, &room, selfcheck_verdict, e);
 }
 
-/* Returns whether the CPU may run a model that the device refused: it has no kernel for the model, or no room although
+/* Whether the CPU may run a model that the device refused: the device has no kernel for the model, or no room although
  * no other model is loaded. */
 static bool refused(const struct engine *eng, int rc)
 {
     return eng->info.gpu && (rc == HEARTH_EUNSUPPORTED || (rc == HEARTH_ENOMEM && device_has_no_model(eng)));
 }
 
-/* Whether another device of the machine is to be tried before this one does what it can for the model: other programs
- * have the memory that it wants. A yield that somebody asked for is all devices'. */
+/* Whether another device of the machine should be tried before this one falls back to host memory or the CPU: other
+ * programs use the memory that the model needs. A yield that somebody requested applies to all devices, so it is no
+ * reason. */
 static bool goes_elsewhere(const struct engine *eng, const struct model_entry *m)
 {
     bool yields = eng->yield.on && !eng->yield.pressed;
@@ -421,8 +426,8 @@ static bool goes_elsewhere(const struct engine *eng, const struct model_entry *m
            memory_is_others(eng, m, least_tokens(&m->hp));
 }
 
-/* A table lives as long as the model's entry, because the loop may be reading it: one that says the same is used again.
- */
+/* A table lives as long as the model's entry, because the loop thread may be reading it; an equal older one is
+ * reused. */
 static void note_paths(struct engine *eng, struct model_entry *m)
 {
     bool gpu = info_of(eng, m)->gpu;
@@ -480,7 +485,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return goes_elsewhere(eng, m) ? (e->code = HEARTH_EELSEWHERE) : rc;
     eng->loading = m;
-    eng->load_until = 0; /* what was submitted just before has its first step at once */
+    eng->load_until = 0; /* so that a request submitted just before gets its first step at once */
     m->engine = eng;
     m->load_begun = engine_now();
     do
@@ -488,7 +493,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     while (rc == HEARTH_ENOMEM && evict_idle_model(eng));
     if (rc == HEARTH_EDEVICE && eng->be->sync(eng->dev, &sick) == HEARTH_EDEVICE)
         engine_fail(eng, &sick);
-    if (eng->fatal.code) /* the load failed, or a step of the others between two pieces */
+    if (eng->fatal.code) /* the load failed, or a step of other models' sequences between two pieces */
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
     if (rc)
         return rc;
@@ -504,11 +509,12 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* Before a pool is freed, the KV of turns that have just ended is copied out of it; the others' steps go on meanwhile.
- */
+/* Before a pool is freed, the KV of turns that have just ended is copied out of it; other models' steps go on
+ * meanwhile. */
 static void finish_saves(struct engine *eng, struct model_entry *m)
 {
-    /* Seconds: a slower disk is not waited for, and who wants the memory does not wait until the host's is pinned. */
+    /* Seconds: a slower disk is not waited for, and a program that needs the device's memory does not wait until the
+     * host's is pinned. */
     const double most = eng->yield.busy ? 0.1 : 5;
     struct hearth_err err;
     double until = engine_now() + most;
@@ -537,7 +543,7 @@ static void finish_saves(struct engine *eng, struct model_entry *m)
 
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
-    step_drain(eng); /* a step in flight may still name ended sequences */
+    step_drain(eng); /* a step in flight may still refer to ended sequences */
     if (m->group.n_seq)
         return err_set(e, HEARTH_ELIMIT, "the model is busy with %u requests", m->group.n_seq);
     finish_saves(eng, m);
@@ -559,7 +565,7 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     atomic_store(&m->context_used, 0);
     m->here = false;
     atomic_store(&m->pinned, false);
-    atomic_store(&m->loaded, false); /* last, as the loop thread may free the entry from here on */
+    atomic_store(&m->loaded, false); /* last, because from here on the loop thread may free the entry */
     return 0;
 }
 

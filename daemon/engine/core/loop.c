@@ -28,7 +28,7 @@ static void on_tier_event(void *arg, const struct tier_event *what)
     ev->what.file = ev->what.label = ev->what.why = NULL; /* they are in the event itself */
 }
 
-/* Without a usable folder for files the engine works without them, and logs that. */
+/* If the directory for KV files is unusable the engine works without files, and logs that. */
 static int open_tier(struct engine *eng, struct hearth_err *e)
 {
     struct tier_params p = {
@@ -76,10 +76,10 @@ static bool on_fetch(void *arg, struct seq *q)
     return false;
 }
 
-/* Takes a sequence that the tiers have done with. */
+/* Takes back a sequence that the tiers are done with. */
 static void take_back(struct engine *eng, struct seq *q, double now)
 {
-    if (q->arrival) { /* it had made way */
+    if (q->arrival) { /* it had been preempted */
         q->time.restore = q->restored_before.time;
         q->restored_from = q->restored_before.from;
         q->restored_to = q->restored_before.to;
@@ -165,7 +165,7 @@ static enum tier_foreground foreground_load(const struct engine *eng)
     return prompts && !atomic_load(&eng->throttled) ? TIER_FG_SUBMIT : TIER_FG_IDLE;
 }
 
-/* Moves KV on between two steps. True where copies are under way, so that it has to be called again soon. */
+/* Advances the tiers between two steps. True if copies are under way, so that this must be called again soon. */
 static bool poll_tier(struct engine *eng)
 {
     struct hearth_err err;
@@ -187,7 +187,7 @@ static bool poll_tier(struct engine *eng)
     return rc > 0;
 }
 
-/* How long until EV_IDLE is due; < 0: it is not. */
+/* Seconds until EV_IDLE is due; < 0: it is not. */
 static double seconds_to_idle(const struct engine *eng)
 {
     if (!eng->params.empty_ms || !TAILQ_EMPTY(&eng->loaded) || eng->n_waiting_for_memory)
@@ -204,11 +204,11 @@ static void tell_idle(struct engine *eng)
     eng->empty_since = engine_now();
 }
 
-/* Waits for a command, for the I/O thread, for a model's idle time to end, or for the tiers' next poll; where copies
- * are under way, for the oldest of them. */
+/* Waits for a command, for the I/O thread, until a model has been idle long enough, or for the tiers' next poll; if
+ * copies are under way, for the oldest of them. */
 static void wait_for_work(struct engine *eng, bool copying)
 {
-    static const double most = 3600; /* so that the ms fit poll's int */
+    static const double most = 3600; /* so that the milliseconds fit poll's int */
     struct hearth_err err;
     struct pollfd pfd[2] = {{eng->inbox.fd, POLLIN, 0}, {tier_fd(eng->tier), POLLIN, 0}};
     if (copying) {
@@ -251,7 +251,8 @@ void *loop_main(void *arg)
     sem_post(&eng->opened);
     if (failed)
         return NULL;
-    eng->beside_load = commands_run_beside_load; /* commands load models: loads do not know of them */
+    eng->beside_load = commands_run_beside_load; /* commands call loads, so loads reach them only through this
+                                                  * pointer */
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         commands_run(eng);
         unload_idle(eng);

@@ -8,9 +8,9 @@
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"
 
-static const double look_seconds = 0.25; /* between two looks at the other programs */
+static const double look_seconds = 0.25; /* between two readings of the other programs' memory */
 
-/* The watching thread's. */
+/* Runs on the watching thread. */
 static void on_neighbours(void *arg)
 {
     struct engine *eng = arg;
@@ -41,8 +41,8 @@ void memory_close(struct engine *eng)
     eng->neighbours = NULL;
 }
 
-/* A CPU's pool that was made whole has memory for the pages that were written alone, which the backend does not know.
- */
+/* A CPU's pool that was allocated as a whole uses memory only for the pages that have been written, which the backend
+ * does not know. */
 static uint64_t pages_written(const struct engine *eng)
 {
     const struct model_entry *m;
@@ -62,7 +62,7 @@ static void count_paths(struct engine_counters *c, const struct device_info *inf
     }
 }
 
-/* A path keeps its place in a device's list. */
+/* A path has the same index in every report of the device. */
 void memory_leave_out(struct engine *eng, const struct device_info *before)
 {
     struct device_info now;
@@ -144,7 +144,7 @@ bool memory_map(void *arg, uint32_t group, uint32_t extent)
         log_debug("%s: no memory for more KV: %s", m->path, err.msg);
         return false;
     }
-    if (ours) { /* until it is counted again */
+    if (ours) { /* until the next count */
         pthread_mutex_lock(&eng->ledger_lock);
         eng->ledger.held[MEM_KV] += bytes;
         eng->ledger.free -= bytes < eng->ledger.free ? bytes : eng->ledger.free;
@@ -171,21 +171,22 @@ void memory_workspace(const struct engine *eng, const struct workspace_dims *hav
     model_workspace(m, out);
 }
 
-/* About what a step's activations take beyond what is reserved already. */
+/* Approximately what a step's activations take beyond what is reserved already. */
 static uint64_t workspace_need(const struct engine *eng, const struct model *outline, uint32_t n_row)
 {
     struct workspace_dims d;
     memory_workspace(eng, &eng->dims, outline, n_row, eng->params.invariant != INVARIANT_NOTHING, &d);
     uint64_t row = 2ull * d.d_model + 2ull * d.d_q + 2ull * d.d_kv + 2ull * d.d_ff + d.d_route + d.d_experts;
-    row += (uint64_t)d.d_route / 2 * d.d_model + 2ull * d.d_mix; /* products of experts; what states are made of */
-    row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of their way */
+    row += (uint64_t)d.d_route / 2 * d.d_model + 2ull * d.d_mix; /* products of experts; inputs of recurrent states */
+    row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of the path for invariant
+                                                                  * prompts */
     uint64_t bytes = sizeof(float) * (d.n_row * row + (uint64_t)d.n_out * d.n_vocab);
     return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
 }
 
 uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most)
 {
-    enum { PART = 8 }; /* of what is free */
+    enum { PART = 8 }; /* fraction of the free memory */
     uint64_t room = memory_room(eng);
     while (most > ROWS_GPU_LEAST && workspace_need(eng, m, most) > room / PART)
         most /= 2;
@@ -195,7 +196,7 @@ uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most)
 static struct ledger_need need_of(const struct engine *eng, const struct model_entry *m, uint32_t tokens)
 {
     struct kv_desc kv[KV_GROUPS_MAX];
-    const struct model outline = {.hp = m->hp}; /* its shape is all that is asked about */
+    const struct model outline = {.hp = m->hp}; /* only its shape is used */
     enum dtype type = eng->info.kv_type;
     uint32_t n_group = model_kv_descs(&outline, type, kv), pages = (tokens + KV_PAGE - 1) / KV_PAGE;
     struct ledger_need need = {.weights = m->hp.weight_bytes, .kv_tokens = tokens};

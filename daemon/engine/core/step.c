@@ -28,8 +28,8 @@ static void notify_admitted(struct engine *eng, const struct plan *p, const stru
     ev->owner = q->owner;
 }
 
-/* A sequence whose parameters a full device has no room for takes part with plain ones, as the step is planned, and
- * ends when that is done: the others go on. */
+/* A sequence for whose sampling parameters a full device has no memory takes part with plain ones, as the step is
+ * planned already, and ends when the step is done; the other sequences go on. */
 static int set_slots(const struct model_entry *m, const struct plan *p, struct hearth_err *e)
 {
     static const struct sample_params plain = {.top_p = 1, .rep_penalty = 1};
@@ -50,7 +50,7 @@ static int set_slots(const struct model_entry *m, const struct plan *p, struct h
     return 0;
 }
 
-/* Whether the commands that have come cancel all sequences of the step. */
+/* Whether the commands that have arrived cancel all sequences of the step. */
 static bool is_cancelled(const struct engine *eng, const struct plan *p)
 {
     uint32_t n = 0;
@@ -64,7 +64,8 @@ static bool is_cancelled(const struct engine *eng, const struct plan *p)
     return n == p->n_seq;
 }
 
-/* Whether a sequence has come that a long step would keep waiting: one that nobody decodes in, for he waits anyway. */
+/* Whether a sequence has been submitted that would have to wait long for this step. False if the step has decoding
+ * rows, whose streams wait for it anyway. */
 static bool is_awaited(const struct engine *eng, const struct in_flight *f)
 {
     const struct post_item *o = eng->todo.first;
@@ -75,7 +76,7 @@ static bool is_awaited(const struct engine *eng, const struct in_flight *f)
     return o;
 }
 
-/* A device that computes in step_run asks between two ops whether to go on. */
+/* A device that computes in step_run() calls this between two ops to ask whether it should stop. */
 static bool stop_step(void *arg)
 {
     struct engine *eng = arg;
@@ -87,17 +88,17 @@ static bool stop_step(void *arg)
     return eng->todo.last != had && (is_cancelled(eng, &f->plan) || is_awaited(eng, f));
 }
 
-/* What the rows of a plan ask of the device. */
+/* The invariance that the rows of a plan require of the device. */
 struct ways {
-    bool apart;                       /* answers' rows are a step of their own, and the first */
-    enum invariance answers, prompts; /* where they are not apart, `prompts` is the whole step's */
+    bool apart;                       /* answers' rows form a step of their own, which is the first */
+    enum invariance answers, prompts; /* if they are not apart, `prompts` applies to the whole step */
 };
 
 /*
- * A GPU's steps of a few rows that decode have their bits whoever decodes beside them; those of more rows only where
- * all is to be so. While somebody's prompt is computed they are steps of their own, so that they keep them, and
- * attention to them is theirs. What was generated and is computed again, many rows of a sequence, is computed as it was
- * at first, one by one.
+ * On a GPU, a step with few decoding rows (device_info.decode_rows) gives each sequence the same bits whoever decodes
+ * beside it; one with more rows does so only if everything is to be invariant. While a prompt is being computed,
+ * answers' rows are a step of their own, so that they keep these bits and are computed by the attention for decoding
+ * rows. Generated tokens that are recomputed, many rows of a sequence, are computed as they were at first, one by one.
  */
 static struct ways ways_of(const struct engine *eng, const struct plan *p, const struct device_info *info)
 {
@@ -122,7 +123,7 @@ static bool is_in_part(const struct in_flight *f, uint32_t part, const struct pl
     return f->n_part == 1 || ps->answers == (part == 0);
 }
 
-/* Runs those of the plan's sequences that are in the part. */
+/* Submits those of the plan's sequences that belong to the part. */
 static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, enum invariance how)
 {
     const struct plan *p = &f->plan;
@@ -153,7 +154,7 @@ static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, 
         for (uint32_t g = 0; g < m->n_group; g++)
             seq[b.n_seq].pages[g] = m->kv[g].d_state ? q->kv.state[g].page : q->kv.page[g];
         for (uint32_t r = 0; r < ps->n_row; r++) {
-            uint32_t pos = ps->pos0 + r; /* what the host does not know yet, the slot has sampled last */
+            uint32_t pos = ps->pos0 + r; /* a token that the host does not know yet is the slot's last sample */
             token[b.n_row + r] = pos < q->n_tokens ? q->token[pos] : TOKEN_OF_SLOT(q->slot);
         }
         for (uint32_t r = ps->n_row - ps->n_out; r < ps->n_row; r++)
@@ -162,7 +163,7 @@ static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, 
         index[b.n_seq] = ps->index;
         b.n_seq++;
         b.n_row += ps->n_row;
-        b.sample.n += ps->sample; /* those that sample come first */
+        b.sample.n += ps->sample; /* sequences that sample come first */
     }
     memcpy(b.kv, m->pool, sizeof b.kv);
     f->part[part].n_sample = b.sample.n;
@@ -191,7 +192,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
     return 0;
 }
 
-/* Waits for the plan's steps and gathers what they sampled, in the plan's order. */
+/* Waits for the plan's steps and collects what they sampled, in the plan's order. */
 static int wait_for(const struct in_flight *f, struct sampled *out, struct hearth_err *e)
 {
     const struct model *model = model_of(&f->plan)->model;
@@ -229,8 +230,8 @@ static bool is_end(const struct model_entry *m, int32_t id)
     return m->vocab && vocab_is_end(m->vocab, id);
 }
 
-/* A model file may hold any weights, so a logit may be NaN or infinite. A NaN never wins, so where the winner's is no
- * finite number the row had none: the token sampled there is invalid. */
+/* A model file may hold any weights, so a logit may be NaN or infinite. A NaN never wins the argmax, so if the winner
+ * is not finite, no logit of the row was: the sampled token is then invalid. */
 static bool is_answer(const struct seq *q, int32_t id, float logit, struct hearth_err *e)
 {
     if (isfinite(logit))
@@ -239,7 +240,7 @@ static bool is_answer(const struct seq *q, int32_t id, float logit, struct heart
     return false;
 }
 
-/* A prompt of several steps: whoever waits for its first token is told how far it is. */
+/* Reports the progress of a prompt that takes several steps, to the client that waits for its first token. */
 static void notify_prompt(struct engine *eng, const struct plan_seq *ps, double now)
 {
     static const double between = 0.1; /* seconds */
@@ -254,7 +255,7 @@ static void notify_prompt(struct engine *eng, const struct plan_seq *ps, double 
     ev->total = q->n_prompt;
 }
 
-/* Takes a token that a sequence sampled; false where it ended the sequence. */
+/* Takes a token that a sequence sampled; false if it ended the sequence. */
 static bool take_token(struct engine *eng, const struct plan_seq *ps, const struct sampled *s, struct event_step *ev,
                        double now)
 {
@@ -284,7 +285,7 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
     return true;
 }
 
-/* Takes the logits of an eval sequence's rows, and its greedy choice; false where that ended the sequence. */
+/* Takes the logits of an eval sequence's rows, and its greedy choice; false if that ended the sequence. */
 static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t out0, int *rc, struct hearth_err *e)
 {
     struct seq *q = ps->seq;
@@ -316,8 +317,8 @@ static bool take_logits(struct engine *eng, const struct plan_seq *ps, uint32_t 
     return true;
 }
 
-/* Weights are read from the mapped file while it runs: where that was truncated or written to, the results are invalid,
- * and no KV of it is cached. */
+/* While the model runs, weights are read from the mapped file: if that was truncated or written to, the results are
+ * invalid, and none of its KV is cached. */
 static void end_if_changed(struct engine *eng, struct model_entry *m)
 {
     struct hearth_err err;
@@ -332,7 +333,7 @@ static void end_if_changed(struct engine *eng, struct model_entry *m)
         }
 }
 
-/* Ends all that took part in a step that could not be done. */
+/* Ends all sequences that took part in a step that failed. */
 static void end_step(struct engine *eng, const struct plan *p, const struct hearth_err *err)
 {
     for (uint32_t i = 0; i < p->n_seq; i++)
@@ -365,7 +366,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     double now = engine_now();
     step_watchdog(eng, NULL);
     if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
-        end_step(eng, p, e); /* an ordinary refusal: the device is well */
+        end_step(eng, p, e); /* an ordinary refusal: the device has not failed */
     else if (rc && rc != HEARTH_ECANCELLED)
         return rc;
     eng->first_in_flight = (eng->first_in_flight + 1) % IN_FLIGHT_MAX;
@@ -390,7 +391,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
-        bool live = q->state != SEQ_DRAIN; /* a token sampled after the end is dropped */
+        bool live = q->state != SEQ_DRAIN; /* a token sampled after the sequence ended is dropped */
         uint32_t *at = &out[f->n_part == 2 && !ps->answers], out0 = *at;
         *at += ps->sample ? 0 : ps->n_out;
         if (live && ps->sample && !take_token(eng, ps, &sampled[i], ev, now))
@@ -408,7 +409,7 @@ static int finish(struct engine *eng, struct hearth_err *e)
         if (live)
             end_at_limit(eng, q);
         else
-            engine_update_stats(eng, model_of(p)); /* one less */
+            engine_update_stats(eng, model_of(p)); /* the model has one sequence less */
     }
     return 0;
 }
@@ -421,7 +422,7 @@ void step_drain(struct engine *eng)
             engine_fail(eng, &err);
 }
 
-/* Whether the device takes another plan, which may be two steps. */
+/* Whether the device can take another plan, which may be two steps. */
 static bool has_room(const struct engine *eng)
 {
     uint32_t most = eng->info.gpu && eng->parted ? 2 : 1;
@@ -437,7 +438,7 @@ bool step_advance(struct engine *eng)
         return true;
     if ((early <= 0 || eng->n_in_flight == 1) && has_room(eng) && sched_next(&eng->sched, &f->plan, engine_now())) {
         eng->n_in_flight++;
-        /* Logits for eval are there only until the next step, and the CPU beside a GPU has one step at a time. */
+        /* Logits for eval exist only until the next step, and the CPU beside a GPU takes one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
         step_watchdog(eng, model_of(&f->plan)->model->dev);
         int rc = submit(eng, f, &err);

@@ -7,11 +7,11 @@
 
 #include "daemon/engine/core/device.h"
 
-/* Submits the next step if there is one, else finishes the oldest; false: nothing to do. */
+/* Submits the next step if there is one, otherwise finishes the oldest; false if there was nothing to do. */
 bool step_advance(struct engine *eng);
 
-/* From here on the loop thread sees a `dev` that hangs (engine_stuck); NULL: nothing is waited for any more, or only
- * the next piece of a load. */
+/* Arms the watchdog: from now on the loop thread can detect that `dev` hangs (engine_stuck()). NULL disarms it, except
+ * that during a load the next piece is still watched. */
 void step_watchdog(struct engine *eng, const struct device *dev);
 
 /* Waits for every step in flight. */

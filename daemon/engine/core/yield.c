@@ -12,14 +12,14 @@
 #include "daemon/engine/core/step.h"
 #include "daemon/log.h"
 
-static const double retry_seconds = 0.25; /* between two tries of a pool that was refused memory */
+static const double retry_seconds = 0.25; /* between two attempts of a pool that was refused memory */
 
 static uint64_t all_held(const struct engine *eng)
 {
     return ledger_own(&eng->ledger) + eng->ledger.held[MEM_CACHE];
 }
 
-/* What is free without giving anything back. */
+/* Bytes that are free without giving anything back. */
 static uint64_t free_now(const struct engine *eng)
 {
     uint64_t cache = eng->ledger.held[MEM_CACHE];
@@ -42,7 +42,7 @@ static void may_grow(struct engine *eng)
 
 /* --- what goes -------------------------------------------------------------------------------------------- */
 
-/* Memory of pools: of pages that nobody has, or with `cached` what `bytes` ask for of those that are only cached. */
+/* Gives back memory of pools: of free pages, or with `cached` of as many cached pages as `bytes` require. */
 static bool shrink(struct engine *eng, bool cached, uint64_t bytes)
 {
     struct model_entry *m;
@@ -71,11 +71,11 @@ static bool unload_one(struct engine *eng)
     return false;
 }
 
-/* Gives something back at once; false: there is nothing but what is in use. */
+/* Gives something back at once; false if everything that is left is in use. */
 static bool give_back(struct engine *eng)
 {
     uint64_t lacks = eng->yield.all ? UINT64_MAX : eng->yield.bytes - free_now(eng);
-    step_drain(eng); /* no step names a page that goes */
+    step_drain(eng); /* so that no step refers to a freed page */
     if (eng->fatal.code)
         return false;
     if (eng->ledger.held[MEM_CACHE] && eng->be->cache_limit) {
@@ -110,7 +110,7 @@ void yield_resumes(struct engine *eng, struct seq *q)
     q->told_waits = false;
 }
 
-/* The model with the most to give among those that have work; NULL. */
+/* The largest model among those with sequences that may be parked; NULL if there is none. */
 static struct model_entry *busiest(const struct engine *eng)
 {
     struct model_entry *m, *best = NULL;
@@ -121,8 +121,8 @@ static struct model_entry *busiest(const struct engine *eng)
     return best;
 }
 
-/* Takes all sequences of the model out of the scheduler; false where the tiers have some still. They wait in front of
- * those that wait for a model already, in their order. */
+/* Moves all sequences of the model from the scheduler to waiting_for_memory, ahead of those that wait there already, in
+ * their order; false as long as some are still in steps or in the tiers. */
 static bool take_out(struct engine *eng, struct model_entry *m)
 {
     struct seq *q, *next, *last = NULL;
@@ -148,7 +148,7 @@ static bool take_out(struct engine *eng, struct model_entry *m)
     return true;
 }
 
-/* Parks the streams of a model; true while that goes on, or is done. */
+/* Parks the streams of a model; false if there is no model whose streams can be parked. */
 static bool park(struct engine *eng)
 {
     struct model_entry *m = eng->yield.parking ? eng->yield.parking : busiest(eng);
@@ -195,7 +195,7 @@ static void end(struct engine *eng)
         sched_hold(&eng->sched, &m->group, false);
     may_grow(eng);
     eng->load_again_at = 0;
-    engine_wake(eng); /* those that wait for memory are looked at with the commands */
+    engine_wake(eng); /* sequences that wait for memory are handled with the commands */
 }
 
 void yield_begin(struct engine *eng, const struct command *o)
@@ -218,7 +218,7 @@ void yield_begin(struct engine *eng, const struct command *o)
     eng->yield.owner = o->owner;
     eng->yield.before = all_held(eng);
     eng->yield.cap = ledger_own(&eng->ledger);
-    if (o->again && eng->yield.cap <= o->bytes) { /* nothing is to go */
+    if (o->again && eng->yield.cap <= o->bytes) { /* nothing has to be given back */
         eng->yield.busy = false;
         eng->yield.cap = o->bytes;
         answer(eng, o->owner, eng->yield.before, NULL);
@@ -242,7 +242,7 @@ static void done(struct engine *eng, bool enough)
         answer(eng, eng->yield.owner, eng->yield.before, enough ? NULL : &err);
 }
 
-/* Gives back until it is enough. True while streams are being parked. */
+/* Gives memory back until enough is free. True while streams are being parked. */
 static bool go_on(struct engine *eng)
 {
     while (!eng->fatal.code) {
@@ -274,7 +274,8 @@ static bool was_refused(const struct engine *eng)
     return refused;
 }
 
-/* A pool was refused memory and sequences may wait for it: what nobody needs makes room, and it may ask again. */
+/* If a pool was refused memory, for which sequences may be waiting: frees what nobody needs, and lets the pool ask
+ * again. */
 static void relieve(struct engine *eng)
 {
     if (!was_refused(eng) || engine_now() < eng->relieve_at)
@@ -288,7 +289,7 @@ static void relieve(struct engine *eng)
     may_grow(eng);
 }
 
-/* Others have more or less than before. A yield that somebody asked for is his to end. */
+/* Called when other programs use more or less than before. A yield that somebody requested is theirs to end. */
 static void look_for_pressure(struct engine *eng)
 {
     bool looked = atomic_exchange(&eng->neighbours_pressed, false);
@@ -330,7 +331,7 @@ double yield_timeout(const struct engine *eng)
         return soon;
     if (eng->yield.on)
         return left > 0 ? left : 0;
-    if (!was_refused(eng)) /* by the last step, too, which came after relieve() */
+    if (!was_refused(eng)) /* possibly by the last step, after relieve() was called */
         return -1;
     left = eng->relieve_at - engine_now();
     return left > 0 ? left : 0;

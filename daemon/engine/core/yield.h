@@ -1,33 +1,35 @@
 /*
- * yield.h - memory that is given to other programs for a while, and what is done where a pool cannot grow. Thread: the
+ * yield.h - memory that is yielded to other programs for a while, and what is done when a pool cannot grow. Thread: the
  * device thread's.
  *
- * A yield gives back, until enough is free: copies of weights, pages of KV that nobody has, cached KV, idle models, and
- * then those whose streams are parked: their KV is saved as for a preemption, and they wait where sequences wait for
- * their model's memory. Pinned models stay. Until its time is over hearth takes no more than it had when the yield was
- * answered; then all goes on by itself, a stream at the token where it stopped.
+ * A yield gives back memory until enough is free, in this order: copies of weights, free pages of KV, pages of cached
+ * KV, idle models, and then models in use, whose streams are parked: their KV is saved as for a preemption, and they
+ * wait among the sequences that wait for their model's memory. Pinned models stay. Until the yield's time is over,
+ * hearth takes no more than it held when the yield was answered; then everything resumes by itself, a stream at the
+ * token where it stopped.
  *
- * The same is done where nobody asks, but other programs take what is left of the device (pressure.h), until they have
- * given it back.
+ * The same is done without a request when other programs use up the device's memory (pressure.h), until they have given
+ * it back.
  */
 #ifndef HEARTH_ENGINE_YIELD_H
 #define HEARTH_ENGINE_YIELD_H
 
 #include "daemon/engine/core/device.h"
 
-/* CMD_YIELD; of 0 seconds: the one that holds ends; `again`: engine_keep_yield()'s. Answered by EV_YIELDED, now or
- * later. */
+/* Carries out CMD_YIELD; with 0 seconds it ends the yield in force, with `again` it is engine_keep_yield(). Answered by
+ * EV_YIELDED, now or later. */
 void yield_begin(struct engine *eng, const struct command *o);
 
-/* The sequence has to wait for memory for its model: who asked for it is told, and whether it is yielded memory. */
+/* To be called when the sequence has to wait for memory for its model: reports that, and whether the memory is
+ * yielded. */
 void yield_parks(struct engine *eng, struct seq *q);
-/* It goes on, or begins. */
+/* To be called when it continues or begins. */
 void yield_resumes(struct engine *eng, struct seq *q);
 
-/* Between steps. True while streams are being parked. */
+/* To be called between steps. True while streams are being parked. */
 bool yield_advance(struct engine *eng);
 
-/* Seconds until there is something to do; < 0: any. */
+/* Seconds until there is something to do; < 0: no limit. */
 double yield_timeout(const struct engine *eng);
 
 #endif
