@@ -1,7 +1,7 @@
 /*
- * clock.h - the engine's monotonic clock, and rates: how much of something was done in a second lately.
+ * clock.h - the engine's monotonic clock, and rates: how much of something was done per second recently.
  *
- * Thread: any; a struct rate belongs to its owner, and every thread may read what it writes to `out`.
+ * Thread: any; a struct rate belongs to its owner, and every thread may read the value that it publishes in `out`.
  */
 #ifndef HEARTH_ENGINE_CLOCK_H
 #define HEARTH_ENGINE_CLOCK_H
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* Seconds, monotonic. */
+/* Seconds of CLOCK_MONOTONIC. */
 static inline double engine_now(void)
 {
     struct timespec ts;
@@ -17,14 +17,14 @@ static inline double engine_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Sums over the last seconds of work; older work decays. */
+/* Sums over the last seconds of busy time; older work decays. */
 struct rate {
     double amount, seconds;
 };
 
 static inline void rate_add(struct rate *r, double amount, double seconds, _Atomic double *out)
 {
-    static const double memory = 2; /* seconds of work */
+    static const double memory = 2; /* seconds of busy time */
     r->amount += amount;
     r->seconds += seconds;
     if (r->seconds > memory) {

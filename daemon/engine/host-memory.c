@@ -14,7 +14,7 @@ uint64_t host_memory_line(FILE *meminfo, const char *name)
     rewind(meminfo);
     while (fgets(line, sizeof line, meminfo)) {
         uint64_t kib;
-        int end = 0; /* set where the unit is there, too */
+        int end = 0; /* set if the unit matches as well */
         if (!strncmp(line, name, n) && line[n] == ':' && sscanf(line + n + 1, "%" SCNu64 " kB%n", &kib, &end) == 1 &&
             end)
             return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
@@ -41,7 +41,7 @@ uint64_t host_memory_part(uint64_t room, uint64_t own, uint32_t sharers)
     return part < room ? part : room;
 }
 
-/* The path of this process's group in the unified hierarchy, with no newline; false where it has none. */
+/* The path of this process's group in the unified hierarchy, without a newline; false if it has none. */
 static bool own_group(char *out, size_t size)
 {
     FILE *f = fopen("/proc/self/cgroup", "re");
@@ -57,7 +57,7 @@ static bool own_group(char *out, size_t size)
     return found;
 }
 
-/* The number that a file of the group begins with, or that follows `name`; 0: none, as of "max". */
+/* The number at the beginning of a file of the group, or after `name`; 0 if there is none, as in "max". */
 static uint64_t group_number(const char *group, const char *file, const char *name)
 {
     char path[PATH_MAX + 32], line[256];

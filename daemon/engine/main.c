@@ -1,4 +1,5 @@
-/* main.c - hearth-engine: the program is in serve.c, where the tests' engine with a failing device finds it, too. */
+/* main.c - hearth-engine. The program itself is in serve.c, which the tests link into an engine with a failing
+ * device. */
 #include "config.h"
 
 #include "daemon/engine/serve.h"

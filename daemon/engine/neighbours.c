@@ -19,7 +19,7 @@ struct neighbours {
     void (*changed)(void *arg);
     void *arg;
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the following members */
     pthread_cond_t wake;
     bool stop;
     struct neighbours_seen seen;
@@ -60,7 +60,7 @@ static void look(const struct nvml *lib, struct neighbours_seen *out)
     }
 }
 
-/* Waits so long for the next look; false where there is none. */
+/* Waits for `seconds` before the next reading; false if the thread is to stop. */
 static bool rest(struct neighbours *n, double seconds)
 {
     struct timespec until;

@@ -1,6 +1,6 @@
 /*
- * neighbours.h - the other programs on the device: how much of its memory they have. A thread of its own asks NVML
- * (nvml.h), because no event tells of it and a call into the driver may take its time.
+ * neighbours.h - how much of the device's memory other programs use. A thread of its own polls NVML (nvml.h), because
+ * no event reports it and a call into the driver may take long.
  *
  * Thread: any.
  */
@@ -15,21 +15,21 @@ enum { NEIGHBOURS_MAX = 8 };
 struct neighbour {
     int64_t pid;
     uint64_t bytes;
-    char name[16]; /* as the kernel has it; "": not in this namespace */
+    char name[16]; /* the kernel's name for it; "" if it is outside this PID namespace */
 };
 struct neighbours_seen {
     bool known;
-    char why[HEARTH_ERR_MSG]; /* it is not known */
-    uint64_t used;            /* of the device, by all */
-    uint64_t own;             /* of that, by this process; 0: not told, as in a container */
+    char why[HEARTH_ERR_MSG]; /* why it is not known */
+    uint64_t used;            /* memory of the device in use, by all processes */
+    uint64_t own;             /* the part of `used` that is this process's; 0 if not reported, as in a container */
     bool display;
-    double at; /* engine_now() when it was looked */
+    double at; /* engine_now() at the time of the reading */
     uint32_t n;
-    struct neighbour v[NEIGHBOURS_MAX]; /* [n] other processes, those with the most */
+    struct neighbour v[NEIGHBOURS_MAX]; /* [n] other processes, those that use the most */
 };
 
-/* Seconds until the next look, where the last great change of what others have, of NEIGHBOURS_MUCH bytes between two
- * looks, was so long ago: a program that takes memory takes more of it, a piece at a time, and waits for each. */
+/* Seconds until the next reading, given the time since the last large change: NEIGHBOURS_MUCH bytes between two
+ * readings, of what others use. A program that takes memory usually takes it piece by piece, and waits for each. */
 enum { NEIGHBOURS_MUCH = 64 << 20 };
 static inline double neighbours_pause(double usual, double since_change)
 {
@@ -37,12 +37,11 @@ static inline double neighbours_pause(double usual, double since_change)
     return since_change < lasts && eager < usual ? eager : usual;
 }
 
-/* Begins to watch the GPU with that UUID, every so many seconds, and more often while much changes. `changed` is
- * called, by the watching thread, after it has looked for the first time and whenever others have more or less than at
- * the look before. */
+/* Starts watching the GPU with that UUID, every `seconds`, and more often while much changes. `changed` is called, on
+ * the watching thread, after the first reading and whenever others use more or less than at the previous one. */
 int neighbours_open(struct neighbours **out, const char *library, const char *uuid, double seconds,
                     void (*changed)(void *arg), void *arg, struct hearth_err *e);
-void neighbours_close(struct neighbours *n); /* may be NULL */
+void neighbours_close(struct neighbours *n); /* n may be NULL */
 
 void neighbours_get(struct neighbours *n, struct neighbours_seen *out);
 

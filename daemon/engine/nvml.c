@@ -1,4 +1,4 @@
-/* nvml.c - see nvml.h. Its header need not be there: the types below are those of its binary interface. */
+/* nvml.c - see nvml.h. NVML's header is not needed: the types below are those of its binary interface. */
 #include "daemon/engine/nvml.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@ typedef struct nvml_device *device_handle;
 struct memory_info {
     unsigned long long total, free, used;
 };
-struct process_info { /* of the functions that end in _v3 */
+struct process_info { /* for the functions that end in _v3 */
     unsigned pid;
     unsigned long long bytes; /* all ones: not available */
     unsigned gpu_instance, compute_instance;
@@ -18,7 +18,7 @@ struct process_info { /* of the functions that end in _v3 */
 
 enum { OK = 0, INSUFFICIENT_SIZE = 7 };
 
-/* Its functions, and whether nothing can be read without them. */
+/* NVML's functions, and whether each is required. */
 #define CALLS(X)                                                                                                 \
     X(nvmlInit_v2, true, (void))                                                                                 \
     X(nvmlShutdown, true, (void))                                                                                \
@@ -94,7 +94,7 @@ int nvml_open(struct nvml **out, const char *library, const char *uuid, struct h
     return 0;
 }
 
-/* A process that has contexts of both kinds is told twice, with the same bytes. */
+/* A process that has contexts of both kinds is reported twice, with the same bytes. */
 static void add(struct nvml_memory *out, const struct process_info *p)
 {
     uint64_t bytes = p->bytes == ~0ull ? 0 : p->bytes;

@@ -87,7 +87,7 @@ void post_send(struct post *p, struct post_list *l)
 
 void post_take(struct post *p, struct post_list *l)
 {
-    /* First the eventfd, then the box: an item that comes in between leaves the eventfd readable. */
+    /* First the eventfd, then the box: an item that arrives in between leaves the eventfd readable. */
     uint64_t count;
     if (read(p->fd, &count, sizeof count) < 0)
         assert(errno == EAGAIN);

@@ -1,8 +1,8 @@
 /*
  * serve.c - hearth-engine: the process that holds models. hearthd starts it with the link on descriptor 3.
  *
- * Two threads of ours: this one, the loop thread (link, templates, tokenizers, text), and the device thread behind
- * engine.h. It ends when the link closes: an engine without its daemon would hold a GPU for nobody.
+ * It has two main threads: this one, the loop thread (link, templates, tokenizers, text), and the device thread behind
+ * engine.h. The process ends when the link closes: without its daemon an engine would hold a GPU for nobody.
  */
 #include "config.h"
 
@@ -41,7 +41,7 @@ struct args {
     struct engine_params engine;
     const char *lock;
     uint64_t link;
-    uint32_t device; /* the only GPU that the process sees; 0: of all that it sees the first */
+    uint32_t device; /* the only GPU that the process sees; 0: the first of all that it sees */
     enum log_level log_level;
 };
 
@@ -49,8 +49,8 @@ struct args {
 enum opt_type {
     OPT_TEXT,         /* const char * */
     OPT_SIZE,         /* uint64_t, up to max */
-    OPT_SIZE_OR_AUTO, /* the same; auto leaves the default */
-    OPT_SHARE,        /* engine.gpu_memory, or with a % engine.gpu_percent */
+    OPT_SIZE_OR_AUTO, /* the same; "auto" keeps the default */
+    OPT_SHARE,        /* engine.gpu_memory, or with a % sign engine.gpu_percent */
     OPT_COUNT,        /* uint32_t, up to max */
     OPT_RESTORE,      /* enum tier_policy */
     OPT_KV_TYPE,      /* enum engine_kv_type */
@@ -190,7 +190,7 @@ static bool level(const char *s, enum log_level *out)
     return found >= 0;
 }
 
-/* False where the option was refused; the reason has been printed then. */
+/* False if the option was refused; the reason has then been printed. */
 static bool opt_take(const struct opt *o, const char *s, struct args *a)
 {
     void *field = (char *)a + o->offset;
@@ -253,7 +253,7 @@ static bool args_parse(struct args *a, int argc, char **argv)
 
 /* --- serving --------------------------------------------------------------------------------------------- */
 
-/* Two engines never hold the device at once: the new one waits until the old one has ended. */
+/* Two engines never hold the device at once: a new one waits until the old one has exited. */
 static int take_lock(const char *path, int *fd, struct hearth_err *e)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -265,7 +265,7 @@ static int take_lock(const char *path, int *fd, struct hearth_err *e)
     return 0;
 }
 
-/* Seconds that the end waits for the step under way. */
+/* Seconds that closing the engine waits for the step under way. */
 static const double patience = 0.5;
 
 static int serve(const struct engine_params *p, int link_fd)
@@ -290,14 +290,14 @@ static int serve(const struct engine_params *p, int link_fd)
     rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
     if (!engine_close(engine, patience))
         _exit(rc); /* the step takes seconds, and nobody wants its tokens: the next engine waits for the lock and the
-                      device */
+                    * device */
     if (!rpc_server_fini(&rpc_server))
-        _exit(rc); /* a disk that does not answer holds a worker */
+        _exit(rc); /* a worker is blocked on a disk that does not respond */
     return rc;
 }
 
-/* Leaves the process one of the GPUs that CUDA would show it: by the environment, because each thread that uses CUDA
- * has the first one otherwise, and nothing of this process is to be on any other. */
+/* Restricts the process to one of the GPUs that CUDA would show it. This is done through the environment, because
+ * otherwise each thread that uses CUDA would start on the first GPU, and this process must use no other one. */
 static bool see_device(uint32_t device, struct hearth_err *e)
 {
     char name[64];
@@ -332,9 +332,9 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
         return 2;
     }
     log_open(a.log_level);
-    signal(SIGPIPE, SIG_IGN); /* writing to a closed link is an error of write() */
+    signal(SIGPIPE, SIG_IGN); /* writing to a closed link is reported by write() instead */
     signal(SIGXFSZ, SIG_IGN); /* so is exceeding a limit on the size of files */
-    signal(SIGINT, SIG_IGN);  /* Ctrl+C reaches a daemon in the foreground too, which closes the link */
+    signal(SIGINT, SIG_IGN);  /* Ctrl+C also reaches a daemon in the foreground, which then closes the link */
     if (a.device && !see_device(a.device, &err)) {
         log_error("%s", err.msg);
         rpc_server_refuse((int)a.link, &err);
@@ -342,8 +342,8 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
     }
     if (a.lock && take_lock(a.lock, &lock, &err)) {
         log_error("%s", err.msg);
-        rpc_server_refuse((int)a.link, &err); /* whoever waits for the engine is told why there is none */
+        rpc_server_refuse((int)a.link, &err); /* the client that waits for the engine learns why there is none */
         return EXIT_FAILURE;
     }
-    return serve(&a.engine, (int)a.link); /* the lock goes with the process */
+    return serve(&a.engine, (int)a.link); /* the lock is released when the process exits */
 }

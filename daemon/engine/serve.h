@@ -1,4 +1,4 @@
-/* serve.h - the whole of hearth-engine but its main(): options, the lock, the loop. Thread: the process's first. */
+/* serve.h - all of hearth-engine except main(): options, the lock, the loop. Thread: the process's main thread. */
 #ifndef HEARTH_ENGINE_SERVE_H
 #define HEARTH_ENGINE_SERVE_H
 
