@@ -1,12 +1,12 @@
 /*
  * chat-append.c - what a generation's messages append to its session's timeline.
  *
- * A template renders whole conversations; a timeline only grows. So the whole conversation is rendered, the session's
- * messages and the new ones, and what follows the session's part is appended: where the text begins with what the
- * timeline spells, the rest of it. Many templates render an answer otherwise once it is history (without its reasoning,
- * trimmed, without the tools), and some tokenizers do not spell a text as it was. Then the conversation is rendered
- * once more with another last answer: the end that both texts have in common is what comes after the answer. The
- * timeline stays as it is, and where the template would have changed it, that is told.
+ * A template renders whole conversations, but a timeline only grows. So the whole conversation is rendered, the
+ * session's messages and the new ones, and what follows the session's part is appended: if the text begins with the
+ * text of the timeline, the rest of it. But many templates render an answer differently once it is history (without its
+ * reasoning, trimmed, without the tools), and some tokenizers do not reproduce a text exactly. In that case the
+ * conversation is rendered a second time with a different last answer: the suffix that both texts have in common is
+ * what follows the answer. The timeline stays as it is; that the template would have changed it is reported.
  */
 #include "config.h" /* open_memstream */
 
@@ -22,12 +22,13 @@
 struct talk {
     const struct wire_engine_generate *g;
     struct model_entry *m;
-    bool parts;         /* the template reads content as a list of parts; else their texts are joined */
-    const char *answer; /* in place of the last past message's content; NULL: as it is */
-    const char *key;    /* of an answer's reasoning; NULL: it stands in the content, between the next two */
+    bool parts;         /* the template reads content as a list of parts; otherwise their texts are joined */
+    const char *answer; /* replaces the last past message's content; NULL: keep it */
+    const char *key;    /* the key of an answer's reasoning; NULL: the reasoning is part of the content, enclosed in the
+                         * next two */
     const char *before, *after;
     const char *switches;
-    char now[32]; /* both renderings are of the same time */
+    char now[32]; /* so that both renderings use the same time */
 };
 
 static void put_content(FILE *f, const struct wire_message *msg, const struct wire_bytes *reasoning,
@@ -65,7 +66,7 @@ static bool is_text(const struct wire_message *msg)
     return ok;
 }
 
-/* The end of a string of JSON that begins there: its second quotation mark. */
+/* The end of the JSON string that begins at s: its closing quotation mark. */
 static const char *string_end(const char *s)
 {
     while (*++s != '"')
@@ -73,7 +74,7 @@ static const char *string_end(const char *s)
     return s;
 }
 
-/* Whether the content of a message that has other keys, too, is a list. The JSON is ours: without blanks. */
+/* Whether the content of a message with additional keys is a list. The JSON was written by us, without whitespace. */
 static bool has_list(const struct wire_message *msg)
 {
     static const char key[] = "\"content\":";
@@ -97,7 +98,7 @@ static void put_message(FILE *f, const struct wire_message *msg, const struct wi
         fputs(msg->json, f);
         return;
     }
-    if (msg->json && !answer) { /* of two members of a name the last one counts */
+    if (msg->json && !answer) { /* if a key occurs twice the last one counts */
         fprintf(f, "%.*s,\"content\":", (int)strlen(msg->json) - 1, msg->json);
         put_content(f, msg, &none, t, NULL);
         putc('}', f);
@@ -175,7 +176,8 @@ static int render(const struct talk *t, struct jinja_text *out, struct hearth_er
     return rc;
 }
 
-/* Whether the template reads a content that is a list of parts: one that prints it would print Python's list. */
+/* Whether the template handles a content that is a list of parts; one that just prints it would print Python's list
+ * syntax. */
 static bool reads_parts(const struct talk *t)
 {
     struct chat chat = chat_of(t, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Q\"}]}]");
@@ -218,7 +220,7 @@ static int spell(const struct vocab *v, const int32_t *id, size_t n, struct byte
     return 0;
 }
 
-/* The length of the BOS that a text begins with. */
+/* The length of the BOS that a text begins with; 0 if there is none. */
 static size_t bos_at(const struct vocab *v, const char *s, size_t n)
 {
     char bos[64];
@@ -231,7 +233,7 @@ static bool equal(const char *a, size_t n_a, const char *b, size_t n_b)
     return n_a == n_b && !memcmp(a, b, n_b);
 }
 
-/* Finds the end of the last answer by another one in its place. */
+/* Finds the end of the last answer by rendering with a different one in its place. */
 static int find_by_answer(const struct talk *t, const struct jinja_text *text, size_t *from, struct hearth_err *e)
 {
     const struct wire_bytes *was = &t->g->past[t->g->n_past - 1].message.content;
@@ -240,7 +242,7 @@ static int find_by_answer(const struct talk *t, const struct jinja_text *text, s
     size_t end = was->len, same = 0;
     while (end && (unsigned char)was->data[end - 1] <= ' ')
         end--;
-    other.answer = end && was->data[end - 1] == 'Q' ? "Z" : "Q"; /* it must not end as the answer does */
+    other.answer = end && was->data[end - 1] == 'Q' ? "Z" : "Q"; /* must end differently than the answer */
     int rc = render(&other, &with, e);
     if (rc)
         return rc;
@@ -254,7 +256,7 @@ static int find_by_answer(const struct talk *t, const struct jinja_text *text, s
     return 0;
 }
 
-/* Does the text up to `end`, in tokens and back, spell what the timeline spells? */
+/* Sets *kept unless the text up to `end`, encoded and decoded again, equals the text of the timeline. */
 static int compare(const struct talk *t, const struct jinja_text *text, size_t base, size_t end,
                    const struct bytes *spelt, bool *kept, struct hearth_err *e)
 {
@@ -265,7 +267,7 @@ static int compare(const struct talk *t, const struct jinja_text *text, size_t b
     part.n = end;
     for (part.n_span = 0; part.n_span < text->n_span && text->span[part.n_span].to <= end;)
         part.n_span++;
-    /* As it was: from the start of the timeline, or behind raw text and without the BOS. */
+    /* Encoded as it was then: from the start of the timeline, or after raw text and without the BOS. */
     bool first = t->g->past_at == 0;
     int rc = chat_encode(v, &part, first ? 0 : base, first ? 0 : TOK_GOES_ON, &ids, e);
     if (!rc)
@@ -285,7 +287,7 @@ static int find_end(const struct talk *t, const struct jinja_text *text, size_t 
     const struct vocab *v = t->m->vocab;
     struct bytes spelt;
     size_t base = bos_at(v, text->data, text->n), at = (size_t)g->past_at;
-    *from = base; /* a session without messages goes on with all of the text */
+    *from = base; /* a session without messages continues with the whole text */
     if (!g->n_past)
         return 0;
     int rc = spell(v, g->history.v + at, g->history.n - at, &spelt, e);
@@ -307,8 +309,8 @@ static int find_end(const struct talk *t, const struct jinja_text *text, size_t 
 
 /* --- reasoning ---------------------------------------------------------------------------------------------------- */
 
-/* By the template's source: the family, how it is asked to have the model think, where it reads an answer's reasoning.
- */
+/* Determines from the template's source the family, how it is asked to make the model think, and where it reads an
+ * answer's reasoning. */
 static int take_family(struct talk *t, struct prompt_told *told, struct hearth_err *e)
 {
     struct chat chat = chat_of(t, NULL);
@@ -325,7 +327,8 @@ static int take_family(struct talk *t, struct prompt_told *told, struct hearth_e
     return 0;
 }
 
-/* Whether it makes no difference to the template what it is asked for. A model without reasoning does not think. */
+/* Whether asking for the opposite would not change the template's output. Not reported if a model without reasoning is
+ * asked not to think. */
 static bool think_unknown(const struct talk *t, const struct jinja_text *text, const struct prompt_told *told)
 {
     const char *think = t->g->req.think;

@@ -16,7 +16,7 @@ void chat_put_escaped(FILE *f, const char *s, size_t n)
     size_t whole = utf8_prefix(s, n);
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (i == whole) { /* the session's raw text may hold any bytes */
+        if (i == whole) { /* a session's raw text may contain any bytes */
             fputs("\\ufffd", f);
             whole = i + 1 + utf8_prefix(s + i + 1, n - i - 1);
         } else if (c < 0x20 || c == '"' || c == '\\')
@@ -33,7 +33,7 @@ void chat_put_string(FILE *f, const char *s, size_t n)
     putc('"', f);
 }
 
-/* The text of a token; nothing where there is none, or it is not UTF-8, which no template could print. */
+/* Prints the text of a token; nothing if there is none, or if it is not UTF-8, which no template could print. */
 static void put_token(FILE *f, const char *key, const char *given, const struct vocab *v, int32_t id)
 {
     char piece[256];
@@ -51,7 +51,8 @@ static void put_part(FILE *f, const char *key, const char *json)
         fprintf(f, ",\"%s\":%s", key, json);
 }
 
-/* What the client gives comes after the switches, and counts: the JSON text of an object begins with its brace. */
+/* The client's members follow the switches, so that they take precedence: the JSON text of an object begins with a
+ * brace, which is skipped. */
 static void put_kwargs(FILE *f, const struct chat *c)
 {
     const char *given = c->kwargs ? c->kwargs + 1 : "}";
@@ -103,7 +104,7 @@ static int render(const struct jinja *t, const struct vocab *v, const struct cha
     return rc;
 }
 
-/* Templates are compiled when one is asked for first; from then on it is constant. */
+/* Templates are compiled when they are first needed; from then on they are constant. */
 static pthread_mutex_t compiling = PTHREAD_MUTEX_INITIALIZER;
 
 int chat_render(struct model_entry *m, const struct chat *c, struct jinja_text *out, struct hearth_err *e)
@@ -152,7 +153,7 @@ void chat_templates_of(struct model_entry *m, const char **names, struct hearth_
     pthread_mutex_lock(&compiling);
     if (!models_templates(m, &all, why) && templates_names(all) &&
         (!templates_get(all, NULL, false, &t, why) || why->code == HEARTH_ENOTEMPLATE))
-        *names = templates_names(all); /* one that has no default can be named */
+        *names = templates_names(all); /* a model without a default template still has named ones */
     pthread_mutex_unlock(&compiling);
 }
 

@@ -1,4 +1,4 @@
-/* events.c - the events of the device thread, each to the request or the event of the link that it is. Thread: the
+/* events.c - handles each event of the device thread, for its request or as an event of the link. Thread: the
  * loop's. */
 #include "config.h"
 
@@ -18,8 +18,8 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
         return;
     }
     struct request *r = ev->owner;
-    if (!r) {                           /* generate_opened() or on_wake() asked, not hearthd */
-        if (ev->ev.kind == EV_UNLOADED) /* by on_wake(): the model may go with its last reference */
+    if (!r) {                           /* requested by generate_opened() or on_wake(), not by hearthd */
+        if (ev->ev.kind == EV_UNLOADED) /* by on_wake(): the entry may be freed with its last reference */
             ev->model->replaced = true;
         models_put(&s->models, ev->model);
         return;
@@ -94,7 +94,7 @@ static void on_yielded(struct rpc_server *s, const struct event_yield *ev)
 static void on_parked(struct rpc_server *s, const struct event_parked *ev)
 {
     const struct request *r = ev->owner;
-    if (r->msg) /* a stream's */
+    if (r->msg) /* it belongs to a stream */
         serve_event(
             s, &wire_methods[WIRE_ENGINE_PARKED],
             &(struct wire_engine_parked){.stream = r->msg->stream, .parked = ev->parked, .yielded = ev->yielded});

@@ -1,5 +1,5 @@
-/* generate.c - streams and eval: a request becomes a sequence, its tokens become frames. Thread: the loop's, but for
- * what turns requests into sequences and logits into answers, which may be long. */
+/* generate.c - streams and eval: a request becomes a sequence, its tokens become frames. Thread: the loop's, except for
+ * the work that turns requests into sequences and logits into answers, which may take long. */
 #include "config.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "daemon/engine/front/rpc.h"
 #include "daemon/trace.h"
 
-/* The KV of eval is salted with a uid that no user has, so that no request finds it. */
+/* The KV of eval is salted with a uid that no user has, so that no other request finds it. */
 static const int64_t eval_uid = -2;
 
 enum { EVAL_LOGITS_MAX = 4 << 20 /* (id, logit) pairs in one answer, which must fit into a frame */ };
@@ -34,14 +34,14 @@ static int runnable(const struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
-/* Weights and vocabulary take 0.1 to 0.3 s each to load: where neither is loaded, the device thread begins with the
+/* Weights and vocabulary take 0.1 to 0.3 s each to load. If neither is loaded, the device thread starts with the
  * weights while a worker reads the vocabulary. A failure is reported to the sequence. */
 static int generate_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {
     struct model_entry *m = r->model;
     int rc = runnable(m, e);
     if (rc || m->vocab || m->vocab_err.code || m->reading || atomic_load(&m->loaded))
-        return rc; /* who reads the vocabulary already has asked for the weights, or does not want them */
+        return rc; /* whoever started reading the vocabulary has requested the weights as well, or does not need them */
     m->users++;
     engine_load(s->engine, m, NULL);
     return 0;
@@ -53,7 +53,7 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
     const struct wire_engine_generate *g = r->msg;
     const struct hparams *hp = &r->model->hp;
     size_t total = g->history.n + r->appended.n, prompt = total - (size_t)g->resumed;
-    /* A prompt may fill the context only where no token is to follow it. */
+    /* A prompt may fill the whole context only if no token is to follow it. */
     size_t most = g->req.max_tokens == 0 ? hp->n_ctx : hp->n_ctx - 1;
     if (prompt > most)
         return err_set(e, HEARTH_ECONTEXT, "the prompt has %zu tokens (%zu of history); the context of the model is %u",
@@ -87,7 +87,7 @@ static int make_seq(struct request *r, struct seq **out, struct hearth_err *e)
     return 0;
 }
 
-/* Replays the tokens that a resumed stream has sent already, so that detokenisation goes on in the middle of them. */
+/* Replays the tokens that a resumed stream has already sent, so that detokenisation continues where it stopped. */
 static int replay(struct request *r, struct hearth_err *e)
 {
     const struct wire_ids *h = &r->msg->history;
@@ -150,13 +150,13 @@ int generate_check(const struct rpc_server *s, const struct wire_engine_generate
 
 static size_t generate_cost(const struct request *r)
 {
-    enum { TOKEN = 8 /* bytes of text that a token stands for, about */ };
-    /* A template takes as many steps as it likes, whatever the messages are. */
+    enum { TOKEN = 8 /* average bytes of text per token */ };
+    /* A template may take any number of steps, however short the messages are. */
     size_t cost = r->msg->req.n_messages ? WORK_LOOP + 1 : 0;
     return cost + prompt_bytes(&r->msg->req) + (size_t)r->msg->resumed * TOKEN;
 }
 
-/* A session's ids are of the model that it was made with, whose file may be another one by now. */
+/* A session's ids belong to the model with which it was made; the model's file may have been replaced since. */
 static int check_history(const struct wire_engine_generate *g, const struct model_entry *m, struct hearth_err *e)
 {
     if (g->hash && m->vocab && g->hashed <= (int64_t)g->history.n) {
@@ -187,7 +187,7 @@ static int generate_work(struct request *r, struct hearth_err *e)
     text_fini(&r->text);
     ids_fini(&r->appended);
     r->hash[0] = '\0';
-    /* Ids need no vocabulary: a model without one still runs, and its text is empty. */
+    /* Ids need no vocabulary: a model without one still runs, but its text is empty. */
     if (!m->vocab && (prompt_needs_vocab(&g->req) || g->req.stop.n)) {
         *e = m->vocab_err;
         return e->code;
@@ -226,7 +226,7 @@ static size_t measure_cost(const struct request *r)
     return (g->req.n_messages ? WORK_LOOP + 1 : 0) + prompt_bytes(&g->req);
 }
 
-/* Makes the prompt as generate would, and a sequence of it to be looked for on the device. */
+/* Makes the prompt as generate would, and a sequence of it to be looked up on the device. */
 static int measure_work(struct request *r, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = r->params;
@@ -257,7 +257,7 @@ static int measure_work(struct request *r, struct hearth_err *e)
 const struct request_steps measure_steps = {
     .vocab = true, .opened = measure_opened, .cost = measure_cost, .work = measure_work, .begin = give_to_device};
 
-/* A prompt may fill the context only where no token is to follow it. */
+/* A prompt may fill the whole context only if no token is to follow it. */
 static void measure_answer(struct rpc_server *s, const struct request *r, const struct event_end *ev)
 {
     const struct wire_engine_generate *g = r->params;
@@ -277,7 +277,7 @@ static int eval_opened(struct rpc_server *s, struct request *r, struct hearth_er
 static size_t eval_cost(const struct request *r)
 {
     (void)r;
-    return 0; /* the context bounds it */
+    return 0; /* it is bounded by the context */
 }
 
 static int eval_work(struct request *r, struct hearth_err *e)
@@ -336,7 +336,7 @@ void generate_admitted(struct rpc_server *s, struct request *r)
         body.markers = reasoning_family_name(r->told.family);
     body.sampling.logit_bias = NULL;
     body.sampling.n_logit_bias = 0;
-    body.sampling.has_seed = false; /* hearthd has drawn it */
+    body.sampling.has_seed = false; /* hearthd drew the seed and knows it */
     serve_event(s, &wire_methods[WIRE_ENGINE_BEGIN], &body);
 }
 
@@ -347,7 +347,7 @@ void generate_progress(struct rpc_server *s, const struct event_prompt *ev)
     serve_event(s, &wire_methods[WIRE_ENGINE_PROGRESS], &body);
 }
 
-/* The bytes of a token, cut to cap of them. */
+/* The bytes of a token, truncated to cap. */
 static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, size_t cap)
 {
     size_t n = v ? tok_piece(v, id, true, out, cap) : 0;
@@ -373,7 +373,7 @@ static int logprobs(struct request *r, const struct step_token *t, struct wire_l
                             r->n_completion);
 }
 
-/* Bytes for a field that is absent where there are none. */
+/* The bytes for a field that is absent if it is empty. */
 static struct wire_bytes present(const char *s, size_t n)
 {
     return (struct wire_bytes){n ? s : NULL, n};
@@ -440,7 +440,7 @@ static int eval_check(const struct eval *got, struct hearth_err *e)
 
 static size_t answer_cost(const struct request *r)
 {
-    enum { LOGIT = 12 /* bytes of a packed (id, logit) */ };
+    enum { LOGIT = 12 /* bytes of a packed (id, logit) pair */ };
     return (size_t)r->eval->n_row * r->eval->n_per_row * LOGIT;
 }
 
@@ -467,7 +467,7 @@ static int answer_work(struct request *r, struct hearth_err *e)
     return rc;
 }
 
-/* What is left of an eval when the device thread has done its part. */
+/* The remaining steps of an eval once the device thread has done its part. */
 static const struct request_steps eval_answer_steps = {
     .cost = answer_cost, .work = answer_work, .begin = request_answer};
 
@@ -482,7 +482,7 @@ static void generate_answer(struct rpc_server *s, struct request *r, const struc
     res.usage.prompt_tokens = res.usage.reused_tokens + res.usage.computed_tokens;
     res.usage.completion_tokens = r->n_completion;
     res.usage.reasoning_tokens = r->text.reasoning.n_tokens;
-    /* A turn of the chat template stays open until the next turn closes it; raw text leaves it as it was. */
+    /* A turn of the chat template stays open until the next turn closes it; raw text leaves the state unchanged. */
     res.turn_open = g->turn_open || g->req.n_messages > 0;
     timings(&res.timings, &ev->time, r->n_completion - (uint32_t)g->resumed);
     serve_result(s, r->rpc_id, r->method, &res);

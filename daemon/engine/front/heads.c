@@ -1,4 +1,4 @@
-/* heads.c - see heads.h. Thread: the loop's, but for read_head(), which is a worker's. */
+/* heads.c - see heads.h. Thread: the loop's, except for read_head(), which runs on a worker. */
 #include "config.h"
 
 #include "daemon/engine/front/heads.h"
@@ -11,7 +11,8 @@
 #include "daemon/model/file.h"
 #include "daemon/model/kind.h"
 
-/* A refusal that may pass counts for the lists of one client, who asks until all is read, and not for the next ones. */
+/* A failure that may pass is remembered for the lists of one client, who asks until everything is read, but not for
+ * later ones. */
 static const double passing_seconds = 1;
 
 struct head {
@@ -21,17 +22,17 @@ struct head {
     int64_t bytes;
     double modified;
     bool wanted;  /* it is in the last list */
-    bool reading; /* what follows is a worker's */
+    bool reading; /* the following members are in use by a worker */
     bool read;
-    char arch[64], type[16]; /* "": none is known */
+    char arch[64], type[16]; /* "" if not known */
     const char *kind;        /* NULL: the file could not be opened */
     uint64_t n_param;
-    struct hearth_err why; /* code 0: it runs */
-    double until;          /* then it is read again, on the engine's clock; 0: not before the file has changed */
+    struct hearth_err why; /* code 0: the model can run */
+    double until;          /* time on the engine's clock at which it is read again; 0: only once the file has changed */
 };
 
 struct heads {
-    TAILQ_HEAD(, head) list; /* in the order of the last list, so that the next one is found in one pass */
+    TAILQ_HEAD(, head) list; /* in the order of the last list, so that the next one is matched in one pass */
 };
 
 struct heads *heads_new(void)
@@ -74,7 +75,7 @@ static void describe(struct head *d, const struct model_file *f)
     }
 }
 
-/* Whether all tensors are there, of the shapes and types that the program takes. */
+/* Checks that all tensors exist, with the shapes and types that the program requires. */
 static void check(struct head *d, struct model_file *f)
 {
     struct model *outline = NULL;
@@ -92,7 +93,7 @@ static int read_head(struct job *j, struct hearth_err *e)
     struct model_file f;
     int rc = model_file_read(d->path, &f, e);
     if (rc == HEARTH_ECANCELLED)
-        return rc; /* it is begun anew where there is more time */
+        return rc; /* it is run again where more time is allowed */
     if (rc) {
         d->why = *e;
         return 0;
@@ -119,7 +120,7 @@ void heads_end(struct job *j)
 
 /* --- the list ----------------------------------------------------------------------------------------------- */
 
-/* Looks from `from` on, then from the start: a list comes in the order of the one before. */
+/* Searches from `from` to the end, then from the start: a list usually has the same order as the one before. */
 static struct head *find(struct heads *h, struct head *from, const struct wire_engine_file *f)
 {
     struct head *d = from ? from : TAILQ_FIRST(&h->list);
@@ -193,7 +194,7 @@ int heads_get(struct heads *h, struct work *w, const struct models *models, cons
               struct wire_engine_heads_result *out, struct hearth_err *e)
 {
     struct head *d, *next, *last = NULL;
-    size_t n_old = 0; /* known before, and not in this list so far */
+    size_t n_old = 0; /* known before, and not yet found in this list */
     struct wire_model *rows = calloc(ask->n_files + 1, sizeof *rows);
     int rc = rows ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for a list of models");
     TAILQ_FOREACH (d, &h->list, link) {

@@ -31,7 +31,7 @@ struct frame_conn {
     } watch[LINK_WATCHES];
     int n_watch;
     struct frames frames;
-    bool full; /* the engine was told to pause */
+    bool full; /* the engine has been told to pause */
     struct hearth_err err;
 };
 
@@ -53,13 +53,13 @@ static void set_full(struct frame_conn *l)
     }
 }
 
-/* Writes as much as the socket takes now; the rest follows when it is writable. */
+/* Writes as much as the socket accepts now; the rest follows when it is writable. */
 static void flush(struct frame_conn *l)
 {
     int why = frames_flush(&l->frames, l->fd);
     if (why == EAGAIN)
         event_add(l->on_write, NULL);
-    else if (why) /* hearthd is gone: reading says the same */
+    else if (why) /* hearthd has closed the link, which reading will detect as well */
         frame_conn_stop(l);
     set_full(l);
 }
@@ -185,7 +185,7 @@ void frame_conn_close(struct frame_conn *l)
     free(l);
 }
 
-/* Blocks until hearthd has taken the last answers, or has gone, or has read nothing for a second. */
+/* Blocks until hearthd has taken the last answers, has closed the link, or has read nothing for a second. */
 static void send_rest(struct frame_conn *l)
 {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};

@@ -1,9 +1,9 @@
 /*
- * link.h - the engine's end of the socketpair to hearthd: complete frames in, complete frames out, one event loop.
+ * link.h - the engine's end of the socket pair to hearthd: complete frames in, complete frames out, one event loop.
  *
- * This is the only file of the engine that knows libevent. Output is flushed once per wake-up, after all that the
- * wake-up brought was handled. When hearthd does not read, `full` throttles the engine, so that output is not buffered
- * without bound.
+ * This is the only file of the engine that uses libevent. Output is flushed once per wake-up, after everything that the
+ * wake-up brought has been handled. When hearthd does not read, `full` throttles the engine, so that output is not
+ * buffered without bound.
  *
  * Thread: the loop's.
  */
@@ -15,31 +15,32 @@
 struct frame_conn;
 
 struct frame_conn_calls {
-    void (*frame)(void *arg, const uint8_t *data, size_t len); /* takes a complete, scanned frame; it is borrowed */
+    void (*frame)(void *arg, const uint8_t *data, size_t len); /* handles a complete, scanned frame, which is
+                                                                * borrowed */
     void (*full)(void *arg, bool full);                        /* output passed the high or the low watermark */
-    void (*tick)(void *arg);                                   /* the time of frame_conn_tick_in() is up */
+    void (*tick)(void *arg);                                   /* the time set by frame_conn_tick_in() is up */
 };
 
-/* Takes over fd, which frame_conn_close() closes. */
+/* Takes ownership of fd, which frame_conn_close() closes. */
 int frame_conn_open(struct frame_conn **out, int fd, const struct frame_conn_calls *calls, void *arg,
                     struct hearth_err *e);
 void frame_conn_close(struct frame_conn *l);
 
 enum { LINK_WATCHES = 2 };
-/* Has `wake` called whenever fd is readable; for LINK_WATCHES descriptors at most. */
+/* Calls `wake` whenever fd is readable; for at most LINK_WATCHES descriptors. */
 int frame_conn_watch(struct frame_conn *l, int fd, void (*wake)(void *arg), struct hearth_err *e);
 
 /* The buffer that frames are packed into; they are sent at the end of the wake-up. */
 struct wire_buf *frame_conn_out(struct frame_conn *l);
 
-/* Takes the descriptor that came with the frame that is being handled; -1: none did. */
+/* Takes the descriptor that came with the frame that is being handled; -1 if none did. */
 int frame_conn_take_fd(struct frame_conn *l);
 
-/* Has `tick` called once, that many seconds from now; a second request until then changes nothing. */
+/* Calls `tick` once, `seconds` from now; a second call before that changes nothing. */
 void frame_conn_tick_in(struct frame_conn *l, double seconds);
 
-/* Runs the loop until the peer closes or frame_conn_stop() is called, then sends what is pending. HEARTH_EPROTOCOL: the
- * peer sent what is not the protocol. */
+/* Runs the loop until the peer closes or frame_conn_stop() is called, then sends what is pending. HEARTH_EPROTOCOL if
+ * the peer violated the protocol. */
 int frame_conn_run(struct frame_conn *l, struct hearth_err *e);
 void frame_conn_stop(struct frame_conn *l);
 

@@ -1,4 +1,4 @@
-/* prompt.c - from text, messages or ids to the ids that a request appends to its timeline. Any thread. */
+/* prompt.c - converts text, messages or ids to the ids that a request appends to its timeline. Any thread. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -69,8 +69,8 @@ size_t prompt_bytes(const struct wire_generate *req)
     return n;
 }
 
-/* Tokenising megabytes takes a good part of a second. So a text that cannot fit, however its bytes become tokens, is
- * refused by its length. */
+/* Tokenising megabytes takes a good part of a second. So a text that cannot fit, however it is tokenised, is refused by
+ * its length. */
 static int may_fit(const struct wire_generate *req, const struct model_entry *m, struct hearth_err *e)
 {
     size_t n = prompt_bytes(req), reach = m->vocab ? vocab_reach(m->vocab) : SIZE_MAX;
@@ -87,7 +87,7 @@ int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, str
     int rc = 0;
     bool first = g->history.n == 0;
     *told = (struct prompt_told){.family = reasoning_family_named(g->markers), .open = g->thinking};
-    if (g->resumed) /* the prompt of a resumed stream is in its history already */
+    if (g->resumed) /* the prompt of a resumed stream is already in its history */
         return 0;
     if ((rc = may_fit(&g->req, m, e)))
         return rc;
@@ -98,7 +98,7 @@ int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, str
     } else if (g->req.text.data) {
         int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);
-    } else if (g->req.tokens.n) { /* ids are taken as they are: their sender decides about BOS as well */
+    } else if (g->req.tokens.n) { /* ids are used unchanged: their sender decides about BOS as well */
         if (!(rc = prompt_check_ids("generate.tokens", g->req.tokens.v, g->req.tokens.n, m->hp.n_vocab, e)))
             rc = append(out, g->req.tokens.v, g->req.tokens.n, e);
     }

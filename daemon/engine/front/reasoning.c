@@ -5,16 +5,17 @@
 
 #include <string.h>
 
-static const char EXACT = '\xff'; /* is in no UTF-8 */
+static const char EXACT = '\xff'; /* does not occur in UTF-8 */
 
 struct reasoning_family {
     const char *name;
-    const char *sign[2];                  /* a template that has one of them is of this family */
-    const char *tokens[REASONING_TOKENS]; /* that markers are made of; the first one makes a vocabulary of the family */
-    /* No marker is the beginning of another one. After `skip` comes text. */
+    const char *sign[2];                  /* a template that contains one of them is of this family */
+    const char *tokens[REASONING_TOKENS]; /* tokens of the markers; a vocabulary that has the first one is of this
+                                           * family */
+    /* No marker is a prefix of another one. After `skip` comes text. */
     const char *open[2], *close, *skip[6];
     const char *think, *no_think; /* variables of the template */
-    const char *before, *after;   /* as a template's answers have it */
+    const char *before, *after;   /* what encloses the reasoning in a template's rendering of an answer */
 };
 
 #define SWITCH(value) "\"enable_thinking\":" value ",\"thinking\":" value ",\"reasoning\":" value
@@ -30,7 +31,7 @@ static const struct reasoning_family families[] = {
         .skip = {"<|channel|>final<|message|>", "<|start|>assistant<|channel|>final<|message|>",
                  "<|channel|>commentary<|message|>", "<|start|>assistant<|channel|>commentary<|message|>"},
         .think = "\"reasoning_effort\":\"medium\"",
-        .no_think = "\"reasoning_effort\":\"low\"", /* the least there is */
+        .no_think = "\"reasoning_effort\":\"low\"", /* the lowest level there is */
         .before = "<|channel|>analysis<|message|>",
         .after = "<|end|><|start|>assistant<|channel|>final<|message|>",
     },
@@ -135,7 +136,7 @@ const char *reasoning_switches(const struct reasoning_family *f, bool think)
 const char *reasoning_key(const struct reasoning_family *f, const char *source, size_t n, const char **before,
                           const char **after)
 {
-    static const char *const keys[][3] = {/* a key, and how templates read it */
+    static const char *const keys[][3] = {/* a key, and how templates refer to it */
                                           {"reasoning_content", "reasoning_content", NULL},
                                           {"thinking", "message.thinking", "['thinking']"},
                                           {"reasoning", "message.reasoning", "['reasoning']"}};
@@ -150,7 +151,7 @@ const char *reasoning_key(const struct reasoning_family *f, const char *source, 
 
 /* --- dividing -------------------------------------------------------------------------------------------------- */
 
-/* A marker as it arrives in this vocabulary: EXACT before each token that is a special one. */
+/* Adds a marker in the form in which it arrives with this vocabulary: EXACT before each token that is a special one. */
 static void add(struct reasoning *r, int kind, const char *s)
 {
     struct reasoning_mark *m = &r->mark[r->n_mark++];
@@ -199,7 +200,7 @@ static void put(const struct reasoning *r, char c, struct reasoning_out *out)
         out->text[out->n_text++] = c;
 }
 
-/* A byte that belongs to no marker. */
+/* Outputs a byte that belongs to no marker, or holds it back if it is a newline that may belong to one. */
 static void give(struct reasoning *r, char c, struct reasoning_out *out)
 {
     if (c == '\n' && (r->state != REASONING_TEXT || r->fresh)) {
@@ -226,7 +227,7 @@ static bool counts(const struct reasoning *r, const struct reasoning_mark *m)
     return m->kind != MARK_CLOSE && (r->state == REASONING_START || r->fresh);
 }
 
-/* A close without an open is a model's slip, and nothing for people. */
+/* A closing marker without an opening one is a mistake of the model, and is not shown. */
 static void act(struct reasoning *r, const struct reasoning_mark *m)
 {
     r->state = m->kind == MARK_OPEN ? REASONING_THINK : REASONING_TEXT;
@@ -236,7 +237,7 @@ static void act(struct reasoning *r, const struct reasoning_mark *m)
     r->n_part = 0;
 }
 
-/* Gives out what begins no marker, or acts on a whole one. */
+/* Outputs the bytes that begin no marker, or acts on a complete one. */
 static void settle(struct reasoning *r, struct reasoning_out *out)
 {
     while (r->n_part) {

@@ -1,4 +1,5 @@
-/* request.c - requests, and what they wait for before they begin; see rpc.h. Thread: the loop's, but for the jobs. */
+/* request.c - requests, and what they wait for before they begin; see rpc.h. Thread: the loop's, except for the
+ * jobs. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,17 +8,17 @@
 #include "daemon/model/file.h"
 
 enum {
-    /* Bytes of requests that may wait for the workers at a time, of one client and of all together. */
+    /* The most bytes of requests that may wait for the workers at a time, of one client and of all clients. */
     HELD_CLIENT = 64 << 20,
     HELD_ALL = 512 << 20,
 };
 
-/* A job on a model: its file is opened, or its vocabulary read. Every request for the model waits for the same one. */
+/* A job on a model: opens its file or reads its vocabulary. All requests for the model wait for the same job. */
 struct reading {
     struct job job;
     struct model_entry *model; /* a reference */
     bool of_vocab;
-    bool wanted; /* also where no request waits for it */
+    bool wanted; /* even if no request waits for it */
     struct model_file file;
     struct vocab *vocab;
 };
@@ -60,7 +61,7 @@ static int start_reading(struct rpc_server *s, struct model_entry *m, int64_t cl
 void request_want_vocab(struct rpc_server *s, struct model_entry *m)
 {
     if (m->vocab || m->vocab_err.code || start_reading(s, m, 0, NULL))
-        return; /* without memory it is read when it is needed */
+        return; /* if out of memory, it is read when it is needed */
     ((struct reading *)m->reading)->wanted = true;
 }
 
@@ -88,7 +89,7 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
     else if (!err->code)
         models_set_file(m, &rd->file);
     else if (failed)
-        m->replaced = true; /* there is nothing to find: it goes with its last user */
+        m->replaced = true; /* the entry is useless and is freed with its last user */
     for (r = TAILQ_FIRST(&s->requests); r; r = next) {
         next = TAILQ_NEXT(r, link);
         if (!waits_for(r, m))
@@ -173,7 +174,7 @@ static int run_work(struct job *j, struct hearth_err *e)
     return r->steps->work(r, e);
 }
 
-/* What waits for the workers is memory, of which one client has a share. */
+/* Requests that wait for the workers take memory, of which one client may use only a share. */
 static int check_held(const struct rpc_server *s, const struct request *r, struct hearth_err *e)
 {
     size_t all = r->held, own = r->held;
@@ -227,7 +228,7 @@ static void work(struct rpc_server *s, struct request *r)
         begin(s, r);
 }
 
-/* A request in REQUEST_MODEL goes on as far as it can. It may be freed. */
+/* Advances a request in REQUEST_MODEL as far as possible, which may free it. */
 static void go(struct rpc_server *s, struct request *r)
 {
     struct model_entry *m = r->model;

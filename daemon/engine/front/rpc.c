@@ -19,7 +19,7 @@ void serve_error(struct rpc_server *s, uint32_t rpc_id, const struct hearth_err 
     struct hearth_err e;
     if (wire_pack_error(frame_conn_out(s->conn), rpc_id, err->code, err->msg, &e)) {
         log_error("cannot answer: %s", e.msg);
-        frame_conn_stop(s->conn); /* hearthd would wait for the answer for ever */
+        frame_conn_stop(s->conn); /* otherwise hearthd would wait for the answer for ever */
     }
 }
 
@@ -35,12 +35,12 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
     struct hearth_err e;
     if (wire_pack_event(frame_conn_out(s->conn), m, body, NULL, NULL, &e)) {
         log_error("cannot send %s: %s", m->name, e.msg);
-        _exit(EXIT_FAILURE); /* a stream must have no hole: the next engine resumes it after the last event that was
-                                sent */
+        _exit(EXIT_FAILURE); /* a stream must have no gap: the next engine resumes it after the last event that was
+                              * sent */
     }
 }
 
-/* What streams have passed since the last time, before anything that follows from it is told. */
+/* Sends the traces recorded since the last call, before anything that follows from them is sent. */
 static void send_traces(struct rpc_server *s)
 {
     struct trace_kept k;
@@ -66,8 +66,8 @@ static void send_traces(struct rpc_server *s)
 /* --- methods --------------------------------------------------------------------------------------------- */
 
 /*
- * A handler returns 0 where it answered, or began a request that will be answered later; an error that it returns is
- * the answer. The parameters are freed after the call unless the handler sets *taken.
+ * A handler returns 0 if it has answered, or has begun a request that will be answered later; an error that it returns
+ * becomes the answer. The parameters are freed after the call unless the handler sets *taken.
  */
 typedef int handler(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e);
 
@@ -149,8 +149,8 @@ static int on_load(struct rpc_server *s, const struct asked *a, bool *taken, str
     return request_begin(s, a, p->path, p->client, &steps, taken, e);
 }
 
-/* Begins what a loaded model's file is not read for: it may be damaged, or gone. Where nothing is loaded, nor is about
- * to be, the answer is `result`. */
+/* Begins a request that does not need a loaded model's file to be read: the file may be damaged or deleted. If the
+ * model is neither loaded nor being loaded, the answer is `result`. */
 static int begin_on_loaded(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
                            const struct request_steps *steps, const void *result, bool *taken, struct hearth_err *e)
 {
@@ -277,12 +277,13 @@ static int on_kv_gone(struct rpc_server *s, const struct asked *a, bool *taken, 
 
 static int on_shutdown(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    /* Of a slow disk; hearthd waits a little longer. What is not in its file then is lost, and computed again. */
+    /* Time for a slow disk; hearthd waits a little longer. KV that is not in its file by then is lost, and
+     * recomputed. */
     static const double finish_seconds = 10;
     (void)taken;
     if (s->stopping)
         return err_set(e, HEARTH_ESHUTDOWN, "the engine is shutting down already");
-    /* KV that is being written to a file gets there first. */
+    /* KV that is being written to a file is completed first. */
     s->stopping = true;
     s->stop_id = a->rpc_id;
     engine_finish(s->engine, finish_seconds);
@@ -346,7 +347,7 @@ static void on_frame(void *arg, const uint8_t *data, size_t len)
     struct hearth_err err;
     int rc = wire_frame_open(&f, data, len, &err);
     if (f.kind != WIRE_FRAME_REQUEST)
-        return; /* hearthd sends requests only, and nothing else could be answered */
+        return; /* hearthd sends only requests, and nothing else could be answered */
     send_traces(s);
     if (rc || (rc = dispatch(s, &f, &err)))
         serve_error(s, f.id, &err);
@@ -368,14 +369,14 @@ static void on_wake(void *arg)
     struct model_entry *m = models_idle_replaced(&s->models);
     if (m) { /* its file was replaced, and no request uses it any more */
         m->users++;
-        m->replaced = false; /* until it is unloaded, so that this is asked once */
+        m->replaced = false; /* until it is unloaded, so that this is requested only once */
         engine_unload(s->engine, m, NULL);
     }
 }
 
 /* The watchdog. A device that hangs reports nothing and cannot be stopped: the requests that wait for it fail, and
- * hearthd resumes their streams in the next engine. One tick is not enough to tell, because a process that was stopped
- * itself (SIGSTOP, suspend) finds the time gone by. */
+ * hearthd resumes their streams in the next engine. A single tick is no proof, because a process that was itself
+ * stopped (SIGSTOP, suspend) finds the deadline passed. */
 static void on_tick(void *arg)
 {
     struct rpc_server *s = arg;
@@ -467,11 +468,11 @@ static void refuse_frame(void *arg, const uint8_t *data, size_t len)
 void rpc_server_refuse(int link_fd, const struct hearth_err *why)
 {
     static const struct frame_conn_calls calls = {
-        .frame = refuse_frame}; /* there is nothing to wake it, and one answer passes no watermark */
+        .frame = refuse_frame}; /* it watches no other descriptor, and one answer exceeds no watermark */
     struct refusal r = {.why = why};
     struct hearth_err err;
     if (frame_conn_open(&r.conn, link_fd, &calls, &r, &err))
-        return; /* there is no link where a person started the engine */
+        return; /* if a person started the engine there is no link */
     frame_conn_run(r.conn, &err);
     frame_conn_close(r.conn);
 }

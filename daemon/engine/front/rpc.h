@@ -2,11 +2,11 @@
  * rpc.h - what the files of the loop thread share: rpc.c (methods and events), request.c (requests and what they wait
  * for), generate.c (streams and eval), text-calls.c (models.show, tokenize, detokenize), prompt.c.
  *
- * A request goes through three states. It waits for its model (the file is opened, its vocabulary read) and for work of
- * its own (its text becomes ids); both are done by the threads of work.h where they are long. Then it begins: it is
+ * A request goes through three states. It waits for its model (the file is opened, its vocabulary read) and then for
+ * its own work (its text becomes ids); both are done by the threads of work.h if they take long. Then it begins: it is
  * answered, or given to the device thread, whose events answer it.
  *
- * Thread: the loop's, but for what says otherwise.
+ * Thread: the loop's unless stated otherwise.
  */
 #ifndef HEARTH_ENGINE_RPC_H
 #define HEARTH_ENGINE_RPC_H
@@ -21,53 +21,57 @@
 struct rpc_server;
 struct request;
 
-/* What a kind of request does on its way. */
+/* The steps of a kind of request. */
 struct request_steps {
-    bool vocab;                                                                   /* needs its model's vocabulary */
-    bool anyway;                                                                  /* its model's file may be damaged */
-    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* the file is open; NULL: nothing */
-    /* The request's own work, and about how many bytes that is. It may be begun anew. Any thread: it reads the
-     * request's parameters and what is constant of the model, and writes what the request owns. NULL: there is none. */
+    bool vocab;                                                                   /* it needs its model's vocabulary */
+    bool anyway;                                                                  /* it is carried out even if its
+                                                                                   * model's file is damaged */
+    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* called when the file is open; may
+                                                                                   * be NULL */
+    /* The request's own work, and its approximate cost in bytes. The work may be stopped and run again from the start.
+     * Any thread: it reads the request's parameters and the model's constant data, and writes only what the request
+     * owns. NULL if there is none. */
     size_t (*cost)(const struct request *r);
     int (*work)(struct request *r, struct hearth_err *e);
-    /* Answers and frees the request, or gives it away; after an error it is still the caller's. */
+    /* Answers and frees the request, or hands it on; after an error the caller still owns it. */
     int (*begin)(struct rpc_server *s, struct request *r, struct hearth_err *e);
 };
 
 enum request_state { REQUEST_MODEL, REQUEST_WORK, REQUEST_BEGUN };
 
-/* A request that is not answered yet. */
+/* A request that has not been answered yet. */
 struct request {
     TAILQ_ENTRY(request) link;
     uint32_t rpc_id;
     const struct wire_method *method;
     const struct request_steps *steps;
-    void *params;              /* owned; of the method */
-    size_t held;               /* bytes of its frame */
-    int64_t client;            /* who asks */
-    struct model_entry *model; /* a reference, which request_free() puts */
+    void *params;              /* owned; of the method's type */
+    size_t held;               /* size of its frame in bytes */
+    int64_t client;            /* the client that sent it */
+    struct model_entry *model; /* a reference, released by request_free() */
     enum request_state state;
     bool opened, cancelled;
-    struct job job;         /* of REQUEST_WORK */
-    struct wire_buf answer; /* packed by its work, where that does so */
+    struct job job;         /* for REQUEST_WORK */
+    struct wire_buf answer; /* packed by its work, for methods that do so */
     double arrived;
     enum seq_class class;
-    struct seq *seq;   /* of generate and eval, until the device thread has it */
-    uint64_t seq_id;   /* from then on */
-    struct eval *eval; /* of eval, from its end on */
+    struct seq *seq;   /* for generate and eval, until the device thread has it */
+    uint64_t seq_id;   /* set from then on */
+    struct eval *eval; /* for eval, from its end on */
 
-    /* The rest is of generate alone. */
-    const struct wire_engine_generate *msg; /* its params; the stop strings are in it */
-    struct wire_sampling sampling;          /* what the request leaves open is filled in */
+    /* The rest is only for generate. */
+    const struct wire_engine_generate *msg; /* its params, which contain the stop strings */
+    struct wire_sampling sampling;          /* with defaults for what the request leaves open */
     struct ids appended;
     struct prompt_told told;
-    char hash[TOK_HASH]; /* of what the first n_hashed ids stand for, the prompt's; "": the model has no vocabulary */
+    char hash[TOK_HASH]; /* hash of the texts of the first n_hashed ids, those of the prompt; "" if the model has no
+                          * vocabulary */
     uint32_t n_hashed;
     struct text text;
     uint32_t n_completion; /* tokens of the stream so far */
     uint64_t seed;
-    bool stopped;          /* a stop string is complete: tokens that are sampled after it do not count */
-    struct hearth_err err; /* code 0, or why the stream cannot go on */
+    bool stopped;          /* a stop string is complete: tokens sampled after it are dropped */
+    struct hearth_err err; /* code 0, or why the stream cannot continue */
 };
 
 struct rpc_server {
@@ -87,12 +91,13 @@ struct rpc_server {
 enum { WATCHDOG_SECONDS = 1 }; /* between two checks of the device, while requests wait for it */
 
 int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, struct hearth_err *e);
-/* After engine_close. False where long work has not stopped in time: the process should just end. */
+/* To be called after engine_close(). False if long work has not stopped in time: the process should then simply
+ * exit. */
 bool rpc_server_fini(struct rpc_server *s);
 /* Serves until the link closes or shutdown is called, or until the device fails: then it returns the error. */
 int rpc_server_run(struct rpc_server *s, struct hearth_err *e);
 
-/* Stands in for all of that where the engine could not be made: answers the first request with the reason. */
+/* Replaces all of the above if the engine could not be created: answers the first request with the reason. */
 void rpc_server_refuse(int link_fd, const struct hearth_err *why);
 
 /* Answer a request; a result that cannot be packed becomes an error. serve_event() sends an event. */
@@ -102,29 +107,30 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
 
 /* --- request.c -------------------------------------------------------------------------------------------- */
 
-/* A frame that asks for something. */
+/* A request frame. */
 struct asked {
     uint32_t rpc_id;
     const struct wire_method *method;
     void *params;
     size_t bytes;
 };
-/* Begins a request on the model at `path`; it owns the params from where *taken is set, and is answered. */
+/* Begins a request on the model at `path`. If *taken is set, the request owns the params and will be answered. */
 int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
                   const struct request_steps *steps, bool *taken, struct hearth_err *e);
-/* The same on that entry, a reference to which it takes over where *taken is set. */
+/* Same for a model entry; if *taken is set, the request has taken over the caller's reference to it. */
 int request_begin_on(struct rpc_server *s, const struct asked *a, struct model_entry *m, int64_t client,
                      const struct request_steps *steps, bool *taken, struct hearth_err *e);
 void request_free(struct rpc_server *s, struct request *r);
-/* Work comes after a request began: `steps` are what is left of it, their work and what follows. */
+/* Continues a request after it began: `steps` are the remaining ones, further work and what follows it. */
 void request_go_on(struct rpc_server *s, struct request *r, const struct request_steps *steps);
-/* Nobody waits for its answer any more, which it gets all the same: CANCELLED, or what it has come to. */
+/* To be called when nobody waits for the request's answer any more. It is answered all the same: with CANCELLED, or
+ * with its result so far. */
 void request_cancel(struct rpc_server *s, struct request *r);
-/* Sends r->answer; a request_steps.begin. */
+/* Sends r->answer; usable as request_steps.begin. */
 int request_answer(struct rpc_server *s, struct request *r, struct hearth_err *e);
-/* Has the model's vocabulary read for whoever comes. */
+/* Has the model's vocabulary read in advance for later requests. */
 void request_want_vocab(struct rpc_server *s, struct model_entry *m);
-/* Takes what the workers have done. */
+/* Handles the jobs that the workers have finished. */
 void request_on_work(void *rpc_server);
 
 /* --- generate.c ------------------------------------------------------------------------------------------- */
@@ -132,9 +138,9 @@ void request_on_work(void *rpc_server);
 extern const struct request_steps generate_steps, measure_steps, eval_steps;
 int generate_check(const struct rpc_server *s, const struct wire_engine_generate *msg, struct hearth_err *e);
 struct request *generate_find(const struct rpc_server *s, int64_t stream);
-/* A request that was cancelled before it had a sequence: its answer. */
+/* Answers a request that was cancelled before it had a sequence. */
 void generate_cancelled(struct rpc_server *s, struct request *r);
-/* Changes its class: "interactive", "normal" or "background", where it is one of these. */
+/* Sets the request's class: "normal" (or NULL), "interactive", or "background" for anything else. */
 void generate_set_class(struct rpc_server *s, struct request *r, const char *class);
 void generate_admitted(struct rpc_server *s, struct request *r);
 void generate_progress(struct rpc_server *s, const struct event_prompt *ev);
@@ -143,23 +149,23 @@ void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev)
 
 /* --- status.c, events.c ----------------------------------------------------------------------------------- */
 
-/* Answers engine.status. A handler of rpc.c: 0, or ENOMEM in *e; the parameters stay the caller's. */
+/* Answers engine.status. A handler of rpc.c: returns 0, or ENOMEM in *e; the caller keeps the parameters. */
 int status_answer(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e);
-/* What runs a loaded model: "cuda:0" or "cpu". */
+/* The device that runs a loaded model: "cuda:0" or "cpu". */
 const char *status_where(bool gpu);
-/* What a loaded model has off the fast path; borrowed. */
+/* The ops of a loaded model that are not on the fast path; borrowed. */
 struct wire_strs status_slow_ops(const struct model_entry *m);
-/* Bytes of its weights, wherever they are. */
+/* The bytes of its weights in all memories. */
 int64_t status_weights_held(const struct model_entry *m);
 
-/* Tells an event of the device thread to its request or to hearthd; the event stays the caller's. */
+/* Forwards an event of the device thread to its request or to hearthd; the caller keeps the event. */
 void events_serve(struct rpc_server *s, struct engine_event *ev);
 
 /* text-calls.c */
 extern const struct request_steps model_steps, tokenize_steps, detokenize_steps, render_steps;
 
-/* prompt.c. Whether the input is text, which takes a vocabulary. prompt_make() makes the ids that a request appends to
- * its history. Any thread. */
+/* prompt.c. prompt_needs_vocab(): whether the input is text, which requires a vocabulary. prompt_make() makes the ids
+ * that a request appends to its history. Any thread. */
 bool prompt_needs_vocab(const struct wire_generate *req);
 int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, struct prompt_told *told,
                 struct hearth_err *e);

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* The request's biases, and below all of them what the model's file keeps from being sampled: biases of one id add up,
- * so that these win. */
+/* The request's biases, and those of the tokens that the model's file forbids: biases of one id add up, so that
+ * -INFINITY prevails. */
 static int make_bias(const struct gguf *g, const struct wire_sampling *w, uint32_t n_vocab, struct logit_bias **out,
                      uint32_t *n, struct hearth_err *e)
 {
@@ -37,7 +37,7 @@ static int make_bias(const struct gguf *g, const struct wire_sampling *w, uint32
     }
     size_t kept = w->n_logit_bias;
     for (size_t i = 0; i < never.n; i++) {
-        int32_t id = gguf_i32_at(&never, i); /* a token, as loading the vocabulary saw to */
+        int32_t id = gguf_i32_at(&never, i); /* loading the vocabulary has checked that it is a token */
         if ((uint32_t)id < n_vocab)
             b[kept++] = (struct logit_bias){(uint32_t)id, -INFINITY};
     }
@@ -45,8 +45,8 @@ static int make_bias(const struct gguf *g, const struct wire_sampling *w, uint32
     return 0;
 }
 
-/* A value that a request may leave open. llama.cpp has -1 for "all of the context" and other numbers below 1 for "off"
- * where hearth has 0. */
+/* The values that a request may leave open. llama.cpp uses -1 for "the whole context" and other numbers below 1 for
+ * "off" where hearth uses 0. */
 static const struct {
     const char *key;
     size_t offset;
@@ -61,7 +61,7 @@ static const struct {
     {"general.sampling.penalty_last_n", offsetof(struct wire_sampling, penalty_last), true, 0, WIRE_TOKENS_MAX, 64},
 };
 
-/* 1 where the file says nothing. */
+/* Returns 1 if the file has no such key. */
 static int recommended(const struct gguf *g, size_t i, double *out, struct hearth_err *e)
 {
     float real;
@@ -70,7 +70,7 @@ static int recommended(const struct gguf *g, size_t i, double *out, struct heart
     if (ret)
         return ret;
     *out = opens[i].is_int ? (double)(whole < 0 ? 0 : whole) : (double)real;
-    if (*out >= opens[i].lo && *out <= opens[i].hi) /* not a number is neither */
+    if (*out >= opens[i].lo && *out <= opens[i].hi) /* false for NaN */
         return 0;
     return err_set(e, HEARTH_EBADMODEL, "key %s is %g; %g to %g is possible", opens[i].key, *out, opens[i].lo,
                    opens[i].hi);
@@ -109,8 +109,7 @@ int sample_params_make(const struct gguf *g, const struct wire_sampling *w, int6
         .frequency_penalty = (float)w->frequency_penalty,
         .penalty_last = (uint32_t)w->penalty_last,
         .seed = w->seed,
-        /* logprobs = 0 asks for the sampled token's alone: the backend returns one alternative, which is not sent on.
-         */
+        /* logprobs = 0 requests only the sampled token's: the backend returns one alternative, which is not sent. */
         .n_logprobs = logprobs < 0    ? 0
                       : logprobs == 0 ? 1
                                       : (uint32_t)logprobs,
@@ -118,7 +117,7 @@ int sample_params_make(const struct gguf *g, const struct wire_sampling *w, int6
     if (!w->has_seed && getrandom(&p.seed, sizeof p.seed, 0) != sizeof p.seed)
         return err_set(e, HEARTH_EIO, "cannot draw a seed: %s", strerror(errno));
     if (!w->has_seed)
-        p.seed >>= 11; /* 53 bits survive JSON and editors, whose numbers are doubles */
+        p.seed >>= 11; /* JSON and editors use doubles, which preserve 53 bits */
     int rc = make_bias(g, w, n_vocab, bias, &p.n_bias, e);
     if (rc)
         return rc;

@@ -1,4 +1,4 @@
-/* status.c - engine.status: what is loaded, who has the memory, and what was counted. Thread: the loop's. */
+/* status.c - engine.status: loaded models, use of the memory, counters. Thread: the loop's. */
 #include "config.h"
 
 #include "daemon/engine/front/rpc.h"
@@ -9,7 +9,7 @@
 
 static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c)
 {
-    int64_t moving = (int64_t)atomic_load(&c->moving); /* first, as it is counted last */
+    int64_t moving = (int64_t)atomic_load(&c->moving); /* read first, because it is updated last */
     *out = (struct wire_kv_tiers){
         .host_pages = (int64_t)atomic_load(&c->host_pages),
         .host_bytes = (int64_t)atomic_load(&c->host_bytes),
@@ -38,7 +38,7 @@ const char *status_where(bool gpu)
     return gpu ? "cuda:0" : "cpu";
 }
 
-/* The wall-clock time at which an idle model is unloaded; 0 where it is in use, or stays. */
+/* The wall-clock time at which an idle model will be unloaded; 0 if it is in use, or stays loaded. */
 static double expires(const struct model_entry *m)
 {
     double at = atomic_load(&m->unload_at);
@@ -47,7 +47,7 @@ static double expires(const struct model_entry *m)
     return at > 0 ? (double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec + at - engine_now() : 0;
 }
 
-/* The paths that rows took; returns their number. */
+/* Fills in the rows by path; returns the number of paths. */
 static size_t count_paths(const struct engine_counters *c, struct wire_path_rows out[DEVICE_PATHS])
 {
     size_t n = 0;
@@ -62,7 +62,7 @@ struct wire_strs status_slow_ops(const struct model_entry *m)
     return t ? (struct wire_strs){.v = (const char **)t->slow, .n = t->n_slow} : (struct wire_strs){0};
 }
 
-/* Who has the device's memory; programs[i] points into `seen`. */
+/* How the device's memory is used; programs[i] points into `seen`. */
 static struct wire_memory count_memory(const struct ledger *l, const struct neighbours_seen *seen,
                                        struct wire_program programs[static NEIGHBOURS_MAX])
 {

@@ -1,5 +1,5 @@
-/* text-calls.c - models.show, tokenize, detokenize, render: their answers are made and packed wherever there is time
- * for it. Thread: any, but for the steps' `begin`. */
+/* text-calls.c - models.show, tokenize, detokenize, render: their answers are made and packed by a worker, or on the
+ * loop thread if they are short. Thread: any, except for the steps' `begin`. */
 #include "config.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static int need_vocab(const struct request *r, struct hearth_err *e)
 static size_t show_cost(const struct request *r)
 {
     (void)r;
-    return WORK_LOOP + 1; /* samples of all tensors are hashed, which may have to come from a disk */
+    return WORK_LOOP + 1; /* samples of all tensors are hashed, which may have to be read from a disk */
 }
 
 static int show_work(struct request *r, struct hearth_err *e)
@@ -49,7 +49,7 @@ static int show_work(struct request *r, struct hearth_err *e)
     const struct hparams *hp = &model->hp;
     gguf_str(model->gguf, "general.architecture", &arch, &ignored);
     snprintf(arch_name, sizeof arch_name, "%.60s",
-             gguf_label(arch).s); /* any bytes may stand there; the wire has UTF-8 */
+             gguf_label(arch).s); /* it may contain any bytes, but the wire requires UTF-8 */
     struct wire_model res = {
         .name = model->path,
         .path = model->path,
@@ -115,8 +115,7 @@ const struct request_steps tokenize_steps = {
 
 /* --- detokenize ---------------------------------------------------------------------------------------------- */
 
-/* The bytes of the ids as a text of its own, without the BOS and the dummy space of SentencePiece that encoding adds.
- */
+/* The text of the ids on their own, without the BOS and SentencePiece's leading space, which encoding adds. */
 static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
 {
     size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
@@ -137,7 +136,8 @@ static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, si
 static size_t detokenize_cost(const struct request *r)
 {
     enum {
-        PIECE = 8 /* bytes of a token, about; a file may have tokens of megabytes, which the answer's limit bounds */
+        PIECE = 8 /* average bytes per token; a file may have tokens of megabytes, which the limit of the answer
+                   * bounds */
     };
     return ((const struct wire_detokenize *)r->params)->tokens.n * PIECE;
 }
@@ -156,7 +156,7 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
     if ((rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
         (rc = detokenize(v, d->tokens, &bytes, &n, e)) || (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
         goto out;
-    if (!(all = malloc(n_part + 4))) { /* U+FFFD for an unfinished character at the end has room, too */
+    if (!(all = malloc(n_part + 4))) { /* with room for a U+FFFD if the last character is unfinished */
         rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
         goto out;
     }
@@ -184,7 +184,7 @@ static size_t length(const char *s)
     return s ? strlen(s) : 0;
 }
 
-/* A template takes as many steps as it likes, whatever it is given. */
+/* A template may take any number of steps, whatever its input. */
 static size_t render_cost(const struct request *r)
 {
     const struct wire_render *p = &((const struct wire_engine_render *)r->params)->req;

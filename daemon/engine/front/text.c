@@ -45,7 +45,7 @@ static int grow(char **v, size_t *cap, size_t need, struct hearth_err *e)
     return 0;
 }
 
-/* Forgets what the last call gave out, and makes room for so many more bytes. */
+/* Discards the output of the last call, and makes room for `more` more bytes. */
 static int prepare(struct text *t, size_t more, struct hearth_err *e)
 {
     t->n_pending -= t->n_emitted;
@@ -57,7 +57,7 @@ static int prepare(struct text *t, size_t more, struct hearth_err *e)
     return rc || !t->reasoning.family ? rc : grow(&t->thought, &t->cap_thought, more, e);
 }
 
-/* The length of a well-formed character that begins with this byte, 0 where none does (Unicode, table 3-7). */
+/* The length of a well-formed character that begins with this byte, 0 if none does (Unicode, table 3-7). */
 static size_t utf8_len(unsigned char first)
 {
     return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -93,7 +93,7 @@ static void put(struct text *t, const void *s, size_t n)
     t->n_pending += n;
 }
 
-static const char bad[] = "\xef\xbf\xbd"; /* U+FFFD, in the place of what is no UTF-8 */
+static const char bad[] = "\xef\xbf\xbd"; /* U+FFFD, which replaces invalid UTF-8 */
 
 /* Appends bytes to the pending text. Each maximal subpart of an ill-formed sequence becomes one U+FFFD, as in browsers
  * (the Unicode standard's substitution of maximal subparts). */
@@ -118,8 +118,8 @@ static void put_bytes(struct text *t, const unsigned char *s, size_t n)
     }
 }
 
-/* The beginning of the stop string that is the first to be complete in s[0..len), or len where none is. Of several that
- * end at one place the longest counts. */
+/* The beginning of the stop string that is completed first in s[0..len), or len if there is none. Of several that end
+ * at the same place the longest counts. */
 static size_t find_stop(const struct text *t, const char *s, size_t len)
 {
     size_t begin = len, end = SIZE_MAX;
@@ -137,7 +137,7 @@ static size_t find_stop(const struct text *t, const char *s, size_t len)
     return begin;
 }
 
-/* The length of the longest end of the pending text that begins a stop string. */
+/* The length of the longest suffix of the pending text that is a prefix of a stop string. */
 static size_t possible_stop(const struct text *t)
 {
     size_t most = 0;
@@ -157,7 +157,7 @@ static void emit(struct text *t, size_t upto, const char **out, size_t *n)
     *n = upto;
 }
 
-/* A special token ends a character that is unfinished. */
+/* A special token terminates an unfinished character. */
 static void put_token(struct text *t, const char *s)
 {
     if (t->n_part)

@@ -8,7 +8,7 @@
 
 #include "daemon/model/kind.h"
 
-/* A template that takes tools has the word in it. */
+/* A template that supports tools contains the word. */
 static bool takes_tools(const struct gguf *g)
 {
     struct gguf_str s = {"", 0};
@@ -49,7 +49,7 @@ static void add_special(struct wire_model *out, struct traits *t, const struct v
     }
 }
 
-/* The keys of llama.cpp's converter, with the names that generate has for them. */
+/* The keys of llama.cpp's converter, with generate's names for them. */
 static void add_sampling(struct wire_model *out, struct traits *t, const struct gguf *g)
 {
     static const struct {

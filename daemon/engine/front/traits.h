@@ -1,4 +1,4 @@
-/* traits.h - what a model was made for: capabilities, tokens by their role, its makers' sampling parameters. Any
+/* traits.h - what a model was made for: its capabilities, tokens by their role, recommended sampling parameters. Any
  * thread. */
 #ifndef HEARTH_ENGINE_TRAITS_H
 #define HEARTH_ENGINE_TRAITS_H
@@ -8,7 +8,7 @@
 
 enum { TRAITS_CAPABILITIES = 4, TRAITS_SAMPLING = 8, TRAITS_TEXT = 64 };
 
-/* Room for what traits_fill() points to. */
+/* Storage for what traits_fill() points to. */
 struct traits {
     const char *capability[TRAITS_CAPABILITIES];
     struct wire_special_token special[VOCAB_ROLES];
@@ -16,7 +16,8 @@ struct traits {
     struct wire_default sampling[TRAITS_SAMPLING];
 };
 
-/* Sets kind, refusal, capabilities, special and sampling of *out, whose chat is set; they borrow from both. */
+/* Sets kind, refusal, capabilities, special and sampling of *out, whose member `chat` must be set; these borrow from
+ * both *t and *m. */
 void traits_fill(struct wire_model *out, struct traits *t, const struct model_entry *m);
 
 #endif

@@ -23,19 +23,19 @@ struct lane {
     pthread_t thread;
     pthread_cond_t more;
     struct job_list jobs;
-    int64_t last;        /* the client whose job ran last */
-    struct job *running; /* NULL: none */
+    int64_t last;        /* the client whose job was run last */
+    struct job *running; /* NULL if none is */
 };
 
 struct work {
     pthread_mutex_t lock;
-    bool closing; /* under `lock`, as is `jobs` of the lanes */
+    bool closing; /* protected by `lock`, as are the lanes' `jobs` */
     struct lane lane[LANES];
-    struct post ended;        /* jobs on their way to the loop */
-    struct post_list arrived; /* the loop's */
+    struct post ended;        /* ended jobs on their way to the loop */
+    struct post_list arrived; /* the loop thread's */
 };
 
-/* Whose turn it is: the first job of the client that comes next after the last one, in a circle of their numbers. */
+/* Selects the next job: the first one of the client whose number follows that of the last client, cyclically. */
 static struct job *pick(const struct lane *l)
 {
     struct job *j, *next = NULL, *first = NULL;
@@ -61,7 +61,7 @@ static int set_unwanted(struct hearth_err *e)
     return err_set(e, HEARTH_ECANCELLED, "nobody waits for it any more");
 }
 
-/* The pace of a worker's thread. */
+/* The pace callback of a worker thread. */
 static int on_pace(void *arg, size_t bytes, struct hearth_err *e)
 {
     struct job *j = arg;
@@ -90,7 +90,7 @@ static void run(struct work *w, struct job *j)
     int rc = j->run(j, &j->err);
     pace_set(NULL, NULL);
     if (rc && j->stopped)
-        rc = j->err.code = HEARTH_ECANCELLED; /* whatever the one who was stopped called it */
+        rc = j->err.code = HEARTH_ECANCELLED; /* whatever error the stopped job returned */
     pthread_mutex_lock(&w->lock);
     bool again = rc == HEARTH_ECANCELLED && !j->slow && !atomic_load(&j->cancelled);
     w->lane[j->slow ? SLOW : QUICK].running = NULL;
@@ -111,7 +111,8 @@ static void *lane_main(void *arg)
     struct lane *l = arg;
     struct work *w = l->work;
     if (l == &w->lane[SLOW])
-        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE_SLOW); /* of this thread; without it, it is as good */
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE_SLOW); /* affects only this thread; a failure does no
+                                                                          * harm */
     pthread_mutex_lock(&w->lock);
     while (!w->closing) {
         struct job *j = pick(l);
@@ -133,7 +134,7 @@ static void *lane_main(void *arg)
 
 static void destroy(struct work *w)
 {
-    while (work_next(w)) /* jobs are their owners' */
+    while (work_next(w)) /* jobs belong to their owners */
         continue;
     post_fini(&w->ended);
     for (int i = 0; i < LANES; i++)
