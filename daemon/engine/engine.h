@@ -94,7 +94,7 @@ const char *engine_backend(const struct engine *eng); /* "cpu" */
 const char *engine_device(const struct engine *eng);  /* its description */
 uint32_t engine_devices(const struct engine *eng);    /* how many devices the backend could use */
 
-/* --- in -------------------------------------------------------------------------------------------------- */
+/* --- commands -------------------------------------------------------------------------------------------- */
 
 /* Takes the sequence. Its model is loaded first if necessary. */
 void engine_submit(struct engine *eng, struct seq *q);
@@ -123,7 +123,7 @@ void engine_finish(struct engine *eng, double seconds);
 /* Backpressure: no steps are started while throttled, because the loop thread's output is full. */
 void engine_throttle(struct engine *eng, bool throttled);
 
-/* --- out ------------------------------------------------------------------------------------------------- */
+/* --- events ---------------------------------------------------------------------------------------------- */
 
 enum event_kind {
     EV_ADMIT,

@@ -124,7 +124,7 @@ void kvdir_on_evict_timer(void *arg)
     evict_some(arg);
 }
 
-/* --- choosing ---------------------------------------------------------------------------------------------- */
+/* --- choosing victims -------------------------------------------------------------------------------------- */
 
 /* Lists every file that is not a victim yet, in no order; malloc'd, with room for one more. */
 static struct kv_manifest_row **list_candidates(struct kvdir *d, size_t *n)

@@ -69,7 +69,7 @@ static void find_bad(struct kvdir *d)
         kvdir_add_bad(d, v[n].name);
 }
 
-/* --- the start ------------------------------------------------------------------------------------------ */
+/* --- reconciling ---------------------------------------------------------------------------------------- */
 
 /* Whether the row's file exists and has the size that was written. */
 static bool is_intact(struct kvdir *d, const struct kv_manifest_row *row)

@@ -17,7 +17,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 
-/* --- the folder ----------------------------------------------------------------------------------------- */
+/* --- the directory -------------------------------------------------------------------------------------- */
 
 static int open_folder(struct kvdir *d, const char *state_dir, struct hearth_err *e)
 {
@@ -211,7 +211,7 @@ static void touch_with(struct kvdir *d, struct kv_entry *f, double now)
             touch(d, g, now);
 }
 
-/* --- what the engine reports ------------------------------------------------------------------------------- */
+/* --- the engine's reports ---------------------------------------------------------------------------------- */
 
 /* Writes the file's row, and the rows of files that have been used since the last call. */
 static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, struct hearth_err *e)
@@ -325,7 +325,7 @@ const struct kvdir_usage *kvdir_usage(const struct kvdir *d, size_t *n)
     return d->users;
 }
 
-/* --- life ----------------------------------------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------------------------------------- */
 
 int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e)
 {

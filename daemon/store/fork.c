@@ -7,7 +7,7 @@
 
 #include "daemon/store/store-internal.h"
 
-/* --- where a timeline is cut -------------------------------------------------------------------------------------- */
+/* --- cutting a timeline ------------------------------------------------------------------------------------------- */
 
 static bool is_raw(const char *role)
 {
@@ -62,7 +62,7 @@ int store_cut(struct store *st, const struct store_session *s, int64_t at, struc
     return store_read_turn(st, s, read, (size_t)(at - out->tokens), &out->turn, e);
 }
 
-/* --- making them -------------------------------------------------------------------------------------------------- */
+/* --- making forks ------------------------------------------------------------------------------------------------- */
 
 static int insert_fork(struct store *st, const struct store_session *s, const struct store_turn *own, size_t n,
                        struct hearth_err *e)
@@ -123,7 +123,7 @@ int store_count_names(struct store *st, uid_t uid, const char *begin, int64_t *n
     return rc;
 }
 
-/* --- taking one over ---------------------------------------------------------------------------------------------- */
+/* --- adopting a fork ---------------------------------------------------------------------------------------------- */
 
 static int run_two(struct store *st, enum sql which, const char *a, const char *b, struct hearth_err *e)
 {

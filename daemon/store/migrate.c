@@ -39,7 +39,7 @@ static void each_backup(struct store *st, void (*f)(struct store *st, const char
         close(fd);
 }
 
-/* --- keeping -------------------------------------------------------------------------------------------- */
+/* --- keeping a copy ------------------------------------------------------------------------------------- */
 
 /* Removes the temporary file of a copy that a crash interrupted: sessions.db.vN.XXXXXX. */
 static void remove_leftover(struct store *st, const char *name, long version, const char *rest)
@@ -95,7 +95,7 @@ void migrate_find_backup(struct store *st)
         each_backup(st, remove_older);
 }
 
-/* --- removing from it ----------------------------------------------------------------------------------- */
+/* --- removing a session from the copy ------------------------------------------------------------------- */
 
 static int run(sqlite3 *db, const char *text, const struct store_session *s)
 {

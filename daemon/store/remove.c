@@ -53,7 +53,7 @@ static int remove_damaged(struct store *st, const struct store_session *s, struc
     return store_run(st, q, "removing a session", e);
 }
 
-/* --- what forks have of it ---------------------------------------------------------------------------------------- */
+/* --- turns shared with forks -------------------------------------------------------------------------------------- */
 
 int store_shared(struct store *st, const char *id, const char *but, struct store_shared *out, struct hearth_err *e)
 {
@@ -249,8 +249,7 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     return rc;
 }
 
-/* --- turns of what was removed -------------------------------------------------------------------------------------
- */
+/* --- purging the turns of removed sessions -------------------------------------------------------------------------- */
 
 /* Selects the session's last turns, at most as many as are removed at once: returns the number of the first of them, or
  * -1 if none is left. */

@@ -17,7 +17,7 @@ enum {
  * hearthd. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
-/* --- life ----------------------------------------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------------------------------------- */
 
 static const struct engine_process_calls process_calls;
 static void on_heartbeat(void *arg);
@@ -369,7 +369,7 @@ static void on_heartbeat(void *arg)
     }
 }
 
-/* --- what the process tells ------------------------------------------------------------------------------- */
+/* --- callbacks of the process ----------------------------------------------------------------------------- */
 
 static bool on_is_needed(void *arg)
 {
@@ -406,7 +406,7 @@ static void on_restart(void *arg)
 
 static const struct engine_process_calls process_calls = {on_is_needed, on_last_words, on_exited, on_restart};
 
-/* --- what is known of it ---------------------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------------------- */
 
 int engine_number(const struct engine_client *ec)
 {

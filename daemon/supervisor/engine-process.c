@@ -41,7 +41,7 @@ struct engine_process {
     char why[120]; /* what engine_process_fail() recorded; empty if nothing was */
 };
 
-/* --- life ----------------------------------------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------------------------------------- */
 
 static void free_argv(char **argv)
 {
@@ -296,7 +296,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* --- what is known of it ---------------------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------------------- */
 
 enum engine_state engine_process_state(const struct engine_process *p)
 {

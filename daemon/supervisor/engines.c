@@ -67,7 +67,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* --- where models are -------------------------------------------------------------------------------------- */
+/* --- placement of models ----------------------------------------------------------------------------------- */
 
 static void forget(struct engines *es, struct placed *p)
 {
@@ -221,7 +221,7 @@ bool engines_has_other(const struct engines *es, const struct engine_client *ec)
     return false;
 }
 
-/* --- what they tell ------------------------------------------------------------------------------------------ */
+/* --- status of the engines ----------------------------------------------------------------------------------- */
 
 static bool lists(const struct wire_engine_status *s, const char *path)
 {
@@ -327,7 +327,7 @@ static void on_event(void *arg, const struct wire_method *m, const void *body)
     engine_client_may_leave(en->client);
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------------------------------------------- */
 
 static int add(struct engines *es, int device, size_t count, struct hearth_err *e);
 
@@ -430,7 +430,7 @@ void engines_free(struct engines *es)
     free(es);
 }
 
-/* --- all of them ----------------------------------------------------------------------------------------------- */
+/* --- all engines ----------------------------------------------------------------------------------------------- */
 
 size_t engines_count(const struct engines *es)
 {

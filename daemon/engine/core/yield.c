@@ -40,7 +40,7 @@ static void may_grow(struct engine *eng)
         kv_may_grow(m->group.kv);
 }
 
-/* --- what goes -------------------------------------------------------------------------------------------- */
+/* --- giving memory back ----------------------------------------------------------------------------------- */
 
 /* Gives back memory of pools: of free pages, or with `cached` of as many cached pages as `bytes` require. */
 static bool shrink(struct engine *eng, bool cached, uint64_t bytes)
@@ -85,7 +85,7 @@ static bool give_back(struct engine *eng)
     return shrink(eng, false, lacks) || shrink(eng, true, lacks) || unload_one(eng);
 }
 
-/* --- streams that are parked ------------------------------------------------------------------------------ */
+/* --- parking streams -------------------------------------------------------------------------------------- */
 
 static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
 {
@@ -166,7 +166,7 @@ static bool park(struct engine *eng)
     return true;
 }
 
-/* --- from the beginning to the end ------------------------------------------------------------------------- */
+/* --- the course of a yield --------------------------------------------------------------------------------- */
 
 static void answer(struct engine *eng, void *owner, uint64_t before, const struct hearth_err *err)
 {

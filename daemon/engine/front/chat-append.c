@@ -200,7 +200,7 @@ static bool has_parts(const struct wire_engine_generate *g)
     return any;
 }
 
-/* --- where the session's part of the text ends -------------------------------------------------------------------- */
+/* --- finding the end of the session's part ------------------------------------------------------------------------ */
 
 struct bytes {
     char *s;

@@ -212,7 +212,7 @@ const struct request_steps generate_steps = {
     .begin = give_to_device,
 };
 
-/* --- what a generation would cost ---------------------------------------------------------------------------- */
+/* --- measuring a prompt -------------------------------------------------------------------------------------- */
 
 static int measure_opened(struct rpc_server *s, struct request *r, struct hearth_err *e)
 {

@@ -105,7 +105,7 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
     free(rd);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------- */
+/* --- life cycle --------------------------------------------------------------------------------------------- */
 
 int request_begin(struct rpc_server *s, const struct asked *a, const char *path, int64_t client,
                   const struct request_steps *steps, bool *taken, struct hearth_err *e)
@@ -166,7 +166,7 @@ int request_answer(struct rpc_server *s, struct request *r, struct hearth_err *e
     return 0;
 }
 
-/* --- on its way --------------------------------------------------------------------------------------------- */
+/* --- the steps of a request --------------------------------------------------------------------------------- */
 
 static int run_work(struct job *j, struct hearth_err *e)
 {
