@@ -62,8 +62,7 @@ struct engine_params {
     uint32_t max_in_flight; /* steps in flight; 0 = the device's default, which it never exceeds */
     const char *checked;    /* path of the self-check cache (cache.h); NULL: there is none */
     uint64_t kv_bytes;      /* size of a model's KV pool; 0 = depends on the device's memory */
-    uint64_t kv_ram;        /* size of KV in host memory; 0 = none, TIER_RAM_AUTO = depends on the machine's memory and
-                             * `sharers` */
+    uint64_t kv_ram;        /* bytes of KV in host memory; 0 = none, TIER_RAM_AUTO = by the machine's and `sharers` */
     uint64_t gpu_memory;    /* bytes that it may use on a GPU; 0 = no limit */
     uint64_t host_weights;  /* bytes of host memory for weights that do not fit on a GPU; 0 = none, UINT64_MAX = this
                              * engine's share of what is free */
@@ -150,8 +149,7 @@ struct event_admit { /* EV_ADMIT */
     void *owner;
 };
 
-struct event_prompt { /* EV_PROMPT: the progress of a prompt whose computation is unfinished; at most ten times a
-                       * second */
+struct event_prompt { /* EV_PROMPT: progress of a prompt that is not finished; at most ten times a second */
     struct engine_event ev;
     void *owner;
     uint32_t done, total; /* tokens, including reused ones */
@@ -208,8 +206,7 @@ struct event_yield { /* EV_YIELDED */
     struct engine_event ev;
     void *owner;
     struct hearth_err err;
-    bool holds;                 /* memory is yielded, although possibly less than requested is free: then `err` says
-                                 * so */
+    bool holds;                 /* memory is yielded; `err` is set if less is free than requested */
     uint64_t freed, free, held; /* bytes */
 };
 

@@ -289,8 +289,7 @@ static int serve(const struct engine_params *p, int link_fd)
         log_error("%s: %s", err_name(rc), err.msg);
     rc = rc ? EXIT_FAILURE : EXIT_SUCCESS;
     if (!engine_close(engine, patience))
-        _exit(rc); /* the step takes seconds, and nobody wants its tokens: the next engine waits for the lock and the
-                    * device */
+        _exit(rc); /* nobody waits for the tokens of that step, and the next engine waits for the lock and the device */
     if (!rpc_server_fini(&rpc_server))
         _exit(rc); /* a worker is blocked on a disk that does not respond */
     return rc;

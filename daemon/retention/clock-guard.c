@@ -5,8 +5,7 @@
 
 void clock_guard_init(struct clock_guard *a, double saved_wall, double saved_holdoff, double wall, double boot)
 {
-    bool odd = !(saved_holdoff >= 0 && saved_holdoff <= CLOCK_GUARD_HOLDOFF); /* also true for NaN, from a damaged
-                                                                               * row */
+    bool odd = !(saved_holdoff >= 0 && saved_holdoff <= CLOCK_GUARD_HOLDOFF); /* true for NaN, of a damaged row, too */
     double off = wall - saved_wall;
     *a = (struct clock_guard){.wall = wall, .boot = boot, .holdoff = odd ? CLOCK_GUARD_HOLDOFF : saved_holdoff};
     if (!(off >= -CLOCK_GUARD_MAX_STEP && off <= CLOCK_GUARD_MAX_OFF))

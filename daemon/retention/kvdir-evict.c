@@ -23,8 +23,7 @@
 
 enum {
     BATCH = 32,
-    HEADROOM_MIN_FILES = 1024, /* with so many files, extra room is made each time, because all files have to be
-                                * sorted */
+    HEADROOM_MIN_FILES = 1024, /* with so many, extra room is made each time, as all files have to be sorted */
     HEADROOM_DIV = 32,         /* how much extra: a 32nd of the limit */
 };
 

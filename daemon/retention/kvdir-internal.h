@@ -49,8 +49,7 @@ struct kvdir {
     struct releaser *releaser; /* gives their blocks back; NULL if there is none */
     char *path;
     int fd;
-    struct kv_entry_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* files without a session are not in
-                                                                             * by_session */
+    struct kv_entry_list by_name[KVDIR_BUCKETS], by_session[KVDIR_BUCKETS]; /* by_session: only files of a session */
     struct kv_entry_list touched;
     TAILQ_HEAD(, kv_entry) evicting;
     size_t n;

@@ -249,7 +249,7 @@ int store_remove(struct store *st, const struct store_session *s, struct hearth_
     return rc;
 }
 
-/* --- purging the turns of removed sessions -------------------------------------------------------------------------- */
+/* --- purging the turns of removed sessions ------------------------------------------------------------------------ */
 
 /* Selects the session's last turns, at most as many as are removed at once: returns the number of the first of them, or
  * -1 if none is left. */

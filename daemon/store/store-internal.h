@@ -94,8 +94,7 @@ struct store {
     bool has_deleted;                                  /* store_purge_some() may have something to do */
     TAILQ_HEAD(, timeline_cache_entry) timeline_cache; /* most recently used last */
     size_t timeline_cache_ids;
-    int64_t naps; /* sleeps on other programs' locks, in total; then those of the current window, see on_busy() in
-                   * open.c */
+    int64_t naps; /* sleeps on other programs' locks: in total; and in the current window (on_busy() in open.c) */
     int64_t window_begin, window_naps;
     struct store_work work; /* up to the last store_work(); returned rows are counted at once */
     int changes;            /* SQLite's counter of changed rows at that time */

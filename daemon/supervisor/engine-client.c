@@ -249,11 +249,7 @@ void engine_forget(struct engine_client *ec, const void *arg)
 
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
-    enum {
-        LEAST_MS = 500,
-        PARTS = 60
-    }; /* fraction of engine_timeout: whoever grants an engine much time does so here,
-        * too */
+    enum { LEAST_MS = 500, PARTS = 60 }; /* of engine_timeout: patience with an engine applies here, too */
     static const struct wire_empty nothing;
     struct request *r;
     int64_t patience = ec->timeout * 1000 / PARTS;

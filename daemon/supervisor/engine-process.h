@@ -29,8 +29,7 @@ struct engine_process_calls {
     bool (*is_needed)(
         void *arg); /* asks whether calls wait for an answer: if so, an exit is a crash, whatever its status */
     void (*last_words)(void *arg); /* it has exited; what it wrote before that still counts, and is to be read now */
-    void (*exited)(void *arg, const struct hearth_err *e); /* the owner closes the link and fails its calls with this
-                                                            * error */
+    void (*exited)(void *arg, const struct hearth_err *e); /* close the link; fail the calls with this error */
     void (*restart)(void *arg); /* the back-off is over, or the idle engine has left: it may be started again */
 };
 
@@ -43,8 +42,7 @@ void engine_process_free(struct engine_process *p); /* kills the engine, if ther
 int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e);
 
 void engine_process_ready(struct engine_process *p);      /* it answered the hello in time */
-void engine_process_productive(struct engine_process *p); /* it made a token: the next back-off starts at its minimum
-                                                           * again */
+void engine_process_productive(struct engine_process *p); /* it made a token: the next back-off is minimal again */
 
 /* Records why this engine is unusable: its exit is reported with this reason, whatever its status. */
 void engine_process_fail(struct engine_process *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -63,8 +61,7 @@ void engine_process_leave(struct engine_process *p);
 
 enum engine_state engine_process_state(const struct engine_process *p);
 pid_t engine_process_pid(const struct engine_process *p);      /* 0 if there is none */
-bool engine_process_was_ready(const struct engine_process *p); /* whether this engine, or else the last one, became
-                                                                * ready */
+bool engine_process_was_ready(const struct engine_process *p); /* this engine, or else the last one, became ready */
 int64_t engine_process_restarts(const struct engine_process *p);
 
 #endif

@@ -21,10 +21,7 @@ struct model_fd;
 struct model_fds;
 struct engines;
 
-enum {
-    MODEL_FDS_LABEL = 4000
-}; /* maximum length in bytes of the path that a file is passed by; "//UID" is prefixed to
-    * it */
+enum { MODEL_FDS_LABEL = 4000 }; /* the most bytes in a path that a file is passed by; "//UID" is prefixed to it */
 
 /* The files that one connection has passed. Zero-initialise; model_fds_release() frees. */
 struct model_hold {

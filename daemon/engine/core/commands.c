@@ -302,8 +302,7 @@ void commands_run_beside_load(struct engine *eng)
         post_list_pop(&eng->todo);
         run_command(eng, o);
     }
-    end_late(eng); /* the counters of `status` are updated only after the other models' step, once new sequences are in
-                    * it */
+    end_late(eng); /* `status` is updated only after the other models' step, once new sequences are in it */
 }
 
 void commands_end_all(struct engine *eng, const struct hearth_err *err)

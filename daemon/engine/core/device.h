@@ -95,8 +95,7 @@ struct engine {
     double empty_since;     /* when the last model was unloaded, or EV_IDLE was sent */
     double finish_by;       /* > 0: EV_FINISHED is sent when saves have ended, at this time at the latest */
     bool waiting_for_pages; /* sequences wait for KV pages, not for a step to end */
-    bool look_again;        /* since the tiers were last polled, a sequence was preempted or has resumed: the tiers have
-                             * work now */
+    bool look_again;        /* a sequence was parked or resumed since the tiers were last polled, so they have work */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* ring */
     uint32_t first_in_flight, n_in_flight;
     uint32_t n_steps;      /* device steps in all plans in flight */
@@ -114,12 +113,11 @@ struct engine {
     } cpu; /* runs the models that `dev` cannot: their self-check failed, or it has no kernel or no room for them */
     bool memory_changed; /* by a step, a load or an unload since the last count */
     double memory_counted_at;
-    struct device_info checked; /* the self-checks' rows by path and replays, which are excluded from the counters of
-                                 * steps */
+    struct device_info checked; /* the self-checks' share of the device's counters, excluded from the steps' */
     struct {
-        bool on, busy;               /* a yield is in force; its memory is still being given back */
-        bool all;                    /* give back everything that may be given back, rather than until */
-        uint64_t bytes;              /* so many bytes are free */
+        bool on, busy;               /* `on`: a yield is in force; `busy`: memory is still being given back */
+        bool all;                    /* give back everything that may be given back */
+        uint64_t bytes;              /* unless `all`: give back until so many are free */
         uint64_t cap;                /* bytes that hearth may hold meanwhile */
         uint64_t before;             /* bytes that it held before */
         double begun, until;         /* on the engine's clock */
@@ -138,19 +136,15 @@ struct engine {
     } rate;
     bool watchdog_load; /* a model is being loaded: the watchdog runs between steps, too */
     double last_progress;
-    double load_until;                       /* the load continues until then before the other models' sequences get a
-                                              * step */
+    double load_until;                       /* other models' sequences get no step during a load before this time */
     void (*beside_load)(struct engine *eng); /* carries out the commands that need not wait for the end of a load */
-    double next_deadline;                    /* the earliest deadline of the sequences that have no token yet; INFINITY:
-                                              * none */
+    double next_deadline;                    /* the earliest one of the sequences without a token; INFINITY: none */
     double step_done_at;                     /* latest possible time at which the last step was done */
     bool step_end_seen;                      /* the host was waiting for it, so that the time is exact */
-    double submission;                       /* seconds of host time that submitting a step with a prompt and others'
-                                              * rows takes */
+    double submission;                       /* seconds that submitting a long step takes the host */
     struct hearth_err fatal;                 /* code 0: the device has not failed */
     TAILQ_HEAD(, model_entry) loaded;        /* most recently used last */
-    struct seq_list waiting_for_memory;      /* sequences that wait until their model has memory; they are in no other
-                                              * list */
+    struct seq_list waiting_for_memory;      /* sequences whose model has no memory; they are in no other list */
     uint32_t n_waiting_for_memory;
     double load_again_at; /* the first of them tries again then, if no model will become idle */
     float *logits;        /* [n_vocab of the largest model] one row, for eval */

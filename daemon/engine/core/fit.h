@@ -7,10 +7,7 @@
 
 #include "daemon/engine/core/device.h"
 
-enum {
-    FIT_TOKENS = 8192
-}; /* tokens of KV for which such a model's weights leave room, unless kv_bytes is
-    * configured */
+enum { FIT_TOKENS = 8192 }; /* of KV, for which such a model's weights leave room, unless kv_bytes is set */
 
 /* Bytes of the device that are kept free beside everything that is counted: for vectors, attention's partial sums,
  * graphs. */

@@ -66,8 +66,7 @@ double lead_left(const struct engine *eng)
     }
     if (!any_long)
         return 0;
-    if (!known || !eng->step_end_seen) /* and a third step is not queued meanwhile: the host will see the ends of the
-                                        * two in flight */
+    if (!known || !eng->step_end_seen) /* no third step meanwhile: the ends of the two in flight will be seen */
         return eng->n_in_flight > 1 ? INFINITY : 0;
     left -= eng->submission + f->plan.expected / PART;
     return (eng->n_in_flight > 1 ? left : fmin(left, most)) - (engine_now() - begun);

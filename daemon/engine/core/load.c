@@ -186,8 +186,7 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     }
     if ((rc = new_table(eng, m, e)))
         return rc;
-    if (info->gpu && !kv_ahead(m->group.kv, least)) { /* reserve the minimum of a growing pool: there may be no more
-                                                       * memory later on */
+    if (info->gpu && !kv_ahead(m->group.kv, least)) { /* the minimum of a growing pool: later there may be no memory */
         kv_cache_free(m->group.kv);
         m->group.kv = NULL;
         free_pools(m, m->n_group);

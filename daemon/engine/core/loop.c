@@ -251,8 +251,7 @@ void *loop_main(void *arg)
     sem_post(&eng->opened);
     if (failed)
         return NULL;
-    eng->beside_load = commands_run_beside_load; /* commands call loads, so loads reach them only through this
-                                                  * pointer */
+    eng->beside_load = commands_run_beside_load; /* load.c is below commands.c, so it calls it back */
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         commands_run(eng);
         unload_idle(eng);

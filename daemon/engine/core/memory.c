@@ -178,8 +178,7 @@ static uint64_t workspace_need(const struct engine *eng, const struct model *out
     memory_workspace(eng, &eng->dims, outline, n_row, eng->params.invariant != INVARIANT_NOTHING, &d);
     uint64_t row = 2ull * d.d_model + 2ull * d.d_q + 2ull * d.d_kv + 2ull * d.d_ff + d.d_route + d.d_experts;
     row += (uint64_t)d.d_route / 2 * d.d_model + 2ull * d.d_mix; /* products of experts; inputs of recurrent states */
-    row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of the path for invariant
-                                                                  * prompts */
+    row += d.n_prompt ? 3ull * d.d_ff + 2ull * d.d_q : 0;        /* inputs and products of invariant prompts */
     uint64_t bytes = sizeof(float) * (d.n_row * row + (uint64_t)d.n_out * d.n_vocab);
     return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
 }

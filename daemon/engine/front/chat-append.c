@@ -24,8 +24,7 @@ struct talk {
     struct model_entry *m;
     bool parts;         /* the template reads content as a list of parts; otherwise their texts are joined */
     const char *answer; /* replaces the last past message's content; NULL: keep it */
-    const char *key;    /* the key of an answer's reasoning; NULL: the reasoning is part of the content, enclosed in the
-                         * next two */
+    const char *key;    /* of an answer's reasoning; NULL: the content contains it, enclosed in the next two */
     const char *before, *after;
     const char *switches;
     char now[32]; /* so that both renderings use the same time */

@@ -15,8 +15,7 @@
 struct frame_conn;
 
 struct frame_conn_calls {
-    void (*frame)(void *arg, const uint8_t *data, size_t len); /* handles a complete, scanned frame, which is
-                                                                * borrowed */
+    void (*frame)(void *arg, const uint8_t *data, size_t len); /* handles a complete, scanned frame; borrowed */
     void (*full)(void *arg, bool full);                        /* output passed the high or the low watermark */
     void (*tick)(void *arg);                                   /* the time set by frame_conn_tick_in() is up */
 };

@@ -10,8 +10,7 @@ static const char EXACT = '\xff'; /* does not occur in UTF-8 */
 struct reasoning_family {
     const char *name;
     const char *sign[2];                  /* a template that contains one of them is of this family */
-    const char *tokens[REASONING_TOKENS]; /* tokens of the markers; a vocabulary that has the first one is of this
-                                           * family */
+    const char *tokens[REASONING_TOKENS]; /* of the markers; a vocabulary with the first one is of this family */
     /* No marker is a prefix of another one. After `skip` comes text. */
     const char *open[2], *close, *skip[6];
     const char *think, *no_think; /* variables of the template */

@@ -45,8 +45,7 @@ enum {
 
 struct reasoning {
     const struct reasoning_family *family; /* NULL: everything is text */
-    int32_t special[REASONING_TOKENS];     /* ids of the family's tokens; -1 if the token is plain text in this
-                                            * vocabulary */
+    int32_t special[REASONING_TOKENS];     /* ids of the family's tokens; -1: plain text in this vocabulary */
     struct reasoning_mark {
         enum { MARK_OPEN, MARK_CLOSE, MARK_SKIP } kind;
         size_t n;

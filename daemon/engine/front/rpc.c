@@ -35,8 +35,7 @@ void serve_event(struct rpc_server *s, const struct wire_method *m, const void *
     struct hearth_err e;
     if (wire_pack_event(frame_conn_out(s->conn), m, body, NULL, NULL, &e)) {
         log_error("cannot send %s: %s", m->name, e.msg);
-        _exit(EXIT_FAILURE); /* a stream must have no gap: the next engine resumes it after the last event that was
-                              * sent */
+        _exit(EXIT_FAILURE); /* a stream must have no gap: the next engine resumes it after the last event sent */
     }
 }
 

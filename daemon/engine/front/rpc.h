@@ -24,10 +24,8 @@ struct request;
 /* The steps of a kind of request. */
 struct request_steps {
     bool vocab;                                                                   /* it needs its model's vocabulary */
-    bool anyway;                                                                  /* it is carried out even if its
-                                                                                   * model's file is damaged */
-    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* called when the file is open; may
-                                                                                   * be NULL */
+    bool anyway;                                                                  /* even with a damaged model file */
+    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* once the file is open; or NULL */
     /* The request's own work, and its approximate cost in bytes. The work may be stopped and run again from the start.
      * Any thread: it reads the request's parameters and the model's constant data, and writes only what the request
      * owns. NULL if there is none. */
@@ -64,8 +62,7 @@ struct request {
     struct wire_sampling sampling;          /* with defaults for what the request leaves open */
     struct ids appended;
     struct prompt_told told;
-    char hash[TOK_HASH]; /* hash of the texts of the first n_hashed ids, those of the prompt; "" if the model has no
-                          * vocabulary */
+    char hash[TOK_HASH]; /* of the texts of the first n_hashed ids, the prompt's; "": the model has no vocabulary */
     uint32_t n_hashed;
     struct text text;
     uint32_t n_completion; /* tokens of the stream so far */

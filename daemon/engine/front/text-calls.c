@@ -136,8 +136,7 @@ static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, si
 static size_t detokenize_cost(const struct request *r)
 {
     enum {
-        PIECE = 8 /* average bytes per token; a file may have tokens of megabytes, which the limit of the answer
-                   * bounds */
+        PIECE = 8 /* average bytes per token; a file may have longer ones, which the answer's limit bounds */
     };
     return ((const struct wire_detokenize *)r->params)->tokens.n * PIECE;
 }

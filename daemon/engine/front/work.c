@@ -111,8 +111,7 @@ static void *lane_main(void *arg)
     struct lane *l = arg;
     struct work *w = l->work;
     if (l == &w->lane[SLOW])
-        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE_SLOW); /* affects only this thread; a failure does no
-                                                                          * harm */
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE_SLOW); /* of this thread; failing does no harm */
     pthread_mutex_lock(&w->lock);
     while (!w->closing) {
         struct job *j = pick(l);
