@@ -65,8 +65,8 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 
 /*
  * The size of the pools, in pages of a timeline: as configured, otherwise several full contexts within a share of the
- * machine's memory. On the CPU a page takes memory only once it is written; on a GPU the pool's memory competes with
- * the weights.
+ * machine's memory. On the CPU a page takes memory only once it is written; on a GPU a pool that does not grow is
+ * allocated as a whole, beside the weights.
  */
 static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
 {
@@ -512,8 +512,8 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
  * meanwhile. */
 static void finish_saves(struct engine *eng, struct model_entry *m)
 {
-    /* Seconds: a slower disk is not waited for, and a program that needs the device's memory does not wait until the
-     * host's is pinned. */
+    /* Seconds: a slower disk is not waited for, and a program that needs the device's memory does not wait until host
+     * memory has been pinned for the copies. */
     const double most = eng->yield.busy ? 0.1 : 5;
     struct hearth_err err;
     double until = engine_now() + most;
