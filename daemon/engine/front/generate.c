@@ -41,7 +41,7 @@ static int generate_opened(struct rpc_server *s, struct request *r, struct heart
     struct model_entry *m = r->model;
     int rc = runnable(m, e);
     if (rc || m->vocab || m->vocab_err.code || m->reading || atomic_load(&m->loaded))
-        return rc; /* whoever started reading the vocabulary has requested the weights as well, or does not need them */
+        return rc; /* the request that started reading the vocabulary also loads the weights, or needs none */
     m->users++;
     engine_load(s->engine, m, NULL);
     return 0;
