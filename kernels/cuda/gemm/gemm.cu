@@ -1,8 +1,9 @@
 /*
- * gemm.cu - the matrix ops on the fused kernels of gemm.cuh: which kernel, over which tiles, with which finish.
+ * gemm.cu - the matrix ops on the fused kernels of gemm.cuh: which kernel runs, over which tiles, with which epilogue.
  *
- * An epilogue that a block cannot do by itself (q/k norms over a head, a post-norm over the row, heads that do not fit
- * a group of tiles, gate and up of different types) leaves the product in ws.tmp, and epilogue.cu's kernel ends the op.
+ * Where a block cannot do an op's epilogue by itself (q/k norms over a head, a post-norm over the row, heads that do
+ * not fit a group of tiles, gate and up of different types), the product goes to ws.tmp, and a kernel of epilogue.cu
+ * finishes the op.
  */
 #include "kernels/cuda/gemm/batch.cuh"
 #include "kernels/cuda/gemm/epilogue.cuh"
@@ -11,7 +12,7 @@
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* norm(x) of a row a block, prepared: what skinny multiplies. */
+/* norm(x), one row per block, in the prepared form that skinny multiplies. */
 __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t ldx, uint32_t n, struct norm nm,
                                                        const uint32_t *gather, __half *out, uint32_t row0)
 {
@@ -27,8 +28,9 @@ __global__ void __launch_bounds__(CONSUMERS) gemm_norm(const float *x, uint32_t 
 }
 
 /*
- * What lies behind the end of a prepared row, in its last record, is left of whatever the workspace served before. It
- * meets zero weights, and where it is NaN every row would be: zeros there for skinny, which does not look.
+ * The last record of a prepared row may extend past the row's end, where it still holds whatever the workspace served
+ * before. Those elements meet zero weights, but a NaN among them would make the whole row NaN. skinny does not check
+ * for the row's end, so they are set to zero for it.
  */
 __global__ void pad_rows(__half *x, uint32_t n, uint32_t row0)
 {
@@ -46,15 +48,15 @@ __global__ void pad_rows(__half *x, uint32_t n, uint32_t row0)
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 /*
- * Who may run kernels whose blocks wait for one another (rownorm.cuh): all of a kernel's blocks are at work at once
- * only where no other such kernel has some of the processors. So one device of the process does on each GPU, and none
- * where processes share it by MPS; without MPS they take turns.
+ * Which device may run kernels whose blocks wait for one another (rownorm.cuh): all blocks of such a kernel are
+ * resident at once only where no other kernel of that kind occupies some of the SMs. So one device of the process may
+ * on each GPU, and none where processes share the GPU through MPS; without MPS, processes take turns on it.
  */
-enum { GPUS_MAX = 64, X_SAID = 8 /* slots of a line, which nobody else writes */ };
+enum { GPUS_MAX = 64, X_SAID = 8 /* slots of a cache line, so that nothing else writes to the line of x_said */ };
 static struct row_norms {
     struct device *owner;
-    ulonglong2 *said; /* row_norm.said, ROW_SLOTS for each processor; and, a line behind, gemm_args.x_said */
-    uint32_t n;       /* so far: row_norm.nth, which differs within a step */
+    ulonglong2 *said; /* row_norm.said, ROW_SLOTS for each SM; then, on a cache line of its own, gemm_args.x_said */
+    uint32_t n;       /* counts row norms and x_said uses: row_norm.nth and x_nth, which differ within a step */
 } row_norms[GPUS_MAX];
 
 static struct row_norms *row_norms_of(const struct device *d)
@@ -83,7 +85,7 @@ void gemm_init(struct device *d)
     if (d->cc < 90 || d->index >= GPUS_MAX)
         return;
     if (cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, d->index) != cudaSuccess)
-        cudaGetLastError(); /* a driver that does not know: they may share it */
+        cudaGetLastError(); /* a driver that cannot tell: assume that processes may share the GPU */
     struct row_norms *r = &row_norms[d->index];
     if (shared || !__atomic_compare_exchange_n(&r->owner, &nobody, d, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
@@ -105,7 +107,7 @@ void gemm_fini(struct device *d)
     __atomic_store_n(&r->owner, (struct device *)NULL, __ATOMIC_RELEASE);
 }
 
-/* Bytes of the widest fragment that few rows are multiplied by. */
+/* Bytes of the widest fragment of the types that gemv multiplies. */
 static constexpr uint32_t widest_int8()
 {
     uint32_t most = 0;
@@ -117,7 +119,8 @@ static constexpr uint32_t widest_int8()
     return most;
 }
 
-/* One row of activations fits beside two stages of the widest type: cards have 99 to 227 KiB for it. */
+/* Whether one row of activations fits beside two stages of the widest type; cards have 99 to 227 KiB of shared memory
+ * for it. */
 static bool row_fits(const struct device *d, uint32_t n_kblk)
 {
     return gemv_shape<1, 1, GEMV_REST>::fixed(n_kblk) + 2 * K_SLICES * widest_int8() <= smem_for(d, 1);
@@ -129,7 +132,7 @@ bool gemv_takes(const struct device *d, const struct op *o)
     bool can = d->cc >= 80 && row_fits(d, w->n_kblk);
     for (uint32_t i = 0; i < w->n_part; i++)
         can = can && int_type(w->part[i].type);
-    /* gemv writes no sub-block sums, which `down` wants where it is too long for gemv */
+    /* gemv writes no sub-block sums, which `down` needs where its row is too long for gemv */
     return can && (o->kind != OP_FFN_UP || row_fits(d, (d_ff_of(&o->ffn_up) + 255) / 256));
 }
 
@@ -155,7 +158,7 @@ static gemm_args args_of(const struct device *d, const struct op_call *p, const 
     return a;
 }
 
-/* The input is norm(x): made by gemv itself, or by a kernel before skinny. */
+/* The input is norm(x): computed by gemv itself, or by a kernel before the product. */
 static void from_norm(struct device *d, gemm_args *a, const struct norm *n, const uint32_t *gather)
 {
     if (a->gemv && norm_deferrable(*n) && a->k % 8 == 0) {
@@ -167,13 +170,13 @@ static void from_norm(struct device *d, gemm_args *a, const struct norm *n, cons
                 (__half *)a->x, a->row0);
 }
 
-/* NULL where there is no such type. */
+/* The function of a type; NULL where the type has no kernels of its own. */
 static gemm_fn *gemm_of(enum dtype type)
 {
     switch (type) {
 #define X(t, T, number) \
     case DT_##T:        \
-        return quant<DT_##T>::OWN ? gemm_##t : (gemm_fn *)NULL; /* a type that is kept as F16 has no object */
+        return quant<DT_##T>::OWN ? gemm_##t : (gemm_fn *)NULL; /* a type that is kept as F16 has no kernels */
         QUANTS(X)
 #undef X
     case DT_COUNT:
@@ -182,7 +185,7 @@ static gemm_fn *gemm_of(enum dtype type)
     return NULL;
 }
 
-/* The function that takes all parts of a weight in one launch, or NULL: then each type has one. */
+/* The function that takes all parts of a weight in one launch, or NULL: then each type needs its own launch. */
 static gemm_fn *one_kernel(const wdev *w)
 {
     enum dtype a, b;
@@ -199,7 +202,8 @@ static void by_types(struct device *d, const wdev *w, gemm_args &a)
         kernel(d, a);
         return;
     }
-    /* A launch for neighbours of a type. Parts begin with a tile, and q, k and v with a head: pairs stay together. */
+    /* One launch for adjacent parts of the same type. Parts begin on a tile boundary, and q, k and v on a head
+     * boundary, so pairs stay together. */
     for (uint32_t i = 0, end; i < w->n_part; i = end) {
         gemm_args one = a;
         for (end = i + 1; end < w->n_part && w->part[end].type == w->part[i].type;)
@@ -208,7 +212,7 @@ static void by_types(struct device *d, const wdev *w, gemm_args &a)
         for (uint32_t j = 0; j < one.n_part; j++)
             one.part[j].second = 0;
         if (end < w->n_part)
-            one.prefetch = NULL; /* the last is nearest to attention */
+            one.prefetch = NULL; /* only the last launch prefetches: it is nearest to attention */
         gemm_of(w->part[i].type)(d, one);
     }
 }
@@ -221,7 +225,7 @@ static void run(struct device *d, struct op_call *p, const struct op *o, const w
         by_types(d, w, a);
 }
 
-/* The input is rows that another op prepared. */
+/* The input is rows that another op left in the prepared form. */
 static void from_rows(struct device *d, gemm_args *a, const act_buf &x)
 {
     act_buf here = act_launch(x, a->row0);
@@ -235,9 +239,9 @@ static void to_tmp(struct device *d, gemm_args &a)
     a.ep = EP_TMP, a.out = d->ws.tmp, a.ldout = d->ws.ldtmp;
 }
 
-/* Whether a launch by itself does what follows q|k|v: a block of skinny has 128 rows, of gemv a head's pairs of tiles,
- * whose norms are a cluster's of at most HEAD_BLOCKS. A block of Q8_0 KV has numbers of several tiles, which this does
- * not bring together. */
+/* Whether the product's own kernel can do the epilogue of q|k|v. A block of skinny has 128 rows of the matrix; a block
+ * of gemv has pairs of tiles of a head, whose norms take a cluster of at most HEAD_BLOCKS blocks. A block of Q8_0 KV
+ * holds values from several tiles, which these kernels do not bring together. */
 static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
 {
     enum rope_kind kind = op->rope ? op->rope->kind : ROPE_NONE;
@@ -254,13 +258,14 @@ static bool qkv_ends_here(const struct op_qkv *op, bool gemv, bool clusters)
 }
 
 /*
- * Whether O or `down` of a row goes well by pairs of tiles, a block for each: where they leave few processors idle, or,
- * before a norm that would be a kernel of its own, half of them at most, and a ring fits. The row then becomes integers
- * once a processor, by sixteen warps, not once in either of two blocks. But a block that fills a processor begins only
- * when all before it have ended: so only rows with a norm after them go in pairs, which rownorm.cuh needs, and O behind
- * attention to a long context, whose blocks end one by one.
+ * Whether O or `down` of a single row benefits from pairs of tiles, one block per pair: where the pairs leave few SMs
+ * idle, or, before a norm that would otherwise be a kernel of its own, at most half of them; and a ring has to fit. The
+ * row is then converted to integers once per SM, by sixteen warps, instead of once in each of two blocks. But a block
+ * that fills an SM starts only when all earlier blocks on that SM have exited. So pairs are used only for rows with a
+ * norm after them, which rownorm.cuh requires, and for O after attention over a long context, whose blocks exit one by
+ * one.
  */
-enum { DEEP_SPLIT = 8 /* chunks of attention, by powers of two */ };
+enum { DEEP_SPLIT = 8 /* n_split, chunks of attention, from which a context counts as long */ };
 static bool in_pairs(const struct device *d, const wdev *w, bool normed)
 {
     uint32_t sms = d->sms, ring = 2 * t16_kblk_bytes(w->part[0].type) * K_SLICES;
@@ -269,7 +274,7 @@ static bool in_pairs(const struct device *d, const wdev *w, bool normed)
            gemv_shape<1, 2, GEMV_PAIRS>::fixed(w->n_kblk) + ring <= gemv_smem<2>(d, 1);
 }
 
-/* Whether the norm of a row after its product is part of the product's kernel: see rownorm.cuh. */
+/* Whether the norm of the row that follows its product is done in the product's kernel: see rownorm.cuh. */
 static bool row_norm_ends_here(const struct device *d, const struct op_proj *op, enum path path, uint32_t rows)
 {
     const wdev *w = wdev_of(op->w);
@@ -302,7 +307,8 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     if (op->rope)
         a.rope = *op->rope;
     if (ends && batch && !qkv_ends_here(op, false, false)) {
-        /* norms of heads have the same bits in the kernel that follows; other heads go through gemv by fours */
+        /* `batch` cannot do this epilogue: norms of heads are done, bit-identically, by the kernel that follows it;
+         * other heads go through gemv, four rows at a time */
         batch = op->q_norm || op->k_norm || op->v_norm;
         if (batch) {
             to_tmp(d, a);
@@ -325,8 +331,8 @@ void gemm_qkv(struct device *d, struct op_call *p, const struct op *o)
     for (int i = 0; i < 3; i++)
         if (norms[i])
             a.head_norm[i].w = norms[i]->w, a.head_norm[i].eps = norms[i]->eps;
-    /* Clusters of eight begin only where eight places of a group of processors are free at a time. With two blocks a
-     * processor gemma3-12b's fill all places, and the last begins late: 4 us a layer. */
+    /* A cluster of eight blocks starts only when eight places of one GPC are free at once. With two blocks per SM the
+     * blocks of gemma3-12b fill all places, and the last cluster starts late: 4 us per layer. */
     if ((op->q_norm || op->k_norm || op->v_norm) && a.pair == HEAD_BLOCKS)
         a.blocks = 3;
     a.n_head = op->n_head, a.n_kv = op->n_kv, a.d_head = op->d_head;
@@ -375,7 +381,7 @@ void gemm_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     if (!gemm_ends_here(d, o, p->path, p->bucket)) {
         to_tmp(d, a);
         if (w->interleaved)
-            a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows as they lie in the tiles */
+            a.part[0].n_out = w->n_tile * 16; /* gate's and up's rows in the tiles' interleaved order */
         run(d, p, o, w, a);
         glu_epilogue_run(d, op, d_ff_of(op), w->interleaved, p->row0, p->bucket);
         return;
@@ -389,9 +395,12 @@ void gemm_project(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
-    /* Columns by plain rows are made beside this product, behind its launch, by blocks that hear from it that x is
-     * whole: only who reads them waits for them. Where nobody may be told, in front of it: while they are made, this
-     * product's weights are on their way. */
+    /*
+     * The columns whose matrix is kept as plain rows are computed beside this product, by a kernel launched after it
+     * whose blocks learn from this one when x is complete; only the kernels that read those columns wait for them.
+     * Where a kernel may not signal this way, they are computed before this product, whose weights are in flight
+     * meanwhile.
+     */
     const struct op *beside = p->next;
     bool plain = p->path == PATH_GEMV && d->bucket <= GEMV_ROWS && beside && beside->kind == OP_PROJECT &&
                  wdev_of(beside->project.w)->plain;

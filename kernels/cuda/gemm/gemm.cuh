@@ -1,15 +1,16 @@
 /*
- * gemm.cuh - the decode path's matrix product: two kernels over T16 weights (tile16.cuh), and their arguments.
- * items.cuh has what follows a product, prepare.cuh how rows become what skinny multiplies.
+ * gemm.cuh - the decode path's matrix product: the arguments of its two kernels over T16 weights (tile16.cuh), gemv and
+ * skinny. items.cuh has what follows a product; prepare.cuh has how rows become what skinny multiplies.
  *
- * gemv (gemv.cuh) is for one to four rows times quantised weights, in integers. skinny (skinny.cuh, copied.cuh) is for
- * up to 64 rows, in fp16, and for one row where weights are floats or the chip is older than Ampere (it then reads
- * weights and activations straight from memory). A block of skinny takes groups of eight tiles, a warp each, so that a
- * record of activations, streamed beside the weights, serves 128 rows. A matrix of too few groups is cut into its
- * chunks of K over eight blocks; the last to arrive adds the chunks in order.
+ * gemv (gemv.cuh) multiplies one to four rows by quantised weights, in integers. skinny (skinny.cuh, copied.cuh)
+ * multiplies up to 64 rows, in fp16; it also takes a single row where weights are floats or the chip is older than
+ * Ampere (it then reads weights and activations straight from memory). A block of skinny takes groups of eight tiles,
+ * one per warp, so that a record of activations, streamed beside the weights, serves 128 weight rows. A matrix with too
+ * few groups is split along K: eight blocks take one slice of K each, and the last block to arrive adds the slices'
+ * sums in order.
  *
- * A row's bits are the same in every launch of one of them; the invariant mode keeps a matrix to one of them whatever
- * the number of rows.
+ * A row's bits are the same in every launch of the same kernel; the invariant mode uses the same kernel for a matrix
+ * whatever the number of rows.
  */
 #ifndef HEARTH_CUDA_GEMM_CUH
 #define HEARTH_CUDA_GEMM_CUH
@@ -19,7 +20,7 @@
 #include "kernels/cuda/quant/quant.cuh"
 
 enum gemm_epilogue {
-    EP_TMP,  /* to ws.tmp: another kernel finishes */
+    EP_TMP,  /* to ws.tmp: another kernel finishes the op */
     EP_QKV,  /* bias, RoPE, queries and KV */
     EP_PROJ, /* added to ws.x */
     EP_GLU,  /* act(gate) * up, prepared for `down` */
@@ -27,7 +28,7 @@ enum gemm_epilogue {
 };
 
 struct gemm_part {
-    uint32_t tile0, n_tile, row0, n_out, second; /* second: of type TB */
+    uint32_t tile0, n_tile, row0, n_out, second; /* second: the part's weights are of type TB */
     uint64_t off;
 };
 
@@ -36,16 +37,16 @@ struct gemm_args {
     struct gemm_part part[3];
     uint32_t n_part, n_kblk;
     uint32_t tile_lo, tile_hi; /* tiles of this launch */
-    uint32_t pair;             /* gemv: tiles this far apart within 2 * pair are finished together; 0 = alone */
+    uint32_t pair;             /* gemv: tiles this far apart within 2 * pair are finished together; 0: each by itself */
     uint32_t stage_bytes;      /* gemv: bytes of a stage */
-    uint32_t in_flight;        /* gemv: stages on their way at a time, one a set, ... */
-    uint32_t blocks;           /* gemv, one row: of a processor that there is to be shared memory for; 0: two */
-    uint32_t stages, split_k;  /* skinny: split = blocks over K, 1 or K_SLICES */
+    uint32_t in_flight;        /* gemv: copies of stages in flight at a time, one for each set of consumers; ... */
+    uint32_t blocks;           /* gemv, one row: blocks per SM that shared memory is divided among; 0: two */
+    uint32_t stages, split_k;  /* skinny; split_k: blocks along K, 1 or K_SLICES */
     uint32_t row0, bucket;
     bool gemv;
-    bool ahead;     /* gemv: ... and two at least once the ring was filled */
+    bool ahead;     /* gemv: ... and at least two once the ring has been filled */
     bool bulk;      /* the ring is filled by bulk copies */
-    uint16_t round; /* gemv, in rounds: k-blocks of a slice that a round takes */
+    uint16_t round; /* gemv, in rounds: k-blocks of each slice that a round takes */
     /* activations: prepared rows, or f32 rows to be normed (gemv) */
     const __half *x;
     uint32_t k;
@@ -53,14 +54,14 @@ struct gemm_args {
     uint32_t ldxf;
     struct norm norm;
     const uint32_t *gather;
-    /* what follows */
+    /* the epilogue */
     enum gemm_epilogue ep;
     const float *bias;
-    float *out; /* TMP, PROJ, LOGITS; QKV: ACT_X */
+    float *out; /* TMP, PROJ, LOGITS: the output; QKV: ACT_X, for value_is_nan() */
     uint32_t ldout;
-    float scale, softcap; /* PROJ: of the residual; LOGITS */
+    float scale, softcap; /* PROJ: factor of what is added to the residual; LOGITS */
     enum glu_kind glu;
-    uint32_t glu_rows; /* hidden units a tile holds: 8 where gate and up share it */
+    uint32_t glu_rows; /* hidden units that a tile holds: 8 where gate and up share it */
     act_buf ff;
     uint32_t n_head, n_kv, d_head;
     struct rope rope;
@@ -69,18 +70,18 @@ struct gemm_args {
         const float *w; /* NULL: none */
         float eps;
     } head_norm[3]; /* gemv, NEOX: RMS norms of q's, k's and v's heads, each over the d_head of a head (heads.cuh) */
-    bool pairs;     /* gemv, one row: two tiles a block, see gemm.cu's in_pairs() */
-    struct row_norm row_norm; /* PROJ in pairs: of the row before it is added */
+    bool pairs;     /* gemv, one row: a block takes two tiles, see in_pairs() in gemm.cu */
+    struct row_norm row_norm; /* PROJ in pairs: the norm of the row before it is added */
     __half *q;
     uint32_t ldq;
     kv_view kv;
     const step_dev *step;
-    const uint32_t *kv_slot;  /* QKV: of the op's layer group */
-    const uint32_t *prefetch; /* gemv, one row: its block table, of which first keys are asked into L2, or NULL */
+    const uint32_t *kv_slot;  /* QKV: those of the op's layer group */
+    const uint32_t *prefetch; /* gemv, one row: its block table, whose first keys are prefetched into L2, or NULL */
     uint32_t prefetch_items;
     float *split_k_partials;
     uint32_t *semaphore;
-    ulonglong2 *x_said; /* gemv, TMP: a slot that is told when x is whole, or NULL */
+    ulonglong2 *x_said; /* gemv, TMP: the slot in which it is published that ws.x is complete, or NULL */
     uint32_t x_nth;     /* said_tag() */
 };
 
@@ -91,7 +92,7 @@ template <int N = CONSUMERS> __device__ static inline void consumers_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory");
 }
 
-/* An RMS norm's factor can be multiplied with what the matrix makes of the row. */
+/* Whether the norm's factor can be applied to the product instead of its input: an RMS norm without a bias. */
 __host__ __device__ static inline bool norm_deferrable(const struct norm &n)
 {
     return n.kind == NORM_RMS && !n.b;
@@ -104,8 +105,8 @@ __device__ static inline const gemm_part &part_of(const gemm_args &a, uint32_t t
         i++;
     return a.part[i];
 }
-/* The i-th tile of a block's list, for tiles finished in pairs (NEOX: a rotation's two rows lie half a head apart)
- * where a kernel has such. */
+/* The i-th tile of a block's list; PAIRS: for kernels that may finish tiles in pairs (NEOX: a rotation's two rows lie
+ * half a head apart). */
 template <bool PAIRS = true> __device__ static inline uint32_t tile_at(const gemm_args &a, uint32_t i)
 {
     if (!PAIRS || !a.pair)
@@ -116,10 +117,10 @@ template <bool PAIRS = true> __device__ static inline uint32_t tile_at(const gem
 
 /* --- launching --------------------------------------------------------------------------------------------------- */
 
-/* The shared memory of two resident blocks, or of one. */
+/* The dynamic shared memory of each of so many resident blocks of an SM. */
 static inline uint32_t smem_for(const struct device *d, int blocks)
 {
-    uint32_t all = (uint32_t)d->smem_max + 1024; /* a block has 1 KiB of the system's besides its own */
+    uint32_t all = (uint32_t)d->smem_max + 1024; /* the system reserves 1 KiB per block besides the block's own */
     return all / blocks - 1024;
 }
 

@@ -1,20 +1,24 @@
 /*
  * gemv.cuh - the matrix product for one, two or four rows of activations.
  *
- * A block takes tiles of 16 rows of weights. Its warps never wait for one another within a tile:
- *   eight multiply, a chunk of K each, and leave their sums in shared memory, FLUSH tiles at a time in two buffers;
- *   one streams the weights into a ring of stages, one contiguous bulk copy of eight units a stage;
- *   one finishes: it adds the eight warps' sums and does what follows the product.
- * Matrices of few tiles and a long K (`down` of small models) have a second set of eight, and every other record is
- * its; so have q|k|v of few tiles that are finished in pairs (NEOX), and a tile of a pair is its. Only activations wait
- * for the kernel before. Weights do not, nor does what the end needs besides sums and residuals: a step's kernels are a
- * chain of small ones, and every instruction between the wait and the last store is on it. Activations a warp turns
- * into integers (tile16_int.cuh) for its own chunk alone. The factor of an RMS norm is the same for the whole row, so
- * that it is multiplied with the finished sums. Other norms are a kernel of their own, as for skinny.
+ * A block takes tiles of 16 rows of weights. Its warps have three roles and never wait for one another within a tile:
+ *   eight warps multiply, a slice of K each, and leave their sums in shared memory, FLUSH tiles at a time, in one of
+ *     two buffers;
+ *   one warp streams the weights into a ring of stages, one contiguous bulk copy of eight fragments per stage;
+ *   one warp finishes: it adds the eight warps' sums and does the epilogue.
+ * Matrices with few tiles and a long K (`down` of small models) have a second set of eight multiplying warps, which
+ * takes every other record of a tile. q|k|v with few tiles that are finished in pairs (NEOX) has one as well, and there
+ * each set takes one tile of a pair.
  *
- * Here are the warps that multiply, and the kernel. gemv_block.cuh says what lies where in a block, gemv_ring.cuh has
- * the warp that streams, gemv_x.cuh how activations become integers, gemv_end.cuh the warp that finishes, rounds.cuh
- * what multiplies where a row does not fit, gemv_launch.cuh the choice among all of these.
+ * Only activations wait for the previous kernel. Weights do not, nor does what the epilogue needs besides sums and
+ * residuals: a step's kernels are a chain of small ones, and every instruction between griddepcontrol.wait and the last
+ * store is on its critical path. Each warp converts activations into integers (tile16_int.cuh) for its own slice alone.
+ * The factor of an RMS norm is the same for the whole row, so it is applied to the finished sums. Other norms are a
+ * kernel of their own, as for skinny.
+ *
+ * This file has the multiplying warps and the kernel. gemv_block.cuh has the layout of a block's shared memory,
+ * gemv_ring.cuh the producer warp, gemv_x.cuh the conversion of activations into integers, gemv_end.cuh the epilogue
+ * warp, rounds.cuh the multiplying warps where a row does not fit, gemv_launch.cuh the choice among all of these.
  */
 #ifndef HEARTH_CUDA_GEMM_GEMV_CUH
 #define HEARTH_CUDA_GEMM_GEMV_CUH
@@ -39,7 +43,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
              steps = (n_kblk + K_SLICES - 1) / K_SLICES, end = r0 + steps, row_step = n_kblk * IX_KBLK,
              stages = a.stages;
     if (S::BY_TILE)
-        xs += cgroup * M * row_step; /* a row for itself */
+        xs += cgroup * M * row_step; /* each set has a copy of the row */
     else if (!S::PAIRS)
         r0 += cgroup;
     const uint8_t *x = xs + r0 * IX_KBLK;
@@ -50,7 +54,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     if (EP == GEMV_QKV_NORMED)
         cluster_wait();
     if (!S::PAIRS && !S::ONE_TILE && a.xf) {
-        eight w[NORM_IN_FLIGHT]; /* constants, on their way before the wait, as is where rows lie */
+        eight w[NORM_IN_FLIGHT]; /* constants, loaded before the wait, as are the rows' addresses */
         const float *row[M];
 #pragma unroll
         for (int i = 0; i < NORM_IN_FLIGHT; i++)
@@ -68,7 +72,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         }
         named_bar_arrive<S::BAR_THREADS>(BAR_SQUARES);
     } else {
-        uint32_t from = r0 + (S::PAIRS ? cgroup : 0); /* of pairs a set makes every other record, for both */
+        uint32_t from = r0 + (S::PAIRS ? cgroup : 0); /* PAIRS: the sets convert alternate records, for both */
         const __half *row = a.x + a.row0 * XFRAG_KBLK + from * XFRAG_STRIDE + eight_at(lane);
         pdl_wait();
 #pragma unroll 1
@@ -78,8 +82,9 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             named_bar_sync<64>(BAR_RECORDS + chunk);
     }
     __syncwarp();
-    /* Stages that are another set's. By record a stage is always the same set's, as their number is even; by tile the
-     * ring holds all of the block's (gemv_by_tile): a phase is never taken for the one before. */
+    /* Skips stages that belong to the other set. Where sets take turns by record, a stage always belongs to the same
+     * set, as the number of stages is a multiple of a turn; where they take turns by tile, the ring holds all of the
+     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;
@@ -133,8 +138,8 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
 
 #endif
 
-/* M rows from row0 on; tiles as in gemm_args. For one row registers are kept to what lets the next kernels' blocks in
- * beside these: three of a block of one set, or as if two sets had 896 threads. */
+/* M rows from row0 on; tiles as in gemm_args. For a single row, registers are limited so that the next kernels' blocks
+ * can be resident beside these: as for three blocks of one set, or as if a block of two sets had 896 threads. */
 template <int TA, int TB, int M, int CGROUPS, int EP>
 __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, CGROUPS, EP>::THREADS,
                                   CGROUPS == 2 || in_rounds(EP) ? 1
@@ -143,11 +148,11 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
 {
 #if __CUDA_ARCH__ >= 800
     if (EP == GEMV_QKV_NORMED && __CUDA_ARCH__ < 900)
-        return; /* of clusters; no code for the others */
+        return; /* needs clusters: no code for older architectures */
     extern __shared__ __align__(128) uint8_t sm[];
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
     uint32_t tid, tiles = a.tile_hi - a.tile_lo, n;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every round of a loop */
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid)); /* volatile: else it is read again in every loop iteration */
     uint32_t warp = tid >> 5, lane = tid & 31;
     pdl_trigger();
     if (EP == GEMV_PAIRS)
@@ -184,7 +189,7 @@ __global__ void __launch_bounds__(CGROUPS == 2 && M == 1 ? 896 : gemv_shape<M, C
             gemv_producer<TA, TB, EP, false>(a, n, full, empty, ring, lane);
         else if (!lane)
             gemv_producer<TA, TB, EP, true>(a, n, full, empty, ring, 0);
-        __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
+        __syncwarp(); /* otherwise the other lanes' wait would stall lane 0 with them */
         if (is_qkv(EP) && M == 1 && a.prefetch)
             prefetch_keys(a, lane);
         if (EP == GEMV_QKV_NORMED)

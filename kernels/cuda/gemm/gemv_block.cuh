@@ -1,6 +1,4 @@
-/*
- * gemv_block.cuh - a block of gemv.cuh: its ends, its warps, what lies where in its shared memory, and its barriers.
- */
+/* gemv_block.cuh - a block of gemv.cuh: its epilogues, its warps, the layout of its shared memory, and its barriers. */
 #ifndef HEARTH_CUDA_GEMM_GEMV_BLOCK_CUH
 #define HEARTH_CUDA_GEMM_GEMV_BLOCK_CUH
 
@@ -8,14 +6,14 @@
 #include "kernels/cuda/gemm/tile16_int.cuh"
 
 /*
- * What follows the product, as far as it is a kernel of its own. Code is fetched as it is run, so that a kernel with
- * less in it is sooner at its end; but O and gate|up are one kernel, of which a layer fetches the most part once.
+ * The epilogues that have kernels of their own. Code is fetched as it is executed, so a kernel with less code reaches
+ * its end sooner; but O and gate|up share a kernel, most of whose code is then fetched only once per layer.
  */
 enum gemv_ep {
     GEMV_QKV,
-    GEMV_QKV_NORMED, /* q's, k's and v's heads: heads.cuh */
+    GEMV_QKV_NORMED, /* q's, k's and v's heads have norms: heads.cuh */
     GEMV_REST,
-    GEMV_PAIRS, /* O and `down` of two tiles a block, which share its activations; and a norm after them: rownorm.cuh */
+    GEMV_PAIRS, /* O and `down`: two tiles per block, which share its activations; a norm may follow: rownorm.cuh */
     GEMV_QKV_ROUNDS, /* as GEMV_QKV and GEMV_REST where a row does not fit: rounds.cuh */
     GEMV_REST_ROUNDS,
 };
@@ -29,36 +27,37 @@ __host__ __device__ constexpr bool in_rounds(int ep)
 }
 
 enum {
-    FLUSH = 2, /* tiles finished at once: a rotation's two may be a pair */
+    FLUSH = 2, /* tiles finished at once: the two of a rotation may be a pair */
     STAGES_MAX = 16,
 };
 
 /*
- * A block by its rows and its sets of eight multiplying warps, and offsets in its shared memory. Two sets take a tile's
- * records in turns, of a block of one tile, or, where tiles are finished in pairs, a tile each. sums: BUFS buffers of
- * [warp][TILES][M][16 rows][4 quarters]; squares: the norm's, a warp each, of which the first set's are read.
+ * The shape of a block, by its number of rows M and of sets of eight multiplying warps (CGROUPS), and offsets in its
+ * shared memory. Two sets take turns at a tile's records, in a block of one tile, or, where tiles are finished in
+ * pairs, take a tile each. PARTIALS: BUFS buffers of [warp][TILES][M][16 rows][4 quarters]. SQUARES: the norm's sums of
+ * squares, one per warp, of which the first set's are read.
  */
 template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
         PAIRS = EP == GEMV_PAIRS,
         BY_TILE = CGROUPS == 2 && is_qkv(EP),
-        TILE_EACH = BY_TILE || PAIRS,      /* a set has every other tile */
+        TILE_EACH = BY_TILE || PAIRS,      /* a set takes every other tile */
         K_SPLIT = TILE_EACH ? 1 : CGROUPS, /* sets that share a tile */
         CONSUMER_THREADS = CGROUPS * CONSUMERS,
         EPILOGUE_THREADS = 32,
         THREADS = CONSUMER_THREADS + 32 + EPILOGUE_THREADS,
-        BAR_THREADS = CONSUMER_THREADS + EPILOGUE_THREADS, /* at a barrier */
+        BAR_THREADS = CONSUMER_THREADS + EPILOGUE_THREADS, /* threads that take part in a barrier */
         TILES = K_SPLIT == 1 ? FLUSH : 1,
         BUF = K_SPLIT * WARPS * TILES * M * 64,
         BUFS = in_rounds(EP) ? 1 : 2,
-        ONE_TILE = CGROUPS == 2 && EP == GEMV_REST, /* a block, of a row that was prepared, and no hidden units */
+        ONE_TILE = CGROUPS == 2 && EP == GEMV_REST, /* one tile per block, of prepared rows, without GLU */
         IN_PAIRS = is_qkv(EP) || PAIRS,             /* tiles may be finished in pairs */
         ZERO = 256,
         SQUARES = ZERO + 64,
         PARTIALS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
         X = PARTIALS + BUFS * BUF * 4,
     };
-    /* n_kblk: records of a row that are there at a time. */
+    /* n_kblk: records of a row that are in shared memory at a time. */
     __host__ __device__ static uint32_t fixed(uint32_t n_kblk)
     {
         return (X + (BY_TILE + 1) * M * n_kblk * IX_KBLK + 127) & ~127u;
@@ -75,14 +74,14 @@ template <int N> struct gemv_number {
 
 template <int TA, int TB> struct gemv_ring {
     static constexpr uint32_t UA = t16_frag_bytes(TA), UB = t16_frag_bytes(TB), PA = t16_frags(TA), PB = t16_frags(TB);
-    /* Bytes of a stage. */
     static uint32_t stage_bytes(uint32_t n_kblk)
     {
         return (UA > UB ? UA : UB) * (n_kblk < K_SLICES ? n_kblk : K_SLICES);
     }
 };
 
-/* Barriers of a block: sums are there, in buffer 0 and 1; they were read; the norm's squares are there. */
-enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5, BAR_RECORDS = 6 /* a chunk's, of eight chunks */ };
+/* Named barriers of a block: the sums are in buffer 0 or 1; that buffer has been read; the norm's squares are
+ * complete; two sets' warps have converted a slice's records. */
+enum { BAR_FULL = 1, BAR_READ = 3, BAR_SQUARES = 5, BAR_RECORDS = 6 /* one for each slice of K */ };
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * gemv_end.cuh - the warp of gemv.cuh that finishes: it adds the sums of those that multiply and does what follows.
- */
+/* gemv_end.cuh - the epilogue warp of gemv.cuh: it adds the multiplying warps' sums and does the epilogue. */
 #ifndef HEARTH_CUDA_GEMM_GEMV_END_CUH
 #define HEARTH_CUDA_GEMM_GEMV_END_CUH
 
@@ -11,7 +9,8 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* Hidden units of n tiles, a row of 32 a lane: where tiles hold gate and up, a unit's are sixteen lanes apart. */
+/* The GLU of n tiles' hidden units, one row of 32 per lane; where tiles hold gate and up, a unit's two rows are sixteen
+ * lanes apart. */
 template <int M, class T, class V>
 __device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, T tile, V val, uint32_t lane)
 {
@@ -29,16 +28,16 @@ __device__ static inline void epilogue_glu_gemv(const gemm_args &a, uint32_t n, 
     }
 }
 
-/* Behind the ring: what heads.cuh works with. */
+/* Shared memory of heads.cuh, behind the ring. */
 template <int M, int CGROUPS, int EP> __device__ static inline uint8_t *heads_of(const gemm_args &a, uint8_t *sm)
 {
     return sm + gemv_shape<M, CGROUPS, EP>::fixed(a) + a.stages * a.stage_bytes;
 }
 
 /*
- * The warp that finishes: what becomes of the sums of FLUSH tiles at a time. A row's sum is that of the first half of
- * the warps and that of the second, in order: where a block has one tile the lanes of either half of the warp add one
- * of them, where it has two each lane has a row to itself.
+ * The epilogue warp: finishes FLUSH tiles at a time. A row's sum is the sum of the first half of the warps plus that of
+ * the second half, each in order: where a block has one tile, either half of the lanes adds one of the two, and where
+ * it has two tiles, each lane has a row to itself.
  */
 template <int M, int CGROUPS, int EP>
 __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t lane)
@@ -47,12 +46,12 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
     constexpr enum ends ENDS = QKV ? ENDS_PAIRS : ENDS_ROWS;
     bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && !S::ONE_TILE && a.ep == EP_GLU;
-    uint32_t first = 0, tiles = 0, half = lane >> 4; /* tiles at hand */
+    uint32_t first = 0, tiles = 0, half = lane >> 4; /* first, tiles: the tiles being finished */
     auto tile = [&](uint32_t i) { return tile_at<S::IN_PAIRS>(a, first + i); };
     coord at = {};
     item it[M];
-    bool normed = false;          /* at's head is */
-    uint32_t place = 0, turn = 0; /* the lane's element of it */
+    bool normed = false;          /* whether at's head has a norm */
+    uint32_t place = 0, turn = 0; /* place: the lane's element of that head */
     float gain = 0;
     auto prefetch = [&]() {
         at = coord_of<true, ENDS>(a, QKV || S::ONE_TILE || tiles == 1 ? lane & 15 : lane, tiles, tile);
@@ -80,11 +79,11 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     for (int m = 0; m < M; m++)
         f[m] = 1;
 #pragma unroll 1
-    for (; first < n; first += FLUSH) { /* one place in the code for the first tiles and for those after them */
+    for (; first < n; first += FLUSH) { /* one loop for first and later tiles: less code to fetch */
         uint32_t buf = first / FLUSH & (S::BUFS - 1);
         const float *partials = (const float *)(sm + S::PARTIALS) + buf * S::BUF;
         tiles = S::ONE_TILE ? 1 : min(n - first, (uint32_t)FLUSH);
-        if (!units) /* constants of the step */
+        if (!units) /* operands that no kernel of the step writes */
             prefetch();
         if (!first) {
             if (S::PAIRS && a.row_norm.w) {
@@ -96,7 +95,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
             if (tells)
                 x_tag = said_tag(a.step, a.x_nth);
             pdl_wait();
-            if (tells) /* no fence: x is in L2 since the kernel that wrote it has ended, and is read from there */
+            if (tells) /* no fence: the kernel that wrote x has completed, so x is in L2, and is read from there */
                 say(a.x_said, 0, x_tag);
         }
         if (!units)
@@ -114,7 +113,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
             }
         }
         auto part = [&](uint32_t i, uint32_t r, uint32_t m,
-                        uint32_t h) { /* half h of the warps */
+                        uint32_t h) { /* over half h of the warps */
                                       constexpr int HALF = S::K_SPLIT * WARPS / 2;
                                       const float *from =
                                           partials + (h * HALF * S::TILES + i) * M * 64 + m * 64 + 4 * r;
@@ -135,7 +134,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
 #pragma unroll
             for (int m = 0; m < M; m++)
                 x[m] = at.ok ? val(half ? at.tb : at.ta, half ? at.rb : at.ra, m) : 0.f;
-            if (NORMED && normed) { /* of all blocks of the cluster, or of none */
+            if (NORMED && normed) { /* the same in all blocks of the cluster */
                 float s[M];
 #pragma unroll
                 for (int m = 0; m < M; m++)

@@ -1,24 +1,23 @@
-/*
- * gemv_launch.cuh - which kernel of gemv.cuh takes how many rows of a matrix, with how much shared memory.
- */
+/* gemv_launch.cuh - which kernel of gemv.cuh takes how many rows of a matrix, and with how much shared memory. */
 #ifndef HEARTH_CUDA_GEMM_GEMV_LAUNCH_CUH
 #define HEARTH_CUDA_GEMM_GEMV_LAUNCH_CUH
 
 #include "kernels/cuda/gemm/gemv.cuh"
 
-/* Shared memory for a block: of two sets three quarters of a processor's, so that the next kernel's finds room. */
+/* Shared memory for a block. A block of two sets has three quarters of an SM's, so that the next kernel's block fits
+ * beside it. */
 template <int CGROUPS> static uint32_t gemv_smem(const struct device *d, int blocks)
 {
     return CGROUPS == 1 ? smem_for(d, blocks) : smem_for(d, 1) - smem_for(d, 4);
 }
 
-/* Of that, what a block has beside its ring. */
+/* The part of it that a block uses apart from its ring. */
 template <int M, int CGROUPS, int EP> static uint32_t gemv_beside_ring(const gemm_args &a)
 {
     return gemv_shape<M, CGROUPS, EP>::fixed(a) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
 }
 
-/* Whether M rows of activations fit beside two stages, of two sets one of a record each. */
+/* Whether M rows of activations fit beside two stages, or, with two sets, beside one record's stages for each set. */
 template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, const gemm_args &a)
 {
     using R = gemv_ring<TA, TB>;
@@ -31,7 +30,7 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     static uint32_t done;
     using R = gemv_ring<TA, TB>;
     constexpr uint32_t per = R::PA > R::PB ? R::PA : R::PB;
-    constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* stages come in whole turns of the sets: see pass() */
+    constexpr uint32_t even = CGROUPS == 1 ? 1 : CGROUPS * per; /* the ring holds whole turns of the sets: see pass() */
     uint32_t fixed = gemv_beside_ring<M, CGROUPS, EP>(a), cluster = EP == GEMV_QKV_NORMED ? a.pair : 1,
              units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), blocks = M == 1 && a.blocks ? a.blocks : 2,
              room = gemv_smem<CGROUPS>(d, blocks);
@@ -43,11 +42,11 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
              need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
     bool many = grid > (uint32_t)d->sms;
     a.stages = min_u((room - fixed) / a.stage_bytes / even * even, STAGES_MAX);
-    if (many ||
-        CGROUPS > 1) /* no more than its tiles need: beside these blocks the next kernels' find room and start */
+    if (many || CGROUPS > 1) /* no more stages than its tiles need: the next kernel's blocks then fit beside these and
+                              * start early */
         a.stages = min_u(a.stages, need);
-    /* Where kernels begin early the row's loads would queue behind more; where they do not, a second stage is on its
-     * way while the first arrives. */
+    /* Where kernels start early (PDL), loads of the row would queue behind further copies; elsewhere a second stage is
+     * in flight while the first arrives. */
     a.in_flight = a.bulk ? CGROUPS : min_u(2 * CGROUPS, a.stages);
     a.bucket = M;
     smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
@@ -55,7 +54,8 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
                          fixed + a.stages * a.stage_bytes, LAUNCH_PDL, a);
 }
 
-/* Whether a block's pair of tiles may have a set of warps each: a pair a processor at most, and room for all of it. */
+/* Whether each tile of a block's pair may have a set of warps of its own: at most one pair per SM, and room for all of
+ * the pair's stages. */
 template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *d, const gemm_args &a)
 {
     using R = gemv_ring<TA, TB>;
@@ -64,7 +64,8 @@ template <int TA, int TB, int EP> static bool gemv_by_tile(const struct device *
            gemv_beside_ring<1, 2, EP>(a) + stages * R::stage_bytes(a.n_kblk) <= gemv_smem<2>(d, 2);
 }
 
-/* The greatest round of M rows that there is room for; 0: none, or one that makes records anew for many tiles. */
+/* The largest round for M rows that fits; 0: none fits, or only one with which records would be converted again for
+ * many tiles. */
 template <int TA, int TB, int M, int EP> static uint32_t gemv_round(const struct device *d, gemm_args a)
 {
     uint32_t steps = (a.n_kblk + K_SLICES - 1) / K_SLICES;
@@ -74,9 +75,9 @@ template <int TA, int TB, int M, int EP> static uint32_t gemv_round(const struct
 }
 
 /*
- * All rows, by fours, twos and ones. CGROUPS: of warps that share a tile, one or two, which is a matter of the matrix
- * alone, as a sum's order follows. A single row whose tiles are finished in pairs, a pair a processor at most, has a
- * set for either.
+ * Runs all rows in launches of four, two and one. CGROUPS: sets of warps that share a tile, one or two, which depends
+ * on the matrix alone, as the order of the sums follows from it. A single row whose tiles are finished in pairs, at
+ * most one pair per SM, has a set for each tile of a pair.
  */
 template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct device *d, gemm_args a)
 {
@@ -107,7 +108,7 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
             m = 1;
             if constexpr (EP == GEMV_REST && CGROUPS == 1 && TA == TB)
                 if (a.pairs) {
-                    a.pair = 1; /* neighbours */
+                    a.pair = 1; /* pairs of adjacent tiles */
                     launch_gemv<TA, TA, 1, 2, GEMV_PAIRS>(d, a);
                     continue;
                 }

@@ -1,6 +1,6 @@
 /*
- * gemv_ring.cuh - the warp of gemv.cuh that brings weights into the ring, and asks for the keys that attention reads
- * next.
+ * gemv_ring.cuh - the producer warp of gemv.cuh: it copies weights into the ring and prefetches the keys that attention
+ * reads next.
  */
 #ifndef HEARTH_CUDA_GEMM_GEMV_RING_CUH
 #define HEARTH_CUDA_GEMM_GEMV_RING_CUH
@@ -9,8 +9,8 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* The producer: the block's tiles, unit by unit as t16_frag_at() lays them out. Of bulk copies it is one lane; else all
- * lanes of a warp. */
+/* The producer: copies the block's tiles, stage by stage, in the order of t16_frag_at(). With bulk copies it is one
+ * lane, otherwise all lanes of the warp. */
 template <int TA, int TB, int EP, bool BULK>
 __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint64_t *full, uint64_t *empty,
                                             uint8_t *ring, uint32_t lane)
@@ -22,8 +22,8 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
     bool ahead = a.ahead && a.in_flight == 1;
     auto copy = [&](const uint8_t *src, uint32_t bytes) {
         mbar_wait(empty + s, phase);
-        /* So many on their way at a time, as the row's loads would queue behind more; where the ring was filled once
-         * the warps have the row, and none is waited for one time. */
+        /* At most in_flight copies are outstanding, as loads of the row would queue behind more. Once the ring has been
+         * filled, the consumers have the row, and `ahead` skips this wait once, which leaves two copies in flight. */
         if (issued >= a.in_flight && !(ahead && issued == a.stages)) {
             mbar_wait(full + back, back_phase);
             if (++back == a.stages)
@@ -40,7 +40,7 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
         if (++s == a.stages)
             s = 0, phase ^= 1;
     };
-    if constexpr (EP == GEMV_PAIRS) { /* a record of either tile in turns */
+    if constexpr (EP == GEMV_PAIRS) { /* the two tiles' records alternate */
         uint32_t tile = n_kblk * R::UA * R::PA;
         const uint8_t *src = a.w + a.part[0].off + (uint64_t)tile_at(a, 0) * tile;
         for (uint32_t left = n_kblk; left;) {
@@ -49,7 +49,7 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
                 copy(src + (q < R::PA ? q * bytes : tile + (q - R::PA) * bytes), bytes);
             src += R::PA * bytes, left -= u;
         }
-    } else if constexpr (in_rounds(EP)) { /* of either tile in turns a round's records */
+    } else if constexpr (in_rounds(EP)) { /* the two tiles alternate, a round's records at a time */
         uint32_t steps = (n_kblk + K_SLICES - 1) / K_SLICES;
         for (uint32_t first = 0; first < n; first += FLUSH)
             for (uint32_t round = 0; round < steps; round += a.round)
@@ -83,8 +83,9 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
 }
 
 /*
- * The keys that attention's blocks read first, asked into L2 by the producer's warp when the block's own weights are on
- * their way: from there to attention's first loads memory is idle, but not for much more than these.
+ * Prefetches into L2 the keys that attention's blocks read first, by the producer warp once copies of all of the
+ * block's own weights are issued: from then until attention's first loads memory is idle, but not for much longer than
+ * these keys take.
  */
 __device__ static inline void prefetch_keys(const gemm_args &a, uint32_t lane)
 {

@@ -1,6 +1,6 @@
 /*
- * gemv_x.cuh - rows of activations become the integers that weights are multiplied with (tile16_int.cuh), by a warp:
- * those of prepared rows, and norm(x) of the residual stream.
+ * gemv_x.cuh - conversion of rows of activations, by a warp, into the integers that weights are multiplied by
+ * (tile16_int.cuh): from prepared rows, or from norm(x) of the residual stream.
  */
 #ifndef HEARTH_CUDA_GEMM_GEMV_X_CUH
 #define HEARTH_CUDA_GEMM_GEMV_X_CUH
@@ -10,7 +10,8 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* Eight halves of a prepared row of n, elements k on, in the order of the row: zeros past its end. */
+/* Converts eight halves of a prepared row of n elements, from element k on, into row order, with zeros past the row's
+ * end. */
 __device__ static inline void gemv_floats(uint4 w, uint32_t n, uint32_t k, float (&v)[8])
 {
     float2 p = __half22float2(*(const __half2 *)&w.x), q = __half22float2(*(const __half2 *)&w.y);
@@ -23,11 +24,12 @@ __device__ static inline void gemv_floats(uint4 w, uint32_t n, uint32_t k, float
 }
 
 /*
- * A warp's records of a row become integers one by one, in a loop that is not unrolled: code is fetched as it is run,
- * and a record more costs what its instructions do. IN_FLIGHT of them are on their way.
+ * A warp converts its records of a row one by one, in a loop that is not unrolled: code is fetched as it is executed,
+ * and so one more record costs only what its instructions do. IN_FLIGHT records are loaded ahead.
  *
- * Of a prepared row of n: every EACH-th record from r0 to r1, src that of r0. What lies past its end is another row's,
- * of whatever the workspace served before: zeros here, as a record's factor follows its greatest element.
+ * From a prepared row of n elements: every EACH-th record from r0 to r1, src being that of r0. What lies past the row's
+ * end in the last record is left over from another row that the workspace served before. It is read as zeros, as a
+ * record's scale follows from its greatest element.
  */
 template <int EACH>
 __device__ static inline void gemv_quantize(const __half *src, uint32_t n, uint32_t r0, uint32_t r1, uint8_t *dst,
@@ -53,7 +55,7 @@ __device__ static inline void gemv_quantize(const __half *src, uint32_t n, uint3
     }
 }
 
-/* Eight elements of a row of n, a multiple of 8: zeros past its end. */
+/* Eight elements of a row of n elements, n a multiple of 8; zeros past its end. */
 struct eight {
     float4 a, b;
     __device__ void take(const float *row, uint32_t n, uint32_t k)
@@ -66,8 +68,8 @@ struct eight {
 enum { NORM_IN_FLIGHT = 2 };
 
 /*
- * Of norm(x) of a row of n, without the norm's factor, for which the warp's sum of squares goes to *square. f: the
- * norm's weights of the first NORM_IN_FLIGHT records.
+ * From norm(x) of a row of n elements, without the norm's factor; the warp's sum of squares for that factor goes to
+ * *square. f: the norm's weights of the first NORM_IN_FLIGHT records.
  */
 __device__ static inline void gemv_norm_quantize(const float *x, uint32_t n, const float *weights,
                                                  eight f[NORM_IN_FLIGHT], uint32_t r0, uint32_t r1, uint8_t *dst,

@@ -1,19 +1,20 @@
 /*
- * heads.cuh - norms of the heads of q and k within the product that makes them: few rows, NEOX. Included by
+ * heads.cuh - norms of q's, k's and v's heads within the product that makes them: few rows, NEOX. Included by
  * gemv_end.cuh.
  *
- * A head's pairs of tiles are a block's each, and these blocks a thread block cluster. The epilogue warp of each sends
- * its 32 elements of the head to all of them, into their shared memory, and then all have the head's sum of squares, in
- * the order in which epilogue.cu adds it: the bits are those of its kernel, without a launch and without memory.
+ * Each of a head's pairs of tiles is one block's, and these blocks form a thread block cluster. The epilogue warp of
+ * each sends its 32 elements of the head into the shared memory of all of them. Then every block has the head's sum of
+ * squares, added in the order of epilogue.cu: it is bit-identical to that kernel's, without a launch and without a
+ * round trip through global memory.
  */
 #ifndef HEARTH_CUDA_GEMM_HEADS_CUH
 #define HEARTH_CUDA_GEMM_HEADS_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
 
-enum { HEAD_BLOCKS = 8 /* of a cluster at most, as every chip that has them allows */ };
+enum { HEAD_BLOCKS = 8 /* most blocks of a cluster that every chip with clusters supports */ };
 
-/* Shared memory of a block for M rows of its heads: two barriers, and two sets of the heads' elements. */
+/* Bytes of a block's shared memory for M rows of its heads: two barriers, and two buffers for the heads' elements. */
 static inline uint32_t heads_smem(int m, uint32_t d_head)
 {
     return 16 + 2 * m * d_head * 4;
@@ -25,7 +26,8 @@ __device__ static inline void heads_init(uint8_t *heads)
     for (int turn = 0; turn < 2; turn++)
         mbar_init((uint64_t *)heads + turn, 1);
 }
-/* Every thread of the block calls both; after the second the barriers of the cluster's other blocks are there too. */
+/* Every thread of the block calls both; after the second, the barriers of the cluster's other blocks are initialised
+ * too. */
 __device__ static inline void cluster_arrive()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -38,9 +40,10 @@ __device__ static inline void cluster_wait()
 /*
  * x[m] of a lane is element `at` of M rows of the block's head, four lanes having four neighbours; s[m] becomes the sum
  * of squares of that row's head. All lanes of one warp of each of the cluster's `blocks` blocks call it, in turns 0, 1,
- * ... Two sets of elements take turns: a block begins the turn after next only when all have read this one, as they
- * have sent those of the next since then. What a block is sent has come when it leaves its last turn, so none is sent
- * anything after its end. Fours are sent, because what arrives is counted piece by piece, and that takes time.
+ * ... The two buffers alternate: a block sends into a buffer again only after it has received the turn in between from
+ * all blocks, each of which had by then read the buffer. When a block leaves its last turn, everything sent to it has
+ * arrived, so nothing is sent to a block that has exited. Elements are sent in fours, because each arriving store is
+ * counted by the barrier, and that takes time.
  */
 template <int M>
 __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uint32_t d_head, uint32_t turn,
@@ -87,7 +90,7 @@ __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uin
             s[m] = __fadd_rn(s[m], __shfl_xor_sync(~0u, s[m], i));
     }
 }
-#else /* no clusters: gemm_ends_here() has said so */
+#else /* no clusters: gemm_ends_here() is false there */
 __device__ static inline void heads_init(uint8_t *)
 {
 }

@@ -1,9 +1,9 @@
 /*
- * items.cuh - what follows a product in the kernel that makes it: bias, RoPE, queries and KV, the residual stream, the
+ * items.cuh - the epilogue of a product within its own kernel: bias, RoPE, queries and KV, the residual stream, the
  * activation of hidden units, logits.
  *
- * It is done in items: a rotation's pair of rows for q|k|v, a row otherwise. Where an item lies and what it needs
- * besides sums is fetched apart from its end, so that gemv has it before its sums are there.
+ * It works in items: for q|k|v the pair of rows of a rotation, otherwise one row. An item's place and the operands it
+ * needs besides sums are fetched by functions of their own, so that gemv can do that before its sums are complete.
  */
 #ifndef HEARTH_CUDA_GEMM_ITEMS_CUH
 #define HEARTH_CUDA_GEMM_ITEMS_CUH
@@ -11,19 +11,21 @@
 #include "kernels/cuda/gemm/gemm.cuh"
 
 struct coord {
-    uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, where row lies in its part */
+    uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: for q|k|v, row's head in its part and its
+                                                             * place in the head */
     bool ok;
 };
 struct item {
     float a, b, freq, residual;
-    uint32_t pos, slot; /* nothing is made of what was asked for before it is wanted: that would wait for it */
+    uint32_t pos, slot; /* as loaded: computing with a value as soon as it is requested would wait for it */
     float sn, cs;
-    void *to, *to2; /* NULL: nowhere */
+    void *to, *to2; /* NULL: not stored */
 };
 
 /*
- * What a kernel ends with, as far as its code is for that alone. Code is fetched as it is run, and a kernel's is in the
- * way of the next one's: what it never does it should not have. A promise about a.ep is lost at the next barrier.
+ * The epilogues that a kernel's code is limited to. Code is fetched as it is executed, and a kernel's code displaces
+ * the next one's, so a kernel should not contain what it never does. Telling the compiler about a.ep by an assumption
+ * does not help: it forgets that at the next barrier.
  */
 enum ends { ENDS_BY_EP, ENDS_PAIRS /* of q|k|v */, ENDS_ROWS };
 template <enum ends ENDS> __device__ static inline bool ends_qkv(const gemm_args &a)
@@ -31,13 +33,14 @@ template <enum ends ENDS> __device__ static inline bool ends_qkv(const gemm_args
     return ENDS == ENDS_BY_EP ? a.ep == EP_QKV : ENDS == ENDS_PAIRS;
 }
 
-/* Items of a column in n tiles. */
+/* The number of items of a column in n tiles. */
 template <enum ends ENDS = ENDS_BY_EP> __device__ static inline uint32_t n_items(const gemm_args &a, uint32_t n)
 {
     return n * (ends_qkv<ENDS>(a) ? 8 : 16);
 }
 
-/* Where item i lies: tiles and rows within the block's n tiles, the part and the row there. GEMV: of column 0. */
+/* The place of item i: tiles and rows within the block's n tiles, the part and the row in it. GEMV: items are those of
+ * column 0. */
 template <bool GEMV, enum ends ENDS = ENDS_BY_EP, class T>
 __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t n, T tile)
 {
@@ -50,7 +53,7 @@ __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t
     if (ends_qkv<ENDS>(a)) {
         bool neox = a.rope.kind == ROPE_NEOX;
         uint32_t half = a.rope.n_rot / 2;
-        if (neox) { /* 16 pairs from two tiles; gemv has them side by side, skinny half a head apart */
+        if (neox) { /* 16 pairs from two tiles, which gemv has side by side and skinny half a head apart */
             uint32_t d = GEMV ? 1 : half / 16, u = j / 16;
             o.ta = u / d * 2 * d + u % d, o.tb = o.ta + d, o.ra = o.rb = j % 16;
         } else
@@ -71,18 +74,18 @@ __device__ static inline coord coord_of(const gemm_args &a, uint32_t i, uint32_t
     return o;
 }
 
-/* A rotation that this pair of rows takes part in. */
+/* Whether this pair of rows is rotated. */
 template <enum ends ENDS = ENDS_BY_EP> __device__ static inline bool has_rope(const gemm_args &a, const coord &p)
 {
     return ends_qkv<ENDS>(a) && p.ok && p.part < 2 &&
            (a.rope.kind == ROPE_NEOX || (a.rope.kind == ROPE_NORM && p.k + 1 < a.rope.n_rot));
 }
-/* A query that the attention temperature is multiplied with. */
+/* Whether this is a query, which is multiplied by the attention temperature. */
 template <enum ends ENDS = ENDS_BY_EP> __device__ static inline bool has_temperature(const gemm_args &a, const coord &p)
 {
     return ends_qkv<ENDS>(a) && a.temperature.beta != 0 && p.ok && p.part == 0;
 }
-/* What no kernel of the step writes. */
+/* Loads the operands that no kernel of the step writes. */
 template <enum ends ENDS = ENDS_BY_EP> __device__ static inline item item_load(const gemm_args &a, const coord &p)
 {
     item m = {0, 0, 0, 0, 0, NO_SLOT, 0, 1, NULL, NULL};
@@ -101,7 +104,7 @@ template <enum ends ENDS = ENDS_BY_EP> __device__ static inline item item_load(c
         m.to = a.out + (uint64_t)row * a.ldout + row0 + p.row;
     return m;
 }
-/* What an earlier one left. */
+/* Loads what an earlier kernel wrote. */
 __device__ static inline void item_load_residual(const gemm_args &a, const coord &p, item &m)
 {
     if (a.ep == EP_PROJ && p.ok)
@@ -129,7 +132,7 @@ __device__ static inline void item_rope(const gemm_args &a, const coord &p, item
         m.to = to + p.k, m.to2 = to + p.k + p.row2 - p.row;
 }
 
-/* The end of a row whose product is x. */
+/* Finishes a row whose product is x. */
 __device__ static inline void epilogue_row(const gemm_args &a, const item &m, float x)
 {
     if (a.ep == EP_PROJ)
@@ -140,11 +143,11 @@ __device__ static inline void epilogue_row(const gemm_args &a, const item &m, fl
     }
     *(float *)m.to = x;
 }
-/* ... of a pair of rows of q|k|v, eight pairs by eight neighbouring lanes. */
+/* Finishes a pair of rows of q|k|v; eight neighbouring lanes call it for eight neighbouring pairs. */
 __device__ static inline void epilogue_pair(const gemm_args &a, const coord &p, const item &m, float x, float y)
 {
     x = __fadd_rn(x, m.a), y = __fadd_rn(y, m.b);
-    if (has_rope<ENDS_PAIRS>(a, p) || a.temperature.beta != 0) { /* what does not turn turns by nothing */
+    if (has_rope<ENDS_PAIRS>(a, p) || a.temperature.beta != 0) { /* unrotated: sn is 0, cs 1 or the temperature */
         float xr = __fmaf_rn(x, m.cs, -__fmul_rn(y, m.sn));
         y = __fmaf_rn(x, m.sn, __fmul_rn(y, m.cs)), x = xr;
     }
@@ -178,7 +181,7 @@ template <class V> __device__ static inline void epilogue_item(const gemm_args &
         epilogue_row(a, m, x);
 }
 
-/* Hidden units of a block of skinny, whole sub-blocks of 32, and their sums. */
+/* The GLU of a block of skinny: hidden units in whole sub-blocks of 32, and the sub-blocks' sums. */
 template <class T, class V>
 __device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads,
                                            uint32_t col0, uint32_t cols)
@@ -211,7 +214,7 @@ __device__ static inline void epilogue_glu(const gemm_args &a, T tile, V val, ui
     }
 }
 
-/* Of columns col0 to col0 + cols of the launch's. BATCH: items whose operands are on their way together. */
+/* The epilogue of columns col0 to col0 + cols of the launch. BATCH: items whose operands are loaded together. */
 template <int BATCH, class T, class V>
 __device__ static inline void epilogue_skinny(const gemm_args &a, T tile, V val, uint32_t tid, uint32_t threads,
                                               uint32_t col0, uint32_t cols)

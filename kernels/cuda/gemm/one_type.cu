@@ -1,6 +1,6 @@
 /*
- * one_type.cu - the products gemv and skinny by one type of weights. The build compiles it once for each, with
- * -DQUANT=q5_k, so that types build side by side.
+ * one_type.cu - gemv and skinny for one type of weights. The build compiles it once for each type, with -DQUANT=q5_k
+ * for example, so that types are compiled in parallel.
  */
 #include "kernels/cuda/gemm/copied.cuh"
 #include "kernels/cuda/quant/one_type.cuh"

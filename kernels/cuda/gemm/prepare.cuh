@@ -1,12 +1,12 @@
-/* prepare.cuh - rows of activations, normed or as they are, to prepared records (act.cuh). */
+/* prepare.cuh - conversion of rows of activations, normed or as they are, into prepared records (act.cuh). */
 #ifndef HEARTH_CUDA_GEMM_PREPARE_CUH
 #define HEARTH_CUDA_GEMM_PREPARE_CUH
 
 #include "kernels/cuda/gemm/gemm.cuh"
 
 /*
- * A prepared record by one warp: eight consecutive elements a lane, in the record's order. The four lanes of a
- * sub-block form its sum as store4() forms it: fours in order, then pairs of fours.
+ * Stores the sub-block sums of a prepared record, by one warp: v is a lane's eight consecutive elements, in the
+ * record's order. The four lanes of a sub-block form its sum as store4() does: fours in order, then pairs of fours.
  */
 __device__ static inline void xfrag_store_sums(__half *kblk, uint32_t lane, uint4 v)
 {
@@ -32,7 +32,7 @@ __device__ static inline void load_eight(float v[8], const float *x, uint32_t k,
             v[i] = k + i < n ? __ldcg(x + k + i) : 0.f;
 }
 
-/* The block's sum over its eight consumer warps, in their order. */
+/* The sum of s over the block's eight consumer warps, in their order; every thread gets it. */
 __device__ static inline float consumers_sum(float s, float *shared, uint32_t warp, uint32_t lane)
 {
 #pragma unroll
@@ -49,10 +49,10 @@ __device__ static inline float consumers_sum(float s, float *shared, uint32_t wa
 }
 
 /*
- * norm(x), or x where there is no norm, of a row of n into prepared records, by eight warps, a chunk each. row() waits
- * for the kernel before and gives x; the norm's weights, which nobody writes, are on their way by then. Up to KEEP
- * records of a chunk stay in registers, the rest is read again. step: halves from record to record at dst; shared: 16
- * floats.
+ * Writes norm(x), or x where there is no norm, of a row of n elements into prepared records, by eight warps, a slice of
+ * K each. row() waits for the previous kernel and returns x; the norm's weights, which no kernel writes, are requested
+ * before it. Up to KEEP records of a slice stay in registers, the rest is read again. step: halves from record to
+ * record at dst; shared: 16 floats.
  */
 template <class X>
 __device__ static inline void norm_chunks(X row, uint32_t n, const struct norm &nm, uint32_t n_kblk, __half *dst,

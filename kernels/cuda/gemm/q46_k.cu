@@ -1,4 +1,4 @@
-/* q46_k.cu - gemv and skinny of q|k|v where V is Q6_K beside Q4_K. */
+/* q46_k.cu - gemv and skinny for q|k|v whose V is Q6_K beside parts of Q4_K. */
 #include "kernels/cuda/gemm/copied.cuh"
 
 void gemm_q46_k(struct device *d, gemm_args &a)

@@ -1,12 +1,12 @@
 /*
- * ref.cu - the four matrix ops, slow and plain: weights as they lie in the file, one warp an output, f32 sums.
- * The variant "reference" runs these; it is what the fast kernels are compared with on the GPU itself.
+ * ref.cu - the matrix ops, slow and plain: weights in the file's layout, one warp per output, f32 sums. The variant
+ * "reference" runs these; the fast kernels are compared with them on the GPU itself.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/quant/quant.cuh"
 
-/* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps a block, one output each. */
+/* out[row][w.row0 + o] = sum_k in[row][k] * w[o][k]; 8 warps per block, one output each. */
 __global__ void ref_gemm(wpart w, uint32_t n_in, act_buf in, float *out, uint32_t ldo, uint32_t row0, float scale,
                          float softcap, const float *bias)
 {

@@ -1,6 +1,4 @@
-/*
- * rounds.cuh - gemv's multiplying warps where a row of activations does not fit into a block's shared memory.
- */
+/* rounds.cuh - gemv's multiplying warps where a row of activations does not fit into a block's shared memory. */
 #ifndef HEARTH_CUDA_GEMM_ROUNDS_CUH
 #define HEARTH_CUDA_GEMM_ROUNDS_CUH
 
@@ -9,9 +7,9 @@
 
 #if __CUDA_ARCH__ >= 800
 /*
- * The warps that multiply: K by rounds of a.round k-blocks of each slice, for
- * FLUSH tiles at a time, whose sums stay in registers. A warp makes its records of a round anew, but where one round is
- * all of K. The order of sums is gemv_consumer()'s.
+ * The multiplying warps: they go through K in rounds of a.round k-blocks of each slice, for FLUSH tiles at a time,
+ * whose sums stay in registers. A warp converts its records of a round again for every FLUSH tiles, unless one round is
+ * all of K. The order of sums is that of gemv_consumer().
  */
 template <int TA, int TB, int M, int EP>
 __device__ static inline void gemv_rounds(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t chunk, uint32_t lane)
@@ -68,7 +66,7 @@ __device__ static inline void gemv_rounds(const gemm_args &a, uint32_t n, uint8_
         for (uint32_t round = 0; round < steps; round += a.round) {
             uint32_t end = min(round + a.round, steps);
             if (!first || a.round < steps) {
-                __syncwarp(); /* nobody reads the records of the round before */
+                __syncwarp(); /* all lanes have read the records of the previous round */
 #pragma unroll 1
                 for (uint32_t c = round; c < end && r0 + c < r1; c++)
                     quantize(c, xs + (c - round) * IX_KBLK);

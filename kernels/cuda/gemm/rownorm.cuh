@@ -1,13 +1,15 @@
 /*
- * rownorm.cuh - an RMS norm over the whole row that a product makes, of one row, before it is added to the residual.
+ * rownorm.cuh - an RMS norm over the whole output row of a product, for a single row, before it is added to the
+ * residual.
  *
- * Its factor needs all of the row, whose tiles are many blocks'. Each leaves the squares of its pair of tiles, with the
- * number of the step and of the norm within it, and reads those of all others until they have come: a store and a load
- * of L2 in place of a kernel. A block waits for others, so all of them have to be at work at once: there are no more
- * than processors, the next kernel's begin when all of these have, and no other kernel waits so (row_norms_here()).
+ * The norm's factor needs the whole row, whose tiles belong to many blocks. Each block publishes the sums of squares of
+ * its pair of tiles, tagged with the number of the step and of the norm within it, and polls those of all others until
+ * they have arrived: one store and one load through L2 instead of a kernel. As blocks wait for one another, all of them
+ * have to be resident at once: there are no more of them than SMs, the next kernel's blocks start only when all of
+ * these have, and no other kernel waits in this way (row_norms_here()).
  *
- * The order of the sum is a matter of the row's length alone: sixteen neighbours, then pairs of sixteens by lanes, then
- * the lanes. epilogue.cu's kernel adds in the same order, to the bit.
+ * The order of the sum depends on the row's length alone: sixteen neighbours, then pairs of sixteens per lane, then the
+ * lanes. epilogue.cu's kernel adds in the same order, bit-exactly.
  */
 #ifndef HEARTH_CUDA_GEMM_ROWNORM_CUH
 #define HEARTH_CUDA_GEMM_ROWNORM_CUH
@@ -19,16 +21,16 @@ enum { ROW_NORM_MAX = 4096 /* elements of a row */ };
 struct row_norm {
     const float *w; /* NULL: none */
     float eps;
-    uint32_t nth;     /* of its step, as tags have it */
-    ulonglong2 *said; /* a block's two squares, and a tag */
-    bool anew;        /* there is nothing to add the row to */
-    float x_scale;    /* what is made of both is multiplied by this */
+    uint32_t nth;     /* number of the norm, which distinguishes tags within a step */
+    ulonglong2 *said; /* one slot per block: its two sums of squares, and a tag */
+    bool anew;        /* the row replaces the output: there is nothing to add it to */
+    float x_scale;    /* factor of the result, the residual included */
 };
 
-/* Slots that row_norm.said has for each processor: experts/beside.cuh has two blocks of one there, and tells twice. */
+/* Slots that row_norm.said has per SM: experts/beside.cuh runs two blocks per SM and publishes twice. */
 enum { ROW_SLOTS = 4 };
 
-/* gemm.cu: whether kernels of this device may wait so; the next norm of the step, where they may. */
+/* gemm.cu: whether kernels of this device may wait in this way; and the step's next norm, where they may. */
 bool row_norms_here(const struct device *d);
 struct row_norm row_norm_next(struct device *d, const struct norm *n);
 
@@ -40,7 +42,7 @@ __device__ static inline float sum16(float v)
         v = __fadd_rn(v, __shfl_xor_sync(~0u, v, i));
     return v;
 }
-/* The same of sixteen values: lane i of the sixteen gets that of v[i]. */
+/* The same for sixteen values: lane i of the sixteen gets the sum of v[i]. */
 __device__ static inline float sum16_each(float v[16], uint32_t lane)
 {
 #pragma unroll
@@ -53,7 +55,7 @@ __device__ static inline float sum16_each(float v[16], uint32_t lane)
         }
     return v[0];
 }
-/* The row's sum, of what each lane has of it. */
+/* The row's sum from each lane's share of it. */
 __device__ static inline float sum_lanes(float v)
 {
 #pragma unroll
@@ -62,13 +64,13 @@ __device__ static inline float sum_lanes(float v)
     return v;
 }
 
-/* x + by * norm(y), of one element: f is the norm's factor, w its weight. */
+/* x + by * norm(y) for one element: f is the norm's factor, w its weight. */
 __device__ static inline float row_normed(float x, float y, float f, float w, float by)
 {
     return __fmaf_rn(__fmul_rn(__fmul_rn(y, f), w), by, x);
 }
 
-/* The sum of the row's squares: of sums of sixteen, n of them, by a warp. */
+/* The row's sum of squares, by one warp, from n sums of sixteen. */
 __device__ static inline float sum_sixteens(const float *s, uint32_t n, uint32_t lane)
 {
     float sum = 0;
@@ -79,8 +81,8 @@ __device__ static inline float sum_sixteens(const float *s, uint32_t n, uint32_t
 
 #if __CUDA_ARCH__ >= 800
 /*
- * ... of a row whose elements 32 blockIdx.x + lane are y, by a warp of every block of the grid. Slots are written and
- * read as wholes, so that a tag and what it came with are seen together.
+ * The same for a row whose elements 32 blockIdx.x + lane are y, by one warp of every block of the grid. Slots are
+ * written and read as 16-byte units, so that a tag and its values become visible together.
  */
 __device__ static inline float row_squares(const row_norm &n, uint64_t tag, float y, uint32_t lane)
 {

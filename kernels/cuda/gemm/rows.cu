@@ -1,6 +1,6 @@
 /*
- * rows.cu - rows before and after a matrix product by kernels of their own: norms into an activation's form, products
- * that are added up, one form to another, and activations to and from f32.
+ * rows.cu - kernels of their own for rows before and after a matrix product: norms into an activation's form, sums of
+ * split products, conversion between forms, and activations to and from f32.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
@@ -15,8 +15,8 @@ __device__ static inline void add_four(float *x, float4 s, const float *bias, fl
             x[k + i] += (v[i] + (bias ? bias[k + i] : 0.f)) * by;
 }
 
-/* One block a row, whose last product is added first where `add` has one. `two`: a second form, where it has a place.
- */
+/* One block per row; first adds the last product to the row where `add` has one. `two`: a second output form, unused
+ * where its p is NULL. */
 __global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, const uint32_t *gather, partials add,
                          const float *bias, act_buf out, act_buf two, uint32_t row0)
 {
@@ -43,7 +43,7 @@ __global__ void norm_row(float *x, uint32_t ldx, uint32_t n, struct norm nm, con
     }
 }
 
-/* x += product + bias; a block takes 1024 elements of a row. */
+/* x += (product + bias) * s.by; a block takes 1024 elements of a row. */
 __global__ void reduce_add(partials s, const float *bias, uint32_t n, float *x, uint32_t ldx)
 {
     pdl_trigger();
@@ -63,8 +63,8 @@ __global__ void reduce_rows(partials s, uint32_t n, float *out, uint32_t ld)
         *(float4 *)(out + (uint64_t)blockIdx.y * ld + k) = s.four(blockIdx.y, k);
 }
 
-/* Prepared rows of n to the order of wgmma's fragments; a thread 16 bytes, zeros past the end, where the last record
- * has what the workspace served before. blockIdx.y: of WG_ROWS rows. */
+/* Prepared rows of n into the order of wgmma's fragments. A thread writes 16 bytes, with zeros past the row's end,
+ * where the last record still holds what the workspace served before. blockIdx.y: the block of WG_ROWS rows. */
 __global__ void xfrag_to_wg(act_buf in, uint32_t n, act_buf out)
 {
     pdl_trigger();
@@ -89,7 +89,7 @@ __global__ void xfrag_to_wg(act_buf in, uint32_t n, act_buf out)
         make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* f32 rows to an activation's form; a block takes 1024 elements of a row. */
+/* f32 rows into an activation's form; a block takes 1024 elements of a row. */
 __global__ void from_f32(const float *src, uint32_t n, act_buf out, uint32_t row0)
 {
     uint32_t row = blockIdx.y, k = (blockIdx.x * blockDim.x + threadIdx.x) * 4;

@@ -1,6 +1,6 @@
 /*
  * rows.cuh - rows of f32 that become a matrix input, for kernels that end with one: how four elements are stored in
- * each layout, sums over a warp and a block in a fixed order, and what a norm needs of a row.
+ * each layout, sums over a warp and a block in a fixed order, and a norm's statistics of a row.
  */
 #ifndef HEARTH_CUDA_ROWS_CUH
 #define HEARTH_CUDA_ROWS_CUH
@@ -8,7 +8,8 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/gemm/split_k.cuh"
 
-/* Stores four consecutive elements; the 8 lanes of a sub-block of 32 call together, so that its sum can be written. */
+/* Stores four consecutive elements; the 8 lanes of a sub-block of 32 must call it together, so that its sum can be
+ * written. */
 __device__ static inline void store4(const act_buf &o, uint32_t row, uint32_t k, uint32_t n, const float v[4])
 {
     __half h[4];
