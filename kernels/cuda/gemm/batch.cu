@@ -1,6 +1,7 @@
 /*
- * batch.cu - gemv's products for 5 to 64 rows on Hopper: rows to planes of integers, the product (batch.cuh), and what
- * follows it, by gemv's own operations in gemv's order, so that a row has the bits that it has alone.
+ * batch.cu - gemv's products for 5 to 64 rows on Hopper: conversion of rows to planes of integers, the product
+ * (batch.cuh), and its epilogue, by gemv's own operations in gemv's order, so that a row has the bits that it has in a
+ * batch of its own.
  */
 #include "kernels/cuda/gemm/batch.cuh"
 #include "kernels/cuda/gemm/gemv_launch.cuh"
@@ -8,13 +9,13 @@
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* Where rows go as planes. */
+/* Where rows are stored as planes. */
 struct batch_planes {
     uint8_t *planes, *more;
-    uint32_t rows, n_kblk; /* R; of a row */
+    uint32_t rows, n_kblk; /* rows: R, rows per block; n_kblk: records of a row */
 };
 
-/* Record r of a row, as int_quantize() leaves it at `ix`, by one warp. */
+/* Stores record r of a row, as int_quantize() left it at `ix`, by one warp. */
 __device__ static inline void batch_store(const batch_planes &o, const uint8_t *ix, uint32_t r, uint32_t row,
                                           uint32_t lane)
 {
@@ -29,7 +30,7 @@ __device__ static inline void batch_store(const batch_planes &o, const uint8_t *
         for (int j = 0; j < 8; j++)
             h[j] = __int2half_rn((int8_t)((j < 4 ? w.x : w.y) >> 8 * (j & 3)));
 #pragma unroll
-        for (uint32_t c = 0; c < 2; c++) { /* every other element */
+        for (uint32_t c = 0; c < 2; c++) { /* alternate elements */
             __half e[4] = {h[c], h[c + 2], h[c + 4], h[c + 6]};
             __half *to = (__half *)(o.planes + (uint64_t)r * n * 512) + (((lane >> 1) * 2 + c) * n + col) * 8;
             *(uint2 *)(to + (lane & 1) * 4) = *(const uint2 *)e;
@@ -45,7 +46,7 @@ __device__ static inline void batch_store(const batch_planes &o, const uint8_t *
         ((float *)(more + n * 16))[row] = *(const float *)(ix + IX_SCALE);
 }
 
-/* Prepared rows: a warp a record. */
+/* Converts prepared rows, one warp per record. */
 __global__ void __launch_bounds__(CONSUMERS)
     batch_prepared(const __half *x, uint32_t n, uint32_t row0, batch_planes out)
 {
@@ -63,13 +64,13 @@ __global__ void __launch_bounds__(CONSUMERS)
 #endif
 }
 
-/* Where a product lies in pieces, and the squares of the norm before it. */
+/* Where the partial sums (pieces) of a product are, and the sums of squares of the norm before it. */
 struct batch_sum {
     const float *pieces;
-    const float *squares; /* of the rows, by slices of K, or NULL */
-    uint32_t k;           /* elements of them */
+    const float *squares; /* [row][slice of K], or NULL: no norm */
+    uint32_t k;           /* elements of a row */
     float eps;
-    uint32_t group0[3], rows, n; /* rows: of all blocks; n: pieces of a group, 1, 8 or 16 */
+    uint32_t group0[3], rows, n; /* rows: of all blocks; n: partial sums of a group, 1, 8 or 16 */
 
     __device__ uint64_t piece() const
     {
@@ -84,7 +85,8 @@ struct batch_sum {
             q = __fadd_rn(q, __ldcg(squares + row * K_SLICES + i));
         return rsqrtf(__fadd_rn(q / k, eps));
     }
-    /* W neighbouring sums of gemv's warps: of the first half of them, of the second, and both. */
+    /* Adds, for W neighbouring outputs, what gemv's warps sum: the first half of the partial sums, the second half,
+     * then both. */
     template <int W> __device__ void add(const float *at, float (&sum)[W]) const
     {
         if (n == 1) {
@@ -123,16 +125,16 @@ struct batch_sum {
 };
 
 /*
- * A slice of K of a row: a product, where there is one, is added to the residual stream; then, where there is a norm,
- * the row becomes planes of norm(x) without the norm's factor, and the slice's sum of squares goes to
- * squares[row][slice]: what a warp of gemv does.
+ * Handles a slice of K of a row: with ADD, a product is added to the residual stream; then, where there is a norm, the
+ * row becomes planes of norm(x) without the norm's factor, and the slice's sum of squares goes to squares[row][slice],
+ * as a warp of gemv computes it.
  */
 enum { BATCH_NORM_THREADS = 128 };
 struct batch_row {
     float *x;
     uint32_t ldx, n, row0;
     const uint32_t *gather;
-    const float *bias; /* of the product */
+    const float *bias; /* the product's */
     float scale;
     const float *norm; /* weights, or NULL */
     float *squares;
@@ -202,8 +204,8 @@ __global__ void __launch_bounds__(BATCH_NORM_THREADS) batch_norm(batch_row a, ba
 }
 
 /*
- * Hidden units of gate|up whose tiles they share, and what `down` multiplies: a warp a record of a row, which is 32
- * tiles' units, a tile a lane. The units are left as gemv leaves them too, for whoever else reads them.
+ * The GLU of gate|up, whose tiles hold both, converted for `down`: one warp per record of a row, which is 32 tiles'
+ * units, one tile per lane. The units are also stored as gemv stores them, for any other reader.
  */
 __global__ void __launch_bounds__(CONSUMERS)
     batch_glu(const __grid_constant__ gemm_args a, batch_sum s, batch_planes out)
@@ -243,7 +245,7 @@ __global__ void __launch_bounds__(CONSUMERS)
 #endif
 }
 
-/* Where the sums of a row of a tile lie, of the first column. */
+/* Where the partial sums of row r of a tile are, for the first column. */
 __device__ static inline const float *batch_sums_at(const gemm_args &a, const batch_sum &s, uint32_t tile, uint32_t r)
 {
     uint32_t part = 0, at = tile;
@@ -254,7 +256,7 @@ __device__ static inline const float *batch_sums_at(const gemm_args &a, const ba
     return s.pieces + (uint64_t)(group0 + at / BATCH_TILES) * s.n * s.piece() + at % BATCH_TILES * 16 + r;
 }
 
-/* The end of q|k|v: a thread a pair of rows, of which all that no kernel of the step has written is there before the
+/* The epilogue of q|k|v, one pair of rows per thread; operands that no kernel of the step writes are loaded before the
  * wait. */
 __global__ void __launch_bounds__(CONSUMERS) batch_qkv(const __grid_constant__ gemm_args a, batch_sum s)
 {
@@ -277,8 +279,8 @@ __global__ void __launch_bounds__(CONSUMERS) batch_qkv(const __grid_constant__ g
     epilogue_pair(a, p, m, __fmul_rn(one[0], f), __fmul_rn(two[0], f));
 }
 
-/* What follows other products: gemv's sum of its warps, then its ends. A block has eight tiles, and blocks side by side
- * in y share its items. */
+/* The epilogue of other products: gemv's sum over its warps, then its epilogues. A block has eight tiles, and blocks
+ * side by side in y share its items. */
 __global__ void __launch_bounds__(CONSUMERS) batch_end(const __grid_constant__ gemm_args a, batch_sum s)
 {
     __shared__ float factor[GEMM_ROWS];
@@ -317,7 +319,7 @@ template <int TA, int TB> static batch_kernel *by_rows(struct device *d, uint32_
     return k;
 }
 
-/* The kernel for a weight's types, or NULL: of one type, or those of q|k|v in Q4_K_M. */
+/* The kernel for a weight's types: a single type, or the types of q|k|v in Q4_K_M; else NULL. */
 static batch_kernel *batch_kernel_of(struct device *d, const wdev *w, uint32_t rows)
 {
     auto by_types = [&](auto t) { return by_rows<t.first, t.second>(d, rows); };
@@ -330,7 +332,7 @@ bool batch_takes(const struct device *d, const wdev *w, uint32_t bucket)
            wg_x_bytes(d, &d->ws.dims) && w->n_kblk * IX_KBLK <= 48 << 10;
 }
 
-/* Units of work that a group is cut into: all of K in one, unless slices come to fewer rounds over the processors. */
+/* How a group is split (batch_args.split): all of K in one unit, unless slices take fewer rounds over the SMs. */
 static uint32_t split_of(const struct device *d, const batch_args &a, uint32_t rows, bool twice, uint64_t room)
 {
     uint32_t n = K_SLICES * (twice ? 2 : 1), sms = d->sms;
@@ -345,7 +347,7 @@ static float *squares_of(struct device *d)
     return (float *)d->ws.wg_ff;
 }
 
-/* The product of tiles [lo, hi) of a matrix; where lo > 0, of its only part. */
+/* Launches the product of tiles [lo, hi) of a matrix; lo > 0 only for a matrix of one part. */
 static batch_sum multiply(struct device *d, const wdev *w, const gemm_args &a, uint32_t rows, bool twice, uint32_t lo,
                           uint32_t hi)
 {
@@ -381,7 +383,7 @@ static batch_sum multiply(struct device *d, const wdev *w, const gemm_args &a, u
     return s;
 }
 
-/* A tile's records in turns of two sets of warps: as run_gemv() decides. */
+/* Whether gemv would have two sets of warps take turns at a tile's records, as run_gemv() decides. */
 static bool two_sets(const struct device *d, const wdev *w, const gemm_args &a, bool qkv)
 {
     bool can = w->part[0].type == DT_Q4_K ? gemv_fits<DT_Q4_K, DT_Q4_K, 1, 2, GEMV_REST>(d, a)
@@ -391,8 +393,8 @@ static bool two_sets(const struct device *d, const wdev *w, const gemm_args &a, 
     return can && !qkv && a.ep != EP_GLU && !a.xf && w->n_tile <= (uint32_t)d->sms && a.n_kblk > 2 * K_SLICES;
 }
 
-/* The norm that the next op's product of these rows begins with, where that is one of these products of all n columns
- * of ACT_X. */
+/* The norm with which the next op's product of these rows begins, where that is one of these products and takes all n
+ * columns of ACT_X; else NULL. */
 static const struct norm *next_norm(const struct device *d, const struct op_call *p, uint32_t n)
 {
     const struct op *o = p->next;

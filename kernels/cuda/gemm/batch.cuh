@@ -1,17 +1,19 @@
 /*
- * batch.cuh - gemv's products for 5 to 64 rows, to the bit, by wgmma. Included by batch.cu; its kernels are sm_90a's
+ * batch.cuh - gemv's products for 5 to 64 rows, bit-exactly, by wgmma. Included by batch.cu; its kernels are for sm_90a
  * alone.
  *
- * gemv takes a record of 256 activations as 16-bit integers X = 256 hi + lo with one factor, sums integers exactly
- * within a sub-block and adds scaled sub-blocks in float in a fixed order: by quarters of a record, then over the
+ * gemv takes a record of 256 activations as 16-bit integers X = 256 hi + lo with one scale, sums integers exactly
+ * within a sub-block, and adds scaled sub-blocks in float in a fixed order: by quarters of a record, then over the
  * records of a slice of K, then the quarters, then the slices (gemv.cuh). Here a row is two columns of a wgmma, its
- * planes hi and lo as fp16, which holds them, and weights are integers that fp16 holds. A sum of their products stays
- * below 2^24, so f32 accumulates it exactly, and fma(256, hi, lo) is the one rounding that gemv's conversion of its
- * integer is. From there on the operations are gemv's, in its order.
+ * planes hi and lo as fp16, which represents them exactly, and weights are integers that fp16 represents exactly. A sum
+ * of their products stays below 2^24, so f32 accumulates it exactly, and fma(256, hi, lo) rounds once, as gemv's
+ * conversion of its integer to float does. From there on the operations are gemv's, in its order.
  *
- * Activations of a record lie [16 steps of 16 k][2][N columns][8] as split_k.cuh's order 1 has it; columns come in
- * eights, lo and hi of eight rows in turns. Beside them (`more`): the sums of the eight sub-blocks of 32, S = 1024 a +
- * b, [N][8] as fp16, b in a lo column and a in a hi one; then the rows' factors, f32 [R].
+ * Activations of a record lie [16 steps of 16 k][2][N columns][8], as in split_k.cuh's order 1; columns come in eights,
+ * alternating between lo and hi of eight rows. Beside them (`more`) are the sums of the eight sub-blocks of 32, S =
+ * 1024 a + b, [N][8] as fp16, b in a lo column and a in a hi one; then the rows' scales, f32 [R].
+ *
+ * `pieces` are partial sums of the product, over all of K or a part of it.
  */
 #ifndef HEARTH_CUDA_GEMM_BATCH_CUH
 #define HEARTH_CUDA_GEMM_BATCH_CUH
@@ -20,23 +22,24 @@
 #include "kernels/cuda/gemm/wgmma.cuh"
 
 struct op_call;
-/* batch.cu. Whether a product of so many rows goes this way: the card has wgmma, and the types are among those here. */
+/* batch.cu. Whether a product of so many rows takes this path: the card has wgmma, and the types are among those
+ * supported here. */
 bool batch_takes(const struct device *d, const wdev *w, uint32_t bucket);
-/* The rows' product by w, of the op o, with its end, as gemv by fours would leave them. qkv: gemv would end it as
- * q|k|v, whatever a.ep is here. What the next op multiplies is left as integers too where that is one of these
- * products. */
+/* Runs the rows' product by w, for the op o, with its epilogue, bit-identical to gemv four rows at a time. qkv: gemv
+ * would finish it as q|k|v, whatever a.ep is here. What the next op multiplies is left as integers too where that op is
+ * one of these products. */
 void batch_run(struct device *d, struct op_call *p, const struct op *o, const wdev *w, gemm_args a, bool qkv);
 
 struct batch_args {
     const uint8_t *w;
     struct wg_part part[3];
     uint32_t n_part, n_kblk, n_group;
-    uint32_t split;   /* 0: a unit of work is a group's whole K; 1: a slice of it; 2: every other record of one */
-    uint32_t n_block; /* of rows */
+    uint32_t split;   /* 0: a unit of work is a group's whole K; 1: a slice of it; 2: every other record of a slice */
+    uint32_t n_block; /* blocks of rows */
     uint32_t n_unit;  /* groups, times 1, 8 or 16, times blocks of rows */
     uint32_t wstages, xstages;
     const uint8_t *planes, *more;
-    float *pieces; /* [unit][R][128]: a group's piece of all rows is one array */
+    float *pieces; /* [unit][R][128]: a group's partial sums of all rows are contiguous */
     uint32_t bucket;
 };
 
@@ -62,8 +65,8 @@ enum {
 };
 
 /*
- * Two warpgroups multiply, four tiles each; of a third one warp streams weights and another activations. Blocks stay: a
- * processor has one, which takes units u, u + grid, ...
+ * Two warpgroups multiply, four tiles each; of a third, one warp streams weights and another activations. Blocks are
+ * persistent, one per SM: each takes units u, u + grid, ...
  */
 template <int TA, int TB, int R>
 __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_constant__ batch_args a)
@@ -77,7 +80,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     uint64_t *full_w = (uint64_t *)sm, *empty_w = full_w + BATCH_STAGES, *full_x = empty_w + BATCH_STAGES,
              *empty_x = full_x + BATCH_STAGES;
     uint8_t *xring = sm + BATCH_FIXED, *wring = xring + a.xstages * S::XSTAGE;
-    /* [PER][CONSUMERS], sums of the first half of the slices, where a unit is all of K */
+    /* [PER][CONSUMERS]: sums of the first half of the slices, where a unit is all of K */
     float *first = (float *)(wring + a.wstages * WSTAGE) + threadIdx.x;
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     if (!threadIdx.x) {
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    pdl_wait(); /* before the first store: what an earlier kernel still reads may lie there */
+    pdl_wait(); /* before the first store: an earlier kernel may still read what is overwritten */
     uint32_t ws = 0, wphase = 0, xs = 0, xphase = 0, row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
     float acc[4][S::PER];
     struct type_a {
@@ -160,7 +163,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
     for (uint32_t u = blockIdx.x; u < a.n_unit; u += gridDim.x) {
         batch_unit un = batch_unit_of(a, u);
         uint32_t wanted = a.bucket - un.block * R;
-        auto store = [&](auto value) { /* of all columns of the block, or of those that are wanted */
+        auto store = [&](auto value) { /* all columns of the block, or those that are wanted */
                                        float *to = a.pieces + ((uint64_t)u * R + col) * (BATCH_TILES * 16) + row;
                                        auto at = [&](int i) {
                                            return to + (i / 4 * 8 + (i & 1)) * (BATCH_TILES * 16) + (i & 2) * 4;
@@ -178,15 +181,15 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             uint32_t slice = 0, end = t16_slice(n_kblk, 1);
-            bool second = false; /* half of the slices */
-            float half[S::PER];  /* the sum of a half's slices so far */
+            bool second = false; /* in the second half of the slices */
+            float half[S::PER];  /* the sum of the current half's slices so far */
             clear();
 #pragma unroll 1
             for (uint32_t r = un.r0; r < un.end; r += un.step) {
                 batch_record v;
                 const uint8_t *x = xring + xs * S::XSTAGE;
                 v.w = wring + ws * WSTAGE + warp * FRAG;
-                uint32_t at = __shfl_sync(~0u, smem_of(x), 0); /* which makes it a warp's, not a lane's */
+                uint32_t at = __shfl_sync(~0u, smem_of(x), 0); /* makes it uniform across the warp */
                 v.planes = batch_desc(at, S::N * 16), v.sums = batch_desc(at + S::PLANES, 0);
                 v.scale = (const float *)(x + S::PLANES + S::N * 16);
                 mbar_wait(full_w + ws, wphase);
@@ -197,7 +200,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) gemm_batch(const __grid_cons
                     ws = 0, wphase ^= 1;
                 if (++xs == a.xstages)
                     xs = 0, xphase ^= 1;
-                if (!a.split && r + 1 == end) { /* a slice of all of K ends; there are no empty ones before the last */
+                if (!a.split && r + 1 == end) { /* a slice of all of K ends; none before the last one is empty */
                     if (slice == K_SLICES / 2) {
                         second = true;
 #pragma unroll

@@ -1,5 +1,5 @@
 /*
- * batch_types.cuh - a record of a type times a block's rows, as batch.cuh multiplies: integers in fp16, exact sums.
+ * batch_types.cuh - a record of a type times a block's rows, as batch.cuh multiplies it: integers in fp16, exact sums.
  */
 #ifndef HEARTH_CUDA_GEMM_BATCH_TYPES_CUH
 #define HEARTH_CUDA_GEMM_BATCH_TYPES_CUH
@@ -8,19 +8,19 @@
 #include "kernels/cuda/gemm/tile16_int.cuh"
 #include "kernels/cuda/gemm/wgmma_mma.cuh"
 
-/* Of a block of R rows: columns, and bytes of a record's planes and of what lies beside them. */
+/* A block of R rows: its columns, and bytes of a record's planes and of what lies beside them. */
 template <int R> struct batch_shape {
     enum {
         N = 2 * R,
         PLANES = N * 512,
         MORE = N * 18,
         XSTAGE = PLANES + MORE,
-        PER = R / 2,            /* sums of a lane and quarter: two weights' rows times a quarter of R */
-        ROWS = R < 16 ? R : 16, /* of a wgmma of Q6_K, whose sums wait in registers to be scaled */
+        PER = R / 2,            /* a lane's sums for a quarter: two weight rows times a quarter of R */
+        ROWS = R < 16 ? R : 16, /* rows of one wgmma of Q6_K, whose sums stay in registers until they are scaled */
         BLOCKS = R / ROWS,
     };
 };
-enum { BATCH_ROWS = 32 /* of a block at most; more are more blocks, which meet their weights in L2 */ };
+enum { BATCH_ROWS = 32 /* of a block at most; more rows take more blocks, which share their weights in L2 */ };
 __host__ __device__ static inline uint32_t batch_column(uint32_t row, uint32_t plane)
 {
     return row / 8 * 16 + plane * 8 + row % 8;
@@ -28,14 +28,14 @@ __host__ __device__ static inline uint32_t batch_column(uint32_t row, uint32_t p
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Where a warp finds a record: its fragment, and the activations in shared memory. */
+/* Where a warp reads a record: its fragment, and the activations in shared memory. */
 struct batch_record {
     const uint8_t *w;
     uint32_t planes, sums; /* descriptors' lower halves */
-    const float *scale;    /* of the rows */
+    const float *scale;    /* the rows' */
 };
 
-/* What a descriptor's lower half is at a shared address; the next eight columns are 128 bytes on. */
+/* A descriptor's lower half for a shared memory address; the next eight columns are 128 bytes further. */
 __device__ static inline uint32_t batch_desc(uint32_t smem, uint32_t lead)
 {
     return (smem >> 4 & 0x3fff) | lead >> 4 << 16;
@@ -45,26 +45,29 @@ __device__ static inline uint64_t batch_at(uint32_t low, uint32_t bytes)
     return (uint64_t)(128 >> 4) << 32 | (low + (bytes >> 4));
 }
 
-/* Both planes' sums of output o, of the eight rows `i` of a block: exact, rounded once where it is joined. */
+/* Joins both planes' sums of output o, of the eight rows `i` of a block: the sums are exact, and joining rounds
+ * once. */
 template <int N> __device__ static inline float batch_join(const float (&s)[N], int i, int o, float by)
 {
     return __fmaf_rn(by, s[8 * i + 4 + o], s[8 * i + o]);
 }
 
 /*
- * A record of a type, for a warp's tile: its four quarters' sums in acc.
+ * Multiplies a record of a type, for a warp's tile: adds the sums of its four quarters to acc.
  *
- * Products of a group (a quarter, or a step of two quarters and sixteen rows) are under way while fragments after them
- * are made and, where registers have room for sums twice, the group before them is scaled. None is left at the end.
+ * Products of a group (a quarter, or a step of two quarters and sixteen rows) are in flight while the next fragments
+ * are made and, where registers have room for two sets of sums, the previous group is scaled. None is in flight at the
+ * end.
  */
 template <int T> struct batch_of {
     static constexpr bool TAKES = false;
 };
 
 /*
- * Q4_K: sc * q is an integer below 946, 64 k of them times a plane stay below 2^23, so a quarter is one chain of four
- * steps. A lane of a fragment has a quarter's nibbles: word t of another lane's sixteen bytes makes each step one
- * quarter's alone. The minimums are a step whose A is zero but for the quarter's two.
+ * Q4_K: sc * q is an integer below 946; 64 k of them times a plane stay below 2^23, so a quarter is one chain of four
+ * steps. A lane of a fragment has a quarter's nibbles; reading word t of another lane's sixteen bytes makes each step
+ * belong to one quarter alone. The mins are a step of their own, whose A is zero except for the quarter's two
+ * sub-blocks.
  */
 template <> struct batch_of<DT_Q4_K> {
     static constexpr bool TAKES = true;
@@ -79,13 +82,13 @@ template <> struct batch_of<DT_Q4_K> {
         uint32_t s = ((const uint32_t *)(r + 2048))[lane], e = ((const uint16_t *)(r + 2176))[lane];
         uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M),
                  mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-        /* the lane's own quarter's scales; the others' lie in other lanes */
+        /* the scales of the lane's own quarter; the other quarters' are in other lanes */
         uint32_t g0 = six(s), g1 = h2mul(six(s >> 6), 0x2C002C00u), h0 = six(s >> 12),
                  h1 = h2mul(six(s >> 18), 0x2C002C00u); /* sc, sc / 16 */
         float2 d[2] = {__half22float2(((const __half2 *)(r + 2240))[g]),
                        __half22float2(((const __half2 *)(r + 2240))[g + 8])};
         uint32_t A[2][4][4], least[2][4];
-        constexpr int IN_FLIGHT = R < 32 ? 2 : 1; /* of sums */
+        constexpr int IN_FLIGHT = R < 32 ? 2 : 1; /* sets of sums */
         float sum[IN_FLIGHT][R], low[IN_FLIGHT][R];
         float2 by[R / 8];
 #pragma unroll
@@ -112,7 +115,7 @@ template <> struct batch_of<DT_Q4_K> {
                                 {__shfl_sync(~0u, h0, from), __shfl_sync(~0u, h1, from)}};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                uint32_t n0 = h2mul(w[h][0], 0xE400E400u), n1 = h2mul(w[h][1], 0xE400E400u); /* -1024 of them */
+                uint32_t n0 = h2mul(w[h][0], 0xE400E400u), n1 = h2mul(w[h][1], 0xE400E400u); /* -1024 times them */
 #pragma unroll
                 for (int p = 0; p < 2; p++) {
                     uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[16 * g + 4 * c + t], x8 = x >> 8;
@@ -156,8 +159,8 @@ template <> struct batch_of<DT_Q4_K> {
 };
 
 /*
- * Q6_K: sixteen sub-blocks of 16 k, a step each; quarter t has sub-blocks t, t + 4, t + 8 and t + 12, whose scaled sums
- * are added in that order. A word of a plane is two neighbouring steps, so two quarters are made at a time.
+ * Q6_K: sixteen sub-blocks of 16 k, a step each. Quarter t has sub-blocks t, t + 4, t + 8 and t + 12, whose scaled sums
+ * are added in that order. A word of a plane is two neighbouring steps, so two quarters are computed at a time.
  */
 template <> struct batch_of<DT_Q6_K> {
     static constexpr bool TAKES = true;

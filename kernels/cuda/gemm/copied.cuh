@@ -1,15 +1,15 @@
 /*
- * copied.cuh - the product of skinny.cuh on cards other than Hopper whose copies into shared memory are cp.async, with
- * the bits of skinny.cuh; and the choice between all of them. Included by one_type.cu.
+ * copied.cuh - the product of skinny.cuh on cards other than Hopper, whose copies into shared memory are cp.async,
+ * bit-identical to skinny.cuh; and the choice among all of these kernels. Included by one_type.cu.
  *
- * Each warp copies its own tile's fragments, and all of a block's threads the activations that its warps share: with
- * copies of 16 bytes a thread, one warp that copies for eight others would take longer to issue them than the eight
- * take to multiply. A stage is a k-block; the threads meet once a stage, and the stage that they have all left is
- * filled again while the next is multiplied, across the ends of items. What a group of tiles comes to is brought
- * together in the stage that was read last, so that no memory is kept for it.
+ * Each warp copies its own tile's fragments, and all of a block's threads copy the activations that its warps share:
+ * copies are 16 bytes per thread, and one warp that copied for eight others would take longer to issue its copies than
+ * the eight take to multiply. A stage is a k-block. The threads synchronise once per stage, and the stage that they
+ * have all left is refilled while the next is multiplied, across the ends of items. The sums of a group of tiles are
+ * collected in the stage that was read last, so no shared memory is kept for them.
  *
- * A block has 32 columns, or 64 where two stages of so many fit; more columns are more blocks, side by side, which meet
- * their weights in L2.
+ * A block has 32 columns, or 64 where two stages of that width fit; further columns go to further blocks, side by side,
+ * which share their weights through L2.
  */
 #ifndef HEARTH_CUDA_GEMM_COPIED_CUH
 #define HEARTH_CUDA_GEMM_COPIED_CUH
@@ -18,10 +18,11 @@
 #include "kernels/cuda/gemm/skinny.cuh"
 
 enum {
-    COPIED_STAGES = 4, /* at most: copied_wait() */
+    COPIED_STAGES = 4, /* at most, because of copied_wait() */
     COPIED_FIXED = 128,
 };
-/* As of skinny.cuh: records of eight tiles, then the rows' activations. Sums of 128 rows take no more. */
+/* Bytes of a stage, as in skinny.cuh: records of eight tiles, then the rows' activations. The sums of 128 rows need no
+ * more than that. */
 template <int TA, int TB, int COLS> __host__ __device__ constexpr uint32_t copied_stage_bytes()
 {
     return ring_of<TA, TB>::REC * WARPS + COLS * XFRAG_KBLK * 2;
@@ -34,7 +35,7 @@ template <uint32_t COLS> __host__ __device__ static inline uint32_t copied_block
 }
 
 #if __CUDA_ARCH__ >= 800
-/* A part of a copy of n bytes by W warps, of which this is the w-th. */
+/* The calling warp's part, the w-th of W, of a copy of n bytes. */
 template <uint32_t W>
 __device__ static inline void copied_part(uint8_t *dst, const void *src, uint32_t n, uint64_t policy, uint32_t w,
                                           uint32_t lane)
@@ -42,7 +43,7 @@ __device__ static inline void copied_part(uint8_t *dst, const void *src, uint32_
     for (uint32_t at = w * 512; at < n; at += W * 512)
         cp_async_warp(dst + at, (const uint8_t *)src + at, min(n - at, 512u), policy, lane);
 }
-/* Waits for a stage where `stages` are in use: the copies of later ones may still be under way. */
+/* Waits for a stage where `stages` are in use: the copies of later ones may still be in flight. */
 __device__ static inline void copied_wait(uint32_t stages)
 {
     if (stages <= 2)
@@ -55,11 +56,12 @@ __device__ static inline void copied_wait(uint32_t stages)
 #endif
 
 /*
- * A block's way through its items, k-block by k-block. An item is a group of tiles, over all of K or one slice of it,
- * for a block of columns; column blocks of one group are neighbours.
+ * A block's iteration over its items, k-block by k-block. An item is a group of tiles, over all of K or one slice of
+ * it, for a block of columns; the column blocks of a group are neighbours.
  */
 template <uint32_t COLS> struct copied_walk {
-    uint32_t item, group, cols, c, end, step, steps; /* cols: which block; k-block `step` of `steps` of slice c */
+    uint32_t item, group, cols, c, end, step, steps; /* cols: index of the column block; at k-block `step` of `steps`
+                                                      * in slice c */
 
     __device__ void open(const gemm_args &a, uint32_t i)
     {
@@ -68,14 +70,14 @@ template <uint32_t COLS> struct copied_walk {
         item = i, cols = i - rest * blocks;
         group = whole ? rest : rest / K_SLICES;
         c = whole ? 0 : rest % K_SLICES;
-        end = whole ? min(a.n_kblk, (uint32_t)K_SLICES) : c + 1; /* slices after it are empty */
+        end = whole ? min(a.n_kblk, (uint32_t)K_SLICES) : c + 1; /* later slices are empty */
         open_slice(a);
     }
     __device__ void open_slice(const gemm_args &a)
     {
         step = 0, steps = a.n_kblk / K_SLICES + (c < a.n_kblk % K_SLICES);
     }
-    /* True: an item was done. */
+    /* Advances; true where that completed an item. */
     __device__ bool next(const gemm_args &a)
     {
         if (++step < steps)
@@ -95,7 +97,7 @@ template <uint32_t COLS> struct copied_walk {
     }
 };
 
-/* BLOCKS: of a processor, one where no more have room for stages: it then has registers for two. */
+/* BLOCKS: per SM. It is one where the stages of two do not fit; a block then has the registers of two. */
 template <int TA, int TB, int NT, int CGROUPS, int BLOCKS>
 __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const __grid_constant__ gemm_args a)
 {
@@ -113,9 +115,9 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
     pdl_trigger();
     pdl_wait();
 
-    copied_walk<COLS> at, ahead; /* what is multiplied; what is copied */
+    copied_walk<COLS> at, ahead; /* the k-block being multiplied; the one being copied */
     at.open(a, blockIdx.x), ahead.open(a, blockIdx.x);
-    const uint8_t *from = NULL; /* the warp's tile of `ahead`; NULL: there is none */
+    const uint8_t *from = NULL; /* the warp's tile of `ahead`; NULL: none */
     uint32_t frag = R::UA, per = R::PA, put = 0;
     auto aim = [&]() {
         uint32_t tile = a.tile_lo + ahead.group * WARPS + warp;
@@ -127,7 +129,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
             frag = p.second ? R::UB : R::UA, per = p.second ? R::PB : R::PA;
         from = a.w + p.off + (uint64_t)(tile - p.tile0) * a.n_kblk * per * frag;
     };
-    /* Stage `put`; a group of copies also where nothing is left to copy. */
+    /* Fills stage `put`; commits a group of copies even where nothing is left to copy. */
     auto fill = [&]() {
         if (ahead.item < items) {
             uint8_t *to = ring + put * STAGE;
@@ -149,19 +151,19 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
     for (uint32_t i = 1; i < a.stages; i++)
         fill();
 
-    float acc[NT][4], sum[NT][4]; /* of a slice; of an item */
+    float acc[NT][4], sum[NT][4]; /* sums of a slice; of an item */
     uint32_t s = 0, row = warp * 16 + (lane >> 2), col = cgroup * NT * 8 + 2 * (lane & 3);
     zero(acc), zero(sum);
     while (at.item < items) {
         uint32_t group = at.group, slice = at.c, col0 = at.cols * COLS, cols = min(COLS, a.bucket - col0),
                  tile = a.tile_lo + group * WARPS + warp;
         uint8_t *stage = ring + s * STAGE;
-        if (a.stages == 1) { /* which everybody has left */
+        if (a.stages == 1) { /* all threads have left the stage */
             consumers_sync<THREADS>();
             fill();
         }
         copied_wait(a.stages);
-        consumers_sync<THREADS>(); /* the stage is whole, and everybody has left the one before it */
+        consumers_sync<THREADS>(); /* the stage is filled, and all threads have left the previous one */
         if (a.stages > 1)
             fill();
         if (tile < a.tile_hi) {
@@ -186,11 +188,11 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
             s = 0;
         if (!at.next(a))
             continue;
-        /* The item's end. No copy under way goes to this stage: the next one there is after the next meeting. */
+        /* The item's end. No copy in flight targets this stage: it is refilled only after the next barrier. */
         float *staged = (float *)stage;
         bool ends = true;
         if (a.split_k == 1) {
-            consumers_sync<THREADS>(); /* everybody has left it */
+            consumers_sync<THREADS>(); /* all threads have left it */
 #pragma unroll
             for (int n = 0; n < NT; n++)
                 for (int i = 0; i < 4; i++)
@@ -212,7 +214,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS, BLOCKS) gemm_copied(const 
 /* --- launching ------------------------------------------------------------------------------------------------------
  */
 
-/* Stages of so many bytes that a block of `blocks` a processor has room for. */
+/* Stages of so many bytes that fit where an SM has `blocks` blocks. */
 static uint32_t copied_stages(const struct device *d, uint32_t blocks, uint32_t stage_bytes)
 {
     return min_u((smem_for(d, blocks) - COPIED_FIXED) / stage_bytes, COPIED_STAGES);
@@ -242,11 +244,12 @@ template <int TA, int TB, int NT, int CGROUPS> static void run_copied(struct dev
     constexpr bool halves = CGROUPS == 1 && NT % 2 == 0;
     if (CGROUPS == 1 && copied_stages(d, 2, stage_bytes) >= 2)
         launch_copied<TA, TB, NT, CGROUPS, CGROUPS == 1 ? 2 : 1>(d, a);
-    else /* alone on a processor: sixteen warps, half of the columns each, hide more of each other's waits */
+    else /* one block per SM: sixteen warps, with half of the columns each, hide more of each other's latency */
         launch_copied<TA, TB, halves ? NT / 2 : NT, halves ? 2 : CGROUPS, 1>(d, a);
 }
 
-/* Whether a card goes by cp.async: Hopper alone has wgmma for what its bulk copies are too slow for. */
+/* Whether a card uses cp.async. Hopper uses bulk copies: it alone has wgmma for the products for which these are too
+ * slow. */
 static inline bool goes_copied(const struct device *d)
 {
     return d->cc >= 80 && d->cc != 90;
@@ -260,7 +263,7 @@ template <int TA, int TB, int NT, int CGROUPS> static void run_columns(struct de
         run_skinny<TA, TB, NT, CGROUPS, true>(d, a);
 }
 
-/* NT2: whether 16 columns have a width of their own. */
+/* NT2: whether 16 columns have a variant of their own. */
 template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_args &a)
 {
     if constexpr (int_type(TA))
@@ -279,7 +282,7 @@ template <int TA, int TB, int NT2> static void run_gemm(struct device *d, gemm_a
         run_columns<TA, TB, 4, 2>(d, a);
 }
 
-/* The products of one type, where it has kernels of its own: gemm.cu asks for no other. */
+/* The products of one type, which must have kernels of its own: gemm.cu calls it for no other. */
 template <int T> static void run_type(struct device *d, gemm_args &a)
 {
     if constexpr (quant<T>::OWN)

@@ -1,6 +1,6 @@
 /*
- * skinny.cuh - the kernel for up to 64 rows that gemm.cuh describes, as Hopper runs it, and for cards that have no
- * copies into shared memory. Included by copied.cuh.
+ * skinny.cuh - the kernel for up to 64 rows that gemm.cuh describes, in the variant for Hopper, and for cards that have
+ * no asynchronous copies into shared memory. Included by copied.cuh.
  */
 #ifndef HEARTH_CUDA_GEMM_SKINNY_CUH
 #define HEARTH_CUDA_GEMM_SKINNY_CUH
@@ -12,7 +12,7 @@ template <int TA, int TB> struct ring_of {
     static constexpr uint32_t REC = UA * PA > UB *PB ? UA *PA : UB *PB;
 };
 
-/* Whether the code is for a chip that has bulk copies. */
+/* Whether this code is compiled for a chip that has bulk copies. */
 __host__ __device__ constexpr bool has_bulk()
 {
 #if __CUDA_ARCH__ >= 900
@@ -27,7 +27,7 @@ template <int COLS> __host__ __device__ constexpr uint32_t skinny_fixed()
 {
     return 256 + 16 + COLS * STAGED_LD * 4;
 }
-/* A stage: records of eight tiles, then the rows' activations. */
+/* Bytes of a stage: records of eight tiles, then the rows' activations. */
 template <int TA, int TB, int COLS> __host__ __device__ constexpr uint32_t skinny_stage_bytes()
 {
     return ring_of<TA, TB>::REC * WARPS + COLS * XFRAG_KBLK * 2;
@@ -46,10 +46,10 @@ __device__ static inline void t16_mul_add(const uint8_t *r, uint32_t q, const xf
 }
 
 /*
- * The end of a slice of K of a group of tiles, whose sums `acc` go to [group][slice][column][128 rows]: true for the
- * block that brings a group's last slice, which then has all of them, added in order, in `staged`. Columns col0 to col0
- * + cols of the launch's; `row` and `col` of a lane's first sum count within the block. semaphore: of the group and
- * these columns.
+ * Ends a slice of K of a group of tiles: stores its sums `acc` to [group][slice][column][128 rows]. Returns true in the
+ * block that brings a group's last slice, and `staged` then has the sum of all slices, added in order. Columns are col0
+ * to col0 + cols of the launch; `row` and `col` are the place of a lane's first sum within the block. semaphore: that
+ * of the group and these columns.
  */
 template <int NT, uint32_t THREADS>
 __device__ static inline bool split_k_last(const gemm_args &a, uint32_t group, uint32_t slice, uint32_t semaphore,
@@ -92,8 +92,8 @@ __device__ static inline bool split_k_last(const gemm_args &a, uint32_t group, u
     return true;
 }
 
-/* CGROUPS of eight warps, NT * 8 columns each: sixteen warps hide more of each other's waits than eight with twice the
- * columns. STAGED: through the ring, where the chip has bulk copies. */
+/* CGROUPS sets of eight warps, with NT * 8 columns each: sixteen warps hide more of each other's latency than eight
+ * with twice the columns. STAGED: through the ring, where the chip has bulk copies. */
 template <int TA, int TB, int NT, int CGROUPS, bool STAGED>
 __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     gemm_skinny(const __grid_constant__ gemm_args a)
@@ -118,8 +118,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
     pdl_trigger();
     if (!RING && cgroup == CGROUPS)
         return;
-    if (RING &&
-        cgroup == CGROUPS) { /* the producer: weights of the first stages before the wait, activations after it */
+    if (RING && cgroup == CGROUPS) { /* the producer: first weights before the wait, activations after it */
         uint64_t first = evict_first(), keep = evict_last();
         uint32_t fill = 0;
         auto weights = [&](uint32_t group, uint32_t r, uint32_t s) {
@@ -243,7 +242,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
 /* --- launching ------------------------------------------------------------------------------------------------------
  */
 
-/* Blocks over K of a matrix of so many groups of tiles, times blocks over columns. */
+/* The blocks that K is split over, for a matrix of so many groups of tiles, each with col_blocks blocks of columns. */
 static uint32_t skinny_split(const struct device *d, const gemm_args &a, uint32_t groups, uint32_t col_blocks)
 {
     bool split = groups * col_blocks < (uint32_t)d->sms && groups * col_blocks <= SEMAPHORES &&
@@ -251,7 +250,7 @@ static uint32_t skinny_split(const struct device *d, const gemm_args &a, uint32_
     return split ? K_SLICES : 1;
 }
 
-/* STAGED false: read straight from memory; true does so too before Ampere. */
+/* STAGED false: operands are read straight from memory. Before Hopper true does so too. */
 template <int TA, int TB, int NT, int CGROUPS, bool STAGED> static void run_skinny(struct device *d, gemm_args &a)
 {
     static uint32_t done;

@@ -1,18 +1,18 @@
 /*
  * tile16.cuh - the weights' layout on the GPU and the arithmetic on it: tiles of 16 rows x k-blocks of 256, by type.
  *
- * A tile is 16 rows of a matrix over all of K. A k-block is 256 k of it, of FRAGS fragments (1 for the small types); a
- * fragment is what a warp turns into mma.m16n8k16 A operands at once, and is a permutation of the file's bits (int8
- * scales and Q8_0 have their sign bit flipped). Lane L = g << 2 | t of a warp works for rows g and g + 8.
+ * A tile is 16 rows of a matrix over all of K. A k-block is 256 k of a tile, in FRAGS fragments (1 for the small
+ * types). A fragment is what a warp turns into mma.m16n8k16 A operands at once, and is a permutation of the file's bits
+ * (int8 scales and Q8_0 have their sign bit flipped). Lane L = g << 2 | t of a warp works for rows g and g + 8.
  *
- * K is cut into K_SLICES runs of whole k-blocks, a function of the matrix alone: slice c has n/8 k-blocks, the first
- * n%8 slices one more. A row's sum is formed within a slice in k order and then over the slices in order, whoever does
- * it: one warp after the other, eight warps, or eight blocks. That is why a row's bits depend neither on the batch nor
- * on the grid. Fragments lie in the order in which eight warps, a slice each, read them (t16_frag_at), so that a
- * pipeline stage of the decode kernel is one contiguous copy.
+ * K is cut into K_SLICES slices, runs of whole k-blocks, as a function of the matrix alone: slice c has n/8 k-blocks,
+ * and the first n%8 slices have one more. A row's sum is formed within a slice in k order and then over the slices in
+ * order, however the slices are distributed: one warp taking one after the other, eight warps, or eight blocks. That is
+ * why a row's bits depend neither on the batch nor on the grid. Fragments lie in the order in which eight warps, a
+ * slice each, read them (t16_frag_at), so that a pipeline stage of the decode kernel is one contiguous copy.
  *
- * What a fragment is and what is done with it stands in the type's own file, quant/q5_k.cuh and its sisters, as
- * struct quant<DT_Q5_K> (below). There "half h" is row g (0) or g + 8 (1), and a plane is 512 bytes, 16 for each lane.
+ * The form of a fragment and the operations on it are in the type's own file, quant/q5_k.cuh and its sisters, as struct
+ * quant<DT_Q5_K> (below). There "half h" is row g (0) or g + 8 (1), and a plane is 512 bytes, 16 for each lane.
  */
 #ifndef HEARTH_CUDA_GEMM_TILE16_CUH
 #define HEARTH_CUDA_GEMM_TILE16_CUH
@@ -22,7 +22,8 @@
 
 enum { K_SLICES = 8 };
 
-/* Halves of a fragment written out: at one n-tile for fewer instructions, with more rolled up for fewer registers. */
+/* How often the loop over a fragment's halves is unrolled: fully for one n-tile, for fewer instructions; not for more,
+ * for fewer registers. */
 template <int NT> struct unroll {
     static constexpr int value = NT == 1 ? 2 : 1;
 };
@@ -33,7 +34,7 @@ __host__ __device__ static inline uint32_t t16_slice(uint32_t n_kblk, uint32_t c
     uint32_t base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES;
     return c * base + (c < rem ? c : rem);
 }
-/* Place within a tile, in fragments, of fragment q of k-block r. */
+/* Offset within a tile, in fragments, of fragment q of k-block r. */
 __host__ __device__ static inline uint32_t t16_frag_at(uint32_t n_kblk, uint32_t per, uint32_t r, uint32_t q)
 {
     uint32_t base = n_kblk / K_SLICES, rem = n_kblk % K_SLICES, big = rem * (base + 1);
@@ -42,13 +43,13 @@ __host__ __device__ static inline uint32_t t16_frag_at(uint32_t n_kblk, uint32_t
     return step < base ? (step * per + q) * K_SLICES + c : base * per * K_SLICES + q * rem + c;
 }
 
-/* The places of k-blocks in the order of k, without a division for each. */
+/* Walks the k-blocks in k order and gives their offsets, without a division for each. */
 struct t16_walk {
     uint32_t base, rem, slice, step;
     __device__ explicit t16_walk(uint32_t n_kblk) : base(n_kblk / K_SLICES), rem(n_kblk % K_SLICES), slice(0), step(0)
     {
     }
-    /* As t16_frag_at() of the k-block that it is at. */
+    /* t16_frag_at() of the current k-block */
     __device__ uint32_t frag(uint32_t per, uint32_t q) const
     {
         return step < base ? (step * per + q) * K_SLICES + slice : base * per * K_SLICES + q * rem + slice;
@@ -91,7 +92,7 @@ __device__ static inline uint32_t h2of(float lo, float hi)
     uint32_t r;
 #if __CUDA_ARCH__ >= 800
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-#else /* Turing rounds one at a time, to the same bits */
+#else /* Turing converts one value at a time, with the same bits */
     asm("{ .reg .f16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b}; }"
         : "=r"(r)
         : "f"(lo), "f"(hi));
@@ -99,7 +100,7 @@ __device__ static inline uint32_t h2of(float lo, float hi)
     return r;
 }
 
-/* acc += s * q, rows g and g + 8 by their own factor; fused everywhere, so that no instantiation rounds otherwise. */
+/* acc += s * q, rows g and g + 8 by their own factors; always fused, so that every instantiation rounds alike. */
 __device__ static inline void add_scaled(float *acc, const float *q, float sg, float sh)
 {
     acc[0] = __fmaf_rn(sg, q[0], acc[0]), acc[1] = __fmaf_rn(sg, q[1], acc[1]);
@@ -107,8 +108,8 @@ __device__ static inline void add_scaled(float *acc, const float *q, float sg, f
 }
 
 /*
- * Activations of a k-block as a lane sees them: its column's row of the prepared form (act.cuh), `step` halves from
- * one n-tile of 8 columns to the next.
+ * Activations of a k-block as a lane addresses them: its column's row of the prepared form (act.cuh), with `step`
+ * halves from one n-tile of 8 columns to the next.
  */
 struct xfrag {
     const __half *x, *sum;
@@ -140,7 +141,7 @@ __device__ static inline void two_of(uint32_t *o, uint2 v)
     o[0] = v.x, o[1] = v.y;
 }
 
-/* A six-bit integer to both halves, as fp16. */
+/* A six-bit integer as fp16 in both halves. */
 __device__ static inline uint32_t six(uint32_t v)
 {
     v &= 63;
@@ -175,32 +176,32 @@ __device__ static inline float small_float(uint32_t q)
 /* --- the form of a type ---------------------------------------------------------------------------------------- */
 
 /*
- * quant<T> is all that the GPU knows of a type; kernels ask it and have no switch of their own.
+ * quant<T> is all that the GPU knows of a type; kernels use its members and have no switch on the type.
  *
- * Of the file's rows:  at(row, k), one weight as f32 (what dtype.h's to_f32 gives; speed does not matter).
- * Of the fragment:     FRAGS a k-block, of FRAG_BYTES (a multiple of 16) each; frag_of(k), the one with element k;
- *                      pack(slice, tile, k-block, fragment, w), its w-th word as far as a slice of rows knows it;
- *                      unpack(fragment, h, g, k, out), elements k .. k + 7 of a row as f32, the bits of at();
+ * Of the file's rows:  at(row, k), one weight as f32 (as dtype.h's to_f32; speed does not matter).
+ * Of the fragment:     FRAGS per k-block, of FRAG_BYTES (a multiple of 16) each; frag_of(k), the one with element k;
+ *                      pack(slice, tile, k-block, fragment, w), its w-th word, from the rows that the slice holds;
+ *                      unpack(fragment, h, g, k, out), elements k .. k + 7 of a row as f32, bit-identical to at();
  *                      where EXPAND: expand(), eight rows as fp16 for cublaslt.cu's copies, faster than unpack().
  * Of its arithmetic:   mul<NT>(), a fragment times fp16 activations, sums in f32 (skinny.cuh);
  *                      where INT8: mul_int<M>(), the same times 16-bit integers as two planes of int8 (gemv.cuh);
  *                      where WGMMA: wg, the fragment as fp16 registers for wgmma, k ordered by WG_ORDER
  *                      (split_k.cuh).
  *
- * Nothing outside assumes what a weight is made of: scales per 32 or per 16 weights, minimums (sums of activations are
- * at hand: xfrag.sum, IX_S32, IX_S16), whether an integer sum fits, or "1024 + q" as the way from bits to fp16 are each
- * type's own. A codebook (IQ4_NL, MXFP4) is a table that mul() looks nibbles up in (__byte_perm), as are its int8
- * values in mul_int(); an E8M0 scale is the exponent of an f32. A type may leave INT8 and WGMMA out: skinny.cuh serves
- * it then.
+ * Nothing outside assumes what a weight is made of: scales per 32 or per 16 weights, mins (sums of activations are
+ * available as xfrag.sum, IX_S32 and IX_S16), whether an integer sum fits, or "1024 + q" as the conversion from bits to
+ * fp16 are each type's own matter. A codebook (IQ4_NL, MXFP4) is a table in which mul() looks nibbles up (__byte_perm),
+ * as are its int8 values in mul_int(); an E8M0 scale is the exponent of an f32. A type may leave INT8 and WGMMA out:
+ * skinny.cuh serves it then.
  *
- * A type without kernels of its own is `struct quant<T> : quant_expanded`: its weights become fp16 as they are
- * uploaded, once, by to_f32, and it is multiplied as F16 (quant_has_kernels() says which).
+ * A type without kernels of its own is `struct quant<T> : quant_expanded`: to_f32 turns its weights into fp16 once, as
+ * they are uploaded, and it is multiplied as F16 (quant_has_kernels() tells which types those are).
  */
 template <int T> struct quant;
 
 struct quant_own {
     static constexpr bool OWN = true, INT8 = false, WGMMA = false, EXPAND = false;
-    static constexpr bool COLS16 = false; /* gemm_skinny has a width of 16 columns for it */
+    static constexpr bool COLS16 = false; /* whether gemm_skinny has a variant of 16 columns for it */
     static constexpr int WG_ORDER = 0;
     __host__ __device__ static constexpr uint32_t frag_of(uint32_t)
     {
@@ -214,10 +215,10 @@ struct quant_expanded {
 };
 
 /*
- * quant<T>::wg, for wgmma. A k-block's halves, 128 k each, come in PLANES, of which a fragment has FRAG: what a lane
- * loads at once, PAIRS pairs of k16 steps. open(): what holds for a fragment; plane(): its p-th plane; word(): the
- * fragments of a plane's v-th pair; step(): where that pair's i-th step stands in its half, of which the plane is the
- * p-th.
+ * quant<T>::wg, for wgmma. A k-block's halves, 128 k each, are made of planes: PLANES per half, FRAG per fragment. A
+ * plane is what a lane loads at once, and has PAIRS pairs of k16 steps. open(): the state of a fragment; plane(): its
+ * p-th plane; word(): the wgmma fragments of a plane's v-th pair; step(): where the i-th step of that pair is in its
+ * half, of which the plane is the p-th.
  */
 struct wg_whole { /* a half is a plane, a k-block a fragment */
     enum { PLANES = 1, FRAG = 2, PAIRS = 4 };

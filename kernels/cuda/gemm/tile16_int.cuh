@@ -1,27 +1,28 @@
 /*
- * tile16_int.cuh - T16 units times activations in integers: what gemv.cuh multiplies with.
+ * tile16_int.cuh - fragments of T16 weights times activations in integers: what gemv.cuh multiplies with.
  *
- * A record of 256 activations is scale * X, X integers of 16 bits, |X| <= 32639, as two planes of int8: X = 256 hi +
- * lo. That is finer than fp16: a record's error is at most 2^-16 of its greatest element, where fp16 loses 2^-12 of
- * every one. mma.m16n8k32 on int8 then costs half of what fp16 does, a nibble becomes a byte with one AND, and sums
- * within a sub-block are exact, so that only scaled sub-blocks are rounded.
+ * A record of 256 activations is scale * X, X being integers of 16 bits with |X| <= 32639, stored as two planes of
+ * int8: X = 256 hi + lo. That is finer than fp16: an element's error is at most 2^-16 of the record's greatest element,
+ * where fp16 loses 2^-12 of every element. In return mma.m16n8k32 on int8 costs half of what fp16 does, a nibble
+ * becomes a byte with one AND, and sums within a sub-block are exact, so that only scaled sub-blocks are rounded.
  *
- * One row fills an mma's eight columns: column 2c + plane has the plane of those sub-blocks that belong to c, zeros
- * elsewhere, so that a column's sum is one sub-block's, and it comes out in the lane (g, t = c) that is to scale it:
+ * One row fills an mma's eight columns: column 2c + plane has that plane of the sub-blocks that belong to c, and zeros
+ * elsewhere. So a column's sum is that of one sub-block, and it comes out in the lane (g, t = c) that is to scale it:
  *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (tile16.cuh): only lanes with g >> 1 == t have anything
- * else than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1). others:     an mma is 16 or 32 k
- * of one scale; the lanes with g >> 1 == (its number) % 4 have the activations. So a lane's sums are of rows g and g +
- * 8 and of a quarter of the sub-blocks; the four quarters are added last.
+ *     other than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1).
+ *   others: an mma is 16 or 32 k of one scale; the lanes with g >> 1 == (its number) % 4 have the activations.
+ * So a lane's sums are of rows g and g + 8 and of a quarter of the sub-blocks; the four quarters are added last.
  */
 #ifndef HEARTH_CUDA_GEMM_TILE16_INT_CUH
 #define HEARTH_CUDA_GEMM_TILE16_INT_CUH
 
 #include "kernels/cuda/gemm/tile16.cuh"
 
-/* A record of a row in shared memory, offsets in bytes. The planes lie 320 apart so that they hit different banks. */
+/* A record of a row in shared memory, offsets in bytes. The planes are 320 bytes apart so that they hit different
+ * banks. */
 enum {
     IX_LO = 0,
-    IX_S16 = 256, /* sums of 16 elements, int32, that of 64j + 16t .. at [t][j] */
+    IX_S16 = 256, /* sums of 16 elements, int32; that of elements 64j + 16t .. is at [t][j] */
     IX_HI = 320,
     IX_S32 = 576, /* sums of 32, int32 [8] */
     IX_SCALE = 608,
@@ -31,7 +32,7 @@ enum {
 
 #if __CUDA_ARCH__ >= 800
 
-/* c += a * b, 32 k; a unsigned or signed bytes of rows g (a0, a2) and g + 8 (a1, a3). */
+/* c += a * b over 32 k; a has unsigned or signed bytes of rows g (a0, a2) and g + 8 (a1, a3). */
 template <int SIGNED>
 __device__ static inline void imma32(int *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                      uint32_t b1)
@@ -55,8 +56,8 @@ __device__ static inline void imma16(int *c, uint32_t a0, uint32_t a1, uint32_t 
 /* --- activations ------------------------------------------------------------------------------------------------ */
 
 /*
- * A record by one warp, elements 8 lane + 0..7 of it a lane. A record with an infinity in it counts as zeros; of one
- * with NaN the scale is NaN, which no sum of integers can be.
+ * Converts a record, by one warp; v is the lane's elements 8 lane + 0..7 of it. A record that contains an infinity
+ * counts as zeros; one that contains NaN gets NaN as its scale, as no sum of integers can be NaN.
  */
 __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const float (&v)[8])
 {
@@ -65,11 +66,11 @@ __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const f
     for (int i = 0; i < 8; i++)
         most[i] = fabsf(v[i]);
 #pragma unroll
-    for (int n = 4; n; n /= 2) /* a tree: short chains, here and below */
+    for (int n = 4; n; n /= 2) /* a tree, for short dependency chains */
 #pragma unroll
         for (int i = 0; i < n; i++)
             most[i] = max_nan(most[i], most[i + n]);
-    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most[0]))); /* NaN is above all by its bits */
+    top = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most[0]))); /* as bits NaN is above all numbers */
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(by) : "f"(top));
     bool fine = top > 1e-30f && top < 1e30f;
     float to = fine ? __fmul_rn(IX_MAX, by) : 0.f;
@@ -101,16 +102,18 @@ __device__ static inline void int_quantize(uint8_t *kblk, uint32_t lane, const f
 
 /* --- units ------------------------------------------------------------------------------------------------------ */
 
-/* Where a lane finds a record of its rows' activations: `at` for all; `own` for Q4_K and Q5_K, zeros where the lane's
- * column has nothing, which do not move on (own_step 0). Rows are row_step apart. */
+/* Where a lane reads a record of its rows' activations: `at` for all lanes' elements; `own` for Q4_K and Q5_K, which
+ * points to zeros, and then does not advance (own_step 0), where the lane's column has nothing. Rows are row_step
+ * apart. */
 struct ix_frag {
     const uint8_t *at, *own;
     uint32_t row_step, own_step;
 };
 
 /*
- * The lane's activations where block i is its own (g >> 1 == i), zeros elsewhere, by a product: selecting would go to
- * the pipe that unpacks weights, which is what bounds types of few bits, and this goes to the one of multiply-adds.
+ * The lane's activations where block i is its own (g >> 1 == i), zeros elsewhere, computed as a product: a select would
+ * go to the pipe that unpacks weights, which is the bottleneck for types of few bits, whereas this goes to the
+ * multiply-add pipe.
  */
 struct ix_own {
     uint32_t one[4]; /* 1 or 0 */
@@ -119,7 +122,7 @@ struct ix_own {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             one[i] = g >> 1 == i;
-            asm("" : "+r"(one[i])); /* or it would become a selection again */
+            asm("" : "+r"(one[i])); /* keeps the compiler from turning the product into a select */
         }
     }
     __device__ uint32_t of(uint32_t x, int i) const
@@ -128,7 +131,7 @@ struct ix_own {
     }
 };
 
-__device__ static inline int ix_join(const int *c, int h) /* both planes of row g (0) or g + 8 (1) */
+__device__ static inline int ix_join(const int *c, int h) /* joins both planes of row g (0) or g + 8 (1) */
 {
     return c[2 * h + 1] * 256 + c[2 * h];
 }
