@@ -1,10 +1,10 @@
 /*
- * split_k.cuh - what wgmma.cu and epilogue.cu hand each other: products that lie in pieces, and activations in the
- * order in which wgmma's fragments meet them.
+ * split_k.cuh - what wgmma.cu and epilogue.cu hand each other: products as partial sums (pieces), and activations in
+ * the order in which wgmma's fragments use them.
  *
- * A matrix is cut into groups of `rows` rows of tiles, and the records of all groups, one after the other, are dealt
- * out to blocks in equal shares. A block leaves the sums of each group that it had a share in; who finishes the op adds
- * a group's pieces in the order of the blocks.
+ * A matrix is cut into groups of `rows` rows of tiles, and the records of all groups, one group after the other, are
+ * dealt out to blocks in equal shares. A block stores its partial sum of each group that it has a share in; the kernel
+ * that finishes the op adds a group's partial sums in the order of the blocks.
  */
 #ifndef HEARTH_CUDA_GEMM_SPLIT_K_CUH
 #define HEARTH_CUDA_GEMM_SPLIT_K_CUH
@@ -12,7 +12,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* Sixteen bytes, or zeros; without a branch, so that code is executed, and fetched, where there is nothing to load. */
+/* Loads sixteen bytes, or zeros; without a branch, so that the code is executed, and therefore fetched, even where
+ * there is nothing to load. */
 __device__ static inline float4 load_if(bool there, const float *at)
 {
     float4 f;
@@ -29,26 +30,26 @@ struct partials_part {
 struct partials {
     const float *p; /* [block][segs][cols][rows]; NULL = none */
     uint32_t cols, rows, n_kblk;
-    uint32_t per;  /* records of a block */
+    uint32_t per;  /* records that a block takes */
     uint32_t segs; /* groups that a block may have a share in */
     uint32_t n_part;
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
-    float by;     /* what the product, its bias included, is multiplied with where it is added to the residual stream */
+    float by;     /* factor of the product, bias included, where it is added to the residual stream */
     struct partials_part part[3];
 
-    /* Where the pieces of rows o .. o + 3 (o % 4 == 0) of the merged output lie, of column col; all of it before they
-     * are there. Nothing where there is no product. */
+    /* Where the partial sums of rows o .. o + 3 (o % 4 == 0) of the merged output are, for column col; it can be
+     * computed before they are written. n is 0 where there is no product. */
     struct place {
         const float *first, *later;
         uint64_t step;
-        int n; /* pieces */
+        int n; /* partial sums */
     };
     __device__ place at(uint32_t col, uint32_t o) const
     {
         uint32_t up = glu && o >= glu;
         if (!p)
             return {NULL, NULL, 0, 0};
-        partials_part of = part[0]; /* no index that is not a constant: the struct would lie in local memory */
+        partials_part of = part[0]; /* constant indices only: otherwise the struct would be placed in local memory */
         of = n_part > 1 && o >= part[1].row0 ? part[1] : of;
         of = n_part > 2 && o >= part[2].row0 ? part[2] : of;
         uint32_t row = o - of.row0;
@@ -62,7 +63,7 @@ struct partials {
         uint64_t step = (uint64_t)segs * piece; /* later blocks begin with this group */
         return {at + (uint64_t)(b * segs + seg) * piece, at + (b + 1) * step, step, (int)(last - b + 1)};
     }
-    /* Their sum, in the order of the blocks; zeros where it is not real. AT_ONCE loads are under way together. */
+    /* Their sum, in the order of the blocks; zeros if not `real`. AT_ONCE loads are in flight together. */
     template <int AT_ONCE = 4> __device__ static float4 sum(const place &w, bool real = true)
     {
         int n = real ? w.n : 0;
@@ -89,10 +90,10 @@ struct partials {
 };
 
 /*
- * Place of element k of a row among `rows` rows, in halves: [record][half][8 k16 steps][2][rows][8]. Sixteen bytes of a
- * row are what the four lanes t of a quad meet in half of a step; which k these are depends on the type's order: 0
- * (Q4_K, Q5_K): step 2u + up of half p, piece c, lane t: k 64t + 32up + 16p + 4u + {c, c + 2} 1 (Q6_K, Q4_0): step s of
- * half p, piece c, lane t: k 128p + 16s + 4t + {c, c + 2}
+ * Offset, in halves, of element k of a row among `rows` rows: [record][half][8 k16 steps][2][rows][8]. Sixteen bytes of
+ * a row are what the four lanes t of a quad read in half of a step; which k these are depends on the type's order:
+ *   0 (Q4_K, Q5_K): step 2u + up of half p, piece c, lane t: k 64t + 32up + 16p + 4u + {c, c + 2}
+ *   1 (Q6_K, Q4_0): step s of half p, piece c, lane t: k 128p + 16s + 4t + {c, c + 2}
  */
 __host__ __device__ static inline uint32_t wg_at(uint32_t order, uint32_t rows, uint32_t row, uint32_t k)
 {

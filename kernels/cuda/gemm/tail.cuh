@@ -1,9 +1,9 @@
 /*
  * tail.cuh - what follows the product q|k|v, head by head: bias, norm, RoPE and the rotation of KV, the temperature of
- * queries; and where K and V go. A warp does one head of a row, or each half of it one: epilogue.cu's kernel those of a
- * step, attention (attend/decode.cu) those of the item that it begins with. The bits are the same.
+ * queries; and storing K and V. A warp does one head of a row, or each half of it one head: epilogue.cu's kernel does
+ * the heads of a step, attention (attend/decode.cu) those of the item that it starts. Both are bit-identical.
  *
- * LANES: of a head, a warp or half of one; `lane` is among these.
+ * LANES: lanes per head, a warp or half of one; `lane` counts within these.
  */
 #ifndef HEARTH_CUDA_GEMM_TAIL_CUH
 #define HEARTH_CUDA_GEMM_TAIL_CUH
@@ -13,11 +13,11 @@
 
 struct qkv_epilogue_args {
     uint32_t n_head, n_kv, d_head, row0;
-    float *gates; /* ACT_MIX, [rows][ldgates], where each head's query has its gate behind it; else NULL */
+    float *gates; /* ACT_MIX, [rows][ldgates], where each head's query is followed by its gate; else NULL */
     uint32_t ldgates;
     const float *bias;
     struct norm norm[3]; /* of q, k, v; w NULL = none */
-    uint32_t n_part;     /* of the product: 2, values are keys as they come; 1, there are queries alone */
+    uint32_t n_part;     /* parts of the product: 2, values are keys before norm and RoPE; 1, only queries */
     struct rope rope;
     struct attend_temperature temperature;
     __half *q;
@@ -32,8 +32,8 @@ struct qkv_epilogue_args {
 /* epilogue.cu: the tail of an op whose norms are of single heads. */
 qkv_epilogue_args qkv_epilogue_args_of(struct device *d, const struct op_qkv *op);
 
-/* A head in shared memory: itself, its turns, sine and cosine, and, where a warp has one head, its norm's weights. [3
- * d_head rounded up to fours] floats; of half a warp 2. */
+/* A head in shared memory: its values, the sine and cosine of its rotations, and, where a warp has one head, its norm's
+ * weights. It takes [3 d_head rounded up to fours] floats; for half a warp [2 d_head] rounded up likewise. */
 struct head_room {
     float *v;
     float2 *turn;
@@ -44,7 +44,7 @@ __device__ static inline head_room head_room_at(float *room, uint32_t d)
     uint32_t padded = (d + 3) & ~3u;
     return {room, (float2 *)(room + padded), room + 2 * padded};
 }
-/* The lanes of a head, of the calling one. */
+/* The mask of the lanes that share the calling lane's head. */
 template <uint32_t LANES> __device__ static inline uint32_t head_lanes()
 {
     return LANES == 32 ? ~0u : 0xffffu << (threadIdx.x & 16);
@@ -74,8 +74,8 @@ __device__ static inline bool head_turns(const qkv_epilogue_args &a, uint32_t pa
     return part < 2 && a.rope.kind != ROPE_NONE;
 }
 
-/* What the step's rows alone say, and the norm's weights: they are there before the product, and so are the turns.
- * part: 0 to 2, of q, k or v; d: a.d_head. */
+/* Prepares what depends only on the step's rows, and the norm's weights: the rotations, so that both are ready before
+ * the product is. part: 0 to 2, for q, k or v; d: a.d_head. */
 template <uint32_t LANES = 32>
 __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t row,
                                          uint32_t at, uint32_t lane, const head_room &r)
@@ -98,7 +98,7 @@ __device__ static inline void head_begin(const qkv_epilogue_args &a, uint32_t d,
     }
 }
 
-/* r.v, which is the product and its bias, becomes what attention reads. HADAMARD: of KV of Q8_0. */
+/* Turns r.v, the product plus bias, into what attention reads. HADAMARD: KV of Q8_0 may be rotated. */
 template <bool HADAMARD = true, uint32_t LANES = 32>
 __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t at,
                                        uint32_t lane, const head_room &r)
@@ -127,7 +127,7 @@ __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, u
             v[p] = __fmaf_rn(x, cs, -__fmul_rn(y, sn)), v[q] = __fmaf_rn(x, sn, __fmul_rn(y, cs)); /* as items.cuh */
         }
         __syncwarp(head_lanes<LANES>());
-        if (HADAMARD && a.rope.hadamard && lane < half / 8) { /* eight pairs a lane */
+        if (HADAMARD && a.rope.hadamard && lane < half / 8) { /* eight pairs per lane */
             float s[8], t[8];
             for (int i = 0; i < 8; i++) {
                 uint32_t j = lane * 8 + i;
@@ -156,7 +156,7 @@ __device__ static inline void head_end(const qkv_epilogue_args &a, uint32_t d, u
     }
 }
 
-/* Appends a row's K (part 1) or V (2) of a KV head at `slot`; NaN in V is told in ACT_X. */
+/* Appends a row's K (part 1) or V (2) of a KV head at `slot`; NaN in V is signalled in ACT_X. */
 template <uint32_t LANES = 32>
 __device__ static inline void head_append(const qkv_epilogue_args &a, uint32_t d, uint32_t part, uint32_t row,
                                           uint32_t head, uint32_t slot, uint32_t lane, float *v)

@@ -1,12 +1,12 @@
 /*
  * wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
- * sequences; there a row's bits depend on the batch. In steps of INVARIANT_PROMPT any number of rows, whose bits do
- * not.
+ * sequences; there a row's bits depend on the batch. In steps of INVARIANT_PROMPT it takes any number of rows, whose
+ * bits do not depend on it.
  *
- * A kernel leaves its products in pieces (split_k.cuh); what comes after it in the stream adds them up on its way:
- * q|k|v's tail, the norm before the next matrix. So a projection leaves ACT_X in pieces in the plan (plan.cuh), which
- * completes them for an op that does not take them. Gate|up makes the activation itself, in the order that `down`
- * wants, and leaves pieces of ACT_FF where `down` is not known to follow.
+ * A kernel leaves its products as partial sums (pieces, split_k.cuh); the kernel that follows in the stream adds them
+ * up as it reads them: q|k|v's tail, or the norm before the next matrix. So a projection leaves ACT_X in pieces in the
+ * plan (plan.cuh), which completes them for an op that does not take them. Gate|up computes the activation itself, in
+ * the order that `down` wants, and leaves pieces of ACT_FF where it is not known that `down` follows.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
@@ -33,7 +33,7 @@ static const struct shape *shape_for(uint32_t rows)
 }
 
 typedef void wg_kernel(const wg_args);
-/* d: where it is to be launched, or NULL. */
+/* d: the device on which it is to be launched, or NULL. */
 template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
     static uint32_t done[WG_ROWS / 16 + 1];
@@ -51,7 +51,7 @@ template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t c
     return k;
 }
 
-/* The kernel for a weight's types, or NULL: of one type, or of those beside each other in one q|k|v, or q|k|v|z, of
+/* The kernel for a weight's types, or NULL: for a single type, or for the types that share a q|k|v, or q|k|v|z, in
  * Q4_K_M and Q5_K_M. */
 static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, uint32_t cols)
 {
@@ -66,7 +66,7 @@ static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, uint32_t cols)
 #undef X
 }
 
-/* Whether each of the parts has a kernel of its own, where all of them have none together: op_project's. */
+/* Whether each part has a kernel of its own, for a weight whose parts have none together: op_project's. */
 static bool parts_apart(const wdev *w)
 {
     bool can = w->role == WEIGHT_MIXER && w->packed;
@@ -93,20 +93,21 @@ bool wg_can_run(const struct op *o)
     return w->packed && (wg_kernel_of(NULL, w, 32) || parts_apart(w));
 }
 
-/* Blocks of WG_ROWS that so many rows come in. */
+/* The number of blocks of WG_ROWS that so many rows take. */
 static uint32_t columns_of(uint32_t rows)
 {
     return (rows + WG_ROWS - 1) / WG_ROWS;
 }
 
-/* Rows of the widest step that comes here. */
+/* The capacity in rows for the widest step on this path. */
 static uint32_t rows_most(const struct workspace_dims *dims)
 {
     uint32_t least = dims->n_row < PROMPT_ROWS ? dims->n_row : PROMPT_ROWS;
     return columns_of(dims->n_prompt > least ? dims->n_prompt : least) * WG_ROWS;
 }
 
-/* Groups and blocks' shares follow a matrix and the columns: at most so many pieces of at most so many rows. */
+/* Groups and blocks' shares depend on the matrix and the number of columns; this is the most that their partial sums
+ * take. */
 uint64_t wg_partials_bytes(const struct device *d, const struct workspace_dims *dims)
 {
     uint64_t n = (dims->d_q > dims->d_mix ? dims->d_q : dims->d_mix) + 2ull * dims->d_kv, most = 256ull * 96,
@@ -124,9 +125,10 @@ uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 }
 
 /*
- * Slices that INVARIANT_PROMPT cuts K into, which follow the matrix alone: as many of equal length as give blocks of
- * 128 rows, a slice each, to an H100's places and no more. `ends`: two at most, as the block that ends a group adds
- * another's sum to its own, not its own to another's.
+ * Slices that INVARIANT_PROMPT cuts K into, which depend on the matrix alone: as many of equal length as possible while
+ * the blocks of 128 rows, a slice each, still fit an H100's places. `ends`: two at most, because the block that
+ * finishes a group adds another block's sum to its own, not its own to another's, and with two the order does not
+ * matter.
  */
 enum { WG_PLACES = 264 };
 static uint32_t slices_of(const wdev *w, bool ends)
@@ -140,7 +142,8 @@ static uint32_t slices_of(const wdev *w, bool ends)
     return best;
 }
 
-/* Pieces of up to 32 columns of all blocks that a launch with pieces of its own has at most. */
+/* Bytes of the partial sums of up to 32 columns that all blocks of a launch have at most, where the kernel finishes its
+ * groups itself. */
 uint64_t wg_left_bytes(const struct device *d)
 {
     uint64_t blocks = 2 * d->sms > WG_PLACES ? 2 * d->sms : WG_PLACES;
@@ -148,8 +151,8 @@ uint64_t wg_left_bytes(const struct device *d)
 }
 
 /*
- * Whether many columns' blocks have a slice each, and not all of a group's: where the turns that this saves are worth
- * more than the pieces' way to memory and back. A turn is a record of a group: 1.9 us of an H100.
+ * Whether, with many columns, each block takes one slice instead of all of a group's: where the turns that this saves
+ * are worth more than the partial sums' round trip through memory. A turn is a record of a group: 1.9 us on an H100.
  */
 static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slices)
 {
@@ -162,9 +165,9 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
 }
 
 /*
- * Stages of weights that a block asks for before the kernel before it has ended. The reads of a norm wait behind them,
- * so that one is enough behind a norm, or two of q|k|v, whose blocks have few; behind attention and gate|up a block
- * asks for all that it has room for.
+ * Stages of weights that a block copies before the previous kernel has ended. The reads of a norm queue behind them, so
+ * after a norm one stage is enough, or two for q|k|v, whose blocks have few; after attention and gate|up a block copies
+ * all that it has room for.
  */
 static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t bucket)
 {
@@ -173,7 +176,8 @@ static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t buc
     return w->role == WEIGHT_QKV ? 2 : w->role == WEIGHT_GATE_UP ? 1 : ~0u;
 }
 
-/* Launches w times d->ws.wg_x; ends: the kernel ends what it begins. Says where the products are otherwise. */
+/* Launches w times d->ws.wg_x. ends: the kernel does the epilogue itself; otherwise the result says where the partial
+ * sums are. */
 static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t bucket, bool ends)
 {
     bool blocks = bucket > WG_ROWS;
@@ -196,7 +200,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     }
     uint32_t slots = d->sms * f->blocks, units = a.n_group * a.n_kblk;
     uint32_t rounds = (a.n_group + slots - 1) / slots;
-    /* blocks that end what they begin have whole groups, unless a quarter of the places were empty */
+    /* blocks that finish their own groups take whole groups, unless a quarter of the places would then be empty */
     bool whole = ends && 4 * a.n_group >= 3 * slots * rounds;
     a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
     a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;
@@ -207,7 +211,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
         a.per = blocks && (ends || !slices_apart(d, a, slices)) ? a.n_kblk : a.slice;
     }
     a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL, a.left = d->ws.wg_left;
-    /* two rings: stages of weights first, up to what hides the memory's latency, then activations */
+    /* the two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * frag,
              xst = f->cols * 256;
     uint32_t hides = (3 * t16_frag_bytes(DT_Q4_K) + frag - 1) / frag;
@@ -217,7 +221,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
     a.early = early_stages(d, w, bucket);
     uint32_t frags = t16_frags(first) > t16_frags(second) ? t16_frags(first) : t16_frags(second);
-    if (a.ahead.waits && a.per * frags > a.wstages) /* memory has no time for more than the weights */
+    if (a.ahead.waits && a.per * frags > a.wstages) /* memory is busy with the weights until the end */
         a.ahead.kv = NULL;
     wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
@@ -228,7 +232,7 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     return s;
 }
 
-/* A matrix input of `bucket` rows at p. */
+/* A matrix input of `bucket` rows at p, in the given order of k. */
 static act_buf form_of(__half *p, uint32_t bucket, uint32_t order)
 {
     if (bucket > WG_ROWS)
@@ -236,7 +240,7 @@ static act_buf form_of(__half *p, uint32_t bucket, uint32_t order)
     return {p, shape_for(bucket)->cols, LAYOUT_WG + order};
 }
 
-/* The forms that w's types want. */
+/* The forms that w's types need; returns their number. */
 static int forms_of(struct device *d, const wdev *w, uint32_t bucket, act_buf out[2])
 {
     int n = 0;
@@ -268,9 +272,9 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
 }
 
 /*
- * What attention reads first, but for `page0` pages of each sequence, of fp16, in decode steps whose bits are free and
- * layers without a window: up to `most` bytes, those pages among them, as much as comes while the memory would be idle.
- * Attention's blocks find room only where those of q|k|v have left.
+ * The prefetch of what attention reads first, apart from `page0` pages of each sequence: for fp16 KV, in decode steps
+ * whose bits are free, in layers without a window. It covers up to `most` bytes, those pages among them, which is what
+ * can arrive while memory would be idle: attention's blocks find room only when those of q|k|v have exited.
  */
 static wg_ahead ahead_of(const struct device *d, const struct op *attend, uint32_t page0, uint64_t most, bool waits)
 {
@@ -291,8 +295,8 @@ static wg_ahead ahead_of(const struct device *d, const struct op *attend, uint32
     return a;
 }
 
-/* Bytes of KV that are asked into L2, by the product before q|k|v's norm where memory is idle behind it, or by q|k|v;
- * and more of them by q|k|v behind the former. */
+/* Bytes of KV prefetched into L2, either by the product before q|k|v's norm, where memory is idle after it, or by
+ * q|k|v; and how many more q|k|v prefetches after the former. */
 enum { AHEAD_BYTES = 24 << 20, AHEAD_MORE = 6 << 20 };
 
 void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
@@ -307,7 +311,7 @@ void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
     normed(d, p, w, &op->norm, false);
     p->q = matmul(d, w, a, p->bucket, false), p->q_op = op;
     act_in_pieces(&p->acts, ACT_Q);
-    if (!p->reader || p->reader->kind != OP_ATTEND) /* K and V are not only its reader's */
+    if (!p->reader || p->reader->kind != OP_ATTEND) /* K and V have other readers too */
         plan_complete(d, p, ACT_BIT(ACT_Q));
 }
 
@@ -325,7 +329,7 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
         if (!together)
             one.n_part = 1, one.part[0] = w->part[i];
         partials s = matmul(d, &one, a, p->bucket, false);
-        bool fours = true; /* which are added together, lie in one part */
+        bool fours = true; /* four columns that are added together are always of one part */
         for (uint32_t k = 0; k < one.n_part; k++)
             fours = fours && one.part[k].row0 % 4 == 0;
         if (fours && together && project_beside(d, p, &s, w->n_out, op->at))
@@ -380,8 +384,8 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     act_in_pieces(&p->acts, ACT_X);
 }
 
-/* The activation is made here where the op that reads it is known, and with it the order of k that it wants; not where
- * a row ends within a record, whose rest no tile makes. */
+/* The activation is computed here where the op that reads it is known, and with it the order of k that it needs; not
+ * where a row ends within a record, as no tile computes the rest of that record. */
 void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_ffn_up *op = &o->ffn_up;
@@ -399,7 +403,7 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     } else {
         p->ff = matmul(d, w, a, p->bucket, false);
         p->ff_op = *op;
-        if (op->row_gate) { /* which is made of ACT_X as it is now, not as it will be when `down` comes */
+        if (op->row_gate) { /* the row's gate depends on the current ACT_X, which differs by the time of `down` */
             glu_reduce_run(d, op, &p->ff, d_ff_of(op), &d->ws.ff, p->bucket);
             return;
         }

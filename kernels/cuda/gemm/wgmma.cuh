@@ -1,14 +1,15 @@
 /*
  * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
- * wgmma; activations lie in shared memory, the B operand. For sm_90a alone.
+ * wgmma; activations are in shared memory, the B operand. For sm_90a alone.
  *
- * A warpgroup's m64 are four tiles of 16 rows, a warp each, whose fragments have the layout of mma.m16n8k16:
- * tile16.cuh's way from nibbles to fragments serves as it is. A weight is rounded to fp16 once, as the expanded copies
- * of cublaslt.cu are, so that one chain of sums runs over all of K, or over a slice of it: for INVARIANT_PROMPT K is
- * cut into slices that follow the matrix alone, whose sums are added in order, and a row's bits are the same in all.
+ * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
+ * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight is rounded to fp16 once, as in the
+ * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it: for
+ * INVARIANT_PROMPT K is cut into slices that depend on the matrix alone, whose sums are added in order, and a row's
+ * bits are the same in every batch.
  *
- * Activations come in the fragments' order of k, which split_k.cuh says: a step's B is then a matrix of pieces of 8
- * rows x 16 bytes, as wgmma wants it without swizzle.
+ * Activations come in the fragments' order of k (split_k.cuh): the B of a step is then made of matrices of 8 rows x 16
+ * bytes, as wgmma expects it without swizzle.
  */
 #ifndef HEARTH_CUDA_WGMMA_CUH
 #define HEARTH_CUDA_WGMMA_CUH
@@ -17,30 +18,32 @@
 #include "kernels/cuda/gemm/split_k.cuh"
 #include "kernels/cuda/gemm/wgmma_mma.cuh"
 
-/* The unit of a record that comes q-th: F16's four go by halves of the order, 64t + 32up + 16h is unit 2up + h. */
+/* The fragment of a record that is copied q-th: F16's four go by halves of the order; 64t + 32up + 16h is fragment 2up
+ * + h. */
 template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
 {
     return quant<T>::FRAGS == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 
 struct wg_part {
-    uint32_t group0, n_tile, second; /* second: of type TB */
+    uint32_t group0, n_tile, second; /* second: weights of type TB */
     uint64_t off;
 };
 
 /*
- * Pages of KV that the next attention reads first, asked into L2 once a block has asked for all of its weights: of each
- * sequence pages [page0, page0 + n_page) as far as they are among the first WG_AHEAD_EIGHTHS of those that are whole
- * before the step, in parts of WG_AHEAD_PART bytes. The rest comes from memory while these come from L2.
+ * Pages of KV that the next attention reads first, prefetched into L2 once a block has issued the copies of all of its
+ * weights: of each sequence, pages [page0, page0 + n_page) as far as they are among the first WG_AHEAD_EIGHTHS eighths
+ * of the pages that are complete before the step, in parts of WG_AHEAD_PART bytes. The remaining pages come from memory
+ * while these come from L2.
  */
 enum { WG_AHEAD_PART = 4096, WG_AHEAD_EIGHTHS = 5 };
 struct wg_ahead {
-    const uint8_t *kv; /* page 0, the layer's K and V; NULL: nothing is asked for */
+    const uint8_t *kv; /* page 0, the layer's K and V; NULL: nothing is prefetched */
     uint64_t page_bytes;
     const uint32_t *pages, *pages0;
     const step_dev *step;
     uint32_t page0, n_page, parts; /* parts: of a page */
-    bool waits;                    /* for the end of the kernel before, which still reads memory */
+    bool waits;                    /* waits for the end of the previous kernel, which still reads memory */
 };
 
 struct wg_args {
@@ -48,17 +51,21 @@ struct wg_args {
     struct wg_part part[3];
     struct wg_ahead ahead;
     uint32_t n_part, n_kblk, n_group;
-    uint32_t per;              /* units of work, a record of a group of tiles, of a block */
-    uint32_t segs;             /* pieces of groups that a block may have */
-    uint32_t slice;            /* BLOCKS: records of a group whose sums are a chain; `per` is one or all of them */
-    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid: they meet their weights in L2 */
+    uint32_t per;              /* units of work per block; a unit is a record of a group of tiles */
+    uint32_t segs;             /* groups of which a block may have partial sums */
+    uint32_t slice;            /* BLOCKS: records of a group that form one chain of sums; `per` is one such slice or
+                                * all of them */
+    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid, which share their weights in
+                                * L2 */
     uint32_t wstages, xstages; /* of the two rings */
-    uint32_t early;            /* stages of weights that a block asks for before the kernel before has ended */
+    uint32_t early;            /* stages of weights that a block copies before the previous kernel has ended */
     const __half *x[2];        /* by order */
     float *partials;           /* [share][segs][columns][rows of a group] */
-    /* where the kernel ends its groups itself: logits [row][ldout], or hidden units in an order of k */
-    uint32_t *flag; /* NULL: it does not. [block][tile]: a piece of over 32 columns is there; zero between kernels */
-    float4 *left;   /* [block][tile][columns / 8][32]: pieces of fewer, flags themselves; zero between kernels */
+    /* where the kernel does the epilogue itself: logits [row][ldout], or hidden units in an order of k */
+    uint32_t *flag; /* [block][tile]: a partial sum of over 32 columns is stored; zero between kernels. NULL: no
+                     * epilogue */
+    float4 *left;   /* [block][tile][columns / 8][32]: partial sums of up to 32 columns, their own flags; zero
+                     * between kernels */
     float *out;
     uint32_t ldout, n_out, bucket; /* bucket: columns that are wanted */
     float scale, softcap;
@@ -69,7 +76,7 @@ struct wg_args {
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
 
-/* Args: with parts, n_part of them. */
+/* Args: any struct with n_part parts. */
 template <class Args> __device__ static inline const wg_part &wg_part_of(const Args &a, uint32_t group)
 {
     int i = 0;
@@ -79,13 +86,15 @@ template <class Args> __device__ static inline const wg_part &wg_part_of(const A
 }
 
 /*
- * By columns, measured: warpgroups of a block, 64 rows each; blocks a processor; words of a lane's plane that become
- * fragments while the words before are multiplied. Registers and shared memory are what they share out.
+ * Block shapes by number of columns, as measured: warpgroups of a block, 64 rows each; blocks per SM; words of a lane's
+ * plane that are converted to fragments while the previous words are multiplied. Registers and shared memory limit all
+ * of them together.
  */
 template <int N> struct wg_shape {
     enum { GROUPS = N == 96 ? 4 : 2, BLOCKS = N <= 64 ? 2 : 1, WORDS = N <= 32 || N == 128 ? 2 : 1 };
-    /* Of a thread that multiplies, and of one that copies. BOUND: the threads that a launch's registers are bounded
-     * for; more than there are leave room for the small kernels between two products, at the price of some spills. */
+    /* Registers of a thread that multiplies, and of one that copies. BOUND: the number of threads for which a launch's
+     * registers are bounded; more than there are leaves room for the small kernels between two products, at the price
+     * of some spills. */
     enum {
         REGS = N == 16       ? 96
                : BLOCKS == 2 ? 104
@@ -98,8 +107,8 @@ template <int N> struct wg_shape {
     };
 };
 
-/* F16's fragments are the registers that a plane is loaded into: it is multiplied whole, beside the load of the next.
- */
+/* F16's fragments are the registers that a plane is loaded into: a plane is multiplied whole, while the next is
+ * loaded. */
 __host__ __device__ constexpr int wg_words(int type, int words)
 {
     return t16_frags(type) == 4 ? 2 : words;
@@ -122,7 +131,7 @@ __device__ static inline wg_rings wg_rings_at(uint8_t *sm, uint32_t wstages, uin
     uint8_t *x = sm + WG_FIXED;
     return {b, b + WG_STAGES, b + 2 * WG_STAGES, b + 3 * WG_STAGES, x, x + xstages * xstage, wstages, xstages};
 }
-/* By all threads of the block: copies complete on the full barriers, `warps` warps release the empty ones. */
+/* Called by all threads of the block: copies complete on the full barriers, `warps` warps release the empty ones. */
 __device__ static inline void wg_rings_init(const wg_rings &r, uint32_t warps)
 {
     if (!threadIdx.x) {
@@ -135,14 +144,15 @@ __device__ static inline void wg_rings_init(const wg_rings &r, uint32_t warps)
     __syncthreads();
 }
 
-/* Where a warp is in the rings. */
+/* A warp's position in the rings. */
 struct wg_turn {
     uint32_t ws, wphase, xs, xphase;
 };
 
 /*
- * acc += a warp's 16 rows of weights times N columns, over n k-blocks of the rings, by all warps of a warpgroup
- * together. Columns lie `rows` to a piece in shared memory; those between are whatever the stage has there.
+ * acc += a warp's 16 rows of weights times N columns, over n k-blocks of the rings; all warps of a warpgroup call it
+ * together. In shared memory eight k are stored for `rows` columns at a time; columns from `rows` on multiply whatever
+ * the stage has there.
  */
 template <int T, int N, int WORDS, uint32_t WSTAGE>
 __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows, uint32_t warp,
@@ -150,7 +160,7 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
 {
     typedef typename quant<T>::wg W;
     constexpr uint32_t XSTAGE = N * 256;
-    uint32_t held = WG_STAGES; /* a stage of activations that products under way read */
+    uint32_t held = WG_STAGES; /* a stage of activations that products in flight read */
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *r;
@@ -202,9 +212,9 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
 }
 
 /*
- * A block's units, in the order in which it takes them. Where a group is ended here, by the block that has its last
- * record, the others' pieces of it are what they begin with and what that block comes to last: it does not wait for
- * them.
+ * A block's units, in the order in which it takes them. Where a group is finished in this kernel, by the block that has
+ * its last record, the other blocks compute their partial sums of that group first, and the finishing block computes
+ * its own last, so that it rarely waits for them.
  */
 struct wg_share {
     uint32_t u0, n, head, tail;
@@ -226,7 +236,7 @@ __device__ static inline wg_share wg_share_of(const wg_args &a, uint32_t block)
     return s;
 }
 
-/* By a warp of each block. */
+/* Issues the prefetches of `a`; called by one warp of each block. */
 __device__ static inline void wg_ask_ahead(const wg_ahead &a, uint32_t lane)
 {
     uint32_t all = a.step->n_seq * a.n_page * a.parts;
@@ -242,15 +252,16 @@ __device__ static inline void wg_ask_ahead(const wg_ahead &a, uint32_t lane)
 }
 
 /*
- * Of few columns each number says itself that it is there: it is not 0, as what is 0 is left as -0, and who has read it
- * makes it 0 again. So nothing else has to be waited for, neither a flag nor an order of stores. Of more columns warps
- * that look for all of them would keep the memory busy.
+ * With few columns each number signals by itself that it is stored: it is not 0, as a 0 is stored as -0, and its reader
+ * resets it to 0. So nothing else has to be waited for, neither a flag nor an order of stores. With more columns, warps
+ * that poll all of the numbers would keep the memory busy.
  */
 template <int N> __host__ __device__ constexpr bool wg_own_flags()
 {
     return N <= 32;
 }
-/* A warp's sums of a tile, as they lie in its lanes: left for the block that ends the group, and added there. */
+/* Where a warp's sums of a tile are, in the order of its lanes: stored for the block that finishes the group, and added
+ * there. */
 template <int N>
 __device__ static inline float4 *wg_partial(const wg_args &a, uint32_t block, uint32_t warp, uint32_t lane)
 {
@@ -316,7 +327,7 @@ __device__ static inline void wg_add_partial(const wg_args &a, uint32_t block, u
     }
 }
 
-/* A store that is made only where `live`, without a branch. */
+/* A store that happens only where `live`, without a branch. */
 __device__ static inline void wg_store(__half *at, __half v, uint32_t live)
 {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.b16 [%0], %1; }" ::"l"(at),
@@ -324,7 +335,7 @@ __device__ static inline void wg_store(__half *at, __half v, uint32_t live)
                  : "memory");
 }
 
-/* glu_act() in few instructions: x / (1 + 2^(x (a x^2 + b))), a division to two units of the last place. */
+/* glu_act() in few instructions: x / (1 + 2^(x (a x^2 + b))), with a division accurate to two ulp. */
 struct wg_glu {
     float a, b;
 
@@ -340,11 +351,11 @@ struct wg_glu {
 };
 
 /*
- * The warpgroups that multiply, then one of which a warp streams weights and another activations.
+ * The warpgroups that multiply come first, then one of which a warp streams weights and another activations.
  *
- * BLOCKS: of columns, for more than N of them. A block then has a group's slices of K, or one of them, and adds their
- * sums in order, as whoever finishes the op does where they are pieces: a row's bits are those of a launch of few
- * columns whose blocks have a slice each.
+ * BLOCKS: for more than N columns, in blocks of N. A block then takes all slices of K of a group, or one of them, and
+ * adds their sums in order, as the kernel that finishes the op does with partial sums: a row's bits are those of a
+ * launch of few columns whose blocks have one slice each.
  */
 template <int TA, int TB, int N, bool BLOCKS = false>
 __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_wg(const __grid_constant__ wg_args a)
@@ -471,11 +482,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                 wg_add_partial<N>(a, b, warp, lane, acc);
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
-        if (a.ff.p) { /* gate and up of a unit are rows 8 apart: in one lane */
+        if (a.ff.p) { /* gate and up of a unit are rows 8 apart, in the same lane */
             uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = u < (a.n_out + 255) / 256 * 256;
             float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
             __half *to = a.ff.p + (BLOCKS ? (uint64_t)column * N * ((a.n_out + 255) & ~255u) : 0) +
-                         wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* of units past n_out: zeros */
+                         wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* zeros for units past n_out */
 #pragma unroll
             for (int j = 0; j < N / 4; j++) {
                 uint32_t i = j / 2 * 4 + (j & 1);

@@ -1,4 +1,4 @@
-/* wgmma_mma.cuh - the instructions of wgmma: fp16 from registers and shared memory, sums in F32. */
+/* wgmma_mma.cuh - wgmma instructions: A in fp16 registers, B in fp16 in shared memory, sums in F32. */
 #ifndef HEARTH_CUDA_GEMM_WGMMA_MMA_CUH
 #define HEARTH_CUDA_GEMM_WGMMA_MMA_CUH
 
@@ -55,7 +55,8 @@ template <int LEFT> __device__ static inline void wg_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
-/* B without swizzle: pieces of 8 rows x 16 bytes; the second eight k `lead` bytes on, the next eight rows 128. */
+/* A descriptor of B without swizzle, made of 8 rows x 16 bytes matrices; the second eight k are `lead` bytes further,
+ * the next eight rows 128 bytes. */
 __device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
 {
     return (uint64_t)(smem >> 4 & 0x3fff) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
@@ -63,7 +64,7 @@ __device__ static inline uint64_t wg_desc(uint32_t smem, uint32_t lead)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* d = a * b, + d where MORE; b at descriptor `desc`; asynchronous. */
+/* d = a * b, plus d where MORE; b at descriptor `desc`; asynchronous. */
 template <int N, int MORE> __device__ static inline void batch_mma(float (&d)[N / 2], const uint32_t *a, uint64_t desc)
 {
     static_assert(N == 16 || N == 32 || N == 64, "the widths of batch_cut");
@@ -84,7 +85,7 @@ template <int N, int MORE> __device__ static inline void batch_mma(float (&d)[N 
                      : WG_R16(d, 0)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc), "n"(MORE));
 }
-/* After a wait: what the products under way have written is not read before. */
+/* Called after a wait: keeps the compiler from reading the results of products in flight before it. */
 template <int N> __device__ static inline void batch_landed(float (&d)[N])
 {
 #pragma unroll
