@@ -4,9 +4,10 @@
  *
  * The library is opened at run time; without it, or where its header was missing at build time, every row goes through
  * gemv and skinny. Its algorithm is chosen by trial once per shape and kept: the heuristics' first choice can be far
- * off. What it has no algorithm for goes through a plain kernel of our own. Rows are rounded up to 64, and those beyond
- * a multiple of LT_ROWS are a product of their own, so that there are few shapes. Results differ from skinny's in the
- * last bits (another order of summation, gate and up rounded to fp16), which is why `invariant` steps never come here.
+ * off. A shape for which it has no algorithm goes through a plain kernel of this file. Rows are rounded up to 64, and
+ * those beyond a multiple of LT_ROWS are a product of their own, so that there are few shapes. Results differ from
+ * skinny's in the last bits (another order of summation, gate and up rounded to fp16), which is why `invariant` steps
+ * never take this path.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -60,7 +61,7 @@ struct lt {
     void *workspace;
     struct lt_shape shape[LT_SHAPES];
     uint32_t n_shape;
-    bool warned; /* that it has no algorithm for some shape */
+    bool warned; /* a warning was printed that it has no algorithm for some shape */
 };
 
 void prefill_init(struct device *d)
@@ -93,7 +94,7 @@ void prefill_init(struct device *d)
         lt->cublasLtMatmulPreferenceSetAttribute_(lt->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_WORKSPACE,
                                                   sizeof(LT_WORKSPACE)) ||
         cudaMalloc(&lt->workspace, LT_WORKSPACE)) {
-        cudaGetLastError(); /* the device goes on without it */
+        cudaGetLastError(); /* the device works without it */
         prefill_fini(d);
     }
 }
@@ -141,8 +142,8 @@ static cublasStatus_t lt_run(struct device *d, const struct lt_shape *s, const c
                                   d->lt->workspace, LT_WORKSPACE, d->stream);
 }
 
-/* Tries what the library proposes on the operands at hand, and keeps the fastest; false where nothing runs. y is
- * written again and again: `add` shapes are tried into the workspace's spare rows of products. */
+/* Tries the algorithms that the library proposes on the actual operands, and keeps the fastest; false where none runs.
+ * y is overwritten repeatedly, so `add` shapes are tried with ws.tmp as y. */
 static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const __half *x, void *y)
 {
     struct lt *lt = d->lt;
@@ -178,7 +179,7 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
     return best >= 0;
 }
 
-/* A product that the library does not do, whatever its shape: 32 x 32 of it a block, four a thread. */
+/* A product for which the library has no algorithm, for any shape: 32 x 32 outputs per block, four per thread. */
 enum { PLAIN = 32, PLAIN_ROWS = 8 };
 template <typename Y>
 __global__ void plain_gemm(const __half *w, uint32_t ldw, const __half *x, uint32_t ldx, Y *y, uint32_t ldy, uint32_t n,
@@ -223,7 +224,7 @@ static void plain_run(struct device *d, const struct lt_shape *s, const __half *
                     s->ldy, s->n, s->k, s->add);
 }
 
-/* A shape's row of the table, tried where it is new. */
+/* A shape's entry in the table; a new shape is tuned first. */
 static struct lt_shape *lt_shape_of(struct device *d, const struct lt_shape *want, const __half *w, const __half *x,
                                     void *y)
 {
@@ -235,10 +236,10 @@ static struct lt_shape *lt_shape_of(struct device *d, const struct lt_shape *wan
             return o;
     }
     d->hot_allocs++;
-    struct lt_shape *s = &lt->shape[lt->n_shape++ % LT_SHAPES]; /* the oldest, where there are that many */
+    struct lt_shape *s = &lt->shape[lt->n_shape++ % LT_SHAPES]; /* replaces the oldest once the table is full */
     lt_shape_free(lt, s);
     *s = *want;
-    /* the residual must not be added to more than once: tried elsewhere, with the same leading dimension */
+    /* the residual must not be added to more than once: tuned elsewhere, with the same leading dimension */
     s->plain = !lt_tune(d, s, w, x, want->add ? d->ws.tmp : y);
     if (s->plain && !d->err.code && !lt->warned) {
         fprintf(stderr,
@@ -271,7 +272,7 @@ static uint32_t rows_of(const struct device *d)
     return (d->n_row + 63) & ~63u;
 }
 
-/* All rows of the step; y's rows of ldy begin with output o. */
+/* Multiplies all rows of the step; y's rows are ldy apart, and their output begins at element o. */
 static void lt_rows(struct device *d, struct lt_shape s, const __half *w, const __half *x, void *y, uint32_t o)
 {
     uint32_t n = rows_of(d), whole = n / LT_ROWS * LT_ROWS;
@@ -283,8 +284,8 @@ static void lt_rows(struct device *d, struct lt_shape s, const __half *w, const 
     }
 }
 
-/* y[row][o] (+)= x[row] . w[o]: at once from an expanded copy, slice by slice of w's rows where there is no room for
- * one. */
+/* y[row][o] (+)= x[row] . w[o]: in one product from an expanded copy, or, where there is no room for one, in slices of
+ * w's rows. */
 static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_t ldy, bool half_out, bool add)
 {
     uint32_t ldw = wcache_ld(w);
@@ -292,7 +293,7 @@ static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_
         dequant(d, w, 0, w->n_out, w->cached, ldw);
     if (w->cached) {
         lt_rows(d, {0, w->n_out, w->n_in, x.ld, ldy, ldw, half_out, add}, w->cached, x.p, y, 0);
-        d->pdl_chain = false; /* the next kernel follows one that is not ours */
+        d->pdl_chain = false; /* the next kernel follows a library kernel, without PDL */
         return;
     }
     uint32_t fit = (uint32_t)(d->ws.wscratch_bytes / 2 / ldw) & ~127u;
@@ -302,7 +303,7 @@ static void matmul(struct device *d, wdev *w, const act_buf &x, void *y, uint32_
         dequant(d, w, o, n, d->ws.wscratch, ldw);
         lt_rows(d, {0, n, w->n_in, x.ld, ldy, ldw, half_out, add}, d->ws.wscratch, x.p, y, o);
     }
-    d->pdl_chain = false; /* the next kernel follows one that is not ours */
+    d->pdl_chain = false; /* the next kernel follows a library kernel, without PDL */
 }
 
 static act_buf normed(struct device *d, const struct norm *n, uint32_t k)
@@ -340,7 +341,7 @@ void prefill_project(struct device *d, struct op_call *, const struct op *o)
     if (!project_begin(d, op))
         return;
     act_buf x = normed(d, &op->norm, w->n_in);
-    if (op->at % 64 == 0) { /* the library takes 256 bytes for granted */
+    if (op->at % 64 == 0) { /* the library assumes an alignment of 256 bytes */
         matmul(d, w, x, d->ws.mix + op->at, d->ws.ldmix, false, false);
         return;
     }
@@ -348,7 +349,7 @@ void prefill_project(struct device *d, struct op_call *, const struct op *o)
     project_tmp(d, w->n_out, op->at, d->bucket);
 }
 
-/* glu_epilogue_run() for products in fp16: eight elements a thread, to the plain form. */
+/* glu_epilogue_run() for products in fp16: eight elements per thread, to the plain form. */
 __global__ void glu_half(const __half *t, uint32_t ldt, uint32_t d_ff, const float *bias, enum glu_kind glu,
                          const float *row_gate, act_buf out)
 {

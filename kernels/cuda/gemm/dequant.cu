@@ -9,20 +9,21 @@ __global__ void dequant_raw(wpart w, uint32_t n_in, uint32_t row0, __half *dst, 
         dst[(uint64_t)blockIdx.y * ld + k] = half_sat(dq_at(w.type, w.raw + (row0 + blockIdx.y) * w.raw_row_bytes, k));
 }
 
-/* Where the rows of a part that a slice wants lie, and where they go. */
+/* Where the requested rows of a part are, and where they go. */
 struct tiles_job {
     const uint8_t *from;          /* the part's first record */
     uint32_t n_kblk, tile0, rows; /* rows of the part in a tile: 16, or 8 where gate and up share one */
-    uint32_t half0, half1;        /* which halves of a tile: rows 0..7, 8..15 */
-    uint32_t row0, n;             /* the part's rows wanted */
+    uint32_t half0, half1;        /* first and last half of a tile to expand: rows 0..7, rows 8..15 */
+    uint32_t row0, n;             /* the rows of the part that are requested */
     __half *to;
     uint32_t ld;
 };
 
 /*
- * A type that says how (EXPAND: Q4_K, Q6_K), a warp a record, in the order in which its lanes find the bits:
- * unpack_f16() asks for one row at a time and reads every record sixteen times. Rows leave through shared memory, 512
- * bytes at a time: what a lane holds is scattered over a row, and half-written sectors cost twice. Layout: tile16.cuh.
+ * Expands a type that has expand() (EXPAND: Q4_K, Q6_K), one warp per record, in the order in which its lanes find the
+ * bits: unpack_f16() reads one row at a time, and so reads every record sixteen times. Rows leave through shared
+ * memory, 512 bytes at a time: what a lane holds is scattered over a row, and half-written sectors cost twice. Layout:
+ * tile16.cuh.
  */
 enum { DEQUANT_WARPS = 4 };
 template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequant_tiles(tiles_job j)
@@ -36,7 +37,7 @@ template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequan
     const uint8_t *u = j.from + (uint64_t)tile * j.n_kblk * t16_kblk_bytes(TYPE) +
                        (uint64_t)t16_frag_at(j.n_kblk, 1, kblk, 0) * t16_frag_bytes(TYPE);
     for (uint32_t h = j.half0; h <= j.half1; h++) {
-        /* sixteen bytes c of a row lie at c ^ (c >> 3): four lanes that write 128 bytes apart meet no bank twice */
+        /* 16-byte unit c of a row is at c ^ (c >> 3): lanes that write 128 bytes apart have no bank conflicts */
         quant<TYPE>::expand(u, h, lane, out);
         __syncwarp();
 #pragma unroll
@@ -52,7 +53,7 @@ template <int TYPE> __global__ void __launch_bounds__(DEQUANT_WARPS * 32) dequan
 template <int TYPE> static bool dequant_by_tiles(struct device *d, dim3 grid, const tiles_job &j)
 {
     if constexpr (quant<TYPE>::EXPAND) {
-        d->pdl_chain = false; /* what multiplied the last slice is not ours */
+        d->pdl_chain = false; /* the product of the last slice is a library kernel, without PDL */
         cuda_launch(d, dequant_tiles<TYPE>, grid, DEQUANT_WARPS * 32, 0, LAUNCH_PLAIN, j);
     }
     return quant<TYPE>::EXPAND;

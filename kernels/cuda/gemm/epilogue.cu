@@ -1,13 +1,13 @@
 /*
- * epilogue.cu - what surrounds a matrix product where the product's own kernel does not do it: bias,
- * q/k norm, RoPE and the KV append, the residual, the gated activation. rows.cu norms rows. A row is computed by the
- * same threads in the same order whatever rows lie beside it.
+ * epilogue.cu - what surrounds a matrix product where the product's own kernel does not do it: bias, q/k norm, RoPE and
+ * the KV append, the residual, the gated activation. rows.cu has the norms of rows. A row is computed by the same
+ * threads in the same order whatever rows are beside it.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/gemm/rownorm.cuh"
 #include "kernels/cuda/gemm/tail.cuh"
 
-/* Products in ws.tmp, as `sums` gives them. */
+/* Products in ws.tmp, with the interface of `partials`. */
 struct tmp_rows {
     const float *t;
     uint32_t ld, glu; /* glu: as in partials */
@@ -23,7 +23,8 @@ struct tmp_rows {
     }
 };
 
-/* One warp a head (of q, k or v) of a row: at most EPILOGUE_HEAD wide. Dynamic shared memory: each one's head_room. */
+/* One warp per head (of q, k or v) of a row, at most EPILOGUE_HEAD wide. Dynamic shared memory: a head_room for each
+ * warp. */
 enum { EPILOGUE_HEAD = 512 };
 template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
@@ -31,7 +32,7 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
     head_room r = head_room_at(room + threadIdx.x / 32 * 3 * ((a.d_head + 3) & ~3u), a.d_head);
     float *v = r.v;
-    uint32_t of = head, n_kv = a.n_part > 1 ? 2 * a.n_kv : 0; /* of: where it lies among the product's */
+    uint32_t of = head, n_kv = a.n_part > 1 ? 2 * a.n_kv : 0; /* of: the head's index in the product */
     pdl_trigger();
     if (head >= a.n_head + n_kv) {
         head -= a.n_head + n_kv;
@@ -74,8 +75,8 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
 }
 
 /*
- * Bias and the norms of q and k over all heads of a row at once, in place, where one warp a head cannot: a block q, k
- * or v of a row.
+ * Bias, and the norms of q and k over all heads of a row together, in place, which one warp per head cannot do: one
+ * block for each of q, k and v of a row.
  */
 struct whole_norms {
     struct norm norm[2]; /* of q and k; kind NORM_NONE: none */
@@ -99,16 +100,16 @@ __global__ void qk_norm_whole(float *t, uint32_t ldt, struct whole_norms a, uint
 }
 
 /*
- * One block a row. In decode this kernel is a link of the step's chain, and its time that of its loads: a thread has up
- * to PROJ_KEPT elements in registers, the weights of which it asks for before the wait and all else at once after it.
- * A row that is kept so has the bits that rownorm.cuh gives it.
+ * One block per row. In decode this kernel is on the step's critical path, and its time is that of its loads: a thread
+ * keeps up to PROJ_KEPT elements in registers, whose norm weights it requests before the wait, and everything else
+ * together after it. A row kept this way is bit-identical to rownorm.cuh's.
  */
 enum { PROJ_THREADS = 256, PROJ_KEPT = ROW_NORM_MAX / PROJ_THREADS };
 struct proj_end {
     float by, x_scale; /* x = x_scale (x + by norm(product)) */
     float *x;
     uint32_t ldx;
-    bool anew; /* there is no x before */
+    bool anew; /* the result replaces x */
 };
 __global__ void __launch_bounds__(PROJ_THREADS)
     proj_epilogue(const float *t, uint32_t ldt, uint32_t n, const float *bias, struct norm nm, struct proj_end e,
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(PROJ_THREADS)
         for (int i = 0; i < PROJ_KEPT; i++)
             w[i] = first + i * PROJ_THREADS < n ? nm.w[first + i * PROJ_THREADS] : 0.f;
 #pragma unroll 1
-    for (int real = 0; kept && real < 2; real++) { /* once on nothing, so that the code is there when the wait ends */
+    for (int real = 0; kept && real < 2; real++) { /* first a dry run, to warm the instruction cache */
         if (real)
             pdl_wait();
 #pragma unroll
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(PROJ_THREADS)
         x[k] = end(e.anew ? 0.f : x[k], at(k), st, nm.w[k], k);
 }
 
-/* op_ffn_up's gate for a whole row of norm(x), where the norm's factor can be multiplied with the sum. */
+/* op_ffn_up's gate for a whole row of norm(x), where the norm's factor can be applied to the finished dot product. */
 struct whole_gate {
     const float *w; /* [n]; NULL: none */
     const float *x;
@@ -180,7 +181,7 @@ __device__ static inline float4 four_or_less(const float *v, uint32_t k, uint32_
     return make_float4(k < n ? v[k] : 0.f, k + 1 < n ? v[k + 1] : 0.f, k + 2 < n ? v[k + 2] : 0.f, 0.f);
 }
 
-enum { GLU_THREADS = 256, GATE_KEPT = 2 /* fours of a gate's weights that a thread has before the wait */ };
+enum { GLU_THREADS = 256, GATE_KEPT = 2 /* fours of a gate's weights that a thread loads before the wait */ };
 template <class Rows>
 __global__ void __launch_bounds__(GLU_THREADS)
     glu_epilogue(Rows t, uint32_t d_ff, const float *bias, enum glu_kind glu, const float *row_gate, whole_gate whole,

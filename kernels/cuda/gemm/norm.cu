@@ -1,13 +1,13 @@
 /*
- * norm.cu - RMS norms of rows after the row's last product is added from its pieces (split_k.cuh): for wgmma.cu into
- * the order of wgmma's fragments, few rows by clusters of blocks, many by a block each, to the same bits; for experts
- * into the prepared form.
+ * norm.cu - RMS norms of rows, after the row's last product has been added from its partial sums (pieces, split_k.cuh):
+ * for wgmma.cu into the order of wgmma's fragments, few rows by clusters of blocks, many by one block each,
+ * bit-identically; for experts into the prepared form.
  */
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* Elements k .. k + 3 of n, which begin on 16 bytes; zeros past the end. */
+/* Loads elements k .. k + 3 of n, aligned to 16 bytes; zeros past the end. */
 __device__ static inline void load_four(const float *from, uint32_t k, uint32_t n, float *to)
 {
     if (k + 4 <= n) {
@@ -21,11 +21,11 @@ __device__ static inline void load_four(const float *from, uint32_t k, uint32_t 
 }
 
 /*
- * A row's thread, of CLUSTER times NORM_THREADS, has elements 4 thread + i STEP .. + 3; squares are added by a thread,
- * by a warp, over the warps of a part of NORM_THREADS, then over the parts.
+ * A row has CLUSTER times NORM_THREADS threads; each has elements 4 thread + i STEP .. + 3. Squares are added within a
+ * thread, within a warp, over the warps of a block of NORM_THREADS, then over the blocks.
  */
 enum { CLUSTER = 8, NORM_THREADS = 128, KEEP = 2, STEP = CLUSTER * NORM_THREADS * 4 };
-/* What norm_cluster() has a kernel for: rows of at most STEP / 2 elements, of at most STEP, or of more. */
+/* The row lengths for which norm_cluster() has kernels: at most STEP / 2 elements, at most STEP, or more. */
 enum row_length { ROW_SHORT, ROW_MEDIUM, ROW_LONG };
 struct norm_args {
     float *x;
@@ -36,7 +36,7 @@ struct norm_args {
     const float *bias;
     struct expert_sums experts;
 
-    /* The step's row that is the i-th. */
+    /* The step's row for output row i. */
     __device__ uint32_t of(uint32_t i) const
     {
         return gather ? gather[i] : i;
@@ -45,8 +45,9 @@ struct norm_args {
     {
         return x + (uint64_t)of * ldx;
     }
-    /* Elements k .. k + 3 of the step's row i_row, at r, and what is added to them, which is kept where no rows are
-     * gathered, as one may be gathered twice; zeros where it is not real. SUMS: experts' sums are added, too. */
+    /* Loads elements k .. k + 3 of the step's row i_row, at r, and adds what is outstanding for them; zeros if not
+     * `real`. The result is stored back, except where rows are gathered, as a row may be gathered twice. SUMS: experts'
+     * sums are added, too. */
     template <bool SUMS, int AT_ONCE = 4>
     __device__ void added(float *r, uint32_t i_row, uint32_t k, const partials::place &from, const float *bias4,
                           float *to, bool real) const
@@ -85,7 +86,7 @@ struct norm_args {
         for (int i = 0; i < 4; i++)
             y[i] = k + i < n ? f[i] * scale * g[i] + (nm.b ? nm.b[k + i] : 0.f) : 0.f;
     }
-    /* ... to its place `at` in a form of ld rows. */
+    /* The same, stored at `at` in a form of ld rows. */
     __device__ void store(__half *at, uint32_t ld, uint32_t k, const float *f, const float *g, float scale) const
     {
         float y[4];
@@ -97,16 +98,16 @@ struct norm_args {
 };
 
 /*
- * RMS norm of a row by a cluster of blocks, each a part of it, after the row's last product is added: one block would
- * wait for a row's pieces as many times as long. WG: in wgmma's order; `two`: a second form, where it has a place.
- * FIT: of 80 registers a thread, a block has room beside two of a product of up to 16 columns. EARLY: blocks are there
- * long before the wait ends, and all goes once through with nothing before it: the code, which takes longer to fetch
- * than to execute, is there then. Where they find room only as the product's leave, that would be in the way of what is
- * real.
+ * RMS norm of a row by a cluster of blocks, each taking a part of it, after the row's last product has been added: a
+ * single block would wait many times as long for a row's partial sums. WG: the output is in wgmma's order; `two`: a
+ * second output form, unused where its p is NULL. FIT: bounds a thread to 80 registers, so that a block fits beside two
+ * of a product of up to 16 columns. EARLY: the blocks start long before griddepcontrol.wait returns, and execute
+ * everything once as a dry run on no data, to warm the instruction cache: the code takes longer to fetch than to
+ * execute. Where blocks find room only as the product's blocks exit, a dry run would delay the real one.
  *
- * LENGTH: a thread has one four of rows of at most STEP elements, and no code for more: code is fetched as it is run,
- * and most rows are no longer. Half the blocks have all of a short row, whose pieces, up to seventeen, are under way
- * together; the sums are the same.
+ * LENGTH: for rows of at most STEP elements a thread has four elements, and no code for more: code is fetched as it is
+ * executed, and most rows are no longer. A short row takes half the blocks, and its partial sums, up to seventeen, are
+ * loaded together; the sums are the same.
  */
 enum { FIT = 6 };
 template <bool WG, bool SUMS, bool EARLY, enum row_length LENGTH>
@@ -125,7 +126,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
              end = (n + 255) / 256 * 256;
     float v[KEEP][4], w[KEEP][4], c[KEEP][4];
     partials::place place[KEEP];
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* the others' memory is there once they have started */
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* shared memory of a started block can be accessed */
     pdl_trigger();
     uint32_t of = a.of(row);
     float *r = a.row(of);
@@ -162,7 +163,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
         if (threadIdx.x % 32 == 0)
             warps[threadIdx.x / 32] = s;
         __syncthreads();
-        if (!real && threadIdx.x < RANKS) /* what follows stays within the block */
+        if (!real && threadIdx.x < RANKS) /* a dry run stays within the block */
             rank_sums[threadIdx.x] = 0;
         if (!real || !EARLY)
             asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
@@ -185,7 +186,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
                 a.store(wg_place(out, row, k, n), out.ld, k, f, g, scale);
                 if (two.p)
                     a.store(wg_place(two, row, k, n), two.ld, k, f, g, scale);
-            } else { /* by whole warps: `end` and a warp's first k are multiples of 128 */
+            } else { /* called by whole warps: `end` and a warp's first k are multiples of 128 */
                 float y[4];
                 a.normed(k, f, g, scale, y);
                 store4(out, row, k, n, y);
@@ -206,9 +207,9 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
 }
 
 /*
- * A block a row, of at most KEEP STEP elements: a thread has EACH of the above's. A row passes through shared memory,
- * so that its sixteen bytes of a step are stored at once, and is kept there: in registers it would be a copy of the
- * code for each four.
+ * One block per row of at most KEEP * STEP elements: a thread does the work of EACH threads of norm_cluster(). The row
+ * is kept in shared memory, so that the sixteen bytes of each step are stored at once; registers instead would need a
+ * copy of the code for each four elements.
  */
 enum { ROW_THREADS = 256, EACH = CLUSTER * NORM_THREADS / ROW_THREADS };
 static uint32_t norm_block_bytes(uint32_t n)
@@ -277,7 +278,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-/* Whether a product of n rows, two of whose blocks fill a processor, has left a quarter of the places free. */
+/* Whether a product of n rows, two of whose blocks fill an SM, leaves a quarter of the places free. */
 static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
 {
     uint32_t units = of.p ? (n + of.rows - 1) / of.rows * of.n_kblk : 0,
@@ -285,8 +286,8 @@ static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
     return 4 * blocks <= 3 * 2 * (uint32_t)d->sms;
 }
 
-/* The clusters' kernel for rows of LENGTH. form: in wgmma's order; sums: after experts; room: its blocks begin early.
- */
+/* The cluster kernel for rows of LENGTH. form: output in wgmma's order; sums: experts' sums are added; room: its blocks
+ * can start early. */
 template <enum row_length LENGTH> static auto cluster_of(bool form, bool sums, bool room)
 {
     if (form)
@@ -301,7 +302,7 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
 {
     if (gather && (n > KEEP * STEP || p->read_again & ACT_BIT(ACT_X)))
         plan_complete(d, p, ACT_BIT(ACT_X));
-    const bool taken = gather && p->acts.pieces & ACT_BIT(ACT_X); /* added up on the way, and not kept */
+    const bool taken = gather && p->acts.pieces & ACT_BIT(ACT_X); /* added up while reading, and not stored */
     norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y, room = leaves_room(d, a.add, n);
     bool half = form && !sums && n <= STEP / 2; /* other short rows were not measured */

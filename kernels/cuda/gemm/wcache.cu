@@ -1,16 +1,16 @@
 /*
- * wcache.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that nobody else
- * wants.
+ * wcache.cu - expanded copies of matrices: the fp16 form that cuBLASLt reads, kept in GPU memory that is otherwise
+ * unused.
  *
- * Expanding a matrix costs as much as some 150 rows of its product, and is the same work for every piece of a prompt. A
+ * Expanding a matrix costs as much as some 150 rows of its product, and is the same work for every chunk of a prompt. A
  * copy is made by the first step that multiplies by it, as long as a good part of the memory stays free. Copies are
- * borrowed room: cuda_alloc() takes all of them back before it refuses anybody, and the next long step makes again what
- * still fits. Without a copy cublaslt.cu expands slices as it goes.
+ * reclaimable: cuda_alloc() frees all of them before it refuses an allocation, and the next long step recreates those
+ * that still fit. Without a copy cublaslt.cu expands slices as it goes.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
 
-/* What stays free of `total`: other processes cannot take copies back, and the driver wants memory of its own, for
+/* Bytes of `total` that stay free: other processes cannot reclaim copies, and the driver needs memory of its own, for
  * graphs and for modules that are loaded late. */
 static uint64_t reserve(uint64_t total)
 {
@@ -38,7 +38,7 @@ __half *wcache_alloc(struct device *d, struct wdev *w)
     d->hot_allocs++;
     void *p = NULL;
     cudaError_t rc = cudaMalloc(&p, want);
-    if (rc == cudaErrorMemoryAllocation) { /* another process was faster: not tried again until memory comes free */
+    if (rc == cudaErrorMemoryAllocation) { /* another process took the memory: not tried again until memory is freed */
         cudaGetLastError();
         d->wcache_budget = 0;
         return NULL;
@@ -64,7 +64,7 @@ bool wcache_evict(struct device *d)
 {
     if (!d->wcache_bytes)
         return false;
-    cuda_wait(d); /* steps under way read them */
+    cuda_wait(d); /* steps in flight read them */
     for (struct wdev *w = d->weights; w; w = w->next)
         wcache_free(d, w);
     return true;
