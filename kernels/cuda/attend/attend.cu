@@ -1,12 +1,13 @@
 /*
- * attend.cu - the attention op: which kernels take which sequences of a step, and the room for partial sums.
+ * attend.cu - the attention op: which kernels take which sequences of a step, and the memory for partial sums.
  *
  * Decode, short prompts and the invariant mode go chunk by chunk: a work item is (sequence, KV head, tile of 8 rows,
- * chunk), the rows of a tile the query heads of a KV head's group over one or more tokens, so that grouped queries
- * share what they read (plan.cuh). split_kv.cu takes items, or decode.cu those of many sequences; reduce.cu adds what
- * the chunks of a row gave. A chunk has 256 tokens, of heads of more than 128 dimensions 128, where bits must not
- * depend on the batch; where they may, decode's is as long as a sequence if there are sequences enough. Longer runs of
- * rows go through prefill.cu. Large heads and latent attention are wide.cu's, whatever the rows.
+ * chunk), where the rows of a tile are the query heads of a KV head's group over one or more tokens, so that grouped
+ * queries share what they read (plan.cuh). split_kv.cu takes items, or decode.cu where there are many sequences;
+ * reduce.cu adds the partial sums of a row's chunks. A chunk has 256 tokens, or 128 for heads of more than 128
+ * dimensions, where bits must not depend on the batch; where they may, decode's chunk is as long as a sequence if there
+ * are sequences enough. Longer runs of rows go through prefill.cu. Large heads and latent attention are wide.cu's,
+ * whatever the number of rows.
  */
 #include "kernels/cuda/attend/tailed.cuh"
 #include "kernels/cuda/local.cuh"
@@ -37,7 +38,8 @@ void attend_init(struct device *d)
     attend_reduce_init(d);
 }
 
-/* The step's model has states alone: theirs is the last group, and the first only where there is no other. */
+/* Whether the step's model has only recurrent states: a state's group is the last one, and so the first only where
+ * there is no other. */
 static bool attends_nowhere(const struct device *d)
 {
     return d->kv[0]->desc.d_state;
@@ -58,7 +60,7 @@ static uint32_t pages_of(const struct device *d, const step_dev *m)
 
 void attend_reserve(struct device *d, const step_dev *m)
 {
-    uint64_t pairs = 0, floats = 0; /* floats: of all heads, by the group with the most */
+    uint64_t pairs = 0, floats = 0; /* floats: of all heads of a row, for the group that needs the most */
     if (attends_nowhere(d))
         return;
     for (uint32_t g = 0; g < d->n_group; g++) {
@@ -95,10 +97,10 @@ void attend_reserve(struct device *d, const step_dev *m)
 }
 
 /*
- * What attention of a decode step takes in chunks of so many pages, us: what all of its bytes take, or what the longest
- * way of a block does, by rounds of a page a warp; at a chunk's end its block reads nothing, and more than one of a
- * sequence are added up by another launch. Chunks of a trunk (pages: by sequence, those of its trunk) are items of a
- * launch of their own. The figures are an H100's.
+ * Estimated time in us of a decode step's attention with chunks of so many pages: that of transferring all of its
+ * bytes, or that of the block with the most rounds, a round being a page per warp, whichever is longer. At the end of a
+ * chunk its block reads nothing, and if a sequence has more than one chunk, another launch adds them up. Chunks of a
+ * trunk (pages: by sequence, the pages of its trunk) are items of a launch of their own. The constants are an H100's.
  */
 static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, const uint32_t pages[BATCH_SEQS_MAX],
                     const struct step_trunks *trunks, uint32_t n_trunk)
@@ -132,9 +134,9 @@ static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, c
 }
 
 /*
- * Pages of a chunk, 0: fixed ones. Where bits are free, decode has chunks of the length that cut_us() likes best, and
- * the trunks of the step where it likes them better than none: of those a chunk is an even share, so that little of
- * them is left to each sequence.
+ * The number of pages of a chunk; 0: the fixed number. Where bits are free, decode uses the chunk length with the
+ * shortest time by cut_us(), and uses the step's trunks where they are quicker than none: a chunk is then an even share
+ * of the longest trunk, so that little of the trunk is left to each sequence.
  */
 static uint32_t chunk_pages_of(const struct device *d, const step_dev *m, struct step_trunks *to)
 {
@@ -184,8 +186,9 @@ bool attend_shares(const struct device *d)
 }
 
 /*
- * Of the invariant mode's chunks, an item's, as a power of two: one, or as many as need no partial sums among
- * themselves where there are sequences enough. The order of all sums is the same. It follows the step's shape alone.
+ * log2 of the number of chunks per item in the invariant mode: 0, or, where there are sequences enough, as many chunks
+ * as can be combined without partial sums in memory. The order of all sums is the same. It depends on the step's shape
+ * alone.
  */
 static uint32_t span_of(const struct device *d)
 {
@@ -194,13 +197,14 @@ static uint32_t span_of(const struct device *d)
         return 0;
     for (uint32_t g = 0; g < d->n_group; g++)
         if (!d->kv[g]->desc.d_state && (!d->kv[g]->desc.d_v || !attend_spans(d, d->kv[g]->desc.d_k)))
-            return 0; /* latents without values of their own are wide.cu's whatever their size */
+            return 0; /* wide.cu takes latents without values of their own, whatever their size */
     return REDUCE_SPAN;
 }
 
 /*
- * Warps of decode.cu's teams, where each has one item at most: as many as there are teams of. 0: blocks take items one
- * after the other, as where a few sequences are much longer than the rest. The figures are an H100's.
+ * The number of warps per team of decode.cu, where each team has at most one item: the most with which there are enough
+ * teams. 0: blocks take items one after the other, which is quicker where a few sequences are much longer than the
+ * rest, for example. The constants are an H100's.
  */
 static uint32_t team_of(const struct device *d, const step_dev *m)
 {
@@ -226,7 +230,7 @@ static uint32_t team_of(const struct device *d, const step_dev *m)
 void attend_cut(struct device *d, step_dev *m)
 {
     d->team = 0;
-    d->n_split = 1; /* more where any sequence has: a merge of items is part of the graph then */
+    d->n_split = 1; /* more where any sequence has more: the graph then includes a reduction */
     m->chunk_pages = m->chunk_magic = 0;
     struct step_trunks *trunks = trunks_of(d, m);
     memset(trunks, 0, sizeof(*trunks));
@@ -242,9 +246,10 @@ void attend_cut(struct device *d, step_dev *m)
 }
 
 /*
- * Whether the step's longer runs of rows are few enough to be split too. prefill.cu has a block for 128 rows and
- * heads, which walks the whole context: its time follows the context, and that of chunks the items. Measured where they
- * meet (tests/bench/lab/NOTES.md): at one and a half items a processor, at two where no row sees more than a chunk.
+ * Whether the step's longer runs of rows are few enough to be split into items too. prefill.cu has one block for 128
+ * rows and heads, which goes through the whole context: its time follows the context, that of chunks the number of
+ * items. The measured break-even (tests/bench/lab/NOTES.md) is one and a half items per SM, or two where no row sees
+ * more than a chunk.
  */
 static bool split_all(const struct device *d, const struct op_attend *op)
 {
@@ -254,7 +259,7 @@ static bool split_all(const struct device *d, const struct op_attend *op)
     return 2 * items <= (d->max_pos <= ATTEND_CHUNK ? 4ull : 3ull) * d->sms;
 }
 
-/* Whether every sequence of the step has more rows than that. */
+/* Whether every sequence of the step has more than so many rows. */
 static bool all_longer(const struct device *d, uint32_t rows)
 {
     for (uint32_t s = 0; s < d->n_seq; s++)
@@ -269,10 +274,10 @@ bool attend_one(const struct op_attend *op)
 }
 
 /*
- * What q|k|v left in pieces for the op, where its items are decode.cu's, which end them. Everything else has
- * epilogue.cu's kernel between, that is launched here: prompts, steps whose bits are fixed, and KV of Q8_0; trunks,
- * whose items have queries of many sequences; groups that need two tiles; norms of whole rows; gates, which are
- * nobody's heads; and keys or values that are not the product's.
+ * Hands the op the partial sums (pieces) that q|k|v left, where its items are decode.cu's, which finish them. In all
+ * other cases epilogue.cu's kernel runs in between, and is launched here: for prompts; steps whose bits are fixed; KV
+ * of Q8_0; trunks, whose items have queries of many sequences; groups that need two tiles; norms of whole rows; gates,
+ * which belong to no head; and keys or values that are not the product's.
  */
 static bool takes_tail(struct device *d, struct op_call *p, const struct op_attend *op, attend_tail *to)
 {
@@ -327,7 +332,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
             cuda_refuse(d, HEARTH_EUNSUPPORTED, "attention to prompts of heads of %u has no room here", op->d_head);
         return;
     }
-    /* Longer runs of rows go to prefill.cu: with it, bits depend on how a prompt is cut. */
+    /* Longer runs of rows go to prefill.cu, where bits depend on how a prompt is cut. */
     a.rows_max = ATTEND_SHORT_ROWS;
     if (large || d->decode || d->invariant || split_all(d, op) || !attend_long(d, op, a))
         a.rows_max = BATCH_ROWS_MAX;
@@ -339,7 +344,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     split_args split = {a, fastdiv_magic(a.group), fastdiv_magic(a.kv.n_kv), fixed, fastdiv_magic(fixed), span_of(d)};
     for (uint32_t lo = 0; lo < d->bucket; lo += GEMM_ROWS) {
         split.row_lo = lo, split.row_hi = lo + GEMM_ROWS;
-        if (split.trunks) /* of heads that split_kv.cu takes alone */
+        if (split.trunks) /* only for heads that split_kv.cu takes */
             attend_trunk_run(d, split, op->d_head);
         if (tailed)
             attend_decode_run(d, split, tail, op->d_head);

@@ -1,11 +1,11 @@
 /*
  * pages.cuh - a page's K and V of one head in the registers of a warp, as split_kv.cu multiplies with them: fragments
- * of mma.m16n8k16, of fp16 KV as they are loaded, of Q8_0 as they become when they are used. What both have:
+ * of mma.m16n8k16, which fp16 KV gives as loaded, and Q8_0 when it is converted at use. Both types have:
  *
- *   load_k, load_v   ask for K and V, from global memory straight to registers
+ *   load_k, load_v   load K and V, from global memory straight into registers
  *   scores           c + odd += K q: tokens g and g + 8, two chains of sums
  *   values           o += V^T pr
- *   prefetch         asks L2 for both
+ *   prefetch         prefetches both into L2
  *
  * A lane is (g, t) = (lane / 4, lane % 4). It has dimensions 32j + 8t .. + 7 of K's tokens g and g + 8, as q has them,
  * and dimensions b SPAN + 2W g .. + 2W - 1 of V's tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
@@ -18,15 +18,16 @@
 
 template <int D> struct shape {
     static constexpr int WARPS = attend_warps(D);
-    static constexpr int PAGES = fixed_pages(D) / WARPS; /* of a fixed chunk, for a warp */
-    static constexpr int J = (D + 31) / 32;              /* 32 dimensions of QK a step: a lane's 16 bytes of a row */
+    static constexpr int PAGES = fixed_pages(D) / WARPS; /* of a fixed chunk, per warp */
+    static constexpr int J = (D + 31) / 32;              /* steps of QK: 32 dimensions, 16 bytes of a row per lane */
     static constexpr int SPAN = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
     static constexpr int W = SPAN / 16;     /* words of V that a lane loads: dimensions 2W * g + i */
     static constexpr int GROUPS = D / SPAN; /* of dimensions */
     static constexpr int OLD = D + 4;       /* floats from row to row of the sums */
 };
 
-/* In order, and from L2: what a load before the wait brought into L1 must not be found there after it. */
+/* Volatile, so loads stay in order, and from L2: after the wait a load must not hit what a load before it brought into
+ * L1. */
 template <int W> __device__ static inline void load(uint32_t *to, const void *from)
 {
     if constexpr (W == 4)
@@ -45,7 +46,7 @@ __device__ static inline uint32_t load_half(const void *from)
     return v;
 }
 
-/* Asks L2 for a tile's bytes, by a warp. */
+/* Prefetches a tile's bytes into L2, by a warp. */
 template <int BYTES> __device__ static inline void prefetch_l2(const void *from, int lane)
 {
 #pragma unroll
@@ -53,7 +54,7 @@ template <int BYTES> __device__ static inline void prefetch_l2(const void *from,
         asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + 128 * i));
 }
 
-/* The token of V that a lane's e-th fragment is of. */
+/* The token of V that a lane's e-th fragment belongs to. */
 __device__ static inline int token_of(int t, int e)
 {
     return 2 * t + (e & 1) + 8 * (e / 2);
@@ -111,13 +112,13 @@ template <int D> struct page_f16 {
 };
 
 /*
- * Of Q8_0. Keys are multiplied as the whole numbers that they are, and what a block of 32 gives by its token's scale:
- * exactly. A fragment of values has dimensions of two blocks and tokens of four scales, so that its numbers are
- * multiplied by them before: rounded once, as fp16 KV is.
+ * KV of Q8_0. Keys are multiplied as integers, and the sum of each block of 32 is then multiplied by its token's scale,
+ * so keys are not rounded. A fragment of values has dimensions of two blocks and tokens of four scales, so values are
+ * multiplied by their scales before the product: rounded once, as fp16 KV is.
  */
 template <int D> struct page_q8 {
     typedef shape<D> S;
-    static constexpr int N = D / KV_Q8_BLOCK, WORDS = (N + 1) / 2; /* scales of a vector, and registers of them */
+    static constexpr int N = D / KV_Q8_BLOCK, WORDS = (N + 1) / 2; /* scales of a vector; registers for them */
     uint32_t k[S::J][2][2], v[S::GROUPS][4][S::W / 2], k_scale[2][WORDS], v_scale[4][WORDS];
     static_assert(D % KV_Q8_BLOCK || (S::J == N && S::W % 2 == 0), "whole blocks");
 
@@ -127,7 +128,7 @@ template <int D> struct page_q8 {
         prefetch_l2<kv_q8_bytes(D)>(from, lane);
         prefetch_l2<kv_q8_bytes(D)>(from + 2 * (uint64_t)kv.v_off, lane);
     }
-    /* A vector's scales: pairs where vectors begin with whole words. */
+    /* Loads a vector's scales, in pairs where vectors begin on whole words. */
     __device__ static inline void load_scales(uint32_t to[WORDS], const uint8_t *tile, int slot)
     {
         const uint8_t *from = tile + KV_PAGE * D + slot * 2 * N;
@@ -195,7 +196,7 @@ template <int D> struct page_q8 {
             uint32_t a[4][S::W];
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                int block = b * S::SPAN / KV_Q8_BLOCK; /* of the group's first dimensions; 64 of them are of two */
+                int block = b * S::SPAN / KV_Q8_BLOCK; /* that of the group's first dimensions; 64 dimensions are two */
                 bool second = S::SPAN == 64 ? g >= 4 : block % 2;
                 uint32_t scale = __byte_perm(v_scale[e][block / 2], 0, second ? 0x3232 : 0x1010);
 #pragma unroll

@@ -1,7 +1,7 @@
 /*
- * plan.cuh - how attention in chunks is cut: work items over a static grid, worked out on the device from the
- * step's positions, so that one captured graph serves any context length; and where an item's results and partial sums
- * go. What split_kv.cu and reduce.cu share.
+ * plan.cuh - how attention in chunks is divided: work items over a static grid, computed on the device from the step's
+ * positions, so that one captured graph serves any context length; and where an item's results and partial sums go.
+ * split_kv.cu, reduce.cu and the kernels beside them share it.
  */
 #ifndef HEARTH_CUDA_ATTEND_PLAN_CUH
 #define HEARTH_CUDA_ATTEND_PLAN_CUH
@@ -10,32 +10,32 @@
 
 enum {
     REDUCE_SPAN = 2,
-    REDUCE_SETS = 1 << REDUCE_SPAN, /* chunk c of a context is of set c % REDUCE_SETS: a set's are added first, then the
-                                       sets' sums */
-    ATTEND_ROUNDS = 32,             /* pages of a chunk that a warp of split_kv.cu may have: a lane's number each */
+    REDUCE_SETS = 1 << REDUCE_SPAN, /* chunk c of a context belongs to set c % REDUCE_SETS: sums are added within
+                                     * each set first, then over the sets */
+    ATTEND_ROUNDS = 32,             /* most pages of a chunk per warp of split_kv.cu: a lane holds one's number */
 };
 /* Warps of a block of split_kv.cu. */
 constexpr int attend_warps(int d_head)
 {
     return d_head <= 128 ? ATTEND_FIRST_PAGES : ATTEND_FIRST_PAGES / 2;
 }
-/* Pages of a chunk where a sum's order follows positions alone: two for each warp. */
+/* Pages of a chunk where the order of sums depends on positions alone: two for each warp. */
 constexpr int fixed_pages(int d_head)
 {
     return 2 * attend_warps(d_head);
 }
 
 /*
- * What both kernels are launched with. A division by a number that is no constant is a chain of some hundred cycles,
- * and these kernels' time is that of their chains: group_magic divides by the group, kv_magic by the number of KV
- * heads.
+ * The arguments of these kernels. Division by a number that is not a compile-time constant is a dependency chain of
+ * some hundred cycles, and these kernels are bound by such chains: group_magic divides by the group, kv_magic by the
+ * number of KV heads.
  */
 struct split_args : attend_args {
     uint32_t group_magic, kv_magic;
-    uint32_t fixed_pages, fixed_magic; /* of chunks, where step_dev.chunk_pages is 0 */
-    uint32_t span;                     /* an item has 1 << span neighbouring chunks, from a multiple of that on */
+    uint32_t fixed_pages, fixed_magic; /* pages per chunk where step_dev.chunk_pages is 0 */
+    uint32_t span;                     /* an item has 1 << span consecutive chunks, aligned to that number */
 };
-/* For divided(), which is x / n while (2x + 1) n < 2^31: 2^31 / n, rounded up. */
+/* The multiplier with which fastdiv() computes x / n, for (2x + 1) n < 2^31: 2^31 / n, rounded up. */
 static inline uint32_t fastdiv_magic(uint32_t n)
 {
     return (uint32_t)(((1ull << 31) + n - 1) / n);
@@ -45,15 +45,15 @@ __device__ static inline uint32_t fastdiv(uint32_t x, uint32_t by)
     return __umulhi(2 * x + 1, by);
 }
 
-/* What the sequences of the step come to, worked out by every block: [s] and its prefix sums. */
+/* The plan of a step, computed by every block: arrays by sequence [s], and prefix sums over them. */
 struct plan {
     static constexpr bool ONE = false, FIRST = false; /* see plan_one */
     uint32_t item[BATCH_SEQS_MAX + 1];                /* work items before sequence s */
-    uint32_t part[BATCH_SEQS_MAX + 1];                /* (row, chunk) pairs before it: partial sums */
-    uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* rows within the window of rows */
+    uint32_t part[BATCH_SEQS_MAX + 1];                /* (row, chunk) pairs, which have partial sums, before it */
+    uint32_t row[BATCH_SEQS_MAX], n_row[BATCH_SEQS_MAX], pos[BATCH_SEQS_MAX]; /* its rows within [row_lo, row_hi) */
     uint32_t fresh[BATCH_SEQS_MAX]; /* the first position that this step writes */
     uint32_t chunk0[BATCH_SEQS_MAX], n_chunk[BATCH_SEQS_MAX], n_span[BATCH_SEQS_MAX], pages[BATCH_SEQS_MAX];
-    uint32_t trunk[BATCH_SEQS_MAX];    /* of its chunks: the first so many are trunk.cu's */
+    uint32_t trunk[BATCH_SEQS_MAX];    /* how many of its first chunks are done by trunk.cu */
     uint32_t chunk_pages, chunk_magic; /* of this step's chunks */
 };
 
@@ -68,7 +68,7 @@ __device__ static inline uint32_t chunk_at(const plan &p, uint32_t pos)
     return fastdiv(pos / KV_PAGE, p.chunk_magic);
 }
 
-/* Sequence i of the plan; its counts of items and (row, chunk) pairs in v. */
+/* Fills in sequence i of the plan; returns its numbers of items and of (row, chunk) pairs in v. */
 __device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
                                        uint32_t pos0, uint32_t pages, uint32_t trunk, uint32_t v[2])
 {
@@ -81,22 +81,22 @@ __device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i,
     v[0] = a.kv.n_kv * n_tile * p->n_span[i], v[1] = n * p->n_chunk[i];
 }
 
-/* By one warp. */
+/* Makes the plan; called by one warp. */
 __device__ static void plan_make(plan *p, const split_args &a)
 {
     const step_dev *s = a.s;
     uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
-    uint32_t pages_free = s->chunk_pages; /* every lane, for what it reads itself */
+    uint32_t pages_free = s->chunk_pages; /* in every lane, as each reads it itself */
     p->chunk_pages = pages_free ? pages_free : a.fixed_pages,
     p->chunk_magic = pages_free ? s->chunk_magic : a.fixed_magic;
 #pragma unroll 1
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[2] = {0, 0};
-        if (base >= n_seq && base) { /* nothing more: searches still look at these */
+        if (base >= n_seq && base) { /* past the last sequence: searches still read these */
             p->item[i] = carry[0];
             continue;
         }
-        /* asked for beside n_seq; what lies past it is not used */
+        /* loaded together with n_seq; entries past it are not used */
         uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = a.pages0[i],
                  trunk = a.trunks ? a.trunks->chunks[i] : 0;
         if (i < n_seq)
@@ -116,15 +116,15 @@ __device__ static void plan_make(plan *p, const split_args &a)
         p->item[BATCH_SEQS_MAX] = carry[0];
 }
 
-/* The plan of most decode steps, those of attend_args.one: an item a chunk and head, and few numbers to read. Kernels
- * for it alone are short, and code that a kernel executes once costs more to fetch than to execute. FIRST: the row sees
- * all its context, by the step's first block table (attend_args.first). */
+/* The plan of a decode step of one row (attend_args.one): one item per chunk and head, and few numbers to read. Kernels
+ * for this plan alone are short, and code that a kernel executes once costs more to fetch than to execute. FIRST: the
+ * row sees all of its context, through the step's first block table (attend_args.first). */
 template <bool F, int PAGES> struct plan_one {
     static constexpr bool ONE = true, FIRST = F;
-    uint32_t pos, table, c_lo; /* where its block table starts; the first chunk that it sees */
+    uint32_t pos, table, c_lo; /* table: where its block table starts; c_lo: the first chunk that it sees */
 };
 
-/* The block's plan: of many sequences, which warp 0 makes for all; or of one row. */
+/* The block's plan: for many sequences, made by warp 0 for all warps; or for one row. */
 __device__ static inline const plan &plan_of(const split_args &a, const plan *)
 {
     __shared__ plan p;
@@ -144,7 +144,7 @@ __device__ static inline plan_one<false, PAGES> plan_of(const split_args &a, con
     uint32_t pos = a.s->pos0[0];
     return {pos, a.pages0[0], first_visible(pos, a.window) / (PAGES * KV_PAGE)};
 }
-/* Of sequence s: the first position that this step writes, and where its block table starts. */
+/* For sequence s: the first position that this step writes, and where its block table starts. */
 __device__ static inline uint32_t fresh_of(const plan &p, uint32_t s)
 {
     return p.fresh[s];
@@ -172,14 +172,14 @@ template <bool FIRST, int PAGES> __device__ static inline uint32_t chunk_pages(c
 }
 
 struct item {
-    uint32_t s, head, tile, rows; /* rows: live ones of the tile */
-    uint32_t chunk, end;          /* the item's chunks: first and last */
-    uint32_t c_lo, c_hi;          /* those that the tile's rows see, of the context */
+    uint32_t s, head, tile, rows; /* rows: live rows of the tile */
+    uint32_t chunk, end;          /* the item's first and last chunk */
+    uint32_t c_lo, c_hi;          /* the first and last chunk of the context that the tile's rows see */
     uint32_t last;                /* position of the tile's last row */
-    uint32_t page0;               /* the chunk's first page that is walked through */
+    uint32_t page0;               /* the first page of the item that is read */
 };
 
-/* The tile's live rows, where it ends, and the chunks that its rows see. */
+/* Fills in the tile's live rows, its last position, and the chunks that its rows see. */
 __device__ static inline void tile_sees(item &it, const plan &p, const split_args &a)
 {
     it.rows = min((uint32_t)TILE_ROWS, p.n_row[it.s] * a.group - TILE_ROWS * it.tile);
@@ -203,7 +203,7 @@ __device__ static inline uint32_t pos_of(const split_args &, const plan_one<FIRS
     return p.pos;
 }
 
-/* The first item of `at`, at + step ..; false where there is none. By whole warps. */
+/* Finds the first existing item of at, at + step, ...; false where there is none. Called by whole warps. */
 __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a, uint32_t step)
 {
     uint32_t lane = threadIdx.x % 32, n_kv = a.kv.n_kv, total = p.item[BATCH_SEQS_MAX];
@@ -217,14 +217,14 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
         tile_sees(it, p, a);
         it.chunk = max(first, it.c_lo), it.end = min(first + (1 << a.span) - 1, it.c_hi);
         it.page0 = it.chunk * p.chunk_pages;
-        if (p.chunk_pages != a.fixed_pages) /* no sum's order is fixed, nor are tables filled before the window */
+        if (p.chunk_pages != a.fixed_pages) /* no fixed order of sums; tables have no pages before the window */
             it.page0 = max(it.page0, first_visible(pos_of(a, p, it, 0), a.window) / KV_PAGE);
         if (it.chunk <= it.end)
             return true;
     }
     return false;
 }
-/* ... of the block. */
+/* The same for the items of a block. */
 __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
 {
     return find(it, at, p, a, gridDim.x);
@@ -239,7 +239,7 @@ __device__ static inline bool find(item &it, uint32_t at, const plan_one<FIRST, 
     return it.chunk <= it.c_hi;
 }
 
-/* The tile of a row of the step and its head `head`; false where the row is none of these kernels'. */
+/* The tile of a row of the step and its head `head`; false where these kernels do not take the row. */
 __device__ static inline bool tile_of(item &it, uint32_t row, uint32_t head, const plan &p, const split_args &a)
 {
     it.s = a.s->seq[row];
@@ -274,9 +274,9 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one<FI
 }
 
 /*
- * Four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are made of
- * whole sub-blocks of 32, eight lanes add theirs: pairs of fours, as prepare.cuh's xfrag_store_sums() adds them, to the
- * bit.
+ * Stores four neighbouring dimensions of a row's result. Neighbouring lanes have neighbouring fours; where heads are
+ * made of whole sub-blocks of 32, eight lanes add theirs: pairs of fours, bit-identical to xfrag_store_sums() of
+ * prepare.cuh.
  */
 template <int D, class P>
 __device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim, float v[4],
@@ -316,13 +316,14 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
     }
 }
 
-/* Whether a tile's chunks are more items than one, whose partial sums reduce.cu adds. */
+/* Whether a tile's chunks are more than one item, so that reduce.cu adds their partial sums. */
 __device__ static inline bool in_pieces(const split_args &a, const item &it)
 {
     return it.c_lo >> a.span < it.c_hi >> a.span;
 }
 
-/* Four neighbouring dimensions of a row's head: sums of N sets of its chunks, added in order; y(set, i) their i-th. */
+/* Combines four neighbouring dimensions of a row's head: the sums of N sets of its chunks, added in order; y(set, i) is
+ * a set's i-th. */
 template <int N, class Y>
 __device__ static inline void join_sets(const split_args &a, uint32_t head, const float *top, const float *den, Y y,
                                         float v[4])
@@ -348,7 +349,7 @@ __device__ static inline void join_sets(const split_args &a, uint32_t head, cons
         v[e] *= d;
 }
 
-/* Where row's partial sums of a chunk lie. */
+/* Where a row's partial sums of a chunk are. */
 template <int D>
 __device__ static inline float *partial(const split_args &a, const plan &p, uint32_t s, uint32_t row, uint32_t head,
                                         uint32_t chunk)
@@ -363,7 +364,7 @@ __device__ static inline float *partial(const split_args &a, const plan_one<FIRS
     return a.part + ((uint64_t)chunk * a.n_head + head) * (D + 4);
 }
 
-/* The kind of plan for these arguments, as each_head() does: f(plan_kind<P>()). */
+/* Calls f(plan_kind<P>()) for the kind of plan that these arguments need, as each_head() does for head sizes. */
 template <class P> struct plan_kind {
     typedef P type;
 };

@@ -1,25 +1,25 @@
 /*
- * split_kv.cu - attention over paged KV, of fp16 or Q8_0, for few rows a sequence, item by item of plan.cuh.
+ * split_kv.cu - attention over paged KV, of fp16 or Q8_0, for few rows per sequence, item by item of plan.cuh.
  *
- * Each warp of a block goes its own way through its pages of a chunk: K and V go from global memory straight into mma
- * fragments as the left operand (tokens are rows of the scores, dimensions rows of the result), rows of the tile are
- * the eight columns, and probabilities turn from the one into the other in registers. While a warp works on a page its
- * next one is under way, that of the next item included: nothing is passed through shared memory and no barrier is met
- * before the item's end, where the warps' partial results are added.
+ * Each warp of a block goes independently through its pages of a chunk. K and V go from global memory straight into mma
+ * fragments as the left operand (tokens are rows of the scores, dimensions rows of the result), the tile's rows are the
+ * eight columns, and probabilities are rearranged from one form into the other in registers. While a warp works on a
+ * page its next one is in flight, including the first of the next item: nothing goes through shared memory and there is
+ * no barrier before the item's end, where the warps' partial results are added.
  *
- * What a warp takes of a chunk is fixed in position, and so is the order of all sums: a row's bits depend on its own
- * position and KV alone where a chunk's length is fixed. Masked tokens weigh exactly zero.
+ * A warp's share of a chunk is fixed by position, and so is the order of all sums: where a chunk's length is fixed, a
+ * row's bits depend only on its own position and KV. Masked tokens weigh exactly zero.
  */
 #include "kernels/cuda/attend/split_kv.cuh"
 
-/* BLOCKS: of a processor. KV: a page in registers, pages.cuh. MANY: an item has up to REDUCE_SETS chunks, whose sums
- * wait for the item's end in shared memory of their own; they are added as if the chunks were items. */
+/* BLOCKS: per SM. KV: a page in registers, pages.cuh. MANY: an item has up to REDUCE_SETS chunks, each with its own
+ * place in shared memory for the sums until the item's end; they are added as if each chunk were an item. */
 template <int D, class P, int BLOCKS, template <int> class KV = page_f16, bool MANY = false>
 __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(const __grid_constant__ split_args a)
 {
     typedef shape<D> S;
     constexpr bool ONE = P::ONE;
-    constexpr int ROUNDS = ONE ? S::PAGES : ATTEND_ROUNDS; /* most pages of an item, for a warp */
+    constexpr int ROUNDS = ONE ? S::PAGES : ATTEND_ROUNDS; /* most pages of an item per warp */
     scratch<D> *x;
     if constexpr (MANY) {
         extern __shared__ __align__(16) uint8_t sm[];
@@ -31,19 +31,21 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
     pdl_trigger();
     int tid = threadIdx.x, warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
     uint32_t at = blockIdx.x, page = 0;
-    /* the block's chunk follows from its number, if there is such a chunk: no need to know the length first */
+    /* the block's chunk follows from the block's number, if that chunk exists: the length need not be known first */
     if (P::FIRST)
         page = a.pages[fastdiv(at, a.kv_magic) * (S::PAGES * S::WARPS) + warp + lane % S::PAGES * S::WARPS];
-    /* the step's metadata were there before any of its kernels */
+    /* the step's metadata was written before any of its kernels started */
     const P &p = plan_of(a, (const P *)NULL);
     item it;
     if (!find(it, at, p, a)) {
         pdl_wait();
         return;
     }
-    /* A chunk's pages go round the warps, so that short contexts and the ends of long ones are shared out too. */
+    /* A chunk's pages are dealt out to the warps in turn, so that short contexts and the ends of long ones are shared,
+     * too. */
     auto first_page = [&](const item &i) { return i.page0 + warp; };
-    /* Pages of the warp that the item's last row sees; the numbers of its pages, in its first lanes. */
+    /* The number of the warp's pages that the item's last row sees; and the pages' numbers, in the warp's first
+     * lanes. */
     auto pages_alive = [&](const item &i) {
         uint32_t end = min(i.last / KV_PAGE + 1, ((MANY ? i.end : i.chunk) + 1) * chunk_pages(p));
         return max((int)end + S::WARPS - 1 - (int)first_page(i), 0) / S::WARPS;
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
     auto load_v = [&](uint32_t head, uint32_t pages, int round) {
         kv.load_v(a.kv, __shfl_sync(~0u, pages, round), head, g, t);
     };
-    /* Row g, as the right operand: where it lies, and the load. NULL past the tile's rows. */
+    /* Row g, as the right operand: its address, or NULL past the tile's rows; and the load. */
     auto q_of = [&](const item &i) {
         uint32_t row, head = head_of(a, p, i, g, &row);
         return g < (int)i.rows ? a.q + (uint64_t)row * a.ldq + head * D + 8 * t : NULL;
@@ -76,10 +78,10 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
         page = pages_of(it);
     int alive = pages_alive(it);
     /*
-     * KV of earlier steps is there: a step's first kernel waits for all of the step before it, by an ordinary launch,
-     * so that whatever kernel of this step is still at work writes positions from `fresh` on and nothing else of this
-     * sequence; full pages that another sequence shares were published after the step that wrote them. What this step
-     * writes is only asked into L2, which is where it will be written.
+     * KV of earlier steps is complete: a step's first kernel is launched without PDL and so waits for all of the step
+     * before it, and whatever kernel of this step is still running writes only positions from `fresh` on of this
+     * sequence; full pages shared with another sequence were published after the step that wrote them. Pages that this
+     * step writes are only prefetched into L2, which is where they will be written.
      */
     bool early = alive && (first_page(it) + 1) * KV_PAGE <= fresh_of(p, it.s);
     if (early)
@@ -87,10 +89,10 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
 #pragma unroll 1
     for (int r = early; r < min(alive, S::PAGES); r++)
         KV<D>::prefetch(a.kv, __shfl_sync(~0u, page, r), it.head, lane);
-    bool begun = false; /* this item's first K, V and q are on their way */
+    bool begun = false; /* this item's first K, V and q are in flight */
 #pragma unroll 1
     for (;;) {
-        /* the item after this one, and all of this one that does not hang on what the step writes */
+        /* the next item, and everything about this one that does not depend on what the step writes */
         item next = it;
         uint32_t next_page = 0;
         at += gridDim.x;
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             next_page = pages_of(next), next_alive = pages_alive(next);
         const __half *next_q = more ? q_of(next) : NULL;
         four mine = four_at<D>(a, p, it, tid);
-        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        int pos[2], lo[2]; /* the positions that rows 2t and 2t + 1 see */
         float o[S::GROUPS][S::W][4], m[2], l[2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             pdl_wait();
             load_q(first_q);
         }
-        /* The warp's sums of a chunk, to where the block adds them; what follows is another's. */
+        /* Stores the warp's sums of a chunk where the block adds them, and resets them for the next chunk. */
         auto leave = [&](uint32_t chunk) {
             item_leave<D>(x[chunk % REDUCE_SETS], it, tid, o, m, l);
             m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
@@ -128,8 +130,8 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
                 for (int w = 0; w < S::W; w++)
                     o[b][w][0] = o[b][w][1] = o[b][w][2] = o[b][w][3] = 0;
         };
-        uint32_t left = it.chunk;                      /* the first chunk that was not left yet */
-        int round = begun || early || !alive ? 0 : -1; /* -1: its first page is loaded only now */
+        uint32_t left = it.chunk;                      /* the first chunk whose sums are not stored yet */
+        int round = begun || early || !alive ? 0 : -1; /* -1: its first page is only now loaded */
         begun = true;
 #pragma unroll 1
         for (;; round++) {
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
             float c[4] = {}, odd[4] = {}; /* two chains of sums */
             if (some)
                 kv.scores(c, odd, q);
-            /* what follows is asked for as soon as the registers are free */
+            /* the next page is requested as soon as the registers are free */
             uint32_t then_head = ends ? next.head : it.head, then_page = ends ? next_page : page;
             int then_round = ends ? 0 : round + 1;
             bool then = !ends || next_alive;
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
         }
         if constexpr (MANY) {
 #pragma unroll 1
-            for (; left <= it.end; left++) /* also those that the warp has no page of */
+            for (; left <= it.end; left++) /* including chunks of which the warp has no page */
                 leave(left);
             __syncthreads();
             item_each<D, TILE_ROWS>(a, p, it, mine, tid, [&](four f) { reduce_chunks<D>(a, p, x, it, f); });
@@ -175,14 +177,14 @@ __global__ void __launch_bounds__(shape<D>::WARPS * 32, BLOCKS) attend_split(con
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-/* Where registers allow it, steps with work for more blocks than processors have two each: one's end of an item is
- * beside the other's loads. The bits are the same. */
+/* Most blocks per SM. Where registers allow it, steps with work for more blocks than SMs run two on each: one ends an
+ * item while the other loads. The bits are the same. */
 constexpr int blocks_most(int d_head)
 {
     return d_head <= 64 ? 2 : 1;
 }
 
-/* Heads whose items may have several chunks: their sums fit shared memory beside each other. */
+/* Head sizes whose items may have several chunks: the sums of all of them fit into shared memory. */
 constexpr bool spans(int d_head)
 {
     return d_head == 64 || d_head == 128;
@@ -226,7 +228,7 @@ uint32_t attend_items(const struct device *d, const split_args &a, uint32_t d_he
 {
     uint32_t tiles = (a.group + TILE_ROWS - 1) / TILE_ROWS, split = d->n_split,
              chunk = fixed_pages((int)d_head) * KV_PAGE;
-    if (a.one && a.window) /* chunks that a window may have a part of */
+    if (a.one && a.window) /* chunks that a window can overlap */
         split = min(split, (a.window + chunk - 2) / chunk + 1);
     return d->decode ? d->bucket * a.kv.n_kv * split * tiles : d->sms;
 }

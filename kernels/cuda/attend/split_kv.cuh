@@ -1,18 +1,19 @@
 /*
- * split_kv.cuh - the arithmetic of an item of plan.cuh, which split_kv.cu, stream.cu and decode.cu share: they bring K
- * and V to a warp's fragments each in their own way, and give the same bits.
+ * split_kv.cuh - the arithmetic of an item of plan.cuh, which split_kv.cu, stream.cu and decode.cu share: each brings K
+ * and V into a warp's fragments in its own way, with bit-identical results.
  */
 #ifndef HEARTH_CUDA_ATTEND_SPLIT_KV_CUH
 #define HEARTH_CUDA_ATTEND_SPLIT_KV_CUH
 
 #include "kernels/cuda/attend/pages.cuh"
 
-/* The sums of an item's WARPS warps, of ROWS rows of a tile. */
+/* The sums of an item's WARPS warps, for ROWS rows of a tile. */
 template <int D, int ROWS = TILE_ROWS, int WARPS = shape<D>::WARPS> struct scratch {
     float o[WARPS][ROWS][shape<D>::OLD], m[WARPS][ROWS], l[WARPS][ROWS];
 };
 
-/* What a lane begins an item of one position with: what its rows 2t and 2t + 1 see, no maximum, no sum. */
+/* A lane's initial state for an item whose rows have one position: what its rows 2t and 2t + 1 see, no maximum, no
+ * sum. */
 template <int D>
 __device__ static inline void begin_item(const split_args &a, const item &it, int t, uint32_t at, int pos[2], int lo[2],
                                          float o[shape<D>::GROUPS][shape<D>::W][4], float m[2], float l[2])
@@ -32,9 +33,9 @@ __device__ static inline void begin_item(const split_args &a, const item &it, in
 }
 
 /*
- * Scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, become probabilities pr, the
- * right operand of the values; what was summed before is scaled to the new maximum. Both rows go side by side: each is
- * a chain of its own.
+ * Turns the scores c + odd of tokens tok and tok + 8 of a page, for the tile's rows 2t and 2t + 1, into probabilities
+ * pr, the right operand of the product with V, and rescales the earlier sums to the new maximum. The two rows are
+ * computed side by side, as each is a dependency chain of its own.
  */
 template <int D>
 __device__ static inline void online_softmax(const attend_args &a, float c[4], const float odd[4], const int pos[2],
@@ -71,7 +72,7 @@ __device__ static inline void online_softmax(const attend_args &a, float c[4], c
     }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        /* what multiplies V is also what is summed: the rounded probability */
+        /* the rounded probability, which multiplies V, is also what the denominator sums */
         __half2 w = __floats2half2_rn(exp2_fast(c[2 * h] - base[0]), exp2_fast(c[2 * h + 1] - base[1]));
         float2 f = __half22float2(w);
         l[0] = __fadd_rn(l[0], f.x), l[1] = __fadd_rn(l[1], f.y);
@@ -86,8 +87,8 @@ __device__ static inline void online_softmax(const attend_args &a, float c[4], c
                 o[b][w][i] *= rescale[i & 1];
 }
 
-/* A page's K and V in shared memory, as pages.cuh has them in registers: scores c + odd += K q, where k is the lane's
- * first dimension of token g; and o += V^T pr, where v is its first of token 2t. */
+/* pages.cuh's products for a page's K and V in shared memory: scores c + odd += K q, where k is the lane's first
+ * dimension of token g; and o += V^T pr, where v is its first of token 2t. */
 template <int D>
 __device__ static inline void page_scores(const __half *k, const uint32_t q[shape<D>::J][4], float c[4], float odd[4])
 {
@@ -116,7 +117,7 @@ __device__ static inline void page_values(const __half *v, const uint32_t pr[2],
     }
 }
 
-/* Where the i-th four dimensions of an item's results belong. */
+/* The place of the i-th four dimensions of an item's results. */
 struct four {
     uint32_t r, dim, row, head;
 };
@@ -128,7 +129,7 @@ __device__ static inline four four_at(const split_args &a, const P &p, const ite
     f.head = head_of(a, p, it, f.r, &f.row);
     return f;
 }
-/* The warps' sums of four of a chunk, added in order. */
+/* Adds the warps' sums of four dimensions of a chunk, in order. */
 template <int D, int ROWS, int WARPS>
 __device__ static inline void add_warps(const scratch<D, ROWS, WARPS> &x, four f, float &top, float &den, float y[4])
 {
@@ -154,7 +155,7 @@ __device__ static inline void store_partial(const split_args &a, const P &p, con
     if (!f.dim)
         *(float2 *)(to + D) = make_float2(top, den);
 }
-/* ... of an item of one chunk: a result where the rows see this chunk alone, else partial sums. */
+/* For an item of one chunk: stores a result where the rows see only this chunk, else partial sums. */
 template <int D, class P, int ROWS, int WARPS>
 __device__ static inline void reduce_warps(const split_args &a, const P &p, const scratch<D, ROWS, WARPS> &x,
                                            const item &it, four f)
@@ -169,8 +170,9 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
     } else
         store_partial<D>(a, p, it, it.chunk, f, top, den, y);
 }
-/* ... of one of several chunks, x[chunk % REDUCE_SETS] each: what reduce.cu makes of their partial sums where the rows
- * see these alone, as each is a set of its own there; else partial sums. */
+/* For an item of several chunks, with sums x[chunk % REDUCE_SETS]: stores a result where the rows see only these
+ * chunks, as reduce.cu would compute it from their partial sums, since each chunk is a set of its own there; else
+ * partial sums. */
 template <int D, class P>
 __device__ static inline void reduce_chunks(const split_args &a, const P &p, const scratch<D> *x, const item &it,
                                             four f)
@@ -194,8 +196,8 @@ __device__ static inline void reduce_chunks(const split_args &a, const P &p, con
     store_quad<D, P>(a, f.row, f.head, f.dim, v);
 }
 
-/* A warp leaves its sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the others of
- * the item. */
+/* Stores a warp's sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the item's other
+ * warps. */
 template <int D, int ROWS, int WARPS>
 __device__ static inline void item_leave(scratch<D, ROWS, WARPS> &x, const item &it, uint32_t tid,
                                          const float o[shape<D>::GROUPS][shape<D>::W][4], const float m[2], float l[2])
@@ -220,7 +222,7 @@ __device__ static inline void item_leave(scratch<D, ROWS, WARPS> &x, const item 
                         make_float2(o[b][w][e], o[b][w][2 + e]);
         }
 }
-/* What all WARPS warps left of an item, by f(four): mine is four_at() of thread tid. */
+/* Calls f(four) for all results that an item's WARPS warps have stored sums of; mine is four_at() of thread tid. */
 template <int D, int ROWS, int WARPS = shape<D>::WARPS, class P, class F>
 __device__ static inline void item_each(const split_args &a, const P &p, const item &it, four mine, uint32_t tid, F f)
 {
@@ -230,8 +232,8 @@ __device__ static inline void item_each(const split_args &a, const P &p, const i
         for (uint32_t i = tid + WARPS * 32; i < it.rows * (D / 4); i += WARPS * 32)
             f(four_at<D>(a, p, it, i));
 }
-/* The end of an item of one chunk: what its warps leave, and all add in order. sync(): a barrier of the threads, WARPS
- * * 32. */
+/* Ends an item of one chunk: its warps store their sums, and all threads add them in order. sync(): a barrier of the
+ * WARPS * 32 threads. */
 template <int D, int ROWS, int WARPS, class P, class Sync>
 __device__ static inline void item_end(const split_args &a, const P &p, scratch<D, ROWS, WARPS> &x, const item &it,
                                        four mine, uint32_t tid, const float o[shape<D>::GROUPS][shape<D>::W][4],

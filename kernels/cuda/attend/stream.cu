@@ -1,20 +1,20 @@
 /*
- * stream.cu - attention of steps of one row on Hopper: the items of split_kv.cu and their bits, fed by bulk copies.
+ * stream.cu - attention of steps of one row on Hopper: split_kv.cu's items and bits, fed by bulk copies.
  *
- * A warp of its own copies K and V of a page and head, which lie in one piece each, into a ring of stages in shared
- * memory, page by page and item by item, and is held up by nothing but a full ring: memory is at work while items end.
- * The others take a page each, fragments from shared memory as they need them, so that wide heads need few registers.
+ * A warp of its own copies K and V of a page and head, each contiguous, into a ring of stages in shared memory, page by
+ * page and item by item; only a full ring stalls it, so memory is busy while items end. The other warps take a page
+ * each and read fragments from shared memory as they need them, so that wide heads need few registers.
  */
 #include "kernels/cuda/attend/split_kv.cuh"
 #include "kernels/cuda/bulk.cuh"
 
-/* ROWS: query heads of a KV head, at most. */
+/* ROWS: most query heads per KV head. */
 template <int D, int ROWS> struct stream_shape {
     static constexpr int WARPS = shape<D>::WARPS, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
     static constexpr int PAGES = fixed_pages(D);      /* of a chunk */
     static constexpr int PAGE = KV_PAGE * D;          /* halves of K, and of V */
-    static constexpr int QLD = D + 32;                /* halves from query to query: neighbours in other banks */
-    static constexpr uint32_t STAGES = 2 * WARPS;     /* a page each; a multiple of WARPS: see attend_stream_run */
+    static constexpr int QLD = D + 32;                /* halves from query to query: no bank conflicts */
+    static constexpr uint32_t STAGES = 2 * WARPS;     /* a page each; a multiple of WARPS: see attend_stream_run() */
     static constexpr uint32_t BARRIERS = STAGES * 16; /* bytes */
     __host__ __device__ static constexpr uint32_t q_bytes(uint32_t n_head)
     {
@@ -28,13 +28,13 @@ template <int D, int ROWS> struct stream_shape {
 };
 
 #if __CUDA_ARCH__ >= 900
-/* Pages of the item that the row sees. */
+/* The number of the item's pages that the row sees. */
 template <class P> __device__ static inline uint32_t pages_of(const P &p, const item &it)
 {
     return min(it.last / KV_PAGE + 1, (it.chunk + 1) * chunk_pages(p)) - it.page0;
 }
 
-/* The warp that copies. */
+/* The producer warp. */
 template <int D, int ROWS, class P>
 __device__ static inline void stream_producer(const split_args &a, const P &p, item it, uint32_t at, uint64_t *full,
                                               uint64_t *empty, __half *ring)
@@ -44,7 +44,7 @@ __device__ static inline void stream_producer(const split_args &a, const P &p, i
     uint64_t policy = evict_first();
     bool waited = false, more = true;
     auto pages = [&](const item &i) {
-        return a.pages[table_of(p, i.s) + min(i.page0 + lane, i.last / KV_PAGE)]; /* lanes of the chunk's */
+        return a.pages[table_of(p, i.s) + min(i.page0 + lane, i.last / KV_PAGE)]; /* one page of the chunk per lane */
     };
     uint32_t page = pages(it);
     while (more) {
@@ -55,7 +55,8 @@ __device__ static inline void stream_producer(const split_args &a, const P &p, i
         if (more)
             next_page = pages(next);
         for (uint32_t r = 0; r < n; r++) {
-            /* KV of earlier steps is there, as split_kv.cu says; what this step writes, once the kernels before end */
+            /* KV of earlier steps is complete (see split_kv.cu); what this step writes is once the earlier kernels have
+             * ended */
             if (!waited && (it.page0 + r + 1) * KV_PAGE > fresh_of(p, it.s)) {
                 pdl_wait();
                 waited = true;
@@ -165,13 +166,13 @@ __global__ void __launch_bounds__(stream_shape<D, ROWS>::THREADS, D == 256 ? 2 :
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
 enum {
-    STREAM_GROUP = 4, /* query heads of a KV head: of more there is a kernel of its own */
-    STREAM_SPLIT = 8, /* chunks, by powers of two, from which on heads of 128 are taken: contexts beyond 1,024 */
+    STREAM_GROUP = 4, /* query heads per KV head; more have a kernel of their own */
+    STREAM_SPLIT = 8, /* n_split from which heads of 128 are taken: contexts beyond 1,024 tokens */
 };
 
-/* The heads that this takes: of 256 dimensions always, as split_kv.cu spills registers for them; of 128 where contexts
- * are long, as a ring takes longer to begin than loads to registers, and of large groups only where blocks have several
- * items. */
+/* The heads that these kernels take: of 256 dimensions always, as split_kv.cu spills registers for them; of 128 where
+ * contexts are long, as a ring takes longer to start than loads into registers, and with large groups only where blocks
+ * have several items. */
 template <class F> static bool by_stream_head(const struct device *d, const split_args &a, uint32_t d_head, F f)
 {
     bool large = a.group > STREAM_GROUP;
@@ -217,9 +218,9 @@ template <int D, int ROWS> static bool stream_run(struct device *d, const split_
 }
 
 /*
- * A stage is one warp's: it waits for a phase of the stage, and must not be two of them ahead. Pages of a chunk and
- * stages are multiples of the warps, and what is not a whole chunk is a block's last item where there are no more KV
- * heads than blocks.
+ * A stage always belongs to the same warp, which waits for the stage's phase by parity and so must not get two phases
+ * ahead. This holds because pages of a chunk and stages are multiples of the warps, and a chunk that is not full is a
+ * block's last item as long as there are no more KV heads than blocks.
  */
 bool attend_stream_run(struct device *d, const split_args &a, uint32_t d_head)
 {
