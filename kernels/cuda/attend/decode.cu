@@ -1,26 +1,26 @@
 /*
- * decode.cu - attention of decode steps of many sequences on Hopper, where bits may depend on the batch: the items of
- * split_kv.cu and their sums, which begin with the tail of q|k|v (tailed.cuh), fed by bulk copies.
+ * decode.cu - attention of decode steps of many sequences on Hopper, where bits may depend on the batch: the items and
+ * sums of split_kv.cu, preceded by the tail of q|k|v (tailed.cuh), fed by bulk copies.
  *
- * A warp copies its pages in halves, K and V, which lie in one piece each, into a ring of its own, across the ends of
- * items: memory is at work while an item's tail is made and while its sums are added. Pages hold what was there before
- * the step, so that they are asked for before q|k|v has ended; the step's own token is a warp's first sum.
+ * A warp copies its pages in halves, K and V, each contiguous, into a ring of its own, across the ends of items: memory
+ * is busy while an item's tail is computed and while its sums are added. Pages hold what was there before the step, so
+ * they are requested before q|k|v has ended; the step's own token is a warp's first sum.
  *
- * Where a step has no more items than processors, of which each has room for two blocks, the blocks of a thread block
- * cluster share one, as its ranks: pages go round the warps of all of them, each makes the item's queries, and what its
- * warps sum up it sends to the first, which adds the ranks' sums in order.
+ * Where a step has no more items than SMs, each of which has room for two blocks, the blocks of a thread block cluster
+ * share an item, as its ranks: pages are dealt out to the warps of all of them in turn, each rank computes the item's
+ * queries, and sends its warps' sums to the first rank, which adds the ranks' sums in order.
  */
 #include "kernels/cuda/attend/tailed.cuh"
 
-enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight wait longer for their places than they win */ };
+enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight lose more waiting to be scheduled than they gain */ };
 
-/* ROWS: query heads of a KV head, at most. TEAM: warps that share an item, ONCE: see attend_decode. */
+/* ROWS: most query heads per KV head. TEAM: warps that share an item; ONCE: see attend_decode(). */
 template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
     static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32, TEAMS = WARPS / TEAM;
-    static constexpr int BLOCKS = D <= 64 || ONCE ? 2 : 1; /* of a processor */
+    static constexpr int BLOCKS = D <= 64 || ONCE ? 2 : 1; /* per SM */
     static constexpr int PAGE = KV_PAGE * D;               /* halves of K, and of V */
-    /* Of a warp's ring, half a page each: as many as there is room for, or so few that a block of the product before or
-     * after has room beside this one. */
+    /* Stages of a warp's ring, half a page each: as many as fit, or so few that a block of the previous or next product
+     * fits beside this one. */
     static constexpr uint32_t STAGES = ONCE ? 2 : ROWS <= 4 ? 6 : 4;
     static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
                               SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
@@ -34,13 +34,13 @@ template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
 };
 
 #if __CUDA_ARCH__ >= 900
-/* Every thread, at its beginning: the others' shared memory is there once they have started. */
+/* Called by every thread when it starts: the other blocks' shared memory is accessible once they have started. */
 __device__ static inline void ranks_begin()
 {
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
-/* What the block's warps have left in x, and what those of the other ranks have. sums: the first rank's room for the
- * others', [ranks - 1]; f: four_at() of the thread. */
+/* Adds what the block's warps have left in x, and what those of the other ranks have. sums: space in the first rank for
+ * the others' sums, [ranks - 1]; f: four_at() of the thread. */
 template <int D, int ROWS>
 __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, ROWS> &x, float (*sums)[ROWS][D + 4],
                                         const item &it, four f, uint32_t rank)
@@ -82,12 +82,13 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
 #endif
 
 /*
- * ONCE: a block's warps are teams of TEAM of them, each with one item, or the block's rank's part of it, and no code
- * for a next one; its rings are a page deep, so that it finds room as soon as one of the product's two blocks has left
- * a processor, and the next product's beside it. Else all warps share an item, and a block takes one after the other.
+ * ONCE: a block's warps are in teams of TEAM warps, each with one item, or with its rank's part of one, and there is no
+ * code for a next item; the rings are one page deep, so that the block fits as soon as one of the product's two blocks
+ * has left an SM, and the next product's block fits beside it. Otherwise all warps share an item, and a block takes one
+ * item after the other.
  *
- * Where blocks begin late, what they do before the wait is in everybody's way: so nothing is gone through there for its
- * code's sake, and angles are made while the pieces are under way.
+ * Where blocks start late, anything that they do before the wait delays the critical path: so there is no dry run to
+ * warm the instruction cache, and the sines and cosines are computed while the partial sums are in flight.
  */
 template <int D, int ROWS, int TEAM, bool ONCE>
 __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, decode_shape<D, ROWS, TEAM, ONCE>::BLOCKS)
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     typedef decode_shape<D, ROWS, TEAM, ONCE> S;
     constexpr uint32_t STAGES = S::STAGES;
     constexpr bool RANKS = ONCE && TEAM == S::WARPS;
-    constexpr bool EARLY = S::BLOCKS == 1; /* two blocks have no registers for the next item's pieces */
+    constexpr bool EARLY = S::BLOCKS == 1; /* with two blocks there are no registers for the next item's partial sums */
     extern __shared__ __align__(128) uint8_t sm[];
     __shared__ __align__(16) typename tailed<D, ROWS, TEAM>::queries made[S::TEAMS];
     uint32_t rank = 0, log_ranks = RANKS ? a.log_ranks : 0;
@@ -128,8 +129,8 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
         return;
     }
     auto sync = [&]() { named_bar_sync<TEAM * 32>(1 + team); };
-    /* Pages of an item go round its warps: of the warp, how many halves there are, and its pages' numbers, in its first
-     * lanes. */
+    /* Pages of an item are dealt out to its warps in turn: the number of half pages that the warp has, and its pages'
+     * numbers, in its first lanes. */
     auto first_page = [&](const item &i) { return i.page0 + rank * TEAM + warp; };
     auto count = [&](const item &i, uint32_t end) {
         return ((uint32_t)max((int)end + stride - 1 - (int)first_page(i), 0) / TEAM >> log_ranks) * 2;
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
         return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ATTEND_ROUNDS * stride, i.last / KV_PAGE)];
     };
     uint64_t policy = evict_first();
-    /* Asks for half `nth` of those, which is the warp's turn'th of all. */
+    /* Copies half page `nth` of those, which is the turn'th of all that the warp copies. */
     auto copy = [&](uint32_t head, uint32_t pages, uint32_t nth, uint32_t turn) {
         const __half *from = kv_k(a.kv, __shfl_sync(~0u, pages, nth / 2) * KV_PAGE, head);
         uint32_t stage = turn % STAGES;
@@ -160,10 +161,10 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     uint32_t q[F::J][4];
     int pos[2], lo[2];
     float o[F::GROUPS][F::W][4], m[2], l[2];
-    /* After load_q(), and before the barrier behind which the next item's tail may be made. */
+    /* After load_q(), and before the barrier after which the next item's tail may be computed. */
     auto begin = [&](const item &i) {
         begin_item<D>(a, i, t, i.last, pos, lo, o, m, l);
-        pos[0]--, pos[1]--; /* its own token is in no page yet */
+        pos[0]--, pos[1]--; /* its own token is not in a page yet */
         if (tail.owner(a, i) == rank * TEAM + warp)
             tail.begin_own(a, q, o, m, l);
     };
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
 #pragma unroll 1
     for (;;) {
         item next = it;
-        uint32_t next_page = 0, next_alive = 0, ahead = 0; /* ahead: of the next item, asked for */
+        uint32_t next_page = 0, next_alive = 0, ahead = 0; /* ahead: half pages of the next item in flight */
         at += at_step;
         bool more = !ONCE && find(next, at, p, a, at_step);
         if (more)
@@ -182,16 +183,16 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
             sync();
             tail.load_q(q, it.rows);
             begin(it);
-            sync(); /* all have, before the next item's come */
+            sync(); /* all warps have read the queries before the next item's replace them */
             begun = true;
         }
         if (more && EARLY)
             tail.ask(a, p, next);
-        for (; asked < min(alive, STAGES); asked++) /* behind an item of which the warp had no page */
+        for (; asked < min(alive, STAGES); asked++) /* after an item of which the warp had no page */
             copy(it.head, page, asked, turn + asked);
 #pragma unroll 1
         for (uint32_t r = 0; r < alive; r += 2) {
-            /* All lanes have read half r + i: what is to come into its stage. */
+            /* All lanes have read half page r + i: refill its stage. */
             auto pass = [&](uint32_t i) {
                 __syncwarp();
                 if (asked < alive)
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-/* f(head_size<D>(), head_size<ROWS>()) where there is a kernel for such heads. */
+/* Calls f(head_size<D>(), head_size<ROWS>()); false where there is no kernel for such heads. */
 template <class F> static bool decode_head(uint32_t d_head, uint32_t group, F f)
 {
     auto by_rows = [&](auto size) {
@@ -251,7 +252,7 @@ template <class F> static bool decode_head(uint32_t d_head, uint32_t group, F f)
         return false;
     return true;
 }
-/* f(head_size<TEAM>()) for teams of so many warps. */
+/* Calls f(head_size<TEAM>()) for teams of so many warps. */
 template <int D, class F> static void decode_team(uint32_t warps, F f)
 {
     if (warps == 2)
@@ -276,7 +277,7 @@ bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint3
 uint32_t attend_ranks(const struct device *d, uint32_t items)
 {
     uint32_t log = 0;
-    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= 2ull * d->sms) /* all blocks are there at once */
+    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= 2ull * d->sms) /* all blocks are resident */
         log++;
     return log;
 }

@@ -1,13 +1,13 @@
 /*
- * latent.cu - what surrounds latent attention: op_latent makes a token's one key, op_latent_q brings queries into its
- * space, op_latent_out brings results out of it; op.h. The attention itself is wide.cu's. The heads' own matrices are
- * fp16 rows here, sums f32.
+ * latent.cu - the ops around latent attention (op.h): op_latent makes a token's single key, op_latent_q brings queries
+ * into its space, op_latent_out brings results out of it. The attention itself is wide.cu's. The heads' own matrices
+ * are fp16 rows here, sums are f32.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 
-/* Turns the n_rot numbers at v into `to`, the i-th pair of them. */
+/* Rotates the i-th pair of the n_rot numbers at v; to(k, value) stores each of the two. */
 template <class T>
 __device__ static inline void turn_pair(const struct rope &rope, const step_dev *s, uint32_t row, uint32_t i,
                                         const float *v, T to)
@@ -21,7 +21,7 @@ __device__ static inline void turn_pair(const struct rope &rope, const step_dev 
 }
 
 struct latent_args {
-    const float *made; /* [rows][ld]: n_q, then d_c | n_rot */
+    const float *made; /* [rows][ld]: n_q queries, then d_c | n_rot of the key */
     uint32_t ld, n_q, d_c, row0;
     struct norm q_norm, kv_norm; /* kind NORM_NONE: none */
     struct rope rope;
@@ -31,7 +31,7 @@ struct latent_args {
     const uint32_t *kv_slot;
 };
 
-/* A row a block. */
+/* One block per row. */
 __global__ void __launch_bounds__(256) latent_end(latent_args a)
 {
     __shared__ float shared[32];
@@ -50,8 +50,9 @@ __global__ void __launch_bounds__(256) latent_end(latent_args a)
     if (slot == NO_SLOT)
         return;
     __half *key = kv_k(a.kv, slot, 0);
-    /* Where the latent has NaN, or an infinity, its norm's factor is none. The latent is the values, too, which must be
-     * numbers (value_is_nan()); what is turned is of keys alone, and tells. */
+    /* Where the latent has a NaN or an infinity, its norm's factor is not a finite positive number. The latent is also
+     * the values, which must be numbers (value_is_nan()); the rotated part belongs to the key alone, and carries the
+     * NaN. */
     bool fine = st.y > 0.f && st.y < INFINITY;
     for (uint32_t k = threadIdx.x; k < a.d_c; k += blockDim.x)
         key[a.rope.n_rot + k] = half_sat(fine ? (c[k] - st.x) * st.y * (a.kv_norm.w ? a.kv_norm.w[k] : 1.f) : 0.f);
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(256) latent_end(latent_args a)
         turn_pair(a.rope, a.s, row, i, c + a.d_c, [&](uint32_t k, float v) { key[k] = half_sat(fine ? v : NAN); });
 }
 
-/* An activation as rows of f32. */
+/* Converts an activation to rows of f32. */
 __global__ void latent_rows(act_buf in, uint32_t n, float *out, uint32_t ld, uint32_t row0)
 {
     pdl_trigger();
@@ -68,7 +69,7 @@ __global__ void latent_rows(act_buf in, uint32_t n, float *out, uint32_t ld, uin
     if (k < n)
         out[(uint64_t)row * ld + k] = __half2float(act_row(in, row)[in.layout ? k : xfrag_at(k)]);
 }
-/* Rows of f32 as an activation; a thread four elements. */
+/* Converts rows of f32 to an activation, four elements per thread. */
 __global__ void latent_back(const float *from, uint32_t n, uint32_t ld, act_buf out)
 {
     pdl_trigger();
@@ -81,22 +82,22 @@ __global__ void latent_back(const float *from, uint32_t n, uint32_t ld, act_buf 
 }
 
 enum { HEAD_ROWS = 8, HEAD_OUTS = 64, HEAD_WARPS = 8 };
-/* Each head's numbers times its own matrix. */
+/* The product of each head's part of a row and its own matrix. */
 struct heads_args {
     const __half *w; /* [n_head][n_out][ldw] */
     uint32_t ldw, n_in, n_out, n_row, row0;
-    const float *x; /* [rows][ldx], head h's from x_head h on */
+    const float *x; /* [rows][ldx]; head h's elements begin at x_head * h */
     uint32_t ldx, x_head;
-    /* of latent_q: queries [rows][ldq], and the part that turns, which lies after n_in; NULL: */
+    /* op_latent_q: queries [rows][ldq], and the rotated part, which follows the n_in elements; else NULL: */
     __half *q;
     uint32_t ldq;
     struct rope rope;
     const step_dev *s;
-    float *y; /* of latent_out: [rows][ldy] */
+    float *y; /* op_latent_out: [rows][ldy] */
     uint32_t ldy;
 };
 
-/* Eight rows, a head and HEAD_OUTS of its outputs a block; an output at a time a warp. Shared memory: the rows. */
+/* A block takes eight rows and HEAD_OUTS outputs of a head, a warp one output at a time. Shared memory: the rows. */
 __global__ void __launch_bounds__(HEAD_WARPS * 32) latent_heads(const __grid_constant__ heads_args a)
 {
     extern __shared__ __align__(16) float xs[];
@@ -180,7 +181,7 @@ void latent_run(struct device *d, struct op_call *p, const struct op *o)
     cuda_launch(d, latent_end, dim3(p->bucket), 256, 0, LAUNCH_PDL, a);
 }
 
-/* Launches the heads' products over `rows` rows; false, refused, where the matrices are not such. */
+/* Launches the heads' products over `rows` rows. */
 static void heads_run(struct device *d, heads_args &a, const struct weight *heads, uint32_t rows)
 {
     const wdev *w = wdev_of(heads);
@@ -194,7 +195,7 @@ static void heads_run(struct device *d, heads_args &a, const struct weight *head
 static bool is_per_head(struct device *d, const struct weight *heads, uint32_t n_in)
 {
     const wdev *w = wdev_of(heads);
-    uint32_t most = 48 * 1024 / (HEAD_ROWS * sizeof(float)); /* what a block has without being asked */
+    uint32_t most = 48 * 1024 / (HEAD_ROWS * sizeof(float)); /* what a block has without opting in to more */
     if (w->role == WEIGHT_HEADS && w->n_in == n_in && w->n_in <= most)
         return true;
     cuda_refuse(d, HEARTH_EPARAMS, "matrices of %u heads over %u columns; there are %u, and at most %u are computed",
@@ -227,7 +228,7 @@ void latent_q_run(struct device *d, struct op_call *p, const struct op *o)
     heads_run(d, a, op->absorb, p->bucket);
 }
 
-/* Results are read as f32 rows first, beside which the new ones lie: both are ACT_ATT. */
+/* Results are converted to f32 rows first, beside which the new ones are stored, as both are ACT_ATT. */
 void latent_out_run(struct device *d, struct op_call *, const struct op *o)
 {
     const struct op_latent_out *op = &o->latent_out;

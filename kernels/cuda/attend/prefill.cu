@@ -1,22 +1,23 @@
 /*
- * prefill.cu - attention for many rows a sequence: a block takes 128 rows (query heads of a group times
- * tokens) and walks the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over
- * paged KV. A warp has 32 rows where its registers allow it: what bounds the tensor cores is how often K and V are read
- * from shared memory. Then four warps are a tile's all, and a second group of four takes every other block of KV, so
- * that one's softmax is worked out beside the other's products; their sums are added in the end. Sequences of a few
- * rows in the same step are split_kv.cu's, which can split a long context over many blocks.
+ * prefill.cu - attention for many rows per sequence: a block takes 128 rows (query heads of a group times tokens) and
+ * goes through the KV in blocks that pass through shared memory, with a running softmax: FlashAttention-2 over paged
+ * KV. A warp has 32 rows where its registers allow it, as the tensor cores are limited by how often K and V are read
+ * from shared memory. Then four warps cover a tile, and a second group of four takes every other block of KV, so that
+ * one group's softmax overlaps the other's products; their sums are added at the end. Sequences of a few rows in the
+ * same step are split_kv.cu's, which can split a long context over many blocks.
  *
- * In steps of INVARIANT_PROMPT all rows come here. A context is cut at multiples of ATTEND_SPLIT then, a block each,
- * and the pieces that a row sees are added in order: its bits depend on its position and its KV alone, and a few rows
- * at the end of a long context fill the GPU.
+ * In steps of INVARIANT_PROMPT all rows take this path. A context is then cut at multiples of ATTEND_SPLIT into pieces,
+ * a block each, and the sums of the pieces that a row sees are added in order: the row's bits depend only on its
+ * position and its KV, and a few rows at the end of a long context fill the GPU.
  *
- * Tiles of Q8_0 KV come to shared memory as they lie in pages, each beside the room of fp16 that it is turned into when
- * it has come: the copy of the next one is under way meanwhile, as that of fp16 is.
+ * Tiles of Q8_0 KV are copied to shared memory as stored in the pages, each beside the space for its fp16 form, to
+ * which it is converted on arrival: the copy of the next one is in flight meanwhile, as with fp16.
  */
 #include "kernels/cuda/attend/prefill.cuh"
 #include "kernels/cuda/local.cuh"
 
-/* A row's head by a warp, from the pieces that it sees. Of one piece it is what attend_rows gives, to the bit. */
+/* Computes a row's head, by one warp, from the pieces of the context that it sees. From a single piece the result is
+ * bit-identical to attend_rows() without sinks. */
 enum { JOIN_WARPS = 4 };
 template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(attend_args a)
 {
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
     pdl_trigger();
     pdl_wait();
     const step_dev *st = a.s;
-    /* the sequence of this tile; later tiles see more tokens and start first */
+    /* finds the sequence of this tile; later tiles see more tokens and start first */
     uint32_t tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, s = 0;
     for (;; s++) {
         uint2 t = tiles_of(a, st->row0[s], st->n_rows[s]);
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
         tile -= t.y;
     }
     uint32_t n = st->n_rows[s] * a.group, row0 = st->row0[s], pos0 = st->pos0[s];
-    const uint32_t *pages = a.pages + (int32_t)a.pages0[s]; /* may lie before them: see step_group */
+    const uint32_t *pages = a.pages + (int32_t)a.pages0[s]; /* may point before the tables: see step_group */
     int warp = threadIdx.x % T::THREADS / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     uint32_t first = tile * LONG_ROWS, mine = warp * 16 * MT;
     int pos[MT][2], lo[MT][2]; /* -1: no row */
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
     uint32_t pos_lo = pos0 + first / a.group, pos_hi = pos0 + (min(first + LONG_ROWS, n) - 1) / a.group;
     uint32_t see_lo = a.window && pos_lo + 1 > a.window ? pos_lo + 1 - a.window : 0, len = pos_hi + 1;
     uint32_t b0 = see_lo / T::BN, b1 = (len + T::BN - 1) / T::BN;
-    if (!a.rows_max) /* whose a block is follows its place, not the window of the tile's first row */
+    if (!a.rows_max) /* a block's group follows from its place, not from the window of the tile's first row */
         b0 &= ~(T::GROUPS - 1u);
     if (a.split) {
         b0 = max(b0, blockIdx.z * (a.split / T::BN)), b1 = min(b1, (blockIdx.z + 1) * (a.split / T::BN));
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
 
     for (uint32_t b = b0; (TOGETHER ? b - part : b) < b1; b += T::GROUPS) {
         cp_async_wait<0>();
-        sync(); /* K is there, and V's room free */
+        sync(); /* K has arrived, and V's space is free */
         load(true, b);
         if constexpr (Q8) {
             expand_block<D, T>(ks, staged, b * T::BN, len);
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
                 }
             }
         }
-        sync(); /* K's room is free */
+        sync(); /* K's space is free */
         if (b + T::GROUPS < b1)
             load(false, b + T::GROUPS);
         float f = scale2;
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
             cp_async_wait<1>();
         else
             cp_async_wait<0>();
-        sync(); /* V is there */
+        sync(); /* V has arrived */
         if constexpr (Q8) {
             expand_block<D, T>(vs, staged + T::STAGED, b * T::BN, len);
             sync();
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
             }
     }
     if (T::GROUPS == 2) {
-        float *of = (float *)(sm8 + T::Q) + threadIdx.x % T::THREADS; /* the second group's, in the rooms of K and V */
+        float *of = (float *)(sm8 + T::Q) + threadIdx.x % T::THREADS; /* the second group's, in the space of K and V */
         __syncthreads();
         if (part)
 #pragma unroll
@@ -280,7 +281,8 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
                 }
         return;
     }
-    /* results pass through shared memory, each warp's where its queries were, so that rows leave in whole sub-blocks */
+    /* results pass through shared memory, each warp's in the place of its queries, so that rows are stored in whole
+     * sub-blocks */
     constexpr int OLD = T::ROW / 2;
     __half *out = (__half *)sm8;
     if (!part)
@@ -301,7 +303,7 @@ __global__ void __launch_bounds__(G *tiles<D, G, Q8>::THREADS, 1) attend_rows(at
             }
     __syncthreads();
     for (int i = threadIdx.x; i < LONG_ROWS * D / 4;
-         i += T::GROUPS * T::THREADS) { /* whole warps: four neighbours a lane */
+         i += T::GROUPS * T::THREADS) { /* whole warps: four neighbours per lane */
         uint32_t r = i / (D / 4), dim = i % (D / 4) * 4, p = first + r;
         uint32_t k = (head * a.group + p % a.group) * D + dim;
         union {
@@ -350,7 +352,7 @@ template <int D, int G, bool Q8> static void rows_launch(struct device *d, const
         cuda_launch(d, attend_join<D>, dim3((a.n_head + JOIN_WARPS - 1) / JOIN_WARPS, a.row_hi - a.row_lo),
                     JOIN_WARPS * 32, 0, LAUNCH_PDL, a);
 }
-/* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows. */
+/* False where the chip has too little shared memory for it (Turing): split_kv.cu takes any number of rows there. */
 template <int D, bool Q8> static bool rows(struct device *d, const attend_args &a, uint32_t n_tile)
 {
     if (two_groups<D, Q8>(d))
@@ -371,7 +373,7 @@ void attend_long_init(struct device *d)
     });
 }
 
-/* Rows [row_lo, row_hi) of the step. */
+/* Launches rows [row_lo, row_hi) of the step; false where the chip cannot. */
 static bool long_rows(struct device *d, const struct op_attend *op, const attend_args &a)
 {
     uint32_t n_tile = 0;

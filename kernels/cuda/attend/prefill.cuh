@@ -1,7 +1,4 @@
-/*
- * prefill.cuh - what lies in the shared memory of a block of prefill.cu, how tiles of KV come there, and where results
- * go.
- */
+/* prefill.cuh - the layout of a prefill.cu block's shared memory, how tiles of KV get there, and where results go. */
 #ifndef HEARTH_CUDA_ATTEND_PREFILL_CUH
 #define HEARTH_CUDA_ATTEND_PREFILL_CUH
 
@@ -11,9 +8,9 @@
 enum { LONG_ROWS = 128 };
 
 /*
- * The two groups meet barriers of their own, and take as many turns as their parts of the KV have. compute-sanitizer's
- * racecheck loses the block's barrier after those and reports what the groups pass each other in the end; a build with
- * -DRACECHECK has all threads take the same turns and meet the same barriers, and is what racecheck is run on.
+ * The two groups use barriers of their own, and take as many turns as their parts of the KV need. compute-sanitizer's
+ * racecheck loses track of the block's barrier after those and reports the groups' final exchange; a build with
+ * -DRACECHECK has all threads take the same turns and use the same barriers, and is what racecheck is run on.
  */
 #ifdef RACECHECK
 enum { TOGETHER = 1 };
@@ -23,17 +20,17 @@ enum { TOGETHER = 0 };
 
 template <int D, int G, bool Q8> struct tiles {
     static constexpr int GROUPS = G;                           /* of warps, each with all rows and its part of the KV */
-    static constexpr int MT = D > 128 ? 1 : 2;                 /* tiles of 16 rows a warp */
+    static constexpr int MT = D > 128 ? 1 : 2;                 /* tiles of 16 rows per warp */
     static constexpr int THREADS = LONG_ROWS / (16 * MT) * 32; /* of a group */
-    static constexpr int BN = D > 128 ? 32 : 64;               /* tokens of KV a turn */
-    static constexpr int ROW = D * 2 + 16; /* bytes: an odd number of 16, so that ldmatrix meets no bank twice */
+    static constexpr int BN = D > 128 ? 32 : 64;               /* tokens of KV per turn */
+    static constexpr int ROW = D * 2 + 16; /* bytes: an odd multiple of 16, so that ldmatrix has no bank conflicts */
     static constexpr int Q = LONG_ROWS * ROW;
     static constexpr int BYTES = BN * ROW;                                     /* of K, or of V */
     static constexpr int STAGED = Q8 ? BN / KV_PAGE * (int)kv_q8_bytes(D) : 0; /* of either, as in the pages */
     static constexpr int SMEM = Q + GROUPS * 2 * (BYTES + STAGED);
 };
 
-/* A sequence's tiles that have rows of this launch: the first, and how many. */
+/* A sequence's tiles that have rows of this launch: index of the first, and their number. */
 __host__ __device__ static inline uint2 tiles_of(const attend_args &a, uint32_t row0, uint32_t n)
 {
     uint32_t lo = a.row_lo > row0 ? a.row_lo : row0, hi = a.row_hi < row0 + n ? a.row_hi : row0 + n;
@@ -43,7 +40,7 @@ __host__ __device__ static inline uint2 tiles_of(const attend_args &a, uint32_t 
     return make_uint2(first, ((hi - row0) * a.group + LONG_ROWS - 1) / LONG_ROWS - first);
 }
 
-/* Tokens from tok0 on of K, or of V `off` halves further. */
+/* Copies tokens from tok0 on of K, or of V, which is `off` halves further. */
 template <int D, class T>
 __device__ static inline void load_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
                                          uint32_t off, uint32_t tok0, uint32_t len)
@@ -58,7 +55,7 @@ __device__ static inline void load_block(uint8_t *to, const attend_args &a, cons
     cp_async_commit();
 }
 
-/* The same of Q8_0, page by page, to where it is staged. */
+/* The same for KV of Q8_0, page by page, into the staging area. */
 template <int D, class T>
 __device__ static inline void stage_block(uint8_t *to, const attend_args &a, const uint32_t *pages, uint32_t head,
                                           uint32_t off, uint32_t tok0, uint32_t len)
@@ -71,7 +68,8 @@ __device__ static inline void stage_block(uint8_t *to, const attend_args &a, con
     }
     cp_async_commit();
 }
-/* What was staged, as load_block() would have left it: 16 elements a thread at a time. Tokens past `len` are zero. */
+/* Converts what was staged to what load_block() would have stored, 16 elements per thread at a time. Tokens past `len`
+ * are zero. */
 template <int D, class T>
 __device__ static inline void expand_block(uint8_t *to, uint8_t *staged, uint32_t tok0, uint32_t len)
 {
@@ -93,7 +91,7 @@ __device__ static inline void expand_block(uint8_t *to, uint8_t *staged, uint32_
     }
 }
 
-/* Four neighbouring elements of a row's results, from k on, without the sums of sub-blocks. */
+/* Stores four neighbouring elements of a row's results, from k on, without sub-block sums. */
 template <int D>
 __device__ static inline void store_four(const attend_args &a, uint32_t row, uint32_t k, const __half h[4])
 {
@@ -110,7 +108,7 @@ __device__ static inline void store_four(const attend_args &a, uint32_t row, uin
         *(uint2 *)(to + xfrag_at(k)) = make_uint2(*(uint32_t *)&even, *(uint32_t *)&odd);
 }
 
-/* Results that are rounded already times their gates, where they have some. */
+/* Multiplies results that are already rounded by their gates, where they have some. */
 template <int D>
 __device__ static inline void gate_halves(const attend_args &a, uint32_t row, uint32_t head, uint32_t dim, __half h[4])
 {
@@ -122,7 +120,7 @@ __device__ static inline void gate_halves(const attend_args &a, uint32_t row, ui
         h[i] = half_sat(v[i]);
 }
 
-/* Where the sums over a piece of the context lie, of a row's head: D of them, the maximum, the denominator. */
+/* Where the sums of a row's head over a piece of the context are: D sums, the maximum, the denominator. */
 template <int D>
 __device__ static inline float *sums_of(const attend_args &a, uint32_t piece, uint32_t row, uint32_t head)
 {

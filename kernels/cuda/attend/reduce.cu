@@ -1,7 +1,7 @@
 /*
- * reduce.cu - a row's result from the partial sums that split_kv.cu left of its chunks, added in an order
- * that is fixed in position. A kernel of its own: with a ticket and the last block to arrive, each item's release and
- * acquire held up what the processor was reading, a third of all time at depth.
+ * reduce.cu - a row's result from the partial sums of its chunks, added in an order that is fixed by position. It is a
+ * kernel of its own: with a ticket and the last block to arrive, each item's release and acquire stalled the SM's
+ * outstanding reads, a third of all time with long contexts.
  */
 #include "kernels/cuda/attend/plan.cuh"
 
@@ -10,15 +10,16 @@ enum {
 };
 
 /*
- * The result of a row's head from the partial sums of its chunks. Chunk c of the context is warp c % REDUCE_WARPS's,
- * which has some of them under way from a fixed place on; then the warps' sums are added in order. Chunks that
- * a row does not see add exact zeros, and where all of a tile's rows see one chunk alone the result is there already.
+ * Computes the result of a row's head from the partial sums of its chunks. Chunk c of the context belongs to warp c %
+ * REDUCE_WARPS, which loads several of its chunks together, in groups that are aligned by position; then the warps'
+ * sums are added in order. Chunks that a row does not see add exact zeros, and where all of a tile's rows see only one
+ * chunk the result is already stored.
  */
 template <int D, class P>
 __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_constant__ split_args a)
 {
-    constexpr int REDUCE_CHUNKS = D <= 256 ? 16 : 4; /* chunks that a warp has under way */
-    constexpr int QUADS = (D / 4 + 31) / 32;         /* of neighbouring dimensions, for a lane */
+    constexpr int REDUCE_CHUNKS = D <= 256 ? 16 : 4; /* chunks that a warp loads together */
+    constexpr int QUADS = (D / 4 + 31) / 32;         /* fours of neighbouring dimensions per lane */
     __shared__ __align__(16) float y[REDUCE_WARPS][D];
     __shared__ float top[REDUCE_WARPS], den[REDUCE_WARPS];
     uint32_t head = blockIdx.x, row = a.row_lo + blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -28,10 +29,10 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
     bool live = tile_of(it, row, head, p, a) && in_pieces(a, it);
     int64_t chunk = (int64_t)a.n_head * (D + 4), step = REDUCE_WARPS * chunk; /* floats from one to the next */
     uint32_t first = live ? it.c_lo / (REDUCE_CHUNKS * REDUCE_WARPS) * (REDUCE_CHUNKS * REDUCE_WARPS) + warp : 0;
-    /* from the first that is there: where `first` would lie if it were */
+    /* computed from the first existing chunk: the address that `first` would have */
     const float *from = live ? partial<D>(a, p, it.s, row, head, it.c_lo) + ((int64_t)first - it.c_lo) * chunk : NULL;
-    /* Once without chunks, before the wait: the code, which takes longer to fetch than to execute, is there then. Where
-     * there are more blocks than processors, those before have brought it. */
+    /* A dry run without chunks before the wait warms the instruction cache, as the code takes longer to fetch than to
+     * execute. Where there are more blocks than SMs, earlier blocks have fetched it. */
 #pragma unroll 1
     for (int round = P::ONE || blockIdx.y * gridDim.x + head < 256 ? 0 : 1; round < 2; round++) {
         bool real = round;
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
                 uint32_t c = c0 + REDUCE_WARPS * e;
                 return real && c >= it.c_lo && c <= it.c_hi;
             };
-            float2 ml = make_float2(-INFINITY, 0); /* of chunk e in lane e */
+            float2 ml = make_float2(-INFINITY, 0); /* chunk e's in lane e */
             if (there(mine))
                 ml = __ldcg((const float2 *)(at + mine * step + D));
             float4 f[REDUCE_CHUNKS][QUADS];
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
     }
 }
 
-/* Sub-block sums of prepared rows whose heads do not end on multiples of 32. */
+/* Computes the sub-block sums of prepared rows whose heads do not end on multiples of 32. */
 __global__ void attend_sums(act_buf out, uint32_t n)
 {
     pdl_trigger();

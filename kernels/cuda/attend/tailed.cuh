@@ -1,12 +1,12 @@
 /*
- * tailed.cuh - the tail of q|k|v as decode.cu's items begin with it: a block adds up the pieces of its KV head's
- * queries, key and value by itself (gemm/tail.cuh: the bits are those of epilogue.cu's kernel), leaves queries in
- * shared memory, and K and V in their page. The next item's pieces are under way while an item is walked through, and
- * its tail is made before the barrier that ends the item.
+ * tailed.cuh - the tail of q|k|v with which decode.cu's items begin: a block itself adds up the partial sums (pieces)
+ * of its KV head's queries, key and value (gemm/tail.cuh, bit-identical to epilogue.cu's kernel), and leaves the
+ * queries in shared memory, and K and V in their page. The next item's partial sums are in flight while an item is
+ * processed, and its tail is computed before the barrier that ends the item.
  *
  * A sequence has one row here, and a KV head's queries fit a tile. The step's own token is not read back from its page:
- * of the warps that share a sequence's context, by chunks, as teams or as ranks of a cluster, one begins its sums with
- * it (begin_own). Its warps' block appends K and V.
+ * among the warps that share a sequence's context, by chunks, as teams or as ranks of a cluster, one starts its sums
+ * with that token (begin_own), and that warp's block appends K and V.
  */
 #ifndef HEARTH_CUDA_ATTEND_TAILED_CUH
 #define HEARTH_CUDA_ATTEND_TAILED_CUH
@@ -15,44 +15,44 @@
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/gemm/tail.cuh"
 
-/* What the product q|k|v has left: its pieces, and what is to be done to them. */
+/* What the product q|k|v has left: its partial sums, and what is to be done with them. */
 struct attend_tail {
     partials pieces;
     qkv_epilogue_args tail;
 };
 struct tailed_args : split_args, attend_tail {
-    uint32_t log_ranks; /* blocks that share an item, as a power of two */
+    uint32_t log_ranks; /* log2 of the blocks that share an item */
 };
 
-/* A warp's part of an item that WARPS of them share: of its heads (at most ROWS queries, then K and V where these warps
- * append them) every WARPS-th. Teams have fewer warps than most items have heads: of heads of 64 each half of a warp
- * has one there, so that all are made at once. */
+/* A warp's part of the tail of an item that WARPS warps share: every WARPS-th of its heads (at most ROWS queries, then
+ * K and V where these warps append them). Teams have fewer warps than most items have heads: with heads of 64
+ * dimensions each half of a warp takes a head, so that all are computed at once. */
 template <int D, int ROWS, int WARPS> struct tailed {
     static_assert(D % 32 == 0 && D <= 128, "a lane has four elements of a head");
-    static constexpr int PIECES = 8; /* pieces that are under way together */
+    static constexpr int PIECES = 8; /* partial sums that are loaded together */
     static constexpr uint32_t LANES = D == 64 && WARPS < shape<D>::WARPS ? 16 : 32, /* of a head */
-        PER = 32 / LANES;                                                           /* heads of a warp together */
+        PER = 32 / LANES;                                                           /* heads of a warp at a time */
     static_assert((PER == 2 ? 4 : 3) * D <= ROWS * shape<D>::OLD, "rooms of a warp's heads");
     struct queries {
-        __half row[ROWS][D + 8]; /* so that the rows of a fragment lie in different banks */
+        __half row[ROWS][D + 8]; /* padded: the rows of a fragment are in different banks */
         __half own[2][D];        /* K and V of the step's token */
     };
     queries &made;
-    head_room room; /* a part of what the warp leaves at an item's end */
+    head_room room; /* part of the space for the warp's sums at an item's end */
     uint32_t warp, lane, rank;
-    uint32_t nth, part_lane; /* of heads that are made together; the lane among those of its head */
-    /* The first of the warp's heads of the item that is next: */
+    uint32_t nth, part_lane; /* the head's index among those computed together; the lane within its head */
+    /* The first of the warp's heads of the next item: */
     float4 piece[PIECES];
     float bias[4];
-    uint32_t n, slot; /* pieces; where K and V go */
+    uint32_t n, slot; /* number of partial sums; where K and V go */
 
     __device__ tailed(queries &made, float *own, int warp, int lane, uint32_t rank)
         : made(made), warp(warp), lane(lane), rank(rank), nth(PER * warp + lane / LANES), part_lane(lane % LANES)
     {
         room = head_room_at(own + lane / LANES * 2 * D, D);
     }
-    /* The warp of all that share the item, over all ranks, which begins with the step's token: the next behind the one
-     * with the last page. One past all where that is another item's. */
+    /* The warp, among all that share the item over all ranks, which starts with the step's token: the one after the
+     * warp with the last page. A number past all of them where that warp is another item's. */
     __device__ inline uint32_t owner(const tailed_args &a, const item &it) const
     {
         uint32_t all = WARPS << a.log_ranks, pages = (it.last + KV_PAGE - 1) / KV_PAGE - it.page0;
@@ -66,14 +66,14 @@ template <int D, int ROWS, int WARPS> struct tailed {
     {
         return head < a.group ? 0 : head - a.group + 1;
     }
-    /* Where the lane's four elements of the item's `head` begin in the product. */
+    /* The column of the product at which the lane's four elements of the item's `head` begin. */
     __device__ inline uint32_t column(const tailed_args &a, const item &it, uint32_t head) const
     {
         uint32_t of = head < a.group ? it.head * a.group + head : a.n_head + (head - a.group) * a.kv.n_kv + it.head;
         return of * D + 4 * part_lane;
     }
-    /* Where the pieces of the lane's elements of `head` lie, and what else becomes of them: all of it before they are
-     * there. */
+    /* Where the partial sums of the lane's elements of `head` are; also sets n, bias and slot. It can be computed
+     * before the partial sums are written. */
     __device__ inline partials::place place(const tailed_args &a, uint32_t row, const item &it, uint32_t head)
     {
         bool mine = head < heads(a, it) && 4 * part_lane < D;
@@ -97,7 +97,7 @@ template <int D, int ROWS, int WARPS> struct tailed {
     {
         head_begin<LANES>(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], part_lane, room);
     }
-    /* After load() of w and begin_head(). */
+    /* To be called after load() of w and begin_head(). */
     __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head,
                                     const partials::place &w)
     {
@@ -124,15 +124,16 @@ template <int D, int ROWS, int WARPS> struct tailed {
         __half *to = which ? made.own[which - 1] : made.row[head];
         for (uint32_t i = part_lane; i < D; i += LANES)
             to[i] = half_sat(room.v[i]);
-        __syncwarp(head_lanes<LANES>()); /* the room is used again */
+        __syncwarp(head_lanes<LANES>()); /* the shared memory is reused */
     }
-    /* Asks for the pieces of the first head of an item, while it is at work on another. */
+    /* Requests the partial sums of the first head of an item, while another item is being processed. */
     __device__ inline void ask(const tailed_args &a, const plan &p, const item &it)
     {
         load(place(a, p.row[it.s], it, nth));
     }
-    /* The warp's heads of the item, of which the first was asked for or not; first: of the warp's first item, which
-     * waits for the product. One place in the code for all, as it is fetched as it is run. */
+    /* Computes the warp's heads of the item. asked: the first head's partial sums were already requested; first: this
+     * is the warp's first item, which waits for the product. There is one code path for all cases, as code is fetched
+     * as it is executed. */
     __device__ inline void make(const tailed_args &a, const plan &p, const item &it, bool asked, bool first)
     {
 #pragma unroll 1
@@ -146,9 +147,9 @@ template <int D, int ROWS, int WARPS> struct tailed {
             begin_head(a, p, it, head);
             end_head(a, p, it, head, w);
         }
-        __syncwarp(); /* of halves one may have had no head; what follows takes the warp as one */
+        __syncwarp(); /* one half may have had no head; the warp reconverges */
     }
-    /* Row g of the tile, as the right operand. */
+    /* Loads row g of the tile, as the right operand. */
     __device__ inline void load_q(uint32_t (&q)[shape<D>::J][4], uint32_t rows)
     {
         uint32_t g = lane / 4, t = lane % 4;
@@ -158,8 +159,8 @@ template <int D, int ROWS, int WARPS> struct tailed {
             q[j][0] = v.x, q[j][1] = v.y, q[j][2] = v.z, q[j][3] = v.w;
         }
     }
-    /* What begin_item() left becomes what the step's token alone gives: its score is the maximum, and its value the
-     * sum, as online_softmax() and page_values() would have them. By the owner. */
+    /* Turns the state that begin_item() left into that of the step's token alone: its score is the maximum, and its
+     * value the sum, as online_softmax() and page_values() would compute them. Called by the owner. */
     __device__ inline void begin_own(const tailed_args &a, const uint32_t (&q)[shape<D>::J][4],
                                      float (&o)[shape<D>::GROUPS][shape<D>::W][4], float (&m)[2], float (&l)[2]) const
     {
@@ -178,9 +179,9 @@ template <int D, int ROWS, int WARPS> struct tailed {
             if (a.softcap != 0)
                 s = act_softcap(s, a.softcap);
             s *= LOG2E;
-            m[e] = fmaxf(-INFINITY, s); /* not NaN: that is what p becomes */
+            m[e] = fmaxf(-INFINITY, s); /* fmaxf drops a NaN here; it remains in p */
             p[e] = exp2_fast(s - (m[e] == -INFINITY ? 0.f : m[e]));
-            l[e] = g ? 0.f : p[e]; /* lanes' are added at the end */
+            l[e] = g ? 0.f : p[e]; /* the lanes' sums are added at the end */
         }
 #pragma unroll
         for (int b = 0; b < S::GROUPS; b++)

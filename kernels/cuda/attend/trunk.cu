@@ -1,16 +1,16 @@
 /*
- * trunk.cu - attention over what sequences of a step have in common, read once for all of them: branches of a
- * conversation decode over the same pages of KV.
+ * trunk.cu - attention over the KV that sequences of a step share, read once for all of them: branches of a
+ * conversation decode over the same pages.
  *
- * The host finds sequences whose block tables begin alike (attend_trunks) and cuts what they share at whole chunks of
- * plan.cuh. Those chunks are items here: (trunk, chunk, 32 rows, KV head), the rows the query heads of a KV head's
- * group of one sequence after the other. Each leaves partial sums where split_kv.cu would have left them, chunk by
- * chunk of a row, and reduce.cu adds them to those of the sequences' own chunks. So a row's bits depend on its company,
- * and steps in which they must not have no trunks.
+ * The host finds sequences whose block tables begin with the same pages (attend_trunks) and cuts what they share at
+ * whole chunks of plan.cuh. Those chunks are items here: (trunk, chunk, 32 rows, KV head), where the rows are the query
+ * heads of a KV head's group, one sequence after the other. Each item stores partial sums where split_kv.cu would have
+ * stored them, chunk by chunk of a row, and reduce.cu adds them to those of the sequences' own chunks. So a row's bits
+ * depend on the batch, and steps in which they must not have no trunks.
  *
- * A warp takes every eighth page of an item and copies them in bulk to stages of its own, two pages ahead; fragments of
- * K and V, once they are in registers, serve four tiles of eight rows. All of it was written by earlier steps: no copy
- * waits for a kernel, and nothing is masked.
+ * A warp takes every eighth page of an item and copies its pages in bulk to stages of its own, two pages ahead;
+ * fragments of K and V, once in registers, serve four tiles of eight rows. All of this KV was written by earlier steps:
+ * no copy waits for a kernel, and nothing is masked.
  */
 #include "kernels/cuda/attend/split_kv.cuh"
 #include "kernels/cuda/bulk.cuh"
@@ -23,8 +23,8 @@ template <int D> struct trunk_shape {
     static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32;
     static constexpr int TILES = TRUNK_ROWS / TILE_ROWS;
     static constexpr int PAGE = KV_PAGE * D; /* halves of K, and of V */
-    static constexpr int QLD = D + 32;       /* halves from query to query: neighbours in other banks */
-    static constexpr uint32_t STAGES = 2;    /* of a warp, a page each */
+    static constexpr int QLD = D + 32;       /* halves from query to query: no bank conflicts */
+    static constexpr uint32_t STAGES = 2;    /* per warp, a page each */
     static constexpr int BARRIERS = 128;     /* bytes */
     static constexpr uint32_t QUERIES = TRUNK_ROWS * QLD * 2, SCRATCH = (sizeof(scratch<D>) + 127) & ~127u;
     static constexpr uint32_t BYTES = BARRIERS + QUERIES + SCRATCH + WARPS * STAGES * PAGE * 4;
@@ -32,11 +32,12 @@ template <int D> struct trunk_shape {
 
 #if __CUDA_ARCH__ >= 900
 struct trunk_item {
-    uint32_t first, row0, rows; /* its sequences in step_trunks.seq; rows of (sequence, head), from row0 on */
+    uint32_t first, row0, rows; /* first: of its sequences in step_trunks.seq; rows of (sequence, head), from row0 on */
     uint32_t head, chunk;
 };
 
-/* Item `at` of the step; false where there is none. Items of one chunk follow each other: their pages are in L2. */
+/* Finds item `at` of the step; false where there is none. Items of one chunk follow each other, so that its pages are
+ * in L2. */
 __device__ static inline bool trunk_find(trunk_item &it, uint32_t at, const split_args &a)
 {
     uint32_t n_trunk = a.trunks->n;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
         mbar_init_done();
     }
     trunk_item it;
-    uint32_t at = blockIdx.x, turn = 0; /* turn: a page among all that the warp takes */
+    uint32_t at = blockIdx.x, turn = 0; /* turn: counts all pages that the warp takes */
     if (!trunk_find(it, at, a)) {
         pdl_wait();
         return;
@@ -83,8 +84,8 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
     const plan &p = plan_of(a, (const plan *)NULL);
     const uint32_t n = p.chunk_pages, n_mine = (n + S::WARPS - 1 - warp) / S::WARPS;
     uint64_t policy = evict_first();
-    uint32_t pages; /* of the item: the numbers of the warp's, in its lanes */
-    /* Asks for the warp's i-th page of the item, into the stage that was read last. */
+    uint32_t pages; /* numbers of the warp's pages of the item, one per lane */
+    /* Copies the warp's i-th page of the item, into the stage that was read last. */
     auto copy = [&](const trunk_item &of, uint32_t i) {
         const __half *from = kv_k(a.kv, __shfl_sync(~0u, pages, i) * KV_PAGE, of.head);
         uint32_t stage = (turn + i) % S::STAGES;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
     };
     begin(it);
     pdl_wait();
-    const int all[2] = {INT_MAX, INT_MAX}, none[2] = {0, 0}; /* what a row sees */
+    const int all[2] = {INT_MAX, INT_MAX}, none[2] = {0, 0}; /* the positions that a row sees */
     for (;;) {
         /* the item's row r: its sequence, row of the step and head */
         auto place = [&](uint32_t r, uint32_t &s, uint32_t &row, uint32_t &head) {
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
         bool more = trunk_find(next, at += gridDim.x, a);
         if (more)
             begin(next);
-            /* tile by tile, the warps' results are added in order */
+            /* the warps' results are added in order, tile by tile */
 #pragma unroll
         for (int i = 0; i < S::TILES; i++)
             if (i < tiles) {
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
                 f.r = tid / (D / 4), f.dim = tid % (D / 4) * 4;
                 if (f.r < TILE_ROWS && TILE_ROWS * i + f.r < it.rows) {
                     place(TILE_ROWS * i + f.r, one.s, f.row, f.head);
-                    one.chunk = it.chunk, one.c_hi = it.chunk + 1; /* at least the row's own page is beyond */
+                    one.chunk = it.chunk, one.c_hi = it.chunk + 1; /* at least the row's own page follows */
                     reduce_warps<D>(a, p, x, one, f);
                 }
                 __syncthreads();
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(trunk_shape<D>::THREADS, 1) attend_trunk(const
 
 /* --- what is shared ----------------------------------------------------------------------------------------------- */
 
-/* f(head_size<D>()) where there is a kernel for heads of d_head. */
+/* Calls f(head_size<D>()); false where there is no kernel for heads of d_head. */
 template <class F> static bool trunk_head(uint32_t d_head, F f)
 {
     if (d_head == 64)
@@ -231,17 +232,18 @@ template <class F> static bool trunk_head(uint32_t d_head, F f)
     return true;
 }
 
-/* Whether layers of the group read trunks: those with a window see little of them. */
+/* Whether layers of the group use trunks: those with a window see little of them. */
 static bool reads(const struct kv_desc *kv)
 {
     return !kv->d_state && !kv->window;
 }
 
-/* Pages from `from` on, up to `most`, that two sequences have in common in all groups that read trunks. */
+/* The number of pages, of up to `most`, that two sequences have in common in all groups that use trunks; the first
+ * `from` are known to be. */
 static uint32_t common_pages(const struct device *d, const step_dev *m, uint32_t s, uint32_t t, uint32_t from,
                              uint32_t most)
 {
-    enum { RUN = 64 }; /* pages compared by one call */
+    enum { RUN = 64 }; /* pages compared by one call of memcmp() */
     const uint32_t *pages = (const uint32_t *)(trunks_of(d, m) + 1);
     for (uint32_t g = 0; g < d->n_group && from < most; g++) {
         if (!reads(&d->kv[g]->desc))
@@ -257,8 +259,9 @@ static uint32_t common_pages(const struct device *d, const step_dev *m, uint32_t
     return most;
 }
 
-/* What each two sequences have in common. Most of it follows from a third, the one that is most like the later: where
- * both have as much of it, they are compared from there on alone. */
+/* The number of pages that each pair of sequences shares. Mostly it follows from a third sequence, the one that shares
+ * the most with the later of the pair: if the pair's shared lengths with it differ, the shorter is the answer; if they
+ * are equal, the pair is compared from there on. */
 struct likeness {
     uint32_t pages[BATCH_SEQS_MAX][BATCH_SEQS_MAX];
 };
@@ -267,7 +270,7 @@ static bool likeness_of(const struct device *d, const step_dev *m, struct likene
     bool any = false;
     for (uint32_t t = 0; t < m->n_seq; t++) {
         uint32_t like = 0;
-        for (uint32_t s = 0; s < t; s++) { /* of whole pages that were there before this step */
+        for (uint32_t s = 0; s < t; s++) { /* only whole pages from before this step */
             uint32_t whole = (m->pos0[s] < m->pos0[t] ? m->pos0[s] : m->pos0[t]) / KV_PAGE, n,
                      x = s ? l->pages[like][s] : 0, y = s ? l->pages[like][t] : 0;
             if (x != y && like != s)
@@ -302,7 +305,7 @@ uint32_t attend_trunks(const struct device *d, const step_dev *m, struct step_tr
     if (!any || !likeness_of(d, m, &like))
         return 0;
     for (; n_trunk < TRUNKS_MAX; n_trunk++) {
-        /* the trunk that saves most pages: of all who begin with so much, all but one need not read it */
+        /* the trunk that saves the most pages: all but one of the sequences that begin with it need not read it */
         uint32_t best = 0, of = 0, length = 0;
         for (uint32_t s = 0; s < m->n_seq; s++)
             for (uint32_t t = 0, tried = 0; t < m->n_seq && !taken[s]; t++) {

@@ -1,11 +1,11 @@
 /*
  * wide.cu - attention in chunks for heads whose sums fill a warp's registers (more than 256 dimensions), and for latent
- * attention, whose values are the last dimensions of their keys: items, chunks and their sums as split_kv.cu has them
- * (plan.cuh), so that reduce.cu adds them up. Any number of rows comes here.
+ * attention, whose values are the last dimensions of their keys: items, chunks and their sums are those of split_kv.cu
+ * (plan.cuh), so that reduce.cu adds them up. It takes any number of rows.
  *
- * A warp takes every so many a page of the item's chunk. Queries lie in shared memory, and a page's keys and values
- * come by pieces, each while the one before is multiplied. What hides the memory is that a block asks L2 for its first
- * item's pages before it waits for the kernel before it, and two blocks a processor.
+ * The warps take the pages of an item's chunk in turn. Queries are in shared memory, and a page's keys and values are
+ * loaded in parts, each while the previous one is multiplied. Memory latency is hidden because a block prefetches its
+ * first item's pages into L2 before it waits for the previous kernel, and by two blocks per SM.
  */
 #include "kernels/cuda/attend/plan.cuh"
 
@@ -13,17 +13,17 @@ template <int K, int V> struct wide_shape {
     static constexpr bool LATENT = K != V;
     static constexpr int WARPS = attend_warps(K);
     static constexpr int J = (K + 31) / 32;                  /* steps of 32 dimensions of a key */
-    static constexpr int KP = 4, PIECES = (J + KP - 1) / KP; /* steps of a piece, pieces of a page's keys */
-    static constexpr int SPAN = 64, GROUPS = V / SPAN;       /* dimensions of a value, a lane 16 bytes of four tokens */
-    static constexpr int VP = GROUPS % 2 ? 1 : 2;            /* groups of a piece */
-    static constexpr int LDQ = (K + 63) / 64 * 64 + 32;      /* halves: eight lanes' 16 bytes meet no bank twice */
+    static constexpr int KP = 4, PIECES = (J + KP - 1) / KP; /* steps of a part, and parts of a page's keys */
+    static constexpr int SPAN = 64, GROUPS = V / SPAN;       /* dimensions of a value: a lane, 16 bytes of 4 tokens */
+    static constexpr int VP = GROUPS % 2 ? 1 : 2;            /* groups of a part */
+    static constexpr int LDQ = (K + 63) / 64 * 64 + 32;      /* halves: eight lanes' 16 bytes have no bank conflicts */
     static constexpr int LDO = V + 4;
     static constexpr int Q = TILE_ROWS * LDQ * 2, O = WARPS * TILE_ROWS * LDO * 4, ML = WARPS * TILE_ROWS * 4;
     static constexpr int SMEM = Q + O + 2 * ML;
     static_assert(V % SPAN == 0 && K % 16 == 0 && (K - V) % 8 == 0 && fixed_pages(K) == fixed_pages(V), "a size");
 };
 
-/* In order, and from L2, as in split_kv.cu. */
+/* Volatile, in order, and from L2, as load() in pages.cuh. */
 __device__ static inline void load16(uint32_t to[4], const __half *from)
 {
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -31,11 +31,12 @@ __device__ static inline void load16(uint32_t to[4], const __half *from)
                  : "l"(from));
 }
 
-/* The four words of two rows that a movmatrix turns: probabilities as the right operand of values. */
+/* Two probabilities as a word transposed by movmatrix, the right operand of values; adds them to the rows'
+ * denominators. */
 __device__ static inline uint32_t turned(float even, float odd, float l[2])
 {
     __half2 w = __floats2half2_rn(even, odd);
-    float2 f = __half22float2(w); /* what multiplies V is also what is summed */
+    float2 f = __half22float2(w); /* the rounded probability, which multiplies V, is also what is summed */
     l[0] = __fadd_rn(l[0], f.x), l[1] = __fadd_rn(l[1], f.y);
     return transpose8(*(uint32_t *)&w);
 }
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(wide_shape<K, V>::WARPS * 32) attend_wide(cons
             }
             *(uint4 *)(q + r * S::LDQ + 8 * c) = make_uint4(word[0], word[1], word[2], word[3]);
         }
-        int pos[2], lo[2]; /* of rows 2t and 2t + 1: what they see */
+        int pos[2], lo[2]; /* the positions that rows 2t and 2t + 1 see */
         float o[S::GROUPS][4][4], m[2], l[2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
@@ -181,7 +182,8 @@ __global__ void __launch_bounds__(wide_shape<K, V>::WARPS * 32) attend_wide(cons
                         make_float2(o[b][w][e], o[b][w][2 + e]);
         }
         __syncthreads();
-        for (uint32_t i = tid; i < it.rows * (V / 4); i += S::WARPS * 32) { /* neighbours of a row go together */
+        for (uint32_t i = tid; i < it.rows * (V / 4);
+             i += S::WARPS * 32) { /* a row's neighbours by neighbouring lanes */
             uint32_t r = i / (V / 4), dim = i % (V / 4) * 4, row, head = head_of(a, p, it, r, &row);
             float all = -INFINITY, den = 0, y[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -212,7 +214,7 @@ __global__ void __launch_bounds__(wide_shape<K, V>::WARPS * 32) attend_wide(cons
 
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
-/* f(size) of the pair of sizes, each_wide() of all: key, value. */
+/* A pair of sizes, key and value; each_wide() calls f(size) for all of them. */
 template <int KEY, int VALUE> struct wide_size {
     enum { k = KEY, v = VALUE };
 };
