@@ -60,8 +60,7 @@ __device__ static inline void copied_wait(uint32_t stages)
  * it, for a block of columns; the column blocks of a group are neighbours.
  */
 template <uint32_t COLS> struct copied_walk {
-    uint32_t item, group, cols, c, end, step, steps; /* cols: index of the column block; at k-block `step` of `steps`
-                                                      * in slice c */
+    uint32_t item, group, cols, c, end, step, steps; /* cols: the column block; k-block `step` of `steps` in slice c */
 
     __device__ void open(const gemm_args &a, uint32_t i)
     {

@@ -42,8 +42,7 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
              need = (tiles * ((a.n_kblk + K_SLICES - 1) / K_SLICES) * per + even - 1) / even * even;
     bool many = grid > (uint32_t)d->sms;
     a.stages = min_u((room - fixed) / a.stage_bytes / even * even, STAGES_MAX);
-    if (many || CGROUPS > 1) /* no more stages than its tiles need: the next kernel's blocks then fit beside these and
-                              * start early */
+    if (many || CGROUPS > 1) /* no more than its tiles need: the next kernel's blocks then fit beside these and start */
         a.stages = min_u(a.stages, need);
     /* Where kernels start early (PDL), loads of the row would queue behind further copies; elsewhere a second stage is
      * in flight while the first arrives. */

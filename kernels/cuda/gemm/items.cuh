@@ -11,8 +11,7 @@
 #include "kernels/cuda/gemm/gemm.cuh"
 
 struct coord {
-    uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: for q|k|v, row's head in its part and its
-                                                             * place in the head */
+    uint32_t col, ta, tb, ra, rb, part, row, row2, head, k; /* head, k: of q|k|v, row's head and place in it */
     bool ok;
 };
 struct item {

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(CGROUPS *CONSUMERS + 32, CGROUPS == 1 ? 2 : 1)
             if (a.split_k > 1)
                 break;
             if (!c)
-                consumers_sync<THREADS>(); /* the last item's readers are done */
+                consumers_sync<THREADS>(); /* the previous item has been read */
 #pragma unroll
             for (int n = 0; n < NT; n++)
                 for (int i = 0; i < 4; i++) {

@@ -53,19 +53,15 @@ struct wg_args {
     uint32_t n_part, n_kblk, n_group;
     uint32_t per;              /* units of work per block; a unit is a record of a group of tiles */
     uint32_t segs;             /* groups of which a block may have partial sums */
-    uint32_t slice;            /* BLOCKS: records of a group that form one chain of sums; `per` is one such slice or
-                                * all of them */
-    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid, which share their weights in
-                                * L2 */
+    uint32_t slice;            /* BLOCKS: records of a group that form one chain of sums; `per` is one slice or all */
+    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid; they share their weights in L2 */
     uint32_t wstages, xstages; /* of the two rings */
     uint32_t early;            /* stages of weights that a block copies before the previous kernel has ended */
     const __half *x[2];        /* by order */
     float *partials;           /* [share][segs][columns][rows of a group] */
     /* where the kernel does the epilogue itself: logits [row][ldout], or hidden units in an order of k */
-    uint32_t *flag; /* [block][tile]: a partial sum of over 32 columns is stored; zero between kernels. NULL: no
-                     * epilogue */
-    float4 *left;   /* [block][tile][columns / 8][32]: partial sums of up to 32 columns, their own flags; zero
-                     * between kernels */
+    uint32_t *flag; /* [block][tile]: sums of over 32 columns are stored; zero between kernels. NULL: no epilogue */
+    float4 *left;   /* [block][tile][columns / 8][32]: those of up to 32 columns, their own flags; likewise zero */
     float *out;
     uint32_t ldout, n_out, bucket; /* bucket: columns that are wanted */
     float scale, softcap;
