@@ -1,6 +1,6 @@
 /*
- * bind-experts.c - binds the matrices of a mixture's experts, which files hold as one tensor of three dimensions or as
- * one tensor an expert, and its router, whose numbers must be numbers.
+ * bind-experts.c - binds the matrices of a mixture's experts, which files store as one three-dimensional tensor or as
+ * one tensor per expert, and its router, whose weights must be finite.
  */
 #include "daemon/model/model-internal.h"
 
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Finds the matrices of one part, whose names begin with `stem`: "ffn_gate_exps.weight", or "ffn_gate.0.weight" and so
- * on, as old files and folders have it. */
+/* Finds the matrices of one part by the stem of their names: "ffn_gate_exps.weight", or "ffn_gate.0.weight" and so on
+ * in old files and in folders. */
 static int find_experts(struct binder *b, const char *stem, uint32_t n_in, uint32_t n_out, uint32_t n,
                         const void **list, enum dtype *type, uint64_t *bytes)
 {
@@ -35,8 +35,8 @@ static int find_experts(struct binder *b, const char *stem, uint32_t n_in, uint3
     return ret;
 }
 
-/* The experts' factors of a part, where the file has some: STEM_exps.scale, a number for each (NVFP4's). As with
- * matrices, input_scale is for those who round activations. Like `list`, it lasts as long as the model. */
+/* The scale factors of a part's experts, where the file has them: STEM_exps.scale, one number per expert (NVFP4). As
+ * for matrices, input_scale is ignored. *out lives as long as the model, as `list` does. */
 static int find_scales(struct binder *b, const char *stem, enum weight_role role, uint32_t n, const float **out)
 {
     const struct gguf_tensor *t;
@@ -128,7 +128,7 @@ int bind_per_head(struct binder *b, struct weight *w, const char *name, uint32_t
     return bind_load(b, w, &made, t->bytes);
 }
 
-/* A router that is no number somewhere would send every token to the first experts, in silence. */
+/* A NaN in the router would silently send every token to the first experts. */
 static int must_be_finite(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out)
 {
     const struct gguf_tensor *t;

@@ -1,9 +1,11 @@
-/* bind-rope.c - RoPE's frequencies of a model's layers, with what its tensors divide them by. Thread: the device's. */
+/* bind-rope.c - the RoPE frequencies of a model's layers, with the divisors that its tensors have for them. Thread: the
+ * device's. */
 #include "daemon/model/model-internal.h"
 
 #include <stdlib.h>
 
-/* What a tensor divides the frequencies by, [n]: Llama 3.1's, or longrope's for one length of contexts. */
+/* Reads the n divisors of the frequencies from a tensor: Llama 3.1's, or those of longrope for one range of
+ * contexts. */
 static int rope_factors(struct binder *b, const char *name, uint32_t n, float *out)
 {
     const struct gguf_tensor *t;
@@ -13,7 +15,7 @@ static int rope_factors(struct binder *b, const char *name, uint32_t n, float *o
     if (!ret)
         dtype_get(DT_F32)->to_f32(t->data, out, n);
     for (uint32_t i = 0; i < n && !ret; i++)
-        if (!(out[i] >= 1e-3f && out[i] <= 1e30f)) /* 1e30: of a pair that does not turn */
+        if (!(out[i] >= 1e-3f && out[i] <= 1e30f)) /* 1e30 stands for a pair that is not rotated */
             ret = err_set(b->e, HEARTH_EBADMODEL, "tensor %s: entry %u is %g; 0.001 to 1e30 is possible", name, i,
                           (double)out[i]);
     return ret;
@@ -24,7 +26,7 @@ enum layer_rope bind_rope_which(const struct hparams *hp, uint32_t layer)
     return hp->slides[layer] && hp->rope[ROPE_SLIDING].apart ? ROPE_SLIDING : ROPE_FULL;
 }
 
-/* Whether all of a head turns, in whole sixteens, in every layer that turns so. */
+/* Whether, in every layer of that kind, RoPE rotates all dimensions of a head, a multiple of 16. */
 static bool turns_whole(const struct hparams *hp, enum layer_rope which)
 {
     bool whole = hp->n_rot[which] % 16 == 0;
@@ -33,14 +35,14 @@ static bool turns_whole(const struct hparams *hp, enum layer_rope which)
     return whole;
 }
 
-/* Frequencies of layers of full attention or of sliding ones; `divide`, [n_set][n] or NULL. */
+/* Computes the frequencies of the full-attention layers or of the sliding ones; `divide` is [n_set][n] or NULL. */
 static int bind_rope_of(struct binder *b, enum layer_rope which, const float *divide)
 {
     struct model *m = b->m;
     const struct rope_params *p = &m->hp.rope[which];
     uint32_t n_rot = m->hp.n_rot[which], n = n_rot / 2, n_set = m->hp.long_from && !p->apart ? 2 : 1;
     struct rope *rope = &m->rope[which];
-    bool neox = false; /* a folder's q and k lie for halves of a head, whatever GGUF files of the architecture have */
+    bool neox = false; /* folders pair the halves of a head, whatever the architecture's GGUF files do */
     int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
     if (ret < 0)
         return ret;

@@ -1,6 +1,6 @@
 /*
- * bind.c - finds a model's tensors by name, checks their types and shapes, and loads them onto the device: what arch.h
- * gives an architecture. Thread: the device's.
+ * bind.c - implements the bind functions of arch.h: finds a model's tensors by name, checks their types and shapes, and
+ * loads them onto the device. Thread: the device's.
  */
 #include "daemon/model/model-internal.h"
 
@@ -67,8 +67,9 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
 }
 
 /*
- * What a matrix's own factor is, where it has one: NAME.scale beside NAME.weight, one number (NVFP4's).
- * NAME.input_scale is for those who round activations to four bits, which hearth does not.
+ * Finds a matrix's own scale factor, NAME.scale beside NAME.weight, a single number that NVFP4 files have; 0 where
+ * there is none. NAME.input_scale serves implementations that round activations to four bits, which hearth does not, so
+ * it is ignored.
  */
 static int find_scale(struct binder *b, const char *name, enum weight_role role, float *scale)
 {
@@ -76,7 +77,7 @@ static int find_scale(struct binder *b, const char *name, enum weight_role role,
     size_t n = strlen(name), stem = n > sizeof weight - 1 ? n - (sizeof weight - 1) : 0;
     char scale_name[128], full[160];
     *scale = 0;
-    if (role == WEIGHT_ROUTER) /* never of four bits; what Gemma calls so is a vector */
+    if (role == WEIGHT_ROUTER) /* routers are never 4-bit, and in Gemma's files the tensor of this name is a vector */
         return 0;
     if (!stem || strcmp(name + stem, weight) || stem + sizeof ".input_scale" > sizeof scale_name)
         return 0;
@@ -109,7 +110,7 @@ static int progress(struct binder *b, uint64_t bytes)
     return 0;
 }
 
-/* Of a matrix's bytes, what a step of one token reads. */
+/* The part of a matrix's bytes that a step of one token reads. */
 static uint64_t read_by_one(const struct model *m, const struct weight *w, bool head, uint64_t bytes)
 {
     if (w->role == WEIGHT_EMBED && !head)
@@ -119,7 +120,7 @@ static uint64_t read_by_one(const struct model *m, const struct weight *w, bool 
     return bytes;
 }
 
-/* Notes the matrix, which place_choose() then finds a place for. */
+/* Records the matrix as an item that place_choose() will place. */
 static int add_item(struct binder *b, const struct weight *made, bool head)
 {
     struct weight w = *made;
@@ -128,7 +129,7 @@ static int add_item(struct binder *b, const struct weight *made, bool head)
     i.bytes = b->m->be->weight_bytes(b->m->dev, &w, &i.passing);
     i.fixed = !i.passing;
     i.read = read_by_one(b->m, &w, head, i.bytes);
-    if ((b->n_item & (b->n_item - 1)) == 0) { /* as many as there is room for */
+    if ((b->n_item & (b->n_item - 1)) == 0) { /* the array is full: its capacity is a power of two */
         struct place_item *v = reallocarray(b->item, b->n_item ? 2 * b->n_item : 1, sizeof *v);
         if (!v)
             return err_set(b->e, HEARTH_ENOMEM, "no memory for %zu matrices", b->n_item);
@@ -143,7 +144,7 @@ int bind_load(struct binder *b, struct weight *w, const struct weight *made, uin
     struct model *m = b->m;
     if (!b->load) {
         b->total += bytes;
-        if (!m->be) /* nothing will be loaded: types and shapes are all that the program's ops will name */
+        if (!m->be) /* nothing will be loaded: the program's ops refer only to types and shapes */
             *w = *made;
         return b->room ? add_item(b, made, m->tied && w == &m->tok_embd) : 0;
     }
@@ -204,7 +205,7 @@ int bind_fused(struct binder *b, struct weight *w, enum weight_role role, uint32
     return bind_load(b, w, &made, t->bytes);
 }
 
-/* Copies the rows, of `bytes` each, in the order that bind_regrouped() says. */
+/* Copies the rows, of `bytes` each, in the order that bind_regrouped() specifies. */
 static void regroup(char *to, const char *from, size_t bytes, uint32_t n_group, const uint32_t *slice, uint32_t n_slice)
 {
     size_t before = 0, of_group = 0;
@@ -273,7 +274,8 @@ int bind_keep_vector(struct binder *b, const float *src, size_t n, const float *
     return 0;
 }
 
-/* Vectors are few numbers, and each weighs on every token: one that is none is named before anything is loaded. */
+/* Vectors are small, and every number in them affects every token, so a NaN or infinity is reported before anything is
+ * loaded. */
 static int read_vector(struct binder *b, const struct gguf_tensor *t, float *out, uint64_t n)
 {
     if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)

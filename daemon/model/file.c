@@ -16,7 +16,7 @@ enum {
     TAIL = 20, /* "-00001-of-00003.gguf" */
 };
 
-/* Writes the path of part `no` (counted from 0), derived from that of any other part. */
+/* Writes the path of part `no` (counted from 0), derived from the path of any part. */
 static int part_path(char out[PATH_MAX], const char *path, uint32_t no, uint32_t n, struct hearth_err *e)
 {
     size_t len = strlen(path);
@@ -98,7 +98,7 @@ static int open_split(struct gguf **out, const char *path, uint32_t n, struct he
     return ret;
 }
 
-/* Whether the file is one that lies in a Hugging Face folder, which is named as a whole. */
+/* Whether the file is part of a Hugging Face folder; such a model is opened by its folder's path. */
 static bool is_of_folder(const char *path)
 {
     const char *dot = strrchr(path, '.');

@@ -9,12 +9,12 @@
 
 #include "daemon/model/gguf.h"
 
-/* Opens a model as gguf_open() does. Of a split model (split.count above 1) `path` names any part; all parts are in the
- * same folder, called NAME-00001-of-00003.gguf, and a missing one is an error that names it. */
+/* Opens a model as gguf_open() does. Of a split model (split.count above 1) `path` may name any part; all parts are in
+ * the same folder, named like NAME-00001-of-00003.gguf, and a missing part is an error that names it. */
 int model_file_open(struct gguf **out, const char *path, struct hearth_err *e);
 
-/* Whether what has failed in reading a model is the file's own fault, so that it fails again as long as the file is the
- * same. All else may pass: there was no memory, no descriptor, no right to read it. */
+/* Whether an error code from reading a model means that the file itself is bad, so that a retry fails until the file
+ * changes. All other errors (no memory, no descriptor, no permission) may be transient. */
 bool model_file_is_at_fault(int code);
 
 #endif

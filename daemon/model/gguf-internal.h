@@ -1,11 +1,11 @@
-/* gguf-internal.h - the inside of a struct gguf, shared by gguf*.c; everyone else includes gguf.h. */
+/* gguf-internal.h - the definition of struct gguf, shared by gguf*.c; everyone else includes gguf.h. */
 #ifndef HEARTH_GGUF_INTERNAL_H
 #define HEARTH_GGUF_INTERNAL_H
 
 #include "daemon/model/gguf.h"
 #include "daemon/model/map.h"
 
-/* Value types of keys, by GGUF's numbers. */
+/* Value types of keys, numbered as in GGUF. */
 enum { V_U8, V_I8, V_U16, V_I16, V_U32, V_I32, V_F32, V_BOOL, V_STR, V_ARR, V_U64, V_I64, V_F64, V_COUNT };
 struct gguf_value_type {
     const char *name;
@@ -15,19 +15,19 @@ extern const struct gguf_value_type gguf_value_types[V_COUNT];
 
 struct gguf_key {
     struct gguf_str name;
-    uint32_t type, elem;          /* elem: of an array */
-    uint64_t n;                   /* elements of an array */
+    uint32_t type, elem;          /* elem: the element type of an array */
+    uint64_t n;                   /* number of elements of an array */
     const unsigned char *p, *end; /* the value, without its type and count */
 };
 
-/* Names to positions, open addressing, at most half full. The hash is seeded at random so that a crafted file cannot
- * make its names collide. */
+/* A hash table from names to positions: open addressing, at most half full. The hash is randomly seeded so that a
+ * crafted file cannot make its names collide. */
 struct gguf_index {
     uint32_t *slot; /* position + 1; 0: free */
     size_t mask;
 };
 
-struct gguf_owned { /* memory of tensors that no file holds in the form that is needed */
+struct gguf_owned { /* memory of tensors that no file has in the required form */
     struct gguf_owned *next;
     max_align_t bytes[];
 };
@@ -52,10 +52,10 @@ struct gguf_reader {
 
 struct gguf *gguf_new(void); /* without keys or tensors; NULL where memory is out */
 
-/* Reads n keys at r->p and indexes them: g's strings point into the reader's bytes from then on. */
+/* Reads n keys at r->p and indexes them. g's strings then point into the reader's bytes, which must outlive g. */
 int gguf_read_keys(struct gguf *g, struct gguf_reader *r, size_t n);
 
-/* Indexes g->tensors by name. HEARTH_EBADMODEL where two tensors have one name. */
+/* Indexes g->tensors by name. HEARTH_EBADMODEL where two tensors have the same name. */
 int gguf_index_tensors(struct gguf *g, struct hearth_err *e);
 
 #endif

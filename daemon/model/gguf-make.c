@@ -7,10 +7,10 @@
 
 struct gguf_make {
     struct gguf *g;
-    unsigned char *buf; /* keys as GGUF writes them */
+    unsigned char *buf; /* keys in GGUF's encoding */
     size_t len, cap;
     size_t n_key, cap_tensor, cap_map;
-    bool failed; /* no memory */
+    bool failed; /* memory ran out */
 };
 
 struct gguf_make *gguf_make_new(void)
@@ -32,7 +32,7 @@ void gguf_make_free(struct gguf_make *m)
     free(m);
 }
 
-/* Grows an array by one element of `size` bytes; false where memory is out, and the failure sticks. */
+/* Grows an array by one element of `size` bytes. Returns false where memory is out; m->failed then stays set. */
 static bool grow(struct gguf_make *m, void *array, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)

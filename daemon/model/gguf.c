@@ -180,7 +180,7 @@ int gguf_read_keys(struct gguf *g, struct gguf_reader *r, size_t n)
     return 0;
 }
 
-/* Reads the shape and works out the size; the offset is checked once the data's start is known. */
+/* Reads the shape and computes the size; the offset is checked once the start of the data is known. */
 static int read_tensor(struct gguf_reader *r, struct gguf_tensor *t, uint64_t *offset)
 {
     int ret = take_str(r, &t->name, NAME_MAX_BYTES, "the name of a tensor", nowhere);
@@ -207,7 +207,7 @@ static int read_tensor(struct gguf_reader *r, struct gguf_tensor *t, uint64_t *o
         return ret;
     const struct dtype_info *type = t->type < DT_COUNT ? dtype_get((int)t->type) : NULL;
     if (!type)
-        return 0; /* a model that needs this tensor refuses its type by number; others may ignore it */
+        return 0; /* a model that needs this tensor refuses its type; other models may ignore the tensor */
     if (t->dim[0] % type->block_len)
         return err_set(r->e, HEARTH_EBADMODEL, "tensor %s: rows of %llu are no multiple of %s's block of %u",
                        gguf_label(t->name).s, (unsigned long long)t->dim[0], type->name, type->block_len);
@@ -275,7 +275,7 @@ out:
 static int read_header(struct gguf_reader *r, uint64_t *n_tensor, uint64_t *n_key)
 {
     char magic[4];
-    uint32_t version = 0; /* only for gcc, which does not see that a failed read returns */
+    uint32_t version = 0; /* initialised only for gcc, which does not see that a failed read returns */
     int ret = take(r, magic, 4, "the header", nowhere);
     if (ret)
         return ret;
@@ -436,7 +436,7 @@ int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_
     if (!is_signed && k->type != V_U8 && k->type != V_U16 && k->type != V_U32 && k->type != V_U64)
         return wrong_type(k, "an integer", e);
     size_t size = gguf_value_types[k->type].size;
-    memcpy(&v, k->p, size); /* little-endian; so is every machine hearth runs on */
+    memcpy(&v, k->p, size); /* little-endian, as every machine that hearth runs on */
     int unused = is_signed ? 64 - 8 * (int)size : 0;
     *out = !is_signed && v > INT64_MAX ? INT64_MAX : (int64_t)(v << unused) >> unused;
     return 0;

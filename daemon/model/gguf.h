@@ -2,15 +2,15 @@
  * gguf.h - a bounded reader of GGUF v2 and v3 files (format: ggml's docs/gguf.md).
  *
  * Opening maps the file read-only and checks everything before use: offsets and sizes in checked 64-bit arithmetic
- * against the file's size, caps on counts, types of keys, tensor sizes against their types. Values are found by key
- * in O(1). Strings are not NUL-terminated and point into the map; numbers in arrays may lie unaligned there, hence
- * the accessors. Lengths are stored outside the map: a file that is overwritten under us gives wrong values, never a
- * wrong address.
+ * against the file's size, caps on counts, types of keys, tensor sizes against their types. Values are found by key in
+ * O(1). Strings are not NUL-terminated and point into the map; numbers in arrays may be unaligned there, hence the
+ * accessors. Lengths are stored outside the map: a file that is overwritten while it is open gives wrong values, never
+ * a wrong address.
  *
- * A file that is truncated under us would raise SIGBUS on the next access. gguf_open installs a handler that maps zeros
- * in the place of a lost page of one of our maps and marks the map; gguf_check reports that. Faults elsewhere go to the
- * handler that was installed before. So loading and every step end in an error, not a dead engine: call gguf_check
- * after loading and after each step, and discard the step's results where it fails.
+ * A file that is truncated while it is open would raise SIGBUS on the next access. gguf_open installs a handler that
+ * maps a page of zeros in place of a lost page of such a map and marks the map; gguf_check reports that. Faults
+ * elsewhere go to the handler that was installed before. Loading and steps therefore end in an error instead of a
+ * crashed engine: call gguf_check after loading and after each step, and discard the step's results where it fails.
  *
  * A struct gguf is immutable after opening; any thread may read it.
  */
@@ -43,8 +43,8 @@ struct gguf_tensor {
 int gguf_open(struct gguf **out, const char *path, struct hearth_err *e);
 void gguf_close(struct gguf *g);
 
-/* Returns 0, or HEARTH_EBADMODEL where the file has shrunk or was written to since it was opened, or a page of it was
- * lost. It is cheap: one or two fstat. */
+/* Returns 0, or HEARTH_EBADMODEL where the file was truncated or written to since it was opened, or where a page of it
+ * was lost. It is cheap: one or two fstat calls per mapped file. */
 int gguf_check(const struct gguf *g, struct hearth_err *e);
 
 uint64_t gguf_file_bytes(const struct gguf *g);
@@ -60,7 +60,8 @@ struct gguf_str gguf_key_at(const struct gguf *g, size_t i, struct gguf_str *raw
 /* Values. Each call returns 0; HEARTH_EBADMODEL naming key and expected type where the value has another type or is out
  * of range; and 1 where the key is absent (*out untouched). Integers of any width are accepted where they fit. */
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct hearth_err *e);
-int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_err *e); /* beyond: INT64_MAX */
+int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_err *e); /* larger values give
+                                                                                            INT64_MAX */
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct hearth_err *e);
 int gguf_bool(const struct gguf *g, const char *key, bool *out, struct hearth_err *e);
 int gguf_str(const struct gguf *g, const char *key, struct gguf_str *out, struct hearth_err *e);
@@ -81,10 +82,11 @@ static inline double gguf_f64_at(const struct gguf_nums *a, size_t i)
     memcpy(&v, a->p + 8 * i, 8);
     return v;
 }
-/* n flags, from an array of bools or of 0 and others. HEARTH_EBADMODEL where it has another length. */
+/* Reads n flags from an array of bool, i32 or u32, where any value but 0 is true. HEARTH_EBADMODEL where the array's
+ * length is not n. */
 int gguf_flags(const struct gguf *g, const char *key, uint8_t *out, size_t n, struct hearth_err *e);
 bool gguf_has(const struct gguf *g, const char *key);
-bool gguf_is_array(const struct gguf *g, const char *key); /* false where absent, too */
+bool gguf_is_array(const struct gguf *g, const char *key); /* false where the key is absent, too */
 static inline float gguf_f32_at(const struct gguf_nums *a, size_t i)
 {
     float v;
@@ -105,8 +107,8 @@ struct gguf_strs { /* an iterator over an array of strings */
 int gguf_strs(const struct gguf *g, const char *key, struct gguf_strs *out, struct hearth_err *e);
 bool gguf_strs_next(struct gguf_strs *w, struct gguf_str *out); /* false at the end */
 
-/* Returns a string of the file in a form fit for messages: truncated, with '?' for every byte that would garble a
- * terminal or is not ASCII. Error messages go over the wire, where text is UTF-8. */
+/* Returns a string of the file in a form that is safe in messages: truncated, with '?' for every byte that is not
+ * printable ASCII. Error messages go over the wire, where text is UTF-8. */
 struct gguf_label {
     char s[96];
 };

@@ -1,11 +1,11 @@
-/* hparams-experts.c - reads what a file says of its mixtures of experts, and checks that it fits together. */
+/* hparams-experts.c - reads the hyperparameters of mixtures of experts, and checks that they are consistent. */
 #include "daemon/model/hparams-internal.h"
 
 #include <stdio.h>
 
 #include "daemon/model/arch/arch.h"
 
-/* Whether a bias has a say in which experts are chosen: those who have one score by sigmoids. */
+/* Whether a selection bias affects which experts are chosen. Models that have one score by sigmoids. */
 static bool choice_has_bias(const struct hparams_reader *r, const struct hparams *hp)
 {
     char name[64];
@@ -17,7 +17,7 @@ static bool choice_has_bias(const struct hparams_reader *r, const struct hparams
     return false;
 }
 
-/* Files without the key are older than it, but those of GLM-4.7-Flash lack it, too. */
+/* Files without expert_gating_func predate the key, except those of GLM-4.7-Flash, which also lack it. */
 static enum route_kind gating(struct hparams_reader *r, const struct hparams *hp, const struct arch *row)
 {
     static const enum route_kind kinds[] = {[1] = ROUTE_SOFTMAX, [2] = ROUTE_SIGMOID, [3] = ROUTE_SOFTMAX_CHOSEN};
@@ -33,7 +33,7 @@ static void read_groups(struct hparams_reader *r, struct hparams_experts *x)
     x->n_group_used = hparams_number(r, "expert_group_used_count", 0, x->n, 0);
     if (r->ret || x->n_group <= 1)
         return;
-    x->group_best = x->kind == ROUTE_SIGMOID ? 2 : 1; /* DeepSeek V3's groups, and V2's */
+    x->group_best = x->kind == ROUTE_SIGMOID ? 2 : 1; /* two per group in DeepSeek V3, one in DeepSeek V2 */
     if (x->n % x->n_group || x->n / x->n_group < x->group_best)
         hparams_refuse(r, HEARTH_EBADMODEL, "%u experts do not make %u groups of at least %u (%s.expert_group_count)",
                        x->n, x->n_group, x->group_best, r->arch);

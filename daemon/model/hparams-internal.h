@@ -1,6 +1,6 @@
 /*
- * hparams-internal.h - the reader of hyperparameters, shared by hparams.c, hparams-layers.c and hparams-experts.c.
- * Architectures have a smaller door, arch.h.
+ * hparams-internal.h - the reader of hyperparameters, shared by hparams.c, hparams-layers.c, hparams-experts.c and
+ * hparams-state.c. Architectures use the smaller interface in arch.h.
  */
 #ifndef HEARTH_HPARAMS_INTERNAL_H
 #define HEARTH_HPARAMS_INTERNAL_H
@@ -15,12 +15,13 @@ struct hparams_reader {
     int ret; /* the first error; later calls do nothing */
 };
 
-/* hparams-layers.c: heads and d_ff of each layer; not yet the size of heads. */
+/* hparams-layers.c: the number of heads and d_ff of each layer, but not yet the size of a head. */
 void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
-/* hparams-experts.c: what the file says of mixtures of experts; none where it has no expert_count. */
+/* hparams-experts.c: the hyperparameters of mixtures of experts; nothing is set where the file has no expert_count. */
 void hparams_read_experts(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 
-/* hparams-state.c: which layers recur, where heads do not tell, and what their states are. */
+/* hparams-state.c: which layers are recurrent, where the number of KV heads does not show it, and the sizes of their
+ * states. */
 void hparams_read_state(struct hparams_reader *r, struct hparams *hp, const struct arch *row);
 
 #endif

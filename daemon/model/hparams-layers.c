@@ -1,6 +1,6 @@
 /*
- * hparams-layers.c - what layers may have each of their own: numbers of heads, the size of the feed-forward network. A
- * file says it once for all layers, or in an array with an entry for each.
+ * hparams-layers.c - hyperparameters that may differ from layer to layer: the number of heads, the size of the
+ * feed-forward network. A file gives one value for all layers, or an array with an entry for each.
  */
 #include "daemon/model/hparams-internal.h"
 
@@ -8,7 +8,8 @@
 
 #include "daemon/model/arch/arch.h"
 
-/* An array's entry for each layer; those of layers that are left out may follow. */
+/* Reads an array with an entry for each layer; entries of the layers that are left out may follow. Returns false where
+ * the key is no array. */
 static bool read_array(struct hparams_reader *r, const struct hparams *hp, const char *name, uint32_t min, uint32_t max,
                        uint32_t out[LAYERS_MAX])
 {
@@ -30,8 +31,8 @@ static bool read_array(struct hparams_reader *r, const struct hparams *hp, const
     return true;
 }
 
-/* Of all layers; `absent` as hparams_number() has it, or of each layer `others` where they are given. Returns the
- * greatest. */
+/* Reads the value of each layer. `absent` is the default as in hparams_number(); if `others` is given, it has each
+ * layer's default instead. Returns the maximum. */
 static uint32_t read_each(struct hparams_reader *r, const struct hparams *hp, const char *name, uint32_t max,
                           int64_t absent, const uint32_t *others, uint32_t min, uint32_t out[LAYERS_MAX])
 {
@@ -50,8 +51,8 @@ static uint32_t read_each(struct hparams_reader *r, const struct hparams *hp, co
     return most;
 }
 
-/* What a layer is, where its numbers tell: one without KV heads has a recurrent state; where layers are one thing only,
- * it has none either if it has a feed-forward network. */
+/* What kind of layer it is, judged by its dimensions: a layer without KV heads has a recurrent state, except that in an
+ * architecture of single-purpose layers (`single`) one with a feed-forward network has neither. */
 static enum layer_kind kind_of(const struct arch *row, uint32_t n_kv, uint32_t d_ff)
 {
     if (row->state == STATE_NONE || n_kv)
@@ -63,7 +64,7 @@ void hparams_read_shapes(struct hparams_reader *r, struct hparams *hp, const str
 {
     uint32_t least_kv = row->state == STATE_NONE || row->interval, least = row->single ? 0 : 1;
     uint32_t heads[LAYERS_MAX] = {0}, kv[LAYERS_MAX] = {0}, ff[LAYERS_MAX] = {0};
-    int64_t of_expert = REQUIRED; /* who has nothing but experts may leave the other out */
+    int64_t of_expert = REQUIRED; /* a model that has nothing but experts may leave out feed_forward_length */
     if (row->experts.may && hparams_has(r, "expert_feed_forward_length"))
         of_expert = hparams_number(r, "expert_feed_forward_length", 8, 1 << 20, REQUIRED);
     hp->d_ff = read_each(r, hp, "feed_forward_length", 1 << 20, of_expert, NULL, row->single ? 0 : 8, ff);

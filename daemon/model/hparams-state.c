@@ -1,11 +1,13 @@
-/* hparams-state.c - reads which layers of a file have a recurrent state and what it is, and checks that it fits. */
+/* hparams-state.c - reads which layers have a recurrent state and its dimensions, and checks that they are
+ * consistent. */
 #include "daemon/model/hparams-internal.h"
 
 #include <stdio.h>
 
 #include "daemon/model/arch/arch.h"
 
-/* Of every so many layers the last one attends, or a list says which recur. */
+/* Sets the layers' kinds: a list says which layers are recurrent, or the last of every `interval` layers has
+ * attention. */
 static void read_interval(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
 {
     char key[128];
@@ -14,7 +16,7 @@ static void read_interval(struct hparams_reader *r, struct hparams *hp, const st
     if (r->ret || !row->interval)
         return;
     int ret = gguf_flags(r->g, key, recurs, hp->n_layer, r->e);
-    if (ret < 0 && hp->n_nextn) /* of those that are left out, too */
+    if (ret < 0 && hp->n_nextn) /* the list may include the layers that are left out */
         ret = gguf_flags(r->g, key, recurs, hp->n_layer + hp->n_nextn, r->e);
     uint32_t interval = ret > 0 ? hparams_number(r, "full_attention_interval", 1, LAYERS_MAX, row->interval) : 0;
     r->ret = ret < 0 ? ret : r->ret;
@@ -22,10 +24,11 @@ static void read_interval(struct hparams_reader *r, struct hparams *hp, const st
         hp->kind[i] = (interval ? (i + 1) % interval != 0 : recurs[i]) ? LAYER_RECURS : LAYER_ATTENDS;
 }
 
-/* Heads and groups of a delta net or of Mamba-2; what they come to together is checked by those who ask for it. */
+/* Heads and groups of a delta net or of Mamba-2. Their product with other dimensions is checked by the code that uses
+ * it. */
 static void read_heads(struct hparams_reader *r, struct hparams_state *s, bool delta, bool tiled)
 {
-    bool grouped = false, whole = false; /* as the maker has them, and folders */
+    bool grouped = false, whole = false; /* grouped: value heads are in the order of their key heads, as in folders */
     uint32_t inner = hparams_number(r, "ssm.inner_size", 1, 1 << 20, REQUIRED);
     s->n_tap = hparams_number(r, "ssm.conv_kernel", 2, STATE_TAPS_MAX, REQUIRED);
     s->d_state = hparams_number(r, "ssm.state_size", 1, STATE_D_MAX, REQUIRED);

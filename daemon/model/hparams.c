@@ -39,7 +39,7 @@ uint32_t hparams_number(struct hparams_reader *r, const char *name, uint32_t min
         r->ret = ret;
     else if (v < min || v > max)
         r->ret = err_set(r->e, HEARTH_EBADMODEL, "key %s is %u; %u to %u is possible", key, v, min, max);
-    return r->ret ? 0 : v; /* nobody counts or looks up by what was refused */
+    return r->ret ? 0 : v; /* a refused value must not be used as a count or an index */
 }
 
 bool hparams_has(const struct hparams_reader *r, const char *name)
@@ -67,7 +67,7 @@ float hparams_real(struct hparams_reader *r, const char *name, float min, float 
     return r->ret ? 0 : v;
 }
 
-/* A float above 0, up to max; `absent` where the key is not there, or REQUIRED. */
+/* A float above 0, up to max; `absent` is the result where the key is absent, or REQUIRED. */
 static float real(struct hparams_reader *r, const char *name, float max, float absent)
 {
     char key[128];
@@ -123,8 +123,9 @@ static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
     return factor != 1 && !gguf_str_is(type, "none") ? ROPE_SCALING_LINEAR : ROPE_SCALING_NONE;
 }
 
-/* The attention factor as transformers has it: given, or from mscale and mscale_all_dim where both are there, or from
- * the factor. Files call the second one yarn_log_multiplier and leave the first, 1, out. */
+/* The attention factor as transformers computes it (modeling_rope_utils.py): given explicitly, or from mscale and
+ * mscale_all_dim where both are given, or from the scaling factor. GGUF files store mscale_all_dim as
+ * yarn_log_multiplier and leave out mscale, which is 1. */
 static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arch *row, struct rope_params *p)
 {
     bool exact = row->exact_yarn;
@@ -149,8 +150,8 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arc
         hparams_refuse(r, HEARTH_EBADMODEL, "key %s.rope.freq_base is 1, of which YaRN has no bounds", r->arch);
 }
 
-/* Longrope has one set of frequencies for texts within the original context and another for longer ones, and with it
- * other keys of every token; cos and sin are multiplied by the same for both. */
+/* Longrope has one set of frequencies for texts within the original context and another for longer ones, so a token's
+ * keys differ between the two; both sets use the same factor of cos and sin. */
 static void read_longrope(struct hparams_reader *r, struct hparams *hp, struct rope_params *p)
 {
     float ratio = real(r, "rope.scaling.factor", 1e6f, (float)hp->n_ctx / (float)p->original);
@@ -165,9 +166,9 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp, const struct
 {
     struct rope_params *p = &hp->rope[ROPE_FULL];
     p->base = real(r, "rope.freq_base", 1e12f, 10000);
-    float linear = real(r, "rope.scale_linear", 1e6f, 1); /* what old files have instead of a type */
+    float linear = real(r, "rope.scale_linear", 1e6f, 1); /* old files have this key instead of a type */
     p->factor = hparams_real(r, "rope.scaling.factor", 0, 1e6f, linear);
-    if (p->factor == 0) /* files say none so, too */
+    if (p->factor == 0) /* some files write 0 for no scaling */
         p->factor = 1;
     p->scaling = scaling_of(r, p->factor);
     p->scale = real(r, "rope.scaling.attn_factor", 1e6f, 1);
@@ -185,7 +186,8 @@ static void read_rope(struct hparams_reader *r, struct hparams *hp, const struct
         hp->rope[ROPE_SLIDING] = rope_plain(real(r, "rope.freq_base_swa", 1e12f, REQUIRED));
 }
 
-/* Which layers have the window: by a folder's list, by the file's list or period, else by the architecture's period. */
+/* Determines which layers have the window: by a folder's list, else by the file's list or period, else by the
+ * architecture's period. */
 static void read_window(struct hparams_reader *r, struct hparams *hp, const struct arch *row)
 {
     char key[128];
@@ -217,7 +219,7 @@ static void read_scales(struct hparams_reader *r, struct hparams *hp)
     hp->residual_scale = hparams_real(r, "residual_scale", 0, 1e6f, 0);
 }
 
-/* Whether the key is there and says more than 0 or false. */
+/* Whether the key exists and its value is neither 0 nor false. */
 static bool is_set(const struct hparams_reader *r, const char *name)
 {
     char key[128];
@@ -235,7 +237,7 @@ static bool is_set(const struct hparams_reader *r, const char *name)
     return gguf_has(r->g, key);
 }
 
-/* What files of other architectures ask for by keys that any may have. */
+/* Refuses keys that any file may have, but that only some architectures implement. */
 static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp, const struct arch *row)
 {
     static const char *const keys[] = {
@@ -249,7 +251,8 @@ static void refuse_unknown(struct hparams_reader *r, const struct hparams *hp, c
             hparams_refuse(r, HEARTH_EUNSUPPORTED, "key %s.%s asks for what hearth does not compute", r->arch, keys[i]);
 }
 
-/* Keys that only some architectures have a meaning for: those set what is still 0 here. */
+/* Refuses keys that only some architectures implement: their hparams() have set the field, which is otherwise still
+ * 0. */
 static void refuse_unread(struct hparams_reader *r, struct hparams *hp)
 {
     if (hp->logit_scale == 0 && hparams_real(r, "logit_scale", -INFINITY, INFINITY, 1) != 1)
@@ -272,7 +275,7 @@ static const char *file_type(uint32_t t)
     return t < sizeof names / sizeof *names && names[t] ? names[t] : "mixed";
 }
 
-/* Gives the layer its place in the group of that form, a new one where there is none. */
+/* Adds the layer to the group of that form, which is created where there is none. */
 static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t layer, struct kv_group form)
 {
     uint32_t g = 0;
@@ -289,7 +292,7 @@ static void place_layer(struct hparams_reader *r, struct hparams *hp, uint32_t l
     hp->index_of[layer] = (uint16_t)hp->kv[g].n_layer++;
 }
 
-/* Gives the layer the place of the last one that has K and V of its own and the same kind of attention. */
+/* Lets the layer share the KV of the last layer that has K and V of its own and the same kind of attention. */
 static void share_kv(struct hparams_reader *r, struct hparams *hp, uint32_t layer, uint32_t n_own)
 {
     uint32_t from = n_own;
@@ -311,7 +314,7 @@ static void share_kv(struct hparams_reader *r, struct hparams *hp, uint32_t laye
     hp->index_of[layer] = hp->index_of[from];
 }
 
-/* Layers whose window holds the whole context see everything. */
+/* Assigns the layers to groups. A window that covers the whole context is treated as no window. */
 static void group_layers(struct hparams_reader *r, struct hparams *hp)
 {
     uint32_t n_own = hp->n_layer - hp->n_shared_kv;
@@ -383,11 +386,11 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     hp.n_layer = hparams_number(&r, "block_count", 1, LAYERS_MAX, REQUIRED);
     if (row->skips_ahead && !r.ret)
         hp.n_nextn = hparams_number(&r, "nextn_predict_layers", 0, hp.n_layer - 1, 0);
-    hp.n_layer = r.ret ? 0 : hp.n_layer - hp.n_nextn; /* no loop goes over what was refused */
+    hp.n_layer = r.ret ? 0 : hp.n_layer - hp.n_nextn; /* no loop may run over a refused number of layers */
     hp.d_model = hparams_number(&r, "embedding_length", 8, 1 << 16, REQUIRED);
     hparams_read_shapes(&r, &hp, row);
     hp.n_ctx = hparams_number(&r, "context_length", 1, 1 << 24, REQUIRED);
-    uint32_t even = r.ret || !hp.n_head ? 0 : hp.d_model / hp.n_head; /* of a model without attention none */
+    uint32_t even = r.ret || !hp.n_head ? 0 : hp.d_model / hp.n_head; /* a model without attention has none */
     hp.d_head = hparams_number(&r, "attention.key_length", 2, 1024, even);
     uint32_t d_value = hparams_number(&r, "attention.value_length", 2, 1024, hp.d_head);
     hp.n_rot[ROPE_FULL] = hparams_number(&r, "rope.dimension_count", 2, 1024, hp.d_head);

@@ -11,7 +11,7 @@ static struct gguf_str text_of(const struct gguf *g, const char *key)
     return s;
 }
 
-/* Encoders, which have no head for tokens. */
+/* Encoders, which have no output head for tokens. */
 static bool is_encoder(struct gguf_str arch)
 {
     static const char *const encoders[] = {"bert",         "nomic-bert",     "nomic-bert-moe", "jina-bert-v2",

@@ -60,7 +60,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(sig);
     else
-        signal(sig, SIG_DFL); /* returning repeats the access, which now ends the process as it would have */
+        signal(sig, SIG_DFL); /* returning repeats the access, which then ends the process as it would have anyway */
     errno = saved;
 }
 

@@ -1,4 +1,4 @@
-/* map.h - a read-only mapping of a regular file that survives the file being truncated under it. */
+/* map.h - a read-only mapping of a regular file that survives the file being truncated while it is mapped. */
 #ifndef HEARTH_MAP_H
 #define HEARTH_MAP_H
 
@@ -10,21 +10,21 @@
 
 struct map {
     const unsigned char *base;
-    size_t size;           /* of the file when it was opened; never 0 */
-    int fd;                /* stays open, so that size and time of change can be compared later */
+    size_t size;           /* of the file when it was opened, in bytes; never 0 */
+    int fd;                /* stays open, so that the file's size and modification time can be compared later */
     int slot;              /* in the table of the SIGBUS handler */
-    struct timespec mtime; /* of the file when it was opened */
+    struct timespec mtime; /* modification time of the file when it was opened */
 };
 
 /* Maps a file. HEARTH_ENOMODEL where there is no such file, HEARTH_EDENIED, HEARTH_EBADMODEL where it is not a regular
- * file or is empty, HEARTH_ELIMIT where too many are open at once. */
+ * file or is empty, HEARTH_ELIMIT where too many maps are open at once. */
 int map_open(struct map *m, const char *path, struct hearth_err *e);
 void map_close(struct map *m);
 
 /* Returns true where a page was lost or the file is now shorter than the mapping. */
 bool map_damaged(const struct map *m);
-/* Returns true where the map is damaged, or the file's size or time of change differs from those at opening: the file
- * was written to in place, and the mapping shows the new bytes. */
+/* Returns true where the map is damaged, or where the file's size or modification time differs from that at opening:
+ * the file was written to in place, and the mapping shows the new bytes. */
 bool map_changed(const struct map *m);
 
 #endif

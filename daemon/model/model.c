@@ -21,7 +21,7 @@ const struct layer *model_layer(const struct model *m, uint32_t i)
     return layer_at(m, i);
 }
 
-/* What model.c knows of a layer before its architecture binds it. */
+/* Fills in the parts of a layer that are known before its architecture binds it. */
 static struct layer *begin_layer(const struct model *m, uint32_t i)
 {
     const struct hparams *hp = &m->hp;
@@ -67,7 +67,7 @@ static int bind_all(struct binder *b)
     return ret;
 }
 
-/* Whether the tensor is one of the layers that are left out. */
+/* Whether the tensor belongs to one of the trailing layers that are left out. */
 static bool is_ahead(const struct hparams *hp, struct gguf_str name)
 {
     char prefix[32];
@@ -97,7 +97,7 @@ static int build(struct model *m, struct hearth_err *e)
     return m->program.failed ? err_set(e, HEARTH_ENOMEM, "no memory for a program of %u layers", m->hp.n_layer) : 0;
 }
 
-/* A model of nothing but its hyperparameters. `b` gets what binding needs; its `used` is the caller's to free. */
+/* Makes a model that has only its hyperparameters, and sets up `b` for binding. The caller frees b->used. */
 static int begin(struct binder *b, struct gguf *g, const struct backend *be, struct device *dev)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -121,7 +121,8 @@ static int begin(struct binder *b, struct gguf *g, const struct backend *be, str
     return 0;
 }
 
-/* The first pass: every tensor is there, has the right shape, and has a place; the matrices, too, in a room. */
+/* The first pass: every tensor exists, has the right shape and is used; within a room, the matrices also fit into
+ * it. */
 static int check(struct binder *b)
 {
     int ret = bind_all(b);

@@ -6,7 +6,7 @@
 static _Thread_local struct {
     pace_fn *fn;
     void *arg;
-    size_t bytes; /* of which fn has not been told */
+    size_t bytes; /* not yet reported to fn */
 } own;
 
 void pace_set(pace_fn *fn, void *arg)

@@ -1,11 +1,12 @@
 /*
- * pace.h - long work on outside input says how far it has come, so that whoever started it can end it.
+ * pace.h - progress reports of long work on untrusted input, through which the thread's owner can cancel it.
  *
  * A vocabulary of millions of tokens or a text of megabytes takes seconds. The loops that read them call pace() with
- * the bytes that they are about to take; a thread that runs such work for others installs a function that counts them,
- * and that ends the work by an error where nobody wants it any more. A thread without one is never stopped.
+ * the number of bytes that they are about to process. A thread that does such work for others installs a function that
+ * counts these bytes and cancels the work, by returning an error, when nobody needs the result any more. Work on a
+ * thread without such a function is never cancelled.
  *
- * Thread: each has its own.
+ * Thread: the function is thread-local.
  */
 #ifndef HEARTH_MODEL_PACE_H
 #define HEARTH_MODEL_PACE_H
@@ -14,16 +15,18 @@
 
 #include "libclient/err.h"
 
-/* Bytes between two calls of a thread's function, about: what it costs is far below the work itself. */
+/* Approximate number of bytes between two calls of a thread's function, so that the calls cost far less than the
+ * work. */
 enum { PACE_STEP = 16 << 10 };
 
-/* Told of that many bytes more; an error ends the work. */
+/* Called with the number of bytes since the last call; an error ends the work. */
 typedef int pace_fn(void *arg, size_t bytes, struct hearth_err *e);
 
-/* Installs this thread's function; NULL: none. */
+/* Installs this thread's function; NULL removes it. */
 void pace_set(pace_fn *fn, void *arg);
 
-/* Called ahead of `bytes` of work. 0, or the error with which to end, which is HEARTH_ECANCELLED; `e` may be NULL. */
+/* Called before `bytes` of work. Returns 0, or the error with which the caller must stop, HEARTH_ECANCELLED; `e` may be
+ * NULL. */
 int pace(size_t bytes, struct hearth_err *e);
 
 #endif

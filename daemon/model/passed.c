@@ -88,7 +88,7 @@ int passed_open(const char *path)
     return fd;
 }
 
-/* What follows the folder's name and a slash in a file's; NULL where the file is not below it. */
+/* The part of a file's path behind the folder's path and a slash; NULL where the file is not below the folder. */
 static const char *below(const char *path, const char *folder, size_t n)
 {
     return !strncmp(path, folder, n) && path[n] == '/' ? path + n + 1 : NULL;
@@ -109,7 +109,7 @@ static int stat_folder(const char *path, struct stat *st)
     TAILQ_FOREACH (p, &list, entry) {
         if (!below(p->path, path, n) || fstat(p->fd, &one))
             continue;
-        if (!found) { /* that of any file tells one folder from another */
+        if (!found) { /* the device and inode of any one file distinguish this folder from others */
             st->st_dev = one.st_dev;
             st->st_ino = one.st_ino;
         }

@@ -1,10 +1,10 @@
 /*
- * passed.h - model files that came as open descriptors: hearthd may have no right to their folders. Such a file is
- * called
- * "//UID/PATH": the user who passed it, and its path as that user knows it, which is a name and nothing more. No path
- * of the file system begins with two slashes, as hearthd has resolved them. What opens a model's file does it here.
+ * passed.h - model files that clients pass as open descriptors, because hearthd may have no permission to read their
+ * folders. Such a file is called "//UID/PATH": the user who passed it, and its path as that user sees it. The path
+ * serves only as a name. It cannot collide with a file system path, since hearthd resolves those and a resolved path
+ * does not begin with two slashes. All code that opens a model's file opens it through this module.
  *
- * Any thread: the loop's puts and drops, the workers open.
+ * Thread: any. The event loop puts and drops files, the worker threads open them.
  */
 #ifndef HEARTH_MODEL_PASSED_H
 #define HEARTH_MODEL_PASSED_H
@@ -15,22 +15,26 @@
 
 #include "libclient/err.h"
 
-/* Keeps the descriptor, which it takes, under that name; one of the same name is closed. 0, or HEARTH_EPARAMS where
- * this is no such name, HEARTH_ENOMEM; the descriptor is closed then. */
+/* Registers the descriptor under that name and takes ownership of it; an earlier one of the same name is closed.
+ * Returns 0, HEARTH_EPARAMS where `path` is not of the form "//UID/PATH", or HEARTH_ENOMEM; on an error the descriptor
+ * is closed. */
 int passed_put(const char *path, int fd, struct hearth_err *e);
-void passed_drop(const char *path); /* closes it; a file that is open stays open */
+void passed_drop(const char *path); /* closes the registered descriptor; copies that passed_open() returned stay open */
 
-/* Whether this is the name of a passed file or folder, and the path in it as its user knows it. */
+/* passed_is: whether `path` names a passed file or folder. passed_label: the path within it as its user knows it, or
+ * `path` itself where it names no passed file. */
 bool passed_is(const char *path);
 const char *passed_label(const char *path);
 
-/* As open(2) for reading, without waiting for a FIFO's writer, and stat(2), of paths of both kinds. The descriptor of a
- * passed file is a copy: it shares its offset with others, so it is read by pread(2) or mapped. A folder is there where
- * a file in it was passed; its size is that of all its files, its time of change the latest of theirs. */
+/* Like open(2) for reading, without blocking on a FIFO, and stat(2); both accept paths of either kind. The descriptor
+ * returned for a passed file is a duplicate that shares its file offset with others, so it must be read with pread(2)
+ * or mapped. A passed folder exists if a file below it was passed; its size is the sum of its files' sizes, its
+ * modification time the latest of theirs. */
 int passed_open(const char *path);
 int passed_stat(const char *path, struct stat *st);
 
-/* The name, below a passed folder, of its i-th file: false where there are fewer, or where it does not fit. */
+/* Writes the name of the i-th file below a passed folder, relative to the folder. Returns false where there are fewer
+ * files or where the name does not fit. */
 bool passed_name(const char *folder, size_t i, char *name, size_t size);
 
 #endif

@@ -5,10 +5,10 @@
 
 struct candidate {
     struct place_item *item;
-    double share; /* of it that is read */
+    double share; /* fraction of its bytes that a step of one token reads */
 };
 
-/* Who goes first; no two are equal. */
+/* The order in which candidates leave the device; no two compare equal. */
 static int by_use(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -46,8 +46,8 @@ static double gigabytes(uint64_t bytes)
     return 1e-9 * (double)bytes;
 }
 
-/* Sends the candidates out, in their order, until what is left fits; then takes back those that fit after all, the last
- * one first. */
+/* Moves the candidates to host memory, in their order, until the rest fits; then moves back those that fit after all,
+ * starting with the last one moved. */
 static void send_out(struct place_item *v, size_t n, struct candidate *c, size_t n_candidate,
                      const struct model_room *room, struct model_place *out)
 {

@@ -18,14 +18,14 @@ float rope_long_scale(float factor, uint32_t original)
     return factor <= 1 ? 1 : (float)sqrt(1 + log((double)factor) / log((double)original));
 }
 
-/* The pair that turns `turns` times within the original context. */
+/* The (fractional) index of the pair that rotates `turns` times within the original context. */
 static double pair_of(const struct rope_params *p, uint32_t n_rot, double turns)
 {
     return n_rot * log((double)p->original / (turns * 2 * M_PI)) / (2 * log((double)p->base));
 }
 
-/* How much of pair i's own frequency is kept: 1 for those that turn often within the original context, 0 for those
- * that hardly do, whose positions are interpolated; a ramp in between. */
+/* The weight of pair i's own frequency: 1 for pairs that rotate often within the original context, 0 for pairs that
+ * hardly rotate there, whose positions are interpolated, and a linear ramp in between. */
 static double kept(const struct rope_params *p, uint32_t n_rot, uint32_t i)
 {
     double low = pair_of(p, n_rot, (double)p->beta_fast), high = pair_of(p, n_rot, (double)p->beta_slow);
