@@ -1,5 +1,5 @@
-/* cohere2.c - Command R7B and A: attention and FFN side by side, both over one LayerNorm of the residual stream; three
- * of four layers have a window, and they alone turn. */
+/* cohere2.c - Command R7B and A: attention and FFN in parallel, both over one LayerNorm of the residual stream; three
+ * of four layers have a sliding window, and only these have RoPE. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
@@ -26,7 +26,7 @@ static void build(const struct model *m, struct program *p)
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         const struct layer *l = model_layer(m, i);
         build_attend(m, p, l);
-        build_ffn_up(m, p, l, GLU_SWIGLU); /* before attention's result changes what it reads */
+        build_ffn_up(m, p, l, GLU_SWIGLU); /* before attention adds to the residual stream that the FFN reads */
         build_attention_out(m, p, l);
         build_ffn_down(m, p, l);
     }

@@ -1,14 +1,14 @@
 /*
- * deepseek2.c - DeepSeek V2 and V3, and whoever has their shape: latent attention, whose keys and values are made of
- * one vector a token, and experts beside one that all go to; the first layers are dense.
+ * deepseek2.c - DeepSeek V2 and V3, and other models of their shape: multi-head latent attention (MLA), in which keys
+ * and values are derived from one latent vector per token, and experts beside a shared one; the first layers are dense.
  */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
 #include <math.h>
 
-/* The norms within attention have this whatever rms_norm_eps is: transformers' DeepseekV3Attention and all that are
- * made of it. GLM-4.7-Flash has 1e-5 elsewhere. */
+/* The norms within attention have this epsilon whatever rms_norm_eps is, in transformers' DeepseekV3Attention and the
+ * models derived from it. GLM-4.7-Flash has 1e-5 elsewhere. */
 #define LATENT_EPS 1e-6f
 
 struct deepseek2_layer {
@@ -20,7 +20,8 @@ struct deepseek2_layer {
 
 static const char *const reads[] = {"attention.kv_lora_rank", "attention.q_lora_rank", "attention.value_length", NULL};
 
-/* YaRN's attention factor is in the scores too, squared; files have a tenth of the makers' mscale_all_dim. */
+/* YaRN's attention factor also scales the scores, squared (transformers' DeepseekV3Attention); files store a tenth of
+ * the original mscale_all_dim. */
 static void hparams(struct hparams *hp, struct hparams_reader *r)
 {
     struct hparams_latent *l = &hp->latent;

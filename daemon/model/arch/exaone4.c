@@ -1,5 +1,5 @@
-/* exaone4.c - EXAONE 4: norms behind attention and FFN in place of those before, and of each head's queries and keys;
- * of the large one three of four layers have a window, and they alone turn. */
+/* exaone4.c - EXAONE 4: norms after attention and FFN instead of before, and norms of each head's queries and keys. In
+ * the large model three of four layers have a sliding window, and only these have RoPE. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

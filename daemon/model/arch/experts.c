@@ -1,13 +1,14 @@
 /*
- * experts.c - a mixture of experts in place of the feed-forward network: a router, the experts, and in some models an
- * expert that every token goes to, which is an ordinary network beside them. Experts may work in a latent space, which
- * is narrower than the residual stream (LatentMoE): a matrix that all of them share leads there, and another takes the
- * weighted sum of their results back. The router and the expert that every token goes to read the row as it is.
+ * experts.c - a mixture of experts in place of the feed-forward network: a router, the experts, and in some models a
+ * shared expert, an ordinary network that every token goes through. Experts may work in a latent space that is narrower
+ * than the residual stream (LatentMoE): one matrix, common to all of them, projects into it, and another projects the
+ * weighted sum of their results back. The router and the shared expert read the row itself.
  */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
-/* Whether the layer at hand is one: a file has a router where it is. */
+/* Whether the current layer is a mixture: it has a router. A layer that should be a mixture and has no dense FFN either
+ * counts as one, so that the missing router is reported. */
 bool bind_is_mixture(const struct binder *b, const struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
@@ -15,7 +16,7 @@ bool bind_is_mixture(const struct binder *b, const struct layer *l)
            (bind_has(b, "ffn_gate_inp.weight") || (l->number >= hp->experts.n_dense && !bind_has(b, "ffn_up.weight")));
 }
 
-/* Columns that experts read and give. */
+/* Columns of the experts' input and output. */
 static uint32_t width(const struct hparams *hp)
 {
     return hp->experts.d_latent ? hp->experts.d_latent : hp->d_model;
@@ -52,7 +53,7 @@ static int bind_down(struct binder *b, struct layer *l)
     return ret || !bind_has(b, bias.name) ? ret : bind_rows(b, &l->experts_down_bias, &bias, 1, hp->experts.n);
 }
 
-/* The expert that every token goes to, and what it is multiplied by where it has a gate. */
+/* The shared expert, and the vector of its sigmoid gate where it has one. */
 static int bind_shared(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
@@ -104,7 +105,7 @@ void build_mixture(const struct model *m, struct program *p, const struct layer 
                                                  .glu = glu,
                                                  .n_used = x->n_used,
                                                  .latent = latent});
-    if (shared) /* before the experts' result changes what it reads */
+    if (shared) /* before the experts add to the residual stream that it reads */
         program_ffn_up(
             p, (struct op_ffn_up){.norm = l->ffn_norm, .w = &l->gate_up, .glu = glu, .row_gate = l->shared_gate});
     program_experts_down(p, (struct op_experts_down){.w = &l->experts_down,

@@ -1,4 +1,4 @@
-/* gemma.c - Gemma 1 and CodeGemma: a Llama with GELU, whose embeddings are scaled. */
+/* gemma.c - Gemma 1 and CodeGemma: a Llama with GELU and scaled embeddings. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

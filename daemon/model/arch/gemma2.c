@@ -1,12 +1,13 @@
-/* gemma2.c - Gemma 2: norms before and after, soft caps of scores and logits, every other layer with a window. */
+/* gemma2.c - Gemma 2: norms before and after attention and FFN, soft caps of scores and logits, a sliding window in
+ * every other layer. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
 #include <math.h>
 
 enum {
-    LAYERS_27B = 46, /* whose scores are scaled by d_model / n_head, of which its files have no key */
-    WINDOW = 4096,   /* of the first files, made before there was a key for it */
+    LAYERS_27B = 46, /* its scores are scaled by (d_model / n_head)^-1/2, for which its files have no key */
+    WINDOW = 4096,   /* for the first files, which predate the key */
 };
 
 static void hparams(struct hparams *hp, struct hparams_reader *r)

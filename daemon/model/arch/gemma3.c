@@ -1,11 +1,11 @@
-/* gemma3.c - Gemma 3: a Gemma 2 with norms of each head's queries and keys in place of the soft caps; five of six
- * layers have a window, and a RoPE of their own. */
+/* gemma3.c - Gemma 3: a Gemma 2 with norms of each head's queries and keys instead of the soft caps; five of six layers
+ * have a sliding window, and a RoPE of their own. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
 #include <math.h>
 
-enum { LAYERS_27B = 62 }; /* whose scores are scaled by d_model / n_head, of which its files have no key */
+enum { LAYERS_27B = 62 }; /* its scores are scaled by (d_model / n_head)^-1/2, for which its files have no key */
 
 static void hparams(struct hparams *hp, struct hparams_reader *r)
 {

@@ -1,7 +1,7 @@
 /*
- * gemma4.c - Gemma 4: a Gemma 3 whose layers of full attention have larger heads, of which a quarter turns, and may
- * take values from keys; values have a norm without weights; what comes out of a layer is scaled. Some have experts
- * beside the feed-forward network, some add an input of its own to each layer and let the last layers share K and V.
+ * gemma4.c - Gemma 4: a Gemma 3 whose full-attention layers have larger heads, of which RoPE rotates a quarter, and may
+ * use the keys as values; values have a norm without weights; each layer's output is scaled. Some models have experts
+ * beside the feed-forward network; some add a per-layer input to each layer and let the last layers share K and V.
  */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
@@ -9,13 +9,14 @@
 #include <math.h>
 
 struct gemma4_layer {
-    struct layer base; /* whose ffn_norm and ffn_post_norm are the network's, or the first and the last of both's */
+    struct layer base; /* ffn_norm is the network's; so is ffn_post_norm, or with experts over the sum of both */
     float out_scale;
-    /* Where there are experts: the router's norm, whose weights have 1 / sqrt(d_model) in them, what their results are
-     * multiplied by, their norms before and after, and that after the network beside them. [d_model], [n_expert] */
+    /* Where there are experts: the router's norm, whose weights include the factor 1 / sqrt(d_model), the norms before
+     * and after the experts, and the norm after the network beside them, all [d_model]; expert_scale, [n_expert],
+     * multiplies the experts' weights. */
     struct norm router_norm, experts_norm, experts_post_norm, beside_post_norm;
     const float *expert_scale;
-    /* Of the layer's own input, where there is one. */
+    /* The per-layer input, where there is one. */
     struct weight input_gate, input_out; /* [d_input, d_model], [d_model, d_input] */
     struct norm input_post_norm;         /* [d_model] */
 };
@@ -66,7 +67,7 @@ static int bind_own(struct binder *b, void *own)
     return ret ? ret : bind_norm(b, &m->input_norm, "per_layer_proj_norm", hp->d_input);
 }
 
-/* Files may have K and V of layers that share others', which nobody reads. */
+/* Files may contain K and V of layers that share another layer's KV; they are ignored. */
 static int bind_attend(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
@@ -139,7 +140,7 @@ static int bind_layer(struct binder *b, struct layer *base)
                : bind_number(b, "layer_output_scale.weight", &l->out_scale);
 }
 
-/* The network and the experts read the same rows, and what they come to is added up before the last norm. */
+/* The network and the experts read the same rows; their results are added before the last norm. */
 static void build_beside(const struct model *m, struct program *p, const struct gemma4_layer *l, float x_scale)
 {
     const struct hparams_experts *x = &m->hp.experts;
@@ -165,7 +166,7 @@ static void build_beside(const struct model *m, struct program *p, const struct 
 static void build_layer(const struct model *m, struct program *p, const struct gemma4_layer *l)
 {
     const struct layer *base = &l->base;
-    float last = m->hp.d_input ? 0 : l->out_scale; /* what comes last scales the residual stream */
+    float last = m->hp.d_input ? 0 : l->out_scale; /* the layer's last op scales the residual stream */
     build_attend(m, p, base);
     build_attention_out(m, p, base);
     if (base->router.n_out) {

@@ -1,4 +1,5 @@
-/* glm4.c - GLM 4, the dense ones of 2025: norms before and after, gate and up in one tensor, half of a head turns. */
+/* glm4.c - GLM 4, the dense models of 2025: norms before and after attention and FFN, gate and up in one tensor; RoPE
+ * rotates half of a head. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

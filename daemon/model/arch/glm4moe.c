@@ -1,5 +1,5 @@
-/* glm4moe.c - GLM 4.5 and 4.6: half of a head turns, experts chosen by sigmoids and a bias, one that every token goes
- * to, the first layers dense. What comes after the layers predicts tokens further ahead, which hearth does not. */
+/* glm4moe.c - GLM 4.5 and 4.6: RoPE rotates half of a head; experts chosen by sigmoids and a bias, and a shared one;
+ * the first layers are dense. The trailing layers that predict tokens further ahead are left out. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

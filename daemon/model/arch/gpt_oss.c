@@ -1,5 +1,5 @@
-/* gpt_oss.c - OpenAI's gpt-oss: every other layer has a window, a sink takes of each head's attention, and all of the
- * FFN is experts with biases, chosen before the softmax. */
+/* gpt_oss.c - OpenAI's gpt-oss: a sliding window in every other layer, an attention sink per head, and as FFN only
+ * experts, with biases, whose weights are a softmax over the chosen ones. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,5 +1,5 @@
-/* granite.c - Granite 3 and 4, the dense ones: a Llama with scales at four places. Those of embeddings, scores and what
- * a layer adds have keys that all architectures have. */
+/* granite.c - Granite 3 and 4, the dense models: a Llama with scales at four places. The scales of embeddings, of
+ * scores and of what a layer adds are read from keys that are common to all architectures. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
@@ -8,7 +8,7 @@
 void granite_hparams(struct hparams *hp, struct hparams_reader *r)
 {
     hp->logit_scale = 1 / hparams_real(r, "logit_scale", 1e-6f, 1e6f, 1);
-    if (!hparams_flag(r, "rope.scaling.finetuned", true)) /* what this one's files say by it is that nothing turns */
+    if (!hparams_flag(r, "rope.scaling.finetuned", true)) /* these files mean by it: no RoPE */
         memset(hp->turns, 0, sizeof hp->turns);
 }
 

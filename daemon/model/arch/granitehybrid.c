@@ -1,5 +1,5 @@
 /* granitehybrid.c - Granite 4 H, dense and with experts: Mamba-2 in most layers, attention in the others, a
- * feed-forward network in all, and Granite's scales. With experts the network is the one that all tokens go to. */
+ * feed-forward network in all, and Granite's scales. With experts, that network is the shared expert. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

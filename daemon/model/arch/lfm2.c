@@ -1,5 +1,5 @@
-/* lfm2.c - LFM 2, dense and with experts: of most layers a short convolution between two gates in place of attention,
- * the others as Qwen 3's. The last norm has the name of the first. */
+/* lfm2.c - LFM 2, dense and with experts: most layers have a short convolution between two gates instead of attention,
+ * the others have attention like Qwen 3's. The final norm is called token_embd_norm. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

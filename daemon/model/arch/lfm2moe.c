@@ -1,5 +1,5 @@
-/* lfm2moe.c - LFM 2 with experts: sigmoids and a bias choose, their weights are made one, the first layers are dense.
- */
+/* lfm2moe.c - LFM 2 with experts, chosen by sigmoids and a bias, their weights normalised to 1; the first layers are
+ * dense. */
 #include "daemon/model/arch/arch.h"
 
 const struct arch arch_lfm2moe = {"lfm2moe",

@@ -1,4 +1,4 @@
-/* llama.c - Llama 1 to 3 and whoever has their shape (Mistral, Mixtral, TinyLlama, SmolLM, DeepSeek-Coder). */
+/* llama.c - Llama 1 to 3 and other models of their shape (Mistral, Mixtral, TinyLlama, SmolLM, DeepSeek-Coder). */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,4 +1,4 @@
-/* mamba2.c - Mamba-2: every layer is one, and nothing else. */
+/* mamba2.c - Mamba-2: every layer is a Mamba-2 mixer and nothing else. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,4 +1,5 @@
-/* mistral3.c - Ministral 3 and Devstral 2: a Llama whose queries are scaled up the further on they are. */
+/* mistral3.c - Ministral 3 and Devstral 2: a Llama whose queries are scaled by a factor that grows with their
+ * position. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,4 +1,4 @@
-/* nemotron.c - Nemotron 4 and Minitron: LayerNorms, an FFN without a gate whose activation is max(x, 0)^2. */
+/* nemotron.c - Nemotron 4 and Minitron: LayerNorms; an FFN without a gate and with the activation max(x, 0)^2. */
 #include "daemon/model/arch/arch.h"
 
 static void build(const struct model *m, struct program *p)

@@ -1,5 +1,5 @@
-/* nemotron_h.c - Nemotron-H and Nemotron 3: a layer is Mamba-2, attention in which nothing turns, or a
- * feed-forward network without a gate, whose activation is max(x, 0)^2. */
+/* nemotron_h.c - Nemotron-H and Nemotron 3: a layer is Mamba-2, attention without RoPE, or a feed-forward network
+ * without a gate and with the activation max(x, 0)^2. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
@@ -16,7 +16,7 @@ int nemotron_h_bind_layer(struct binder *b, struct layer *l)
 {
     const struct hparams *hp = bind_hparams(b);
     int ret = bind_norm(b, &l->attn_norm, "attn_norm", hp->d_model);
-    l->ffn_norm = l->attn_norm; /* a layer has one */
+    l->ffn_norm = l->attn_norm; /* a layer has a single norm */
     if (ret)
         return ret;
     if (hp->kind[l->number] == LAYER_RECURS)

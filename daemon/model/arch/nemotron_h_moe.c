@@ -1,5 +1,5 @@
-/* nemotron_h_moe.c - Nemotron 3 with experts: sigmoids and a bias choose, none has a gate. Those of Super and Ultra
- * work in a latent space, those of Nano do not. */
+/* nemotron_h_moe.c - Nemotron 3 with experts, chosen by sigmoids and a bias, all without gates. The experts of Super
+ * and Ultra work in a latent space, those of Nano do not. */
 #include "daemon/model/arch/arch.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* olmo2.c - OLMo 2 and 3: norms behind attention and FFN in place of those before, and of whole rows of q and k; in 3,
- * three of four layers have a window, and RoPE's scaling is not for them. */
+/* olmo2.c - OLMo 2 and 3: norms after attention and FFN instead of before, and norms of whole rows of q and k. In OLMo
+ * 3, three of four layers have a sliding window, and RoPE's scaling does not apply to them. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,5 +1,5 @@
-/* olmoe.c - OLMoE: norms of whole rows of q and k, and experts whose shares of a softmax are the weights as they are.
- */
+/* olmoe.c - OLMoE: norms of whole rows of q and k, and experts weighted by their softmax scores, which are not
+ * normalised. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,4 +1,5 @@
-/* parts.c - what most architectures share: attention with its projections, the feed-forward network, both ends. */
+/* parts.c - what most architectures share: attention with its projections, the feed-forward network, embedding and
+ * head. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

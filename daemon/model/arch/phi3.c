@@ -1,4 +1,4 @@
-/* phi3.c - Phi 3, 3.5 and 4: a Llama with q, k and v in one tensor and gate and up in another, often with longrope. */
+/* phi3.c - Phi 3, 3.5 and 4: a Llama with q, k and v in one tensor and gate and up in another; many have longrope. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

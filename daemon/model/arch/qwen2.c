@@ -1,4 +1,5 @@
-/* qwen2.c - Qwen 2 and 2.5: a Llama whose queries, keys and values have biases, with the other rotary order. */
+/* qwen2.c - Qwen 2 and 2.5: a Llama whose queries, keys and values have biases, and whose RoPE pairs halves of a
+ * head. */
 #include "daemon/model/arch/arch.h"
 
 int qwen2_bind_layer(struct binder *b, struct layer *l)

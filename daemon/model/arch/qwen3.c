@@ -1,5 +1,5 @@
-/* qwen3.c - Qwen 3: a Llama whose heads' queries and keys are normalised before they turn, with the other rotary order.
- */
+/* qwen3.c - Qwen 3: a Llama whose queries and keys are normalised per head before RoPE, which pairs halves of a
+ * head. */
 #include "daemon/model/arch/arch.h"
 
 int qwen3_bind_layer(struct binder *b, struct layer *l)

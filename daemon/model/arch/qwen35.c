@@ -1,12 +1,12 @@
 /*
- * qwen35.c - Qwen 3.5 and 3.6: of every four layers three are gated delta nets, the last attends, with a gate for its
- * result and a quarter of a head that turns. Value heads lie round their key heads, in GGUF files. What comes after the
- * layers predicts tokens further ahead, which hearth does not.
+ * qwen35.c - Qwen 3.5 and 3.6: of every four layers, three are gated delta nets and the last has attention, with a gate
+ * of its result and with RoPE on a quarter of a head. In GGUF files the value heads are tiled over the key heads. The
+ * trailing layers that predict tokens further ahead are left out.
  */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
-/* RoPE has positions of several kinds, which in text are one: all sections turn as one. */
+/* M-RoPE has positions of several kinds, which are equal in text, so its sections need no distinction. */
 const char *const qwen35_reads[] = {"rope.dimension_sections", NULL};
 
 static int bind_gates(struct binder *b, struct recurrent_layer *r)
@@ -19,7 +19,7 @@ static int bind_gates(struct binder *b, struct recurrent_layer *r)
                      : bind_matrix(b, &r->gates, WEIGHT_MIXER, hp->d_model, apart, 2);
 }
 
-/* The makers of Qwen 3-Next have q, k, v and z of each key head together, and so had the first files. */
+/* The original checkpoints of Qwen 3-Next, and the first GGUF files, group q, k, v and z by key head. */
 static int bind_qkvz(struct binder *b, struct recurrent_layer *r)
 {
     const struct hparams *hp = bind_hparams(b);

@@ -1,5 +1,5 @@
-/* qwen35moe.c - Qwen 3.5 and 3.6 with experts, 35B-A3B and its like: all of them softmax, the best, their weights made
- * one, and an expert with a gate that all go to. */
+/* qwen35moe.c - Qwen 3.5 and 3.6 with experts, such as 35B-A3B: the best of a softmax over all experts, their weights
+ * normalised to 1, and a shared expert with a gate. */
 #include "daemon/model/arch/arch.h"
 
 const struct arch arch_qwen35moe = {"qwen35moe",

@@ -1,5 +1,5 @@
-/* qwen3moe.c - Qwen 3 with experts, 30B-A3B and its like: all of them softmax, the best eight, their weights made one.
- */
+/* qwen3moe.c - Qwen 3 with experts, such as 30B-A3B: the best eight of a softmax over all, their weights normalised to
+ * 1. */
 #include "daemon/model/arch/arch.h"
 
 const struct arch arch_qwen3moe = {"qwen3moe", ROPE_NEOX, .experts = {true, ROUTE_SOFTMAX, true, .share_ff = true},

@@ -1,5 +1,5 @@
-/* qwen3next.c - Qwen 3-Next and Qwen 3-Coder-Next: what Qwen 3.5 with experts is, but for the order of value heads,
- * each of which lies beside its key head. */
+/* qwen3next.c - Qwen 3-Next and Qwen 3-Coder-Next: like Qwen 3.5 with experts, except for the order of the value heads,
+ * which are grouped by key head. */
 #include "daemon/model/arch/arch.h"
 
 const struct arch arch_qwen3next = {"qwen3next",

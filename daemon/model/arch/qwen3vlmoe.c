@@ -1,4 +1,4 @@
-/* qwen3vlmoe.c - the language model of Qwen 3-VL with experts: Qwen 3 with experts, as text has it. */
+/* qwen3vlmoe.c - the language model of Qwen 3-VL with experts: for text, the same as Qwen 3 with experts. */
 #include "daemon/model/arch/arch.h"
 
 const struct arch arch_qwen3vlmoe = {"qwen3vlmoe",

@@ -1,4 +1,5 @@
-/* recurrent.c - what layers with a recurrent state share: a convolution, the matrices before it and the one after. */
+/* recurrent.c - what layers with a recurrent state share: a convolution, the projections before it and the output
+ * projection. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

@@ -1,4 +1,4 @@
-/* seed_oss.c - Seed-OSS: Qwen 2 under other names. */
+/* seed_oss.c - Seed-OSS: Qwen 2 with other tensor names. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 

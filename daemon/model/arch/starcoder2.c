@@ -1,4 +1,4 @@
-/* starcoder2.c - StarCoder 2: LayerNorms, biases everywhere, an FFN without a gate. */
+/* starcoder2.c - StarCoder 2: LayerNorms, biases everywhere, an FFN without a gate, whose activation is GELU. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
