@@ -1,10 +1,9 @@
-/* config-layers.c - layers that config.json makes differ: which have a sliding window, and which no RoPE. */
+/* config-layers.c - how layers differ according to config.json: which have a sliding window, and which no RoPE. */
 #include "daemon/model/hf/hf-internal.h"
 
 enum { LAYERS_MAX = 1024 };
 
-/* Returns the period of layers with full attention, where config.json does not list them; 0: all have sliding windows.
- */
+/* Returns the period of full-attention layers, where config.json does not list them; 0: all have sliding windows. */
 static uint32_t window_period(const struct hf *h)
 {
     static const struct {
@@ -21,7 +20,7 @@ static uint32_t window_period(const struct hf *h)
     return n;
 }
 
-/* Model types that transformers gives no window, whatever sliding_window says. */
+/* Model types for which transformers ignores sliding_window. */
 static bool never_slides(const char *type)
 {
     static const char *const none[] = {"llama",
@@ -53,7 +52,7 @@ static bool never_slides(const char *type)
     return false;
 }
 
-/* A file that says nothing may mean its architecture's window. */
+/* Writes an explicit 0: without the key, the architecture's default window would apply. */
 static int put_no_window(struct hf *h)
 {
     char key[128];
@@ -61,8 +60,8 @@ static int put_no_window(struct hf *h)
     return 0;
 }
 
-/* sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files name a
- * window that is used only where use_sliding_window is true. */
+/* Writes sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files
+ * contain a window that is used only where use_sliding_window is true. */
 int hf_put_window(struct hf *h)
 {
     const json_t *w = hf_get(h, "sliding_window"), *types = hf_get(h, "layer_types"),
@@ -70,7 +69,7 @@ int hf_put_window(struct hf *h)
     bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
     bool late = is_qwen || !strcmp(h->arch->model_type, "dots1");
     bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
-    const json_t *from = hf_get(h, "max_window_layers"); /* the first layer with a window, of Qwen and dots.llm1 */
+    const json_t *from = hf_get(h, "max_window_layers"); /* the first layer with a window, in Qwen and dots.llm1 */
     size_t first = !late ? 0 : from ? hf_whole(h, "max_window_layers") : is_qwen ? 28 : 62;
     uint32_t period = window_period(h);
     int32_t slides[LAYERS_MAX];
@@ -99,7 +98,7 @@ int hf_put_window(struct hf *h)
     return hf_put_u32(h, "sliding_window", "attention.sliding_window", w);
 }
 
-/* EXAONE 4 turns where it slides, and everywhere where it has no window. */
+/* EXAONE 4 has RoPE in the sliding layers, and in all layers where it has no window. */
 static void put_no_rope_exaone(struct hf *h)
 {
     const json_t *types = hf_get(h, "layer_types");
@@ -111,7 +110,7 @@ static void put_no_rope_exaone(struct hf *h)
     gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
 }
 
-/* Layers without RoPE: no_rope_layers has 0 for them, or every no_rope_layer_interval-th is one. */
+/* Layers without RoPE: those with 0 in no_rope_layers, or else every no_rope_layer_interval-th. */
 int hf_put_no_rope(struct hf *h)
 {
     const json_t *list = hf_get(h, "no_rope_layers"), *v;

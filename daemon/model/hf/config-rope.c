@@ -1,10 +1,10 @@
 /*
- * config-rope.c - RoPE in config.json: its base, which layers with a sliding window may have of their own, the share of
- * a head that turns, and how frequencies are scaled for long texts.
+ * config-rope.c - RoPE in config.json: its base, which may differ for layers with a sliding window, the share of a head
+ * that is rotated, and the scaling of frequencies for long texts.
  */
 #include "daemon/model/hf/hf-internal.h"
 
-/* transformers 5 writes rope_parameters, by kind of layer where these differ; before it was rope_scaling. */
+/* transformers 5 writes rope_parameters, by kind of layer where these differ; earlier versions wrote rope_scaling. */
 json_t *hf_rope(const struct hf *h)
 {
     json_t *r = json_object_get(h->config, "rope_parameters"), *full;
@@ -20,7 +20,7 @@ static const char *rope_type(const json_t *r)
     const char *type = json_string_value(json_object_get(r, "rope_type"));
     if (!type)
         type = json_string_value(json_object_get(r, "type"));
-    if (type && !strcmp(type, "mrope")) /* of positions of several kinds, which in text are one */
+    if (type && !strcmp(type, "mrope")) /* its several kinds of position are equal in text */
         return "default";
     return type ? type : "default";
 }
@@ -39,7 +39,7 @@ static int put_scaling(struct hf *h, const json_t *r)
     const char *type = rope_type(r);
     char key[128];
     const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
-    bool phi3 = !strcmp(h->arch->model_type, "phi3"); /* whose first folders call it so */
+    bool phi3 = !strcmp(h->arch->model_type, "phi3"); /* its first folders use these names */
     if (phi3 && (!strcmp(type, "su") || !strcmp(type, "yarn")))
         type = "longrope";
     bool is_yarn = !strcmp(type, "yarn"), is_long = !strcmp(type, "longrope");
@@ -61,9 +61,9 @@ static int put_scaling(struct hf *h, const json_t *r)
         ret = hf_put_rope_number(h, r, yarn[i][0], yarn[i][1]);
     double mscale = json_number_value(json_object_get(r, "mscale"));
     double all = json_number_value(json_object_get(r, "mscale_all_dim"));
-    if (!ret && is_yarn && mscale != 0 && all != 0) { /* one of them alone has no effect */
+    if (!ret && is_yarn && mscale != 0 && all != 0) { /* either alone has no effect */
         gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
-        /* of latent attention, files have a tenth of it */
+        /* with latent attention, GGUF files store a tenth of it */
         gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key),
                       (float)(hf_get(h, "kv_lora_rank") ? 0.1 * all : all));
     }

@@ -1,7 +1,7 @@
 /*
- * config-types.c - the JSON types of what config.json says. What is read by its number, word or list counts as absent
- * where it is of another type, and another model than its maker's would run: so such a value is refused by its key
- * first. Keys that go to GGUF as they are (config.c) are checked where they are written.
+ * config-types.c - checks the JSON types of the values in config.json. A value that is read as a number, string or list
+ * counts as absent where it has another type, and the model would then run with a wrong setting. So such a value is
+ * refused here first, by its key. Keys that are copied to GGUF (config.c) are checked where they are written.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -18,7 +18,7 @@ static const char *const names[] = {[WHOLE] = "a whole number from 0 to 16777215
 struct row {
     const char *key;
     enum want want;
-    const char *but; /* of this model_type it is not read */
+    const char *but; /* model_type that does not read the key */
 };
 
 static const struct row rows[] = {
@@ -80,7 +80,7 @@ static const struct row rows[] = {
     {"rope_scaling", OBJECT, NULL},
 };
 
-/* Of rope_parameters, of rope_scaling, and of each kind of layer in them. */
+/* Rows for rope_parameters, for rope_scaling, and for each kind of layer in them. */
 static const struct row rope_rows[] = {
     {"rope_type", TEXT, NULL},          {"type", TEXT, NULL},
     {"rope_theta", NUMBER, NULL},       {"partial_rotary_factor", NUMBER, NULL},
@@ -92,7 +92,7 @@ static const struct row rope_rows[] = {
     {"full_attention", OBJECT, NULL},   {"sliding_attention", OBJECT, NULL},
 };
 
-/* Of per_layer_config, by layer. */
+/* Rows for each layer's entry in per_layer_config. */
 static const struct row layer_rows[] = {{"head_dim", ABOVE_0, NULL}, {"num_key_value_heads", ABOVE_0, NULL}};
 
 static bool is(const json_t *v, enum want want)
@@ -101,7 +101,7 @@ static bool is(const json_t *v, enum want want)
     switch (want) {
     case WHOLE:
     case ABOVE_0:
-        return json_is_integer(v) && n >= (want == ABOVE_0) && n < 1 << 24; /* as hf_whole() reads it */
+        return json_is_integer(v) && n >= (want == ABOVE_0) && n < 1 << 24; /* the range of hf_whole() */
     case NUMBER:
         return json_is_number(v);
     case FLAG:
@@ -147,7 +147,7 @@ int hf_types(const struct hf *h)
         ret = check_rope(h, "rope_parameters");
     if (!ret)
         ret = check_rope(h, "rope_scaling");
-    /* transformers' word for "as many as follow from the other sizes" is none */
+    /* besides null, transformers accepts "auto": as many as follow from the other sizes */
     v = json_object_get(h->config, "mamba_d_head");
     if (!ret && v && !json_is_null(v) && !is(v, ABOVE_0) &&
         !(json_is_string(v) && !strcmp(json_string_value(v), "auto")))

@@ -1,7 +1,7 @@
 /*
- * config.c - translates config.json into GGUF's keys: ARCH.block_count for num_hidden_layers and so on, as llama.cpp's
- * converters name them. Settings for which GGUF has no key get keys that begin with "hearth.". Values are checked where
- * they are read (hparams.c); here and in config-types.c only their JSON types are.
+ * config.c - translates config.json into GGUF's keys: ARCH.block_count for num_hidden_layers and so on, named as
+ * llama.cpp's converters name them. Settings for which GGUF has no key get keys that begin with "hearth.". Values are
+ * checked where they are read (hparams.c); here and in config-types.c only their JSON types are checked.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -57,7 +57,7 @@ static const struct hf_arch archs[] = {
     {"arcee", "arcee", "relu2", HF_PAIRS, 1},
 };
 
-/* A key of config.json and its GGUF key; `only`: the row is for that model_type alone. */
+/* A key of config.json and its GGUF key; `only`: the row applies to that model_type alone. */
 static const struct key {
     const char *hf, *gguf, *only;
     bool is_float;
@@ -126,8 +126,8 @@ static const struct key {
     {"moe_latent_size", "moe_latent_size", "nemotron_h", false},
 };
 
-/* What transformers takes where config.json leaves a key out, and GGUF's reader would take otherwise or not know. Files
- * of the gemma-3 of pictures and text leave out most. */
+/* The values that transformers uses where config.json leaves a key out, where the reader of GGUF keys would use another
+ * or has none. The config.json files of Gemma 3 for images and text leave out most keys. */
 static const struct {
     const char *model_type, *hf;
     double value;
@@ -214,7 +214,7 @@ static const struct {
     {"olmoe", "rms_norm_eps", 1e-5, true},
 };
 
-/* ... and where there is neither rope_parameters nor rope_scaling, beside the base. */
+/* Likewise for RoPE (besides its base), where there is neither rope_parameters nor rope_scaling. */
 static const struct {
     const char *model_type, *rope;
 } rope_defaults[] = {
@@ -227,11 +227,11 @@ static const struct {
                     " \"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}"},
 };
 
-/* Of a setting that changes what is computed, the only value that is. */
+/* Settings that change what is computed, each with the only value that hearth implements. */
 static const struct {
     const char *hf;
     bool must;
-    const char *but; /* of this model_type alone the tensors say it */
+    const char *but; /* exempt model_type, whose tensors show the setting */
 } fixed[] = {{"use_bidirectional_attention", false, NULL},
              {"use_qk_norm", false, "glm4_moe"},
              {"is_decoder", true, NULL},
@@ -287,8 +287,8 @@ static int put_keys(struct hf *h)
             continue;
         if ((h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads")) ||
             (h->arch->rules & HF_SINGLE && !strcmp(k->hf, "intermediate_size")))
-            continue;                       /* hf_recurrent_keys() has written them, layer by layer */
-        if (last && !strcmp(last, k->gguf)) /* the same under an older name */
+            continue;                       /* hf_recurrent_keys() has written them, per layer */
+        if (last && !strcmp(last, k->gguf)) /* the same setting under an older name */
             continue;
         last = k->gguf;
         ret = k->is_float ? hf_put_f32(h, k->hf, k->gguf, v) : hf_put_u32(h, k->hf, k->gguf, v);
@@ -314,20 +314,20 @@ uint32_t hf_head_dim(const struct hf *h)
     return d ? d : n ? hf_whole(h, "hidden_size") / n : 0;
 }
 
-/* How a mixture's experts are chosen, where config.json says it otherwise than the architecture has it. */
+/* Writes how a mixture's experts are chosen, where config.json differs from the architecture's default. */
 static int put_experts(struct hf *h)
 {
     const json_t *norm = hf_get(h, "norm_topk_prob"), *scoring = hf_get(h, "scoring_func"),
                  *limit = hf_get(h, "swiglu_limit");
     const char *how = json_string_value(scoring);
     bool is_latent = h->arch->rules & HF_LATENT, by_sigmoid = h->arch->rules & HF_SIGMOID;
-    bool noaux = how && !strcmp(how, "noaux_tc"); /* as dots.llm1's folders call it */
+    bool noaux = how && !strcmp(how, "noaux_tc"); /* the name in dots.llm1's folders */
     bool sigmoid = how ? noaux || !strcmp(how, "sigmoid") : by_sigmoid;
     char key[128];
     if (norm && !json_is_boolean(norm))
         return hf_wrong(h, "norm_topk_prob", "true or false");
     bool is_glm = !strcmp(h->arch->model_type, "glm4_moe"), is_qwen = !strcmp(h->arch->model_type, "qwen3_moe");
-    if (norm || is_glm || is_qwen || is_latent) /* these mean otherwise by silence than their GGUF files */
+    if (norm || is_glm || is_qwen || is_latent) /* for these, a missing key means something else than in GGUF */
         gguf_make_bool(h->m, hf_key(h, "expert_weights_norm", key), norm ? json_is_true(norm) : is_glm || by_sigmoid);
     if (scoring && !sigmoid && (!how || strcmp(how, "softmax")))
         return hf_wrong(h, "scoring_func", "softmax or sigmoid");
@@ -348,7 +348,7 @@ static int put_own(struct hf *h)
     if (scalar)
         gguf_make_f32(h->m, hf_key(h, "attention.scale", key), (float)(1 / sqrt(json_number_value(scalar))));
     static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
-    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) /* null is none; GGUF's absence of the key is the default */
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) /* null: none; without the key, GGUF's default */
         if (json_is_null(json_object_get(h->config, caps[i])))
             gguf_make_f32(h->m, hf_key(h, caps[i], key), 0);
     if (!strcmp(h->arch->model_type, "ministral3"))
@@ -358,7 +358,7 @@ static int put_own(struct hf *h)
 
 static int refuse_others(const struct hf *h)
 {
-    bool gemma = !strcmp(h->arch->model_type, "gemma"); /* whose hidden_act says "gelu" and is not used */
+    bool gemma = !strcmp(h->arch->model_type, "gemma"); /* its hidden_act says "gelu" and is not used */
     const json_t *act = gemma ? NULL : hf_get(h, "hidden_act");
     if (!act)
         act = hf_get(h, "hidden_activation");
@@ -387,7 +387,8 @@ static int refuse_others(const struct hf *h)
     return 0;
 }
 
-/* Layers for multi-token prediction: their makers' classes have one where config.json says nothing. */
+/* The number of layers for multi-token prediction. Where config.json does not say, the original classes of some model
+ * types have one. */
 static uint32_t layers_ahead(const struct hf *h)
 {
     static const char key[] = "num_nextn_predict_layers";

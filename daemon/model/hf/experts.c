@@ -1,7 +1,7 @@
 /*
- * experts.c - the tensors of mixtures of experts under GGUF's names. Most folders have a tensor for each matrix of each
- * expert, which stay where they are; gpt-oss has all experts in one, transposed, with gate's and up's columns in turn,
- * which are copied into the form that GGUF has.
+ * experts.c - maps the tensors of mixtures of experts to GGUF's names. Most folders have a tensor for each matrix of
+ * each expert, which stays where it is. gpt-oss has one tensor for all experts, transposed and with the columns of gate
+ * and up interleaved, which is copied into GGUF's form.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -70,7 +70,7 @@ int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const st
     if (t->n_dim != (bias ? 2u : 3u) || (!down && t->dim[0] % 2))
         return err_set(h->e, HEARTH_EBADMODEL, "tensor %s of layer %u has not the shape of a %s's experts", s, layer,
                        h->arch->model_type);
-    /* [expert][in][out], where out is gate and up in turn; a bias is one such row */
+    /* [expert][in][out], where the columns of gate and up alternate in `out`; a bias is one such row */
     uint64_t columns = t->dim[0], rows = bias ? 1 : t->dim[1], step = down ? 1 : 2;
     int ret = 0;
     for (uint64_t i = 0; i < step && !ret; i++) {

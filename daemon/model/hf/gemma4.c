@@ -1,7 +1,7 @@
 /*
- * gemma4.c - what config.json of a Gemma 4 says otherwise than others: its layers of full attention have heads of
- * another size and number, in keys of their own or in per_layer_config, and layers that share K and V may have a
- * network twice as large.
+ * gemma4.c - the particulars of a Gemma 4's config.json: full-attention layers have heads of another size and number,
+ * given by keys of their own or in per_layer_config, and layers that share K and V may have a feed-forward network
+ * twice as wide.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -9,7 +9,7 @@
 
 enum { LAYERS_MAX = 1024 };
 
-/* A whole number of config.json from 1 up; 0 where there is none. */
+/* An integer of config.json from 1 to 2^24 - 1; 0 where there is none. */
 static uint32_t whole(const json_t *o, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(o, key));
@@ -23,7 +23,7 @@ static bool slides(const struct hf *h, uint32_t layer)
     return type && !strcmp(type, "sliding_attention");
 }
 
-/* The kinds of all layers as transformers has them: five of six slide where nothing is said, and the last one never
+/* Fills in layer_types as transformers does: without the key, five of six layers slide, and the last layer never
  * does. */
 static int complete_types(struct hf *h)
 {
@@ -39,8 +39,8 @@ static int complete_types(struct hf *h)
     return 0;
 }
 
-/* The layer's entry of per_layer_config, whose keys are numbers as text, some with a 0 before; NULL where there is
- * none. */
+/* The layer's entry of per_layer_config, whose keys are numbers as strings, some with leading zeros; NULL where there
+ * is none. */
 static const json_t *own_config(const struct hf *h, uint32_t layer)
 {
     const json_t *all = json_object_get(h->config, "per_layer_config"), *v;
@@ -55,7 +55,7 @@ static const json_t *own_config(const struct hf *h, uint32_t layer)
     return NULL;
 }
 
-/* A setting of the layer: its own, else what layers of full attention have, else what all have. */
+/* A setting of the layer: its own, else that of full-attention layers if it is one, else the common one. */
 static uint32_t of_layer(const struct hf *h, uint32_t layer, const char *key, const char *full)
 {
     uint32_t own = whole(own_config(h, layer), key);
@@ -63,7 +63,7 @@ static uint32_t of_layer(const struct hf *h, uint32_t layer, const char *key, co
     return own ? own : of_full ? of_full : whole(h->config, key);
 }
 
-/* The size of heads, which all layers of a kind share. */
+/* The size of heads, which is the same in all layers of a kind (size[1]: sliding). */
 static int head_sizes(struct hf *h, uint32_t size[2])
 {
     for (uint32_t i = 0; i < h->n_layer; i++) {
@@ -94,7 +94,7 @@ int hf_gemma4(struct hf *h)
                        "config.json: num_hidden_layers is %u, intermediate_size %u; neither may be 0", h->n_layer,
                        d_ff);
     if (!json_object_get(h->config, "per_layer_config") && !json_object_get(h->config, "global_head_dim") &&
-        json_object_set_new(h->config, "global_head_dim", json_integer(512))) /* as transformers has it */
+        json_object_set_new(h->config, "global_head_dim", json_integer(512))) /* the default in transformers */
         return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
     int ret = complete_types(h);
     if (!ret)
@@ -112,13 +112,13 @@ int hf_gemma4(struct hf *h)
     json_object_del(h->config, "num_key_value_heads");
     json_object_del(h->config, "intermediate_size");
     if (!strcmp(json_is_string(bidirectional) ? json_string_value(bidirectional) : "", "vision"))
-        json_object_del(h->config, "use_bidirectional_attention"); /* among the tokens of a picture */
+        json_object_del(h->config, "use_bidirectional_attention"); /* applies only among the tokens of an image */
     return json_object_set_new(h->config, "head_dim", json_integer(size[0]))
                ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
                : 0;
 }
 
-/* Of RoPE "proportional" only the first pairs turn, at the frequencies that they have among all. */
+/* RoPE "proportional" rotates only the first pairs, at the frequencies that they would have if all were rotated. */
 int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n)
 {
     uint32_t half = hf_head_dim(h) / 2;

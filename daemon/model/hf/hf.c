@@ -1,4 +1,4 @@
-/* hf.c - see hf.h: the folder's files in turn, each by its own module. */
+/* hf.c - see hf.h: reads the folder's files in turn, each through its own module. */
 #include "daemon/model/hf/hf-internal.h"
 
 #include "daemon/model/pace.h"
@@ -57,8 +57,8 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
     return 0;
 }
 
-/* Puts a string where Python wrote Infinity, which JSON has not, so that no number is read there and no value passes
- * for absent. Returns whether there was any. */
+/* Replaces Infinity, which Python writes although JSON has no such value, by a string, so that it is neither read as a
+ * number nor treated as absent. Returns whether there was any. */
 static bool take_out_infinity(char *text, size_t n)
 {
     static const char word[] = "Infinity", string[] = "\"inf\"   ", minus[] = "\"-inf\"   ";
@@ -91,7 +91,7 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     /* A duplicate id, name or merge would be ambiguous, so duplicates are refused. U+0000 is a character that a
      * vocabulary may have.
      */
-    if ((ret = pace(n, h->e))) { /* the parser has no loop of ours */
+    if ((ret = pace(n, h->e))) { /* the JSON parser cannot call pace() itself */
         free(text);
         return ret;
     }
@@ -113,9 +113,9 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     return ret;
 }
 
-/* Whether config.json says that the output has a matrix of its own. Of a vision-language model transformers 4 reads the
- * text model's word and transformers 5 that of the whole, and LFM 2's makers have another key: where one of them says
- * tied, it may be. */
+/* Whether config.json says that the output has a matrix of its own. For a vision-language model, transformers 4 reads
+ * the key of the text model and transformers 5 that of the whole model, and LFM 2 has a key of its own: if one of them
+ * says tied, the matrix may be missing. */
 static bool says_untied(const json_t *whole, const json_t *text)
 {
     static const char key[] = "tie_word_embeddings";
@@ -124,7 +124,7 @@ static bool says_untied(const json_t *whole, const json_t *text)
     return !tied && (json_is_false(own) || json_is_false(all));
 }
 
-/* A vision-language model has the text model's config under text_config. */
+/* Of a vision-language model, the text model's config is under text_config. */
 static int read_config(struct hf *h)
 {
     json_t *whole, *text;

@@ -1,13 +1,14 @@
 /*
- * latent.c - latent attention in a folder: config.json has the sizes of a head's parts, GGUF those of the one key that
- * all heads share; and the matrix that makes every head's key and value becomes two, the former transposed.
+ * latent.c - latent attention (MLA) in a folder. config.json has the sizes of a head's parts, GGUF those of the single
+ * key that all heads share. The matrix that computes every head's key and value is split into two, of which the keys'
+ * is transposed.
  */
 #include "daemon/model/hf/hf-internal.h"
 
 #include <stdio.h>
 
-/* Which layers are dense: of the first ones GGUF has the number, as first_k_dense_replace is; others are where no
- * router is. */
+/* Which layers are dense: GGUF has the number of leading dense layers, like first_k_dense_replace; other dense layers
+ * are recognised by the absence of a router. */
 static int put_dense(struct hf *h)
 {
     const json_t *types = hf_get(h, "mlp_layer_types"), *v;
@@ -30,13 +31,13 @@ static int put_dense(struct hf *h)
     return 0;
 }
 
-/* DeepSeek V2's way to choose among groups; the later ones have one way alone, noaux_tc. */
+/* Checks how DeepSeek V2 chooses among groups; the later models have a single method, noaux_tc. */
 static int check_choice(struct hf *h)
 {
     const char *how = json_string_value(hf_get(h, "topk_method"));
     if (!how || strcmp(h->arch->model_type, "deepseek_v2"))
         return 0;
-    if (!strcmp(how, "greedy")) /* groups or not */
+    if (!strcmp(how, "greedy")) /* without groups, even where the keys are there */
         return json_object_del(h->config, "n_group"), json_object_del(h->config, "topk_group"), 0;
     return !strcmp(how, "group_limited_greedy")
                ? 0
@@ -64,7 +65,8 @@ int hf_latent(struct hf *h)
         ret = check_choice(h);
     if (ret)
         return ret;
-    json_object_del(h->config, "num_key_value_heads"); /* as many as heads, once keys are made of what is kept */
+    json_object_del(h->config, "num_key_value_heads"); /* config.json counts one per head; in the absorbed form, which
+                                                          the KV holds, there is one */
     return json_object_set_new(h->config, "head_dim", json_integer(d_c + rot))
                ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json")
                : 0;

@@ -1,6 +1,7 @@
 /*
- * mxfp4.c - gpt-oss as its maker publishes it: the experts' matrices in MXFP4, nibbles in one tensor and the powers of
- * two in another, gate's and up's rows in turn. They are copied into the blocks that GGUF has.
+ * mxfp4.c - gpt-oss as OpenAI publishes it: the experts' matrices are in MXFP4, with the nibbles in one tensor and the
+ * powers of two (the scales) in another, and with the rows of gate and up interleaved. They are copied into GGUF's
+ * blocks.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -9,14 +10,14 @@
 
 #include "daemon/model/hf/safetensors.h"
 
-enum { LEN = 32, BYTES = 17, NIBBLES = 16 }; /* a block: weights, bytes in GGUF, bytes of nibbles */
+enum { LEN = 32, BYTES = 17, NIBBLES = 16 }; /* of a block: weights; bytes in GGUF; bytes of nibbles */
 
-/* One matrix of all experts of a layer, or gate and up. */
+/* One matrix, or gate and up, of all experts in a layer. */
 struct hf_mxfp4 {
     struct hf_mxfp4 *next;
     unsigned layer;
     bool down, scaled;
-    uint64_t n_block, n_row, n_expert; /* blocks in a row, rows in the folder */
+    uint64_t n_block, n_row, n_expert; /* blocks in a row; rows in the folder's tensor */
     uint8_t *part[2];                  /* gate and up, or down: [n_expert][n_row / parts][n_block] blocks */
 };
 
@@ -43,7 +44,7 @@ static int add_parts(const struct hf *h, struct hf_mxfp4 *m)
     return 0;
 }
 
-/* Byte i of a block has weights 2 i and 2 i + 1 in the folder, i and i + 16 in GGUF. */
+/* Byte i of a block has the weights 2 i and 2 i + 1 in the folder, but i and i + 16 in GGUF. */
 static void copy_nibbles(const uint8_t *from, uint8_t *to)
 {
     for (unsigned i = 0; i < NIBBLES; i++) {

@@ -1,4 +1,5 @@
-/* normalizer.c - the normalisers of a tokenizer.json, and what its readers share. */
+/* normalizer.c - translates the normalisers of a tokenizer.json; it also has the helpers that the readers of that file
+ * share. */
 #include "daemon/model/hf/hf-internal.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static long base64(const char *s, size_t n, unsigned char *out)
     return len;
 }
 
-/* SentencePiece's table of replacements: daemon/model/tok/charsmap.c. */
+/* SentencePiece's table of replacements: see daemon/model/tok/charsmap.c. */
 static int put_charsmap(struct hf *h, const json_t *p)
 {
     const json_t *v = json_object_get(p, "precompiled_charsmap");
@@ -91,7 +92,8 @@ static int put_bert(struct hf *h, const json_t *p, struct hf_words *w)
     return 0;
 }
 
-/* The rules for spaces that SentencePiece's vocabularies are converted with: runs become one, the text's ends go. */
+/* The rules for spaces in converted SentencePiece vocabularies: runs of spaces become one, leading and trailing white
+ * space is stripped. */
 static bool spaces_rule(const json_t *p, struct hf_words *w)
 {
     const json_t *pattern = json_object_get(p, "pattern");
@@ -108,7 +110,8 @@ static bool spaces_rule(const json_t *p, struct hf_words *w)
     return false;
 }
 
-/* NFC and its relatives by name; U+2581 for a space and a space prepended are SentencePiece's normalisation. */
+/* Translates NFC and its relatives by name. Replacing a space by U+2581 and prepending one is SentencePiece's
+ * normalisation. */
 int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
 {
     const char *type = hf_text_of(p, "type");
@@ -137,7 +140,7 @@ int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
         w->low = true;
         return 0;
     }
-    if (w->low || w->prefix) /* those come last, and the rules for spaces before them */
+    if (w->low || w->prefix) /* those must come last, with the rules for spaces before them */
         return hf_refuse(h, "after a normaliser for spaces, the normaliser", type);
     if (spaces_rule(p, w))
         return 0;

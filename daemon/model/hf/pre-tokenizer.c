@@ -1,8 +1,8 @@
 /*
- * pre-tokenizer.c - the pre-tokenizers of a tokenizer.json: how a text is cut into words, as patterns for
- * ../tok/pretok.c, and when a space goes before it. What a pre-tokenizer would see of those before it and of the
- * normaliser is not what is seen here (U+2581 is a space, and bytes are bytes): arrangements in which that matters are
- * refused by name.
+ * pre-tokenizer.c - translates the pre-tokenizers of a tokenizer.json into patterns for ../tok/pretok.c, by which a
+ * text is cut into words, and into a rule for when a space is prepended. In the original, a pre-tokenizer sees the
+ * output of the normaliser and of the pre-tokenizers before it; here, patterns see spaces where U+2581 would be, and
+ * plain bytes instead of ByteLevel's alphabet. Combinations in which this matters are refused by name.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -18,7 +18,7 @@ static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, si
 
 #define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* A text as a pattern that matches it alone. */
+/* Adds a pattern that matches exactly this text. */
 static int add_literal(const struct hf *h, struct hf_words *w, const char *s, size_t n)
 {
     char *quoted = gguf_make_alloc(h->m, 2 * n + 1), *to = quoted;
@@ -37,12 +37,12 @@ static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
     const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex"),
                  *text = json_object_get(pattern, "String");
     bool invert = json_is_true(json_object_get(p, "invert"));
-    /* Gemma splits after spaces, but its normaliser has replaced all of them. */
+    /* Gemma splits after spaces, but its normaliser has already replaced all of them. */
     if (hf_is(pattern, "String", " ") && hf_is(p, "behavior", "MergedWithPrevious") && w->low && !invert)
         return 0;
     if (w->low) /* patterns see a space where U+2581 is */
         return hf_refuse(h, "after a treatment of spaces, the pre-tokenizer", "Split");
-    /* What is not matched is removed: the patterns that come so match all of any text. */
+    /* Unmatched text is removed; the patterns in use here match all of any text, so nothing is. */
     bool whole = invert && hf_is(p, "behavior", "Removed");
     if (invert && !whole)
         return hf_refuse(h, "an inverted Split with behavior", hf_text_of(p, "behavior"));
@@ -55,8 +55,9 @@ static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
     return hf_refuse(h, "Split without", "a pattern");
 }
 
-/* The alphabet of bytes, in which what comes after it would be matched, is not written here: it has to come last. A
- * space goes before the text, and would go before each word. */
+/* ByteLevel maps bytes to an alphabet that later pre-tokenizers would be matched in. That mapping is not made here, so
+ * ByteLevel has to come last. The prefix space would be prepended to each word, so it is accepted only without a
+ * pre-tokenizer before, where it goes before the text. */
 static int add_byte_level(const struct hf *h, struct hf_words *w, const json_t *p)
 {
     const json_t *regex = json_object_get(p, "use_regex");

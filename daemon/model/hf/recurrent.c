@@ -1,7 +1,7 @@
 /*
- * recurrent.c - folders of models with recurrent states: which layers are what, sizes that config.json says by their
- * factors, and tensors that GGUF has in another form. Value heads of a delta net stay in their maker's order, of which
- * a key of ours tells; vectors are copied only where they change.
+ * recurrent.c - folders of models with recurrent states: the kind of each layer, sizes that config.json gives as
+ * factors, and tensors that GGUF stores in another form. A delta net's value heads stay in their original order, which
+ * the key hearth.ssm.grouped marks; vectors are copied only where they change.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -14,7 +14,7 @@ enum { LAYERS_MAX = 1024 };
 
 enum kind { KIND_ATTENDS, KIND_RECURS, KIND_MLP, KIND_MOE, KINDS };
 
-/* What a layer is by its name in config.json, or by its letter in a pattern; KINDS: not known. */
+/* The kind of a layer by its name in config.json, or by its letter in a pattern; KINDS: unknown. */
 static enum kind kind_of(const char *name, char letter)
 {
     static const struct {
@@ -34,7 +34,7 @@ static enum kind kind_of(const char *name, char letter)
     return KINDS;
 }
 
-/* LFM 2's first folders list the layers that attend by their numbers. */
+/* LFM 2's first folders list the indices of the layers with attention. */
 static int read_attending(struct hf *h, const json_t *list, enum kind kind[LAYERS_MAX])
 {
     size_t i;
@@ -53,7 +53,7 @@ static int read_attending(struct hf *h, const json_t *list, enum kind kind[LAYER
     return 0;
 }
 
-/* The kinds of all layers, from a list of names, a string of letters, or the numbers of some. */
+/* The kinds of all layers, from a list of names, a string of letters, or a list of indices. */
 static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
 {
     const char *key = h->arch->rules & HF_SINGLE ? "layers_block_type" : "layer_types";
@@ -64,7 +64,7 @@ static int read_kinds(struct hf *h, enum kind kind[LAYERS_MAX])
     size_t n = json_is_array(list) ? json_array_size(list) : pattern ? strlen(pattern) : 0;
     if (!json_is_array(list) && pattern)
         key = "hybrid_override_pattern";
-    if (h->arch->rules & HF_SINGLE && !h->n_layer && n <= LAYERS_MAX) /* transformers writes no num_hidden_layers */
+    if (h->arch->rules & HF_SINGLE && !h->n_layer && n <= LAYERS_MAX) /* transformers leaves out num_hidden_layers */
         h->n_layer = (uint32_t)n;
     if (!n || n > LAYERS_MAX || n != h->n_layer)
         return hf_wrong(h, key, "an entry for each layer (num_hidden_layers)");
@@ -103,8 +103,8 @@ static int put_kinds(struct hf *h)
                : 0;
 }
 
-/* LFM 2's config.json may say of the feed-forward network only what its size is made of. It is rounded up with a factor
- * alone: null is none. */
+/* LFM 2's config.json may give the width of the feed-forward network only by its ingredients. The width is rounded up
+ * only where there is a factor; null means none. */
 static int lfm2_d_ff(const struct hf *h)
 {
     const json_t *by = json_object_get(h->config, "block_ffn_dim_multiplier");
@@ -124,7 +124,8 @@ static int lfm2_d_ff(const struct hf *h)
                : 0;
 }
 
-/* An end of time_step_limit: infinite as Python (of which hf.c makes a string) or transformers writes it. */
+/* One end of time_step_limit, which may be infinite: as Python writes it (hf.c turns that into a string) or as
+ * transformers does. */
 static double limit_of(const json_t *v, double none)
 {
     const char *s = json_string_value(v), *t = json_string_value(json_object_get(v, "__float__"));
@@ -135,7 +136,7 @@ static double limit_of(const json_t *v, double none)
     return json_is_null(v) ? none : json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Of a step's limits only those are computed that it cannot reach: it is a softplus, so above 0. */
+/* Accepts only limits of the time step that have no effect: the step is a softplus, so always above 0. */
 static int check_limits(const struct hf *h)
 {
     const json_t *limit = hf_get(h, "time_step_limit");
@@ -151,7 +152,7 @@ static int check_limits(const struct hf *h)
                          "config.json asks for time_step_limit, which hearth does not compute");
 }
 
-/* Mamba-2's size, and what of it hearth computes. */
+/* Writes Mamba-2's sizes, and refuses settings that hearth does not compute. */
 static int put_mamba(struct hf *h)
 {
     const char *type = h->arch->model_type;
@@ -169,7 +170,7 @@ static int put_mamba(struct hf *h)
     if (ret)
         return ret;
     gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key), inner);
-    if (plain || granite) /* transformers; of Nemotron H, and of all in GGUF files, each group has a norm */
+    if (plain || granite) /* as in transformers; Nemotron-H, and all GGUF files, have a norm per group */
         gguf_make_bool(h->m, "hearth.ssm.norm_whole", true);
     if (!hf_get(h, "max_position_embeddings"))
         gguf_make_u32(h->m, hf_key(h, "context_length", key), 1 << 20); /* nothing in such a model limits it */
@@ -228,7 +229,7 @@ static int odd(const struct hf *h, unsigned layer, const char *s)
                    h->arch->model_type);
 }
 
-/* GGUF has -exp(A_log) in F32, Mamba-2's as a column. */
+/* GGUF stores -exp(A_log) in F32, and for Mamba-2 as a column. */
 static int add_decay(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
 {
     uint64_t n = t->dim[0];
@@ -250,7 +251,7 @@ static int add_decay(const struct hf *h, unsigned layer, const char *s, const st
     return 0;
 }
 
-/* A vector as so many rows. */
+/* Adds a vector as a matrix of that many rows. */
 static int add_rows(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t, const char *name,
                     uint64_t rows)
 {
@@ -264,7 +265,7 @@ static int add_rows(const struct hf *h, unsigned layer, const char *s, const str
     return 0;
 }
 
-/* Two matrices in one, the first one's rows first: they stay where they are. */
+/* Splits a matrix into its upper and lower half, which stay where they are. */
 static int add_halves(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t,
                       const char *const name[2])
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 enum {
-    HEADER_MAX = 16 << 20, /* the format allows 100 MB; 65,536 tensors need ten */
+    HEADER_MAX = 16 << 20, /* the format allows 100 MB; 65,536 tensors need about ten */
     TENSORS_MAX = 1 << 16,
 };
 

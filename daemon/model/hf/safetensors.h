@@ -1,6 +1,6 @@
 /*
- * safetensors.h - a bounded reader of .safetensors files (format: the safetensors README): eight bytes of length, a
- * JSON header of that length that names tensors, their types, shapes and byte ranges, and their data.
+ * safetensors.h - a bounded reader of .safetensors files (format: the safetensors README): an eight-byte length, a JSON
+ * header of that length with the tensors' names, types, shapes and byte ranges, then their data.
  */
 #ifndef HEARTH_SAFETENSORS_H
 #define HEARTH_SAFETENSORS_H
@@ -8,7 +8,7 @@
 #include "daemon/model/gguf.h"
 #include "daemon/model/map.h"
 
-enum { SAFETENSOR_U8 = 1 << 16 }; /* the type of bytes, which no ggml type is */
+enum { SAFETENSOR_U8 = 1 << 16 }; /* the type of raw bytes, which ggml does not have */
 
 struct safetensor {
     const char *name;     /* NUL-terminated, valid during the call */
@@ -18,8 +18,9 @@ struct safetensor {
 /* Called for each tensor in the header's order; a value other than 0 ends the reading and is returned. */
 typedef int safetensors_fn(void *arg, const struct safetensor *t, struct hearth_err *e);
 
-/* Maps the file and calls fn for each tensor. On success the map is the caller's (*map); else it is closed. A tensor
- * outside of the file, of another size than its shape, or of an unknown type is HEARTH_EBADMODEL. */
+/* Maps the file and calls fn for each tensor. On success the caller owns the map (*map); otherwise it is closed. A
+ * tensor outside of the file, or of another size than its shape, is HEARTH_EBADMODEL, one of an unsupported type
+ * HEARTH_EUNSUPPORTED. */
 int safetensors_open(struct map *map, const char *path, safetensors_fn *fn, void *arg, struct hearth_err *e);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * templates.c - a folder's chat templates: chat_template.jinja and additional_chat_templates/NAME.jinja, as
- * transformers writes them today, else chat_template of tokenizer_config.json, a text or a list of named ones.
+ * templates.c - a folder's chat templates: chat_template.jinja and additional_chat_templates/NAME.jinja, as current
+ * versions of transformers write them, otherwise chat_template of tokenizer_config.json, a string or a list of named
+ * ones.
  */
 #include "config.h"
 
@@ -61,7 +62,8 @@ static void list_templates(const char *path, struct names *found)
         closedir(d);
 }
 
-/* Files of the folder beside chat_template.jinja; in the order of their names, so that a folder is always the same. */
+/* Adds the templates in additional_chat_templates/, sorted by name so that the result does not depend on the
+ * directory's order. */
 static int put_additional(struct hf *h, struct names *names)
 {
     static const char folder[] = "additional_chat_templates";

@@ -1,6 +1,6 @@
 /*
- * tensors.c - the folder's tensors under GGUF's names. Matrices stay in the mapped files; vectors are copied where GGUF
- * stores them in another form.
+ * tensors.c - maps the folder's tensors to GGUF's names. Matrices stay in the mapped files; vectors are copied where
+ * GGUF stores them in another form.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -87,7 +87,7 @@ static const struct rename layer[] = {
     {"linear_attn.in_proj_b", "ssm_beta"},
     {"linear_attn.in_proj_a", "ssm_alpha"},
     {"linear_attn.in_proj_ba", "ssm_ba"},
-    {"linear_attn.in_proj_qkvz", "ssm_in"}, /* as the first GGUF files have it, too */
+    {"linear_attn.in_proj_qkvz", "ssm_in"}, /* as in the first GGUF files */
     {"linear_attn.conv1d", "ssm_conv1d"},
     {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out"},
@@ -112,7 +112,7 @@ static const struct rename layer[] = {
     {"mixer.shared_experts.down_proj", "ffn_down_shexp"},
 };
 
-/* Of a layer, whole names: what comes after their last dot is no "weight" or "bias". */
+/* Whole names of tensors in a layer, most of which do not end in ".weight" or ".bias". */
 static const struct rename entire[] = {{"feed_forward.expert_bias", "exp_probs_b.bias"},
                                        {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
                                        {"linear_attn.dt_bias", "ssm_dt.bias"},
@@ -139,7 +139,7 @@ static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
                                     {"post_self_attn_layernorm", "post_attention_norm"},
                                     {"post_mlp_layernorm", "post_ffw_norm"}};
 
-/* Prefixes of tensors of a model that sees or hears, too, that are not the text model's. */
+/* Prefixes of tensors that belong to a multimodal model's other parts, not to the text model. */
 static const char *const not_text[] = {"vision_tower.",
                                        "model.vision_tower.",
                                        "model.audio_tower.",
@@ -170,7 +170,7 @@ static const char *layer_name(const struct hf *h, const char *stem, size_t len)
     return name ? name : FIND(layer, stem, len);
 }
 
-/* Skips `prefix` where s begins with it. */
+/* Advances *s past `prefix` if it begins with it; returns whether it did. */
 static bool skip(const char **s, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -180,7 +180,7 @@ static bool skip(const char **s, const char *prefix)
     return true;
 }
 
-/* Returns a tensor's name within its layer, or that of a tensor of no layer; *number is the layer of the former. */
+/* Returns a tensor's name within its layer, with the layer in *number, or the name of a tensor outside the layers. */
 static const char *strip(const char *s, bool *in_layer, unsigned *number)
 {
     int used = 0;
@@ -193,7 +193,7 @@ static const char *strip(const char *s, bool *in_layer, unsigned *number)
 }
 
 /* Translates a tensor's name: "model.layers.3.self_attn.q_proj.weight" is "blk.3.attn_q.weight". Returns 1 for a tensor
- * that is not the text model's. */
+ * that the text model does not use. */
 static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES])
 {
     const char *end, *name;
@@ -215,7 +215,7 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
     size_t len = end ? (size_t)(end - s) : 0;
     name = !end ? NULL : in_layer ? layer_name(h, s, len) : FIND(top, s, len);
     if (len == strlen("self_attn.rotary_emb") && !memcmp(s, "self_attn.rotary_emb", len))
-        return 1; /* inv_freq of old files is redundant: it follows from RoPE's base */
+        return 1; /* inv_freq in old files is redundant: it follows from RoPE's base */
     if (!name || strlen(end) > 16)
         return err_set(h->e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s as hearth runs it",
                        gguf_label((struct gguf_str){hf, strlen(hf)}).s, h->arch->model_type);
@@ -230,11 +230,11 @@ static bool is_norm_weight(const char *name)
 {
     size_t n = strlen(name), m = strlen("norm.weight"), of_state = strlen("ssm_norm.weight");
     if (n >= of_state && !strcmp(name + n - of_state, "ssm_norm.weight"))
-        return false; /* a delta net's is stored whole */
+        return false; /* a delta net's norm is stored as it is */
     return n >= m && !strcmp(name + n - m, "norm.weight");
 }
 
-/* Adds one to a norm that is stored minus one: GGUF has the whole weight, in F32. */
+/* Adds one to a norm's weights, which the folder stores minus one; GGUF has the full weights, in F32. */
 static int plus_one(const struct hf *h, struct gguf_tensor *t)
 {
     uint64_t n = t->dim[0];
@@ -251,7 +251,7 @@ static int plus_one(const struct hf *h, struct gguf_tensor *t)
     return 0;
 }
 
-/* Copies unaligned data, because the kernels read whole numbers. Files written since 2023 have none. */
+/* Copies unaligned data, because the kernels use aligned loads. Files written since 2023 have none. */
 static int align(const struct hf *h, struct gguf_tensor *t)
 {
     if ((uintptr_t)t->data % 8 == 0)
@@ -263,12 +263,12 @@ static int align(const struct hf *h, struct gguf_tensor *t)
     return 0;
 }
 
-/* Layers for multi-token prediction come after the others and are left out. Any other one after them means that
- * num_hidden_layers is of a part of the model, which would run as another. */
+/* Layers for multi-token prediction follow the others and are left out. Any other layer beyond num_hidden_layers means
+ * that this number covers only a part of the model, which would then run as a different model. */
 static int leave_out(struct hf *h, const char *name, unsigned number, const char *rest, struct hearth_err *e)
 {
     unsigned i = number - h->n_layer;
-    if (!h->n_layer) /* which is refused by its key, later */
+    if (!h->n_layer) /* refused later, by its key */
         return 0;
     if (i >= h->n_nextn)
         return err_set(e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s of %u layers (num_hidden_layers)",
@@ -279,7 +279,7 @@ static int leave_out(struct hf *h, const char *name, unsigned number, const char
     return 0;
 }
 
-/* What tells a layer that predicts further ahead from one of the model's own is the matrix that joins its inputs. */
+/* A layer that predicts further ahead is recognised by eh_proj, the matrix that joins its two inputs. */
 static int check_ahead(const struct hf *h)
 {
     uint64_t own = h->nextn_seen & ~h->nextn_joins;
@@ -322,7 +322,7 @@ static int on_tensor(void *arg, const struct safetensor *s, struct hearth_err *e
     if (!ret) {
         t.name = gguf_make_name(h->m, name);
         ret = align(h, &t);
-        if (t.n_dim == 3 && t.dim[1] == 1) { /* of a convolution: [channels, 1, taps] */
+        if (t.n_dim == 3 && t.dim[1] == 1) { /* a convolution's: [channels, 1, taps] */
             t.dim[1] = t.dim[2];
             t.dim[2] = 1;
             t.n_dim = 2;
@@ -360,8 +360,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The file that the index names for the tensor `of`: a name in this folder and nothing else, as the index is no reason
- * to read what lies elsewhere. NULL with an error. */
+/* The file that the index gives for the tensor `of`. It must be a plain file name within this folder, since the index
+ * must not cause files elsewhere to be read. NULL with an error. */
 static const char *file_of(const struct hf *h, const char *of, const json_t *v)
 {
     const char *file = json_string_value(v);
@@ -377,7 +377,7 @@ static const char *file_of(const struct hf *h, const char *of, const json_t *v)
     return good ? file : NULL;
 }
 
-/* Lists the files that the index names, each once and in order. */
+/* Reads the files that the index names, each once and sorted by name. */
 static int read_indexed(struct hf *h, const json_t *index)
 {
     const json_t *map = json_object_get(index, "weight_map"), *v;
@@ -421,7 +421,7 @@ static int put_vector(struct hf *h, const char *name, float *v, size_t n)
     return 0;
 }
 
-/* Computes Llama 3's scaling as factors that divide frequencies: 1 above a band of wavelengths, `factor` below it,
+/* Computes Llama 3's scaling as factors that divide the frequencies: 1 for wavelengths below a band, `factor` above it,
  * smooth in between (transformers, modeling_rope_utils.py). */
 static int put_llama3(struct hf *h, const json_t *r)
 {
@@ -502,9 +502,9 @@ int hf_tensors(struct hf *h)
     ret = hf_mxfp4_end(h, ret);
     if (!ret)
         ret = check_ahead(h);
-    if (!ret && h->untied && !h->has_head) /* else the embedding would be taken for it */
+    if (!ret && h->untied && !h->has_head) /* otherwise the embedding would be used in its place */
         ret = err_set(h->e, HEARTH_EBADMODEL, "tensor lm_head.weight is missing, and tie_word_embeddings is false");
-    if (!ret) /* general.file_type, by llama.cpp's numbers */
+    if (!ret) /* general.file_type, in llama.cpp's numbering */
         gguf_make_u32(h->m, "general.file_type", mxfp4 ? 38 : h->type == DT_BF16 ? 32 : h->type == DT_F16 ? 1 : 0);
     return ret ? ret : put_rope_tensors(h);
 }

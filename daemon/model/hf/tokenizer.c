@@ -1,11 +1,11 @@
 /*
- * tokenizer.c - tokenizer.json (the format of the Rust library `tokenizers`) and its companions, translated into GGUF's
+ * tokenizer.c - translates tokenizer.json (the format of the Rust library `tokenizers`) and its companions into GGUF's
  * keys.
  *
  * Byte-level BPE becomes the kind "gpt2", BPE over characters with byte fallback "gemma4", Unigram "t5", WordPiece
  * "bert". Settings for which GGUF has no key get keys under "hearth.tokenizer.": the pre-tokenizer's own patterns,
  * normalisation, how added tokens are found in a text, the ids that end a generation. A part that is not implemented is
- * refused by name, since a tokenizer that is nearly right gives ids that the model never saw.
+ * refused by name, since a tokenizer that is nearly right produces ids that the model has never seen.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 enum {
-    TOKENIZER_MAX = 128 << 20, /* the largest vocabularies today have 34 MB */
+    TOKENIZER_MAX = 128 << 20, /* the largest vocabularies have 34 MB */
     SMALL_MAX = 4 << 20,
     TOKENS_MAX = 1 << 22,
 };
@@ -22,9 +22,9 @@ enum {
 
 struct token_table {
     struct gguf_str *text;
-    int32_t *type, *added; /* hearth.tokenizer.added: 1 the token takes the white space before it, 2 that after it, 4 it
-                              is looked for once the text is normalised, 8 the model's vocabulary does not have it, 16
-                              it is found between words alone */
+    int32_t *type, *added; /* hearth.tokenizer.added, bits: 1 the token takes in the white space before it, 2 that after
+                              it, 4 it is looked for in the normalised text, 8 it is not in the model's vocabulary, 16
+                              it is found only as a whole word */
     size_t n;
 };
 
@@ -37,7 +37,7 @@ static int token_set(const struct hf *h, struct token_table *t, json_int_t id, c
     return 0;
 }
 
-/* <0x0A> is a byte's token where the model has byte fallback. */
+/* <0x0A> is the token of a byte where the model has byte fallback. */
 static bool is_byte(const char *s, size_t n)
 {
     unsigned b;
@@ -45,7 +45,7 @@ static bool is_byte(const char *s, size_t n)
     return n == 6 && sscanf(s, "<0x%2X>%n", &b, &used) == 1 && used == 6;
 }
 
-/* GGUF marks the tokens that begin a word, by U+2581 in front; BERT those that do not, by "##". */
+/* GGUF marks the tokens that begin a word, by a leading U+2581; BERT marks the others, by a leading "##". */
 static int wordpiece_text(const struct hf *h, struct gguf_str *s)
 {
     if (s->n >= 2 && !memcmp(s->s, "##", 2)) {
@@ -68,7 +68,7 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     const char *key;
     size_t len, i;
     int ret = 0;
-    if (json_is_array(vocab)) { /* Unigram: pairs of a text and its score */
+    if (json_is_array(vocab)) { /* Unigram: pairs of text and score */
         json_array_foreach(vocab, i, v)
         {
             const json_t *s = json_array_get(v, 0);
@@ -93,7 +93,7 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     return ret;
 }
 
-/* Where a token's own text is normalised, too, it has to be what it was. */
+/* Whether normalisation would change a token's own text; such tokens are refused. */
 static bool is_changed(const struct hf_words *w, const json_t *text)
 {
     const char *s = json_string_value(text);
@@ -116,7 +116,7 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         bool late = json_is_true(json_object_get(v, "normalized"));
         if (!ret && late && is_changed(w, s))
             ret = hf_refuse(h, "an added token that is normalized", json_string_value(s));
-        /* A byte's token may be listed here as well and keeps its type. */
+        /* The token of a byte may also be listed here; it keeps its type. */
         bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
         bool byte = inside && t->type[json_integer_value(id)] == 6,
              apart = inside && (!t->text[json_integer_value(id)].n || (t->added[json_integer_value(id)] & 8));
@@ -133,7 +133,7 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
     return ret;
 }
 
-/* Ids go up to the embedding's last row; those that the tokenizer does not name have no text. */
+/* Ids extend to the embedding's last row; those that the tokenizer does not name have an empty text. */
 static int put_tokens(struct hf *h, const json_t *root, const json_t *model, const struct hf_words *w)
 {
     json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
@@ -163,7 +163,7 @@ static int put_tokens(struct hf *h, const json_t *root, const json_t *model, con
     return ret;
 }
 
-/* Merges are "left right", or ["left", "right"] since a part may hold a space. */
+/* Merges are "left right", or ["left", "right"] in newer files, since a part may contain a space. */
 static int put_merges(struct hf *h, const json_t *model)
 {
     const json_t *list = json_object_get(model, "merges"), *v;
@@ -244,7 +244,8 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
     return ret;
 }
 
-/* Only BERT's own arrangement is WordPiece here: its normaliser, its words, "##" before what goes on. */
+/* WordPiece is accepted only in BERT's own form: its normaliser, its splitting into words, "##" before
+ * continuations. */
 static int put_wordpiece(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
 {
     const json_t *most = json_object_get(model, "max_input_chars_per_word");
@@ -263,7 +264,7 @@ static int put_wordpiece(struct hf *h, const json_t *root, const json_t *model, 
     return 0;
 }
 
-/* What stands for characters that have no token, nor their bytes. */
+/* The token for characters that have neither a token nor byte tokens. */
 static int put_unknown(struct hf *h, const json_t *model)
 {
     const char *unk = hf_text_of(model, "unk_token");
@@ -305,7 +306,8 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
 
 /* --- companions of tokenizer.json ---------------------------------------------------------------------- */
 
-/* Returns the id of a token that a config names, as text or as an object with content. */
+/* Finds the id of a token that a config names, by its text or as an object with content. Returns 1, or 0 where there is
+ * none. */
 static int token_id(const json_t *root, const json_t *named, uint32_t *id)
 {
     const char *s = json_is_object(named) ? hf_text_of(named, "content") : json_string_value(named);
@@ -325,7 +327,7 @@ static int token_id(const json_t *root, const json_t *named, uint32_t *id)
     return 1;
 }
 
-/* Returns whether the post-processor prepends the token of that id to a single text. */
+/* Whether the post-processor prepends the token `bos` to a single text. */
 static bool puts_first(const json_t *post, const char *bos)
 {
     const json_t *v, *one = post;
@@ -359,9 +361,9 @@ static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
     return 0;
 }
 
-enum { IDS_MAX = 64 }; /* of a list in generation_config.json and config.json; what is beyond is not read */
+enum { IDS_MAX = 64 }; /* of the lists in generation_config.json and config.json together; more are ignored */
 
-/* Adds the token ids of a field, a number or a list, to ids. */
+/* Appends the token ids of a field, a number or a list, to ids. */
 static int add_ids(struct hf *h, const json_t *from, const char *key, int32_t ids[IDS_MAX], size_t *n)
 {
     const json_t *field = json_object_get(from, key);
@@ -375,7 +377,7 @@ static int add_ids(struct hf *h, const json_t *from, const char *key, int32_t id
     return 0;
 }
 
-/* All of eos_token_id, in generation_config.json and in config.json, end a generation. */
+/* Every eos_token_id, of generation_config.json and of config.json, ends a generation. */
 static int put_ends(struct hf *h, const json_t *generation)
 {
     int32_t ids[IDS_MAX];
@@ -388,7 +390,7 @@ static int put_ends(struct hf *h, const json_t *generation)
     return ret;
 }
 
-/* Tokens that are never sampled, under the key that llama.cpp's converter has for them. */
+/* Tokens that are never sampled, under the key of llama.cpp's converter. */
 static int put_suppressed(struct hf *h, const json_t *generation)
 {
     int32_t ids[IDS_MAX];
