@@ -211,7 +211,8 @@ static void put_words(struct hf *h, const struct hf_words *w)
         gguf_make_u32(h->m, "hearth.tokenizer.spaces", w->spaces);
 }
 
-/* Reads tokens with their log-probabilities; ids without one cost more than any token. */
+/* Reads the tokens' log-probabilities. Ids that the vocabulary does not list get 0, but they have no text in it and so
+ * are never found. */
 static int put_unigram(struct hf *h, const json_t *root, const json_t *model, struct hf_words *w)
 {
     const json_t *pre = json_object_get(root, "pre_tokenizer"), *v, *unk = json_object_get(model, "unk_id");

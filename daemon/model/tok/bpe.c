@@ -59,8 +59,8 @@ static uint32_t *merge_slot(const struct vocab *v, uint32_t left, uint32_t right
     }
 }
 
-/* "left right", both as `decode` reads them; the space is the first one after the first byte. Until its parts are
- * looked up, a merge holds their lengths and their offset in `text`, of which *n bytes are written. */
+/* Parses "left right", both of which `decode` decodes; the separator is the first space after the first byte. Until its
+ * parts are looked up, a merge holds their lengths and their offset in `text`, of which *n bytes are written. */
 static int parse_merge(struct vocab *v, struct gguf_str line, piece_decode *decode, char *text, size_t *n,
                        struct hearth_err *e)
 {
@@ -109,7 +109,7 @@ static int look_up_all(struct vocab *v, const char *text, struct hearth_err *e)
         const struct merge *m = &v->merges[i], *soon = &v->merges[i + LOOKAHEAD < v->n_merge ? i + LOOKAHEAD : i];
         __builtin_prefetch(&v->merge_slot[merge_place(v, soon->left, soon->right)]);
         uint32_t *slot = merge_slot(v, m->left, m->right);
-        if (!*slot) /* of two equal merges the first counts */
+        if (!*slot) /* of two equal merges, the first counts */
             *slot = i + 1;
     }
     return 0;
@@ -144,7 +144,7 @@ int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode,
     return ret;
 }
 
-/* Opens the patterns of the model's own files (hf/tokenizer.c). Returns 1 where there are none. */
+/* Opens the patterns that came with the model (hf/tokenizer.c). Returns 1 where there are none. */
 static int load_patterns(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct pretok_pattern patterns[16];
@@ -222,13 +222,13 @@ bool bpe_pair(const struct vocab *v, const char *text, const struct sym *a, cons
     return true;
 }
 
-/* Symbols beyond the tokens are results of merges for which a crafted or damaged vocabulary has no token. */
+/* Whether a symbol is a token. Others are results of merges for which a crafted or damaged vocabulary has no token. */
 static bool is_token(const struct vocab *v, int32_t id)
 {
     return id >= 0 && (uint32_t)id < v->n_tok;
 }
 
-/* A byte that the vocabulary cannot write becomes U+FFFD: some models lack the bytes that never occur in UTF-8. */
+/* A byte without a token becomes U+FFFD: some models lack the bytes that never occur in UTF-8. */
 static int push_byte(const struct vocab *v, unsigned char byte, struct ids *out)
 {
     if (is_token(v, v->byte_id[byte]))

@@ -1,11 +1,11 @@
 /*
- * charsmap.c - SentencePiece's normalisation: a table of strings and what each becomes, as the vocabulary's maker
- * compiled it.
+ * charsmap.c - SentencePiece's normalisation: a table of strings and their replacements, which is compiled into the
+ * vocabulary.
  *
  * The table (tokenizer.ggml.precompiled_charsmap; src/normalizer.cc of SentencePiece) is the size in bytes of a trie,
- * the trie, and the replacements, each ended by a NUL. The trie is a double array as Darts-clone lays it out: words of
- * 32 bits, where a state's child by byte b lies at state ^ offset(state) ^ b and has b as its label; the value of a
- * state that ends a string lies at state ^ offset(state).
+ * the trie, and the replacements, each terminated by a NUL. The trie is a double array in Darts-clone's layout of
+ * 32-bit units: a state's child by byte b is at state ^ offset(state) ^ b and has b as its label; the value of a state
+ * that ends a string is at state ^ offset(state).
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -18,7 +18,7 @@ enum { REPLACEMENT_MAX = 256, GRAPHEME_MAX = 6 };
 static uint32_t unit_at(const struct charsmap *m, size_t at)
 {
     uint32_t u = 0;
-    if (at < m->n_trie) /* beyond the end is a unit without children */
+    if (at < m->n_trie) /* beyond the end, a unit without children */
         memcpy(&u, m->trie + 4 * at, 4);
     return u;
 }
@@ -28,7 +28,7 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* Finds the longest string of the table that s[0..n) starts with, or the shortest where `shortest`. Returns its length,
+/* Finds the longest or, with `shortest`, the shortest string of the table that s[0..n) starts with. Returns its length,
  * 0 where there is none, and its replacement in *to. */
 static size_t find(const struct charsmap *m, const char *s, size_t n, bool shortest, const char **to)
 {
@@ -91,7 +91,7 @@ static int add(struct text *t, const char *s, size_t n, struct hearth_err *e)
         t->s = more;
         t->cap = cap;
     }
-    if (n) /* nothing may be added to nothing, which is NULL */
+    if (n) /* memcpy to NULL, even of nothing, is undefined */
         memcpy(t->s + t->n, s, n);
     t->n += n;
     return 0;
@@ -106,7 +106,7 @@ static int add_replacement(struct text *t, const char *s, struct hearth_err *e)
     return add(t, s, n, e);
 }
 
-/* Returns the length of the character at s; a byte that is not UTF-8 is taken alone. */
+/* Returns the length of the character at s; a byte that is not UTF-8 counts as one character. */
 static size_t char_at(const char *s, size_t n, utf8proc_int32_t *c)
 {
     utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, c);
@@ -127,7 +127,7 @@ static size_t grapheme_at(const char *s, size_t n)
     return len;
 }
 
-/* As SentencePiece does it: the longest string of the table from each place on. */
+/* SentencePiece's way: replaces the longest string of the table at each position. */
 static int longest(const struct charsmap *m, const char *s, size_t n, size_t *used, struct text *out,
                    struct hearth_err *e)
 {
@@ -140,8 +140,8 @@ static int longest(const struct charsmap *m, const char *s, size_t n, size_t *us
     return add(out, s, *used, e);
 }
 
-/* As the Rust library does it: a short grapheme cluster is replaced as a whole by what the shortest string at its start
- * becomes; else each of its characters is. */
+/* The way of the Rust library `tokenizers`: a short grapheme cluster is replaced as a whole by the replacement of the
+ * shortest string at its start; otherwise each of its characters is replaced by itself. */
 static int grapheme(const struct charsmap *m, const char *s, size_t n, size_t *used, struct text *out,
                     struct hearth_err *e)
 {
@@ -161,7 +161,7 @@ static int grapheme(const struct charsmap *m, const char *s, size_t n, size_t *u
 int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out,
                        struct hearth_err *e)
 {
-    struct text t = {.s = malloc(1), .cap = 1}; /* NULL would say that nothing changes, where all of it goes */
+    struct text t = {.s = malloc(1), .cap = 1}; /* a NULL result would mean "unchanged", even if all text is removed */
     int ret = t.s ? 0 : err_set(e, HEARTH_ENOMEM, "no memory to normalise a text");
     for (size_t i = 0, used; i < n && !ret; i += used)
         ret = (v->charsmap.graphemes ? grapheme : longest)(&v->charsmap, text + i, n - i, &used, &t, e);

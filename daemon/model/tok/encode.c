@@ -1,6 +1,6 @@
 /*
- * encode.c - text to ids: its special tokens are found, and each stretch between them goes, normalised and with its
- * space, to the vocabulary's kind.
+ * encode.c - text to ids: finds the special tokens, then normalises each stretch between them, prepends its space and
+ * passes it to the vocabulary's kind.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -28,7 +28,7 @@ int ids_push(struct ids *ids, int32_t id)
     return 0;
 }
 
-/* When a space is prepended to the stretch that begins here; never PREFIX_FIRST. */
+/* When a space is prepended to the stretch that begins here; the result is never PREFIX_FIRST. */
 static enum vocab_prefix prefix_at(const struct vocab *v, bool first, int flags)
 {
     if (first && (flags & TOK_GOES_ON))

@@ -1,10 +1,10 @@
 /*
- * fim.c - tokens by their role, and the order in which those of fill-in-the-middle stand.
+ * fim.c - tokens by their role, and the order of the parts of a fill-in-the-middle prompt.
  *
  * The orders are those that the models were trained on: prefix, suffix, middle (Bavarian et al. 2022, "PSM"), with the
- * other files of the repository before them where the vocabulary has tokens for that (StarCoder2, Qwen2.5-Coder);
- * Codestral alone has the suffix first and no token for the middle. CodeLlama's suffix goes on without SentencePiece's
- * space (Rozière et al. 2023, `encode_infilling`).
+ * other files of the repository before them where the vocabulary has tokens for that (StarCoder2, Qwen2.5-Coder). Only
+ * Codestral has the suffix first and no token for the middle. CodeLlama's suffix is encoded without SentencePiece's
+ * prepended space (Rozière et al. 2023, `encode_infilling`).
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* DeepSeek's markup has full-width bars and U+2581. */
+/* DeepSeek's markup contains full-width bars and U+2581. */
 #define WIDE(text) ("<\xef\xbd\x9c" text "\xef\xbd\x9c>")
 #define LOW        "\xe2\x96\x81"
 
 enum { KEYS = 2, TEXTS = 10 };
 
-/* A role's keys in the file, the newer one first, and the texts by which a token has it where no key names one. A piece
- * of SentencePiece has its U+2581 as a space by then. */
+/* A role's keys in the file, the newer one first, and the token texts by which it is found where the file has no key.
+ * In SentencePiece's pieces U+2581 has already become a space. */
 static const struct {
     const char *name;
     const char *key[KEYS];
@@ -75,7 +75,7 @@ int roles_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
         for (int t = 0; t < TEXTS && roles[r].text[t] && v->role[r] < 0; t++)
             v->role[r] = vocab_special(v, roles[r].text[t]);
     }
-    v->role[ROLE_BOS] = v->bos; /* SentencePiece's own, where the file has no keys for them */
+    v->role[ROLE_BOS] = v->bos; /* may be SentencePiece's standard ids, without a key in the file */
     v->role[ROLE_EOS] = v->eos;
     v->suffix_first = has_text(v, v->role[ROLE_FIM_PRE], "[PREFIX]");
     return ret;
@@ -91,7 +91,8 @@ static int push(struct ids *out, int32_t id, struct hearth_err *e)
     return ids_push(out, id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
 }
 
-/* One file after its token, or as text where there is no such token: its name, a line's end, its text. */
+/* Appends one file: its name, a line end and its text, after the file separator token or, where there is none, under a
+ * text header. */
 static int push_file(const struct vocab *v, const char *name, const char *text, size_t n, struct ids *out,
                      struct hearth_err *e)
 {

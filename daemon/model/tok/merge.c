@@ -93,7 +93,7 @@ int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_
         int32_t l = (int32_t)(uint32_t)item.key;
         struct sym *left = &m->sym[l], *right = &m->sym[item.right];
         uint32_t priority;
-        /* A candidate is stale where one side was merged meanwhile. A symbol only grows, so comparing lengths detects
+        /* A candidate is stale if one side was merged meanwhile. A symbol only grows, so comparing lengths detects
          * that. */
         if (!left->len || !right->len || left->len + right->len != item.len)
             continue;

@@ -1,5 +1,5 @@
-/* normalize.c - what happens to a text before it is tokenised: a Unicode form, by utf8proc, or SentencePiece's table
- * (charsmap.c); then the rules for spaces. See tok-internal.h. */
+/* normalize.c - normalises a text before it is tokenised: by a Unicode form (utf8proc) or SentencePiece's table
+ * (charsmap.c), then by the rules for spaces. See tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return err_set(e, HEARTH_EUNSUPPORTED, "normaliser \"%s\" is not one hearth has", gguf_label(name).s);
 }
 
-/* Returns the number of bytes at s that are well-formed UTF-8. */
+/* Returns the number of leading bytes of s that are well-formed UTF-8. */
 static size_t valid_run(const char *s, size_t n)
 {
     size_t at = 0;

@@ -1,8 +1,8 @@
 /*
- * pattern.c - see pattern.h. The Rust library `tokenizers` runs Oniguruma with Ruby's syntax. What means the same to
- * both engines passes; what a tokenizer may have and PCRE2 reads otherwise is written in its terms: classes, the ends
- * of lines, the ends of words. All else is refused by name: a pattern that is nearly right cuts some texts into other
- * words.
+ * pattern.c - see pattern.h. The Rust library `tokenizers` runs Oniguruma with Ruby's syntax. Constructs that mean the
+ * same to both engines are copied. Those that tokenizers use and PCRE2 reads differently are translated: classes, the
+ * ends of lines, the ends of words. All else is refused by name: a pattern that is nearly right would cut some texts
+ * into other words.
  */
 #include "daemon/model/tok/pattern.h"
 
@@ -15,7 +15,7 @@
     "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
     "\\x{1B132}\\x{1B155}\\x{1E4D0}-\\x{1E4EA}\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
 
-/* Escapes that stand for classes. PCRE2 takes a script's name for a script's extensions. */
+/* Escapes for classes. PCRE2 would match a script's name by script extensions. */
 static const struct {
     const char *name, *members;
 } classes[] = {{"\\p{L}", LETTER},
@@ -36,12 +36,12 @@ static const struct {
                {"\\w", WORD},
                {"\\h", "0-9a-fA-F"}};
 
-/* Their opposites; outside of brackets alone. */
+/* Negated classes; only outside of brackets. */
 static const struct {
     const char *name, *members;
 } opposites[] = {{"\\P{L}", LETTER}, {"\\P{N}", NUMBER}, {"\\S", SPACE}, {"\\D", DECIMAL}, {"\\W", WORD}};
 
-/* Classes of Unicode by names that both engines have, and in which 15.1 has nothing new that a text would have. */
+/* Unicode classes that have the same name in both engines, and to which 15.1 added nothing that is likely in a text. */
 static const char *const same[] = {"\\p{Lu}", "\\p{Lt}", "\\p{Mn}", "\\p{Mc}", "\\p{Me}", "\\p{Nl}", "\\p{No}",
                                    "\\p{Z}",  "\\p{Zs}", "\\p{Zl}", "\\p{Zp}", "\\p{C}",  "\\p{Cc}", "\\p{Cf}",
                                    "\\p{Pc}", "\\p{Pd}", "\\p{Ps}", "\\p{Pe}", "\\p{Pi}", "\\p{Pf}", "\\p{Po}",
@@ -82,7 +82,7 @@ static int refused(struct hearth_err *e, const char *what, const char *s, size_t
                    what, (int)(n < 12 ? n : 12), s);
 }
 
-/* \uHHHH and \xHH, \x{H...}; 0: it is none. */
+/* Translates \uHHHH, \xHH and \x{H...}; returns the length, 0 where s is none of them. */
 static size_t put_number(struct pattern *x, const char *s, size_t n)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
@@ -131,7 +131,7 @@ static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class,
     if ((c == 'u' || c == 'x') && (*used = put_number(x, s, n)))
         return 0;
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    /* \S in brackets: U+180E is white space to PCRE2 */
+    /* \S in brackets is passed on: PCRE2's differs only in U+180E, which it counts as white space */
     bool known = strchr("rntfaeAz", c) || (in_class && c == 'S');
     if (!c || (letter && !known))
         return refused(e, "an escape", s, n);
@@ -139,7 +139,8 @@ static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class,
     return 0;
 }
 
-/* What may follow "(?"; *used is the length of what begins the group. */
+/* Translates the start of a group; *used is its length. Of the groups that begin with "(?", only the listed ones
+ * pass. */
 static int put_group(struct pattern *x, const char *s, size_t n, bool first, size_t *used, struct hearth_err *e)
 {
     static const char *const groups[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
@@ -156,7 +157,7 @@ static int put_group(struct pattern *x, const char *s, size_t n, bool first, siz
             put(x, s, *used);
             return 0;
         }
-    if (first && begins(s, n, "(?i)")) { /* elsewhere it reaches less far there */
+    if (first && begins(s, n, "(?i)")) { /* further in, its scope differs between the engines */
         *used = 4;
         put(x, s, 4);
         return 0;
@@ -164,15 +165,15 @@ static int put_group(struct pattern *x, const char *s, size_t n, bool first, siz
     return refused(e, "a group", s, n);
 }
 
-/* The set that begins at s, whose end *used is behind. Oniguruma allows sets in sets, which PCRE2 reads as characters.
- */
+/* Translates the set that begins at s; *used is its length. Oniguruma allows nested sets, which PCRE2 would read as
+ * characters. */
 static int put_brackets(struct pattern *x, const char *s, size_t n, size_t *used, struct hearth_err *e)
 {
     size_t i = 1;
     put(x, s, 1);
     if (i < n && s[i] == '^')
         put(x, s + i++, 1);
-    if (i < n && s[i] == ']') /* a closing bracket in the first place is a member */
+    if (i < n && s[i] == ']') /* a closing bracket in first position is a member */
         put(x, s + i++, 1);
     while (i < n && s[i] != ']') {
         size_t len = 1;
@@ -192,13 +193,14 @@ static int put_brackets(struct pattern *x, const char *s, size_t n, size_t *used
     return i < n ? 0 : refused(e, "no end of a set", s, n);
 }
 
-/* {2}, {2,} and {2,4}; a + or ? behind it repeats once more there, and changes how much is taken here. */
+/* Checks {2}, {2,} and {2,4}. A + or ? after an interval repeats it in Oniguruma, but makes it possessive or lazy in
+ * PCRE2. */
 static int check_interval(const char *s, size_t n, struct hearth_err *e)
 {
     size_t i = 1;
     while (i < n && ((s[i] >= '0' && s[i] <= '9') || s[i] == ','))
         i++;
-    if (i == n || s[i] != '}' || i == 1) /* a brace that is one */
+    if (i == n || s[i] != '}' || i == 1) /* a literal brace */
         return 0;
     if (s[1] == ',' || (i + 1 < n && strchr("+?*", s[i + 1])))
         return refused(e, "a repetition", s, n);
@@ -218,7 +220,7 @@ int pattern_translate(struct pattern *x, const char *s, size_t n, struct hearth_
             ret = put_group(x, s + i, n - i, !i, &used, e);
         else if (s[i] == '[')
             ret = put_brackets(x, s + i, n - i, &used, e);
-        else if (s[i] == '^' || s[i] == '$') /* of lines */
+        else if (s[i] == '^' || s[i] == '$') /* in Ruby's syntax, ends of lines */
             put_text(x, s[i] == '^' ? "(?m:^)" : "(?m:$)");
         else {
             ret = s[i] == '{' ? check_interval(s + i, n - i, e) : 0;

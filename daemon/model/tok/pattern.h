@@ -1,9 +1,9 @@
 /*
- * pattern.h - the patterns of a tokenizer.json, which are Oniguruma's, in PCRE2's terms; and the classes of characters
- * of all patterns.
+ * pattern.h - translates the patterns of a tokenizer.json from Oniguruma's syntax to PCRE2's; and defines the character
+ * classes of all patterns.
  *
- * White space is Unicode's White_Space, and not PCRE2's \s, which has one character more (U+180E); what Unicode 15.1
- * has more than 14 is added to \p{..}, because Debian 12's PCRE2 knows only Unicode 14.
+ * White space is Unicode's White_Space rather than PCRE2's \s, which has one character more (U+180E). The characters
+ * that Unicode 15.1 added after version 14 are listed besides \p{..}, because Debian 12's PCRE2 knows only Unicode 14.
  */
 #ifndef HEARTH_PATTERN_H
 #define HEARTH_PATTERN_H
@@ -29,12 +29,12 @@
     "\\p{M}\\x{CF3}\\x{ECE}\\x{10EFD}-\\x{10EFF}\\x{11241}\\x{11F00}\\x{11F01}\\x{11F03}\\x{11F34}-\\x{11F3A}" \
     "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
 #define DECIMAL "\\p{Nd}\\x{11F50}-\\x{11F59}\\x{1E4F0}-\\x{1E4F9}"
-#define HAN     "\\p{sc:Han}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}" /* the script, not its extensions */
-/* Oniguruma's \w: Latin-1's fractions and small digits, and letters in circles and squares, belong to it. */
+#define HAN     "\\p{sc:Han}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}" /* by script, not by script extensions */
+/* Oniguruma's \w, which includes Latin-1's fractions and superscript digits, and letters in circles and squares. */
 #define WORD                                                                                                         \
     LETTER MARK DECIMAL "\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}" \
                         "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
-/* A place that has such a character on one side alone, and any other. */
+/* \b and \B: a position with a word character on exactly one side, and any other position. */
 #define WORD_END    "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
 #define NO_WORD_END "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
 

@@ -1,5 +1,4 @@
-/* piece.c - a vocabulary's pieces: each by its bytes, in a hash table; and those beyond the tokens, which merges need.
- */
+/* piece.c - a vocabulary's pieces: a hash table by their bytes, and pieces beyond the tokens, which merges need. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdio.h>
@@ -63,7 +62,7 @@ int piece_index(struct vocab *v, struct hearth_err *e)
         if (!p->in_text || !p->n)
             continue;
         uint32_t *slot = map_slot(v, p->s, p->n);
-        if (!*slot) { /* of tokens with equal text the first is used */
+        if (!*slot) { /* of tokens with equal text, the first is used */
             *slot = i + 1;
             v->map.n++;
         }
@@ -109,11 +108,11 @@ int tok_hash(const struct vocab *v, const int32_t *ids, size_t n, char out[stati
     if (!s)
         return err_set(e, HEARTH_ENOMEM, "no memory for a hash");
     XXH3_128bits_reset(s);
-    XXH3_128bits_update(s, &v->model, sizeof v->model); /* how a piece becomes text */
+    XXH3_128bits_update(s, &v->model, sizeof v->model); /* the model determines how pieces become text */
     for (size_t i = 0; i < n; i++) {
-        static const struct piece none; /* ids of rows that no token has */
+        static const struct piece none; /* for ids of embedding rows without a token */
         const struct piece *p = ids[i] >= 0 && (uint32_t)ids[i] < v->n_tok ? &v->piece[ids[i]] : &none;
-        XXH3_128bits_update(s, &p->n, sizeof p->n); /* "ab" "c" and "a" "bc" differ */
+        XXH3_128bits_update(s, &p->n, sizeof p->n); /* makes "ab" "c" and "a" "bc" differ */
         XXH3_128bits_update(s, p->s, p->n);
     }
     XXH128_hash_t h = XXH3_128bits_digest(s);

@@ -1,9 +1,9 @@
 /*
  * pretok.c - pre-tokenizer patterns, matched by PCRE2.
  *
- * The patterns are those that the models were trained with, with the classes of pattern.h, so that the same text gives
- * the same ids on every machine and in llama.cpp. A byte that is not UTF-8 counts as one symbol, as U+FFFD does, by
- * which other engines replace it (here the byte itself stays).
+ * The patterns are those that the models were trained with, written with the classes of pattern.h, so that the same
+ * text gives the same ids on every machine and in llama.cpp. A byte that is not UTF-8 is matched like U+FFFD, by which
+ * other engines replace it (here the byte itself is kept).
  */
 #include "daemon/model/tok/pretok.h"
 
@@ -16,7 +16,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Letters without case, and marks: they match as capitals and as small letters alike. */
+/* Letters without case, and marks: they match both as upper and as lower case. */
 #define UNCASED                                                                                                \
     "\\p{Lm}\\p{Lo}" MARK "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}" \
     "\\x{13441}-\\x{13446}\\x{1B132}\\x{1B155}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"            \
@@ -27,11 +27,12 @@
 #define GPT2                                                                                                     \
     "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
-/* Without regard to case, which makes the long s (U+017F) one of them. */
+/* Case-insensitive, so the long s (U+017F) matches as an s. */
 #define CONTRACTION "'(?:[sStTmMdD\\x{17F}]|[rR][eE]|[vV][eE]|[lL][lL])"
-/* The common end of most newer patterns: line breaks, then white space whose last character goes to the next word. */
+/* The common end of most newer patterns: line breaks, then white space, whose last character is left to the next
+ * word. */
 #define SPACES "[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
-/* Llama 3 and its relatives differ in how many digits make a group. */
+/* Llama 3 and its relatives differ in how many digits form a group. */
 #define LLAMA3(digits)                                                                                      \
     CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" digits "| ?[^" SPACE LETTER NUMBER \
                 "]+[\\r\\n]*|" SPACES
@@ -43,28 +44,28 @@
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
-/* Seed-Coder's line breaks do not go with the symbols before them. */
+/* Seed-Coder does not attach line breaks to the symbols before them. */
 static const char *const seed_coder[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER
                                                      "]| ?[^" SPACE LETTER NUMBER "\\r\\n]+|" SPACES,
                                          NULL};
-/* Ling's take one line break at a time. */
+/* Ling takes one line break at a time. */
 static const char *const bailing[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?+[" LETTER "]+|[" NUMBER
                                                   "]| ?[^" SPACE LETTER NUMBER "]++[\\r\\n]*|[" SPACE
                                                   "]*[\\r\\n]|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+",
                                       NULL};
-/* Bloom's words end before punctuation, of which Arabic and Devanagari have their own. */
+/* Bloom's words end before punctuation, including that of Arabic and Devanagari. */
 #define BLOOM " ?[^(" SPACE "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 static const char *const bloom[] = {BLOOM, NULL};
 static const char *const viking[] = {BLOOM, "[" NUMBER "]", NULL};
-/* SuperBPE's words have spaces in them; of digits, threes from the right are words. */
+/* SuperBPE's words may contain spaces; digits are grouped by three from the right. */
 static const char *const superbpe[] = {"[" NUMBER "]+", "(?=([" DECIMAL "]{3})+(?![" DECIMAL "]))", NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
-/* The model's own pattern: from U+0800 on, white space and Kelvin's sign included. */
+/* As in the model's own pattern: everything from U+0800 on, including white space and the Kelvin sign. */
 #define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
 static const char *const deepseek_coder[] = {
     "[\\r\\n]", "[" SPACE "]?[" LETTER "]+", "[" SPACE "]?[" PUNCT "]+", CJK_RUN, "[" NUMBER "]", NULL};
-/* Letters that have case, as the model's own pattern lists them: those of Unicode 11 but for Armenian and Georgian
- * small ones. */
+/* Letters with case, as the model's own pattern lists them: those of Unicode 11 except Armenian and Georgian lower
+ * case. */
 #define DEEPSEEK_CASED                                                                                \
     "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}"   \
     "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}"             \
@@ -82,8 +83,8 @@ static const char *const deepseek_coder[] = {
     "\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}"                \
     "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"            \
     "\\x{1E900}-\\x{1E943}"
-/* The CJK block, Hiragana and Katakana are words of their own in DeepSeek V3; ASCII punctuation takes the letters that
- * follow it. */
+/* In DeepSeek V3, the CJK block with Hiragana and Katakana forms words of its own; an ASCII punctuation character takes
+ * the letters after it into its word. */
 static const char *const deepseek_v3[] = {
     "[" NUMBER "]{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+",
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" LETTER PUNCT SYMBOL "]?[" LETTER MARK
@@ -98,10 +99,10 @@ static const char *const deepseek_llm[] = {
     "[" NUMBER "]+",
     NULL};
 static const char *const gpt_4o[] = {BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
-/* Digits of a long number in threes from the right. */
+/* The digits of a long number are grouped by three from the right. */
 static const char *const tiny_aya[] = {"[" DECIMAL "]{1,3}(?=(?:[" DECIMAL "]{3})*" WORD_END ")",
                                        BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
-/* Kimi's Chinese characters are words of their own, and none of the letters of others. */
+/* In Kimi, Chinese characters form words of their own, and do not count as letters in other words. */
 #define NOT_HAN "(?![" HAN "])"
 static const char *const kimi_k2[] = {"[" HAN "]+|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN "[" UPPER "])*(?:" NOT_HAN
                                       "[" LOWER "])+(?:" CONTRACTION ")?|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN
@@ -113,7 +114,7 @@ static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?["
                                                  "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
                                      NULL};
 static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
-static const char *const whole[] = {NULL}; /* Unigram: nothing is cut */
+static const char *const whole[] = {NULL}; /* Unigram: the text is not split */
 static const char *const gemma4[] = {"[^\\n]+|[\\n]+", NULL};
 static const char *const plain[] = {"[" PUNCT "$+<=>^~|]+", GPT2, "[" NUMBER "]+", "[0-9][0-9][0-9]", NULL};
 
@@ -290,9 +291,9 @@ static size_t utf8_char(const unsigned char *s, size_t n)
 }
 
 /*
- * Returns the subject for the patterns: text itself, or, where it is not UTF-8, a copy in which U+0001 replaces each
- * bad byte. Every pattern here treats U+0001 as it treats U+FFFD: no letter, number, punctuation or white space. And it
- * is one byte long, so offsets stay as they are. *copy is malloc'd or NULL.
+ * Returns the subject for the patterns: text itself or, where it is not UTF-8, a copy in which U+0001 replaces each bad
+ * byte. Every pattern here treats U+0001 as it treats U+FFFD: as neither letter, number, punctuation nor white space.
+ * It is one byte long, so offsets do not change. *copy is malloc'd or NULL.
  */
 static int as_utf8(const char *text, size_t n, const char **out, char **copy, struct hearth_err *e)
 {
@@ -337,16 +338,16 @@ static int ends_push(struct ends *a, size_t end)
 
 /*
  * Splits text[from..to) at every match of code: each match is a word, and so is each stretch between matches. The
- * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. A match of nothing is no word, but
- * cuts where it is; where one ended the last match, the next is looked for a character later, as Oniguruma's iterator
- * does, on which the makers' patterns run.
+ * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. An empty match is no word, but it
+ * cuts at its position. Where an empty match is at the end of the last match, the search continues one character later,
+ * as in Oniguruma's iterator, which runs the original patterns.
  */
 static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context *mc, const char *text, size_t from,
                size_t to, struct ends *out, struct hearth_err *e)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
-    size_t at = 0, done = 0, len = to - from; /* the words end at `done` so far */
+    size_t at = 0, done = 0, len = to - from; /* text[from..from + done) has been split into words */
     int ret = 0;
     while (!ret && at < len) {
         if ((ret = pace(1, e)))
@@ -359,7 +360,7 @@ static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context
         if (rc < 0)
             return err_set(e, rc == PCRE2_ERROR_NOMEMORY ? HEARTH_ENOMEM : HEARTH_EPARAMS,
                            "the text at byte %zu cannot be cut into words (PCRE2 error %d)", from + at, rc);
-        if (span[1] == done) { /* of nothing, at once after the last one */
+        if (span[1] == done) { /* an empty match right after the last match */
             size_t character = utf8_char(subject + at, len - at);
             at += character ? character : 1;
             continue;

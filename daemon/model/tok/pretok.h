@@ -15,7 +15,7 @@
 
 struct pretok_kind {
     const char *name;
-    const char *const *patterns; /* applied in turn, each to the words of the one before; NULL-terminated */
+    const char *const *patterns; /* applied in turn, each to the words of the previous one; NULL-terminated */
     bool ignore_merges;          /* a word that is a token becomes that token, without merging */
     bool add_bos;                /* the default where the file has no key for it */
 };
@@ -36,8 +36,8 @@ int pretok_open_patterns(struct pretok **out, const struct pretok_pattern *v, si
 int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hearth_err *e);
 void pretok_close(struct pretok *p);
 
-/* Returns in *ends the end offsets of text's words, ascending, the last one n; malloc'd, the caller frees. Text is any
- * bytes; n <= INT32_MAX. */
+/* Returns in *ends the end offsets of text's words, ascending, the last one n; the array is malloc'd and the caller
+ * frees it. Text may be any bytes; n <= INT32_MAX. */
 int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **ends, size_t *n_word,
                  struct hearth_err *e);
 

@@ -1,7 +1,7 @@
 /*
  * raw.c - BPE over the characters of a text rather than over its bytes: gemma4, and SentencePiece vocabularies of a
- * tokenizer.json. A space is written as U+2581; a character without a token becomes the tokens of its bytes (byte
- * fallback).
+ * tokenizer.json. A character without a token becomes the tokens of its bytes (byte fallback). The vocabulary's U+2581
+ * is a space in its pieces here.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -52,7 +52,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         ret = merger_run(m, v, text, bpe_pair);
     if (ret)
         return tok_failed(ret, to - from, e);
-    bool unknown = false; /* the symbol before was */
+    bool unknown = false; /* whether the previous symbol was unknown */
     for (int32_t i = m->n_sym ? 0 : -1; i >= 0 && !ret; i = m->sym[i].next) {
         const struct sym *s = &m->sym[i];
         bool was = unknown;

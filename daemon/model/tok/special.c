@@ -1,10 +1,11 @@
 /*
  * special.c - finds special tokens in a text.
  *
- * Where occurrences overlap, of a GGUF file the longest token wins wherever it stands, then the one further left: other
- * engines split the text in this order, one token after the other. Of a tokenizer.json the one further left wins, then
- * the longest, and tokens that are looked for in normalised text come after the others. Instead of searching the text
- * once per token (quadratic for vocabularies with thousands), a trie finds every occurrence in one pass.
+ * Where occurrences overlap, the rule depends on the vocabulary's source. With a GGUF file the longest token wins
+ * wherever it is, then the leftmost: other engines split the text by one token after the other in this order. With a
+ * tokenizer.json the leftmost wins, then the longest, and tokens that are searched for in normalised text come after
+ * the others. Instead of searching the text once per token (quadratic for vocabularies with thousands), a trie finds
+ * every occurrence in one pass.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -51,7 +52,8 @@ static void add_special(struct vocab *v, struct gguf_str s, int32_t id)
         v->special[node].id = id;
 }
 
-/* A special token is found by its text in the file; that of its piece may be another, as SentencePiece's spaces are. */
+/* A special token is found by its text in the file, which may differ from its piece: in SentencePiece, by the
+ * spaces. */
 int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct gguf_strs texts, again;
@@ -73,7 +75,7 @@ int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     v->special[0] = (struct special_node){.id = -1};
     v->n_special = 1;
     for (uint32_t i = 0; i < v->n_tok && gguf_strs_next(&again, &s); i++)
-        if (is_special(&v->piece[i], s) && v->n_special + s.n <= total) /* a file may change meanwhile */
+        if (is_special(&v->piece[i], s) && v->n_special + s.n <= total) /* the file may have changed meanwhile */
             add_special(v, s, (int32_t)i);
     return 0;
 }
@@ -89,7 +91,8 @@ int32_t vocab_special(const struct vocab *v, const char *text)
     return v->special[node].id;
 }
 
-/* Some files call their turn markers user-defined, which are tokens in any text; so are HTML's tags in others. */
+/* Whether a user-defined token is turn markup. User-defined tokens are recognised in any text, and while some files
+ * give this type to their turn markers, others give it to HTML tags. */
 static bool is_markup(const struct piece *p)
 {
     static const char *const texts[] = {"<start_of_turn>", "<s>", "<bos>", "<user>", "<assistant>", "<system>"};
@@ -142,7 +145,7 @@ size_t space_at(const char *s, size_t n, bool back)
     return 0;
 }
 
-/* Extends tokens that strip white space over it, up to the tokens before and after. */
+/* Extends tokens that strip white space over that white space, up to the neighbouring tokens. */
 static void take_spaces(const struct vocab *v, const char *text, size_t n, struct special_span *span, size_t n_span)
 {
     for (size_t i = 0, floor = 0; i < n_span; i++) {
@@ -178,7 +181,8 @@ static int found_push(struct found *f, struct special_span span, struct hearth_e
     return 0;
 }
 
-/* Whether the token whose text ends the node is one here: text[i..j]; span k is the first that ends behind i. */
+/* The token whose text ends at the trie node, if it may be recognised at text[i..j], or -1; k is the index of the first
+ * person's span that ends after i. */
 static int32_t token_at(const struct vocab *v, const struct tok_text *whole, uint32_t node, size_t k, size_t j)
 {
     int32_t id = v->special[node].id;
@@ -186,7 +190,7 @@ static int32_t token_at(const struct vocab *v, const struct tok_text *whole, uin
     return id >= 0 && wanted(&v->piece[id], whole->flags, persons) ? id : -1;
 }
 
-/* All that occur, of which the longest are kept. */
+/* Finds all occurrences and keeps the longest ones. */
 static int find_longest(const struct vocab *v, const struct tok_text *whole, struct found *f, struct hearth_err *e)
 {
     size_t kept = 0, n = whole->n;
@@ -210,7 +214,7 @@ static int find_longest(const struct vocab *v, const struct tok_text *whole, str
         return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
     qsort(f->v, f->n, sizeof *f->v, by_length);
     for (size_t i = 0; i < f->n; i++) {
-        /* Spans taken before are at least as long, so an overlap covers one of this span's two ends. */
+        /* Spans accepted earlier are at least as long, so an overlap covers one of this span's two ends. */
         struct special_span c = f->v[i];
         if (taken[c.start] || taken[c.start + c.len - 1])
             continue;
@@ -224,14 +228,14 @@ static int find_longest(const struct vocab *v, const struct tok_text *whole, str
     return 0;
 }
 
-/* Whether a word of text[from..to) goes on into the token. */
+/* Whether a word character of text[from..to) touches the token. */
 static bool inside_word(const char *text, size_t from, size_t to, const struct special_span *c)
 {
     size_t end = c->start + c->len;
     return word_at(text + from, c->start - from, true) || word_at(text + end, to - end, false);
 }
 
-/* Those of text[from..to), from left to right; k as in token_at(), for `from`. */
+/* Finds the tokens in text[from..to) from left to right; k is as in token_at(), for `from`. */
 static int find_between(const struct vocab *v, const struct tok_text *whole, bool late, size_t from, size_t to,
                         size_t *k, struct found *f, struct hearth_err *e)
 {

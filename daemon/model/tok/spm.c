@@ -1,6 +1,6 @@
 /*
- * spm.c - SentencePiece as the "llama" vocabularies use it: neighbours merge into the token of the best score,
- * and characters without a token fall back to byte tokens.
+ * spm.c - SentencePiece as the "llama" vocabularies use it: the neighbours that form the token with the best score are
+ * merged first, and characters without a token fall back to byte tokens.
  *
  * SentencePiece writes a space as U+2581, so that character itself cannot be distinguished from a space once it is
  * tokenised. These vocabularies lose that information by design; hearth cannot restore it.
@@ -13,7 +13,7 @@
 
 static const char low_line[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* Copies s with a space for each U+2581; returns the length. */
+/* Copies s with a space in place of each U+2581; returns the length. */
 int spm_decode(const char *s, size_t n, char *out)
 {
     int len = 0;
@@ -86,11 +86,11 @@ int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     return spm_load_pieces(v, e);
 }
 
-/* Maps floats to integers so that descending floats have ascending integers. */
+/* Maps floats to integers so that descending floats become ascending integers. */
 static uint32_t priority_of(float score)
 {
     uint32_t u;
-    score += 0.0f; /* makes -0 and 0 one score */
+    score += 0.0f; /* makes -0 and 0 the same score */
     memcpy(&u, &score, 4);
     return u & 0x80000000u ? u : ~u & 0x7fffffffu;
 }

@@ -1,5 +1,5 @@
 /*
- * tok-internal.h - the inside of a vocabulary, shared by the files of this folder; everyone else includes tok.h.
+ * tok-internal.h - the internals of a vocabulary, shared by the files of this directory; everyone else includes tok.h.
  *
  * Every token has a piece: its bytes in running text. Byte-level BPE writes its tokens in an alphabet of 256 printable
  * characters, SentencePiece writes a space as U+2581; both are undone once, when the vocabulary is loaded. From then on
@@ -17,15 +17,15 @@ struct piece {
     uint32_t n;
     uint8_t attr;  /* enum tok_attr */
     bool in_text;  /* plain text may be tokenised to it */
-    uint8_t strip; /* white space that a special token takes: STRIP_LEFT before it, STRIP_RIGHT after it */
-    bool late;     /* a special token of a tokenizer.json that is looked for in what the others leave */
-    bool apart;    /* a special token that the model of a tokenizer.json does not have: no text is merged to it */
-    bool word;     /* a special token that no letter or digit may touch */
+    uint8_t strip; /* white space that a special token takes in: STRIP_LEFT before it, STRIP_RIGHT after it */
+    bool late;     /* a special token of a tokenizer.json, searched for after the others in what they leave */
+    bool apart;    /* a special token outside a tokenizer.json's own vocabulary: no text merges to it */
+    bool word;     /* a special token that is found only where no letter or digit touches it */
 };
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
-/* Bytes to id, open addressing, seeded at random (see gguf.c). */
+/* Hash table from bytes to id: open addressing, randomly seeded (see gguf.c). */
 struct piece_map {
     uint32_t *slot; /* id + 1; 0: free */
     size_t mask, n;
@@ -33,7 +33,7 @@ struct piece_map {
 };
 
 /* A BPE merge: symbols left and right become `id`. Symbols are ids; those from n_tok on are intermediate results of
- * merges and no tokens. */
+ * merges that are no tokens. */
 struct merge {
     uint32_t left, right, id;
 };
@@ -46,11 +46,11 @@ struct special_node {
 };
 
 enum vocab_model {
-    VOCAB_BPE, /* byte-level BPE */
-    VOCAB_RAW, /* BPE over characters, with tokens for single bytes: gemma4, SentencePiece's files in tokenizer.json */
-    VOCAB_SPM, /* SentencePiece by scores */
+    VOCAB_BPE,       /* byte-level BPE */
+    VOCAB_RAW,       /* BPE over characters with byte tokens: gemma4, SentencePiece in a tokenizer.json */
+    VOCAB_SPM,       /* SentencePiece by scores */
     VOCAB_UNIGRAM,   /* the most probable segmentation of a word */
-    VOCAB_WORDPIECE, /* the longest tokens of a word, from its start on */
+    VOCAB_WORDPIECE, /* the longest tokens of a word, from left to right */
 };
 
 /* When a space is prepended to a stretch of text. */
@@ -58,22 +58,22 @@ enum vocab_prefix {
     PREFIX_NEVER,
     PREFIX_ALWAYS,
     PREFIX_UNLESS_SPACE,
-    PREFIX_FIRST /* to the start of the text, unless it begins with one */
+    PREFIX_FIRST /* only to the start of the text, unless it begins with a space */
 };
 
 /* SentencePiece's table of replacements, borrowed from the file: charsmap.c. */
 struct charsmap {
-    const char *trie, *text; /* units of 32 bits, unaligned; the replacements; NULL: there is no table */
+    const char *trie, *text; /* 32-bit units, unaligned (NULL: no table); the replacements */
     size_t n_trie, n_text;
-    bool graphemes; /* applied as the Rust library `tokenizers` does */
+    bool graphemes; /* applied as the Rust library `tokenizers` applies it */
 };
 
-/* What happens to spaces once the characters are normalised. */
+/* What happens to spaces after the characters are normalised. */
 enum {
-    SPACE_RUNS = 1, /* a run of spaces becomes one */
+    SPACE_RUNS = 1, /* a run of spaces becomes one space */
     SPACE_START = 2,
-    SPACE_END = 4, /* those at the text's start, end go ... */
-    SPACE_ANY = 8  /* ... and with them white space of any kind */
+    SPACE_END = 4, /* spaces at the start and the end of the text are removed ... */
+    SPACE_ANY = 8  /* ... and white space of any kind with them */
 };
 
 struct vocab {
@@ -81,10 +81,10 @@ struct vocab {
     char kind[48];
     const struct pretok_kind *pre_kind; /* BPE */
     struct pretok *pre;
-    bool ignore_merges; /* a word that is a token is not merged */
-    bool fuse_unknown;  /* unknown characters of a word, one after the other, are one unknown token */
+    bool ignore_merges; /* a word that is a token becomes it without merging */
+    bool fuse_unknown;  /* consecutive unknown characters of a word become one unknown token */
     enum vocab_prefix prefix;
-    int normalize; /* utf8proc's options; 0: no normalisation */
+    int normalize; /* utf8proc's options; 0: no Unicode normalisation */
     struct charsmap charsmap;
     uint32_t spaces;               /* SPACE_* */
     bool lowercase, strip_accents; /* WordPiece */
@@ -110,31 +110,32 @@ struct vocab {
     bool add_bos;
 
     int32_t role[VOCAB_ROLES]; /* -1: none */
-    bool suffix_first;         /* fill in the middle begins with the suffix, and has no token for the middle */
+    bool suffix_first;         /* the prompt begins with the suffix, and there is no token for the middle */
 
     int32_t *end; /* ids that end a generation */
     size_t n_end;
     struct special_node *special; /* [n_special]; the root is 0 */
     uint32_t n_special;
-    bool leftmost; /* it is a tokenizer.json's: of special tokens that overlap the one further left is taken */
-    bool late;     /* there is one that is late */
+    bool leftmost;               /* from a tokenizer.json: of overlapping special tokens the leftmost is taken */
+    bool late;                   /* some special token is `late` */
     uint32_t special_first[256]; /* the root's children by byte */
 };
 
-/* Returns the length of the white space (Unicode's White_Space) that begins at s, or with `back` ends there; 0: there
- * is none within n bytes. */
+/* Returns the length of the white space (Unicode's White_Space) that begins at s or, with `back`, ends there; 0 where
+ * there is none within n bytes. */
 size_t space_at(const char *s, size_t n, bool back);
 
-/* Whether a character of words (\w of Rust's regex) begins s[0..n), or with `back` ends it. */
+/* Whether s[0..n) begins or, with `back`, ends with a word character (\w of Rust's regex). */
 bool word_at(const char *s, size_t n, bool back);
 
 /* piece.c: returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
 
 /*
- * Greedy pair merging over a doubly linked list of symbols with a heap of candidate pairs, as BPE and SentencePiece
- * share it: the best pair is merged until none is left; O(n log n) for any input. `pair` decides whether two neighbours
- * merge, into which symbol, and with which priority (lower is sooner; the leftmost of equals goes first).
+ * Greedy merging of pairs, over a doubly linked list of symbols with a heap of candidate pairs, which BPE and
+ * SentencePiece share: the best pair is merged until none is left; O(n log n) for any input. `pair` decides whether two
+ * neighbours merge, into which symbol, and with which priority (lower is sooner; of equal priorities the leftmost pair
+ * merges first).
  */
 struct sym {
     uint32_t start, len; /* bytes of the text; len 0: merged away */
@@ -157,18 +158,19 @@ void merger_fini(struct merger *m);
 int merger_push(struct merger *m, uint32_t start, uint32_t len, int32_t id); /* 0 or HEARTH_ENOMEM */
 /* 0, HEARTH_ENOMEM, or HEARTH_ECANCELLED (pace.h) */
 int merger_run(struct merger *m, const struct vocab *v, const char *text, merge_pair *pair);
-/* Puts either into words, of a text of n bytes; 0 where ret is. */
+/* Sets the error for such a result, for a text of n bytes; returns 0 where ret is 0. */
 int tok_failed(int ret, size_t n, struct hearth_err *e);
 
-/* Tokenises text without special tokens. Returns 0, HEARTH_ENOMEM, or the pre-tokenizer's error. */
+/* bpe_encode tokenises text without special tokens. Returns 0, HEARTH_ENOMEM, or the pre-tokenizer's error. */
 int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hearth_err *e);
 int bpe_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);
-/* The two kinds of BPE share these: loading merges, whose parts `decode` turns into pieces, and merging within words.
+/* Shared by the two kinds of BPE: loading the merges, whose parts `decode` turns into pieces, and merging within words.
  * `decode` writes at most n bytes and returns their number, or -1. */
 typedef int piece_decode(const char *text, size_t n, char *out);
 int bpe_load_merges(struct vocab *v, const struct gguf *g, piece_decode *decode, struct hearth_err *e);
 merge_pair bpe_pair;
-/* Opens v->pre: by the file's own patterns, by `pre`, by the name in the file, or else by `absent`. */
+/* Opens v->pre: by `pre` if given, else by the file's own patterns, else by the file's pre-tokenizer name, else by
+ * `absent`. */
 int bpe_load_pre(struct vocab *v, const struct gguf *g, const char *pre, const char *absent, struct hearth_err *e);
 int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
@@ -176,7 +178,8 @@ int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab
 int raw_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int raw_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
                struct hearth_err *e);
-/* The words of a text for raw.c and unigram.c: with U+2581 for spaces and the prefix, split by v->pre. */
+/* The words of a text for raw.c and unigram.c: U+2581 is decoded to spaces, the prefix is added, and the text is split
+ * by v->pre. */
 struct raw_words {
     char *text;
     uint32_t *end;
@@ -185,8 +188,8 @@ struct raw_words {
 int raw_words_init(struct raw_words *w, const struct vocab *v, const char *text, size_t n, enum vocab_prefix when,
                    struct hearth_err *e);
 void raw_words_fini(struct raw_words *w);
-/* Appends the tokens of a character that is not itself a token: those of its bytes, else the unknown token; an error
- * where the vocabulary has neither. */
+/* Appends the tokens for a character that has no token itself: those of its bytes, else the unknown token;
+ * HEARTH_EPARAMS where the vocabulary has neither. */
 int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids *out, struct hearth_err *e);
 int spm_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int spm_encode(const struct vocab *v, const char *text, size_t n, enum vocab_prefix prefix, struct ids *out,
@@ -202,25 +205,25 @@ int charsmap_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out,
                        struct hearth_err *e);
 
-/* normalize.c: NFC and its relatives or a table, where the file has one, and its rules for spaces. *out is malloc'd;
+/* normalize.c: applies a Unicode form or a table, where the file has one, and the rules for spaces. *out is malloc'd;
  * NULL: the text needs no change. */
 int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e);
 
-/* For loading: finds a symbol or adds it beyond the tokens; *id is its id. */
+/* For loading: finds a symbol, or adds it after the tokens; *id is its id. */
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
-int piece_index(struct vocab *v, struct hearth_err *e); /* fills map from pieces with in_text */
-/* Prefetches the memory of a later lookup, in stages 0, 1 and 2, each some time after the one before. */
+int piece_index(struct vocab *v, struct hearth_err *e); /* fills `map` with the pieces that are in_text */
+/* Prefetches the memory for a later lookup, in stages 0, 1 and 2, with some time between them. */
 enum { PREFETCH_STAGES = 3 };
 void piece_prefetch(const struct vocab *v, const char *s, size_t n, int stage);
 
-/* Does as vocab_load, with the pre-tokenizer `pre` in place of the file's; NULL: the file's. */
+/* Like vocab_load, with the pre-tokenizer `pre` instead of the file's; NULL: the file's. */
 int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, struct hearth_err *e);
 
-/* Reads a key that is a token's id; *id stays where the file has no such key. */
+/* Reads a key that is a token's id; *id is unchanged where the file has no such key. */
 int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct hearth_err *e);
 
-/* fim.c: tokens by role, once the special tokens are known. */
+/* fim.c: finds the tokens by role; called when the special tokens are known. */
 int roles_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 
 /* special.c: the trie, and the split of a text into special tokens and the text between. */
@@ -229,7 +232,7 @@ struct special_span {
     uint32_t start, len;
     int32_t id;
 };
-/* A text to be tokenised: TOK_* flags, and what of it a person wrote. */
+/* A text to be tokenised: TOK_* flags, and the ranges of it that a person wrote. */
 struct tok_text {
     const char *s;
     size_t n;
@@ -237,12 +240,12 @@ struct tok_text {
     const struct tok_span *span;
     size_t n_span;
 };
-/* In text order, not overlapping; *out is malloc'd. */
+/* The spans are in text order and do not overlap; *out is malloc'd. */
 int special_split(const struct vocab *v, const struct tok_text *text, struct special_span **out, size_t *n_out,
                   struct hearth_err *e);
 
-/* special.c: whether the ids of tokenizer.ggml.suppress_tokens, which front/sampling-params.c keeps from being sampled,
- * are tokens; else HEARTH_EBADMODEL. */
+/* special.c: checks that the ids of tokenizer.ggml.suppress_tokens, which front/sampling-params.c keeps from being
+ * sampled, are tokens; HEARTH_EBADMODEL otherwise. */
 int suppressed_check(const struct vocab *v, const struct gguf *g, struct hearth_err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* tok.c - loads a vocabulary, and says what is asked of it: see tok.h and tok-internal.h. */
+/* tok.c - loads a vocabulary and answers queries about it: see tok.h and tok-internal.h. */
 #include "daemon/model/tok/tok-internal.h"
 
 #include <stdio.h>
@@ -10,24 +10,25 @@ enum {
     ENDS_MAX = 64,
 };
 
-/* DeepSeek's markup has full-width bars and U+2581, which is SentencePiece's space. */
+/* DeepSeek's markup contains full-width bars and U+2581, which is SentencePiece's space. */
 #define WIDE(text) ("<\xef\xbd\x9c" text "\xef\xbd\x9c>")
 #define LOW        "\xe2\x96\x81"
 
 /*
- * Tokens that end a turn or a document, by their text: few files name more than one of them by key. They count as
- * control tokens whatever type the file gives them, so that plain text is never tokenised to one of them.
+ * Tokens that end a turn or a document, by their text, because few files name more than one of them by key. They count
+ * as control tokens whatever type the file gives them, so that plain text is never tokenised to one of them.
  */
 static const char *const end_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>",
     "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
     WIDE("end" LOW "of" LOW "sentence"), "<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>",
-    /* padding and file ends of fill-in-the-middle */
+    /* fill-in-the-middle: padding, and ends of files */
     "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
     "<reponame>", "<repo_name>", "<|file_sep|>", "<file_sep>", LOW "<EOT>"};
 
-/* Texts that are no end where the vocabulary has both of two others: <|end|> of harmony and of Solar Open closes one of
- * an answer's several messages, and Gemma 4's </s> is no token of its makers' but markup that people write. */
+/* Texts that do not end a generation where the vocabulary also has two others: <|end|> of harmony and of Solar Open
+ * closes one of several messages in an answer, and Gemma 4's </s> is not a token of its makers but HTML markup that
+ * people write. */
 static const struct {
     const char *text, *beside[2];
     bool is_plain;
@@ -35,7 +36,7 @@ static const struct {
                 {"<|end|>", {"<|flush|>", "<|calls|>"}, false},
                 {"</s>", {"<turn|>", "<|tool_response>"}, true}};
 
-/* Markup of fill-in-the-middle: control tokens too, but they end no generation. */
+/* Markup of fill-in-the-middle: control tokens too, but they do not end a generation. */
 static const char *const markup_texts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", WIDE("fim" LOW "begin"), "<PRE>", LOW "<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", WIDE("fim" LOW "hole"),  "<SUF>", LOW "<SUF>", "<|code_suffix|>",
@@ -67,7 +68,7 @@ static int end_push(struct vocab *v, int32_t id)
     return 0;
 }
 
-/* The place of that text among the ends; n_end: it is not there. */
+/* The index of the end token with that text; n_end where there is none. */
 static size_t end_place(const struct vocab *v, const char *text)
 {
     size_t i = 0;
@@ -77,7 +78,7 @@ static size_t end_place(const struct vocab *v, const char *text)
     return i;
 }
 
-/* Of ends by text alone: what a key of the file names as one stays. */
+/* Applies only to ends that were found by text: those named by a key are added later and stay. */
 static void drop_not_ends(struct vocab *v)
 {
     for (size_t i = 0; i < COUNT(not_ends); i++) {
@@ -145,8 +146,8 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
     return 0;
 }
 
-/* Of Phi 3 and 3.5, special tokens take the white space after them, for which GGUF has no key; those of no turn do not.
- * Phi 4 has another kind of vocabulary. */
+/* In Phi 3 and 3.5, special tokens take in the white space after them, for which GGUF has no key; <s> and
+ * <|endoftext|>, which belong to no turn, do not. Phi 4 has another kind of vocabulary. */
 static void strip_as_phi3(struct vocab *v, const struct gguf *g)
 {
     static const char *const others[] = {"<s>", "<|endoftext|>"};
@@ -161,7 +162,7 @@ static void strip_as_phi3(struct vocab *v, const struct gguf *g)
     }
 }
 
-/* Reads how the special tokens of a tokenizer.json are found: hf/tokenizer.c. */
+/* Reads how the special tokens of a tokenizer.json are found; hf/tokenizer.c writes the key. */
 static int load_added(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct gguf_nums added = {0};
@@ -179,7 +180,7 @@ static int load_added(struct vocab *v, const struct gguf *g, struct hearth_err *
     return ret < 0 ? ret : 0;
 }
 
-/* Reads the list of further ids that end a generation. */
+/* Reads hearth's own keys, among them the further ids that end a generation. */
 static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct gguf_nums ends = {0};
@@ -242,7 +243,7 @@ static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_er
     return ret < 0 ? ret : 0;
 }
 
-/* Returns the row of tokenizer.ggml.model. */
+/* Finds the kind of vocabulary for tokenizer.ggml.model. */
 static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth_err *e)
 {
     static const struct {
@@ -267,10 +268,10 @@ static int find_model(const struct gguf *g, enum vocab_model *out, struct hearth
                    gguf_label(name).s);
 }
 
-/* Whether every byte of a text gives an id, be it one of several bytes' or the unknown one. */
+/* Whether every byte of a text contributes to some id, if only to one of several bytes or to the unknown one. */
 static bool takes_every_byte(const struct vocab *v)
 {
-    static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd}; /* BPE: U+FFFD in the place of others */
+    static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd}; /* BPE writes U+FFFD for a byte that has no token */
     const unsigned char *b = replacement;
     bool replaces = v->model == VOCAB_BPE && v->byte_id[b[0]] >= 0 && v->byte_id[b[1]] >= 0 && v->byte_id[b[2]] >= 0;
     for (int i = 0; i < 256; i++)
@@ -280,14 +281,14 @@ static bool takes_every_byte(const struct vocab *v)
 }
 
 /*
- * What vocab_reach() says. Nothing is known where special tokens take white space along, where bytes may be left out,
- * or of Unigram and WordPiece, whose normalising may leave characters out. Unicode's forms make at most NORMAL_MOST
- * bytes one.
+ * The value of vocab_reach(). No bound is known where special tokens take in white space, where bytes may be dropped,
+ * or for Unigram and WordPiece, whose normalisation may remove characters. A Unicode form turns at most NORMAL_MOST
+ * bytes into one.
  */
 static size_t reach_of(const struct vocab *v)
 {
     enum { NORMAL_MOST = 16, CHARACTER = 4 };
-    size_t most = CHARACTER; /* of the unknown id */
+    size_t most = CHARACTER; /* the unknown id stands for one character */
     if (v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE || !takes_every_byte(v))
         return SIZE_MAX;
     for (uint32_t i = 0; i < v->n_tok; i++) {
@@ -315,7 +316,7 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
     ret = load_tokens(v, g, e);
     if (!ret)
         ret = load_added(v, g, e);
-    if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's own ids, where the file has no keys for them */
+    if (!ret && model == VOCAB_SPM && v->n_tok > 2) { /* SentencePiece's standard ids, without keys in the file */
         v->unk = 0;
         v->bos = 1;
         v->eos = 2;

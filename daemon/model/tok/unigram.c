@@ -1,8 +1,8 @@
 /*
  * unigram.c - the Unigram model (Kudo 2018, "Subword Regularization"; SentencePiece's default): every token has a
- * log-probability, and a word becomes the segmentation of the greatest sum, found by Viterbi's algorithm. A character
- * without a token costs ten more than the worst token, as in SentencePiece, and becomes its bytes' tokens or the
- * unknown token.
+ * log-probability, and a word is segmented so that their sum is greatest, by the Viterbi algorithm. A character without
+ * a token scores ten less than the worst token, as in SentencePiece, and becomes the tokens of its bytes or the unknown
+ * token.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKEN_LEN_MAX = 256 }; /* longer tokens are not looked up, which bounds the time per byte of text */
+enum { TOKEN_LEN_MAX = 256 }; /* bytes; longer tokens are not looked up, which bounds the time per byte of text */
 static const double unknown_penalty = 10;
 
-/* Reads the tokens' log-probabilities: f64 as tokenizer.json has them, or f32 of a GGUF file. */
+/* Reads the tokens' log-probabilities: f64 from a tokenizer.json, or f32 from a GGUF file. */
 static int load_scores(struct vocab *v, const struct gguf *g, bool *own, struct hearth_err *e)
 {
     static const char key[] = "tokenizer.ggml.scores";
@@ -41,7 +41,7 @@ static int load_scores(struct vocab *v, const struct gguf *g, bool *own, struct 
 
 int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
-    bool own; /* of a tokenizer.json, with its own patterns; SentencePiece segments a text as a whole */
+    bool own; /* the scores are a tokenizer.json's, which has patterns; SentencePiece does not split the text */
     int ret = load_scores(v, g, &own, e);
     for (uint32_t i = 0; i < v->n_tok && !ret; i++)
         if (v->unk < 0 && v->piece[i].attr == TOK_UNKNOWN)
@@ -55,7 +55,7 @@ int unigram_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 struct node {
     double sum;
     int32_t id;     /* the token that ends here; -1: a character without a token */
-    uint32_t start; /* where it begins; UINT32_MAX: nothing ends here */
+    uint32_t start; /* where it begins; UINT32_MAX: no path ends here */
 };
 
 static size_t char_len(const char *s, size_t n)
@@ -98,7 +98,7 @@ static int search(const struct vocab *v, const char *s, size_t n, struct node *b
     return 0;
 }
 
-/* Walks the best path backwards, stores its steps' end offsets in ascending order, and appends their tokens. */
+/* Walks the best path backwards, stores the end offsets of its steps in ascending order, and appends their tokens. */
 static int push_path(const struct vocab *v, const char *s, size_t n, const struct node *best, struct ids *out,
                      struct hearth_err *e)
 {
@@ -119,7 +119,7 @@ static int push_path(const struct vocab *v, const char *s, size_t n, const struc
             ret = ids_push(out, step->id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
             continue;
         }
-        while (k + 1 < n_step && best[end[k + 1]].id < 0) /* unknown characters in a row are one unknown token */
+        while (k + 1 < n_step && best[end[k + 1]].id < 0) /* consecutive unknown characters are one unknown token */
             k++;
         ret = raw_push_bytes(v, s + start, end[k] - start, out, e);
     }

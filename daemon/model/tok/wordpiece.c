@@ -1,10 +1,10 @@
 /*
  * wordpiece.c - WordPiece as BERT uses it (Devlin et al. 2018; Wu et al. 2016, "Google's Neural Machine Translation
- * System"): a text is cleaned and folded, cut at white space and around punctuation, and each word becomes the longest
- * token that it starts with, then the longest one that goes on from there. A word that cannot be spelled so is one
- * unknown token.
+ * System"). A text is cleaned, its case and accents are folded, and it is cut at white space and around punctuation.
+ * Each word becomes the longest token that it starts with, then the longest one that continues from there, and so on; a
+ * word that cannot be spelled in this way is one unknown token.
  *
- * GGUF writes a token that begins a word with U+2581 in front, and one that goes on without BERT's "##".
+ * GGUF marks a token that begins a word by a leading U+2581, and leaves out BERT's "##" of continuations.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { WORD_CHARS_MAX = 100 }; /* of BERT's own tokenizer: a longer word is unknown */
+enum { WORD_CHARS_MAX = 100 }; /* as in BERT's own tokenizer: a longer word is unknown */
 
 int wordpiece_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
@@ -39,7 +39,7 @@ static bool is_space(utf8proc_int32_t c)
     return c == '\t' || c == '\n' || c == '\r' || (k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP);
 }
 
-/* Control, format, private, surrogate and unassigned characters; BERT keeps tab and line ends, as spaces. */
+/* NUL, U+FFFD, and control, format and private-use characters are dropped; BERT keeps tabs and line ends, as spaces. */
 static bool is_dropped(utf8proc_int32_t c)
 {
     if (c == 0 || c == 0xfffd)
@@ -50,7 +50,7 @@ static bool is_dropped(utf8proc_int32_t c)
     return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
 }
 
-/* The blocks that BERT takes for Chinese: each such character is a word of its own. */
+/* The blocks that BERT treats as Chinese: each of their characters is a word of its own. */
 static bool is_ideograph(utf8proc_int32_t c)
 {
     static const utf8proc_int32_t block[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},
@@ -70,7 +70,7 @@ static bool is_punctuation(utf8proc_int32_t c)
     return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 
-/* Text under way from one pass to the next. */
+/* Text that is passed from one pass to the next. */
 struct buffer {
     char *s;
     size_t n;
@@ -81,10 +81,11 @@ static void put(struct buffer *b, utf8proc_int32_t c)
     b->n += (size_t)utf8proc_encode_char(c, (utf8proc_uint8_t *)b->s + b->n);
 }
 
-/* Drops what is no text, and makes every kind of white space a space; spaces surround ideographs. */
+/* Drops characters that are not text and replaces every kind of white space by a space; surrounds ideographs by
+ * spaces. */
 static int clean(const char *text, size_t n, struct buffer *out, struct hearth_err *e)
 {
-    *out = (struct buffer){malloc(3 * n + 4), 0}; /* an ideograph of three bytes and more gets two spaces */
+    *out = (struct buffer){malloc(3 * n + 4), 0}; /* an ideograph has at least three bytes and gets two spaces */
     if (!out->s)
         return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
     for (size_t i = 0; i < n;) {
@@ -119,15 +120,15 @@ static int decompose(struct buffer *b, struct hearth_err *e)
 }
 
 /*
- * Folds case and accents as the vocabulary asks, and puts a space before each word: around punctuation, and where white
- * space was. Each word of the result is a space and the characters up to the next one.
+ * Folds case and accents as the vocabulary requires, and puts a space before each word: where white space was, and
+ * around punctuation. Each word of the result is a space and the characters up to the next space.
  */
 static int cut(const struct vocab *v, const struct buffer *from, struct buffer *out, struct hearth_err *e)
 {
     *out = (struct buffer){malloc(4 * from->n + 8), 0};
     if (!out->s)
         return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", from->n);
-    bool inside = false; /* a word is under way */
+    bool inside = false; /* within a word */
     for (size_t i = 0; i < from->n;) {
         utf8proc_int32_t c;
         i += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)from->s + i, (utf8proc_ssize_t)(from->n - i), &c);
@@ -140,7 +141,8 @@ static int cut(const struct vocab *v, const struct buffer *from, struct buffer *
         bool alone = is_punctuation(c);
         if (!inside || alone)
             out->s[out->n++] = ' ';
-        if (v->lowercase && c == 0x130) { /* the one letter whose small form is two characters: i and a dot above */
+        if (v->lowercase && c == 0x130) { /* the only letter whose lower case is two characters: i, combining dot
+                                             above */
             put(out, 'i');
             put(out, 0x307);
         } else {
@@ -151,7 +153,7 @@ static int cut(const struct vocab *v, const struct buffer *from, struct buffer *
     return 0;
 }
 
-/* One word, with the space in front of it. */
+/* Encodes one word, given with its leading space. */
 static int encode_word(const struct vocab *v, const char *s, size_t n, struct ids *out, struct hearth_err *e)
 {
     size_t was = out->n, chars = 0;
