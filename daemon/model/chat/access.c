@@ -1,9 +1,10 @@
-/* access.c - attributes, items and slices, as the sandbox gives them out. */
+/* access.c - attributes, items and slices, as the sandbox allows them. */
 #include "daemon/model/chat/exec.h"
 
 #include <string.h>
 
-/* Attributes that every object of Python has and the sandbox hides: undefined, also where a dict has such a key. */
+/* Attributes that every Python object has and that the sandbox hides: they are undefined, even where a dict has such a
+ * key. */
 static bool is_hidden(const struct str *name)
 {
     static const char *const hidden[] = {
@@ -21,7 +22,7 @@ static bool is_hidden(const struct str *name)
     return false;
 }
 
-/* What changes a dict: the sandbox hides it, and it hides a key of that name. */
+/* Methods that change a dict: the sandbox hides them, and they shadow a key of that name. */
 static bool is_mutator(const struct str *name)
 {
     return str_is(name, "clear") || str_is(name, "pop") || str_is(name, "popitem") || str_is(name, "setdefault") ||
@@ -69,7 +70,7 @@ static struct val range_attr(const struct range *g, const struct str *name)
     return str_is(name, "step") ? v_int(g->step) : (struct val){0};
 }
 
-/* An attribute in Python's sense, no item: V_MISSING where the value has none of that name. */
+/* An attribute in Python's sense, not an item: V_MISSING where the value has none of that name. */
 static struct val attribute(struct run *r, struct val v, const struct str *name)
 {
     struct val found = {0};
@@ -177,8 +178,7 @@ struct val get_item(struct run *r, struct val v, struct val key)
     return v_undef(key.tag == V_STR ? key.s : is_seq(key) || key.tag == V_DICT ? NULL : to_str(r, key));
 }
 
-/* --- slices ----------------------------------------------------------------------------------------------------------
- */
+/* --- slices ----------------------------------------------------------------------------------------------- */
 
 static int64_t slice_bound(struct run *r, struct val v, int64_t def, int64_t n, int64_t low, int64_t high)
 {
@@ -190,7 +190,7 @@ static int64_t slice_bound(struct run *r, struct val v, int64_t def, int64_t n, 
     return i < low ? low : i > high ? high : i;
 }
 
-/* Where each code point begins. */
+/* The byte offset of each code point. */
 static uint32_t *offsets(struct run *r, const struct str *s)
 {
     uint32_t *at = run_alloc(r, (size_t)str_codes(r, s) + 1, sizeof *at), n = 0;
@@ -250,8 +250,7 @@ struct val get_slice(struct run *r, struct val v, struct val from, struct val to
     return out;
 }
 
-/* --- attribute="a.b.0" of filters
- * ---------------------------------------------------------------------------------------- */
+/* --- attribute="a.b.0" of filters ------------------------------------------------------------------------- */
 
 static struct val path_part(const struct str *s)
 {

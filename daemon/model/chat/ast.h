@@ -1,12 +1,12 @@
 /*
- * ast.h - tokens and the tree of a template.
+ * ast.h - tokens and the syntax tree of a template.
  */
 #ifndef MODEL_CHAT_AST_H
 #define MODEL_CHAT_AST_H
 
 #include "daemon/model/chat/value.h"
 
-/* Operators that stand for themselves have their characters' names; see lex.c's table. */
+/* Operators are named after their characters; see lex.c's table. */
 enum token_type {
     T_EOF,
     T_DATA,
@@ -32,7 +32,7 @@ enum token_type {
     T_LE,
     T_GT,
     T_GE,
-    T_IN,    /* these two are made by the parser */
+    T_IN,    /* these two are created by the parser */
     T_NOTIN, /* not in */
     T_ASSIGN,
     T_DOT,
@@ -50,10 +50,10 @@ enum token_type {
 struct token {
     enum token_type type;
     int line;
-    struct val v; /* of data, names and strings: V_STR; of numbers: the number */
+    struct val v; /* T_DATA, T_NAME, T_STRING: V_STR; numbers: the number */
 };
 
-/* All tokens of a source whose line ends are \n; the last is T_EOF. */
+/* Returns all tokens of a source whose line ends are \n; the last is T_EOF. */
 struct token *template_lex(struct run *r, const char *src, size_t n, uint32_t *n_token);
 const char *token_name(enum token_type t);
 
@@ -84,17 +84,17 @@ enum node_kind {
     N_TEXT,        /* v */
     N_PRINT,       /* kid */
     N_FOR,         /* for a in b if c: kid, else: other; flag: recursive */
-    N_IF,          /* if a: kid, else: other (elif: one N_IF in it) */
+    N_IF,          /* if a: kid, else: other (an elif is a single N_IF in `other`) */
     N_SET,         /* a = b */
-    N_SETBLOCK,    /* a = text of kid, through the filters b (or NULL) */
+    N_SETBLOCK,    /* a = the text of kid, through the filters b (or NULL) */
     N_MACRO,       /* id, v; decl, kid */
     N_CALLBLOCK,   /* a (a call), decl, kid */
     N_FILTERBLOCK, /* b: the filters, kid */
     N_WITH,        /* pair: targets and values; kid */
-    N_SCOPE,       /* kid in a scope of its own; decl */
+    N_SCOPE,       /* kid in its own scope; decl */
     N_BREAK,
     N_CONTINUE,
-    N_FAIL, /* v: what is wrong, told when it is reached */
+    N_FAIL, /* v: the error message, raised when the node is executed */
 };
 
 struct args {
@@ -105,12 +105,12 @@ struct args {
     uint32_t n_kw;
     struct node *star, *star_star; /* or NULL */
 };
-struct decl {            /* of a macro or a call block */
+struct decl {            /* the signature of a macro or a call block */
     struct node **param; /* N_NAME */
-    struct node **def;   /* NULL: none */
+    struct node **def;   /* default values; NULL: none */
     uint32_t n;
     bool uses_varargs, uses_kwargs, uses_caller;
-    struct decl *up; /* of the macro around, while parsing */
+    struct decl *up; /* of the enclosing macro, while parsing */
 };
 struct hidden { /* names that are undefined in a scope until they are set there: see scopes.c */
     uint32_t *id;
@@ -132,38 +132,38 @@ struct node {
     struct args *args;
     struct decl *decl;
     struct hidden hidden, other_hidden; /* of kid's scope, and of other's */
-    const struct builtin *builtin;      /* of a filter or test: NULL where there is none of that name */
+    const struct builtin *builtin;      /* of a filter or test; NULL where there is none of that name */
 };
 
-/* A template: its own arena, its body, and its names, whose places in the table are their ids. */
+/* A compiled template: its own arena, its body, and its names; a name's index in the table is its id. */
 struct jinja {
     struct arena cells, bytes;
     struct node **body;
     uint32_t n_body;
     const struct str **name;
     uint32_t n_name, cap_name;
-    struct hidden hidden; /* of top level */
+    struct hidden hidden; /* of the top level */
 };
 enum { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS, N_FIXED_NAMES };
 
-/* Fills `hidden` of a tree. */
+/* Fills in the `hidden` lists of a tree. */
 void find_hidden(struct run *r, struct jinja *t);
 
 void template_parse(struct run *r, struct jinja *t, const char *src, size_t n);
 
-/* --- inside of the parser: parse.c has statements, parse-expr.c expressions -------------------------------------- */
+/* --- internals of the parser: parse.c has statements, parse-expr.c expressions ---------------------------- */
 
 struct parser {
     struct run *r;
     struct jinja *t;
     struct token *at;
-    bool soft;            /* in an `if`: a filter that is unknown matters only where it is reached */
-    struct node *unknown; /* the first filter or test that matters and is unknown */
-    unsigned loops;       /* for statements around, up to the next macro */
-    unsigned in_for;      /* for statements around at all: `loop` cannot be assigned to */
-    struct decl *decl;    /* of the macro around: told of varargs, kwargs and caller */
+    bool soft;            /* within an `if`: an unknown filter is an error only where it is executed */
+    struct node *unknown; /* the first unknown filter or test that is an error */
+    unsigned loops;       /* number of enclosing for statements, up to the next macro */
+    unsigned in_for;      /* number of all enclosing for statements: `loop` cannot be assigned to */
+    struct decl *decl;    /* of the enclosing macro, which records uses of varargs, kwargs and caller */
 };
-struct nodes { /* a list that grows */
+struct nodes { /* a growing list */
     struct node **v;
     uint32_t n, cap;
 };
@@ -181,8 +181,8 @@ void parser_unnest(struct parser *p);
 
 struct node *parse_expr(struct parser *p, bool with_cond);
 enum tuple_flags {
-    TUPLE_SIMPLE = 1,    /* of primaries: a target */
-    TUPLE_NO_COND = 2,   /* no inline if */
+    TUPLE_SIMPLE = 1,    /* only primaries: a target */
+    TUPLE_NO_COND = 2,   /* without inline if */
     TUPLE_PARENS = 4,    /* may be empty */
     TUPLE_NAMESPACE = 8, /* ns.x is a target */
 };

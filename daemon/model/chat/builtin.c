@@ -1,9 +1,9 @@
-/* builtin.c - finding built-in functions and binding what they are called with. */
+/* builtin.c - finds built-in functions and binds the arguments of their calls. */
 #include "daemon/model/chat/builtin.h"
 
 #include <string.h>
 
-/* The next of a list of parameter names; its length, 0 at the end. */
+/* Finds the next name in a list of parameters; returns its length, 0 at the end. */
 static size_t next_param(const char **at, const char **name)
 {
     while (**at == ' ')
@@ -35,7 +35,7 @@ struct val builtin_call(struct run *r, const struct builtin *b, struct val self,
     if (b->raw)
         return b->raw(r, self, c);
     for (; (n = next_param(&at, &name)); i++) {
-        arg[i] = keyword(c, name, n, &used); /* a positional-only name begins with '/', as no keyword does */
+        arg[i] = keyword(c, name, n, &used); /* a positional-only name begins with '/', which no keyword does */
         if (i < c->n_pos && !is_missing(arg[i]))
             type_error(r, "%s() got multiple values for argument '%.*s'", b->name, (int)n, name);
         if (i < c->n_pos)

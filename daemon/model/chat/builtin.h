@@ -1,5 +1,5 @@
 /*
- * builtin.h - filters, tests, methods and global functions: rows of tables, called with bound arguments.
+ * builtin.h - filters, tests, methods and global functions: table rows that are called with bound arguments.
  */
 #ifndef MODEL_CHAT_BUILTIN_H
 #define MODEL_CHAT_BUILTIN_H
@@ -9,7 +9,7 @@
 
 #define BUILTIN_ARGS 6
 
-/* What a call gives, after * and ** have been spread out. */
+/* The arguments of a call, after * and ** have been expanded. */
 struct call {
     struct val *pos;
     uint32_t n_pos;
@@ -18,9 +18,9 @@ struct call {
     uint32_t n_kw;
 };
 
-/* `params` are the names of the parameters after the subject (the filtered value, the method's own), separated by
- * spaces; the first `required` must be given. A name may not be used as a keyword where it begins with '/'. With `raw`
- * set the function takes the call as it is. */
+/* `params` are the names of the parameters after the subject (the filtered value, or the method's self), separated by
+ * spaces; the first `required` ones must be given. A name that begins with '/' is positional-only. If `raw` is set, it
+ * is called instead of fn, with the call's arguments unbound. */
 struct builtin {
     const char *name;
     struct val (*fn)(struct run *r, struct val self, struct val *arg);
@@ -31,20 +31,20 @@ struct builtin {
 
 struct val builtin_call(struct run *r, const struct builtin *b, struct val self, const struct call *c);
 
-/* By name; NULL where there is none. */
+/* Find by name; NULL where there is none. */
 const struct builtin *filter_find(const struct str *name);
 const struct builtin *test_find(const struct str *name);
 const struct builtin *global_find(const struct str *name);
 const struct builtin *method_find(struct val self, const struct str *name);
 const struct builtin *str_method_find(const struct str *name);
-const struct builtin *str_is_find(const struct str *name); /* of those that str_method_find() finds: is...() */
+const struct builtin *str_is_find(const struct str *name); /* the subset of str_method_find() whose names are is...() */
 
-/* By an unsorted table that ends with a NULL name. */
+/* Finds a row by name in an unsorted table that ends with a NULL name. */
 const struct builtin *table_find(const struct builtin *table, const struct str *name);
 
 extern const struct builtin text_filters[], list_filters[], value_filters[], rare_filters[];
 
-/* Whether v passes the test, as select() and `is` ask. */
+/* Whether v passes the test, as select() and `is` evaluate it. */
 bool test_call(struct run *r, const struct builtin *b, struct val v, const struct call *c);
 
 struct val call_value(struct run *r, struct val callee, const struct call *c);
@@ -52,7 +52,7 @@ struct val filter_by_name(struct run *r, struct val name, struct val v, const st
 
 _Noreturn void undefined_error(struct run *r, struct val v);
 
-/* --- what several of them share ------------------------------------------------------------------------------- */
+/* --- shared by several of them ---------------------------------------------------------------------------- */
 
 struct val get_attr(struct run *r, struct val v, const struct str *name); /* v.name */
 struct val get_item(struct run *r, struct val v, struct val key);         /* v[key] */
@@ -61,25 +61,26 @@ struct val get_path(struct run *r, struct val v, struct val attribute, struct va
 struct val op_binary(struct run *r, int op, struct val a, struct val b);
 struct val py_round(struct run *r, struct val v, struct val digits);
 
-/* Markup: the rules of what is joined to what. */
+/* Markup: the rules for joining escaped and unescaped strings. */
 const struct str *text_escape(struct run *r, struct val v);
 struct val markup_like(struct run *r, const struct str *like, const struct str *s);
 
-/* Python's two ways to format. */
+/* Python's two ways of formatting. */
 struct val format_percent(struct run *r, const struct str *fmt, struct val arg);
 struct val format_braces(struct run *r, const struct str *fmt, const struct call *c);
 
 const struct str *plain_str(struct run *r, struct val v);                     /* str(v), which is never markup */
-struct val get_own_attr(struct run *r, struct val v, const struct str *name); /* no item; V_UNDEF: none */
+struct val get_own_attr(struct run *r, struct val v, const struct str *name); /* without items; V_UNDEF where there is
+                                                                                 none */
 struct val text_lines(struct run *r, const struct str *s, bool keep_ends);
 const struct str *text_strip(struct run *r, const struct str *s, struct val chars, bool left, bool right);
 struct val text_replace(struct run *r, const struct str *s, const struct str *old, const struct str *to, int64_t count);
 struct val text_join(struct run *r, const struct str *sep, struct val items, bool any_type);
 const struct str *text_case(struct run *r, const struct str *s, enum unicode_case to);
 
-void put_json(struct run *r, struct val v, const struct val *arg); /* arg: tojson's four */
+void put_json(struct run *r, struct val v, const struct val *arg); /* arg: tojson's four arguments */
 struct val json_read(struct run *r, const char *text, size_t n, const char *const *own);
-struct val parse_int(struct run *r, const struct str *s, int64_t base); /* V_MISSING: none */
+struct val parse_int(struct run *r, const struct str *s, int64_t base); /* V_MISSING where s is no number */
 struct val parse_float(struct run *r, const struct str *s);
 
 void sort_values(struct run *r, struct list *items, const struct list *keys, bool reverse);

@@ -1,4 +1,4 @@
-/* eval.c - expressions. */
+/* eval.c - evaluates expressions. */
 #include "daemon/model/chat/exec.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static struct val eval_concat(struct run *r, struct scope *s, const struct node 
     struct val v[2] = {eval_expr(r, s, n->kid[0])};
     for (uint32_t i = 1; i < n->n_kid; i++) {
         v[1] = eval_expr(r, s, n->kid[i]);
-        for (int k = 0; k < 2; k++) /* str.join() forgets about markup */
+        for (int k = 0; k < 2; k++) /* without autoescape, Jinja's ~ is str.join(), which drops markup */
             v[k] = v_str(plain_str(r, v[k]));
         v[0] = op_binary(r, T_ADD, v[0], v[1]);
     }
@@ -95,8 +95,7 @@ static struct val eval_slice(struct run *r, struct scope *s, const struct node *
     return get_slice(r, of, part[0], part[1], part[2]);
 }
 
-/* --- calls -----------------------------------------------------------------------------------------------------------
- */
+/* --- calls ------------------------------------------------------------------------------------------------ */
 
 static void spread_list(struct run *r, struct call *c, struct val v)
 {
@@ -111,7 +110,7 @@ static void spread_list(struct run *r, struct call *c, struct val v)
     c->n_pos = all.l->n;
 }
 
-/* One more keyword argument; the arrays are copied, for they may belong to another call. */
+/* Adds a keyword argument. The arrays are copied, since another call may own them. */
 static void add_keyword(struct run *r, struct call *c, const struct str *name, struct val v)
 {
     for (uint32_t i = 0; i < c->n_kw; i++)
@@ -237,8 +236,7 @@ static struct val eval_test(struct run *r, struct scope *s, const struct node *n
     return v_bool(test_call(r, n->builtin, v, &c));
 }
 
-/* --- all of them
- * ------------------------------------------------------------------------------------------------------- */
+/* --- all expressions -------------------------------------------------------------------------------------- */
 
 static struct val eval_binary(struct run *r, struct scope *s, const struct node *n)
 {

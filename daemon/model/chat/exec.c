@@ -1,4 +1,4 @@
-/* exec.c - statements. */
+/* exec.c - executes statements. */
 #include "daemon/model/chat/exec.h"
 
 struct scope *scope_new(struct run *r, struct scope *up)
@@ -37,7 +37,7 @@ static void hide(struct run *r, struct scope *s, const struct hidden *h)
         bind(r, s, h->id[i], (struct val){0});
 }
 
-/* As Python unpacks: exactly as many items as there are targets. */
+/* Unpacks as Python does: there must be exactly as many items as targets. */
 static void unpack(struct run *r, struct scope *s, const struct node *target, struct val v)
 {
     if (!is_iterable(v))
@@ -76,8 +76,7 @@ void exec_assign(struct run *r, struct scope *s, const struct node *target, stru
     }
 }
 
-/* --- for
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- for -------------------------------------------------------------------------------------------------- */
 
 bool loop_next(struct run *r, struct loop *l, struct val *out)
 {
@@ -98,7 +97,7 @@ static struct val loop_peek(struct run *r, struct loop *l)
     return l->after;
 }
 
-/* What has no length of its own is read to its end. */
+/* An iterator without a length is read to its end. */
 int64_t loop_length(struct run *r, struct loop *l)
 {
     if (l->length >= 0)
@@ -154,7 +153,7 @@ struct val loop_attr(struct run *r, struct val loop, const struct str *name)
     }
 }
 
-/* `for x in y if test`: the items that pass, each looked at when it is its turn. */
+/* `for x in y if test`: yields the items that pass; each is tested only when it is needed. */
 struct sieve {
     struct iter *of;
     const struct node *node;
@@ -189,7 +188,7 @@ enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct 
     struct scope *inner = scope_new(r, s);
     struct val v;
     enum flow flow = FLOW_ON;
-    bool finished = false; /* a round came to its end: what Jinja asks before it runs the else part */
+    bool finished = false; /* some iteration ran to its end, which is Jinja's condition for skipping the else part */
     *l = (struct loop){.node = n, .scope = s, .of = of, .index0 = -1, .length = -1, .depth0 = depth0};
     r->line = n->line;
     l->it = loop_items(r, s, n, of);
@@ -210,8 +209,7 @@ enum flow loop_run(struct run *r, struct scope *s, const struct node *n, struct 
     return exec_body(r, inner, n->other, n->n_other);
 }
 
-/* --- macros and captured text
- * ------------------------------------------------------------------------------------------- */
+/* --- macros and captured text ----------------------------------------------------------------------------- */
 
 static struct val take_keyword(struct call *c, const struct str *name)
 {
@@ -241,7 +239,7 @@ static struct call own_keywords(struct run *r, const struct call *c)
     return own;
 }
 
-/* The parameters in the order of the macro, then what it asks for by name: caller, kwargs, varargs. */
+/* Binds the macro's parameters in their order, then the special names that it uses: caller, kwargs, varargs. */
 static void bind_args(struct run *r, const struct macro *m, struct scope *s, struct call *c)
 {
     const struct decl *d = m->node->decl;
@@ -314,7 +312,8 @@ static void exec_call_block(struct run *r, struct scope *s, const struct node *n
     put_str(r, need_str(r, call_value(r, callee, &own), "the text of a call block"));
 }
 
-/* The body's text through the filters, to *out. Where a break or continue leaves the body, there is none. */
+/* Executes the body and stores its text in *out, after the filters, if any. Where a break or continue leaves the body,
+ * the text is not filtered and must be discarded. */
 static enum flow capture(struct run *r, struct scope *s, const struct node *n, struct val *out)
 {
     struct scope *inner = scope_new(r, s);
@@ -362,8 +361,7 @@ static enum flow exec_scope(struct run *r, struct scope *s, const struct node *n
     return exec_body(r, inner, n->kid, n->n_kid);
 }
 
-/* --- all of them
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- all statements --------------------------------------------------------------------------------------- */
 
 static enum flow exec_one(struct run *r, struct scope *s, const struct node *n)
 {

@@ -1,4 +1,4 @@
-/* filters-list.c - filters over sequences. Those that Python makes generators run when they are asked, item by item. */
+/* filters-list.c - filters over sequences. Those that are generators in Python are lazy here too, item by item. */
 #include "daemon/model/chat/exec.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static struct val fold_case(struct run *r, struct val v)
     return v.tag == V_STR ? v_str(text_case(r, v.s, CASE_LOWER)) : v;
 }
 
-/* The keys by which items are sorted: of each item a list, one entry for each attribute. */
+/* The sort keys of all items: each is a list with an entry for each attribute. */
 static struct list *sort_keys(struct run *r, const struct list *items, struct val attr, bool fold)
 {
     struct val all = list_new(r, V_LIST, items->n), attrs = list_new(r, V_LIST, 1);
@@ -35,7 +35,7 @@ static struct list *sort_keys(struct run *r, const struct list *items, struct va
     return all.l;
 }
 
-/* A stable merge sort of indices: Python's order, and a comparison may fail at any time. */
+/* A stable merge sort of indices, which gives Python's order; a comparison may fail at any time. */
 static void merge(struct run *r, uint32_t *at, uint32_t *tmp, uint32_t n, const struct list *keys, bool reverse)
 {
     if (n < 2)
@@ -75,7 +75,7 @@ FILTER(first)
     return iter_next(r, iter_new(r, v), &out) ? out : v_undef(v_text(r, "first item of an empty sequence").s);
 }
 
-/* reversed(v): an iterator from the end. */
+/* The items of reversed(v) as a new list, or V_MISSING where v cannot be reversed. */
 static struct val reversed(struct run *r, struct val v)
 {
     if (v.tag != V_STR && !is_seq(v) && v.tag != V_DICT && v.tag != V_VIEW && v.tag != V_RANGE && v.tag != V_UNDEF)
@@ -123,13 +123,12 @@ FILTER(list)
     return copy_list(r, v, V_LIST);
 }
 
-/* --- map, select
- * ------------------------------------------------------------------------------------------------------ */
+/* --- map, select ------------------------------------------------------------------------------------------ */
 
 struct pick {
     struct val of;
     struct iter *it; /* NULL before the first item */
-    struct call c;   /* what is left of the arguments */
+    struct call c;   /* the remaining arguments */
     struct val attr, def, name;
     const struct builtin *test; /* NULL: the value's own truth */
     bool want;
@@ -143,7 +142,7 @@ static struct call rest_of(const struct call *c, uint32_t n)
     return rest;
 }
 
-/* What map() does: the filter of a name, or attribute= with default=. */
+/* Parses the arguments of map(): the name of a filter, or attribute= with default=. */
 static void map_args(struct run *r, struct pick *p)
 {
     if (p->c.n_pos) {
@@ -244,8 +243,7 @@ static struct val filter_rejectattr(struct run *r, struct val v, const struct ca
     return pick(r, v, c, true, false);
 }
 
-/* --- the others
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- the others ------------------------------------------------------------------------------------------- */
 
 static struct val attributes(struct run *r, struct val v, struct val attr)
 {
@@ -441,7 +439,7 @@ FILTER(groupby)
     return out;
 }
 
-/* Any item is as good as another one: the first, so that a text can be made again. */
+/* Always the first item, so that rendering is reproducible. */
 FILTER(random)
 {
     (void)arg;

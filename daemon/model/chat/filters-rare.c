@@ -1,5 +1,5 @@
-/* filters-rare.c - filters that templates of models hardly use: wordwrap, after Python's textwrap, and those for markup
- * and for looking at values. */
+/* filters-rare.c - filters that models' templates hardly use: wordwrap, modelled on Python's textwrap, and those for
+ * markup and for inspecting values. */
 #include "config.h"
 
 #include "daemon/model/chat/builtin.h"
@@ -8,10 +8,9 @@
 
 #define FILTER(name) static struct val filter_##name(struct run *r, struct val v, struct val *arg)
 
-/* --- wordwrap ------------------------------------------------------------------------------------------------------
- */
+/* --- wordwrap --------------------------------------------------------------------------------------------- */
 
-/* A line by its code points, each of which begins at a byte; a chunk is a word, a part of one, or white space. */
+/* A line as code points and the byte offset of each. A chunk is a word, a part of one, or white space. */
 struct chunk_of {
     uint32_t from, to;
 };
@@ -26,7 +25,7 @@ struct wrap {
     bool cut_words, cut_at_hyphens;
 };
 
-static bool is_blank(uint32_t c) /* textwrap's white space is ASCII's */
+static bool is_blank(uint32_t c) /* textwrap only counts ASCII white space */
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -36,7 +35,7 @@ static bool is_letter(const struct wrap *w, int64_t i)
     return i >= 0 && i < w->n && code_is_word(w->code[i]) && code_decimal(w->code[i]) < 0;
 }
 
-/* Two or more hyphens between words begin at i. */
+/* Whether a dash begins at i: two or more hyphens between words. */
 static bool is_dash(const struct wrap *w, uint32_t i)
 {
     uint32_t to = i, before = i ? w->code[i - 1] : 0;
@@ -46,7 +45,8 @@ static bool is_dash(const struct wrap *w, uint32_t i)
     return to - i >= 2 && to < w->n && code_is_word(w->code[to]);
 }
 
-/* A word may end behind the hyphen at i: there are two letters on both sides, one of which may have a hyphen. */
+/* Whether a word may be broken after the hyphen at i: there must be two letters on each side, between which there may
+ * be another hyphen. */
 static bool is_hyphen(const struct wrap *w, int64_t i)
 {
     const uint32_t *c = w->code;
@@ -84,8 +84,8 @@ static bool is_all_space(const struct wrap *w, struct chunk_of c)
     return true;
 }
 
-/* How much of a word that is longer than a line goes to the `left` characters of this one: up to a hyphen behind
- * something else, where it has one. */
+/* How much of a word that is longer than a line goes into the `left` remaining characters of this line: up to its last
+ * hyphen there, if something other than hyphens precedes it. */
 static uint32_t cut(const struct wrap *w, struct chunk_of c, uint32_t left)
 {
     uint32_t last = left, other = 0;
@@ -154,7 +154,7 @@ static void read_line(struct wrap *w, const struct str *line, bool hyphens)
 FILTER(wordwrap)
 {
     struct wrap w = {.r = r, .cut_words = is_missing(arg[1]) || val_truth(arg[1])};
-    bool hyphens = is_missing(arg[3]) || (arg[3].tag == V_BOOL && arg[3].b); /* textwrap asks for True itself */
+    bool hyphens = is_missing(arg[3]) || (arg[3].tag == V_BOOL && arg[3].b); /* textwrap requires True itself */
     w.width = is_missing(arg[0]) ? 79 : need_int(r, arg[0], "a width");
     w.cut_at_hyphens = is_missing(arg[3]) || val_truth(arg[3]);
     const struct str *newline =
@@ -174,10 +174,9 @@ FILTER(wordwrap)
     return v_str(string_end(r, m));
 }
 
-/* --- markup --------------------------------------------------------------------------------------------------------
- */
+/* --- markup ----------------------------------------------------------------------------------------------- */
 
-/* Removes what stands from `begin` to `end`, again and again; returns the new length. */
+/* Removes everything from `begin` to `end`, repeatedly; returns the new length. */
 static size_t remove_between(struct run *r, char *s, size_t n, const char *begin, const char *end)
 {
     for (;;) {
@@ -191,7 +190,8 @@ static size_t remove_between(struct run *r, char *s, size_t n, const char *begin
     }
 }
 
-/* A character reference that begins at s; 0: it is none. Of the thousands of names HTML's own are known. */
+/* Puts the character for a character reference at s and returns the reference's length, 0 where there is none. Only the
+ * most common of HTML's thousands of names are known; others are an error. */
 static size_t put_reference(struct run *r, const char *s, size_t n)
 {
     static const struct {
@@ -267,10 +267,9 @@ FILTER(xmlattr)
     return v_str(string_end(r, m));
 }
 
-/* --- pprint --------------------------------------------------------------------------------------------------------
- */
+/* --- pprint ----------------------------------------------------------------------------------------------- */
 
-/* The same value with the keys of dicts in order. */
+/* Returns the same value with the keys of dicts sorted. */
 static struct val in_order(struct run *r, struct val v)
 {
     run_enter(r);

@@ -1,11 +1,11 @@
-/* filters-text.c - filters that give texts. */
+/* filters-text.c - filters that return text. */
 #include "daemon/model/chat/builtin.h"
 
 #include <string.h>
 
 #define FILTER(name) static struct val filter_##name(struct run *r, struct val v, struct val *arg)
 
-/* "str" of v, which stays markup where it is. */
+/* str(v), or v itself where it is a string, so that markup stays markup. */
 static const struct str *soft(struct run *r, struct val v)
 {
     return to_str(r, v);
@@ -32,7 +32,7 @@ static bool begins_word(uint32_t c)
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || code_is_space(c);
 }
 
-/* Words begin after spaces and opening brackets, and nowhere else. */
+/* Words begin only after white space, '-' and opening brackets. */
 FILTER(title)
 {
     const struct str *s = soft(r, v);

@@ -1,4 +1,4 @@
-/* filters-value.c - filters that look at a value, and numbers. */
+/* filters-value.c - filters that inspect a value, and filters for numbers. */
 #include "daemon/model/chat/exec.h"
 
 #include <math.h>
@@ -27,10 +27,10 @@ FILTER(attr)
     return get_own_attr(r, v, need_str(r, arg[0], "an attribute's name"));
 }
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------------------- */
 
-/* In ASCII: the digits of any script as ASCII's. NULL where something else stands there. */
+/* Returns the text with the digits of any script replaced by ASCII's. NULL where it contains other characters outside
+ * ASCII. */
 static const char *ascii_number(struct run *r, const struct str *s, uint32_t *n)
 {
     char *text = run_alloc_bytes(r, s->n + 1u), *to = text;
@@ -45,7 +45,8 @@ static const char *ascii_number(struct run *r, const struct str *s, uint32_t *n)
     return text;
 }
 
-/* Without the spaces around it and the underscores between digits; NULL where these stand elsewhere. */
+/* Returns the number without surrounding white space and without the underscores between digits; NULL where there are
+ * underscores elsewhere. */
 static char *number_text(struct run *r, const struct str *s)
 {
     uint32_t n = 0;
@@ -134,7 +135,7 @@ FILTER(int)
         return def;
     found = is_missing(arg[1]) || is_int(arg[1])
                 ? parse_int(r, v.s, is_missing(arg[1]) ? 10 : need_int(r, arg[1], "a base"))
-                : (struct val){0}; /* Python's int() fails here, and the filter goes on with float() */
+                : (struct val){0}; /* Python's int() fails here, and the filter falls back to float() */
     if (!is_missing(found))
         return found;
     found = parse_float(r, v.s);
@@ -180,12 +181,12 @@ static struct val round_int(struct run *r, int128 i, int64_t digits)
     return int_val(r, up ? low + unit : low);
 }
 
-/* Rounds to digits in front of the point, of which there are -n. */
+/* Rounds to -n digits before the decimal point (n < 0). */
 static double round_left(double f, int n)
 {
     char text[400];
     snprintf(text, sizeof text, "%.25e", fabs(f));
-    int kept = atoi(strchr(text, 'e') + 1) + n; /* digits behind the first one */
+    int kept = atoi(strchr(text, 'e') + 1) + n; /* digits after the first one */
     if (kept < 0 && (kept < -1 || fabs(f) <= 5 * pow(10, -n - 1)))
         return copysign(0, f);
     if (kept < 0)
@@ -194,11 +195,11 @@ static double round_left(double f, int n)
     return strtod(text, NULL);
 }
 
-/* Python's round(v, digits): to even, and of the decimal that the float really is. */
+/* Python's round(v, digits): half to even, applied to the float's exact decimal value. */
 struct val py_round(struct run *r, struct val v, struct val digits)
 {
     char text[700];
-    bool whole = digits.tag == V_NONE; /* round() to an integer */
+    bool whole = digits.tag == V_NONE; /* round() without digits returns an integer */
     int64_t n = is_missing(digits) || whole ? 0 : need_int(r, digits, "a precision");
     if (!is_number(v))
         type_error(r, "type %s doesn't define __round__ method", val_type_name(v));
@@ -253,7 +254,7 @@ FILTER(filesizeformat)
     if (f.f == 1) {
         put_text(r, "1 Byte");
     } else if (f.f < base) {
-        put_fmt(r, "%.0f Bytes", trunc(f.f) + 0.0); /* of -0.0: 0 */
+        put_fmt(r, "%.0f Bytes", trunc(f.f) + 0.0); /* + 0.0 turns -0.0 into 0 */
     } else {
         int i = 0;
         for (unit *= base; i < 7 && !(f.f < unit); i++)

@@ -1,21 +1,21 @@
-/* format.c - Python's two ways to format: "%s" % x and "{}".format(x). */
+/* format.c - Python's two ways of formatting: "%s" % x and "{}".format(x). */
 #include "daemon/model/chat/exec.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What a conversion asks for, of either way. */
+/* The format specification of a conversion, for both ways. */
 struct spec {
-    bool alt, zero, left, space, plus, sign; /* sign: one was asked for, '-' too */
+    bool alt, zero, left, space, plus, sign; /* sign: one was specified, '-' included */
     char grouping;                           /* ',' or '_', 0: none */
     uint32_t fill;
-    char align;               /* '<', '>', '^', '='; 0: the type's own */
+    char align;               /* '<', '>', '^', '='; 0: the type's default */
     int64_t width, precision; /* -1: none */
     char type;                /* 0: none */
 };
 
-/* A sign, a prefix and digits, filled up to the width. */
+/* Puts a sign (with a prefix such as 0x) and digits, padded to the width. */
 static void put_number(struct run *r, const struct spec *y, const char *sign, const char *digits, size_t n)
 {
     int64_t room = y->width - (int64_t)strlen(sign) - (int64_t)n;
@@ -38,7 +38,7 @@ static const char *sign_of(const struct spec *y, bool negative)
     return negative ? "-" : y->plus ? "+" : y->space ? " " : "";
 }
 
-/* Digits in groups of three (of four for bases of two), from the right. */
+/* Groups digits by `each` from the right: by three, or by four in bases 2, 8 and 16. */
 static size_t group(char *to, const char *digits, size_t n, char sep, size_t each)
 {
     size_t out = 0;
@@ -73,7 +73,8 @@ static void put_int(struct run *r, const struct spec *y, int128 i, bool percent)
     put_number(r, y, sign, text, len);
 }
 
-/* The n digits of an integer as one digit, a fraction and an exponent; alt: with its point and zeros. */
+/* Rewrites the n digits of an integer as one digit, a fraction and an exponent; alt: keeps the point and trailing
+ * zeros. */
 static int exponential(char *text, int n, bool alt)
 {
     int last = n;
@@ -85,7 +86,8 @@ static int exponential(char *text, int n, bool alt)
     return last + snprintf(text + last, 8, "e+%02d", n - 1);
 }
 
-/* Without a type a float prints as it does elsewhere, with a precision like 'g' with a fraction. */
+/* Formats a float. Without a type it has the form of repr() or, with a precision, that of 'g' with at least one
+ * decimal. */
 static size_t float_digits(struct run *r, const struct spec *y, double f, char *text, size_t size)
 {
     int precision = y->precision < 0 ? 6 : (int)y->precision;
@@ -100,12 +102,12 @@ static size_t float_digits(struct run *r, const struct spec *y, double f, char *
     snprintf(fmt, sizeof fmt, "%%%s.*%c", y->alt ? "#" : "", type);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    int n = snprintf(text, size - 3, fmt, precision, f); /* flags and a letter of eEfFgG */
+    int n = snprintf(text, size - 3, fmt, precision, f); /* flags and one of the letters eEfFgG */
 #pragma GCC diagnostic pop
     int whole = (int)strspn(text, "0123456789");
     whole = *text == '0' && f != 0 ? 0 : whole;
     if (!y->type && isfinite(f) && !strchr(text, 'e') &&
-        whole >= precision) /* a digit behind the point, or an exponent */
+        whole >= precision) /* the result must have a decimal or an exponent */
         n = exponential(text, whole, y->alt);
     else if (!y->type && isfinite(f) && !strpbrk(text, ".e"))
         n += snprintf(text + n, 3, ".0");
@@ -141,16 +143,14 @@ static void put_string(struct run *r, const struct spec *y, const struct str *s)
     put_fill(r, y->fill ? y->fill : ' ', room > 0 ? room - before : 0);
 }
 
-/* --- %
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- % ---------------------------------------------------------------------------------------------------- */
 
 struct percent {
     struct run *r;
     const struct str *fmt;
     const char *p, *end;
     struct val arg;
-    uint32_t at; /* of a tuple's items */
+    uint32_t at; /* index of the tuple's next item */
     bool used;
 };
 
@@ -206,7 +206,7 @@ static const struct str *repr_str(struct run *r, struct val v)
     return string_end(r, m);
 }
 
-/* Python's ascii(): repr() with escapes for all that is not ASCII. */
+/* Python's ascii(): repr() with escapes for everything that is not ASCII. */
 static const struct str *ascii_str(struct run *r, struct val v)
 {
     const struct str *s = repr_str(r, v);
@@ -332,14 +332,13 @@ struct val format_percent(struct run *r, const struct str *fmt, struct val arg)
     return markup_like(r, fmt, string_end(r, m));
 }
 
-/* --- {}
- * ------------------------------------------------------------------------------------------------------------------ */
+/* --- {} --------------------------------------------------------------------------------------------------- */
 
 struct braces {
     struct run *r;
     const struct str *fmt;
     const struct call *c;
-    int64_t next; /* of automatic numbers; -1: numbered by hand */
+    int64_t next; /* the next automatic number; -1: fields are numbered manually */
     int depth;
 };
 
@@ -367,7 +366,7 @@ static struct val field_arg(struct braces *b, const char *name, size_t n)
     type_error(b->r, "no argument '%.*s' for the format", n > 60 ? 60 : (int)n, name);
 }
 
-/* name.attr[index]..., by the sandbox's rules. */
+/* Evaluates name.attr[index]..., by the sandbox's rules. */
 static struct val field_value(struct braces *b, const char *p, const char *end)
 {
     const char *from = p;
@@ -471,7 +470,7 @@ static void put_formatted(struct run *r, struct val v, const struct str *spec)
 
 static void put_braces(struct braces *b, const char *p, const char *end);
 
-/* A field from behind '{' to behind its '}'. */
+/* Puts a field, from after its '{'; returns the position after its '}'. */
 static const char *put_field(struct braces *b, const char *p, const char *end)
 {
     struct run *r = b->r;

@@ -1,4 +1,4 @@
-/* json.c - JSON in, as Python's json.loads reads it, and out, as transformers' tojson writes it. */
+/* json.c - reads JSON as Python's json.loads does, and writes it as transformers' tojson does. */
 #include "daemon/model/chat/exec.h"
 #include "libclient/utf8.h"
 
@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- out
- * --------------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------------------- */
 
 struct style {
     bool ascii, sort, lines;
@@ -177,8 +176,7 @@ void put_json(struct run *r, struct val v, const struct val *arg)
     put_json_val(r, v, &y, 0);
 }
 
-/* --- in
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------------------- */
 
 struct reader {
     struct run *r;

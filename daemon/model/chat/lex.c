@@ -1,6 +1,6 @@
 /*
- * lex.c - a template's source as tokens: texts between tags, with the whitespace that tags and trim_blocks and
- * lstrip_blocks take away, and what stands inside the tags. Follows jinja2/lexer.py rule by rule.
+ * lex.c - splits a template's source into tokens: the text between tags, without the white space that tags, trim_blocks
+ * and lstrip_blocks remove, and the tokens inside the tags. Follows jinja2/lexer.py rule by rule.
  */
 #include "daemon/model/chat/ast.h"
 #include "daemon/model/chat/unicode.h"
@@ -13,11 +13,11 @@ struct lexer {
     const char *s, *end, *at;
     struct token *token;
     uint32_t n, cap;
-    char open[JINJA_NEST_MAX + 1]; /* brackets that are open, by what closes them */
+    char open[JINJA_NEST_MAX + 1]; /* the closing brackets of those that are open */
     int n_open;
 };
 
-/* Operators; of two that begin alike the longer one comes first. */
+/* Operators; of two with a common prefix, the longer one comes first. */
 static const struct {
     char text[3];
     enum token_type type;
@@ -70,7 +70,7 @@ static void add(struct lexer *x, enum token_type type, struct val v)
     x->token[x->n++] = (struct token){type, x->r->line, v};
 }
 
-/* Moves on to `to`, counting lines. */
+/* Advances to `to`, counting lines. */
 static void advance(struct lexer *x, const char *to)
 {
     for (; x->at < to; x->at++)
@@ -88,7 +88,7 @@ static const char *skip_space(struct lexer *x, const char *at)
     return at;
 }
 
-/* The start of the whitespace that ends s[from, to). */
+/* The start of the white space at the end of s[from, to). */
 static const char *space_before(const char *from, const char *to)
 {
     while (to > from) {
@@ -103,7 +103,8 @@ static const char *space_before(const char *from, const char *to)
     return to;
 }
 
-/* The text up to a tag, less what the tag takes away: '-' all whitespace, lstrip_blocks the line's indentation. */
+/* Adds the text up to a tag, without what the tag removes: '-' removes all white space, lstrip_blocks the line's
+ * indentation. */
 static void add_data(struct lexer *x, const char *to, char sign, bool variable)
 {
     const char *from = x->at, *end = to;
@@ -127,8 +128,9 @@ static char sign_at(struct lexer *x, const char *at)
     return at < x->end && (*at == '-' || *at == '+') ? *at : 0;
 }
 
-/* The end of a tag at `at`, of which `close` ("%}", "#}", "}}") is told: behind it and what it takes away; NULL: none.
- * '-' takes all whitespace; otherwise a block or comment (not a print statement) takes one line end unless '+'. */
+/* Recognises the end of a tag at `at`; `close` is "%}", "#}" or "}}". Returns the position after it and after what it
+ * removes, NULL where there is none. '-' removes all white space; otherwise a block or comment (not a print statement)
+ * removes one line end, unless it has '+'. */
 static const char *tag_end(struct lexer *x, const char *at, const char *close)
 {
     bool variable = close[0] == '}';
@@ -146,7 +148,8 @@ static const char *tag_end(struct lexer *x, const char *at, const char *close)
     return p;
 }
 
-/* "{% raw %}", "{% endraw %}" at `at`, whose tag begins with a sign maybe: behind the word, or NULL. */
+/* Recognises the beginning of "{% raw %}" or "{% endraw %}", with an optional sign, at `at`: returns the position after
+ * the word and the white space, or NULL. */
 static const char *raw_word(struct lexer *x, const char *at, const char *word)
 {
     if (!starts(x, at, "{%"))
@@ -159,8 +162,8 @@ static const char *raw_word(struct lexer *x, const char *at, const char *word)
     return skip_space(x, at + strlen(word));
 }
 
-/* What stands between raw and endraw. True where there was a raw at all. As in Jinja's lexer, a raw or a comment that
- * the template ends with, and in which nothing stands, needs no end. */
+/* Reads the text between raw and endraw. Returns false where the tag is no raw. As in Jinja's lexer, a raw or a comment
+ * at the end of the template that contains nothing needs no end tag. */
 static bool lex_raw(struct lexer *x, const char *tag)
 {
     const char *begin = raw_word(x, tag, "raw"), *end;
@@ -200,7 +203,7 @@ static void lex_comment(struct lexer *x, const char *begin)
         run_fail(x->r, JINJA_SYNTAX, "Missing end of comment tag");
 }
 
-/* --- strings and numbers --------------------------------------------------------------------------------------- */
+/* --- strings and numbers ---------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {
@@ -222,7 +225,7 @@ static const char *escape_hex(struct lexer *x, const char *p, const char *end, i
     return p;
 }
 
-/* Python encodes to ASCII with backslash escapes first, so a backslash before an é gives a backslash and "xe9". */
+/* Python first encodes to ASCII with backslash escapes, so a backslash before an é yields a backslash and "xe9". */
 static const char *escape_other(struct lexer *x, const char *p)
 {
     const char *next = p;
@@ -280,7 +283,7 @@ static void lex_string(struct lexer *x)
     advance(x, end + 1);
 }
 
-/* Digits with single underscores between them, of a base; behind them, or `p` where there is none. */
+/* The end of the digits of that base at p, with single underscores between them; `p` where there are none. */
 static const char *digits(struct lexer *x, const char *p, int base)
 {
     const char *end = p;
@@ -294,7 +297,7 @@ static const char *digits(struct lexer *x, const char *p, int base)
     return end;
 }
 
-/* Where a float that begins at p ends; NULL: it is none. */
+/* The end of a float that begins at p; NULL where there is none. */
 static const char *float_end(struct lexer *x, const char *p)
 {
     const char *end = digits(x, p, 10), *e;
@@ -332,7 +335,7 @@ static void lex_integer(struct lexer *x)
 {
     const char *p = x->at, *end = NULL;
     char kind = p + 1 < x->end ? (char)(p[1] | 0x20) : 0;
-    int base = *p != '0' ? 10 : kind == 'b' ? 2 : kind == 'o' ? 8 : kind == 'x' ? 16 : 1; /* 1: zeros alone */
+    int base = *p != '0' ? 10 : kind == 'b' ? 2 : kind == 'o' ? 8 : kind == 'x' ? 16 : 1; /* 1: only zeros */
     if (base != 10 && base != 1) {
         const char *from = p + 2 < x->end && p[2] == '_' ? p + 3 : p + 2;
         end = digits(x, from, base);
@@ -353,8 +356,7 @@ static void lex_integer(struct lexer *x)
     advance(x, end);
 }
 
-/* --- inside a tag --------------------------------------------------------------------------------------------------
- */
+/* --- inside a tag ----------------------------------------------------------------------------------------- */
 
 static void lex_name(struct lexer *x)
 {
@@ -402,7 +404,7 @@ static void lex_operator(struct lexer *x)
     run_fail(x->r, JINJA_SYNTAX, c > 0x20 && c < 0x7f ? "unexpected char '%c'" : "unexpected char U+%04X", (int)c);
 }
 
-/* Tokens up to the tag's end, which `close` tells. */
+/* Reads tokens up to the tag's end, `close`. */
 static void lex_tag(struct lexer *x, const char *close)
 {
     const char *end;

@@ -1,4 +1,4 @@
-/* methods-str-is.c - the methods of Python's str that ask what its characters are. */
+/* methods-str-is.c - the methods of Python's str that test its characters. */
 #include "daemon/model/chat/exec.h"
 
 #define METHOD(name) static struct val str_##name(struct run *r, struct val self, struct val *arg)

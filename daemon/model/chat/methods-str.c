@@ -5,7 +5,7 @@
 
 #define METHOD(name) static struct val str_##name(struct run *r, struct val self, struct val *arg)
 
-/* The other string of a method of markup is escaped first. */
+/* The string argument of a method; if self is markup, it is escaped first. */
 static const struct str *other(struct run *r, struct val self, struct val v, const char *what)
 {
     const struct str *s = need_str(r, v, what);
@@ -33,7 +33,7 @@ METHOD(casefold)
     return v_str(text_case(r, self.s, CASE_FOLD));
 }
 
-/* Upper case first, all else lower. */
+/* The first character in title case, the rest in lower case. */
 METHOD(capitalize)
 {
     const struct str *s = self.s;
@@ -67,8 +67,7 @@ METHOD(rstrip)
     return v_str(text_strip(r, self.s, arg[0], false, true));
 }
 
-/* --- splitting
- * --------------------------------------------------------------------------------------------------------- */
+/* --- splitting -------------------------------------------------------------------------------------------- */
 
 static struct val split_space(struct run *r, const struct str *s, int64_t max)
 {
@@ -204,10 +203,9 @@ METHOD(rpartition)
     return part_at(r, self, arg[0], str_rfind(r, self.s, arg[0].s, 0, self.s->n), true);
 }
 
-/* --- finding
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- finding ---------------------------------------------------------------------------------------------- */
 
-/* The bytes of self[arg[0]:arg[1]]; false where the start lies behind the end. */
+/* The byte offsets of self[arg[0]:arg[1]]; false where the start is after the end. */
 static bool window(struct run *r, const struct str *s, const struct val *arg, size_t *from, size_t *to)
 {
     int64_t n = str_codes(r, s), a = 0, b = n;
@@ -307,8 +305,7 @@ METHOD(removesuffix)
     return v_str(has ? str_sub(r, s, 0, s->n - p->n) : s);
 }
 
-/* --- making others
- * ------------------------------------------------------------------------------------------------------ */
+/* --- making other strings --------------------------------------------------------------------------------- */
 
 METHOD(replace)
 {
@@ -330,7 +327,7 @@ static struct val pad(struct run *r, struct val self, const struct val *arg, int
         type_error(r, "The fill character must be exactly one character long");
     if (width < 0 || room <= 0)
         return self;
-    if (left_of_four == 2) /* center(): Python's own way to share an odd room */
+    if (left_of_four == 2) /* center(): Python's rule for an odd number of fill characters */
         left = room / 2 + (room & width & 1);
     else if (left_of_four == 4)
         left = room;
@@ -390,7 +387,7 @@ static struct val str_format(struct run *r, struct val self, const struct call *
 {
     return format_braces(r, self.s, c);
 }
-/* str.translate() with a dict from code points to a string, to a code point, or to none, which drops them. */
+/* str.translate() with a dict from code points to a string, a code point, or none, which removes the character. */
 METHOD(translate)
 {
     struct mark m = string_begin(r);
@@ -423,8 +420,8 @@ static struct val code_at(struct run *r, const struct str *s, size_t *at)
     return v_int(c);
 }
 
-/* A dict for translate(): out of another one, whose keys may be characters, or of two strings and of what is dropped.
- */
+/* Makes a dict for translate(): from another dict, whose keys may be characters, or from two strings of equal length
+ * and an optional string of characters to remove. */
 METHOD(maketrans)
 {
     struct val out = dict_new(r, V_DICT);

@@ -29,7 +29,7 @@ METHOD(dict, values)
     (void)r, (void)arg;
     return view(self, VIEW_VALUES);
 }
-METHOD(dict, copy) /* nothing changes either of them */
+METHOD(dict, copy) /* values are immutable, so a copy may be the same object */
 {
     (void)r, (void)arg;
     return self;
@@ -113,8 +113,7 @@ static const struct builtin float_methods[] = {
     {NULL},
 };
 
-/* --- of a loop, a cycler
- * ------------------------------------------------------------------------------------------------- */
+/* --- methods of loops and cyclers ------------------------------------------------------------------------- */
 
 static struct val loop_cycle(struct run *r, struct val self, const struct call *c)
 {
@@ -185,8 +184,7 @@ const struct builtin *method_find(struct val self, const struct str *name)
     }
 }
 
-/* --- global functions
- * ------------------------------------------------------------------------------------------------------ */
+/* --- global functions ------------------------------------------------------------------------------------- */
 
 METHOD(global, range)
 {
@@ -273,7 +271,7 @@ METHOD(global, raise_exception)
     run_fail(r, JINJA_RAISED, "%.*s", (int)s->n, s->p);
 }
 
-/* A format for strftime(3) out of Python's: its datetime has no time zone and no fraction of a second. */
+/* Translates a format of Python's to one for strftime(3): the datetime has no time zone and no fraction of a second. */
 static char *c_format(struct run *r, const struct str *f)
 {
     char *format = run_alloc_bytes(r, (size_t)f->n * 3 + 2), *to = format;
@@ -289,7 +287,7 @@ static char *c_format(struct run *r, const struct str *f)
             *to++ = f->p[i];
         }
     }
-    memcpy(to, "x", 2); /* so that an empty result is told from none */
+    memcpy(to, "x", 2); /* distinguishes an empty result from a failure */
     return format;
 }
 
@@ -304,7 +302,7 @@ METHOD(global, strftime_now)
     char *text = run_alloc_bytes(r, 8192);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    size_t n = strftime(text, 8192, c_format(r, f), r->now); /* a format of dates reads no arguments */
+    size_t n = strftime(text, 8192, c_format(r, f), r->now); /* a date format reads no variadic arguments */
 #pragma GCC diagnostic pop
     if (!n)
         type_error(r, "strftime_now: the result is too long");

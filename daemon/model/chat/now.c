@@ -1,4 +1,4 @@
-/* now.c - a local time as a person writes it, for strftime_now(). */
+/* now.c - parses a local time for strftime_now(). */
 #include "config.h" /* strptime, timegm */
 
 #include "daemon/model/chat/jinja.h"
@@ -11,7 +11,7 @@ bool jinja_parse_now(const char *text, struct tm *out)
         const char *end = strptime(text, formats[i], &t);
         if (!end || *end)
             continue;
-        same = t; /* timegm() finds the days of the week and the year, and makes a 30 February a day that is */
+        same = t; /* timegm() computes the days of the week and the year, and turns a 30 February into a valid date */
         timegm(&same);
         *out = same;
         return same.tm_mday == t.tm_mday && same.tm_mon == t.tm_mon;

@@ -21,10 +21,10 @@ static _Noreturn void too_large(struct run *r)
     run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
 }
 
-/* --- + and * ---------------------------------------------------------------------------------------------------------
- */
+/* --- + and * ---------------------------------------------------------------------------------------------- */
 
-/* The left string grows where it is if nothing was made since: what builds a text piece by piece stays linear. */
+/* The left string grows in place if it is the most recently made one, so that building a text piece by piece takes
+ * linear time. */
 static struct str *concat(struct run *r, const struct str *a, const struct str *b)
 {
     if (a->origin != b->origin || a->origin == ORIGIN_MIXED || a->p + a->n != r->bytes.at || !a->n ||
@@ -35,7 +35,7 @@ static struct str *concat(struct run *r, const struct str *a, const struct str *
         return string_end(r, m);
     }
     run_charge_bytes(r, b->n);
-    if (b->n) /* an empty string need not have a place */
+    if (b->n) /* an empty string may have no address */
         memcpy(run_alloc_bytes(r, b->n), b->p, b->n);
     struct str *s = str_new(r, a->p, (size_t)a->n + b->n);
     s->origin = a->origin;
@@ -90,8 +90,7 @@ static struct val repeat(struct run *r, struct val v, int64_t times)
     return out;
 }
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------------------- */
 
 static struct val floor_divide(struct run *r, bool mod, struct val a, struct val b)
 {
@@ -116,7 +115,7 @@ static struct val floor_divide(struct run *r, bool mod, struct val a, struct val
     int128 x = int_of(a), y = int_of(b);
     if (!y)
         type_error(r, "integer division or modulo by zero");
-    if (y == -1) /* the smallest by -1 has no quotient of its size */
+    if (y == -1) /* the smallest integer divided by -1 would overflow */
         return mod ? v_int(0) : op_binary(r, T_SUB, v_int(0), a);
     int128 q = x / y, m = x % y;
     if (m && (m < 0) != (y < 0)) {
@@ -153,7 +152,8 @@ static struct val power(struct run *r, struct val a, struct val b)
     return int_val(r, out);
 }
 
-/* Rounded once, as Python's is: the quotient has more bits than a double, and its last one tells of a remainder. */
+/* Rounds only once, as Python does: the integer quotient has more bits than a double, and its lowest bit is set if
+ * there is a remainder (a sticky bit). */
 static double quotient(int128 a, int128 b)
 {
     unsigned __int128 x = a < 0 ? -(unsigned __int128)a : (unsigned __int128)a;

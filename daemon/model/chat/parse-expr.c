@@ -1,4 +1,5 @@
-/* parse-expr.c - the expressions of a template, after jinja2/parser.py: each function is one level of precedence. */
+/* parse-expr.c - the expressions of a template, modelled on jinja2/parser.py: each function is one level of
+ * precedence. */
 #include "daemon/model/chat/ast.h"
 #include "daemon/model/chat/builtin.h"
 
@@ -12,7 +13,7 @@ static struct node *node_two(struct parser *p, enum node_kind kind, int line, st
     return n;
 }
 
-/* All parts of an inline if may hold filters that are unknown: which part is reached is not known before. */
+/* Any part of an inline if may contain unknown filters, since it is not known beforehand which part is evaluated. */
 static struct node *parse_cond(struct parser *p)
 {
     int line = p->at->line;
@@ -159,8 +160,7 @@ static struct node *parse_math1(struct parser *p)
     return n;
 }
 
-/* --- primaries ------------------------------------------------------------------------------------------------------
- */
+/* --- primaries -------------------------------------------------------------------------------------------- */
 
 static struct node *parse_name(struct parser *p, struct token *t)
 {
@@ -347,8 +347,7 @@ struct node *parse_name_target(struct parser *p)
     return n;
 }
 
-/* --- what follows a primary
- * --------------------------------------------------------------------------------------------- */
+/* --- postfix operators ------------------------------------------------------------------------------------ */
 
 static void parse_arg(struct parser *p, struct args *a, struct nodes *pos, struct nodes *kw, uint32_t *cap)
 {
@@ -492,7 +491,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
     }
 }
 
-/* The name of a filter or test, which may hold dots. */
+/* The name of a filter or test, which may contain dots. */
 static struct val parse_dotted(struct parser *p)
 {
     struct token *t = parser_expect(p, T_NAME);

@@ -1,4 +1,4 @@
-/* parse.c - the statements of a template, after jinja2/parser.py. */
+/* parse.c - the statements of a template, modelled on jinja2/parser.py. */
 #include "daemon/model/chat/ast.h"
 #include "daemon/model/chat/builtin.h"
 
@@ -88,7 +88,7 @@ void parser_unnest(struct parser *p)
     p->r->depth--;
 }
 
-/* --- bodies ------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------------------- */
 
 static struct node *parse_statement(struct parser *p);
 
@@ -108,7 +108,7 @@ static void check_unknown(struct parser *p)
                      n->v.s->n > 60 ? 60 : (int)n->v.s->n, n->v.s->p);
 }
 
-/* Texts, print statements and tags, up to a tag with one of these names, which is the next token then. */
+/* Parses texts, print statements and tags, up to a tag with one of these names, which is then the next token. */
 static struct nodes parse_body(struct parser *p, const char *const *ends)
 {
     struct nodes body = {0};
@@ -147,7 +147,8 @@ static struct nodes parse_body(struct parser *p, const char *const *ends)
     }
 }
 
-/* What a tag holds up to the tag that ends it, whose name is the next token, or has been read with `drop`. */
+/* Parses the body of a tag up to the tag that ends it. The end tag's name is then the next token or, with `drop`,
+ * consumed. */
 static struct nodes parse_block(struct parser *p, const char *const *ends, bool drop)
 {
     parser_skip(p, T_COLON);
@@ -160,7 +161,7 @@ static struct nodes parse_block(struct parser *p, const char *const *ends, bool 
     return body;
 }
 
-/* The same for a body that is a scope of its own, in which unknown filters are errors at once. */
+/* The same for a body with its own scope, in which unknown filters are errors immediately. */
 static struct nodes parse_scope(struct parser *p, const char *const *ends, bool drop)
 {
     bool soft = p->soft;
@@ -172,8 +173,7 @@ static struct nodes parse_scope(struct parser *p, const char *const *ends, bool 
 
 #define ENDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* --- statements -----------------------------------------------------------------------------------------------------
- */
+/* --- statements ------------------------------------------------------------------------------------------- */
 
 static struct node *parse_for(struct parser *p, int line)
 {
@@ -279,7 +279,7 @@ static struct decl *parse_signature(struct parser *p)
     return d;
 }
 
-/* A macro's or call block's parameters and body: a function, out of which no break leads. */
+/* Parses the parameters and body of a macro or call block. It is a function, so break cannot leave it. */
 static void parse_function(struct parser *p, struct node *n, bool signature, const char *end)
 {
     unsigned loops = p->loops;
@@ -344,7 +344,7 @@ static struct node *parse_with(struct parser *p, int line)
     return n;
 }
 
-/* transformers' own tag: a call block whose function calls its caller with nothing. */
+/* transformers' own tag, there a call block whose function calls its caller without arguments. */
 static struct node *parse_generation(struct parser *p, int line)
 {
     struct node *n = node_new(p, N_SCOPE, line);
@@ -372,7 +372,7 @@ static struct node *parse_jump(struct parser *p, int line, enum node_kind kind)
     return node_new(p, kind, line);
 }
 
-/* What needs a loader of templates: an error where it is reached, as there. */
+/* Tags that need a template loader are an error where they are executed, as in Jinja. */
 static struct node *parse_loader(struct parser *p, int line, const char *what)
 {
     struct node *n = node_new(p, N_FAIL, line);

@@ -1,4 +1,4 @@
-/* print.c - str() and repr() as Python prints values. */
+/* print.c - str() and repr(), as Python prints values. */
 #include "daemon/model/chat/exec.h"
 
 #include <math.h>
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The digits of a float's shortest decimal that reads back as the same, and its exponent. `text` is %.*e's. */
+/* Whether a decimal reads back as the same float. shortest() finds the shortest one that does, in the form of %.*e. */
 static bool reads_back(const char *text, double f)
 {
     return strtod(text, NULL) == f;
 }
 
-/* printf rounds to the nearest decimal of 16 digits; at a power of two the next one up may read back where that does
- * not, and is then the shortest. */
+/* printf rounds to the nearest decimal of 16 digits. At a power of two, the next decimal above may read back although
+ * the nearest one does not, and it is then the shortest. */
 static bool next_up(char *text, double f)
 {
     char *e = strchr(text, 'e');
@@ -218,7 +218,7 @@ void put_repr(struct run *r, struct val v)
     case V_LOOP:
         put_fmt(r, "<LoopContext %lld/%lld>", (long long)v.loop->index0 + 1, (long long)loop_length(r, v.loop));
         break;
-    default: /* Python prints an address, which no template can want */
+    default: /* Python prints an address, which no template can have a use for */
         put_fmt(r, "<%s object>", val_type_name(v));
     }
 }

@@ -1,4 +1,4 @@
-/* render.c - see jinja.h: the one place that an error comes back to, compiling, and rendering. */
+/* render.c - see jinja.h: compiling and rendering, and the setjmp() that errors return to. */
 #include "config.h"
 
 #include "daemon/model/chat/exec.h"
@@ -28,10 +28,9 @@ static void run_free(struct run *r)
     free(r->span);
 }
 
-/* --- compiling
- * --------------------------------------------------------------------------------------------------------- */
+/* --- compiling -------------------------------------------------------------------------------------------- */
 
-/* Line ends become \n, and one at the end is dropped. */
+/* Converts line ends to \n and drops one at the end of the source. */
 static const char *read_source(struct run *r, const char *source, size_t *n)
 {
     if (*n > JINJA_SOURCE_MAX)
@@ -51,7 +50,7 @@ static const char *read_source(struct run *r, const char *source, size_t *n)
     return text;
 }
 
-/* Not inlined: what a function that calls setjmp() has changed since is lost. */
+/* Not inlined: local variables that a function changes after its setjmp() are indeterminate after a longjmp(). */
 __attribute__((noinline)) static void read_and_parse(struct run *r, struct jinja *t, const char *source, size_t n)
 {
     const char *text = read_source(r, source, &n);
@@ -98,8 +97,7 @@ void jinja_free(struct jinja *t)
     free(t);
 }
 
-/* --- rendering
- * --------------------------------------------------------------------------------------------------------- */
+/* --- rendering -------------------------------------------------------------------------------------------- */
 
 static void bind_context(struct run *r, struct val context)
 {
@@ -117,7 +115,7 @@ static void bind_context(struct run *r, struct val context)
         r->context[t->hidden.id[i]] = (struct val){0};
 }
 
-/* Spans that touch are one, and a lone surrogate is no text. */
+/* Merges spans that touch, and refuses lone surrogates. */
 static void finish(struct run *r)
 {
     size_t n = 0;
@@ -134,7 +132,7 @@ static void finish(struct run *r)
     put_char(r, 0);
 }
 
-/* What a chat's object may hold; of tokens those that are null are left out. */
+/* The keys of a chat's object and their types; a token that is null is left undefined. */
 static const struct part {
     const char *key;
     enum tag tag, or_tag;

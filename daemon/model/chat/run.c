@@ -1,4 +1,4 @@
-/* run.c - see run.h: the arena, the limits, the way out, and text at the end of the output. */
+/* run.c - see run.h: the arenas, the limits, the error exit, and text at the end of the output. */
 #include "config.h" /* vasprintf */
 
 #include "daemon/model/chat/run.h"
@@ -22,7 +22,7 @@ void run_fail(struct run *r, enum jinja_failure failure, const char *fmt, ...)
     longjmp(r->escape, 1);
 }
 
-/* --- the arena --------------------------------------------------------------------------------------------- */
+/* --- the arena -------------------------------------------------------------------------------------------- */
 
 struct chunk {
     struct chunk *before;
@@ -92,9 +92,9 @@ void *run_grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size)
     return v;
 }
 
-/* --- work and depth ------------------------------------------------------------------------------------------- */
+/* --- work and depth --------------------------------------------------------------------------------------- */
 
-enum { STEP_BYTES = 16 /* a step takes about as long as that many bytes of other work */ };
+enum { STEP_BYTES = 16 /* a step takes about as long as this many bytes of other work */ };
 
 void run_charge(struct run *r, uint64_t steps)
 {
@@ -116,7 +116,7 @@ void run_enter(struct run *r)
         run_fail(r, JINJA_LIMIT, "the template nests too deeply");
 }
 
-/* --- text at the end of the output -------------------------------------------------------------------------------- */
+/* --- text at the end of the output ------------------------------------------------------------------------ */
 
 static void reserve(struct run *r, size_t n)
 {

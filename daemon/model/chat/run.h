@@ -1,9 +1,9 @@
 /*
- * run.h - what one compilation or one rendering has: memory, limits, an error to leave by, and text being made.
+ * run.h - the state of one compilation or one rendering: memory, limits, error exit, and the text under construction.
  *
- * All memory of a rendering lies in an arena and in one growing buffer, so an error may leave from any depth:
- * run_fail() unwinds with longjmp() to the setjmp() in render.c, which frees both. Nothing else may be owned on the
- * way.
+ * All memory of a rendering is in arenas and in growing buffers that struct run owns, so an error may exit from any
+ * depth: run_fail() unwinds with longjmp() to the setjmp() in render.c, which frees them. Code in between must not own
+ * anything else.
  */
 #ifndef MODEL_CHAT_RUN_H
 #define MODEL_CHAT_RUN_H
@@ -24,21 +24,21 @@ struct run {
     jmp_buf escape;
     struct jinja_err *err;
     struct arena cells; /* structs */
-    struct arena bytes; /* characters: a string that was made last can grow where it is */
-    size_t used;        /* bytes of both */
+    struct arena bytes; /* characters: the most recently made string can grow in place */
+    size_t used;        /* bytes of both arenas */
     int line;           /* of the source, for errors */
-    unsigned depth;     /* C frames inside each other: expressions, statements, values */
-    unsigned calls;     /* macros inside each other */
-    unsigned nest;      /* levels of a value that is printed */
+    unsigned depth;     /* nested C frames: expressions, statements, values */
+    unsigned calls;     /* nested macro calls */
+    unsigned nest;      /* nesting level of the value that is being printed */
     uint64_t steps;
-    /* The text so far, and on top of it the strings that are being made: string_begin() to string_end(). */
+    /* The text so far, followed by the strings under construction, between string_begin() and string_end(). */
     char *out;
     size_t n_out, cap_out;
-    struct jinja_span *span; /* of out, in order */
+    struct jinja_span *span; /* of out, sorted */
     size_t n_span, cap_span;
     const struct jinja *tmpl;
     const struct tm *now;
-    struct val *context; /* by name id: the variables given and the globals; V_MISSING where there is none */
+    struct val *context; /* by name id: the given variables and the globals; V_MISSING where there is neither */
 };
 
 _Noreturn void run_fail(struct run *r, enum jinja_failure failure, const char *fmt, ...)
@@ -51,14 +51,14 @@ void *run_alloc0(struct run *r, size_t n, size_t size);
 char *run_alloc_bytes(struct run *r, size_t n);
 void run_arena_free(struct arena *a);
 
-/* Doubles a growing array of the arena (the old one stays until the end). */
+/* Doubles a growing array in the arena (the old one stays allocated until the end of the run). */
 void *run_grow(struct run *r, void *old, uint32_t n, uint32_t *cap, size_t size);
 
-/* Counts work; fails at the limit. Bulk work over bytes counts 64 of them as one step. */
+/* Count work and fail at the limit. 64 bytes of bulk work count as one step. */
 void run_charge(struct run *r, uint64_t steps);
 void run_charge_bytes(struct run *r, size_t n);
 
-/* Counts recursion; every run_enter() has its run_leave(). */
+/* Counts recursion; every run_enter() needs a run_leave(). */
 void run_enter(struct run *r);
 static inline void run_leave(struct run *r)
 {
@@ -74,7 +74,7 @@ void put_fill(struct run *r, uint32_t code, int64_t n);
 void put_text(struct run *r, const char *s); /* NUL-terminated */
 void put_fmt(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* out[from, to) came out of the context. */
+/* Records that out[from, to) came from the context. */
 void put_span(struct run *r, size_t from, size_t to);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * scopes.c - the names that a scope hides: those that it sets before it reads them, and that no scope around knows. To
- * all that lies inside such a scope they are undefined until they are set, whatever the context holds, for Jinja
- * compiles them to local variables (jinja2/idtracking.py). A name that is set within an `if` hides nothing.
+ * scopes.c - the names that a scope hides: those that it sets before reading them and that no enclosing scope knows.
+ * Jinja compiles them to local variables (jinja2/idtracking.py), so everywhere inside such a scope they are undefined
+ * until they are set, whatever the context contains. A name that is set within an `if` hides nothing.
  */
 #include "daemon/model/chat/ast.h"
 
 struct level {
     struct level *up;
-    uint64_t *seen; /* a bit for each name: read or set here */
+    uint64_t *seen; /* a bit for each name that is read or set here */
     struct hidden *hidden;
 };
 
@@ -40,7 +40,7 @@ static void see_set(struct walk *w, struct level *l, uint32_t id, bool maybe)
     see(l, id);
 }
 
-/* --- what a scope's own statements read and set ------------------------------------------------------------ */
+/* --- the names that a scope's own statements read and set ------------------------------------------------- */
 
 static void read_expr(struct walk *w, struct level *l, const struct node *n);
 
@@ -128,7 +128,7 @@ static void own_statements(struct walk *w, struct level *l, struct node *const *
     run_leave(w->r);
 }
 
-/* --- the scopes inside of it -------------------------------------------------------------------------------- */
+/* --- nested scopes ---------------------------------------------------------------------------------------- */
 
 static struct level level_new(struct walk *w, struct level *up, struct hidden *hidden)
 {
@@ -137,7 +137,7 @@ static struct level level_new(struct walk *w, struct level *up, struct hidden *h
 
 static void inner_scopes(struct walk *w, struct level *l, struct node *const *body, uint32_t n);
 
-/* The body of a scope whose parameters have been seen. */
+/* Walks the body of a scope whose parameters have been marked as seen. */
 static void scope_body(struct walk *w, struct level *l, struct node *const *body, uint32_t n)
 {
     own_statements(w, l, body, n, false);
@@ -147,7 +147,7 @@ static void scope_body(struct walk *w, struct level *l, struct node *const *body
 static void for_scopes(struct walk *w, struct level *l, struct node *n)
 {
     struct level body = level_new(w, l, &n->hidden), other = level_new(w, l, &n->other_hidden);
-    read_expr(w, &body, n->a); /* the targets are its parameters */
+    read_expr(w, &body, n->a); /* the targets are the scope's parameters */
     see(&body, NAME_LOOP);
     scope_body(w, &body, n->kid, n->n_kid);
     scope_body(w, &other, n->other, n->n_other);
@@ -167,7 +167,7 @@ static void inner_scope(struct walk *w, struct level *l, struct node *n)
 {
     struct level body;
     switch ((enum node_kind)n->kind) {
-    case N_IF: /* no scope of its own */
+    case N_IF: /* has no scope */
         inner_scopes(w, l, n->kid, n->n_kid);
         inner_scopes(w, l, n->other, n->n_other);
         break;

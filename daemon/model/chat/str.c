@@ -115,7 +115,7 @@ int64_t str_rfind(struct run *r, const struct str *a, const struct str *b, size_
     return -1;
 }
 
-/* --- making strings on top of the output ------------------------------------------------------------------ */
+/* --- building strings at the end of the output ------------------------------------------------------------ */
 
 struct mark string_begin(struct run *r)
 {

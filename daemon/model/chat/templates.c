@@ -11,7 +11,7 @@ enum { NAMED_MAX = 16, NAME_MAX_BYTES = 64 };
 struct named {
     char name[NAME_MAX_BYTES];
     struct gguf_str source; /* in the mapped file */
-    struct jinja *jinja;    /* NULL: not compiled yet, or `err` */
+    struct jinja *jinja;    /* NULL: not compiled yet, or failed with `err` */
     struct hearth_err err;
 };
 
@@ -34,7 +34,7 @@ static int add(struct templates *t, const struct gguf *g, const char *name, cons
     return 0;
 }
 
-/* Names are shown to people and sent as text, so one that is none is passed over. */
+/* Names are shown to people and sent as text, so other names are skipped. */
 static bool is_name(struct gguf_str s)
 {
     if (!s.n || s.n >= NAME_MAX_BYTES)

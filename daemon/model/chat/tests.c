@@ -1,4 +1,4 @@
-/* tests.c - what stands behind `is`. */
+/* tests.c - the tests that can follow `is`. */
 #include "daemon/model/chat/exec.h"
 
 #define TEST(name) static struct val test_##name(struct run *r, struct val v, struct val *arg)
@@ -118,7 +118,7 @@ TEST(iterable)
     return v_bool(is_iterable(v));
 }
 
-/* str(v).islower(): something has a case, and all that has is of this one. */
+/* str(v).islower() or .isupper(): there are cased characters, and all of them have that case. */
 static bool all_cased(struct run *r, struct val v, bool (*is)(uint32_t c))
 {
     const struct str *s = to_str(r, v);
@@ -161,10 +161,10 @@ TEST(sameas)
 {
     if (v.tag == V_LIST || v.tag == V_TUPLE || v.tag == V_DICT)
         return v_bool(v.tag == arg[0].tag && v.d == arg[0].d);
-    /* Each look-up of a name that is not there makes another Undefined. */
+    /* Each lookup of a missing name creates another Undefined. */
     return v_bool(v.tag == arg[0].tag && v.tag != V_UNDEF && val_equal(r, v, arg[0]));
 }
-TEST(sequence) /* has a length and items by key */
+TEST(sequence) /* it has a length and items by key */
 {
     (void)r, (void)arg;
     return v_bool(v.tag == V_UNDEF || v.tag == V_STR || is_seq(v) || v.tag == V_DICT || v.tag == V_RANGE);

@@ -1,9 +1,9 @@
-/* text.c - what string methods and filters share: cases, stripping, splitting, replacing, joining, escaping. */
+/* text.c - shared by string methods and filters: cases, stripping, splitting, replacing, joining, escaping. */
 #include "daemon/model/chat/builtin.h"
 
 #include <string.h>
 
-/* The same kind of string (markup or not) as another one, which s was made of. */
+/* Returns s as the same kind of string (markup or not) as `like`, from which it was made. */
 struct val markup_like(struct run *r, const struct str *like, const struct str *s)
 {
     if (s->markup == like->markup)
@@ -14,11 +14,10 @@ struct val markup_like(struct run *r, const struct str *like, const struct str *
     return v_str(as);
 }
 
-/* --- cases ---------------------------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------------------ */
 
-/* A capital sigma is final (and then another letter in lower case) after a cased letter and before none, what has no
- * case and stands between letters left out. */
+/* A capital sigma is final, which has a lower case of its own, if a cased letter precedes it and none follows, ignoring
+ * case-ignorable characters in between (Unicode's Final_Sigma). */
 static bool final_sigma(const char *from, const char *at, const char *end)
 {
     const char *p = at + 2;
@@ -69,8 +68,7 @@ const struct str *text_case(struct run *r, const struct str *s, enum unicode_cas
     return markup_like(r, s, string_end(r, m)).s;
 }
 
-/* --- stripping -------------------------------------------------------------------------------------------------------
- */
+/* --- stripping -------------------------------------------------------------------------------------------- */
 
 static bool strips(const char *at, const struct str *chars)
 {
@@ -105,10 +103,9 @@ const struct str *text_strip(struct run *r, const struct str *s, struct val char
     return str_sub(r, s, from, to);
 }
 
-/* --- lines, pieces, joins
- * --------------------------------------------------------------------------------------------- */
+/* --- lines, replacing, joining ---------------------------------------------------------------------------- */
 
-static size_t line_end(const char *p, const char *end) /* the bytes of a line's end at p, 0: none */
+static size_t line_end(const char *p, const char *end) /* bytes of the line end at p; 0: none */
 {
     const char *next = p;
     uint32_t c = code_next(&next);
@@ -147,7 +144,7 @@ struct val text_replace(struct run *r, const struct str *s, const struct str *ol
         int64_t found = str_find(r, s, old, at, s->n);
         if (found < 0)
             break;
-        if (!old->n) { /* before every code point, and at the end */
+        if (!old->n) { /* before every code point and at the end */
             put_str(r, to);
             if (at == s->n)
                 break;
@@ -182,8 +179,7 @@ struct val text_join(struct run *r, const struct str *sep, struct val items, boo
     return markup_like(r, any_type ? plain_str(r, v_str(sep)) : sep, string_end(r, m));
 }
 
-/* --- markup ----------------------------------------------------------------------------------------------------------
- */
+/* --- markup ----------------------------------------------------------------------------------------------- */
 
 const struct str *text_escape(struct run *r, struct val v)
 {

@@ -1,4 +1,5 @@
-/* unicode.c - see unicode.h: utf8proc has the categories and the simple cases; the full ones are listed here. */
+/* unicode.c - see unicode.h. Categories and simple case mappings come from utf8proc; the full mappings are listed
+ * here. */
 #include "daemon/model/chat/unicode.h"
 
 #include <utf8proc.h>
@@ -89,7 +90,7 @@ bool code_is_decimal(uint32_t c)
     return c < 0x80 ? c >= '0' && c <= '9' : category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-/* The digits of a script stand in a row, from zero to nine. */
+/* The ten digits of a script have consecutive code points, from zero to nine. */
 int code_decimal(uint32_t c)
 {
     int n = 0;
@@ -100,7 +101,7 @@ int code_decimal(uint32_t c)
     return n % 10;
 }
 
-/* Numeric_Type=Digit without a decimal value: superscripts, circled digits and their like. */
+/* Numeric_Type=Digit without a decimal value: superscripts, circled digits and the like. */
 bool code_is_digit(uint32_t c)
 {
     static const struct {
@@ -117,7 +118,7 @@ bool code_is_digit(uint32_t c)
     return false;
 }
 
-/* Numeric_Type=Numeric of a letter: the Chinese characters that stand for numbers. */
+/* Letters of Numeric_Type=Numeric: Chinese characters that stand for numbers. */
 bool code_is_numeric(uint32_t c)
 {
     static const uint32_t number[] = {
@@ -140,7 +141,7 @@ bool code_is_alnum(uint32_t c)
     return code_is_alpha(c) || code_is_numeric(c);
 }
 
-/* Other_Uppercase and Other_Lowercase belong to Python's notion; these are their ranges outside of Lu and Ll. */
+/* Python also counts Other_Uppercase and Other_Lowercase; these are their ranges outside of Lu and Ll. */
 bool code_is_upper(uint32_t c)
 {
     return category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216f) || (c >= 0x24b6 && c <= 0x24cf) ||
@@ -210,7 +211,7 @@ bool code_is_word(uint32_t c)
     return c == '_' || code_is_alnum(c);
 }
 
-/* What Unicode's SpecialCasing.txt has without conditions: upper case and title case of more than one code point. */
+/* The unconditional mappings of Unicode's SpecialCasing.txt: upper and title cases of more than one code point. */
 static const struct {
     uint32_t code, upper[3], title[3];
 } special[] = {

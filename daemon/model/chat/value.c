@@ -1,4 +1,4 @@
-/* value.c - see value.h: making values, and what Python does with any of them. */
+/* value.c - see value.h: constructors, and the operations that Python has for any value. */
 #include "daemon/model/chat/value.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ struct val v_text(struct run *r, const char *text)
     return v_str(str_new(r, text, strlen(text)));
 }
 
-/* --- lists and dicts ---------------------------------------------------------------------------------------------- */
+/* --- lists and dicts -------------------------------------------------------------------------------------- */
 
 struct val list_new(struct run *r, enum tag tag, uint32_t cap)
 {
@@ -47,7 +47,7 @@ static uint64_t hash_number(double f)
     return XXH64(&f, sizeof f, 1);
 }
 
-/* Equal values have equal hashes: 1, 1.0 and True are one key. */
+/* Equal numbers have equal hashes: 1, 1.0 and True are the same key. */
 static uint64_t hash(struct run *r, struct val v)
 {
     uint64_t h = v.tag;
@@ -136,8 +136,7 @@ struct val dict_get_str(struct run *r, const struct dict *d, const struct str *k
     return dict_get(r, d, v_str(key));
 }
 
-/* --- numbers
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------------------- */
 
 struct val int_val(struct run *r, int128 i)
 {
@@ -176,8 +175,7 @@ const struct str *need_str(struct run *r, struct val v, const char *what)
     return v.s;
 }
 
-/* --- any value
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- any value -------------------------------------------------------------------------------------------- */
 
 const char *val_type_name(struct val v)
 {
@@ -243,9 +241,9 @@ static bool equal_dicts(struct run *r, const struct dict *a, const struct dict *
     return same;
 }
 
-enum { UNORDERED = 2 }; /* one is not a number */
+enum { UNORDERED = 2 }; /* one of the two is NaN */
 
-/* An integer and a float, exactly: neither is rounded to the other's kind. */
+/* Compares an integer and a float exactly: neither is converted to the other's type. */
 static int order_int_float(int128 i, double f)
 {
     if (isnan(f))
@@ -289,12 +287,12 @@ bool val_equal(struct run *r, struct val a, struct val b)
     case V_RANGE:
         return a.range->n == b.range->n && (!a.range->n || (a.range->start == b.range->start &&
                                                             (a.range->n == 1 || a.range->step == b.range->step)));
-    case V_VIEW: /* each call makes another view of the values, and they are compared as objects */
+    case V_VIEW: /* each call returns another view of the values, and views of values compare by identity */
         return a.d == b.d && a.sub == b.sub && a.sub != VIEW_VALUES;
     case V_METHOD:
         return a.method->b == b.method->b && val_equal(r, a.method->self, b.method->self);
     default:
-        return a.d == b.d; /* the same thing */
+        return a.d == b.d; /* identity */
     }
 }
 
@@ -302,7 +300,7 @@ static int order_str(struct run *r, const struct str *a, const struct str *b)
 {
     uint32_t n = a->n < b->n ? a->n : b->n;
     run_charge_bytes(r, n);
-    int c = n ? memcmp(a->p, b->p, n) : 0; /* UTF-8 sorts as its code points do */
+    int c = n ? memcmp(a->p, b->p, n) : 0; /* UTF-8 sorts in the order of its code points */
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
 

@@ -11,12 +11,12 @@
 #include "daemon/model/chat/str.h"
 
 enum tag {
-    V_MISSING, /* no value at all: a name that is not bound, an argument that was not given */
-    V_UNDEF,   /* Jinja's Undefined; s names what was looked for, or is NULL */
+    V_MISSING, /* no value: an unbound name, an argument that was not given */
+    V_UNDEF,   /* Jinja's Undefined; s is the name that was looked up, or NULL */
     V_NONE,
     V_BOOL,
     V_INT,
-    V_BIG, /* an integer of more than 64 and up to 128 bits */
+    V_BIG, /* an integer that needs more than 64 bits, up to 128 */
     V_FLOAT,
     V_STR,
     V_LIST,
@@ -24,11 +24,11 @@ enum tag {
     V_DICT,
     V_RANGE,
     V_VIEW, /* dict.keys(), .values(), .items() */
-    V_ITER, /* a generator or iterator: runs once */
+    V_ITER, /* a generator or iterator: can be iterated once */
     V_NAMESPACE,
     V_MACRO,
     V_FUNC,   /* a global function */
-    V_METHOD, /* a method with the value that it belongs to */
+    V_METHOD, /* a method bound to its value */
     V_LOOP,
     V_CYCLER,
     V_JOINER,
@@ -65,7 +65,7 @@ struct method {
 struct list {
     struct val *v;
     uint32_t n, cap;
-    bool group; /* a tuple of groupby: has .grouper and .list */
+    bool group; /* a tuple made by groupby, with the attributes .grouper and .list */
 };
 struct entry {
     struct val k, v;
@@ -74,7 +74,7 @@ struct entry {
 struct dict {
     struct entry *e;
     uint32_t n, cap;
-    uint32_t *slot; /* index + 1 by hash, from 8 entries on */
+    uint32_t *slot; /* hash table of index + 1, from 8 entries on */
     uint32_t n_slot;
 };
 struct range {
@@ -112,7 +112,7 @@ static inline struct val v_undef(const struct str *name)
 {
     return (struct val){.tag = V_UNDEF, .s = name};
 }
-static inline bool is_int(struct val v) /* bool is one of Python's integers */
+static inline bool is_int(struct val v) /* bool counts as an integer, as in Python */
 {
     return v.tag == V_INT || v.tag == V_BOOL || v.tag == V_BIG;
 }
@@ -124,7 +124,7 @@ static inline bool is_seq(struct val v)
 {
     return v.tag == V_LIST || v.tag == V_TUPLE;
 }
-static inline bool is_unhashable(struct val v) /* itself, whatever a tuple holds */
+static inline bool is_unhashable(struct val v) /* the value itself; a tuple's items are not considered */
 {
     return v.tag == V_LIST || v.tag == V_DICT || (v.tag == V_VIEW && v.sub != VIEW_VALUES);
 }
@@ -134,49 +134,52 @@ static inline bool is_missing(struct val v)
     return v.tag == V_MISSING;
 }
 
-struct val v_text(struct run *r, const char *text); /* borrows a NUL-terminated text */
+struct val v_text(struct run *r, const char *text); /* borrows a NUL-terminated string */
 
-/* --- lists and dicts ----------------------------------------------------------------------------------------- */
+/* --- lists and dicts -------------------------------------------------------------------------------------- */
 
 struct val list_new(struct run *r, enum tag tag, uint32_t cap);
 void list_add(struct run *r, struct list *l, struct val v);
 struct val pair_new(struct run *r, struct val a, struct val b);
 struct val dict_new(struct run *r, enum tag tag); /* V_DICT or V_NAMESPACE */
 void dict_set(struct run *r, struct dict *d, struct val key, struct val v);
-struct val dict_get(struct run *r, const struct dict *d, struct val key); /* V_MISSING: not there */
+struct val dict_get(struct run *r, const struct dict *d, struct val key); /* V_MISSING where absent */
 struct val dict_get_str(struct run *r, const struct dict *d, const struct str *key);
 
-/* --- what Python does with any value --------------------------------------------------------------------------- */
+/* --- operations that Python has for any value ------------------------------------------------------------- */
 
 const char *val_type_name(struct val v);
 bool val_truth(struct val v);
 bool val_equal(struct run *r, struct val a, struct val b);
-int val_order(struct run *r, struct val a, struct val b, const char *op); /* <0, 0, >0; fails where there is none */
-bool val_less(struct run *r, struct val a, struct val b, const char *op); /* a OP b, with NaN as in Python */
+int val_order(struct run *r, struct val a, struct val b, const char *op); /* <0, 0, >0, or 2 where one is NaN; fails
+                                                                             where the types have no order */
+bool val_less(struct run *r, struct val a, struct val b, const char *op); /* a OP b, with Python's rules for NaN */
 int64_t val_length(struct run *r, struct val v);
 bool val_contains(struct run *r, struct val all, struct val v);
 struct val int_val(struct run *r, int128 i);
-int128 int_of(struct val v); /* of an is_int() */
+int128 int_of(struct val v); /* v must satisfy is_int() */
 double float_of(struct val v);
 
-/* An argument that has to be of a type, as Python insists; `what` is for the message. */
+/* Check that an argument has the type that Python requires; `what` is for the message. */
 int64_t need_int(struct run *r, struct val v, const char *what);
 const struct str *need_str(struct run *r, struct val v, const char *what);
 
 void put_val(struct run *r, struct val v);  /* str() */
 void put_repr(struct run *r, struct val v); /* repr() */
 const struct str *to_str(struct run *r, struct val v);
-/* Python's repr of a float, into 32 bytes. */
+/* Writes Python's repr of a float to `out`, of 32 bytes. */
 int float_repr(char *out, double f);
 
-/* --- iteration --------------------------------------------------------------------------------------------------- */
+/* --- iteration -------------------------------------------------------------------------------------------- */
 
 struct iter *iter_new(struct run *r, struct val v); /* iter(v); fails where v is not iterable */
 struct iter *iter_of(struct run *r, bool (*next)(struct run *r, struct iter *it, struct val *out), void *state);
 bool iter_next(struct run *r, struct iter *it, struct val *out);
 bool is_iterable(struct val v);
-struct list *to_list(struct run *r, struct val v); /* list(v); the value's own where it is one: do not change it */
-struct val copy_list(struct run *r, struct val v, enum tag tag); /* a new one of all that v iterates over */
+struct list *to_list(struct run *r, struct val v); /* list(v), or the value's own list if it is one, which must not be
+                                                      changed */
+struct val copy_list(struct run *r, struct val v, enum tag tag); /* a new list or tuple of everything that v iterates
+                                                                    over */
 
 struct iter {
     bool (*next)(struct run *r, struct iter *it, struct val *out);
