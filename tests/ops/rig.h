@@ -8,7 +8,7 @@
 #include "kernels/backend.h"
 
 enum { TEMPERATURE_LENGTH = 8 };
-enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2, SEQ_PAGES = 20 /* of a sequence: more than a chunk of decode attention */ };
+enum { SEQS_MAX = 6, PARTS = 7, LAYERS = 2, SEQ_PAGES = 22 /* of a sequence: more than a chunk of decode attention */ };
 enum { RIG_PAGES = SEQS_MAX * SEQ_PAGES };
 enum part { P_Q, P_K, P_V, P_O, P_GATE, P_UP, P_DOWN };
 

@@ -17,7 +17,7 @@
 #include "kernels/cuda/local.cuh"
 
 /* Computes a row's head, by one warp, from the pieces of the context that it sees. From a single piece the result is
- * bit-identical to attend_rows() without sinks. */
+ * bit-identical to attend_rows() without pieces. */
 enum { JOIN_WARPS = 4 };
 template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(attend_args a)
 {
@@ -42,7 +42,7 @@ template <int D> __global__ void __launch_bounds__(JOIN_WARPS * 32) attend_join(
             v[0] = __fmaf_rn(u, f.x, v[0]), v[1] = __fmaf_rn(u, f.y, v[1]);
             v[2] = __fmaf_rn(u, f.z, v[2]), v[3] = __fmaf_rn(u, f.w, v[3]);
         }
-        float inv = 1.f / den;
+        float inv = 1.f / with_sink(a, head, top, den);
         __half h[4] = {half_sat(v[0] * inv), half_sat(v[1] * inv), half_sat(v[2] * inv), half_sat(v[3] * inv)};
         gate_halves<D>(a, row, head, dim, h);
         store_four<D>(a, row, head * D + dim, h);
