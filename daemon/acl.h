@@ -1,4 +1,5 @@
-/* acl.h - who may do what, and how much of it at once. A peer is its uid, as the kernel gave it. Loop thread. */
+/* acl.h - permissions and accounts of peers: who may call what, and how much each uid has open. A peer is identified by
+ * the uid that the kernel reports. Loop thread. */
 #ifndef DAEMON_ACL_H
 #define DAEMON_ACL_H
 
@@ -9,7 +10,7 @@
 #include "libclient/err.h"
 
 enum acl_perm {
-    PERM_ANY,   /* every peer that could connect */
+    PERM_ANY,   /* every peer that can connect */
     PERM_ADMIN, /* root and the uid that hearthd runs as */
 };
 
@@ -17,23 +18,25 @@ enum acl_perm {
 struct account {
     uid_t uid;
     int64_t connections, streams, imports;
-    int64_t asides;            /* threads that look at descriptors of its, see rpc/aside.h */
-    double left_queue;         /* when a request of its left the queue last, or came first; 0: none waits */
-    double seconds_per_stream; /* between two that leave it; 0: not known. queue.c's, both */
-    int64_t bytes;             /* that the buffers of its connections take */
+    int64_t asides;    /* threads that inspect descriptors passed by this uid, see rpc/aside.h */
+    double left_queue; /* queue.c: when a request of it last left the queue or the first entered; 0: none waits */
+    double seconds_per_stream; /* queue.c: mean time between two requests leaving the queue; 0: unknown */
+    int64_t bytes;             /* of the buffers of its connections */
     unsigned refs;
     LIST_ENTRY(account) entry;
 };
 
 LIST_HEAD(acl, account);
 
-/* Returns the uid's account, a new one where there is none; NULL without memory. Each call needs one acl_put(). */
+/* Returns the uid's account, creating it where there is none; NULL when out of memory. Each call needs one
+ * acl_put(). */
 struct account *acl_get(struct acl *acl, uid_t uid);
 void acl_put(struct account *a);
 
 int acl_check(enum acl_perm perm, const char *what, uid_t uid, struct hearth_err *e);
 
-/* Whether the peer may name a model file by any path: it could read every file itself that hearthd can read. */
+/* Whether the peer may name a model file by any path. Such a peer could itself read every file that hearthd can
+ * read. */
 int acl_trusts_paths(uid_t uid);
 
 #endif

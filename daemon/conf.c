@@ -1,4 +1,5 @@
-/* conf.c - the configuration: a table of keys, a line reader, the defaults from the environment. Before the loop. */
+/* conf.c - the configuration: a table of keys, a line parser, defaults from the environment. Runs before the loop and
+ * when the configuration is reloaded. */
 #include "config.h"
 
 #include "daemon/conf.h"
@@ -22,7 +23,7 @@
 #define FIELD(name) offsetof(struct conf, name)
 
 const struct conf_key conf_keys[] = {
-    /* key, type, field, least, most, default, words; fixed: it counts at a start only */
+    /* key, type, field, min, max, default, words; fixed: read at start only */
     {"socket", CONF_PATH, FIELD(socket), .fixed = true},
     {"state_dir", CONF_PATH, FIELD(state_dir), .fixed = true},
     {"model_dir", CONF_PATHS, FIELD(model_dirs), 0, 0, 0},
@@ -111,7 +112,7 @@ static int join(char **out, struct hearth_err *e, const char *a, const char *b)
     return 0;
 }
 
-/* Takes an absolute path; "~/" is the home directory. */
+/* Parses an absolute path; "~/" is the home directory. */
 static int parse_path(const char *key, const char *value, char **out, struct hearth_err *e)
 {
     if (value[0] == '~' && value[1] == '/') {
@@ -125,7 +126,7 @@ static int parse_path(const char *key, const char *value, char **out, struct hea
     return join(out, e, value, "");
 }
 
-/* Takes "80%"; false where the value is no share. */
+/* Parses "80%" to -80; false where the value is not a share. */
 static bool parse_share(const char *value, int64_t *out)
 {
     char *end;
@@ -136,7 +137,8 @@ static bool parse_share(const char *value, int64_t *out)
     return true;
 }
 
-/* The number of bytes that a unit stands for, K, M, G or T with B or iB behind it, and *end after it; 1 for none. */
+/* Parses a unit, K, M, G or T, optionally followed by B or iB, and advances *end past it. Returns its bytes; 1 for
+ * none. */
 static int64_t parse_unit(char **end)
 {
     int64_t unit = 1;
@@ -176,10 +178,10 @@ static int parse_word(const struct conf_key *k, const char *value, char **out, s
         if (strcspn(w, " ") == n && strncmp(w, value, n) == 0)
             return join(out, e, value, "");
     return err_set(e, HEARTH_EPARAMS, "%s: \"%.40s\" is none of %.*s", k->key, value, (int)strlen(k->words) - 1,
-                   k->words); /* without the blank behind the last */
+                   k->words); /* without the trailing blank */
 }
 
-/* Takes "all", or numbers of devices, each once. */
+/* Parses "all", or a list of device numbers without repetition. */
 static int parse_gpus(const char *key, const char *value, char **out, struct hearth_err *e)
 {
     enum { GPUS = 16 };
@@ -198,7 +200,7 @@ static int parse_gpus(const char *key, const char *value, char **out, struct hea
     return join(out, e, value, "");
 }
 
-/* Takes a model's name or absolute path, which goes out to clients. */
+/* Parses a model's name or absolute path. Clients see it, so it must be valid UTF-8. */
 static int parse_name(const char *key, const char *value, char **out, struct hearth_err *e)
 {
     if (utf8_prefix(value, strlen(value)) != strlen(value) || strlen(value) >= PATH_MAX)
@@ -218,7 +220,7 @@ static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* The key that is most like a word, where one is at all; NULL. */
+/* The key closest to the word by edit distance; NULL where none is similar. */
 static const char *nearest_key(const char *word)
 {
     const char *near = NULL;
@@ -286,7 +288,7 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
     return 0;
 }
 
-/* Cuts blanks off both ends, in place. */
+/* Trims white space at both ends, in place. */
 static char *trim(char *s)
 {
     while (isspace((unsigned char)*s))
@@ -317,8 +319,8 @@ static int load_line(struct conf *c, char *line, size_t len, struct hearth_err *
     return conf_set(c, trim(s), trim(eq + 1), e);
 }
 
-/* Opens a regular file, or /dev/null, which is an empty one; NULL is an error. O_NONBLOCK: a FIFO would have the daemon
- * wait for a writer, at SIGHUP with all its clients. */
+/* Opens a regular file, or /dev/null, which counts as empty; NULL on error. O_NONBLOCK: opening a FIFO would otherwise
+ * block the daemon until a writer comes, on SIGHUP with all its clients. */
 static FILE *open_regular(const char *file, struct hearth_err *e)
 {
     struct stat sb, null;
@@ -408,14 +410,14 @@ void conf_reload(struct conf *c, struct conf *fresh, struct conf_change *change)
     }
 }
 
-/* Makes a path in an XDG directory: the variable's where that is an absolute path, else HOME and `in_home`. */
+/* Makes a path in an XDG directory: the variable's value if that is an absolute path, else HOME and `in_home`. */
 static int xdg(const char *variable, const char *in_home, const char *tail, char **out, struct hearth_err *e)
 {
     const char *v = getenv(variable);
     if (v && v[0] == '/')
         return join(out, e, v, tail);
     const char *home = getenv("HOME");
-    if (!home && geteuid() != 0) { /* root without HOME is the system's daemon, which uses the system's directories */
+    if (!home && geteuid() != 0) { /* root without HOME is the system daemon, which uses the system's directories */
         const struct passwd *user = getpwuid(geteuid());
         home = user != NULL ? user->pw_dir : NULL;
     }
@@ -463,7 +465,7 @@ static int default_model_dirs(struct conf *c, const char *built_in, struct heart
     char *dir;
     int rc = 0;
     if (built_in) {
-        c->built_in_models = realpath(built_in, NULL); /* NULL: not there */
+        c->built_in_models = realpath(built_in, NULL); /* NULL: it does not exist */
         rc = join(&dir, e, built_in, "");
         rc = rc != 0 ? rc : add_model_dir(c, dir, e);
     }

@@ -1,7 +1,7 @@
 /*
- * context.h - what the modules of hearthd share: the configuration, the event loop, the lists, and a pointer to what
- * each room owns. Every room includes this file, so it includes none of theirs; server.c alone fills the struct and
- * wires the rooms together. Loop thread; there is no other.
+ * context.h - what the modules of hearthd share: the configuration, the event loop, the lists, and a pointer to each
+ * module's own state. Every module includes this file, so it includes no module; only server.c fills the struct and
+ * wires the modules together. hearthd's shared state belongs to the loop thread alone.
  */
 #ifndef DAEMON_CONTEXT_H
 #define DAEMON_CONTEXT_H
@@ -40,19 +40,19 @@ TAILQ_HEAD(conn_list, conn);
 TAILQ_HEAD(call_list, call);
 TAILQ_HEAD(pin_list, pin);
 
-/* The work that the loop does in one turn: of messages the bytes that are unpacked and packed, of the database those of
- * its pages, and its rows. What is longest of it is what others wait for. */
+/* The work of one turn of the loop: bytes of messages packed and unpacked and of database pages, database rows, and CPU
+ * time. Everything else waits while a turn runs, so the largest turn bounds the latency of the others. */
 struct turn {
     int64_t bytes, rows;
-    double cpu; /* seconds of the processor */
+    double cpu; /* seconds of CPU time */
 };
 
 /* Phases of the shutdown. Only server.c moves from one to the next, and never back. */
 enum server_phase {
     SERVER_RUNNING,
-    SERVER_FINISHING,  /* no new connections and requests; running streams have the grace period to end */
-    SERVER_CANCELLING, /* the streams that are left are cancelled, and their ends awaited */
-    SERVER_STOPPING,   /* the engine is told to exit, and the last answers are written */
+    SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
+    SERVER_CANCELLING, /* the remaining streams are cancelled, and their ends awaited */
+    SERVER_STOPPING,   /* the engines are asked to exit, and the last answers are written */
     SERVER_DONE,
 };
 
@@ -61,26 +61,26 @@ struct server {
     const struct sd *sd;
     struct event_base *base;
     enum server_phase phase;
-    double started; /* on the clock of server_boot() */
+    double started; /* by server_boot() */
 
-    int lock_fd;      /* held as long as hearthd lives */
+    int lock_fd;      /* open as long as hearthd lives */
     int listen_fd;    /* -1 once it stops accepting */
-    dev_t socket_dev; /* what was bound, to tell it from what others put in its place */
+    dev_t socket_dev; /* device and inode (below) of the bound socket, to recognise a file that replaced it */
     ino_t socket_ino;
     struct socket_watch *socket_watch;
-    bool activated; /* the socket is systemd's, and is not removed */
+    bool activated; /* the socket was passed by systemd, and is not removed */
     struct event *accept, *again, *sigterm, *sigint, *sighup, *watchdog, *phase_timer;
 
     struct acl acl;
-    struct conn_list conns, dirty, dead; /* open ones; those with output; those freed at the end of the turn */
-    struct conn_list waiting;            /* those whose next frame is long: one of them is handled in a turn */
-    struct turn turn, most;              /* this one; of each the most that a turn has had */
-    int peers_below;            /* a peer's socket has a lower number: the other descriptors are hearthd's own */
-    int64_t n_conns, last_conn; /* open ones; the number of the last */
+    struct conn_list conns, dirty, dead; /* open; with output; to be freed at the end of the turn */
+    struct conn_list waiting;            /* those whose next frame must wait; one long frame is handled in a turn */
+    struct turn turn, most;              /* the work of this turn; the maximum of each number over all turns */
+    int peers_below;            /* bound of the number of a peer's socket: hearthd itself uses the other descriptors */
+    int64_t n_conns, last_conn; /* open connections; the number of the latest */
 
     struct streams *streams;
-    struct call_list forwards; /* calls that wait for the engine to load a model */
-    struct call_list queue;    /* generations that wait for others to end, in their order */
+    struct call_list forwards; /* calls that wait for an engine to load a model */
+    struct call_list queue;    /* generations that wait for other streams to end, by class and arrival */
     struct call_list waiters;  /* calls that wait for the end of a stream without subscribers */
 
     struct store *store; /* NULL: the state directory cannot be used, for the reason in store_err */
@@ -90,28 +90,28 @@ struct server {
     const char *engine;      /* hearth-engine's path, or NULL */
     struct engines *engines;
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
-    struct timer *passed_sweep;  /* set while some of them may be closed */
-    struct pin_list pins;        /* models that every engine is to hold */
-    struct yields *yields;       /* the yield that holds; NULL: hearthd begins or ends */
-    struct games *games;         /* what is yielded to games; NULL: hearthd begins or ends */
-    struct retention *retention; /* NULL: there is no database, or hearthd is starting */
+    struct timer *passed_sweep;  /* set while some of the passed files may have to be closed */
+    struct pin_list pins;        /* pinned models, which a new engine loads again */
+    struct yields *yields;       /* the yields in effect; NULL while hearthd starts or ends */
+    struct games *games;         /* the yield to running games; NULL while hearthd starts or ends */
+    struct retention *retention; /* NULL: there is no database, or hearthd is starting or ending */
     struct backup *backup;       /* NULL: none is under way */
-    struct shows *shows;         /* sessions that are read for peers; NULL: none was yet */
-    bool reads_aside;            /* a thread reads the database */
+    struct shows *shows;         /* sessions being read for peers; NULL until the first */
+    bool reads_aside;            /* whether a thread reads the database */
 
-    /* Before something that takes long: what waits for peers is written as far as it can be, and nothing else happens.
-     */
+    /* Called before an operation that blocks for long: writes pending output to the peers as far as their sockets
+     * accept it, and does nothing else. */
     void (*send_pending)(struct server *s);
 
-    /* Begins the graceful end of hearthd, or with `now` the immediate one; a second call only ever hastens it. */
+    /* Begins the graceful shutdown, or the immediate one with `now`. A second call can only hasten it. */
     void (*shutdown)(struct server *s, bool now);
 };
 
-/* 0, or HEARTH_ESHUTDOWN where no new work is accepted any more. */
+/* 0, or HEARTH_ESHUTDOWN once no new work is accepted. */
 int server_check_open(const struct server *s, struct hearth_err *e);
 
 double server_now(void);  /* seconds since the epoch; this clock may jump */
-double server_boot(void); /* seconds since the machine was started, suspended or not; it is monotonic */
-double server_cpu(void);  /* seconds that the processor has worked for this thread */
+double server_boot(void); /* seconds since boot, suspended time included; monotonic */
+double server_cpu(void);  /* CPU seconds of the calling thread */
 
 #endif

@@ -1,5 +1,4 @@
-/* gamemode.c - see gamemode.h. libdbus's headers need not be there: the types below are those of its binary interface.
- */
+/* gamemode.c - see gamemode.h. libdbus's headers need not be installed: the types below match its ABI. */
 #include "config.h"
 
 #include "daemon/gamemode.h"
@@ -28,7 +27,7 @@ struct dbus_error {
 struct dbus_connection;
 struct dbus_message;
 
-/* Its functions; a dbus_bool_t is an unsigned int. */
+/* libdbus's functions; a dbus_bool_t is an unsigned int. */
 #define CALLS(X)                                                                                              \
     X(void, dbus_error_init, (struct dbus_error * e))                                                         \
     X(void, dbus_error_free, (struct dbus_error * e))                                                         \
@@ -59,10 +58,10 @@ enum {
     TYPE_INT32 = 'i',
     TYPE_STRING = 's',
     TYPE_PATH = 'o',
-    MESSAGE_MAX = 64 << 10, /* bytes; theirs have about a hundred */
+    MESSAGE_MAX = 64 << 10, /* in bytes; GameMode's messages have about a hundred */
     RECEIVED_MAX = 1 << 20,
-    AGAIN_SECONDS = 10, /* until a bus that is not there is looked for again */
-    CLOSE_MS = 200,     /* for the thread to end; it may wait for the bus, and is left to itself then */
+    AGAIN_SECONDS = 10, /* before a missing bus is looked for again */
+    CLOSE_MS = 200,     /* for the thread to end; a thread that blocks on the bus for longer is abandoned */
 };
 
 static const char name_of_gamemode[] = "com.feralinteractive.GameMode";
@@ -76,14 +75,14 @@ static const char *const rules[] = {
 };
 
 struct gamemode {
-    char *file, *address; /* of the library; NULL: the user's bus */
+    char *file, *address; /* of the library; of the bus, where NULL is the user's own */
     void (*changed)(void *arg);
     void *arg;
     struct watch *watch;
     int told, stop; /* eventfds */
     pthread_t thread;
-    struct library lib;   /* the thread's */
-    pthread_mutex_t lock; /* of what follows */
+    struct library lib;   /* used by the thread only */
+    pthread_mutex_t lock; /* protects the fields below */
     uint32_t n;
     int32_t game[GAMES_MAX]; /* [n] process ids */
     char why[HEARTH_ERR_MSG];
@@ -92,10 +91,10 @@ struct gamemode {
 static void tell(struct gamemode *g)
 {
     uint64_t one = 1;
-    (void)!write(g->told, &one, sizeof one); /* what is not read yet is added to */
+    (void)!write(g->told, &one, sizeof one); /* notifications that were not read yet add up */
 }
 
-/* --- what is known; the thread's ------------------------------------------------------------------------------- */
+/* --- the count of games; runs on the thread --------------------------------------------------------------------- */
 
 static void set_why(struct gamemode *g, const char *why)
 {
@@ -124,7 +123,7 @@ static void set_game(struct gamemode *g, int32_t pid, bool runs)
         tell(g);
 }
 
-/* --- the bus; the thread's ------------------------------------------------------------------------------------- */
+/* --- the bus; runs on the thread -------------------------------------------------------------------------------- */
 
 static void take(struct gamemode *g, struct dbus_message *m)
 {
@@ -132,14 +131,15 @@ static void take(struct gamemode *g, struct dbus_message *m)
     struct dbus_error err;
     int32_t pid;
     const char *path, *name, *from, *to;
-    if (l->dbus_message_get_destination(m)) /* no rule of ours let it in: anybody may have sent it to us alone */
+    if (l->dbus_message_get_destination(
+            m)) /* no match rule selects addressed messages: any peer on the bus may have sent it to us */
         return;
     l->dbus_error_init(&err);
     for (int runs = 0; runs < 2; runs++)
         if (l->dbus_message_is_signal(m, name_of_gamemode, runs ? "GameRegistered" : "GameUnregistered") &&
             l->dbus_message_get_args(m, &err, TYPE_INT32, &pid, TYPE_PATH, &path, TYPE_END))
             set_game(g, pid, runs);
-    /* gamemoded has gone, and with it all that it knew. */
+    /* gamemoded has exited, and its registrations with it. */
     if (l->dbus_message_is_signal(m, "org.freedesktop.DBus", "NameOwnerChanged") &&
         l->dbus_message_get_args(m, &err, TYPE_STRING, &name, TYPE_STRING, &from, TYPE_STRING, &to, TYPE_END) &&
         strcmp(name, name_of_gamemode) == 0 && !*to)
@@ -147,7 +147,8 @@ static void take(struct gamemode *g, struct dbus_message *m)
     l->dbus_error_free(&err);
 }
 
-/* Waits for the end, or for a descriptor (-1: none), for so many ms (-1: any); true: it is the end. */
+/* Waits for the stop request, for the descriptor (-1: none) to be readable, or for `ms` milliseconds (-1: no limit).
+ * True if it is the stop request. */
 static bool rest(const struct gamemode *g, int fd, int ms)
 {
     struct pollfd p[2] = {{g->stop, POLLIN, 0}, {fd, POLLIN, 0}};
@@ -180,7 +181,8 @@ static bool add_rules(struct gamemode *g, struct dbus_connection *c, struct dbus
     return !err->name;
 }
 
-/* An address may also name a program to be run: a socket alone is taken. False where there is none. */
+/* Finds the bus's address; false where there is none. D-Bus addresses can also name a program to run, so only sockets
+ * are accepted. */
 static bool find_address(const struct gamemode *g, char *out, size_t size)
 {
     const char *given = g->address ? g->address : getenv("DBUS_SESSION_BUS_ADDRESS"), *dir = getenv("XDG_RUNTIME_DIR");
@@ -192,7 +194,7 @@ static bool find_address(const struct gamemode *g, char *out, size_t size)
     return n > 0 && (size_t)n < size && access(out + strlen("unix:path="), F_OK) == 0;
 }
 
-/* Listens until the bus goes, or the end. */
+/* Listens until the bus closes the connection or the stop request comes. */
 static void listen_to(struct gamemode *g)
 {
     const struct library *l = &g->lib;
@@ -224,7 +226,7 @@ static void listen_to(struct gamemode *g)
 static bool find_library(struct gamemode *g)
 {
     char why[HEARTH_ERR_MSG];
-    void *lib = dlopen(g->file, RTLD_NOW | RTLD_LOCAL); /* never closed: it has threads' data */
+    void *lib = dlopen(g->file, RTLD_NOW | RTLD_LOCAL); /* never closed: the library has thread-local data */
     if (!lib) {
         snprintf(why, sizeof why, "%.180s", dlerror());
         set_why(g, why);
@@ -246,7 +248,7 @@ static void *gamemode_main(void *arg)
 {
     struct gamemode *g = arg;
     char address[512];
-    if (!find_address(g, address, sizeof address)) /* no library is opened for nothing */
+    if (!find_address(g, address, sizeof address)) /* the library is not loaded before it is needed */
         set_why(g, "there is no session bus");
     while (!find_address(g, address, sizeof address))
         if (rest(g, -1, AGAIN_SECONDS * 1000))
@@ -259,7 +261,7 @@ static void *gamemode_main(void *arg)
     return NULL;
 }
 
-/* --- the loop's ------------------------------------------------------------------------------------------------ */
+/* --- the loop thread -------------------------------------------------------------------------------------------- */
 
 static void on_news(void *arg)
 {
@@ -285,7 +287,7 @@ static void gamemode_free(struct gamemode *g)
 static int start(struct gamemode *g)
 {
     sigset_t all, before;
-    sigfillset(&all); /* the loop's thread takes the signals */
+    sigfillset(&all); /* signals are handled by the loop thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&g->thread, NULL, gamemode_main, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -328,7 +330,7 @@ void gamemode_close(struct gamemode *g)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_timedjoin_np(g->thread, NULL, &until)) {
-        pthread_detach(g->thread); /* it waits for the bus, and the process ends */
+        pthread_detach(g->thread); /* it is blocked on the bus; the process is about to exit */
         return;
     }
     gamemode_free(g);

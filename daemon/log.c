@@ -21,20 +21,21 @@ enum { LINE_MAX_BYTES = 1024 };
 
 static const struct {
     const char *name;
-    int priority; /* syslog's, for journald */
+    int priority; /* syslog priority, for journald */
 } levels[] = {{"error", 3}, {"warn", 4}, {"info", 6}, {"debug", 7}};
 
 enum log_level log_threshold = LOG_LEVEL_INFO;
 static bool is_journal;
 
 static struct {
-    char *path; /* NULL: there is none */
+    char *path; /* NULL: no bound */
     int64_t most;
     atomic_uint lines;
-    atomic_bool busy; /* somebody is making room */
+    atomic_bool busy; /* a thread is rotating the file */
 } bound;
 
-/* systemd sets $JOURNAL_STREAM to device and inode of the stream, as standard error may have been replaced since. */
+/* systemd sets $JOURNAL_STREAM to the device and inode of the journal's stream. They are compared with standard error,
+ * which may have been replaced since. */
 static bool stderr_is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -89,7 +90,7 @@ static void replace_controls(char *s)
 
 /* --- the bound ------------------------------------------------------------------------------------------ */
 
-/* Copies the file at `path`, which must be the one that is open, to `path`.1. */
+/* Copies the file at `path`, which must still be the one open as standard error, to `path`.1. */
 static bool copy_away(const char *path, const struct stat *is)
 {
     char old[PATH_MAX];
@@ -109,10 +110,11 @@ static bool copy_away(const char *path, const struct stat *is)
     return n == 0;
 }
 
-/* Where it cannot be copied, for want of room most likely, it is emptied all the same. */
+/* Rotates the file if it is too large. If it cannot be copied, most likely for lack of space, it is truncated
+ * nevertheless. */
 static void keep_within(void)
 {
-    enum { LINES = 64 /* between two looks */ };
+    enum { LINES = 64 /* lines between two checks of the size */ };
     struct stat sb;
     if (!bound.path || atomic_fetch_add(&bound.lines, 1) % LINES || fstat(STDERR_FILENO, &sb) != 0 ||
         !S_ISREG(sb.st_mode) || sb.st_size <= bound.most || atomic_exchange(&bound.busy, true))
@@ -136,7 +138,7 @@ static void write_line(enum log_level level, const char *fmt, va_list ap)
     static const char cut[] = "...";
     char line[LINE_MAX_BYTES];
     size_t start = prefix(line, sizeof line, level),
-           room = sizeof line - start - 1; /* the last byte is the newline's */
+           room = sizeof line - start - 1; /* the last byte is for the newline */
     int n = vsnprintf(line + start, room, fmt, ap);
     if (n < 0)
         return;
@@ -145,7 +147,7 @@ static void write_line(enum log_level level, const char *fmt, va_list ap)
     replace_controls(line + start);
     size_t end = start + strlen(line + start);
     line[end++] = '\n';
-    (void)!write(STDERR_FILENO, line, end); /* a log that cannot be written has nobody to tell */
+    (void)!write(STDERR_FILENO, line, end); /* there is nowhere to report a log that cannot be written */
     keep_within();
 }
 

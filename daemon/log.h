@@ -1,9 +1,9 @@
 /*
  * log.h - the log of hearthd and of its engine: one line per event on standard error, with time, program and level.
  *
- * The engine inherits hearthd's standard error and is told its level, so one file has the lines of both, each stamped
- * by the process that wrote it. One process, one log: this is the only global state. Every thread may write lines; a
- * line is one write(2) of less than PIPE_BUF bytes, so lines never mix.
+ * The engine inherits hearthd's standard error and is given its level, so one file holds the lines of both, each
+ * stamped by the process that wrote it. The log is the only global state, one per process. Every thread may write
+ * lines; a line is one write(2) of less than PIPE_BUF bytes, so lines never interleave.
  */
 #ifndef DAEMON_LOG_H
 #define DAEMON_LOG_H
@@ -13,37 +13,40 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Lines above the level are dropped. Until log_open() it is LOG_LEVEL_INFO. Read by the macros below alone. */
+/* Lines above this level are dropped. It is LOG_LEVEL_INFO until log_open() is called. Only the macros below read
+ * it. */
 extern enum log_level log_threshold;
 
-/* Sets the level and looks at what standard error is: journald stamps the time itself and wants a "<N>" prefix. Called
- * again where standard error was replaced; not while another thread may log. */
+/* Sets the level and checks whether standard error is the journal: journald adds the time itself and expects a "<N>"
+ * prefix. Call it again after standard error was replaced, but not while another thread may log. */
 void log_open(enum log_level level);
 
 /* The level of a name ("debug"), or -1; and the name of a level. */
 int log_level_find(const char *name);
 const char *log_level_name(enum log_level level);
 
-/* Writes a line, whatever its level. What could forge a line or move a terminal's cursor (control characters, C0 and C1
- * in UTF-8) becomes '?', as clients name much of what is logged; a line that is too long ends in "...". */
+/* Writes a line, whatever its level. Clients choose much of the logged text, so control characters (C0, and C1 in
+ * UTF-8), which could forge a line or move a terminal's cursor, are replaced by '?'. A line that is too long is cut and
+ * ends in "...". */
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Bounds the log where standard error is the plain file at `path`: once it has more than `most` bytes it is copied to
- * `path`.1, in whose place it goes, and emptied, so that the engine goes on in it as well. NULL: no bound. Not while
- * another thread may log. */
+/* Bounds the log where standard error is the regular file at `path`. Once the file exceeds `most` bytes, it is copied
+ * to `path`.1, replacing the previous copy, and truncated in place, so that the engine, which shares the descriptor,
+ * keeps logging to it. NULL: no bound. Not while another thread may log. */
 void log_keep_within(const char *path, int64_t most);
 
-/* How often a place in the program has logged lately; zero to begin with. */
+/* How often one call site has logged in the current second; zero-initialised. */
 struct log_limit {
     int64_t second; /* of the monotonic clock */
     int64_t n, dropped;
 };
-/* As log_at(), but LOG_OFTEN lines a second at most; the first line after that says how many there were more. */
+/* As log_at(), but at most LOG_OFTEN lines a second; before the first line after that, one line reports how many were
+ * dropped. */
 enum { LOG_OFTEN = 20 };
 void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Arguments are not evaluated where the level is off. */
+/* The arguments are not evaluated when the level is off. */
 static inline bool log_is_on(enum log_level level)
 {
     return level <= log_threshold;
@@ -54,7 +57,7 @@ static inline bool log_is_on(enum log_level level)
 #define log_info(...)        log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...)       log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/* For what any peer can cause as often as it likes. One thread. */
+/* For events that any peer can cause arbitrarily often. For one thread only. */
 #define log_often(level, ...)                           \
     do {                                                \
         static struct log_limit limit_;                 \

@@ -13,7 +13,7 @@ struct timer {
 };
 
 struct watch {
-    struct timer call; /* only the event differs */
+    struct timer call; /* a timer whose event is bound to a descriptor */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg)

@@ -1,4 +1,4 @@
-/* main.c - hearthd: options, the step into the background, and the paths of its parts. */
+/* main.c - hearthd: command-line options, daemonising, and the paths of its parts. */
 #include "config.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ struct args {
     int ready_fd;
 };
 
-/* Returns 0, or the exit status plus one. */
+/* Returns 0, or the exit status plus one where hearthd shall exit. */
 static int parse(int argc, char **argv, struct args *a)
 {
     *a = (struct args){.ready_fd = -1};
@@ -113,7 +113,8 @@ static int parse(int argc, char **argv, struct args *a)
 
 /* --- paths ----------------------------------------------------------------------------------- */
 
-/* Finds the folder of this program: run from its build folder, it uses the engine and the models of the source tree. */
+/* Finds the folder of this program. When run from its build folder, hearthd uses the engine and the models of the
+ * source tree. */
 static void own_dir(char dir[static PATH_MAX])
 {
     char self[PATH_MAX];
@@ -122,11 +123,12 @@ static void own_dir(char dir[static PATH_MAX])
     snprintf(dir, PATH_MAX, "%s", n > 0 ? dirname(self) : ".");
 }
 
-/* Looks for the engine beside this program; in an installed tree, which may have been moved as a whole; and where
- * configure said. */
+/* Looks for the engine beside this program; in an installed tree, which may have been moved as a whole; and in the
+ * configured libexec directory. */
 static bool find_engine(const char *dir, char path[static PATH_MAX])
 {
-    static const char *const names[] = {"hearth-engine-cuda", "hearth-engine"}; /* the former is a package of its own */
+    static const char *const names[] = {"hearth-engine-cuda",
+                                        "hearth-engine"}; /* the former comes in a separate package */
     if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
         return true;
     for (int i = 0; i < 2; i++)
@@ -138,7 +140,7 @@ static bool find_engine(const char *dir, char path[static PATH_MAX])
     return false;
 }
 
-/* Finds the embedded model's folder by the same rule. Clients see this path, so it is one without "..". */
+/* Finds the folder of the shipped models by the same rule. Clients see this path, so it must not contain "..". */
 static void find_models(const char *dir, char path[static PATH_MAX])
 {
     char moved[PATH_MAX];
@@ -150,7 +152,7 @@ static void find_models(const char *dir, char path[static PATH_MAX])
 
 /* --- configuration -------------------------------------------------------------------------------------- */
 
-/* A file that --config names must exist; the default one may be missing. */
+/* A file named by --config must exist; the default one may be missing. */
 static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
 {
     char *file = NULL;
@@ -163,7 +165,7 @@ static int load_file(struct conf *c, const struct args *a, struct hearth_err *e)
     return rc;
 }
 
-/* What the configuration is made of, so that it can be made again, and those that it has replaced. */
+/* What the configuration is built from, so that it can be built again, and the configurations that were replaced. */
 struct configuration {
     const struct args *args;
     const char *dir;
@@ -179,7 +181,7 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
 {
     if (!value)
         return 0;
-    char path[PATH_MAX]; /* an absolute path: on the command line it may be relative, but not empty */
+    char path[PATH_MAX]; /* paths on the command line may be relative, but not empty; they are made absolute */
     if (value[0] != '/' && value[0] != '\0' && strcmp(key, "log_level") != 0) {
         char cwd[PATH_MAX];
         if (!getcwd(cwd, sizeof cwd) || snprintf(path, sizeof path, "%s/%s", cwd, value) >= (int)sizeof path)
@@ -189,7 +191,8 @@ static int set(struct conf *c, const char *key, const char *value, struct hearth
     return conf_set(c, key, value, e);
 }
 
-/* The path of a socket that the supervisor bound, whatever the configuration says; "" where it has none. */
+/* The path of the socket that the supervisor bound, which takes precedence over the configuration; "" where there is
+ * none. */
 static void bound_path(int fd, char path[static sizeof((struct sockaddr_un *)0)->sun_path + 1])
 {
     struct sockaddr_un at = {0};
@@ -225,7 +228,7 @@ static int configure(struct conf *c, const struct args *a, int listen_fd, const 
     return rc;
 }
 
-/* Reads the configuration again: what may change does so from here on. One that is wrong changes nothing. */
+/* Reads the configuration again and applies the keys that are not fixed. An invalid configuration changes nothing. */
 static void reload(void *arg)
 {
     struct configuration *c = arg;
@@ -261,8 +264,8 @@ static void configuration_fini(struct configuration *c)
 
 /* --- the background ------------------------------------------------------------------------------------- */
 
-/* Forks the daemon into the background; returns in the daemon only. The process that was started exits when the daemon
- * listens, or has found another that does, so that a caller may connect at once. */
+/* Forks the daemon into the background and returns in the daemon only. The original process exits once the daemon
+ * listens, or has found another one that does, so that a caller can connect at once. */
 static int detach(struct hearth_err *e)
 {
     int ready[2];
@@ -289,7 +292,8 @@ static int detach(struct hearth_err *e)
     _exit(WEXITSTATUS(wstatus));
 }
 
-/* Closes inherited descriptors, so that no reader of a pipe waits for hearthd to end. a and b stay open; -1 is none. */
+/* Closes inherited descriptors, so that nobody reading from an inherited pipe has to wait for hearthd to exit. a and b
+ * stay open; -1 is none. */
 static void close_inherited(int a, int b)
 {
     int lo = a < b ? a : b, hi = a < b ? b : a;
@@ -305,8 +309,8 @@ static void close_inherited(int a, int b)
     close_range(from, ~0U, 0);
 }
 
-/* Opens the log's file, with O_CREAT where it may be made; -1, and errno says why. One that blocks its writer, a FIFO,
- * would stop hearthd. */
+/* Opens the log file; O_CREAT in `create` allows creating it. Returns -1 with errno set. A FIFO is refused, as it would
+ * block hearthd. */
 static int open_log_file(const char *path, int create)
 {
     struct stat sb;
@@ -321,7 +325,7 @@ static int open_log_file(const char *path, int create)
     return fd;
 }
 
-/* Leaves the terminal and the working directory of the caller; from here on lines go to the log file. */
+/* Detaches from the caller's terminal and working directory; from here on lines go to the log file. */
 static int let_go(const struct conf *c, struct hearth_err *e)
 {
     char path[PATH_MAX];
@@ -346,7 +350,7 @@ static int let_go(const struct conf *c, struct hearth_err *e)
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
-/* In the foreground lines go to a file only where log_file names one. */
+/* In the foreground, lines go to a file only where log_file names one. */
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     if (c->log_file) {
@@ -363,7 +367,7 @@ static int open_log(const struct conf *c, struct hearth_err *e)
 
 /* --- --check --------------------------------------------------------------------------------------------- */
 
-/* What keeps a place of that type from being used so; NULL: nothing. */
+/* Why `path` cannot be used as a file of that type with that access mode; NULL: it can. */
 static const char *fault_of(const char *path, mode_t type, int mode)
 {
     struct stat sb;
@@ -380,13 +384,13 @@ static bool tell_place(const char *what, const char *path, const char *fault)
     return !fault;
 }
 
-/* A folder that is not there is made, or skipped; one that cannot be used is an error. */
+/* A missing folder is no fault, because it is created or skipped; one that cannot be used is. */
 static bool tell_folder(const char *what, const char *path, int mode)
 {
     return tell_place(what, path, access(path, F_OK) != 0 && errno == ENOENT ? NULL : fault_of(path, S_IFDIR, mode));
 }
 
-/* The file is made in its folder, which has to be there, unless that is the state directory. */
+/* A missing log file is created when hearthd starts. Its folder must exist, unless it is the state directory. */
 static bool tell_log(const struct conf *c)
 {
     char dir[PATH_MAX];
@@ -405,7 +409,7 @@ static bool tell_log(const struct conf *c)
     return tell_place("log", c->log_file, fault);
 }
 
-/* Says what this configuration comes to, and what is wrong with it, without starting anything. */
+/* Prints what this configuration results in, and what is wrong with it, without starting anything. */
 static int check(const struct conf *c, const struct args *a, const char *dir)
 {
     char engine[PATH_MAX];
@@ -418,7 +422,7 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
     printf("%-10s %s%s\n", "file", read ? read : "-", read && access(read, F_OK) ? " (there is none)" : "");
     free(file);
     if (socket_check(c->socket, &e)) {
-        printf("%-10s %s\n", "socket", e.msg); /* which has the path, or the folder's */
+        printf("%-10s %s\n", "socket", e.msg); /* the message names the path or the folder */
         fine = false;
     } else {
         tell_place("socket", c->socket, NULL);
@@ -438,7 +442,7 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* Removes all that lies in the state directory of this configuration. */
+/* Removes hearthd's files from the state directory of this configuration. */
 static int remove_state(const struct conf *c)
 {
     struct purged p;
@@ -477,13 +481,13 @@ int main(int argc, char **argv)
     if (rc)
         return rc - 1;
     umask(077);
-    /* A fixed threshold: glibc otherwise raises it after one large allocation, and keeps such memory from then on. */
+    /* A fixed threshold: otherwise glibc raises it after one large allocation, and keeps freed memory from then on. */
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write(2), like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* reaching the file size limit becomes an error of write(2), like a full disk */
     own_dir(dir);
     c.dir = dir;
-    if (a.config && realpath(a.config, config)) /* it may be read again from another folder */
+    if (a.config && realpath(a.config, config)) /* a reload happens with another working directory */
         a.config = config;
     int detached = -1;
     rc = sd_init(&sd, &e);
@@ -515,13 +519,13 @@ int main(int argc, char **argv)
     if (!rc && detached >= 0)
         rc = let_go(&c.conf, &e);
     if (rc >= 0) {
-        notify_ready(a.ready_fd); /* also where another hearthd answers already, as clients can connect */
+        notify_ready(a.ready_fd); /* also where another hearthd answers already, as clients can connect to it */
         notify_ready(detached);
     }
     if (!rc) {
         log_info("hearthd %s listens on %s", PACKAGE_VERSION, c.conf.socket);
         sd_notify(&sd, "READY=1");
-        /* A terminal that is closed ends what runs in it. */
+        /* When a terminal is closed, SIGHUP must end what runs in it, so it is not used for reloading there. */
         bool is_terminals = a.foreground && isatty(STDIN_FILENO);
         rc = server_run(&server, is_terminals ? NULL : reload, &c, &e);
         server_fini(&server);

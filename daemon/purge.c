@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Files by how their names begin: sessions.db has its log and its copies of older versions beside it. Folders, with all
- * the files in them. */
+/* Files by prefix of their names: sessions.db, for example, has its WAL and copies of older versions beside it. Folders
+ * are removed with all files in them. */
 static const char *const files[] = {"sessions.db", "hearthd.log", "engine.lock", "checked", "reserve", NULL};
 static const char *const folders[] = {"journal", "kv", NULL};
 
@@ -36,8 +36,8 @@ static bool is_folder(const char *name)
     return false;
 }
 
-/* Removes what is in the folder that `fd` is of, all of it or what is named as ours, and closes fd. `where` names it.
- */
+/* Removes the files in the folder open as `fd`, all of them or only those that are ours by name, and closes fd. `where`
+ * is the folder's path, for errors. */
 static int empty(int fd, const char *where, bool all, struct purged *out, struct hearth_err *e)
 {
     DIR *d = fdopendir(fd);

@@ -11,7 +11,7 @@
 
 enum { LISTEN_FDS_START = 3 };
 
-/* Reads a decimal number that is the whole string; -1 where it is none. */
+/* Parses a string that is a decimal number as a whole; -1 where it is not. */
 static int64_t number(const char *s)
 {
     if (!s || *s < '0' || *s > '9')
@@ -37,7 +37,7 @@ static int is_listening_unix(int fd)
 
 static int init_listen(struct sd *sd, struct hearth_err *e)
 {
-    /* The variables are meant for the process with that pid; a child that inherited them was handed no socket. */
+    /* The variables are meant for the process with that pid only; a child that inherited them was passed no socket. */
     if (number(getenv("LISTEN_PID")) != getpid())
         return 0;
     int64_t n = number(getenv("LISTEN_FDS"));
@@ -46,7 +46,7 @@ static int init_listen(struct sd *sd, struct hearth_err *e)
     if (!is_listening_unix(LISTEN_FDS_START))
         return err_set(e, HEARTH_EPARAMS, "LISTEN_FDS: descriptor %d is not a listening AF_UNIX stream socket",
                        LISTEN_FDS_START);
-    /* The supervisor hands it over blocking and inheritable. */
+    /* The supervisor passes it blocking and inheritable. */
     int flags = fcntl(LISTEN_FDS_START, F_GETFL);
     if (flags < 0 || fcntl(LISTEN_FDS_START, F_SETFL, flags | O_NONBLOCK) != 0 ||
         fcntl(LISTEN_FDS_START, F_SETFD, FD_CLOEXEC) != 0)
@@ -96,7 +96,7 @@ void sd_notify(const struct sd *sd, const char *state)
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
-    /* An error means that the supervisor has gone, which is no reason to fail. */
+    /* An error means that the supervisor has exited, which is no reason to fail. */
     (void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&sd->to, sd->to_len);
     close(fd);
 }

@@ -38,9 +38,9 @@
 #include "daemon/socket.h"
 
 enum {
-    ACCEPT_PAUSE_MS = 500, /* no accept for so long when the process is out of descriptors */
+    ACCEPT_PAUSE_MS = 500, /* pause between accepts when the process is out of descriptors */
     CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
-    ENGINE_MS = 12000,     /* for the engine to write its KV files and exit, and the last answers to be read */
+    ENGINE_MS = 12000,     /* for the engines to write their KV files and exit, and the last answers to be read */
 };
 
 static void set_timer(struct event *ev, int64_t ms)
@@ -55,7 +55,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     (void)what;
-    for (int i = 0; i < 16; i++) { /* then other events get their turn */
+    for (int i = 0; i < 16; i++) { /* at most so many, then other events are handled */
         int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (peer < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
@@ -72,7 +72,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* Who has connected to the socket that had lost its place is let in first. */
+/* Clients that connected to the deleted socket before are accepted first. */
 static void on_rebound(struct server *s, int fd)
 {
     on_accept(s->listen_fd, EV_READ, s);
@@ -133,7 +133,7 @@ static void enter(struct server *s, enum server_phase phase)
     }
 }
 
-/* Enters the next phase of a shutdown where nothing is left that this one waits for; false where it stays. */
+/* Enters the next phase of the shutdown if nothing is left that this phase waits for; false if it stays. */
 static bool next_phase(struct server *s)
 {
     bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
@@ -225,19 +225,19 @@ static void before_engine_calls(void *arg, struct engine_client *ec)
 
 static void on_engine_ready(void *arg, struct engine_client *ec)
 {
-    yields_tell(arg, ec); /* one that began while calls waited already */
+    yields_tell(arg, ec); /* a yield may have begun while calls were waiting already */
     games_tell(arg, ec, true);
     pins_restore(arg, ec);
 }
 
-/* An engine's command line is made of the configuration and of what there is in the state directory. */
+/* An engine's command line is built from the configuration and from what the state directory has. */
 static void engine_command(void *arg, int number, bool first, size_t count, const char *argv[])
 {
     const struct server *s = arg;
     const struct conf *conf = s->conf;
     static char engine_idle[24], threads[24], gpu_memory[24], gpu_headroom[24], kv_bytes[24], kv_ram[24],
         host_weights[24], idle[24], device[24], sharers[24], lock[PATH_MAX],
-        checked[PATH_MAX]; /* one engine's at a time, until they are copied */
+        checked[PATH_MAX]; /* reused for each engine: the caller copies them */
     snprintf(threads, sizeof threads, "%lld", (long long)conf->threads);
     snprintf(kv_bytes, sizeof kv_bytes, "%lld", (long long)conf->kv_bytes);
     snprintf(gpu_headroom, sizeof gpu_headroom, "%lld", (long long)conf->gpu_headroom);
@@ -252,7 +252,7 @@ static void engine_command(void *arg, int number, bool first, size_t count, cons
     snprintf(checked, sizeof checked, "%s/checked%s", conf->state_dir, device);
     snprintf(device, sizeof device, "%d", number);
     snprintf(sharers, sizeof sharers, "%zu", count);
-    /* The first may fall back on the CPU; the others are there for GPUs alone. */
+    /* The first engine may fall back to the CPU; the others exist for GPUs only. */
     const char *backend = !first && (!conf->backend || !strcmp(conf->backend, "auto")) ? "cuda" : conf->backend;
     const struct {
         const char *option, *value;
@@ -268,8 +268,8 @@ static void engine_command(void *arg, int number, bool first, size_t count, cons
         {"--backend", backend, backend},
         {"--device", device, number},
         {"--sharers", sharers, count},
-        {"--lock", lock, s->store},       /* two engines never hold the device at once */
-        {"--checked", checked, s->store}, /* where the results of its self-checks are kept */
+        {"--lock", lock, s->store},       /* ensures that two engines never use the device at once */
+        {"--checked", checked, s->store}, /* where the results of its self-checks are stored */
         {"--kv-type", conf->kv_type, conf->kv_type},
         {"--invariant", conf->invariant, conf->invariant},
         {"--kv-pool", conf->kv_pool, conf->kv_pool},
@@ -340,8 +340,8 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         server_fini(s);
         return rc;
     }
-    /* Without the database hearthd serves what needs no session; requests that need one are told why they cannot be
-     * served. */
+    /* Without the database hearthd still serves what needs no session; requests that need one get the reason as an
+     * error. */
     if (store_open(&s->store, conf->state_dir, &s->store_err) != 0)
         log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
     else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
@@ -365,7 +365,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
 
 void server_fini(struct server *s)
 {
-    s->phase = SERVER_DONE; /* a loop that failed has left it in another phase */
+    s->phase = SERVER_DONE; /* a failed loop leaves another phase */
     stop_listening(s);
     backup_stop(s->backup);
     shows_free(s->shows);
@@ -373,7 +373,7 @@ void server_fini(struct server *s)
     games_close(s);
     yields_close(s);
     retention_free(s->retention);
-    s->retention = NULL; /* turns that are written from here on are trimmed at the next start */
+    s->retention = NULL; /* turns that are committed from here on are trimmed at the next start */
     engines_free(s->engines);
     pins_fini(s);
     s->engines = NULL;
@@ -403,12 +403,12 @@ void server_fini(struct server *s)
         close(s->lock_fd);
 }
 
-/* After the events of a turn: one write to each peer and to the engine, for all that the turn has made. */
+/* Ends a turn of the loop: one write to each peer and to the engines, for everything that the turn has produced. */
 static void end_turn(struct server *s)
 {
     do {
         stream_probe_next(s);
-        conn_flush_all(s); /* a peer with room again is read here, and its requests may go to the engine */
+        conn_flush_all(s); /* a peer that is no longer throttled is read here, and its requests may go to the engine */
         engines_flush(s->engines);
         conn_reap(s);
     } while (takeover_resume(s) || queue_resume(s) || next_phase(s));
@@ -430,7 +430,7 @@ static void count_turn(struct server *s, const struct store_work *before, int64_
     most->cpu = s->turn.cpu > most->cpu ? s->turn.cpu : most->cpu;
 }
 
-/* One turn of the loop: what has waited, of which one frame may be long, and what has happened. */
+/* One turn of the loop: frames that have waited, of which one may be long, and then the active events. */
 static int turn(struct server *s, struct hearth_err *e)
 {
     struct store_work before = {0};
@@ -475,7 +475,7 @@ int server_run(struct server *s, void (*reload)(void *arg), void *arg, struct he
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     stream_recover(s);
     struct hearth_err why;
-    /* After the recovery, so that recovered sessions are busy. */
+    /* After the recovery, so that recovered sessions count as busy. */
     if (s->store && retention_new(&s->retention, s, &retention_calls, &why))
         log_error("%s; no session is removed for its age", why.msg);
     int rc = 0;

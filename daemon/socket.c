@@ -1,4 +1,4 @@
-/* socket.c - see socket.h. Before the loop, and on it. */
+/* socket.c - see socket.h. Runs before the loop and on it. */
 #include "config.h"
 
 #include "daemon/socket.h"
@@ -21,9 +21,9 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 
-enum { BACKLOG = 128, KEPT = 96 /* descriptors; the thread of removed files may have 64 */ };
+enum { BACKLOG = 128, KEPT = 96 /* descriptors for hearthd; the releaser thread may hold 64 of removed files */ };
 
-/* Cuts a path to its folder's; false where that is the root. */
+/* Cuts the last component off a path; false where its folder is the root. */
 static bool cut_name(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -33,7 +33,8 @@ static bool cut_name(char *path)
     return true;
 }
 
-/* The directory must be writable by this user alone, or others could replace the socket in it. */
+/* The directory must belong to this user or root, and others must not be able to write to it: they could replace the
+ * socket. */
 static int check_socket_dir(const char *dir, struct hearth_err *e)
 {
     struct stat sb;
@@ -49,7 +50,7 @@ static int check_socket_dir(const char *dir, struct hearth_err *e)
     return 0;
 }
 
-/* Its parent exists (/run/user/UID, /tmp), so one level is created. */
+/* Creates the socket's folder. Its parent exists (/run/user/UID, /tmp), so one level suffices. */
 static int make_socket_dir(const char *socket_path, struct hearth_err *e)
 {
     char dir[PATH_MAX];
@@ -61,7 +62,7 @@ static int make_socket_dir(const char *socket_path, struct hearth_err *e)
     return check_socket_dir(dir, e);
 }
 
-/* Whether nothing but a socket is at the path. */
+/* Fails if something other than a socket is at the path. */
 static int check_name(const char *path, struct hearth_err *e)
 {
     struct stat sb;
@@ -80,21 +81,22 @@ int socket_check(const char *path, struct hearth_err *e)
         return rc;
     if (lstat(dir, &sb) == 0 || errno != ENOENT)
         return check_socket_dir(dir, e);
-    if (cut_name(dir) && access(dir, F_OK) != 0) /* one level is made */
+    if (cut_name(dir) && access(dir, F_OK) != 0) /* only one level is created */
         return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
     return 0;
 }
 
 /*
  * Whether a daemon answers there. A daemon that was killed just after a fork may leave a child for a moment that has
- * its descriptors and has not called exec yet: connecting then works although the daemon that listened is dead.
+ * its descriptors and has not called exec yet. Connecting then succeeds although the listening daemon is dead, so the
+ * listener's pid is checked as well.
  */
 static int try_connect(const struct sockaddr_un *addr)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return 0;
-    /* EAGAIN: a daemon listens, and its backlog is full. */
+    /* EAGAIN: a daemon listens, but its backlog is full. */
     int answers = connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EAGAIN;
     struct ucred listener;
     socklen_t len = sizeof listener;
@@ -110,7 +112,7 @@ int socket_lock_byte(int fd, int cmd, short type, off_t at)
     return fcntl(fd, cmd, &l);
 }
 
-/* The process that wrote its number into the lock file; 0 where that is not known. */
+/* The pid in the lock file; 0 where it is not known. */
 static int holder_of(int fd)
 {
     char text[24];
@@ -120,9 +122,9 @@ static int holder_of(int fd)
 }
 
 /*
- * Waits for a byte of the lock, and says for whom after a second. 1: the one who holds it answers by now, so there is
- * nothing to wait for. A hearthd that ends takes as long as its streams may; one that holds the lock for longer and
- * does not answer either is not waited for.
+ * Waits for a byte of the lock, and prints after a second which process holds it. 1: the holder answers by now, so
+ * there is nothing to wait for. A hearthd that is ending takes as long as its streams may; a holder that keeps the lock
+ * for longer without answering is not waited for.
  */
 static int await_lock(struct server *s, const struct sockaddr_un *addr, off_t byte, struct hearth_err *e)
 {
@@ -153,7 +155,7 @@ static int open_lock(const struct sockaddr_un *addr, struct hearth_err *e)
     return fd < 0 ? err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno)) : fd;
 }
 
-/* Leaves this process's number in the lock file, for who waits. */
+/* Writes this process's pid into the lock file, for others that wait for it. */
 static void sign_lock(int fd)
 {
     char text[24];
@@ -165,8 +167,8 @@ static void sign_lock(int fd)
 /*
  * Two clients may start a daemon at once, and one daemon may start while another ends. The lock file has two bytes: a
  * daemon holds byte 0 while it starts, so that others wait until it listens, and byte 1 as long as it lives. A daemon
- * that gets byte 0 but not byte 1 meets one that listens (and has nothing to do) or one that ends (and waits for it). A
- * socket without the lock is a dead daemon's, and is removed.
+ * that gets byte 0 but not byte 1 has met one that listens, in which case it has nothing to do, or one that is ending,
+ * for which it waits. A socket without a held lock is left over from a dead daemon and is removed.
  */
 static int take_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
@@ -176,7 +178,7 @@ static int take_lock(struct server *s, const struct sockaddr_un *addr, struct he
     return rc ? rc : await_lock(s, addr, 1, e);
 }
 
-/* Binds and listens where nobody does: the descriptor, or an error. */
+/* Binds and listens at a path where nobody listens, and returns the descriptor or an error. */
 static int bind_at(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
     struct stat sb;
@@ -186,7 +188,7 @@ static int bind_at(struct server *s, const struct sockaddr_un *addr, struct hear
     if (unlink(addr->sun_path) != 0 && errno != ENOENT)
         return err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody can connect before listen(), and by then the mode is set. */
+    /* Nobody can connect before listen(), and the mode is set by then. */
     if (fd < 0 || bind(fd, (const struct sockaddr *)addr, sizeof *addr) != 0 || chmod(addr->sun_path, 0600) != 0 ||
         listen(fd, BACKLOG) != 0 || lstat(addr->sun_path, &sb) != 0) {
         int rc = err_set(e, HEARTH_EIO, "%s: %s", addr->sun_path, strerror(errno));
@@ -234,18 +236,19 @@ void socket_remove(const struct server *s)
         unlink(s->conf->socket);
 }
 
-/* --- its place ------------------------------------------------------------------------------------------ */
+/* --- rebinding a deleted socket --------------------------------------------------------------------------------- */
 
 struct socket_watch {
     struct server *server;
     void (*rebound)(struct server *s, int fd);
     int fd; /* inotify */
     struct watch *changes;
-    struct timer *again; /* after a try that failed */
+    struct timer *again; /* set after a failed attempt */
     bool failed;
 };
 
-/* The lock of the folder that is there now: the old one's file may have gone with the old folder. */
+/* Makes sure that this hearthd holds the lock of the folder that exists now: the old lock file may have been deleted
+ * with the old folder. */
 static int keep_lock(struct server *s, const struct sockaddr_un *addr, struct hearth_err *e)
 {
     struct stat have, there;
@@ -268,7 +271,7 @@ static int keep_lock(struct server *s, const struct sockaddr_un *addr, struct he
     return 0;
 }
 
-/* Watches the folder, whatever has become of it. */
+/* Watches the folder, also where it was recreated. */
 static void watch_folder(const struct socket_watch *w)
 {
     char dir[PATH_MAX];
@@ -325,7 +328,7 @@ int socket_watch_new(struct server *s, void (*rebound)(struct server *s, int fd)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     *w = (struct socket_watch){.server = s, .rebound = rebound, .fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
     s->socket_watch = w;
-    if (w->fd < 0) { /* the user's limit: hearthd serves without */
+    if (w->fd < 0) { /* the user's inotify limit is reached: hearthd serves without a watch */
         log_warn("%s is not watched: %s", s->conf->socket, strerror(errno));
         return 0;
     }

@@ -1,37 +1,38 @@
 /*
- * socket.h - the socket that hearthd listens on: its folder, the lock beside it, and its place. Loop thread.
+ * socket.h - the socket that hearthd listens on: its folder, the lock file beside it, and rebinding it when it is
+ * deleted. Loop thread.
  */
 #ifndef DAEMON_SOCKET_H
 #define DAEMON_SOCKET_H
 
 #include "daemon/context.h"
 
-/* Takes the lock and binds conf.socket: fills in lock_fd and listen_fd. 0, an error, or 1 where another hearthd answers
+/* Acquires the lock, binds conf.socket, and sets lock_fd and listen_fd. 0, an error, or 1 where another hearthd answers
  * there. */
 int socket_listen(struct server *s, struct hearth_err *e);
 
-/* Whether socket_listen() could bind there, as far as can be seen without making anything. */
+/* Whether socket_listen() could bind there, as far as that can be checked without creating anything. */
 int socket_check(const char *path, struct hearth_err *e);
 
-/* Removes the socket from its place, where it is this hearthd's still. */
+/* Unlinks the socket if its path still refers to the one that this hearthd bound. */
 void socket_remove(const struct server *s);
 
 /*
- * Watches the place, fills in socket_watch: where the socket was deleted, or its folder, it is bound again, and
- * `rebound` gets the descriptor that listens from now on. Who holds the lock of a folder that is made anew by then
- * stays.
+ * Watches the path of the socket and sets socket_watch. If the socket or its folder is deleted, the socket is bound
+ * again, and `rebound` receives the new listening descriptor. If the folder was recreated and another hearthd holds the
+ * lock in it by then, that one keeps the path.
  */
 int socket_watch_new(struct server *s, void (*rebound)(struct server *s, int fd), struct hearth_err *e);
 void socket_watch_free(struct socket_watch *w);
 
 /*
- * The number below which the descriptor of a peer's socket must be, so that those that hearthd may open suffice for its
- * own: `kept` for journals and passed files, and some for engines, the database and KV files. Where they are so few
- * that nothing would be left, peers get a quarter of those that are free now.
+ * Returns the bound that a peer's descriptor number must be below, so that the process's descriptor limit leaves enough
+ * for hearthd itself: `kept` for journals and passed files, and a fixed number for engines, the database and KV files.
+ * If the limit is so low that nothing would be left for peers, they get a quarter of the descriptors that are free now.
  */
 int socket_peers_below(size_t kept);
 
-/* fcntl(2) of one byte of the lock file: 0 is held while a hearthd starts, 1 as long as it lives. */
+/* Calls fcntl(2) on one byte of the lock file: byte 0 is held while a hearthd starts, byte 1 as long as it lives. */
 int socket_lock_byte(int fd, int cmd, short type, off_t at);
 
 #endif

@@ -30,7 +30,8 @@ static const struct {
     [TRACE_FINISHED] = {"finished", "reason", {"reused", "restored", "computed", "tokens", "steps"}},
 };
 
-/* The recent events, the oldest first: what the loop thread has not sent when more come is lost. */
+/* The recent events, oldest first. An event that the loop thread has not sent before the ring is full is
+ * overwritten. */
 enum { RING = 1024 };
 static struct {
     pthread_mutex_t lock;
@@ -38,7 +39,7 @@ static struct {
     size_t first, n;
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic bool keeping;
-static _Atomic size_t waiting; /* ring.n, for who only looks whether there are any */
+static _Atomic size_t waiting; /* a copy of ring.n, so that an empty ring is seen without the lock */
 
 const char *trace_stage_name(enum trace_stage stage)
 {
