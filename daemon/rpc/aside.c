@@ -29,16 +29,17 @@ struct aside {
     void (*done)(void *arg, const struct looked *l);
     void *arg;
     struct watch *watch;
-    int ended; /* an eventfd, written at the thread's end */
+    int ended; /* an eventfd, written when the thread ends */
     bool look;
     int fds[FRAMES_FDS_IN];
     size_t n;
-    struct looked looked; /* the thread's until `ended` is readable */
+    struct looked looked; /* owned by the thread until `ended` is readable */
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------------ */
 
-/* A daemon of the user's answers for a file of FUSE, and whoever reads one waits for it. */
+/* Checks that the descriptor is an acceptable model file. Files on FUSE are refused: a user's daemon serves them, and
+ * could block every reader. */
 static int check(int fd, struct stat *sb, struct hearth_err *e)
 {
     struct statfs fs;
@@ -102,7 +103,7 @@ static int start(struct aside *a)
         return -1;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, 128 << 10);
-    sigfillset(&all); /* the loop's thread takes the signals */
+    sigfillset(&all); /* signals are handled by the loop thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&thread, &attr, aside_main, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

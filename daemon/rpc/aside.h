@@ -1,7 +1,7 @@
 /*
- * aside.h - looks at descriptors that a peer has sent, and closes those that are not wanted, on a thread of its own: of
- * a file system or a socket that somebody else answers for, even fstat(2) and close(2) may block for as long as that
- * one likes. Loop thread, but for that thread itself.
+ * aside.h - inspects descriptors that a peer has sent, and closes unwanted ones, on a thread of its own. If a
+ * descriptor refers to a file system or a socket that is served by another program, even fstat(2) and close(2) may
+ * block for as long as that program likes. Everything but the thread itself runs on the loop thread.
  */
 #ifndef DAEMON_RPC_ASIDE_H
 #define DAEMON_RPC_ASIDE_H
@@ -11,22 +11,22 @@
 
 #include "daemon/context.h"
 
-enum { ASIDES_MAX = 16 }; /* threads for one user before no more descriptors are taken */
+enum { ASIDES_MAX = 16 }; /* threads for one user; beyond that no more descriptors are accepted from it */
 
 struct aside;
 
-/* What was found; the descriptor is its taker's. */
+/* The result; the receiver owns the descriptor. */
 struct looked {
-    int fd; /* -1: it was closed, for the reason in err */
+    int fd; /* -1: it was closed, for the reason in `err` */
     struct stat sb;
     struct hearth_err err;
 };
 
 /*
- * Takes n descriptors of a peer of that account and closes them but for the first, which is kept where `look` asks for
- * it and it is a regular file that was opened for reading alone, on a file system of the machine's. `done` is called
- * with `arg` once that is known, unless aside_forget() was called; what it was told of is closed by itself then. NULL:
- * there is no thread for it, and they are closed. `err.code` 0: it is a file.
+ * Takes over n descriptors sent by a peer of that account and closes them, but for the first one if `look` is set and
+ * it is an acceptable file: a regular, non-empty one, opened read-only, not on FUSE. `done` is then called with `arg`
+ * and the result (`err.code` 0: the file is kept), unless aside_forget() was called, after which a kept descriptor is
+ * closed as well. Returns NULL if no thread can be started; all descriptors are closed then.
  */
 struct aside *aside_begin(struct server *s, struct account *a, const int *fds, size_t n, bool look,
                           void (*done)(void *arg, const struct looked *l), void *arg);

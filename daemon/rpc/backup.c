@@ -1,7 +1,7 @@
 /*
- * backup.c - the method backup. Reading and syncing a database of gigabytes takes its time, and no stream may wait for
- * it. So a thread with connections of its own makes the copy (store_copy), one at a time, and wakes the loop by an
- * eventfd.
+ * backup.c - the method backup. Reading and syncing a database of gigabytes takes long, and no stream may wait for it.
+ * So a thread makes the copy with database connections of its own (store_copy), one copy at a time, and wakes the loop
+ * through an eventfd.
  */
 #include "config.h"
 
@@ -23,17 +23,17 @@
 struct backup {
     struct server *server;
     struct call *call;
-    struct timer *purge; /* until what was removed is through, a slice in each turn of the loop */
+    struct timer *purge; /* purges removed text before the copy, one slice in each turn of the loop */
     int slices;
-    bool copying; /* the thread runs */
+    bool copying; /* the thread was started */
     pthread_t thread;
     struct watch *done;
-    int fd; /* an eventfd, written at the thread's end */
+    int fd; /* an eventfd, written when the thread ends */
     atomic_bool stop;
     const char *from;
     char *to;
     bool replace;
-    /* These belong to the thread until fd is readable. */
+    /* Owned by the thread until fd is readable. */
     int rc;
     int64_t bytes;
     struct hearth_err err;
@@ -58,7 +58,7 @@ static void backup_free(struct backup *b)
     free(b);
 }
 
-/* Answers the call; the thread has ended, or ends now, or was never begun. */
+/* Answers the call, after joining the thread if it was started. */
 static void finish(struct backup *b)
 {
     if (b->copying)
@@ -92,14 +92,14 @@ void backup_stop(struct backup *b)
 static int begin_copy(struct backup *b, struct hearth_err *e)
 {
     sigset_t all, before;
-    sigfillset(&all); /* the loop's thread takes the signals */
+    sigfillset(&all); /* signals are handled by the loop thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     b->copying = pthread_create(&b->thread, NULL, backup_main, b) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return b->copying ? 0 : err_set(e, HEARTH_EINTERNAL, "no thread for the backup");
 }
 
-/* Removed text must not be in the copy. */
+/* Purges removed text, which must not be in the copy, and then starts the copy. */
 static void on_purge(void *arg)
 {
     struct backup *b = arg;
@@ -114,7 +114,7 @@ static void on_purge(void *arg)
     if (b->slices)
         log_debug("the backup waited for %d slices of what was removed", b->slices);
     if (!rc)
-        rc = begin_copy(b, &e); /* from here on rc and err are the thread's */
+        rc = begin_copy(b, &e); /* from here on b->rc and b->err belong to the thread */
     if (rc) {
         b->rc = rc;
         b->err = e;
@@ -131,7 +131,7 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
     if (store_is_own_place(s->store, p->path))
         return err_set(e, HEARTH_EPARAMS, "%.120s is in the folder of the database itself: choose another", p->path);
-    size_t n = strlen(s->conf->socket); /* and its lock */
+    size_t n = strlen(s->conf->socket); /* this prefix covers its lock file as well */
     if (strncmp(p->path, s->conf->socket, n) == 0)
         return err_set(e, HEARTH_EPARAMS, "%.120s is a name of hearthd's socket: choose another", p->path);
     struct backup *b = calloc(1, sizeof *b);

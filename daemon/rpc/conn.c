@@ -1,4 +1,4 @@
-/* conn.c - one peer's socket. Loop thread; the list of the server owns the connection. */
+/* conn.c - one peer's socket. Loop thread; the server's lists own the connections. */
 #include "config.h"
 
 #include "daemon/rpc/conn.h"
@@ -17,7 +17,7 @@
 /* The input buffer is small because most peers send little and there may be many of them. */
 static const struct frames_limits limits = {
     .frame = WIRE_FRAME_MAX, .read = 2 << 10, .high = CONN_HIGH_WATER, .low = CONN_LOW_WATER, .takes_fds = true};
-/* Of who has sent descriptors that cannot even be closed. */
+/* For a peer whose user has too many descriptors being inspected or closed: it accepts no more of them. */
 static const struct frames_limits limits_alone = {
     .frame = WIRE_FRAME_MAX, .read = 2 << 10, .high = CONN_HIGH_WATER, .low = CONN_LOW_WATER};
 
@@ -28,7 +28,7 @@ static void on_unread_timeout(void *arg);
 
 /* --- life ----------------------------------------------------------------------------------------------- */
 
-/* Closes what came and nobody takes. */
+/* Closes received descriptors that no frame has taken. */
 static void leave_fds(struct conn *c)
 {
     int fds[FRAMES_FDS_IN];
@@ -88,7 +88,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
         goto fail;
     }
-    if (fd >= s->peers_below) { /* the numbers below are in use: a new descriptor has the lowest that is free */
+    if (fd >= s->peers_below) { /* new descriptors get the lowest free number, so all lower ones are in use */
         rc = err_set(e, HEARTH_ELIMIT,
                      "%lld connections are open, and the other descriptors that hearthd may have (RLIMIT_NOFILE) are "
                      "for engines, journals and files",
@@ -111,7 +111,7 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
     *out = c;
     return 0;
 fail:
-    if (rc == HEARTH_ELIMIT) { /* the peer is told why, where the socket takes it at once */
+    if (rc == HEARTH_ELIMIT) { /* the reason is sent, if the socket accepts it at once */
         if (wire_pack_error(frames_out(&c->frames), 0, rc, e->msg, NULL) == 0)
             frames_flush(&c->frames, fd);
     }
@@ -171,7 +171,8 @@ static void make_dirty(struct conn *c)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Counts what the connection's buffers take; whether its user has more than the limit, and this one a part in it. */
+/* Updates the accounted size of the connection's buffers. True if its user is over the limit and this connection
+ * contributes to that. */
 static bool takes_too_much(struct conn *c)
 {
     int64_t bytes = (int64_t)(c->frames.in.cap + c->frames.out.cap);
@@ -188,7 +189,8 @@ static void say_too_much(const struct conn *c, char *msg, size_t size)
 
 /* --- out ------------------------------------------------------------------------------------------------ */
 
-/* Drops the peer at the end of the turn and not at once, because the caller's callers hold its calls and streams. */
+/* Drops the peer at the end of the turn rather than immediately, because callers further up the stack use its calls and
+ * streams. */
 static void drop_later(struct conn *c, const char *why)
 {
     c->drop_reason = why;
@@ -196,20 +198,20 @@ static void drop_later(struct conn *c, const char *why)
     make_dirty(c);
 }
 
-/* Follows every attempt to pack a frame: rc is its result, `before` what was pending before it. */
+/* Called after every attempt to pack a frame: `rc` is its result, `before` the pending bytes before it. */
 static void appended(struct conn *c, size_t before, int rc)
 {
     if (rc) {
         log_error("pid %d, uid %u: a frame cannot be packed (%s)", (int)c->pid, (unsigned)c->account->uid,
                   err_name(rc));
-        drop_later(c, "a frame could not be packed"); /* a stream with a hole in it would be worse */
+        drop_later(c, "a frame could not be packed"); /* a stream with a gap would be worse */
         return;
     }
     make_dirty(c);
     c->server->turn.bytes += (int64_t)(frames_pending(&c->frames) - before);
     if (frames_level(&c->frames) == FRAMES_HIGH)
         c->throttled = true;
-    /* The frame that crosses the limit is let through, because one answer alone may be larger than the limit. */
+    /* The frame that crosses the limit is allowed, because a single answer may be larger than the limit. */
     if (before > (size_t)c->server->conf->unsent_bytes) {
         log_often(LOG_LEVEL_WARN, "pid %d, uid %u does not read: dropped with %zu bytes unsent", (int)c->pid,
                   (unsigned)c->account->uid, frames_pending(&c->frames));
@@ -243,7 +245,7 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
     struct hearth_err e;
     int rc = wire_pack_result(frames_out(&c->frames), id, m, result, &e);
     if (rc)
-        conn_error(c, id, rc, e.msg); /* the reason is the answer instead */
+        conn_error(c, id, rc, e.msg); /* the reason is sent as the answer instead */
     else
         appended(c, before, 0);
 }
@@ -281,7 +283,7 @@ static void flush(struct conn *c)
     size_t before = frames_pending(&c->frames);
     int why = frames_flush(&c->frames, c->fd);
     size_t left = frames_pending(&c->frames);
-    takes_too_much(c); /* it takes less by now */
+    takes_too_much(c); /* the buffers may have shrunk */
     if (!left)
         timer_clear(c->unread_timer);
     else if (left < before || !timer_is_set(c->unread_timer))
@@ -299,7 +301,7 @@ void conn_send_all(struct server *s)
     struct conn *c;
     TAILQ_FOREACH (c, &s->dirty, dirty_entry)
         if (!is_dropped(c) && !event_pending(c->writable, EV_WRITE, NULL))
-            frames_flush(&c->frames, c->fd); /* an error is seen again at the end of the turn, and handled there */
+            frames_flush(&c->frames, c->fd); /* an error occurs again at the end of the turn and is handled there */
 }
 
 bool conn_all_sent(const struct server *s)
@@ -313,8 +315,9 @@ bool conn_all_sent(const struct server *s)
 
 /* --- in ------------------------------------------------------------------------------------------------- */
 
-/* The input cannot be split into frames any further: tells the peer why. A peer that is still writing would meet a
- * closed socket and never read the reason, so the rest of what it writes is dropped until it has ended. */
+/* The input cannot be split into frames any further: sends the reason to the peer. If the socket were closed at once, a
+ * peer that is still writing would get an error and never read the reason, so its remaining input is discarded until it
+ * ends. */
 static void violation(struct conn *c, int code, const char *msg)
 {
     log_often(LOG_LEVEL_INFO, "pid %d, uid %u: %s", (int)c->pid, (unsigned)c->account->uid, msg);
@@ -323,14 +326,14 @@ static void violation(struct conn *c, int code, const char *msg)
     c->closing = true;
     event_add(c->readable, NULL);
     timer_set(c->frame_timer, c->server->conf->frame_timeout * 1000);
-    /* Its calls are lost now, not when it closes: a peer that is not read any more could not cancel them. */
+    /* Its calls are detached now rather than at the close: a peer that is no longer read could not cancel them. */
     c->looked = NULL;
     c->ops->lost(c);
 }
 
 static void handle_frames(struct conn *c, bool has_waited);
 
-/* Whether the peer is heard now. */
+/* Whether the peer is read currently. */
 static bool may_read(const struct conn *c)
 {
     return c->fd >= 0 && !c->throttled && !c->closing && !c->is_waiting && !c->aside;
@@ -381,7 +384,8 @@ static bool takes_fd(const struct wire_frame *f)
            wire_method_find(f->method, f->method_len) == &wire_methods[WIRE_MODELS_PASS];
 }
 
-/* A message of the protocol is dispatched; other msgpack is refused, because the frame after it may be a message. */
+/* Dispatches a protocol message. Other valid msgpack is refused without closing the connection, because the next frame
+ * may be a message. */
 static void handle_frame(struct conn *c, const uint8_t *data, size_t len)
 {
     struct hearth_err e;
@@ -420,8 +424,8 @@ static void wait_for_turn(struct conn *c)
     timer_clear(c->frame_timer);
 }
 
-/* Handles the complete frames of the input, as long as the peer reads the answers; the first one whatever work it is
- * where `has_waited`. */
+/* Handles the complete frames of the input as long as the peer reads its answers. With `has_waited` the first one is
+ * handled however much work it is. */
 static void handle_frames(struct conn *c, bool has_waited)
 {
     const uint8_t *data;
@@ -444,7 +448,7 @@ static void handle_frames(struct conn *c, bool has_waited)
         violation(c, (int)len, e.msg);
     if (c->closing)
         return;
-    if (c->throttled || c->aside) { /* we do not read it now, so the rest of a frame may be late */
+    if (c->throttled || c->aside) { /* the peer is not read meanwhile, so the rest of a frame may come late */
         event_del(c->readable);
         timer_clear(c->frame_timer);
     } else if (frames_unread(&c->frames) && !timer_is_set(c->frame_timer)) {
@@ -485,17 +489,17 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         conn_drop(c, errno == ENOMEM ? "out of memory" : strerror(errno));
 }
 
-/* Writes what is pending; a throttled peer that has read down to the low watermark is heard again. */
+/* Writes pending output. A throttled peer that has read down to the low watermark is read again. */
 static void flush_and_unthrottle(struct conn *c)
 {
     flush(c);
-    if (c->server->phase == SERVER_DONE) /* nothing new is begun any more */
+    if (c->server->phase == SERVER_DONE) /* no new work is started */
         return;
     if (c->fd < 0 || !c->throttled || c->closing || frames_level(&c->frames) != FRAMES_LOW)
         return;
     c->throttled = false;
     c->ops->has_room(c);
-    handle_frames(c, false); /* those that arrived before it was throttled */
+    handle_frames(c, false); /* frames that arrived before it was throttled */
     if (may_read(c))
         event_add(c->readable, NULL);
 }
@@ -508,7 +512,7 @@ static void go_on(struct conn *c)
         event_add(c->readable, NULL);
 }
 
-/* Handles what waits and is expected to be such work, until the turn has worked at more than `most` bytes. */
+/* Handles the waiting frames of that expected amount of work, until the turn has processed more than `most` bytes. */
 static void handle_expected(struct server *s, enum work work, int64_t most)
 {
     const uint8_t *front;
@@ -524,7 +528,7 @@ void conn_handle_waiting(struct server *s)
     if (s->phase == SERVER_DONE)
         return;
     handle_expected(s, WORK_SHORT, CONN_FULL);
-    int64_t most = s->turn.bytes + CONN_LONG; /* whatever the short ones were, some of the others have their turn */
+    int64_t most = s->turn.bytes + CONN_LONG; /* however much the short ones were, some of the others get their share */
     handle_expected(s, WORK_UNKNOWN, most);
     handle_expected(s, WORK_LONG, most);
 }
@@ -566,7 +570,8 @@ static void on_frame_timeout(void *arg)
     violation(c, HEARTH_EINVALID, msg);
 }
 
-/* A pager that waits for its reader has little pending, and is left alone; so is one that reads now and then. */
+/* A client such as a pager that waits for its user has little pending and is not dropped; neither is one that reads now
+ * and then. */
 static void on_unread_timeout(void *arg)
 {
     struct conn *c = arg;

@@ -1,4 +1,4 @@
-/* dispatch.c - the method table: one row per request that clients may make. Loop thread. */
+/* dispatch.c - the method table: one row for each request that clients may make. Loop thread. */
 #include "daemon/rpc/dispatch.h"
 
 #include "daemon/log.h"
@@ -8,10 +8,10 @@
 #include "daemon/rpc/takeover.h"
 
 static const struct handler {
-    int method; /* index of wire_methods[] */
+    int method; /* index into wire_methods[] */
     enum acl_perm perm;
     void (*run)(struct call *call);
-    bool notify; /* it may come as a notification */
+    bool notify; /* it may be sent as a notification */
 } handlers[] = {
     {WIRE_HELLO, PERM_ANY, msg_hello},
     {WIRE_GENERATE, PERM_ANY, msg_generate, .notify = true},
@@ -76,7 +76,7 @@ static bool is_live(const struct conn *c, uint32_t id)
     return false;
 }
 
-/* Checks all that must hold before the handler gets the request. */
+/* Checks everything that must hold before the handler gets the request. */
 static int check(struct conn *c, const struct wire_frame *f, const struct handler **h, void **params,
                  struct hearth_err *e)
 {
@@ -114,7 +114,7 @@ static void run(struct call *call, const struct handler *h)
     c->hello_done = true;
 }
 
-/* Refuses a notification, by the request that it names where that can be read, whatever else is wrong with it. */
+/* Refuses a notification, and names its request if that can be read, whatever else is wrong with it. */
 static void refuse_notification(struct conn *c, const struct wire_frame *f, const struct handler *h,
                                 const struct hearth_err *e)
 {
@@ -126,8 +126,8 @@ static void refuse_notification(struct conn *c, const struct wire_frame *f, cons
     wire_free(id);
 }
 
-/* What a generate without an id becomes is told by events that name its request; of a cancel a notice tells where it
- * is wrong. */
+/* Handles a notification. A generate without a message id is answered by events that name its request, a cancel by a
+ * notice if it is invalid. */
 static void on_notification(struct conn *c, const struct wire_frame *f)
 {
     struct hearth_err e;

@@ -1,10 +1,10 @@
-/* dispatch.h - from frames to handlers: the table of methods, and the engine's events. Loop thread. */
+/* dispatch.h - maps frames to handlers: the table of methods, and the engine's events. Loop thread. */
 #ifndef DAEMON_DISPATCH_H
 #define DAEMON_DISPATCH_H
 
 #include "daemon/rpc/call.h"
 
-/* The callbacks for conn_new(): a frame becomes a call. */
+/* The callbacks for conn_new(), which turn each frame into a call. */
 extern const struct conn_ops dispatch_conn_ops;
 
 /* Handles an event of the engine. */
@@ -43,7 +43,8 @@ void msg_on_kv_saved(struct server *s, const void *body);
 void msg_on_kv_used(struct server *s, const void *body);
 void msg_on_kv_bad(struct server *s, const void *body);
 void msg_yield(struct call *call);
-/* The connection holds no file any more that it has passed; files that nobody uses are closed, now or later. */
+/* msg_pass_lost() releases the model files that a lost connection has passed; msg_sweep_passed() closes those that
+ * nobody uses, now or later. */
 void msg_pass_lost(struct conn *c);
 void msg_sweep_passed(void *server);
 

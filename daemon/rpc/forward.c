@@ -12,7 +12,8 @@ int forward_resolve(const struct call *call, const char *model, char **path, str
     return model_names_resolve(s->conf, s->passed, call->account->uid, model, path, e);
 }
 
-/* A lost device is not the request's fault, so the next engine is asked; once, as the device may be lost for good. */
+/* A lost device is not the request's fault, so it is retried with a new engine; once only, as the device may be lost
+ * for good. */
 static bool may_retry(const struct call *call, const struct hearth_err *err)
 {
     const struct server *s = call->server;
@@ -23,7 +24,7 @@ static bool may_retry(const struct call *call, const struct hearth_err *err)
 static void fail(struct call *call, const struct hearth_err *err)
 {
     if (err->code == HEARTH_EELSEWHERE) {
-        if (call->server->phase == SERVER_RUNNING) /* else it is refused anew, and starts no engine */
+        if (call->server->phase == SERVER_RUNNING) /* otherwise it is refused by the handler, and starts no engine */
             engines_move(call->server->engines, call->path, call->engine);
         call_retry(call);
     } else if (may_retry(call, err)) {
@@ -53,7 +54,7 @@ static void on_packed(void *arg, const void *result, const struct hearth_err *er
         call_reply_packed(arg, result);
 }
 
-/* Nobody reads the answer any more, so the engine need not work for it; what it says still ends the call. */
+/* Nobody reads the answer any more, so the engine need not work on it; its answer still ends the call. */
 static void on_disconnect(struct call *call)
 {
     engine_forget(call->engine, call);

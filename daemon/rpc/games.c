@@ -1,4 +1,4 @@
-/* games.c - see games.h. One call to an engine is under way at most, however often games come and go. */
+/* games.c - see games.h. At most one call to each engine is outstanding, however often games start and end. */
 #include "daemon/rpc/games.h"
 
 #include <stdio.h>
@@ -11,24 +11,24 @@
 #include "daemon/supervisor/engines.h"
 
 enum {
-    SECONDS = 86400,     /* the longest that a yield holds */
-    RENEW_MS = 43200000, /* until it is asked for again */
-    AGAIN_MS = 1000,     /* after a refusal: another yield is being carried out */
+    SECONDS = 86400,     /* the longest duration of a yield */
+    RENEW_MS = 43200000, /* after which the yield is renewed */
+    AGAIN_MS = 1000,     /* before the next attempt after a refusal, when another yield is in progress */
 };
 
-/* What an engine has heard. */
+/* What an engine was told last. */
 struct told {
     struct server *server;
-    int64_t link; /* the engine, by its link's number */
-    bool yielded; /* that it is to yield, the last time */
-    bool asking;  /* it is being told */
-    bool ask_for; /* that */
+    int64_t link; /* identifies the engine by its link's number */
+    bool yielded; /* whether it was last told to yield */
+    bool asking;  /* a call to it is outstanding */
+    bool ask_for; /* the value of `yielded` that this call sets */
 };
 
 struct games {
-    struct gamemode *mode; /* NULL: nobody listens */
+    struct gamemode *mode; /* NULL: not listening */
     struct timer *again;
-    bool run; /* as the log says */
+    bool run; /* whether a game runs, as last logged */
     struct told told[ENGINES_MAX];
 };
 
@@ -46,7 +46,7 @@ static void on_answer(void *arg, const void *result, const struct hearth_err *er
         timer_set(g->again, AGAIN_MS);
         return;
     }
-    if (err && err->code != HEARTH_EENGINE) /* the next engine is told when it is ready */
+    if (err && err->code != HEARTH_EENGINE) /* the next engine is notified when it is ready */
         log_warn("memory is not yielded to a game: %s", err->msg);
     t->yielded = t->ask_for && !(err && err->code == HEARTH_EENGINE);
     if (t->yielded)
@@ -54,7 +54,8 @@ static void on_answer(void *arg, const void *result, const struct hearth_err *er
     tell(t, false);
 }
 
-/* Tells the engine where it has not heard it. One that does not run holds nothing, and is not started for this. */
+/* Tells the engine to yield or to stop yielding, unless it was told already. An engine that does not run holds no
+ * memory and is not started for this. */
 static void tell(struct told *t, bool starting)
 {
     struct games *g = t->server->games;

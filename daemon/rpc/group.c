@@ -14,20 +14,20 @@ struct group;
 struct member {
     struct subscriber sub;
     struct group *group;
-    bool attached;                       /* to a stream that has not ended */
-    struct wire_generate_result *result; /* wire_free; NULL: it has failed, or not ended */
+    bool attached;                       /* attached to a stream that has not ended */
+    struct wire_generate_result *result; /* wire_free; NULL: it has failed, or has not ended yet */
     struct hearth_err err;
 };
 
 struct group {
     struct call *call;
-    size_t n, left; /* left: those that have not ended, and one while they are being attached */
+    size_t n, left; /* left: members that have not ended, plus one while they are being attached */
     struct member v[WIRE_CHOICES_MAX];
 };
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
-/* A message of its own, as if it had been received: of a request, or (result) of an answer. */
+/* Deep-copies a message by packing and unpacking it: a request's parameters, or (`result`) an answer. */
 static void *clone(const struct wire_method *m, const void *msg, bool result, struct hearth_err *e)
 {
     struct wire_buf b = {0};
@@ -70,7 +70,8 @@ static void group_free(struct group *g)
     free(g);
 }
 
-/* The members of the result are the first choice's, but that tokens are counted of all. */
+/* Answers the call. The fields of the result are those of the first successful choice, except that completion tokens
+ * are summed over all. */
 static void reply(struct group *g, const struct member *first)
 {
     struct wire_choice choices[WIRE_CHOICES_MAX];
@@ -117,7 +118,7 @@ static void on_end(struct subscriber *sub, const struct wire_generate_result *re
     end_one(m->group);
 }
 
-/* The streams go on without this call. */
+/* The streams continue without this call. */
 static void on_disconnect(struct call *call)
 {
     struct group *g = call->arg;
@@ -150,7 +151,7 @@ static struct group *group_new(struct call *call, size_t n, bool events, int64_t
 static void attach(struct group *g, size_t i, struct stream *st)
 {
     g->v[i].attached = true;
-    stream_attach(st, &g->v[i].sub); /* its end may come at once */
+    stream_attach(st, &g->v[i].sub); /* it may end before this returns */
 }
 
 static void fail(struct group *g, size_t i, const struct hearth_err *e)
@@ -209,7 +210,8 @@ static int begin(struct group *g, size_t i, uint64_t hash, uint64_t seed, struct
     return rc;
 }
 
-/* Those that an earlier request with this id has made, or makes; *seed: their first one's. */
+/* Attaches to the choices that an earlier request with this id has started, running or ended. Sets known[i] for each,
+ * and *seed to the first choice's seed if any is known. */
 static int attach_known(struct group *g, uint64_t hash, bool known[], uint64_t *seed, bool *has_seed,
                         struct hearth_err *e)
 {
@@ -258,7 +260,8 @@ int group_attach(struct call *call, struct stream *first, const char *request, i
     struct group *g = group_new(call, n, true, from, e);
     if (!g)
         return e->code;
-    attach(g, at, first); /* before another is looked for: a finished one was read from its journal for this */
+    attach(g, at, first); /* before the others are looked up: if it was finished, it was read from its journal just for
+                             this and is freed when delivered */
     for (size_t i = 0; i < n; i++) {
         struct stream_name name = name_of(request, i);
         struct stream *st;

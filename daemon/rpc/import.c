@@ -14,27 +14,28 @@
 #include "daemon/stream/sessions.h"
 #include "daemon/retention/retention.h"
 
-/* A session is kept in memory until it is written, so its size has a limit; the longest timeline is smaller. A turn is
- * at most as large as a request to generate. TURN_COST is added for each turn, more than its bookkeeping takes in
- * memory. Writing blocks the loop: what is larger than SLICE, or has more turns, is written in parts of about that, one
- * in each turn of the loop, which nobody sees before the last. */
+/* An imported session has a size limit, because its turns are held in memory until they are written; the longest
+ * timeline is smaller than that. A turn is at most as large as a generate request. TURN_COST is counted for each turn
+ * and exceeds the memory for its bookkeeping. Writing blocks the loop, so a session of more than SLICE bytes or
+ * SLICE_TURNS turns is written in slices of about that size, one in each turn of the loop; nobody sees them before the
+ * last one. */
 enum { IMPORT_MAX = 16 << 20, TURN_MAX = WIRE_FRAME_MAX, TURN_COST = 512, SLICE = 1 << 20, SLICE_TURNS = 512 };
 
 struct import {
     struct server *server;
-    struct account *account; /* the user's, who has one import at a time */
+    struct account *account; /* of the user, who may have one import at a time */
     struct store_session row;
     bool replace;
     int64_t vocab, pages, cost;
     struct store_turn *turns;
     size_t n, cap;
-    size_t n_written;         /* of the turns, which are in no memory any more */
-    int64_t pending;          /* bytes of the others */
-    bool begun;               /* the store has something of it */
-    struct timer *write;      /* set while there is something to write */
-    struct call *last;        /* the page that completed it, and waits; or NULL */
-    struct conn *conn;        /* whose import this is */
-    struct hearth_err failed; /* why it could not be written; code 0: it could */
+    size_t n_written;         /* turns that were written, whose memory is freed */
+    int64_t pending;          /* bytes of text and ids in the turns not yet written */
+    bool begun;               /* the store holds slices of it */
+    struct timer *write;      /* set while there are turns to write */
+    struct call *last;        /* the call of the last page, which waits for the writing; or NULL */
+    struct conn *conn;        /* the connection that imports */
+    struct hearth_err failed; /* why a slice could not be written; code 0: none has failed */
 };
 
 static void free_turn(struct store_turn *t)
@@ -75,7 +76,8 @@ void import_free(struct import *im)
 
 /* --- one page ------------------------------------------------------------------------------------------- */
 
-/* Appends `len` bytes to p, which is malloc'd or NULL and has `had` bytes. NULL without memory, and p stays valid. */
+/* Appends `len` bytes to p, which is malloc'd or NULL and has `had` bytes. NULL when out of memory; p stays valid
+ * then. */
 static void *joined(const void *p, size_t had, const void *more, size_t len)
 {
     char *grown = realloc((void *)p, had + len + 1);
@@ -99,7 +101,8 @@ static int check_turn(const struct import *im, const struct wire_turn *t, size_t
     return 0;
 }
 
-/* A message of a turn must be one that generate takes, or no template would be rendered in the session any more. */
+/* A turn's message must be one that generate accepts; otherwise no template could be rendered in the session any
+ * more. */
 static int check_message(const char *json, size_t at, struct hearth_err *e)
 {
     static const char field[] = "generate.messages[0]";
@@ -221,7 +224,7 @@ static int commit(struct import *im, struct hearth_err *e)
         rc = check_name_free(im, &old, e);
     else
         old = NULL;
-    im->row.used = retention_used(im->server); /* else retention would remove it at once for its age */
+    im->row.used = retention_used(im->server); /* otherwise retention would remove it at once because of its age */
     if (im->row.created <= 0)
         im->row.created = server_now();
     if (!rc && old)
@@ -234,7 +237,7 @@ static int commit(struct import *im, struct hearth_err *e)
     else if (!rc)
         rc = store_import(im->server->store, &im->row, old, im->turns, im->n, e);
     if (!rc)
-        im->begun = false; /* it is a session now */
+        im->begun = false; /* the slices belong to a session now */
     if (!rc && old) {
         session_forget_streams(im->server, old->id, 0);
         retention_purge_later(im->server);
@@ -274,7 +277,7 @@ static bool has_slice(const struct import *im)
     return n > SLICE_TURNS || (n > 1 && im->pending > SLICE);
 }
 
-/* Writes about a slice of the turns that no page can go on with. */
+/* Writes about one slice of the turns that no later page can extend. */
 static int write_slice(struct import *im, struct hearth_err *e)
 {
     struct store *st = im->server->store;
@@ -303,7 +306,7 @@ static void on_write(void *arg)
     if (im->last && (rc || im->n_written == im->n))
         finish(im, im->last, rc, &e);
     else if (!rc && (im->last || has_slice(im)))
-        timer_set(im->write, 0); /* what failed is told with the next page */
+        timer_set(im->write, 0); /* a failure is reported with the next page */
 }
 
 /* Adds a page to the connection's import and answers the call. An error in a page ends the import. */
@@ -332,7 +335,7 @@ static void add_page(struct call *call)
 
 /* --- the beginning -------------------------------------------------------------------------------------- */
 
-/* The engine has described the model. */
+/* The engine's description of the model has arrived: checks that the session fits it and adds the first page. */
 static void on_model(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -393,7 +396,7 @@ static int begin(struct call *call, struct hearth_err *e)
         rc = session_new_id(im->row.id, e);
     struct store_session *old = NULL;
     if (!rc)
-        rc = check_name_free(im, &old, e); /* checked now, before all the pages are sent, and again at the commit */
+        rc = check_name_free(im, &old, e); /* checked here, before all pages are sent, and again at the commit */
     store_session_free(old);
     if (!rc)
         rc = forward_resolve(call, p->model, &im->row.path, e);
@@ -424,7 +427,7 @@ void msg_sessions_import(struct call *call)
     } else if (!rc && c->import && c->import->last) {
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import: the session is being written");
     } else if (!rc && (!c->import || p->page != c->import->pages || p->page == 0)) {
-        /* The first page may still wait for the engine's answer; a second page is out of turn until then. */
+        /* The first page may still wait for the engine's answer; until then a second page is out of order. */
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
                      (long long)p->page);
     } else if (!rc) {

@@ -31,14 +31,14 @@ static void make(struct call *call, const struct fork_plan *p)
         reply(call, rows, (size_t)f->count);
 }
 
-/* Tells ids apart from those that another plan asks for. */
+/* A hash of the ids, to recognise a plan that needs the text of other ids. */
 static void *key_of(const struct wire_ids *ids)
 {
     return (void *)(uintptr_t)XXH3_64bits(ids->v, ids->n * sizeof *ids->v);
 }
 
-/* The engine has told the text of ids that were cut out of a turn. The session may have changed since it was asked, so
- * the plan is made again; where it asks for other ids, somebody has been there. */
+/* The engine has returned the text of ids that were cut out of a turn. The session may have changed in the meantime, so
+ * the plan is made again; if it needs the text of other ids, another request has changed the session. */
 static void on_text(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
@@ -46,7 +46,7 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
     const struct wire_detokenize_result *told = result;
     struct fork_plan *p = NULL;
     struct hearth_err e = {0};
-    /* Ids of the store are not what an engine dies of, others' work is: the next one is asked, once. */
+    /* Stored ids do not make an engine die, other requests do: retried once, with the next engine. */
     if (err && err->code == HEARTH_EENGINE && call->server->phase == SERVER_RUNNING && !call->is_retry) {
         call->is_retry = true;
         msg_sessions_fork(call);

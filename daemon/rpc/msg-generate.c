@@ -19,21 +19,21 @@ static int check(const struct call *call, struct hearth_err *e)
     return queue_check(call, e);
 }
 
-/* It cannot begin now: where there is no room it waits for a stream that nobody reads, which is ended for it, else in
- * the queue. */
+/* Makes a call wait that cannot begin now: if there is no room, for a stream of its user that nobody reads, which is
+ * cancelled for it; else in the queue. */
 static int wait_for_room(struct call *call, struct hearth_err *e)
 {
-    if (queue_has_room(call)) /* others go before it: none of its user's need end for that */
+    if (queue_has_room(call)) /* only other calls keep it waiting, so no stream of its user is cancelled for it */
         return queue_wait(call, e);
     if (queue_has(call->server, call->account->uid))
-        stream_make_way(call->server, call->account->uid); /* for those before it */
+        stream_make_way(call->server, call->account->uid); /* for the user's calls ahead of it */
     else if (takeover_wait_for_room(call))
         return 0;
     return queue_wait(call, e);
 }
 
-/* A request with an id that was used before is attached to the stream of that time, so a retry never generates twice.
- */
+/* A request whose id was used before is attached to the stream of that earlier request, so a retry never generates
+ * twice. */
 static int retry(struct call *call, const uint64_t *hash, struct hearth_err *e)
 {
     const struct wire_generate *g = call->params;
@@ -65,7 +65,7 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
     if (rc)
         return rc;
     call->params = NULL;
-    if (call->cancel_requested) /* while it waited for the session */
+    if (call->cancel_requested) /* cancelled while it waited for the session */
         stream_cancel(st);
     return 0;
 }
@@ -73,14 +73,14 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
 static void on_measured(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
-    call->method = &wire_methods[WIRE_ENGINE_MEASURE]; /* its result, not generate's */
+    call->method = &wire_methods[WIRE_ENGINE_MEASURE]; /* selects its result type instead of generate's */
     if (err)
         call_fail(call, err);
     else
         call_reply(call, result);
 }
 
-/* Nothing is made, so there is nothing to find again by a request id, and no session that would be busy. */
+/* A dry run. It creates no stream that a request id could find again, and makes no session busy. */
 static int measure(struct call *call, struct hearth_err *e)
 {
     struct wire_generate *g = call->params;
@@ -97,10 +97,11 @@ static int measure(struct call *call, struct hearth_err *e)
     return rc;
 }
 
-/* Bytes that the choices of a request may have of it in their journals, which are begun at once while others wait. */
+/* Limit in bytes on what a request's choices write to their journals in total: each journal has a copy of the request,
+ * and all are written at once while other clients wait. */
 enum { CHOICES_BYTES_MAX = 32 << 20 };
 
-/* Several choices: those that a request with the same id has made are attached to, the others begun. */
+/* Several choices: attaches to those that an earlier request with the same id has started, and starts the others. */
 static int several(struct call *call, uint64_t hash, struct hearth_err *e)
 {
     const struct wire_generate *g = call->params;

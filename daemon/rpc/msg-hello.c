@@ -1,4 +1,4 @@
-/* msg-hello.c - hello: the version, the features, the limits, and the form of events. Loop thread. */
+/* msg-hello.c - hello: version, features, limits, and the form of events. Loop thread. */
 #include "config.h"
 
 #include "daemon/rpc/dispatch.h"

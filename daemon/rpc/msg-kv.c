@@ -33,7 +33,7 @@ void msg_on_kv_saved(struct server *s, const void *body)
         struct store_shared shared = {0};
         if (s->store && store_is_id(f.session))
             store_shared(s->store, f.session, "", &shared, NULL);
-        until = shared.tokens; /* its forks have so many */
+        until = shared.tokens; /* its forks share that many tokens of it */
     }
     kvdir_saved(s->kv, &f, until);
 }

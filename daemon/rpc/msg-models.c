@@ -1,4 +1,4 @@
-/* msg-models.c - models.list by name and stat; models.show, load and unload through the engine. Loop thread. */
+/* msg-models.c - models.list by name and stat; models.show, load, unload and pin through the engine. Loop thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,11 +14,11 @@
 
 /* --- list ----------------------------------------------------------------------------------------------- */
 
-/* An answer to models.list that is being made. */
+/* The state of a models.list that is being answered. */
 struct listing {
-    struct model_entry *v; /* what the folders hold */
+    struct model_entry *v; /* the models in the folders */
     size_t n;
-    struct wire_engine_file *files; /* the same for the engine, where details are asked for */
+    struct wire_engine_file *files; /* the same for the engine, if details are requested */
 };
 
 static void listing_free(struct listing *l)
@@ -36,7 +36,7 @@ static bool is_loaded(const struct wire_engine_status *es, const char *path)
     return false;
 }
 
-/* Answers the call with a row for each model; `fill` adds what an engine has told of it. */
+/* Answers the call with one row for each model; `fill` adds what an engine has reported about it. */
 static void reply_list(struct call *call, void (*fill)(struct wire_model *m, size_t i, const void *told),
                        const void *told)
 {
@@ -78,7 +78,7 @@ static void fill_loaded(struct wire_model *m, size_t i, const void *told)
 static void fill_head(struct wire_model *m, size_t i, const void *told)
 {
     const struct wire_engine_heads_result *r = told;
-    if (i >= r->n_heads) /* more than one request asks for */
+    if (i >= r->n_heads) /* beyond what one request to the engine can ask for */
         return;
     const struct wire_model *from = &r->heads[i];
     m->loaded |= from->loaded;
@@ -90,7 +90,7 @@ static void fill_head(struct wire_model *m, size_t i, const void *told)
     m->refusal = from->refusal;
 }
 
-/* Without an engine nothing has been read. */
+/* `result` is NULL where the engine failed; the rows have no details then. */
 static void on_list_heads(void *arg, const void *result, const struct hearth_err *err)
 {
     (void)err;
@@ -118,7 +118,7 @@ static void list_failed(struct call *call, const struct hearth_err *e)
         listing_free(l);
 }
 
-/* What is loaded is what engines say now; headers are read after that. */
+/* The engines have reported which models are loaded; headers are read after that. */
 static void on_list_status(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
@@ -151,7 +151,7 @@ static void finish_show(struct call *call, void *result)
     struct stat sb;
     m->path = model_fds_label(call->path);
     m->name = call->name != NULL ? call->name : call->model;
-    if (stat(call->path, &sb) == 0 && S_ISREG(sb.st_mode)) { /* what the engine says of a folder is all of it */
+    if (stat(call->path, &sb) == 0 && S_ISREG(sb.st_mode)) { /* for a folder the engine's figures cover all its files */
         m->bytes = sb.st_size;
         m->modified = (double)sb.st_mtim.tv_sec;
     }
@@ -167,7 +167,7 @@ static void finish_load(struct call *call, void *result)
         r->where = call->where;
 }
 
-/* The path of the model that the client names, malloc'd; NULL where the call has failed over it. */
+/* The path of the model that the client names, malloc'd; NULL if the call has failed because of it. */
 static char *resolve(struct call *call, const char *model)
 {
     struct hearth_err e;
@@ -183,7 +183,7 @@ struct called {
     const char *model;
 };
 
-/* Whether `status` calls the model so; what was passed is its user's alone. */
+/* Whether `status` shows the model under that name or path. A passed file never matches: it is private to its user. */
 static bool is_called(const char *path, void *arg)
 {
     const struct called *c = arg;
@@ -193,7 +193,7 @@ static bool is_called(const char *path, void *arg)
     return is;
 }
 
-/* The same where the model may be in memory, or pinned, although its file is gone. */
+/* The same for a model that may be loaded or pinned although its file no longer exists. */
 static char *resolve_loaded(struct call *call, const char *model)
 {
     struct called called = {call->server->conf, model};
@@ -212,7 +212,7 @@ static char *resolve_loaded(struct call *call, const char *model)
     return path;
 }
 
-/* The same request to the engine, under another name and with a path. */
+/* Forwards the request to the engine, with the resolved path. `path` NULL: the call has failed already. */
 static void ask(struct call *call, const struct wire_method *m, char *path,
                 void (*finish)(struct call *call, void *result))
 {
@@ -227,7 +227,7 @@ void msg_models_show(struct call *call)
     const struct wire_model_show *show = call->params;
     char *path = resolve(call, show->model);
     if (!path)
-        return; /* the call is gone */
+        return; /* the call has been answered */
     struct wire_engine_model p = {.path = path, .ops = show->ops, .client = call_client(call)};
     forward(call, &wire_methods[WIRE_ENGINE_MODEL], &p, show->model, path, finish_show);
 }
@@ -238,7 +238,7 @@ void msg_models_load(struct call *call)
     ask(call, &wire_methods[WIRE_ENGINE_LOAD], resolve(call, ref->model), finish_load);
 }
 
-/* Without an engine no model is loaded. */
+/* Whether an engine runs; without one no model is loaded. */
 static bool runs(const struct server *s)
 {
     return !engines_absent(s->engines);
@@ -256,10 +256,10 @@ void msg_models_unload(struct call *call)
     const struct wire_model_ref *ref = call->params;
     char *path = resolve_loaded(call, ref->model);
     if (!path)
-        return;                                    /* the call is gone */
-    if (!engines_has(call->server->engines, path)) /* or the next one would load it behind this */
+        return;                                    /* the call has been answered */
+    if (!engines_has(call->server->engines, path)) /* else the next engine would load the pinned model again */
         pins_set(call->server, path, false, NULL);
-    if (!runs(call->server)) { /* without an engine no model is loaded, and none is started for this */
+    if (!runs(call->server)) { /* no model is loaded, and no engine is started for this */
         call_reply(call, &nothing);
         free(path);
         return;
@@ -280,10 +280,10 @@ void msg_models_pin(struct call *call)
     const struct wire_model_pin *p = call->params;
     char *path = p->pinned ? resolve(call, p->model) : resolve_loaded(call, p->model);
     if (!path)
-        return; /* the call is gone */
+        return; /* the call has been answered */
     if (!p->pinned)
         pins_set(call->server, path, false, NULL);
-    if (!p->pinned && !runs(call->server)) { /* none is started for this */
+    if (!p->pinned && !runs(call->server)) { /* no engine is started for this */
         call_reply(call, &(struct wire_model_load_result){.model = p->model, .path = model_fds_label(path)});
         free(path);
         return;
@@ -296,10 +296,10 @@ void msg_models_pin(struct call *call)
 
 struct progress {
     const struct wire_model_progress *body;
-    uint64_t mark; /* of this event: a connection that bears it has been told */
+    uint64_t mark; /* identifies this event: a connection with this mark has been sent it */
 };
 
-/* Under the client's name for the model. */
+/* Sends the event to a connection once, with the client's own name for the model. */
 static void tell(struct conn *c, const char *model, const struct progress *p)
 {
     if (!c || c->progress_mark == p->mark)
@@ -315,7 +315,7 @@ static void tell_subscriber(const struct subscriber *sub, const char *model, voi
     tell(subscription_conn(sub), model, arg);
 }
 
-/* Every connection that waits for that model is told once. */
+/* Sends the progress once to every connection that waits for that model. */
 void msg_on_model_progress(struct server *s, const void *body)
 {
     static uint64_t mark;

@@ -1,4 +1,4 @@
-/* msg-pass.c - models.pass: a model's file comes as an open descriptor; files that nobody uses any more are closed.
+/* msg-pass.c - models.pass: a model's file is passed as an open descriptor. Files that nobody uses any more are closed.
  * Loop thread. */
 #include "config.h"
 
@@ -28,7 +28,7 @@ static void on_looked(void *arg, const struct looked *l)
         call_reply(call, &nothing);
 }
 
-/* The connection goes, and what was found of the descriptor interests nobody. */
+/* The connection is lost, so nobody needs the result of the inspection. */
 static void on_disconnect(struct call *call)
 {
     struct hearth_err e;
@@ -48,11 +48,11 @@ void msg_models_pass(struct call *call)
         call->on_disconnect = on_disconnect;
 }
 
-/* --- what is not used any more -------------------------------------------------------------------------------- */
+/* --- closing unused files -------------------------------------------------------------------------------------- */
 
 struct users {
     struct server *server;
-    const struct engines_status *engines; /* NULL: none runs */
+    const struct engines_status *engines; /* NULL: no engine runs */
 };
 
 static bool is_of(const char *model, void *file)

@@ -1,4 +1,4 @@
-/* msg-sessions.c - list, show, rename, remove, pin, export. The store is asked by the peer's uid, so nobody reaches
+/* msg-sessions.c - list, rename, remove, pin, export. Every query of the store has the peer's uid, so nobody reaches
  * another user's sessions. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { PLACE_HEX = 16 + STORE_ID_LEN };
 
-/* On the wire a cursor is the bits of its time and its id, 32 hex digits. */
+/* On the wire a cursor is 32 hex digits: the bits of its time, then its id. */
 static int cursor_parse(const char *from, struct store_cursor *at, struct hearth_err *e)
 {
     *at = (struct store_cursor){0};
@@ -40,7 +40,7 @@ static const char *cursor_format(const struct store_cursor *at, char to[PLACE_HE
     return at->id[0] != '\0' ? to : NULL;
 }
 
-/* Answers with a page of sessions, as reading them blocks the loop. */
+/* Answers with one page of sessions, because reading them blocks the loop. */
 void msg_sessions_list(struct call *call)
 {
     enum { MOST = 256 };
@@ -151,8 +151,8 @@ static int export(struct call *call, const struct store_session *row, struct hea
     struct generation_turns w = {0};
     int32_t *ids = NULL;
     size_t n = 0, n_ids;
-    /* The first page reads the whole timeline to check its checksums, or a damaged session could be exported, and
-     * imported with new ones. */
+    /* The first page reads the whole timeline to verify its checksums. Otherwise a damaged session could be exported,
+     * and an import would give it valid checksums. */
     int rc = p->from == 0 ? store_timeline(call->server->store, row, &ids, &n_ids, e) : 0;
     free(ids);
     if (!rc)

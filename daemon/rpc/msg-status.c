@@ -31,13 +31,13 @@ static int64_t rss_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* The name on the wire is UTF-8. */
+/* The configuration file's name, or NULL if it is not UTF-8, which strings on the wire must be. */
 static const char *config_file(const struct conf *c)
 {
     return c->file && utf8_prefix(c->file, strlen(c->file)) == strlen(c->file) ? c->file : NULL;
 }
 
-/* Lists the users' shares of the KV files that the peer may see; malloc'd. */
+/* Lists the users' shares of the KV files, as far as the peer may see them; malloc'd. */
 static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
 {
     uid_t uid = call->account->uid;
@@ -51,8 +51,8 @@ static struct wire_kv_share *kv_shares(const struct call *call, size_t *n)
     return w;
 }
 
-/* Gives a model the name and the path that the peer may see, of which it returns what is to be freed. What others call
- * the files in their homes is theirs to know. */
+/* Sets the name and the path of a model as the peer may see them; returns the name, which the caller frees. The names
+ * of other users' files in their homes are private. */
 static char *name_model(const struct call *call, struct wire_loaded_model *m)
 {
     uid_t owner;
@@ -66,12 +66,12 @@ static char *name_model(const struct call *call, struct wire_loaded_model *m)
     return name;
 }
 
-/* What the answer is made of besides what the engines have told. */
+/* Storage for the answer beyond what the engines have reported. */
 struct told {
-    struct wire_engine_status *v;     /* one for each */
+    struct wire_engine_status *v;     /* one for each engine */
     struct wire_loaded_model *models; /* of all of them */
-    char **names, **where;            /* of models */
-    char *device[ENGINES_MAX];        /* with its number, where there are several */
+    char **names, **where;            /* one for each model */
+    char *device[ENGINES_MAX];        /* name with the device's number, if there are several devices */
     size_t n, n_models;
 };
 
@@ -89,7 +89,8 @@ static void told_free(struct told *t)
     free(t->v);
 }
 
-/* What several devices have, or have done, together; their number, what they are and rates are the first one's. */
+/* Adds up the amounts and counters of several devices. The device's name, rates and everything else stay the first
+ * one's; rows_max is the maximum. */
 static void add_up(struct wire_engine_status *sum, const struct wire_engine_status *v, size_t n)
 {
 #define AT(field) offsetof(struct wire_engine_status, field)
@@ -134,7 +135,8 @@ static void add_up(struct wire_engine_status *sum, const struct wire_engine_stat
     }
 }
 
-/* `all` is NULL where no engine runs. Engines know paths, not names. */
+/* Collects the engines' status for the answer and adds the names of models, as engines know only paths. `all` is NULL
+ * if no engine runs. */
 static int collect(struct told *t, const struct call *call, const struct engines_status *all)
 {
     const struct engines *es = call->server->engines;
@@ -172,8 +174,8 @@ static int collect(struct told *t, const struct call *call, const struct engines
     return 0;
 }
 
-/* `all` is NULL where no engine runs. `engine` is of the first device, with the models and the sums of all; `engines`
- * has each by itself where there are several. */
+/* `all` is NULL if no engine runs. In the answer, `engine` describes the first device, with the models and the sums of
+ * all; `engines` has each separately if there are several. */
 static void reply(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;

@@ -1,4 +1,4 @@
-/* msg-trace.c - streams.trace: the life of a stream, running or ended, in hearthd and its engines. Loop thread. */
+/* msg-trace.c - streams.trace: the stages of a stream, running or ended, in hearthd and its engines. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { FIELDS = 2 + TRACE_NUMBERS }; /* the sequence's number, the word, the numbers */
 
-/* An answer that is being made, with the texts of its numbers. */
+/* An answer under construction, with the texts of its numbers. */
 struct answer {
     struct traced_event event[TRACED_EVENTS];
     struct wire_trace_event row[TRACED_EVENTS];
@@ -59,7 +59,7 @@ static int reply(struct call *call, struct answer *a, struct hearth_err *e)
     return 0;
 }
 
-/* What the engine had told before it answered is in the log by now. */
+/* Called after the engines have answered: events that they sent before their answer are in the log by now. */
 static void answer(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;

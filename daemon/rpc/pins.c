@@ -10,8 +10,8 @@
 struct pin {
     TAILQ_ENTRY(pin) entry;
     struct server *server;
-    const struct engine_client *asked; /* to load it; NULL: none is asked */
-    bool gone;                         /* it is pinned no more, and in the list for that answer's sake */
+    const struct engine_client *asked; /* the engine that was asked to load it and has not answered; NULL: none */
+    bool gone;                         /* it was unpinned, and stays in the list only until that engine answers */
     char path[];
 };
 
@@ -100,7 +100,7 @@ void pins_fini(struct server *s)
 {
     struct pin *p;
     while ((p = TAILQ_FIRST(&s->pins))) {
-        p->asked = NULL; /* the engines are gone, and complete nothing */
+        p->asked = NULL; /* the engines were freed and will not answer */
         forget(s, p);
     }
 }

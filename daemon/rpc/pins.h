@@ -1,5 +1,5 @@
-/* pins.h - models that were pinned (models.pin): hearthd remembers their paths as long as it lives, so that the next
- * engine loads them again. Loop thread. */
+/* pins.h - pinned models (models.pin): hearthd remembers their paths as long as it lives, so that a new engine loads
+ * them again. Loop thread. */
 #ifndef DAEMON_PINS_H
 #define DAEMON_PINS_H
 
@@ -10,10 +10,11 @@ struct engine_client;
 /* Remembers the model, or forgets it. HEARTH_ENOMEM. */
 int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err *e);
 
-/* The path of the first pinned model that `is` takes; NULL. Borrowed until it is not pinned any more. */
+/* The path of the first pinned model for which `is` returns true; NULL. Borrowed until it is unpinned. */
 const char *pins_find(const struct server *s, bool (*is)(const char *path, void *arg), void *arg);
 
-/* An engine is ready: it is asked to pin those that are its own, and those that are nobody's go where there is room. */
+/* Called when an engine is ready: asks it to pin the models that are placed on it, and has the pinned models that are
+ * on no engine loaded where there is room. */
 void pins_restore(struct server *s, const struct engine_client *ec);
 
 void pins_fini(struct server *s);

@@ -22,7 +22,7 @@ static int64_t wanted(const struct call *call)
     return call->wants > 0 ? call->wants : 1;
 }
 
-/* Whether the user may have as many streams as the call wants. */
+/* Whether the user's limit allows as many streams as the call wants. */
 static bool own_room(const struct server *s, const struct call *call)
 {
     return call->account->streams + wanted(call) <= s->conf->streams_per_uid;
@@ -63,7 +63,7 @@ static int class_of(const struct call *call)
     return stream_class_of(call->server, request_of(call));
 }
 
-/* Calls of the same user before it in the queue, itself included. */
+/* The call's position among its user's calls in the queue, from 1. */
 static int64_t position(const struct call *call)
 {
     int64_t n = 0;
@@ -72,9 +72,9 @@ static int64_t position(const struct call *call)
     return n;
 }
 
-/* The first that wants several streams and has waited long for others': none begin before it but those of a higher
- * class, or they would take them one by one as they end. But in every other turn only, as one of those that run may be
- * without an end. NULL. */
+/* The first queued call that wants several streams and has waited for longer than `turn` seconds; NULL. Only calls of a
+ * higher class may begin before it, because otherwise others would take the streams one by one as they become free.
+ * This applies in every second interval of `turn` seconds only, as a running stream may never end. */
 static const struct call *long_waiting(const struct server *s)
 {
     static const double turn = 5; /* seconds */
@@ -97,7 +97,7 @@ int queue_check(const struct call *call, struct hearth_err *e)
     const struct server *s = call->server;
     const struct conf *c = s->conf;
     bool waits = !call->has_waited && queue_has(s, uid_of(call));
-    if (queue_is_over(call)) { /* whatever runs */
+    if (queue_is_over(call)) { /* however few streams are running */
         bool own = c->streams_per_uid < c->streams;
         return err_set(e, HEARTH_ELIMIT,
                        "generate.n: %lld streams are wanted, and %lld is the limit: %s in hearth.conf",
@@ -107,7 +107,7 @@ int queue_check(const struct call *call, struct hearth_err *e)
     if (!queue_has_room(call)) {
         bool own = call->account->streams + wanted(call) > c->streams_per_uid;
         char more[80] = "the limit";
-        if (wanted(call) > 1) /* of which there may be fewer */
+        if (wanted(call) > 1) /* when fewer than wanted may be free */
             snprintf(more, sizeof more, "%lld more are wanted, and %lld is the limit", (long long)wanted(call),
                      (long long)(own ? c->streams_per_uid : c->streams));
         return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, %s", (unsigned)uid_of(call),
@@ -120,7 +120,7 @@ int queue_check(const struct call *call, struct hearth_err *e)
     return waits ? err_set(e, HEARTH_ELIMIT, "other requests of user %u are waiting", (unsigned)uid_of(call)) : 0;
 }
 
-/* --- what those who wait are told -------------------------------------------------------------------------------- */
+/* --- stream.queued ------------------------------------------------------------------------------------------------ */
 
 static void tell(struct call *call)
 {
@@ -134,7 +134,7 @@ static void tell(struct call *call)
     conn_event(call->conn, &wire_methods[WIRE_STREAM_QUEUED], &q);
 }
 
-/* How often the user's calls leave the queue: a running mean, while there are some in it. */
+/* Updates the running mean of the time between two of the user's calls leaving the queue. */
 static void measure(struct account *a)
 {
     static const double newest = 0.2;
@@ -174,7 +174,8 @@ static void on_late(void *arg)
     call_fail(call, &e);
 }
 
-/* What is left of its time, which the engine counts from when it has it. */
+/* Reduces the call's deadline by the time that it has waited, because the engine counts from when it receives the
+ * request. */
 static void shorten(struct call *call)
 {
     struct wire_generate *g = call->params;
@@ -183,7 +184,7 @@ static void shorten(struct call *call)
         g->deadline_ms = waited < g->deadline_ms ? g->deadline_ms - waited : 1;
 }
 
-/* The first of those before which `call` goes: of a lower class. NULL: none. */
+/* The first waiting call of a lower class, before which `call` is inserted; NULL: none. */
 static struct call *first_below(const struct server *s, const struct call *call)
 {
     struct call *other;
@@ -266,8 +267,9 @@ bool queue_cancel(struct server *s, uid_t uid, const char *request)
     return any;
 }
 
-/* The next for whom there is room; any where no more begin, and one for whom there is never room since the limits have
- * become others, as what calls it will refuse it. NULL. */
+/* The call to run next: among those with room, the first of the highest class whose user has the fewest streams; NULL.
+ * Also any call once no new work is accepted, and one that can never have room because the limits were lowered: its
+ * handler will refuse it. */
 static struct call *next(const struct server *s)
 {
     struct call *call, *best = NULL;
@@ -276,7 +278,7 @@ static struct call *next(const struct server *s)
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
         if ((!open || queue_is_over(call) || (queue_has_room(call) && !makes_way(call, waits))) &&
             (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
-            (!open || position(call) == 1)) /* one that wants several is not overtaken by its user's others */
+            (!open || position(call) == 1)) /* a user's later calls do not overtake one that wants several streams */
             best = call;
     return best;
 }

@@ -1,7 +1,7 @@
 /*
- * show.c - see show.h. Reading 14 MiB and packing them takes the processor for a tenth of a second, in which nobody
- * else would be served. So what is long is read by a thread, with a connection to the database of its own, one session
- * after the other; the loop passes the answer on as it is packed. What is short is read at once.
+ * show.c - see show.h. Reading and packing 14 MiB takes a tenth of a second of CPU time, during which nobody else would
+ * be served. A long session is therefore read by a thread with a database connection of its own, one session after the
+ * other, and the loop passes the packed answer on. A short one is read directly.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 #include "daemon/stream/sessions.h"
 #include "daemon/supervisor/model-fds.h"
 
-enum { SHORT = 256 << 10 /* bytes of texts and ids that are read at once */ };
+enum { SHORT = 256 << 10 /* bytes of texts and ids up to which a session is read directly */ };
 
 struct show {
     TAILQ_ENTRY(show) entry;
@@ -29,9 +29,9 @@ struct show {
     char id[STORE_ID_LEN + 1], parent[STORE_ID_LEN + 1];
     uid_t uid;
     bool tokens;
-    struct wire_session described; /* what only the loop knows of it */
-    /* The thread's until its end. */
-    const char *path; /* of the database */
+    struct wire_session described; /* the parts of the answer that only the loop knows */
+    /* Owned by the thread until it ends. */
+    const char *path; /* path of the database */
     int ended;        /* shows.ended */
     struct wire_buf packed;
     struct hearth_err err;
@@ -39,23 +39,23 @@ struct show {
 
 struct shows {
     struct server *server;
-    TAILQ_HEAD(, show) queue; /* the first is being read */
+    TAILQ_HEAD(, show) queue; /* the first one is being read */
     pthread_t thread;
     bool runs;
-    int ended; /* an eventfd, written at the thread's end */
+    int ended; /* an eventfd, written when the thread ends */
     struct watch *watch;
 };
 
 /* --- any thread ----------------------------------------------------------------------------------------------- */
 
-/* Packs the answer into `to`, or answers the call where that is NULL. */
+/* Packs the answer into `to`, or answers the call directly if that is NULL. */
 static int read_and_reply(struct store *st, const struct store_session *row, const struct wire_session *described,
                           bool tokens, struct call *call, struct wire_buf *to, struct hearth_err *e)
 {
     struct store_turn *turns = NULL;
     struct generation_turns w = {0};
     int32_t *ids = NULL;
-    static const int32_t none[1]; /* of a timeline that was asked for and is empty: NULL would leave it out */
+    static const int32_t none[1]; /* for a requested timeline that is empty: with NULL the field would be omitted */
     size_t n = 0, n_ids = 0;
     int rc = store_turns(st, row, &turns, &n, e);
     if (!rc && tokens)
@@ -80,7 +80,7 @@ static int read_and_reply(struct store *st, const struct store_session *row, con
 
 /* --- the thread -------------------------------------------------------------------------------------------------- */
 
-/* Of a session that has gone on meanwhile the newer turns are shown, too. */
+/* Reads the session as it is now: if it was continued in the meantime, the newer turns are included. */
 static int read_aside(struct show *sh, struct hearth_err *e)
 {
     struct store *reader = NULL;
@@ -125,7 +125,7 @@ static void show_free(struct show *sh)
 static int start(struct shows *all, struct show *sh, struct hearth_err *e)
 {
     sigset_t set, before;
-    sigfillset(&set); /* the loop's thread takes the signals */
+    sigfillset(&set); /* signals are handled by the loop thread */
     pthread_sigmask(SIG_SETMASK, &set, &before);
     all->runs = pthread_create(&all->thread, NULL, show_main, sh) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -133,7 +133,7 @@ static int start(struct shows *all, struct show *sh, struct hearth_err *e)
     return all->runs ? 0 : err_set(e, HEARTH_EINTERNAL, "no thread to read a session");
 }
 
-/* Those whose peers have gone meanwhile are not read. */
+/* Starts reading the first session in the queue whose peer is still connected. */
 static void next(struct shows *all)
 {
     struct show *sh;

@@ -4,7 +4,7 @@
 
 #include "daemon/rpc/dispatch.h"
 
-/* Waits for the thread, and fails what waits for it; NULL: nothing does. */
+/* Waits for the thread, and fails the calls that wait for it; NULL is allowed. */
 void shows_free(struct shows *all);
 
 #endif

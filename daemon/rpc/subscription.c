@@ -1,4 +1,5 @@
-/* subscription.c - streams as requests see them: events to the connection, the end as the answer. Loop thread. */
+/* subscription.c - streams from the view of requests: events go to the connection, the end is the answer. Loop
+ * thread. */
 #include "daemon/rpc/subscription.h"
 
 #include <stddef.h>
@@ -12,7 +13,7 @@ static struct call *call_of(const struct subscriber *sub)
 
 struct conn *subscription_conn(const struct subscriber *sub)
 {
-    return (struct conn *)sub->peer; /* whoever loses it is detached */
+    return (struct conn *)sub->peer; /* valid, because a subscriber that loses its connection is detached */
 }
 
 bool subscription_has_room(const struct subscriber *sub)
@@ -33,7 +34,7 @@ static void end(struct subscriber *sub, const struct wire_generate_result *resul
         call_reply(call_of(sub), result);
 }
 
-/* The stream goes on without this call, which is answered into the void. */
+/* The stream continues without this call, which is freed without an answer. */
 static void on_disconnect(struct call *call)
 {
     stream_detach(&call->sub);

@@ -10,10 +10,11 @@
 #include "daemon/supervisor/engines.h"
 
 struct yields {
-    double until; /* server_boot(); before now: none holds */
+    double until; /* by server_boot(); in the past: no yield is in effect */
     struct {
-        int64_t link; /* the engine that has heard of it, by its link's number */
-        int64_t held; /* bytes that it held when it had yielded: the next one may hold as much. 0: none ran */
+        int64_t link; /* identifies the engine that was notified, by its link's number */
+        int64_t held; /* bytes that it still held after yielding, which the next engine may hold as well; 0: no engine
+                         ran */
     } engine[ENGINES_MAX];
 };
 
@@ -40,7 +41,7 @@ double yields_left(const struct server *s)
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
 {
     (void)arg, (void)result;
-    if (err && err->code != HEARTH_EENGINE) /* the next engine is told again */
+    if (err && err->code != HEARTH_EENGINE) /* the next engine is notified */
         log_warn("an engine does not keep to the memory that is yielded: %s", err->msg);
 }
 
@@ -63,19 +64,19 @@ void yields_tell(struct server *s, struct engine_client *ec)
 
 /* --- yield ------------------------------------------------------------------------------------------------- */
 
-/* A yield that several devices are asked for. */
+/* A yield requested from several devices. */
 struct yielding {
     struct call *call;
     struct server *server;
     size_t left;
-    bool any;             /* one has yielded */
-    struct yields before; /* what held, and holds on where none yields because it is doing so already */
+    bool any;             /* at least one engine has yielded */
+    struct yields before; /* the yields before, restored if all engines refuse because a yield is in progress */
     struct yield_part {
         struct yielding *of;
         size_t number;
     } part[ENGINES_MAX];
     struct wire_yield_result sum;
-    struct hearth_err err; /* of one that could not; code 0: none */
+    struct hearth_err err; /* of an engine that failed; code 0: none did */
 };
 
 static void yield_end(struct yielding *y)
@@ -110,7 +111,8 @@ static void on_yielded(void *arg, const void *result, const struct hearth_err *e
         yield_end(y);
 }
 
-/* Each engine that runs gives so much of its device. Without one nothing is held, and none is started for this. */
+/* Asks each running engine to free memory of its device. Without an engine no memory is held, and none is started for
+ * this. */
 void msg_yield(struct call *call)
 {
     const struct wire_yield *p = call->params;
@@ -131,7 +133,7 @@ void msg_yield(struct call *call)
         const struct wire_engine_yield yield = {p->bytes, p->all, p->seconds, .most = -1};
         if (engine_state(ec) != ENGINE_RUNNING && engine_state(ec) != ENGINE_STARTING)
             continue;
-        s->yields->engine[i].link = engine_link_number(ec); /* it hears it here */
+        s->yields->engine[i].link = engine_link_number(ec); /* this call notifies it */
         y->part[i] = (struct yield_part){y, i};
         if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_yielded, &y->part[i], &e))
             y->err = e;

@@ -1,5 +1,6 @@
-/* yields.h - memory that is yielded for a while (`yield`): each engine that runs gives its device's, and one that
- * starts meanwhile is told so before anything else, so that it takes nothing of it. Loop thread. */
+/* yields.h - memory that is yielded for a limited time (`yield`): each running engine frees memory of its device. An
+ * engine that starts meanwhile is notified before anything else, so that it does not take the yielded memory. Loop
+ * thread. */
 #ifndef DAEMON_YIELDS_H
 #define DAEMON_YIELDS_H
 
@@ -7,14 +8,14 @@
 
 struct engine_client;
 
-/* Seconds for which one holds yet; 0: none does. */
+/* Seconds that the yield in effect still lasts; 0: there is none. */
 double yields_left(const struct server *s);
 
 int yields_open(struct server *s, struct hearth_err *e);
 void yields_close(struct server *s);
 
-/* Tells an engine of the yield that holds, where it was started since and has not heard it.
- * Ahead of every call: what waits for a new engine comes after it. */
+/* Notifies an engine that was started during a yield and has not been notified yet. Called ahead of every call to it,
+ * so that requests waiting for a new engine come after it. */
 void yields_tell(struct server *s, struct engine_client *ec);
 
 #endif
