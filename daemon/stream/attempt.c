@@ -1,10 +1,10 @@
 /*
- * attempt.c - a stream's attempts on engines: it submits the stream, handles the engine's events, and submits it again
- * when the engine dies. Loop thread.
+ * attempt.c - a stream's attempts on engines: submits the stream, handles the engine's events, and submits the stream
+ * again when the engine dies. Loop thread.
  *
- * Any of the streams that ran when an engine died may be the reason, and a request that kills engines must not take the
- * others with it. So the suspects are probed one by one (crash bisection), the oldest first: the next one is submitted
- * when the one before has a token or has ended.
+ * When an engine dies, any of the streams that ran on it may be the cause, and a request that kills engines must not
+ * take the others with it. So the suspects are probed one by one (crash bisection), oldest first: the next one is
+ * submitted when the one before has produced a token or has ended.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include "daemon/supervisor/engines.h"
 #include "daemon/supervisor/model-fds.h"
 
-enum { CRASHES_MAX = 16 }; /* engine deaths that one stream lives through in all, progress or not */
+enum { CRASHES_MAX = 16 }; /* engine deaths that one stream survives in total, with or without progress */
 
 /* --- submitting ----------------------------------------------------------------------------------------- */
 
@@ -31,15 +31,16 @@ static int32_t *append(int32_t *to, const int32_t *ids, size_t n)
 }
 
 /*
- * What has begun goes on with the model that it began with, or not at all. The engine that died may have had a file
- * that was replaced since; which bytes it had, nobody knows any more. A folder's files are not looked at one by one.
+ * Checks that the model's file is still the one that the stream began with; a stream that has begun continues with the
+ * same model or not at all. If the file was replaced, the engine that died may have used either version, and nobody can
+ * tell which. The files in a folder are not checked individually.
  */
 static int check_file(struct stream *st, struct hearth_err *e)
 {
     const char *path = st->session->row.path;
     struct stat sb;
     if (model_fds_label(path) != path || stat(path, &sb) || !S_ISREG(sb.st_mode))
-        return 0; /* what is passed is known by its file; what is gone the engine refuses */
+        return 0; /* a passed file is identified by its descriptor, and a missing file is refused by the engine */
     if (!stream_has_begun(st)) {
         st->file.known = true;
         st->file.dev = sb.st_dev, st->file.ino = sb.st_ino, st->file.size = sb.st_size, st->file.mtime = sb.st_mtim;
@@ -52,7 +53,7 @@ static int check_file(struct stream *st, struct hearth_err *e)
     return 0;
 }
 
-/* Session, input and output as one timeline, malloc'd; NULL without memory. */
+/* Session, input and output as one timeline, malloc'd; NULL when out of memory. */
 static int32_t *timeline(const struct stream *st, size_t *n)
 {
     *n = st->session->n_ids + st->n_appended + st->output.n_ids;
@@ -63,19 +64,19 @@ static int32_t *timeline(const struct stream *st, size_t *n)
     return all;
 }
 
-/* Another engine is given what this one had not begun. */
+/* The engine has refused the stream for want of room: submits it to another one. */
 static void on_elsewhere(struct stream *st)
 {
     struct hearth_err e;
     engines_move(st->server->engines, st->session->row.path, st->engine);
-    st->attempts--; /* nothing was computed in this one */
+    st->attempts--; /* nothing was computed in this attempt */
     if (stream_submit(st, st->state, &e) != 0)
         stream_end_here(st, &e);
 }
 
 static void on_result(void *arg, const void *result, const struct hearth_err *err);
 
-/* After a crash the history includes the stream's own tokens so far, and `resumed` is their number. */
+/* For a stream that had begun, the history includes its own tokens so far, and `resumed` is their number. */
 int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e)
 {
     struct wire_engine_generate g = {
@@ -153,8 +154,8 @@ void stream_probe_next(struct server *s)
 static void on_engine_death(struct stream *st, const struct hearth_err *err)
 {
     struct server *s = st->server;
-    /* An engine that does not even start will not do so for a new request, which fails; streams that had begun wait for
-     * a later start; one of several devices leaves it to the others. */
+    /* An engine that does not even start is unlikely to start for a new request either, so the request fails. Streams
+     * that had begun wait for a later start. With several devices, the stream is left to the other ones. */
     if (st->state == STREAM_QUEUED && !engine_was_ready(st->engine) && !engines_has_other(s->engines, st->engine)) {
         stream_end_here(st, err);
         return;
@@ -191,7 +192,7 @@ static void on_result(void *arg, const void *result, const struct hearth_err *er
 
 /* --- its events ----------------------------------------------------------------------------------------- */
 
-/* Returns the stream of an engine's event; NULL where no engine has it any more. */
+/* Returns the stream of an engine's event; NULL if no engine has that stream any more. */
 static struct stream *submitted(struct server *s, int64_t number)
 {
     struct stream *st;
@@ -201,8 +202,8 @@ static struct stream *submitted(struct server *s, int64_t number)
     return NULL;
 }
 
-/* What the request left open is as the engine chose it: it is stored so, and the same where the stream is taken up
- * again. */
+/* Sets the sampling parameters that the request left open to those that the engine chose, so that they are stored, and
+ * used again if the stream is resubmitted. */
 static void set_sampling(struct wire_sampling *to, const struct wire_sampling *from)
 {
     struct wire_sampling was = *to;
@@ -218,7 +219,8 @@ static void set_means(struct stream *st, const struct wire_engine_begin *b)
     if (b->hash) {
         snprintf(st->means.hash, sizeof st->means.hash, "%s", b->hash);
         st->means.n = b->hashed;
-    } else { /* of no vocabulary, or an older hearthd's: what was known of the timeline's beginning is kept */
+    } else { /* no vocabulary, or a begin event of an older hearthd: what was known of the timeline's beginning is kept
+              */
         st->means = st->session->means;
     }
 }
@@ -244,9 +246,9 @@ void stream_on_begin(struct server *s, const void *body)
     const struct wire_engine_begin *b = body;
     struct stream *st = submitted(s, b->stream);
     if (st && stream_has_begun(st) && !st->means.hash[0])
-        set_means(st, b); /* as an older hearthd's journal does not have it */
+        set_means(st, b); /* the journal of an older hearthd does not have it */
     if (!st || stream_has_begun(st))
-        return; /* it has ended; or it was submitted again, and had begun before */
+        return; /* it has ended; or it was resubmitted and had begun before */
     if (stream_set_begun(st, b) != 0) {
         stream_cancel(st);
         return;
@@ -264,7 +266,7 @@ void stream_on_begin(struct server *s, const void *body)
     subscribers_flush(st);
 }
 
-/* A token came, so neither this request nor its model is the cause of the crashes. */
+/* A token was produced, so neither this request nor its model is the cause of the crashes. */
 static void clear_suspicion(struct stream *st)
 {
     st->retries = 0;
@@ -336,7 +338,7 @@ void stream_on_trace(struct server *s, const void *body)
         .at = t->at > 0 && t->at <= now ? t->at : now,
     };
     if (k.ev.stage < TRACE_RECEIVED || k.ev.stage >= TRACE_STAGES)
-        return; /* of another build */
+        return; /* the engine is of another build */
     trace_copy_word(k.word, t->word);
     trace_log_add_engine(&s->streams->traces, (pid_t)t->pid, &k);
 }

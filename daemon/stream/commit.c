@@ -1,16 +1,16 @@
 /*
  * commit.c - commits a stream's turn to its session, and has the retry queue of streams whose turn could not be written
- * because the disk was full, and cached KV that gave way was not enough. Loop thread.
+ * because the disk was full even after cached KV was evicted. Loop thread.
  *
  * The subscribers of such a stream got the error (finish_reason error, STORE) and have the text. The journal has it
- * too, as far as the disk allowed, and the next start commits the turn; but on a full disk there is no journal either,
- * and a user who frees space continues at once, not after a restart of hearthd. So these streams stay in memory
- * (STREAM_UNCOMMITTED) and are retried when a request opens the session or the same request is repeated, unless the
- * session has continued without that turn by then.
+ * too, as far as the disk allowed, and the next start commits the turn. On a full disk, however, there may be no
+ * journal either, and a user who frees space wants to continue at once rather than after a restart of hearthd. So these
+ * streams stay in memory (STREAM_UNCOMMITTED) and are retried when a request opens the session or the same request is
+ * repeated, unless the session has been continued without that turn by then.
  *
- * One that was retried stays in memory, too (STREAM_RETAINED): the same request once more is answered with it and does
- * not generate again. A user has the latest few of both; and of a session the latest one, because the others were
- * computed without each other.
+ * A stream that was retried also stays in memory (STREAM_RETAINED): a repetition of the request is answered from it
+ * rather than generated again. Of both kinds the latest few are kept for each user. Of the uncommitted ones only the
+ * latest is kept for each session, because each was computed without the others.
  */
 #include "config.h"
 
@@ -23,11 +23,11 @@
 #include "daemon/stream/stream-internal.h"
 #include "daemon/trace.h"
 
-enum { RETRY_QUEUE_MAX = 8 /* streams of a user */ };
+enum { RETRY_QUEUE_MAX = 8 /* streams per user */ };
 
-/* --- writing it ----------------------------------------------------------------------------------------- */
+/* --- committing ----------------------------------------------------------------------------------------- */
 
-/* The turn is stored where it has tokens, or where the model's own answer was empty. */
+/* Whether there is a turn to store: one with tokens, or an empty answer of the model itself. */
 static bool has_turn(const struct stream *st)
 {
     if (!stream_has_begun(st))
@@ -64,7 +64,7 @@ static int commit_turn(struct stream *st, struct hearth_err *e)
     return session_commit(st->server, st->session, &turn, e);
 }
 
-/* The same, where the disk is full at the cost of cached KV, which can be computed again. */
+/* Commits the turn; if the disk is full, evicts cached KV, which can be recomputed, to make room. */
 static int commit_with_room(struct stream *st, struct hearth_err *e)
 {
     static const int64_t enough[] = {64 << 20, INT64_MAX};
@@ -76,7 +76,7 @@ static int commit_with_room(struct stream *st, struct hearth_err *e)
     return rc;
 }
 
-/* Of two reasons for an error the first is reported. */
+/* Records that the turn was not committed. An earlier error stays the reported one. */
 static void not_committed(struct stream *st, const struct hearth_err *e)
 {
     bool retry = e->code != HEARTH_ESESSIONEXISTS && e->code != HEARTH_ENOSESSION;
@@ -84,7 +84,7 @@ static void not_committed(struct stream *st, const struct hearth_err *e)
     if (retry) {
         st->rest = STREAM_UNCOMMITTED;
         st->turn_reason = st->end.finish_reason;
-    } else { /* its session no longer exists, and the next start need not retry */
+    } else { /* its session no longer exists, so the next start need not retry */
         store_commit_nothing(st->server->store, st->number, NULL);
     }
     if (strcmp(st->end.finish_reason, "error") != 0)
@@ -107,7 +107,7 @@ bool stream_commit(struct stream *st)
         return false;
     }
     stream_trace(st, .stage = TRACE_COMMITTED, .n = {(int64_t)st->n_appended, (int64_t)st->output.n_ids});
-    if (s->retention) /* at a start there is none yet: it looks at all sessions when it begins */
+    if (s->retention) /* during recovery it does not exist yet; it checks all sessions when it begins */
         retention_trim_uid(s, st->account->uid);
     return true;
 }
@@ -128,7 +128,7 @@ static bool same_session(const struct session *a, const struct session *b)
            (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
 }
 
-/* Drops those of the account's queued streams that a newer one in the same session replaces. */
+/* Drops the account's uncommitted streams in the same session: the newer `st` replaces them. */
 static void replace(const struct stream *st)
 {
     struct streams *v = st->server->streams;
@@ -156,8 +156,8 @@ void commit_enqueue(struct stream *st)
     stream_move(st, st->rest);
 }
 
-/* Commits the turn of a queued stream where no other turn came between. From then on the stream is retained, unless it
- * is worth one more attempt. */
+/* Commits the turn of an uncommitted stream if no other turn has been written in between. The stream is retained from
+ * then on, unless another attempt is worthwhile. */
 static void try_commit(struct stream *st)
 {
     struct server *s = st->server;
@@ -180,7 +180,7 @@ static void try_commit(struct stream *st)
         stream_move(st, STREAM_RETAINED);
 }
 
-/* The uid's first queued stream with a turn to be written after that number; NULL. */
+/* The uid's first uncommitted stream with a number above `after`; NULL. */
 static struct stream *next_uncommitted(struct server *s, uid_t uid, int64_t after)
 {
     struct stream *st, *first = NULL;
@@ -190,7 +190,8 @@ static struct stream *next_uncommitted(struct server *s, uid_t uid, int64_t afte
     return first;
 }
 
-/* A turn that is written may have other sessions removed, and with them streams of this queue. */
+/* Searches anew for each stream, because committing a turn may cause other sessions, and with them streams of this
+ * queue, to be removed. */
 void commit_retry(struct server *s, uid_t uid)
 {
     struct stream *st;

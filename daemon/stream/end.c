@@ -23,8 +23,8 @@ const char *stream_reason(const char *finish_reason)
     return reasons[i];
 }
 
-/* Writes the last record and the turn, and decides what becomes of the journal. Only then may anybody hear of the end;
- * what was made before does not wait for the database. */
+/* Writes the last record and the turn, and decides whether the journal is kept. Subscribers hear of the end only after
+ * that. The output so far is sent before, so that it does not wait for the database. */
 static void persist(struct stream *st)
 {
     struct server *s = st->server;
@@ -37,7 +37,7 @@ static void persist(struct stream *st)
         log_error("%s", e.msg);
     stream_commit(st);
     if (je && !je->ended)
-        journal_remove(s->journal, je); /* the next start would take it for unfinished */
+        journal_remove(s->journal, je); /* otherwise the next start would take it for unfinished */
 }
 
 static void trace_end(struct stream *st)
@@ -49,7 +49,8 @@ static void trace_end(struct stream *st)
         .n = {u->prompt_tokens, u->reused_tokens, u->restored_tokens, u->computed_tokens, u->completion_tokens});
 }
 
-/* The rest of the text, which was held back while it could have become a character, a stop string or a marker. */
+/* Appends the rest of the text, which was held back while it could have become part of a character, a stop string or a
+ * marker. */
 static void append_held(struct stream *st)
 {
     struct wire_engine_tokens rest = {.stream = st->number,
@@ -65,7 +66,7 @@ static void append_held(struct stream *st)
         stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], &rest);
 }
 
-/* st->end is filled. Nothing is acknowledged before it is written. */
+/* Ends a stream whose st->end is set. Nothing is acknowledged before it is written. */
 static void end(struct stream *st)
 {
     append_held(st);
@@ -75,7 +76,7 @@ static void end(struct stream *st)
     subscribers_flush(st);
 }
 
-/* What is known here stands for the engine's figures. */
+/* A result made from hearthd's own figures, for an end without the engine's. */
 static struct wire_engine_result own_result(const struct stream *st)
 {
     int64_t prompt = (int64_t)(st->session->n_ids + st->n_appended);
@@ -98,7 +99,7 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
         end(st);
         return;
     }
-    /* Nothing was made: the request failed, the error is its answer, and the same request id may be tried again. */
+    /* Nothing was generated: the error is the request's answer, and the same request id may be used again. */
     trace_end(st);
     if (st->journal)
         journal_remove(st->server->journal, st->journal);
@@ -106,7 +107,8 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
     stream_delivered(st);
 }
 
-/* An engine that was given the stream again saw only the last part of it: the figures are those of the whole. */
+/* Corrects the figures of a stream that was submitted more than once: the last engine counted the stream's earlier
+ * tokens as input, and the figures must be those of the whole stream. */
 static void complete_figures(struct stream *st)
 {
     struct wire_usage *u = &st->end.usage;
@@ -119,7 +121,7 @@ static void complete_figures(struct stream *st)
     if (u->computed_tokens > u->prompt_tokens)
         u->computed_tokens = u->prompt_tokens;
     u->reused_tokens = u->prompt_tokens - u->computed_tokens;
-    if (u->restored_tokens > u->reused_tokens) /* KV of the stream's own tokens was restored, too */
+    if (u->restored_tokens > u->reused_tokens) /* KV of the stream's own tokens was restored as well */
         u->restored_tokens = u->reused_tokens;
     st->end.timings.total_ms = stream_now_ms() - st->started_ms;
 }
@@ -132,7 +134,7 @@ void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
     if (r->usage.completion_tokens != (int64_t)st->output.n_ids && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine made %lld tokens, and %zu have come",
                 (long long)r->usage.completion_tokens, st->output.n_ids);
-        stream_set_error(st, &e); /* an output with a hole is none */
+        stream_set_error(st, &e); /* an output with a gap is not usable */
     }
     if (strcmp(st->end.finish_reason, "error") == 0 && st->error[0] == '\0') {
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");

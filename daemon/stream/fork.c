@@ -31,9 +31,9 @@ void fork_plan_free(struct fork_plan *p)
     free(p);
 }
 
-/* --- what there is ------------------------------------------------------------------------------------------------ */
+/* --- planning ----------------------------------------------------------------------------------------------------- */
 
-/* The generation that runs in that session, or creates it. */
+/* The generation that runs in that session, or creates it; NULL. */
 static const struct stream *running(const struct server *s, uid_t uid, const char *ref)
 {
     const struct stream *st;
@@ -45,7 +45,8 @@ static const struct stream *running(const struct server *s, uid_t uid, const cha
     return NULL;
 }
 
-/* Packs how the last own turn was generated, of which there are `n` tokens, cut where max_tokens would have. */
+/* Packs the generation metadata of the last own turn, of which `n` tokens are kept, as if max_tokens had ended it
+ * there. */
 static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, size_t n, struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
@@ -53,7 +54,7 @@ static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, s
     g.info.usage.completion_tokens = (int64_t)n;
     if (g.info.usage.reasoning_tokens > (int64_t)n)
         g.info.usage.reasoning_tokens = (int64_t)n;
-    struct wire_buf packed = {0}, old = p->generation; /* of which `g` may have its reasoning */
+    struct wire_buf packed = {0}, old = p->generation; /* g.reasoning may point into it */
     int rc = generation_info_pack(&g, &packed, e);
     p->generation = packed;
     t->generation = packed.data;
@@ -62,8 +63,8 @@ static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, s
     return rc;
 }
 
-/* A turn of the stored session is cut. Where that is inside of what was generated, the beginning of its text is that of
- * the turn's; elsewhere markup of the template is among the ids, and the text becomes raw. */
+/* Plans a cut inside the stored session. If it is within generated ids, the text is a prefix of the turn's text;
+ * otherwise markup of the template is among the ids, and the turn becomes raw text. */
 static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct hearth_err *e)
 {
     struct store_cut cut;
@@ -77,7 +78,7 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     if (!cut.inside)
         return 0;
     p->own[0] = *cut.turn;
-    p->own[0].generation = NULL; /* fork_plan_told() tells it of the part */
+    p->own[0].generation = NULL; /* fork_plan_told() makes it for the part */
     p->own[0].generation_len = 0;
     p->own[0].message = NULL;
     if (cut.generated)
@@ -100,7 +101,7 @@ static struct wire_bytes join(char **at, const char *s, size_t n, const struct w
     return joined;
 }
 
-/* What the stream's tokens say and think, with what is held back. */
+/* The stream's text and reasoning, including what is held back. */
 static int join_output(struct fork_plan *p, const struct output *o, struct wire_bytes *text,
                        struct wire_bytes *reasoning, struct hearth_err *e)
 {
@@ -112,8 +113,9 @@ static int join_output(struct fork_plan *p, const struct output *o, struct wire_
     return 0;
 }
 
-/* All that is stored, and the first n ids of what the stream has appended and made. Fewer than it has made are cut as a
- * stored turn is: of their text some may have been held back when they came, so that no event tells where it ends. */
+/* Plans a fork with everything stored and the first n ids that the stream has appended and generated. If not all
+ * generated ids are included, the text is determined as for a stored turn, by the engine: it may have been held back
+ * when its tokens came, so no event says where the text of the n ids ends. */
 static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, struct hearth_err *e)
 {
     size_t made = n > st->n_appended ? n - st->n_appended : 0;
@@ -150,7 +152,7 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     if (rc || made == st->output.n_ids)
         return rc;
     p->info = generation_info_of(&p->own[p->n_own - 1]);
-    if (p->info) /* whether the cut is inside of it */
+    if (p->info) /* decides whether the cut is inside the reasoning, so it must be that of the whole output */
         p->info->info.usage.reasoning_tokens = st->output.reasoning_tokens;
     p->untold = t.completion;
     return 0;
@@ -195,14 +197,14 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
         fork_plan_free(p);
         return rc;
     }
-    /* A timeline that is in memory need not be read for the forks. */
+    /* If the timeline is cached, it need not be read for the forks. */
     if (p->parent && !timeline_cache_get(s->store, p->parent, &p->timeline, &p->n_timeline))
         p->timeline = NULL;
     *out = p;
     return 0;
 }
 
-/* How much of the text stands in what was generated, from its byte `at` on. */
+/* The length of the prefix of `text` that equals the turn's text from byte `at` on. */
 static size_t in_common(const struct store_turn *t, size_t at, const struct wire_bytes *text)
 {
     size_t n = 0;
@@ -211,9 +213,8 @@ static size_t in_common(const struct store_turn *t, size_t at, const struct wire
     return n;
 }
 
-/* Lengths of the beginnings of `of` that stand in a text: the longest of them, which ends at `end` first, and the one
- * with which the text ends. By the prefix function of Knuth, Morris and Pratt, so that no text takes more than its
- * length. */
+/* Prefixes of a string that occur in a text: the length of the longest, where its first occurrence ends, and the length
+ * of the prefix with which the text ends. Found with the prefix function of Knuth, Morris and Pratt, in linear time. */
 struct beginning {
     size_t longest, end, last;
 };
@@ -254,9 +255,10 @@ static bool is_blank(const struct wire_bytes *text, size_t at)
 }
 
 /*
- * An answer with reasoning is cut: the ids' text has both, and markers, and the turn knows what is what. It does not
- * know a character that the cut is inside of, nor what stands at the end of a thought while nothing follows it and is
- * gone where something does.
+ * Cuts an answer with reasoning. The text of the ids mixes reasoning, answer and markers, but the turn has reasoning
+ * and answer separately; so the longest prefix of the right one that the text contains is taken from the turn. Two
+ * things are not in the turn and are taken from the text: U+FFFD for a character that the cut splits, and white space
+ * at the end of a thought, which is dropped as soon as something follows the thought.
  */
 static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_bytes *text,
                          struct hearth_err *e)
@@ -287,12 +289,13 @@ static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, co
     if (is_thought)
         g->reasoning = n ? (struct wire_bytes){.data = cut, .len = n} : (struct wire_bytes){0};
     rc = pack_generation(p, *g, t->n_ids, e);
-    free(p->text); /* where the whole thought may lie, which is packed by now */
+    free(p->text); /* the whole thought may be in it, but is packed by now */
     p->text = cut;
     return rc;
 }
 
-/* What was generated is valid UTF-8, as in the events and the result: U+FFFD stands for what is none. */
+/* The text of generated ids is valid UTF-8, as in events and results, with U+FFFD in place of invalid bytes; raw text
+ * has the bytes themselves. */
 int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
@@ -303,7 +306,7 @@ int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *tol
         p->untold = (struct wire_ids){0};
         return cut_reasoning(p, g, text, e);
     }
-    /* What ids stand for alone lacks a space in front that they have inside of a text. */
+    /* Decoded by themselves, ids lack a leading space that they have inside a text. */
     size_t at = !is_raw && in_common(t, 1, text) > in_common(t, 0, text) ? 1 : 0;
     char *joined = malloc(at + text->len + 1);
     if (!joined)
@@ -318,9 +321,9 @@ int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *tol
     return g ? pack_generation(p, *g, t->n_ids, e) : 0;
 }
 
-/* --- making them -------------------------------------------------------------------------------------------------- */
+/* --- creating forks ----------------------------------------------------------------------------------------------- */
 
-/* "NAME.3", the first that is free from *next on. */
+/* Draws the first free name "NAME.N" with N above *next. */
 static int draw_name(struct server *s, uid_t uid, const char *parent, int64_t *next, char **out, struct hearth_err *e)
 {
     enum { DIGITS = 24 };
@@ -351,10 +354,11 @@ static int given_name(struct server *s, uid_t uid, const char *name, char **out,
     return rc;
 }
 
-/* Bytes that the forks of one request may have of their own: they are written at once, and others wait for it. */
+/* Limit in bytes on what the forks of one request have of their own: all is written at once, and other clients wait for
+ * it. */
 enum { FORK_BYTES_MAX = 32 << 20 };
 
-/* What each fork has of its own: of the turn that is cut, and of its past that is not shared. */
+/* The bytes that each fork has of its own: the part of the turn that was cut, and turns that are not shared. */
 static int64_t own_bytes(const struct fork_plan *p)
 {
     int64_t bytes = 0;
@@ -442,7 +446,7 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     return rc;
 }
 
-/* --- the way back ------------------------------------------------------------------------------------------------- */
+/* --- adopting ----------------------------------------------------------------------------------------------------- */
 
 static int check_adopt(struct server *s, const struct store_session *fork, const struct store_session *parent,
                        bool replace, struct hearth_err *e)
@@ -482,7 +486,7 @@ int fork_adopt(struct server *s, uid_t uid, const char *ref, bool replace, struc
         rc = session_get(s, uid, fork->parent, &parent, e);
     if (!rc)
         rc = check_adopt(s, fork, parent, replace, e);
-    bool drops = !rc && parent->n_turns > fork->base; /* what is dropped leaves nothing behind */
+    bool drops = !rc && parent->n_turns > fork->base; /* the dropped turns must leave no KV or journals behind */
     const struct store_shared left = {.forks = 1, .turns = fork->base, .tokens = fork->base_tok};
     if (drops)
         rc = session_forget_kv(s, parent, &left, e);

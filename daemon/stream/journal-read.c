@@ -1,4 +1,4 @@
-/* journal-read.c - the format of a journal's file, see journal.h. Everything in a file is outside input. */
+/* journal-read.c - the format of a journal's file, see journal.h. All file content is untrusted input. */
 #include "config.h"
 
 #include "daemon/stream/journal-read.h"
@@ -73,7 +73,7 @@ int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_er
     struct wire_buf b = {0};
     same.request = NULL;
     same.stream = true;
-    same.deadline_ms = 0; /* less is left of it after a while */
+    same.deadline_ms = 0; /* a repeated request has less of it left */
     int rc = wire_pack_request(&b, 0, &wire_methods[WIRE_GENERATE], &same, e);
     if (!rc)
         *hash = XXH3_64bits(b.data, b.len);
@@ -92,7 +92,7 @@ void journal_copy_fini(struct journal_copy *c)
     *c = (struct journal_copy){0};
 }
 
-/* One record's event; `*moved` where the copy keeps the body. */
+/* Applies one record's event to the copy; *moved if the copy keeps the body. */
 static int apply(struct journal_copy *c, int64_t number, const struct wire_method *m, void *body, bool *moved,
                  struct hearth_err *e)
 {
@@ -117,7 +117,7 @@ static int apply(struct journal_copy *c, int64_t number, const struct wire_metho
     return 0;
 }
 
-/* One record's payload. */
+/* Parses one record's payload and applies it. */
 static int take(struct journal_copy *c, int64_t number, const uint8_t *data, size_t len, struct hearth_err *e)
 {
     struct wire_scan scan = {0};
@@ -144,14 +144,14 @@ static int take(struct journal_copy *c, int64_t number, const uint8_t *data, siz
     return rc;
 }
 
-/* Returns how many bytes count; *e is set where those are not all. */
+/* Returns the number of valid bytes; *e is set if those are not all. */
 static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data, size_t len, struct hearth_err *e)
 {
     if (len < FILE_HEADER || memcmp(data, magic, sizeof magic) != 0) {
         err_set(e, HEARTH_ESTORE, "not a journal");
         return 0;
     }
-    if (get_le(data + 8, 8) != FILE_VERSION) { /* the zero is for what a later version may have to say */
+    if (get_le(data + 8, 8) != FILE_VERSION) { /* the zero is reserved for later versions */
         err_set(e, HEARTH_ESTORE, "of version %lu, this hearthd knows %d", (unsigned long)get_le(data + 8, 4),
                 FILE_VERSION);
         return 0;
@@ -175,7 +175,7 @@ static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data,
     return at;
 }
 
-/* The file's bytes, malloc'd. */
+/* Reads the whole file into malloc'd memory. */
 static int slurp(int fd, uint8_t **data, size_t *len, struct hearth_err *e)
 {
     struct stat sb;
@@ -209,7 +209,7 @@ int journal_read(int dir_fd, const char *name, int64_t number, struct journal_co
 {
     *c = (struct journal_copy){0};
     *e = (struct hearth_err){0};
-    /* O_NONBLOCK: a FIFO in our place must not hold up the start. */
+    /* O_NONBLOCK: opening a FIFO with that name must not block the start. */
     int fd = openat(dir_fd, name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return err_set(e, HEARTH_ESTORE, "%s", errno == ELOOP ? "a symbolic link" : strerror(errno));

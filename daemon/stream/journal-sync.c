@@ -1,4 +1,4 @@
-/* journal-sync.c - see journal-sync.h. sync_main() runs in a thread of its own, all else in the loop's. */
+/* journal-sync.c - see journal-sync.h. sync_main() runs on a thread of its own, everything else on the loop thread. */
 #include "config.h"
 
 #include "daemon/stream/journal-sync.h"
@@ -17,10 +17,10 @@
 struct journal_sync {
     pthread_t thread;
     int dir_fd;
-    int in, out; /* a pipe of streams' numbers serves as a bounded queue that can be waited for, without a lock */
+    int in, out; /* a pipe of stream numbers serves as a bounded queue to wait on, without a lock */
 };
 
-/* The queue holds numbers and not descriptors, which would add up behind a slow disk. */
+/* The queue holds numbers rather than descriptors, which would accumulate behind a slow disk. */
 static void *sync_main(void *arg)
 {
     const struct journal_sync *s = arg;
@@ -52,7 +52,7 @@ int journal_sync_start(struct journal_sync **out, int dir_fd, struct hearth_err 
     *s = (struct journal_sync){.dir_fd = dir_fd, .out = fds[0], .in = fds[1]};
     fcntl(s->in, F_SETFL, O_NONBLOCK);
     sigset_t all, before;
-    sigfillset(&all); /* the loop alone takes signals */
+    sigfillset(&all); /* signals are handled by the loop thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&s->thread, NULL, sync_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

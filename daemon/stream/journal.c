@@ -21,10 +21,10 @@
 #include "daemon/retention/retention.h"
 
 enum {
-    SYNC_MS = 50, /* from the first unsynced record to the request to sync; the disk has the other 50 of 100 ms */
+    SYNC_MS = 50, /* from the first unsynced record to the sync request; the disk has the other 50 of the 100 ms */
     KEEP_S = 24 * 3600,
     FILES_MAX = 8192,
-    BUF_KEEP = 64 << 10, /* a larger buffer is freed: it was for one large request */
+    BUF_KEEP = 64 << 10, /* a larger buffer is freed, as it was needed for one large request */
 };
 
 TAILQ_HEAD(journal_list, journal_entry);
@@ -32,13 +32,13 @@ TAILQ_HEAD(journal_list, journal_entry);
 struct journal {
     struct server *server;
     int dir_fd;
-    struct journal_list entries; /* by number */
+    struct journal_list entries; /* ordered by number */
     int64_t bytes, files;
     struct timer *timer;
     struct wire_buf buf; /* the record under construction */
     struct journal_sync *sync;
     bool dir_dirty;
-    bool has_bad; /* there are files that were set aside */
+    bool has_bad; /* there are files set aside as NUMBER.bad */
 };
 
 static void arm(struct journal *j)
@@ -144,13 +144,15 @@ void journal_remove(struct journal *j, struct journal_entry *je)
     forget(j, je);
 }
 
-/* A clock that has jumped makes nothing old, because a request that is retried must find its stream. */
+/* Whether an ended stream is past its retention. Nothing counts as old while the clock is not trusted, because a
+ * retried request must find its stream even if the clock has jumped. */
 static bool old(const struct journal *j, const struct journal_entry *je)
 {
     return je->ended && je->time + KEEP_S < server_now() && retention_trusts_clock(j->server);
 }
 
-/* Finished streams are removed when they are old or when there is too much of them. The clock decides nothing else. */
+/* Removes finished streams that are too old, and the oldest ones while all files together exceed the limits. Nothing
+ * else depends on the clock. */
 static void expire(struct journal *j, const struct journal_entry *newest)
 {
     struct journal_entry *je = TAILQ_FIRST(&j->entries), *next;
@@ -196,8 +198,8 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Room on a full disk, at the cost of cached KV, as for turns (commit.c): the first time some, then all that there is.
- */
+/* Makes room on a full disk by evicting cached KV, as for turns (commit.c): some at the first attempt, all of it at the
+ * second. Keeps errno. */
 static bool make_room(struct journal *j, int times)
 {
     int why = errno;
@@ -207,7 +209,7 @@ static bool make_room(struct journal *j, int times)
     return room;
 }
 
-/* Returns 0, or why not all of it is there. */
+/* Returns 0, or the errno that kept all of it from being written. */
 static int write_all(struct journal *j, int fd, const uint8_t *data, size_t len)
 {
     for (int times = 0; len > 0;) {
@@ -332,7 +334,7 @@ static bool is_bad(const char *name)
     return strtoll(name, &rest, 10) > 0 && strcmp(rest, ".bad") == 0;
 }
 
-/* Whose text is in a file that was set aside is not known, so all of these are removed. A number is not used again. */
+/* Removes all files that were set aside: nobody knows whose text they contain. Their numbers are not used again. */
 static void remove_bad(struct journal *j)
 {
     int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -362,7 +364,7 @@ void journal_forget(struct journal *j, const char *session, int64_t from)
     }
 }
 
-/* --- removals that a kill cuts off ------------------------------------------------------------------------ */
+/* --- interrupted removals --------------------------------------------------------------------------------- */
 
 enum { REMOVAL_NAME = 48, REMOVAL_TEXT = 40 };
 
@@ -395,7 +397,7 @@ void journal_end_removal(struct journal *j, uid_t uid, const char *session)
     unlinkat(j->dir_fd, name, 0);
 }
 
-/* Forgets what a parent was about to lose, as journal_begin_removal() wrote it. */
+/* Forgets the streams of the part that an adopting parent was about to lose, as recorded by journal_begin_removal(). */
 static void finish_adoption(struct journal *j, const char *name)
 {
     char text[REMOVAL_TEXT], parent[STORE_ID_LEN + 1], end;
@@ -457,7 +459,8 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
     int64_t good;
     journal_name(number, name);
     if (fstatat(j->dir_fd, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode) && !sb.st_size) {
-        /* A kill came before the head, and nobody has heard of the stream; or the power went, so its number is kept. */
+        /* Either hearthd was killed before it wrote the head, and no client knows the stream; or power was lost, so the
+         * number must not be used again. */
         unlinkat(j->dir_fd, name, 0);
         store_commit_nothing(j->server->store, number, NULL);
         return;
@@ -517,7 +520,7 @@ int64_t journal_replay(struct journal *j, journal_visit *take, void *arg)
             continue;
         j->has_bad = j->has_bad || is_bad(d->d_name);
         if (number > highest)
-            highest = number; /* a file that was set aside keeps its number */
+            highest = number; /* a file that was set aside reserves its number */
         journal_name(number, name);
         if (strcmp(name, d->d_name) != 0)
             continue;

@@ -1,13 +1,13 @@
-/* list.c - what streams a user has. Loop thread. */
+/* list.c - lists a user's streams. Loop thread. */
 #include "config.h"
 
 #include <stdlib.h>
 
 #include "daemon/stream/stream-internal.h"
 
-enum { ENDED_MAX = 256 }; /* of the ended ones; older ones are found by their number or request alone */
+enum { ENDED_MAX = 256 }; /* ended streams that are listed; older ones are found by number or request id only */
 
-/* The states that people are told. */
+/* The states that are shown to clients. */
 static const char *public_state(const struct stream *st)
 {
     switch (st->state) {

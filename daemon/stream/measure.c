@@ -1,4 +1,4 @@
-/* measure.c - what a request would cost, without making it. Loop thread. */
+/* measure.c - what a request would cost, without running it. Loop thread. */
 #include "config.h"
 
 #include "daemon/stream/past.h"

@@ -19,7 +19,7 @@ void output_fini(struct output *o)
     *o = (struct output){0};
 }
 
-/* Makes room for n more elements behind the first `used`. */
+/* Makes room for n more elements after the first `used`. */
 static int reserve(void **v, size_t size, size_t used, size_t *cap, size_t n, struct hearth_err *e)
 {
     if (*cap - used >= n)
@@ -33,7 +33,7 @@ static int reserve(void **v, size_t size, size_t used, size_t *cap, size_t n, st
     return 0;
 }
 
-/* The copy is one block: the alternatives, then the bytes of their texts. */
+/* The copy is one allocation: the alternatives, then the bytes of their texts. */
 static int copy_logprobs(struct wire_token_logprobs *to, const struct wire_token_logprobs *from, struct hearth_err *e)
 {
     size_t bytes = 0;
@@ -128,7 +128,7 @@ bool output_next(const struct output *o, struct output_cursor *cursor, struct wi
     while (cursor->mark < o->n_marks) {
         const struct output_mark *m = &o->marks[cursor->mark];
         bool again =
-            to.text > from.text && m->reasoning > to.reasoning; /* reasoning after text is a piece of its own */
+            to.text > from.text && m->reasoning > to.reasoning; /* reasoning that follows text begins a new piece */
         bool much =
             m->ids - from.ids > PIECE_TOKENS || m->text - from.text + (m->reasoning - from.reasoning) > PIECE_BYTES;
         if (!same(&to, &from) && (again || much))
@@ -160,7 +160,7 @@ bool output_next(const struct output *o, struct output_cursor *cursor, struct wi
 void output_seek(const struct output *o, size_t from, struct output_cursor *cursor)
 {
     size_t low = 0, high = o->n_marks;
-    while (low < high) { /* the first mark at or behind `from` */
+    while (low < high) { /* finds the first mark at or after `from` */
         size_t mid = low + (high - low) / 2;
         if (o->marks[mid].ids < from)
             low = mid + 1;

@@ -1,6 +1,6 @@
 /*
- * output.h - the tokens, text, reasoning and logprobs of a generation so far, what of it is held back as yet, and a
- * cursor of a subscriber in them. Pure.
+ * output.h - the tokens, text, reasoning and logprobs of a generation so far, the text that is held back, and a
+ * subscriber's cursor into them. Pure.
  *
  *     ids        0 ......... at ......... n_ids        texts and logprobs are cut at the same marks: a piece
  *     reasoning  0 ......... at ......... n_reasoning  never holds a token without the text that belongs to
@@ -24,38 +24,39 @@ struct output {
     char *reasoning;
     size_t n_reasoning, cap_reasoning;
     int64_t reasoning_tokens;
-    struct wire_token_logprobs *logprobs; /* one per id, or none where none was asked for */
+    struct wire_token_logprobs *logprobs; /* one per id, or none if they were not requested */
     size_t n_logprobs, cap_logprobs;
     struct output_mark *marks;
     size_t n_marks, cap_marks;
-    char *held; /* what would come if the tokens ended here: text, then reasoning */
+    char *held; /* what would be appended if the tokens ended here: text, then reasoning */
     size_t n_held, n_held_reasoning, cap_held;
 };
 
-/* A subscriber's place in the output; zero is the beginning. */
+/* A subscriber's position in the output; all zero is the beginning. */
 struct output_cursor {
-    size_t ids, text, reasoning; /* what it has been sent, in tokens and in bytes */
-    size_t mark;                 /* marks before the place */
+    size_t ids, text, reasoning; /* what was sent to it, in tokens and in bytes */
+    size_t mark;                 /* number of marks up to this position */
 };
 
 void output_fini(struct output *o);
 
-/* Appends copies. After HEARTH_ENOMEM nothing more may be appended: a part of the logprobs may have been. */
+/* Appends copies. After HEARTH_ENOMEM nothing more may be appended, because some of the logprobs may have been. */
 int output_append(struct output *o, const struct wire_engine_tokens *t, struct hearth_err *e);
 
-/* All of the reasoning; absent where there is none. Borrowed until the next append. */
+/* All of the reasoning; absent if there is none. Borrowed until the next append. */
 struct wire_bytes output_reasoning(const struct output *o);
 
-/* Text and reasoning that are held back; absent where none is. Borrowed until the next append, and that may be theirs.
- */
+/* Text and reasoning that are held back; absent if there is none. Borrowed until the next append, which may append
+ * these very bytes. */
 struct wire_bytes output_held(const struct output *o);
 struct wire_bytes output_held_reasoning(const struct output *o);
 
-/* The next piece for the cursor, which moves behind it: true, with all of *f but the stream set, borrowed until the
- * next append. A subscriber that is behind gets many tokens as one piece; its reasoning comes before its text. */
+/* Returns the next piece at the cursor and moves the cursor past it: true, with all of *f but the stream set, borrowed
+ * until the next append. A subscriber that is behind gets many tokens as one piece. Within a piece, reasoning comes
+ * before text. */
 bool output_next(const struct output *o, struct output_cursor *cursor, struct wire_stream_tokens *f);
 
-/* Moves the cursor to token `from`, or to the end where there are fewer. A mark's text belongs to its last token. */
+/* Moves the cursor to token `from`, or to the end if there are fewer. The text of a mark belongs to its last token. */
 void output_seek(const struct output *o, size_t from, struct output_cursor *cursor);
 
 #endif

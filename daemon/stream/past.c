@@ -37,7 +37,7 @@ static int join(struct past *p, const struct store_turn *t, struct hearth_err *e
         memcpy(text + content->len, t->text, t->len);
     free(p->joined[p->n - 1]);
     p->joined[p->n - 1] = text;
-    p->v[p->n - 1].message.json = NULL; /* an answer's, which raw text has gone on with */
+    p->v[p->n - 1].message.json = NULL; /* of an answer that raw text has extended, so it no longer fits */
     *content = (struct wire_bytes){.data = text, .len = content->len + t->len};
     return 0;
 }

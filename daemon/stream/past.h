@@ -1,8 +1,8 @@
 /*
- * past.h - a session's messages for the engine, which renders them and the new ones together. Loop thread.
+ * past.h - the messages of a stored session, which the engine renders together with the new ones. Loop thread.
  *
- * Raw text and what followed it belong to the answer before them; where a session began with them, they come before all
- * messages.
+ * Raw text, and what was generated from it, counts as part of the answer before it. At the beginning of a session, it
+ * precedes all messages.
  */
 #ifndef DAEMON_PAST_H
 #define DAEMON_PAST_H
@@ -14,18 +14,18 @@
 struct past {
     struct wire_past_message *v;
     size_t n;
-    int64_t at; /* ids of the timeline before the first of them */
+    int64_t at; /* number of ids in the timeline before the first message */
     struct store_turn *turns;
     size_t n_turns;
-    char **joined; /* [n] contents that are made of several turns */
-    void **blocks; /* [n] that hold what was thought */
+    char **joined; /* [n] contents joined from several turns */
+    void **blocks; /* [n] unpacked generation metadata, which hold the reasoning */
 };
 
 /* Reads the messages of a stored session. HEARTH_ESTORE, HEARTH_ENOMEM. */
 int past_read(struct server *s, const struct store_session *row, struct past *out, struct hearth_err *e);
 void past_fini(struct past *p);
 
-/* Whether a turn's role is one of those of raw text, which no message may have. */
+/* Whether a turn's role stands for raw text. No message of a request may have such a role. */
 bool past_is_raw(const char *role);
 
 #endif

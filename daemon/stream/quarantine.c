@@ -11,16 +11,16 @@
 #include "daemon/log.h"
 
 enum {
-    FAILURES_MAX = 3, /* streams that fail in a row before the model is refused */
+    FAILURES_MAX = 3, /* streams in a row that fail before the model is refused */
     QUARANTINE_S = 60,
-    ENTRIES_MAX = 64, /* the oldest entry makes room for one more */
+    ENTRIES_MAX = 64, /* beyond that the oldest entry is dropped */
 };
 
 struct quarantine {
     uid_t uid;
     char *path;
     int failures;
-    time_t until; /* monotonic; once it has passed, a single failure more refuses the model again */
+    time_t until; /* monotonic; after it, one more failure refuses the model again */
     char why[120];
     TAILQ_ENTRY(quarantine) entry;
 };
@@ -62,7 +62,7 @@ void quarantine_add(struct quarantine_table *t, uid_t uid, const char *path, con
         q = calloc(1, sizeof *q);
         if (!q || (q->path = strdup(path)) == NULL) {
             free(q);
-            return; /* without memory for it one attempt more is allowed */
+            return; /* without memory for the entry, one more attempt is allowed */
         }
         q->uid = uid;
         TAILQ_INSERT_TAIL(&t->entries, q, entry);

@@ -1,5 +1,5 @@
-/* recover.c - streams from their journals: unfinished ones are submitted again, finished ones are read for their
- * subscribers. Loop thread. */
+/* recover.c - streams from their journals: unfinished ones are submitted again, finished ones are read for subscribers.
+ * Loop thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "daemon/store/store.h"
 #include "daemon/stream/stream-internal.h"
 
-/* Makes a stream of a journal's copy, whose content it takes, and of the session, which it takes in any case. */
+/* Makes a stream from a journal's copy, whose content it takes over, and from the session, which it takes over in any
+ * case. */
 static int from_copy(struct server *s, struct journal_copy *c, struct session *ss, struct stream **out,
                      struct hearth_err *e)
 {
@@ -58,7 +59,7 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     return rc;
 }
 
-/* Opens the session once more for what is left to do. 1 where nothing is; an error where the stream cannot go on. */
+/* Reopens the session for what is left to do. Returns 1 if nothing is, an error if the stream cannot continue. */
 static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
 {
     bool committed;
@@ -85,9 +86,9 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
         log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
                   finished ? "be written to its session" : "go on", e.msg);
     if (rc == HEARTH_ENOSESSION && finished)
-        store_commit_nothing(s->store, je->number, &e); /* or else every start would try it and log that it failed */
+        store_commit_nothing(s->store, je->number, &e); /* otherwise every start would retry it and log the failure */
     if (rc) {
-        if (!finished) /* the turn is committed, and only the last record is missing */
+        if (!finished) /* the turn is committed and only the last record is missing, or the stream cannot continue */
             journal_remove(s->journal, je);
         return;
     }
@@ -102,7 +103,7 @@ static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
         stream_end_here(st, &e);
 }
 
-/* Whether a session whose removal was cut off is still there; also where nobody can tell. */
+/* Whether a session whose removal was interrupted still exists; also true if that cannot be determined. */
 static bool is_there(void *arg, uid_t uid, const char *id)
 {
     struct server *s = arg;

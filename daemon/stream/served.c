@@ -6,11 +6,11 @@
 
 struct bounds {
     size_t n;
-    double le[SERVED_BOUNDS_MAX]; /* seconds */
+    double le[SERVED_BOUNDS_MAX]; /* in seconds */
 };
 
-/* vLLM's time_to_first_token_seconds, inter_token_latency_seconds, and e2e_request_latency_seconds, which the time in
- * the queue has as well. */
+/* The buckets of vLLM's time_to_first_token_seconds, inter_token_latency_seconds and e2e_request_latency_seconds; the
+ * last are used for the time in the queue as well. */
 static const struct bounds first_token = {
     22, {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}};
 static const struct bounds per_token = {
@@ -53,7 +53,7 @@ void served_add(struct served *s, const struct wire_engine_result *r)
         observe(&s->per_token, &per_token, t->decode_ms / 1e3 / (double)(n - 1));
 }
 
-/* The buckets are counted up, as Prometheus has them: each holds those below it. */
+/* Makes the buckets cumulative, as Prometheus defines them: each counts the ones below it as well. */
 static struct wire_histogram tell(const struct served_histogram *h, const struct bounds *b, struct wire_bucket *room)
 {
     int64_t below = 0;

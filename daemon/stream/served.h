@@ -1,6 +1,6 @@
 /*
- * served.h - what the streams that have ended came to since hearthd started: counters and histograms for `status`, of
- * all users together. Pure. The bounds of the histograms are vLLM's, so that its dashboards draw them.
+ * served.h - statistics of the streams that have ended since hearthd started: counters and histograms for `status`, of
+ * all users together. Pure. The histograms have vLLM's bucket bounds, so that its dashboards can show them.
  */
 #ifndef DAEMON_STREAM_SERVED_H
 #define DAEMON_STREAM_SERVED_H
@@ -10,9 +10,9 @@
 enum { SERVED_BOUNDS_MAX = 22 };
 
 struct served_histogram {
-    int64_t bucket[SERVED_BOUNDS_MAX + 1]; /* the last: beyond all bounds */
+    int64_t bucket[SERVED_BOUNDS_MAX + 1]; /* the last one: above all bounds */
     int64_t count;
-    double sum; /* seconds */
+    double sum; /* in seconds */
 };
 
 struct served {
@@ -21,10 +21,10 @@ struct served {
     struct served_histogram first_token, per_token, total, queue;
 };
 
-/* A stream has ended with that result. */
+/* Counts a stream that has ended with that result. */
 void served_add(struct served *s, const struct wire_engine_result *r);
 
-/* As `status` tells it; the histograms point into *room, which wire_served borrows. */
+/* The statistics as `status` reports them; the histograms point into *room, which wire_served borrows. */
 struct served_room {
     struct wire_bucket bucket[4][SERVED_BOUNDS_MAX + 1];
 };

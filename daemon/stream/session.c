@@ -132,7 +132,7 @@ void session_free(struct session *ss)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* A message's content as one text; *joined is malloc'd where it had parts. */
+/* A message's content as one text; *joined is malloc'd if the content had several parts. */
 static int content(const struct wire_message *m, struct wire_bytes *out, char **joined, struct hearth_err *e)
 {
     *joined = NULL;
@@ -163,7 +163,8 @@ void session_rows_free(struct session_rows *r)
     free(r);
 }
 
-/* One row per message for people to read; the ids are those of the whole input, so the last row has them. */
+/* Makes one row for each message, for people to read. The ids are those of the whole input, so the last message's row
+ * has them all. */
 int session_rows_make(const struct session_turn *t, double now, const struct wire_buf *generation,
                       struct session_rows **out, struct hearth_err *e)
 {

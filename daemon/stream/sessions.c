@@ -43,7 +43,7 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
     return session_or_creating(s, uid, ref, store_get(s->store, uid, ref, out, e), e);
 }
 
-/* A name that was damaged, and may be told all the same. */
+/* Whether the name of a damaged session is still fit to be reported. */
 static bool is_name(const char *name)
 {
     return name != NULL && strlen(name) <= WIRE_NAME_MAX && utf8_prefix(name, strlen(name)) == strlen(name) &&
@@ -76,7 +76,7 @@ void session_describe(const struct server *s, const struct store_session *from, 
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* A session bound to one model goes on with that model: by any of its names, or by none. */
+/* A session continues with the model that it is bound to: the request names that model by any of its names, or none. */
 static int check_model(struct server *s, uid_t uid, const char *model, const struct store_session *row,
                        struct hearth_err *e)
 {
@@ -100,7 +100,7 @@ static int open_stored(struct server *s, uid_t uid, const struct wire_generate *
     int rc = session_get(s, uid, g->session, &row, e);
     if (rc)
         return rc;
-    ss->row = *row; /* its strings move along */
+    ss->row = *row; /* its strings are taken over */
     free(row);
     if (session_is_busy(s, ss->row.id))
         return err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", ss->row.name);
@@ -214,7 +214,7 @@ void session_forget_streams(struct server *s, const char *id, int64_t from)
     commit_forget(s, id);
 }
 
-/* KV, which can be computed again, goes before the row, and streams, which cannot, after it. */
+/* KV can be recomputed, so it is removed before the row; streams cannot, so they are removed after it. */
 int session_remove(struct server *s, const struct store_session *row, struct hearth_err *e)
 {
     int rc = session_forget_removed_kv(s, row, e);

@@ -5,8 +5,9 @@
 
 #define BIT(state) (1u << STREAM_##state)
 
-/* An engine that dies, a request that fails before it made anything and an end can come in every live state but those
- * of a stream that is being cancelled: its client waits for a result, which no error replaces. */
+/* In every live state the engine may die (ORPHANED), the request may fail before it has generated anything (GONE), and
+ * the stream may end (DRAINING). A stream that is being cancelled can only end: its client waits for a result, which
+ * must not be replaced by an error. */
 static const struct {
     const char *name;
     unsigned next;
@@ -43,7 +44,7 @@ const char *stream_state_name(enum stream_state state)
     return table[state].name;
 }
 
-/* Most streams are newer than those in the list: the search begins at its end. */
+/* Most streams are newer than those in the list, so the search begins at the end. */
 static void insert(struct stream_list *list, struct stream *st)
 {
     struct stream *before = TAILQ_LAST(list, stream_list);
@@ -75,7 +76,7 @@ void stream_set_state(struct streams *v, struct stream *st, enum stream_state st
         insert(&v->list[state], st);
 }
 
-/* The first stream of the lists from `state` on. */
+/* The first stream in the lists of `states` from `state` on; NULL. */
 static struct stream *first_from(const struct streams *v, unsigned state, unsigned states)
 {
     for (; state < STREAM_STATES; state++)

@@ -1,8 +1,8 @@
 /*
- * state.h - a stream and where it is in its life. Pure: lists and counts, no event loop. Loop thread.
+ * state.h - a stream and its state. Pure: lists and counts, no event loop. Loop thread.
  *
- * A state is a list, and stream_set_state() is the only function that moves streams between lists; README.md draws the
- * diagram. Each list is in the order of the streams' numbers, so its first is the oldest.
+ * Each state has a list, and stream_set_state() is the only function that moves streams between lists; README.md has
+ * the diagram. Each list is ordered by the streams' numbers, so its first is the oldest.
  */
 #ifndef DAEMON_STREAM_STATE_H
 #define DAEMON_STREAM_STATE_H
@@ -16,17 +16,17 @@
 #include "daemon/stream/trace-log.h"
 
 enum stream_state {
-    STREAM_NEW,              /* in no list: it is being made */
-    STREAM_QUEUED,           /* a new request that an engine has and has not admitted */
-    STREAM_RUNNING,          /* an engine has begun it, this one or one of an earlier hearthd */
-    STREAM_ORPHANED,         /* its engine died; it waits until it can be probed */
-    STREAM_PROBING,          /* it runs without other suspects, until a token shows that it is not what kills engines */
-    STREAM_CANCELLING,       /* the engine was told to stop it; the engine's answer is awaited */
-    STREAM_CANCELLING_PROBE, /* the same of a probe, which may still kill the engine */
-    STREAM_DRAINING,         /* it has ended and is written as far as it can be; subscribers are behind */
-    STREAM_UNCOMMITTED,      /* delivered; its turn could not be written and is tried again */
-    STREAM_RETAINED,         /* delivered; its turn was retried, and the same request is answered from memory */
-    STREAM_GONE,             /* in no list: it is freed next */
+    STREAM_NEW,              /* in no list: it is being created */
+    STREAM_QUEUED,           /* a new request, submitted to an engine that has not admitted it */
+    STREAM_RUNNING,          /* an engine has begun it, this hearthd's or one of an earlier hearthd */
+    STREAM_ORPHANED,         /* its engine died; it waits to be probed */
+    STREAM_PROBING,          /* it runs without other suspects, until a token shows that it does not kill engines */
+    STREAM_CANCELLING,       /* the engine was asked to stop it, and its answer is awaited */
+    STREAM_CANCELLING_PROBE, /* the same for a probe, which may still kill the engine */
+    STREAM_DRAINING,         /* it has ended and was written as far as possible; subscribers are still behind */
+    STREAM_UNCOMMITTED,      /* delivered; its turn could not be written, which is retried */
+    STREAM_RETAINED,         /* delivered; the write was retried, and a repeated request is answered from memory */
+    STREAM_GONE,             /* in no list: it is about to be freed */
     STREAM_STATES
 };
 
@@ -47,7 +47,7 @@ TAILQ_HEAD(stream_list, stream);
 struct streams {
     struct stream_list list[STREAM_STATES];
     int64_t n_open; /* in STREAMS_OPEN */
-    int64_t last;   /* the number of the last one that was made */
+    int64_t last;   /* the number of the latest stream */
     struct quarantine_table quarantined;
     struct trace_log traces;
     struct served served;
@@ -56,42 +56,42 @@ struct streams {
 struct stream {
     struct server *server;
     enum stream_state state;
-    TAILQ_ENTRY(stream) link; /* in the list of its state */
+    TAILQ_ENTRY(stream) link; /* in its state's list */
     int64_t number;
     struct account *account; /* of the uid that made the request */
     struct wire_generate *request;
-    void *block;    /* the allocation that holds the request; wire_free */
+    void *block;    /* the allocation that contains the request; wire_free */
     uint64_t hash;  /* of the request's content */
-    int64_t choice; /* of several of the request; -1: it is the only one */
-    int64_t client; /* number of the connection that made it; 0: it comes from the journal */
+    int64_t choice; /* index among several of the request; -1: it is the only one */
+    int64_t client; /* number of the connection that requested it; 0: it comes from the journal */
     struct session *session;
-    struct journal_entry *journal; /* NULL: it has none, and would not survive hearthd */
+    struct journal_entry *journal; /* NULL: it has none, and would not survive the end of hearthd */
     struct subscriber_list subscribers;
-    struct timer *grace;          /* runs while there is no subscriber; NULL before the first one left */
-    struct engine_client *engine; /* that was given it last */
+    struct timer *grace;          /* runs while there is no subscriber; NULL until the last subscriber first leaves */
+    struct engine_client *engine; /* the engine that it was last submitted to */
     struct {
-        bool known; /* of a file alone, and while this hearthd lives */
+        bool known; /* only for a regular file, and only if this hearthd submitted the stream first */
         dev_t dev;
         ino_t ino;
         off_t size;
         struct timespec mtime;
-    } file;          /* the model's, when the stream was submitted first */
-    int attempts;    /* times that an engine was given it; all of an earlier hearthd's count as one */
+    } file;          /* the model's file when the stream was first submitted */
+    int attempts;    /* number of submissions; all those of an earlier hearthd count as one */
     int64_t retries; /* engine deaths since the last token */
-    int crashes;     /* engine deaths in all */
+    int crashes;     /* engine deaths in total */
     double started_ms;
-    int32_t *appended; /* the ids of the request's input; NULL until an engine has admitted it */
+    int32_t *appended; /* ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;
-    char markers[16];           /* the family by whose markers the engine tells reasoning from text; "": it does not */
-    bool thinking;              /* the input ends in reasoning */
-    struct timeline_hash means; /* up to the stream's first token, as of engine.begin */
+    char markers[16]; /* the family of markers by which the engine separates reasoning from text; "": it does not */
+    bool thinking;    /* the input ends inside reasoning */
+    struct timeline_hash means; /* of the timeline before the stream's first token, from engine.begin */
     struct output output;
 
-    /* Known once it has ended. */
+    /* Set once it has ended. */
     struct wire_engine_result end;
     char error[HEARTH_ERR_MSG + 32]; /* "NAME: message" where the end is an error */
-    const char *turn_reason;         /* finish_reason of a turn that could not be written at once, else NULL */
-    enum stream_state rest;          /* its state when it has been delivered: UNCOMMITTED, RETAINED or GONE */
+    const char *turn_reason;         /* finish_reason of a turn that could not be written at first, else NULL */
+    enum stream_state rest;          /* its state after it has been delivered: UNCOMMITTED, RETAINED or GONE */
 };
 
 void streams_init(struct streams *v);
@@ -99,12 +99,12 @@ void streams_init(struct streams *v);
 /* Whether the diagram has an arrow from one state to the other. */
 bool stream_may_go(enum stream_state from, enum stream_state to);
 
-/* Moves the stream to the list of `state`, which must be one that it may go to. */
+/* Moves the stream to the list of `state`; the transition must be legal. */
 void stream_set_state(struct streams *v, struct stream *st, enum stream_state state);
 
 const char *stream_state_name(enum stream_state state);
 
-/* The first stream in one of the states, and the one that comes after `st`; NULL. By state, then by number. */
+/* The first stream in one of the states, and the one after `st`; NULL. Ordered by state, then by number. */
 struct stream *stream_first(const struct streams *v, unsigned states);
 struct stream *stream_next(const struct streams *v, const struct stream *st, unsigned states);
 

@@ -1,4 +1,4 @@
-/* stream.c - streams as the other rooms see them: started, found, attached to, cancelled. Loop thread. */
+/* stream.c - streams as other modules see them: starting, finding, attaching to and cancelling them. Loop thread. */
 #include "config.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ void stream_move(struct stream *st, enum stream_state state)
 
 /* --- the journal ---------------------------------------------------------------------------------------- */
 
-/* The stream goes on without, and is as good as before as long as hearthd lives. */
+/* The stream continues without a journal, and loses nothing as long as hearthd lives. */
 static void lose_journal(struct stream *st, const struct hearth_err *e)
 {
     log_error("%s", e->msg);
@@ -110,7 +110,7 @@ static int begin_journal(struct stream *st, struct hearth_err *e)
     struct server *s = st->server;
     const struct store_session *row = &st->session->row;
     if (!s->journal)
-        return 0; /* the log has said why */
+        return 0; /* the log says why */
     struct wire_journal_head h = {
         .stream = st->number,
         .uid = st->account->uid,
@@ -142,7 +142,7 @@ int stream_draw_seed(struct wire_sampling *sampling, struct hearth_err *e)
     return 0;
 }
 
-/* In STREAM_NEW; takes the session. */
+/* Makes a stream in STREAM_NEW; takes over the session. */
 static struct stream *from_spec(struct server *s, const struct stream_spec *spec, struct hearth_err *e)
 {
     struct stream *st = stream_new(s, spec->uid, e);
@@ -177,7 +177,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
     }
     st->block = spec->request;
     s->streams->last = st->number;
-    /* The engine begins while the journal does; none of its events is looked at before. */
+    /* Lets the engine start while the journal is created; none of its events is handled before that. */
     engine_client_flush(st->engine);
     struct hearth_err lost = {0};
     begin_journal(st, &lost);
@@ -192,7 +192,7 @@ int stream_start(struct server *s, const struct stream_spec *spec, struct stream
 
 static void ignore_answer(void *arg, const void *result, const struct hearth_err *err)
 {
-    (void)arg, (void)result, (void)err; /* the answer to engine.generate is what counts */
+    (void)arg, (void)result, (void)err; /* the answer to engine.generate is the one that counts */
 }
 
 void stream_cancel(struct stream *st)
@@ -253,7 +253,7 @@ void stream_tell_class(const struct stream *st)
         engine_call(st->engine, &wire_methods[WIRE_ENGINE_CLASS], &c, ignore_answer, NULL, NULL);
 }
 
-/* --- looking for one ------------------------------------------------------------------------------------ */
+/* --- lookups -------------------------------------------------------------------------------------------- */
 
 bool stream_is(const struct stream *st, uid_t uid, const struct stream_name *name)
 {
@@ -288,7 +288,7 @@ bool stream_cancel_named(struct server *s, uid_t uid, const struct stream_name *
     return any;
 }
 
-/* Running or not, in memory or in its journal alone. */
+/* Finds a stream, running or not, in memory or only in its journal. */
 static bool look_up(struct server *s, uid_t uid, const struct stream_name *name, struct stream **st,
                     struct journal_entry **je)
 {

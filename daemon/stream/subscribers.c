@@ -16,7 +16,7 @@ static void event(const struct subscriber *sub, int method, const void *body)
 static void send_begin(struct subscriber *sub)
 {
     const struct stream *st = sub->stream;
-    char *model = model_name_of(st->server->conf, st->session->row.path); /* without memory: none is told */
+    char *model = model_name_of(st->server->conf, st->session->row.path); /* without memory it is left out */
     struct wire_stream_begin b = {
         .stream = st->number, .request = st->request->request, .model = model, .choice = st->choice};
     if (st->session->row.name)
@@ -73,7 +73,7 @@ static void flush(struct subscriber *sub)
         finish(sub);
 }
 
-/* The stream is delivered where it has ended and nobody is left to be told of it. */
+/* The stream is delivered when it has ended and no subscriber is left. */
 static void check_delivered(struct stream *st)
 {
     if (st->state == STREAM_DRAINING && TAILQ_EMPTY(&st->subscribers))
@@ -115,9 +115,10 @@ void subscribers_fail(struct stream *st, const struct hearth_err *e)
     }
 }
 
-/* --- coming and going ----------------------------------------------------------------------------------- */
+/* --- attaching and detaching ---------------------------------------------------------------------------- */
 
-/* Events name their stream by its number alone, so a peer gets those of a stream once. 0 where `sub` may subscribe. */
+/* Returns 0 if `sub` may subscribe. Events identify their stream only by its number, so a peer must not receive those
+ * of a stream twice. */
 static int check(const struct stream *st, const struct subscriber *sub, struct hearth_err *e)
 {
     const struct subscriber *other;
@@ -156,7 +157,7 @@ static void on_grace(void *arg)
     stream_cancel(st);
 }
 
-/* Somebody may attach for a while; then the stream is cancelled. */
+/* Starts the grace period, during which a client may attach; after it the stream is cancelled. */
 static void begin_grace(struct stream *st)
 {
     int64_t seconds = st->server->conf->attach_grace;
@@ -180,7 +181,7 @@ void stream_detach(struct subscriber *sub)
         begin_grace(st);
 }
 
-/* --- back-pressure -------------------------------------------------------------------------------------- */
+/* --- backpressure --------------------------------------------------------------------------------------- */
 
 static bool has_undelivered(const struct subscriber *sub)
 {
@@ -189,7 +190,7 @@ static bool has_undelivered(const struct subscriber *sub)
            (sub->positioned && sub->cursor.mark < st->output.n_marks);
 }
 
-/* A subscriber at that peer whose stream has something for it; NULL. */
+/* A subscriber of that peer for which there is undelivered output; NULL. */
 static const struct subscriber *next_to_flush(const struct streams *v, const void *peer)
 {
     const struct stream *st;
@@ -201,7 +202,7 @@ static const struct subscriber *next_to_flush(const struct streams *v, const voi
     return NULL;
 }
 
-/* A flush may end the stream and with it the subscriber, so the search begins anew. */
+/* A flush may end the stream and free the subscriber, so the search starts afresh each time. */
 void stream_unthrottle(struct server *s, const void *peer)
 {
     const struct subscriber *sub;

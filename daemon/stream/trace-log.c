@@ -25,7 +25,7 @@ void trace_log_fini(struct trace_log *log)
         forget(log, t);
 }
 
-/* The newest are asked for and added to most. */
+/* Searches from the newest, which is looked up most often. */
 static struct traced_stream *find(const struct trace_log *log, int64_t number)
 {
     struct traced_stream *t;
@@ -40,7 +40,7 @@ const struct traced_stream *trace_log_find(const struct trace_log *log, int64_t 
     return find(log, number);
 }
 
-/* A user with many streams makes room of its own. */
+/* Makes room for one more stream. A user with many streams loses the oldest of their own. */
 static void make_room(struct trace_log *log, uid_t uid)
 {
     struct traced_stream *t, *oldest = NULL;
@@ -67,7 +67,7 @@ static struct traced_stream *begin(struct trace_log *log, uid_t uid, int64_t num
     return t;
 }
 
-/* Where the nth event lies. */
+/* The index at which the nth event is stored. */
 static size_t place(size_t n)
 {
     return n < TRACED_EVENTS ? n : TRACED_FIRST + (n - TRACED_FIRST) % (TRACED_EVENTS - TRACED_FIRST);
@@ -108,7 +108,8 @@ void trace_log_add_engine(struct trace_log *log, pid_t engine, const struct trac
         add(t, engine, k);
 }
 
-/* What an engine tells comes later than what hearthd does meanwhile; equal times stay in the order of arrival. */
+/* Sorts by time, since an engine's events arrive later than events that hearthd adds meanwhile. Equal times stay in the
+ * order of arrival. */
 static void sort(struct traced_event *v, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -124,8 +125,7 @@ size_t traced_events(const struct traced_stream *t, struct traced_event out[TRAC
 {
     size_t n = t->n < TRACED_EVENTS ? t->n : TRACED_EVENTS;
     *n_lost = t->n - n;
-    for (size_t i = t->n - n; i < t->n;
-         i++) /* in the order of arrival: the first ones, then the ring from its oldest */
+    for (size_t i = t->n - n; i < t->n; i++) /* in order of arrival: the first events, then the ring from its oldest */
         out[i - (t->n - n)] = t->event[i - (t->n - n) < TRACED_FIRST ? i - (t->n - n) : place(i)];
     sort(out, n);
     return n;
