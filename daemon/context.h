@@ -79,7 +79,7 @@ struct server {
     int64_t n_conns, last_conn; /* open connections; the number of the latest */
 
     struct streams *streams;
-    struct call_list forwards; /* calls that wait for an engine to load a model */
+    struct call_list forwards; /* calls that an engine answers, which may have to load a model first */
     struct call_list queue;    /* generations that wait for other streams to end, by class and arrival */
     struct call_list waiters;  /* calls that wait for the end of a stream without subscribers */
 
@@ -92,7 +92,7 @@ struct server {
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
     struct timer *passed_sweep;  /* set while some of the passed files may have to be closed */
     struct pin_list pins;        /* pinned models, which a new engine loads again */
-    struct yields *yields;       /* the yields in effect; NULL while hearthd starts or ends */
+    struct yields *yields;       /* the yield in effect; NULL while hearthd starts or ends */
     struct games *games;         /* the yield to running games; NULL while hearthd starts or ends */
     struct retention *retention; /* NULL: there is no database, or hearthd is starting or ending */
     struct backup *backup;       /* NULL: none is under way */

@@ -131,8 +131,7 @@ static void take(struct gamemode *g, struct dbus_message *m)
     struct dbus_error err;
     int32_t pid;
     const char *path, *name, *from, *to;
-    if (l->dbus_message_get_destination(
-            m)) /* no match rule selects addressed messages: any peer on the bus may have sent it to us */
+    if (l->dbus_message_get_destination(m)) /* addressed to us alone: no rule selected it, anybody may be its sender */
         return;
     l->dbus_error_init(&err);
     for (int runs = 0; runs < 2; runs++)

@@ -40,8 +40,7 @@ struct log_limit {
     int64_t second; /* of the monotonic clock */
     int64_t n, dropped;
 };
-/* As log_at(), but at most LOG_OFTEN lines a second; before the first line after that, one line reports how many were
- * dropped. */
+/* As log_at(), but at most LOG_OFTEN lines a second; the next time it logs, one line reports how many were dropped. */
 enum { LOG_OFTEN = 20 };
 void log_limited(struct log_limit *limit, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

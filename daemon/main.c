@@ -127,8 +127,7 @@ static void own_dir(char dir[static PATH_MAX])
  * configured libexec directory. */
 static bool find_engine(const char *dir, char path[static PATH_MAX])
 {
-    static const char *const names[] = {"hearth-engine-cuda",
-                                        "hearth-engine"}; /* the former comes in a separate package */
+    static const char *const names[] = {"hearth-engine-cuda", "hearth-engine"}; /* the former is a separate package */
     if (snprintf(path, PATH_MAX, "%s/hearth-engine", dir) < PATH_MAX && access(path, X_OK) == 0)
         return true;
     for (int i = 0; i < 2; i++)

@@ -32,12 +32,12 @@ enum trace_stage {
                           so far */
     TRACE_COMMITTED,   /* the turn was committed to its session */
     /* the engine */
-    TRACE_RECEIVED,   /* tokens of the prompt, and the maximum length of the timeline */
-    TRACE_ADMITTED,   /* the sequence has pages and a slot; tokens reused from the KV cache, restored from another tier,
-                         and to be computed */
+    TRACE_RECEIVED, /* tokens of the prompt, and the maximum length of the timeline */
+    TRACE_ADMITTED, /* the sequence has pages and a slot; tokens found in the KV cache, those of them that another tier
+                       restored, tokens to compute */
     TRACE_FIRST_STEP, /* rows of the sequence in that step, and of the whole step */
     TRACE_OUTGREW,    /* the sequence outgrew RoPE's first set of frequencies and is prefilled again; its tokens */
-    TRACE_PREEMPTED,  /* the sequence gave up its pages to another one; tokens of its timeline */
+    TRACE_PREEMPTED,  /* the sequence was preempted and gave up its pages; tokens of its timeline */
     TRACE_CLASS,      /* the sequence's scheduling class changed; `word` is the new one */
     TRACE_SAVED,      /* KV was saved off the device; `word` is the tier; the first token and the number of tokens */
     TRACE_FINISHED,   /* `word` is the reason; tokens reused, restored, computed and in total, and the engine's steps

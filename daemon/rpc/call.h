@@ -14,7 +14,7 @@
 
 struct call {
     struct server *server;
-    struct conn *conn;       /* NULL once the peer has gone */
+    struct conn *conn;       /* NULL once the peer has disconnected */
     struct account *account; /* of the peer's uid; it outlives the connection */
     uint32_t id;
     bool is_notification; /* it has no message id: it is answered by stream.end or stream.error, or not at all */
@@ -59,8 +59,7 @@ void notification_fail(struct conn *c, const char *request, const struct hearth_
 
 /* The ways to end a call; each frees it. */
 void call_reply(struct call *call, const void *result);
-void call_reply_packed(struct call *call,
-                       const struct wire_bytes *result); /* for a request only, not for a notification */
+void call_reply_packed(struct call *call, const struct wire_bytes *result); /* for a request, not a notification */
 void call_fail(struct call *call, const struct hearth_err *e);
 
 /* The connection's number, by which the engine shares its time among clients; 0 if the peer has disconnected. */

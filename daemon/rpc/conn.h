@@ -46,8 +46,7 @@ struct conn {
     bool hello_done;         /* the hello was answered, or another request came first */
     bool closing;            /* after an error: its input is discarded, and it is dropped at the end of that */
     int64_t n_ignored;       /* bytes of discarded input */
-    const char *drop_reason; /* why it will be dropped at the end of the turn; nothing more is sent to it then. NULL: it
-                                will not */
+    const char *drop_reason; /* why it is dropped at the end of the turn, and sent nothing more; or NULL */
     bool throttled;          /* between the high watermark and the low one, see above */
     bool is_dirty;           /* on server->dirty */
     bool is_waiting;         /* on server->waiting, and not read until its turn */
@@ -86,7 +85,7 @@ void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const
 void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *result);
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
 
-/* Inspects the descriptor that came with the frame being handled on a thread (aside.h). `done` receives the result,
+/* Has a thread (aside.h) inspect the descriptor that came with the frame being handled. `done` receives the result,
  * unless the connection is lost before; the next frame is handled after that. HEARTH_EPARAMS: no descriptor came;
  * HEARTH_ELIMIT: too many of the user's are being inspected already. */
 int conn_look(struct conn *c, void (*done)(void *arg, const struct looked *l), void *arg, struct hearth_err *e);

@@ -260,8 +260,7 @@ int group_attach(struct call *call, struct stream *first, const char *request, i
     struct group *g = group_new(call, n, true, from, e);
     if (!g)
         return e->code;
-    attach(g, at, first); /* before the others are looked up: if it was finished, it was read from its journal just for
-                             this and is freed when delivered */
+    attach(g, at, first); /* before the others are looked up: if it has ended, it was read from its journal for this */
     for (size_t i = 0; i < n; i++) {
         struct stream_name name = name_of(request, i);
         struct stream *st;

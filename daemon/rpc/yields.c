@@ -13,8 +13,7 @@ struct yields {
     double until; /* by server_boot(); in the past: no yield is in effect */
     struct {
         int64_t link; /* identifies the engine that was notified, by its link's number */
-        int64_t held; /* bytes that it still held after yielding, which the next engine may hold as well; 0: no engine
-                         ran */
+        int64_t held; /* bytes that it held after yielding, the limit of the next engine as well; 0: none ran */
     } engine[ENGINES_MAX];
 };
 
@@ -70,7 +69,7 @@ struct yielding {
     struct server *server;
     size_t left;
     bool any;             /* at least one engine has yielded */
-    struct yields before; /* the yields before, restored if all engines refuse because a yield is in progress */
+    struct yields before; /* the yield before, restored if all engines refuse because a yield is in progress */
     struct yield_part {
         struct yielding *of;
         size_t number;

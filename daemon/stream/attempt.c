@@ -219,8 +219,7 @@ static void set_means(struct stream *st, const struct wire_engine_begin *b)
     if (b->hash) {
         snprintf(st->means.hash, sizeof st->means.hash, "%s", b->hash);
         st->means.n = b->hashed;
-    } else { /* no vocabulary, or a begin event of an older hearthd: what was known of the timeline's beginning is kept
-              */
+    } else { /* no vocabulary, or an older hearthd's event: keeps what was known of the beginning */
         st->means = st->session->means;
     }
 }

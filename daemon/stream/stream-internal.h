@@ -1,6 +1,5 @@
 /*
- * stream-internal.h - what the files of this module that implement streams share; no other module includes it. Loop
- * thread.
+ * stream-internal.h - what the files that implement streams share; other modules must not include it. Loop thread.
  *
  * stream.c has the beginning, lookups and cancelling; attempt.c the engine's side; end.c how a stream ends; commit.c
  * how its turn gets into the session; subscribers.c delivery; recover.c streams from their journals.
