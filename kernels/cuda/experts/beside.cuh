@@ -1,23 +1,23 @@
 /*
- * beside.cuh - experts beside an ordinary network, of a step of one row: what few.cuh and gemv.cuh make of them, to the
- * bit, in two launches. Included by one_type.cu.
+ * beside.cuh - experts beside a dense feed-forward network ("the network"), in a step of one row: two launches do what
+ * few.cuh and gemv.cuh do separately, with bit-identical results. Included by one_type.cu.
  *
- * The network hangs on x alone, the experts on the router as well. So `up` multiplies by the network's matrix while the
- * router chooses, and asks for experts' weights when it has heard. `down` has a tile of 16 columns a block, of the
- * network and of all of the row's experts; the norms of either result and of their sum need all of the row, which
- * blocks tell one another as in gemm/rownorm.cuh: twice, in slots of their own, as a block may tell its second when
- * another has not read its first.
+ * The network depends only on x, the experts on the router as well. So `up` multiplies by the network's matrix while
+ * the router chooses, and issues the copies of the experts' weights when the choice is published. In `down` each block
+ * has a tile of 16 columns, of the network and of all of the row's experts. The norms of the two results and of their
+ * sum need the whole row, so blocks publish sums of squares to one another as in gemm/rownorm.cuh. They do so twice, in
+ * separate slots, as a block may publish its second value before another block has read its first.
  *
- * It cannot lock: of `down` there are two blocks a processor at most, for which there is room at a time, so that all
- * come to be at work whatever ran before; those of the next kernel begin when all of them have.
+ * This cannot deadlock: `down` has at most two blocks for each SM, which fit at the same time, so that all of them
+ * become resident, whatever ran before; blocks of the next kernels start only once all of these have started.
  */
 #ifndef HEARTH_CUDA_EXPERTS_BESIDE_CUH
 #define HEARTH_CUDA_EXPERTS_BESIDE_CUH
 
 #include "kernels/cuda/experts/few.cuh"
 
-/* Shared memory in front of the rings: as few's, with the network's records before the experts', and a second row's
- * squares at the end. */
+/* Shared memory in front of the rings: like few's, but the network's records lie before the experts', and the squares
+ * of a second normed row lie at the end. */
 __host__ __device__ static inline uint32_t beside_fixed(uint32_t network, uint32_t experts)
 {
     return few_fixed(network + experts) + 128;
@@ -25,12 +25,12 @@ __host__ __device__ static inline uint32_t beside_fixed(uint32_t network, uint32
 
 #if __CUDA_ARCH__ >= 900
 
-/* A warp's ring: fragments come in the order in which they are asked for. */
+/* A warp's ring of fragments, which are consumed in the order in which their copies are issued. */
 template <int T> struct beside_ring {
     static constexpr uint32_t FRAG = quant<T>::FRAG_BYTES;
     uint8_t *sm;
-    uint32_t full, at;                      /* barriers and stages, from sm on */
-    uint32_t stages, free, to, from, phase; /* to: the stage that is asked for next; from: that is read next */
+    uint32_t full, at;                      /* offsets of the barriers and of the stages in sm */
+    uint32_t stages, free, to, from, phase; /* to: the stage to be filled next; from: the one to be read next */
 
     __device__ beside_ring(uint8_t *room, uint32_t fixed, uint32_t n, uint32_t warp)
     {
@@ -46,7 +46,7 @@ template <int T> struct beside_ring {
         }
         free--, to = to + 1 == stages ? 0 : to + 1;
     }
-    /* Fragment q of a record, when it is there, times v. */
+    /* Waits for fragment q of a record and multiplies it by v. */
     __device__ void multiply(uint32_t q, const ix_frag &v, uint32_t lane, float (&acc)[1][2])
     {
         mbar_wait((uint64_t *)(sm + full) + from, phase);
@@ -58,7 +58,7 @@ template <int T> struct beside_ring {
     }
 };
 
-/* The block's barriers, and the zeros of lanes that have no activations. */
+/* Initialises the block's barriers, and the zeros for lanes without activations. */
 __device__ static inline void beside_init(uint8_t *sm, uint32_t stages, uint32_t warp, uint32_t lane)
 {
     if (!lane) {
@@ -70,7 +70,7 @@ __device__ static inline void beside_init(uint8_t *sm, uint32_t stages, uint32_t
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
 }
 
-/* Where a lane finds a row's record. */
+/* Where a lane finds its part of a record of the row. */
 __device__ static inline ix_frag beside_frag(uint8_t *sm, const uint8_t *record, uint32_t lane)
 {
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
@@ -81,7 +81,7 @@ __device__ static inline void beside_next(ix_frag &v, uint32_t lane)
     v.at += IX_KBLK, v.own += lane >> 3 == (lane & 3) ? IX_KBLK : 0;
 }
 
-/* A row of a tile, of the warps' sums: as few adds them up, and as gemv does. */
+/* The value of a row of a tile, from the warps' sums: added up in few's order and in gemv's. */
 __device__ static inline float beside_four(const float *sums, uint32_t n, uint32_t lane)
 {
     float4 f = *(const float4 *)(sums + n * 64 + 4 * (lane & 15));
@@ -104,7 +104,8 @@ __device__ static inline float beside_sum_gemv(const float *sums, uint32_t lane)
     return __fadd_rn(half[0], half[1]);
 }
 
-/* Sums over the row of the squares of a and b, columns 16 blockIdx.x + (lane & 15), by a warp of every block. */
+/* The sums over the row of the squares of a and of b, which are the values of column 16 blockIdx.x + (lane & 15).
+ * Called by one warp of every block. */
 __device__ static inline float2 beside_squares(ulonglong2 *said, uint64_t tag, float a, float b, uint32_t lane)
 {
     enum { AT_ONCE = 3 };
@@ -135,7 +136,7 @@ __device__ static inline float2 beside_squares(ulonglong2 *said, uint64_t tag, f
 }
 #endif
 
-/* Grid: blocks that have tiles in turns, those of the network first. */
+/* Grid: blocks that take tiles in turn, those of the network first. */
 template <int T>
 __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_constant__ experts_args a)
 {
@@ -159,7 +160,8 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
     __syncthreads();
     uint32_t fixed = beside_fixed(a.n_kblk, a.n_kblk);
     beside_ring<T> ring(sm, fixed, a.stages, warp);
-    uint32_t tile = blockIdx.x, rec = r0, frag = 0, id = 0, limit = b.n_tile; /* asked for next; below which tile */
+    uint32_t tile = blockIdx.x, rec = r0, frag = 0, id = 0,
+             limit = b.n_tile; /* the next fragment to be copied; only tiles below `limit` may be */
     auto ask = [&]() {
         while (ring.free && tile < limit && r0 < r1) {
             const uint8_t *w = b.w;
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
     float *again = (float *)(sm + fixed - 128);
     hear_x(a.said, tag);
     gemv_norm_quantize(a.xf, a.k, b.gain, w, r0, r1, xs, squares + warp, lane);
-    weights(a.norm.w); /* there is time: the router chooses */
+    weights(a.norm.w); /* while the router chooses */
     gemv_norm_quantize(a.xf, a.k, a.norm.w, w, r0, r1, xs + a.n_kblk * IX_KBLK, again + warp, lane);
     __syncwarp();
     uint32_t i = 0;
@@ -193,7 +195,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
             if (lane < a.n_used)
                 id = expert_of(said_first(hear(a.said->chosen + lane, tag)), a.n_expert);
             __syncwarp();
-            pdl_trigger(); /* what the next kernel asks for comes behind what this one is about to */
+            pdl_trigger(); /* so that the next kernel's copies queue behind those that this one is about to issue */
             limit = tiles;
             ask();
         }
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
             for (uint32_t q = 0; q < PER; q++)
                 ring.multiply(q, v, lane, acc), ask();
         all[warp * 64 + lane] = acc[0][0], all[warp * 64 + 32 + lane] = acc[0][1]; /* rows g and g + 8, quarter t */
-        __syncthreads(); /* the other buffer's sums were read: whoever did is here */
+        __syncthreads(); /* every reader of the other buffer has arrived too */
         if (warp != (i & (WARPS - 1)))
             continue;
         const float *of = own ? squares : again;
@@ -224,11 +226,11 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
     }
     if (limit < tiles)
         pdl_trigger();
-    pdl_wait(); /* this kernel's end means that of those before it */
+    pdl_wait(); /* keeps completion transitive */
 #endif
 }
 
-/* Grid: a tile a block. */
+/* Grid: one block for each tile. */
 template <int T>
 __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid_constant__ experts_args a)
 {
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
         gain[0] = b.own.w[o], gain[1] = b.post.w[o], gain[2] = b.last.w[o];
     __syncthreads();
     beside_ring<T> ring(sm, beside_fixed(b.n_kblk, n), a.stages, warp);
-    uint32_t dense = d0, rec = e0, frag = 0, id = 0; /* records that are asked for next */
+    uint32_t dense = d0, rec = e0, frag = 0, id = 0; /* records to be copied next */
     bool heard_route = false;
     auto ask = [&]() {
         while (ring.free && (dense < d1 || (heard_route && rec < e1))) {
@@ -316,8 +318,8 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
 
 /* --- launching ---------------------------------------------------------------------------------------------------- */
 
-/* Shared memory of a block, and with it a.stages: where two stages fit, as if there were three blocks a processor, two
- * of `up` and one of `down`. 0: it does not fit. */
+/* A block's shared memory; also sets a.stages. Where two stages fit, it is sized for three blocks on an SM, two of `up`
+ * and one of `down`. Returns 0 where it does not fit. */
 template <int T> static uint32_t beside_smem(const struct device *d, experts_args &a, bool down)
 {
     uint32_t fixed = beside_fixed(a.beside.n_kblk, (down ? a.n_used : 1) * a.n_kblk),

@@ -1,6 +1,6 @@
 /*
- * choice.cuh - which experts a row's logits choose, and how much their results weigh, by one warp: route.cu's kernels,
- * and blocks of `up` of one row (few_up.cuh).
+ * choice.cuh - choosing a row's experts by its logits, and the weights of their results, by one warp: for route.cu's
+ * kernels, and for blocks of `up` of one row (few_up.cuh).
  */
 #ifndef HEARTH_CUDA_EXPERTS_CHOICE_CUH
 #define HEARTH_CUDA_EXPERTS_CHOICE_CUH
@@ -11,7 +11,7 @@ extern "C" {
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 
-/* op_route, but for its product. */
+/* The parameters of op_route except its product. */
 struct route_choice {
     enum route_kind kind;
     uint32_t n_expert, n_used, n_group, n_group_used, group_best;
@@ -38,19 +38,21 @@ __device__ static inline uint32_t warp_max(uint32_t v)
 #endif
 }
 
-/* Numbers in their order: 0 is below all, NaN below every number, and both zeros are the same. */
+/* A key that orders floats: NaN (1) is below every number, both zeros are equal, and the key 0, of no float, is below
+ * all. */
 __device__ static inline uint32_t key_of(float v)
 {
     uint32_t u = __float_as_uint(v + 0.f);
     return isnan(v) ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
 }
-/* The number of a key that is neither. */
+/* The number of a key other than 0 and NaN's. */
 __device__ static inline float number_of(uint32_t key)
 {
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-/* The k greatest keys of n, the lower index first of equal ones; each becomes 0. The i-th's index in lane i. */
+/* Selects the k greatest of n keys, the lower index first among equal ones; each selected key becomes 0. Lane i returns
+ * the index of the i-th. */
 __device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint32_t lane)
 {
     uint32_t mine = 0;
@@ -73,7 +75,7 @@ __device__ static uint32_t greatest(uint32_t *key, uint32_t n, uint32_t k, uint3
     return mine;
 }
 
-/* The same of up to 256 keys, which it leaves as they are, in registers. */
+/* The same for up to 256 keys, which are kept in registers and not changed in memory. */
 __device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n, uint32_t k, uint32_t lane)
 {
     uint32_t key[8], mine = 0;
@@ -84,7 +86,8 @@ __device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n,
     for (uint32_t i = 0; i < k; i++) {
         uint32_t best[4], at[4];
 #pragma unroll
-        for (uint32_t j = 0; j < 4; j++) { /* neighbours first, so that the left one of equals is the lower */
+        for (uint32_t j = 0; j < 4;
+             j++) { /* neighbours first, so that of equal keys the left one has the lower index */
             bool right = key[2 * j + 1] > key[2 * j];
             best[j] = right ? key[2 * j + 1] : key[2 * j], at[j] = 2 * j + right;
         }
@@ -105,9 +108,9 @@ __device__ static inline uint32_t greatest_256(const uint32_t *keys, uint32_t n,
 }
 
 /*
- * The same in fewer steps, as all of a step waits for this, of keys that a warp has in registers: key[2 i + b] is that
- * of 64 i + 2 lane + b. The i-th's index becomes ids[i]. A lane sorts its own, and each round takes the greatest of all
- * lanes' first ones.
+ * The same in fewer steps, since all of a step waits for this; for keys that a warp has in registers: key[2 i + b] is
+ * that of index 64 i + 2 lane + b. The index of the i-th goes to ids[i]. Each lane sorts its own keys, and each round
+ * takes the greatest of all lanes' first ones.
  */
 template <int PAIRS>
 __device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_t k, uint32_t *ids, uint32_t lane)
@@ -118,7 +121,7 @@ __device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_
     for (int i = 0; i < N; i++)
         of[i] = 64 * (i / 2) + 2 * lane + (i & 1);
 #pragma unroll
-    for (int i = 1; i < N; i++) /* by insertion, which leaves equal ones in their order */
+    for (int i = 1; i < N; i++) /* insertion sort, which is stable */
 #pragma unroll
         for (int j = i; j > 0; j--) {
             bool swap = key[j] > key[j - 1];
@@ -131,7 +134,7 @@ __device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_
         uint32_t most = warp_max(key[0]);
         bool mine = key[0] == most;
         uint32_t who = __ballot_sync(~0u, mine);
-        if (who & (who - 1)) { /* of equal ones the lowest index */
+        if (who & (who - 1)) { /* among equal keys the lowest index wins */
             uint32_t least = ~warp_max(mine ? ~of[0] : 0);
             mine = mine && of[0] == least;
         }
@@ -145,7 +148,8 @@ __device__ static inline void greatest_pairs(uint32_t (&key)[2 * PAIRS], uint32_
     }
 }
 
-/* Of the groups of `size` keys all but the best become 0. room: [n_group]. */
+/* Clears the keys of all groups except the n_group_used best ones. by: what a group's score adds up; room:
+ * [n_group]. */
 __device__ static void drop_groups(const route_choice &a, const float *by, uint32_t *key, uint32_t *room, uint32_t lane)
 {
     uint32_t size = a.n_expert / a.n_group;
@@ -154,7 +158,7 @@ __device__ static void drop_groups(const route_choice &a, const float *by, uint3
         uint32_t last = ~0u, last_at = 0;
         float score = 0;
 #pragma unroll 1
-        for (uint32_t i = 0; i < a.group_best; i++) { /* the best that comes after the last one */
+        for (uint32_t i = 0; i < a.group_best; i++) { /* the best key that comes after the previous one */
             uint32_t best = 0, at = 0;
 #pragma unroll 1
             for (uint32_t e = g * size; e < (g + 1) * size; e++)
@@ -165,7 +169,7 @@ __device__ static void drop_groups(const route_choice &a, const float *by, uint3
         room[g] = key_of(score);
     }
     __syncwarp();
-    greatest(room, a.n_group, a.n_group_used, lane); /* the kept ones' are 0 now */
+    greatest(room, a.n_group, a.n_group_used, lane); /* the keys of the kept groups are 0 now */
 #pragma unroll 1
     for (uint32_t e = lane; e < a.n_expert; e += 32)
         if (room[e / size])
@@ -173,8 +177,8 @@ __device__ static void drop_groups(const route_choice &a, const float *by, uint3
     __syncwarp();
 }
 
-/* What the chosen experts' results weigh: `score` is the expert's, of which the i-th chosen is lane i's; sum: of all
- * scores, where they are exponentials of a softmax. broken: a logit was NaN. */
+/* The weight of the result of the expert that this lane has: lane i has the i-th chosen, with id `id` and score
+ * `score`. broken: this lane has seen a logit that is NaN, which makes all weights NaN. */
 __device__ static inline float weight_of(const route_choice &a, uint32_t id, float score, bool broken, uint32_t lane)
 {
     bool mine = lane < a.n_used, late = a.kind == ROUTE_SOFTMAX_CHOSEN;
@@ -187,7 +191,7 @@ __device__ static inline float weight_of(const route_choice &a, uint32_t id, flo
     }
     if (late || a.normalise) {
         float sum = warp_sum(w);
-        w /= fmaxf(sum, 1e-20f); /* sigmoids may all be too small for F32 */
+        w /= fmaxf(sum, 1e-20f); /* the sigmoids may all underflow in F32 */
     }
     w *= a.scale;
     if (mine && a.expert_scale)
@@ -201,13 +205,13 @@ __host__ __device__ static inline bool chooses_256(const route_choice &a)
     return a.n_expert <= 256 && a.n_group <= 1;
 }
 
-/* What scores of a row's logits have in common. */
+/* What the scores of all of a row's logits depend on. */
 struct route_total {
-    float most, sum; /* of exponentials, of a softmax over all */
-    bool broken;     /* one was NaN, among those that the lane has seen */
+    float most, sum; /* of the logits, and of their exponentials (ROUTE_SOFTMAX only) */
+    bool broken;     /* this lane has seen a NaN */
 };
 
-/* By a warp; a lane reads every 32nd logit, from its own number on. */
+/* Called by a warp; a lane reads every 32nd logit, starting at its own number. */
 __device__ static inline route_total total_of(const route_choice &a, const float *logits, uint32_t lane)
 {
     route_total t = {-INFINITY, 0, false};
@@ -226,7 +230,8 @@ __device__ static inline route_total total_of(const route_choice &a, const float
     t.sum = warp_sum(t.sum);
     return t;
 }
-/* The score of a logit; of ROUTE_SOFTMAX_CHOSEN, whose scores are made of the chosen alone, the logit. */
+/* The score of a logit; the logit itself for ROUTE_SOFTMAX_CHOSEN, whose scores are computed from the chosen ones
+ * alone. */
 __device__ static inline float score_of(const route_choice &a, float logit, const route_total &t)
 {
     bool softmax = a.kind == ROUTE_SOFTMAX;
@@ -237,9 +242,9 @@ __device__ static inline float score_of(const route_choice &a, float logit, cons
 }
 
 /*
- * A row's experts and weights, by one warp: the i-th's id and weight in lane i of the first n_used. logit(e): of an
- * expert, read once, by the lane that then writes room[e]. room: 2 n_expert words. Its code is fetched as it is run:
- * loops are not unrolled.
+ * A row's experts and their weights, chosen by one warp: the i-th's id and weight are returned in lane i, of the first
+ * n_used lanes. logit(e): the logit of an expert; it is read once, by the lane that then writes room[e]. room: 2
+ * n_expert words. Loops are not unrolled, because this code is not in the instruction cache when it is executed.
  */
 template <class L>
 __device__ static inline float2 choose_256(const route_choice &a, L logit, float *room, uint32_t lane)
@@ -258,7 +263,8 @@ __device__ static inline float2 choose_256(const route_choice &a, L logit, float
     return make_float2((float)id, weight_of(a, id, lane < a.n_used ? score_of(a, room[id], t) : 0.f, t.broken, lane));
 }
 
-/* ... of more experts, or by groups, rolled as well: it stands in the same kernels. room: 4 n_expert words. */
+/* The same for more experts or for groups. Not unrolled either, as it is part of the same kernels. room: 4 n_expert
+ * words. */
 template <class L> __device__ static float2 choose_by_groups(const route_choice &a, L logit, float *room, uint32_t lane)
 {
     uint32_t n = a.n_expert;
@@ -298,7 +304,7 @@ template <class L> __device__ static float2 choose_by_groups(const route_choice 
     return make_float2((float)id, weight_of(a, id, lane < a.n_used ? score[id] : 0.f, broken, lane));
 }
 
-/* ... of any. room: 4 n_expert words. */
+/* The same for any. room: 4 n_expert words. */
 template <class L> __device__ static inline float2 choose(const route_choice &a, L logit, float *room, uint32_t lane)
 {
     return chooses_256(a) ? choose_256(a, logit, room, lane) : choose_by_groups(a, logit, room, lane);

@@ -1,7 +1,8 @@
 /*
- * experts.cu - op_experts_up and op_experts_down: which way they go. pairs.cu has what surrounds their products.
+ * experts.cu - op_experts_up and op_experts_down: the choice of a code path. pairs.cu has the steps around their
+ * products.
  *
- * ACT_EXPERTS is f32, [pairs][d_expert]: rows that few quantises to 16 bits, and that are rounded to fp16 for grouped.
+ * ACT_EXPERTS is f32, [pairs][d_expert]: few quantises these rows to 16 bits, and for grouped they are rounded to fp16.
  */
 #include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/experts/pairs.cuh"
@@ -25,7 +26,8 @@ static experts_fn *fn_of(enum dtype type)
     return NULL;
 }
 
-/* Whether each row is computed for itself: a matter of the matrix, and of the rows alone where bits may differ. */
+/* Whether each row is computed by itself. This depends on the matrix and, only where bits may differ between batches,
+ * on the number of rows. */
 static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how)
 {
     if (how == INVARIANT_PROMPT && experts_wg_takes(d, w, n_used, n_row, how))
@@ -36,7 +38,7 @@ static bool few(const struct device *d, const wdev *w, uint32_t n_used, uint32_t
            few_fixed(records) + WARPS * t16_frag_bytes(type) <= smem_for(d, 1);
 }
 
-/* Whether pairs by expert are the columns of grouped.cuh's products. */
+/* Whether the product goes through grouped.cuh. */
 static bool grouped(const struct device *d, const wdev *w, uint32_t n_used)
 {
     return !few(d, w, n_used, d->bucket, d->invariant) && !experts_wg_takes(d, w, n_used, d->bucket, d->invariant);
@@ -55,7 +57,7 @@ bool route_takes_pieces(const struct device *d, const struct op_call *p, const s
 {
     const struct op *next = p->next;
     bool waits = p->acts.pieces & ACT_BIT(ACT_X) && next && next->kind == OP_EXPERTS_UP;
-    if (!waits || d->bucket > WG_ROWS || d->invariant) /* a row's norm has other bits than norm_rows() gives it */
+    if (!waits || d->bucket > WG_ROWS || d->invariant) /* the norm's bits differ from norm_rows()'s here */
         return false;
     const struct op_experts_up *up = &next->experts_up;
     const wdev *w = wdev_of(up->w);
@@ -82,7 +84,7 @@ static bool fits(struct device *d, const wdev *w, enum weight_role role, uint32_
     return false;
 }
 
-/* Whether rows of so many columns of a latent space have the room that rows of the residual stream have here. */
+/* Whether rows of n columns of a latent space fit where rows of the residual stream lie. */
 static bool latent_fits(struct device *d, uint32_t n)
 {
     if (n > d->ws.dims.d_model)
@@ -92,7 +94,7 @@ static bool latent_fits(struct device *d, uint32_t n)
     return n <= d->ws.dims.d_model;
 }
 
-/* Whether a shared expert's matrix is as those of the others. */
+/* Whether a shared expert's matrix has the shape and type of the others. */
 static bool alike(const wdev *w, const wdev *shared)
 {
     return shared->packed && shared->n_part == w->n_part && shared->n_in == w->n_in && shared->n_tile == w->n_tile &&
@@ -100,15 +102,16 @@ static bool alike(const wdev *w, const wdev *shared)
            shared->part[shared->n_part - 1].type == w->part[0].type;
 }
 
-/* Columns of a product: as few as most experts have, so that few of them are empty. */
+/* Columns of a product: as few as suffice for most experts, so that few columns are empty. */
 static uint32_t columns_of(const struct device *d, uint32_t n_used, uint32_t n_expert)
 {
     return 2 * d->bucket * n_used <= 8 * n_expert ? 8 : 32;
 }
 
 /*
- * Whether blocks of grouped.cuh sort the step's pairs, n_slot of a row, each for itself, prepare hidden rows and ask
- * for `down` early. Of MXFP4 and eight columns eight sequences are slower by it.
+ * Whether each block of grouped.cuh sorts the step's pairs, n_slot for a row, by itself; then hidden rows are prepared
+ * by `up`, and the first weights of `down` are prefetched. With MXFP4 and eight columns, this is slower at eight
+ * sequences.
  */
 static bool sorts_here(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_slot)
 {
@@ -117,8 +120,9 @@ static bool sorts_here(const struct device *d, const wdev *w, uint32_t n_used, u
 }
 
 /*
- * Whether the shared expert that stands beside these experts, up, its own up, down, its own down, can be one of a
- * row's: of their shape and types, and added to the same stream. Then the launches of the experts do its work too.
+ * Whether the shared expert that comes with these experts (the order of ops is up, its own up, down, its own down) can
+ * be one more expert of each row: it must have their shape and types, and be added to the same stream. Then the
+ * launches of the experts do its work too. alone: the step goes through few.
  */
 static bool takes_shared(const struct device *d, const struct op_call *p, const struct op *up, bool alone)
 {
@@ -145,7 +149,7 @@ static bool takes_shared(const struct device *d, const struct op_call *p, const 
            grouped(d, down, u->n_used);
 }
 
-/* The experts_down behind `up` whose hidden rows are prepared by `up` itself, which nobody else reads; or NULL. */
+/* The experts_down after `up` whose hidden rows `up` can prepare itself, as no other op reads them; or NULL. */
 static const struct op *prepares(const struct device *d, const struct op_call *p, const struct op *up)
 {
     const struct op *down = up + 1;
@@ -160,9 +164,9 @@ static const struct op *prepares(const struct device *d, const struct op_call *p
 }
 
 /*
- * Whether beside.cuh takes the network that stands between these experts, up, its own up, its own down, down: of a step
- * of one row, of one type of weights each, with norms of the kinds that it knows. Its bits are those of the ops by
- * themselves.
+ * Whether beside.cuh takes the dense network between these experts (the order of ops is up, its own up, its own down,
+ * down): in a step of one row, each pair of matrices of one weight type, with norms of the supported kinds. The result
+ * is bit-identical to running the ops separately.
  */
 static bool takes_beside(const struct device *d, const struct op_call *p, const struct op *up)
 {
@@ -191,8 +195,7 @@ static bool takes_beside(const struct device *d, const struct op_call *p, const 
                  norm_deferrable(*e->post_norm) && norm_deferrable(*e->aside_norm);
     bool types = one_type(w, w->part[0].type) && one_type(ow, w->part[0].type) && one_type(down, down->part[0].type) &&
                  one_type(od, down->part[0].type);
-    bool one_set =
-        od->n_tile > (uint32_t)d->sms || od->n_kblk <= 2 * K_SLICES; /* else gemv has another order of sums */
+    bool one_set = od->n_tile > (uint32_t)d->sms || od->n_kblk <= 2 * K_SLICES; /* else gemv sums in another order */
     bool sizes = one_set && w->n_in == ow->n_in && w->n_in % 8 == 0 && down->n_out == od->n_out &&
                  down->n_out <= ROW_NORM_MAX && down->n_tile <= ROW_SLOTS / 2 * (uint32_t)d->sms &&
                  d->ws.ff.layout == 0;
@@ -214,14 +217,14 @@ static experts_args args_of(struct device *d, const wdev *w, uint32_t n_used)
     return a;
 }
 
-/* Halves from record to record of the hidden rows that are prepared. */
+/* Stride between the records of prepared hidden rows, in halves. */
 static uint64_t hidden_step(const struct device *d, const experts_args &a)
 {
     return (uint64_t)d->ws.rows * a.n_used * XFRAG_KBLK;
 }
 
-/* Pairs by expert, unless blocks sort them themselves, or the op before this one has had them sorted as this one wants
- * them. */
+/* Sorts the pairs by expert, unless blocks sort them themselves or an earlier op already had them sorted into jobs of
+ * this size. */
 static void sorted(struct device *d, struct op_call *p, const experts_args &a)
 {
     if (a.here)
@@ -231,7 +234,7 @@ static void sorted(struct device *d, struct op_call *p, const experts_args &a)
     p->job_pairs = a.cols;
 }
 
-/* The experts_down that reads what this experts_up writes, where both go through wgmma; else NULL. */
+/* The experts_down that reads this experts_up's output, where both go through wgmma; else NULL. */
 static const struct op *down_of_columns(const struct device *d, const struct op_call *p, const struct op *up)
 {
     for (const struct op *o = up + 1; o != p->end && o->kind != OP_ROUTE && o->kind != OP_EXPERTS_UP; o++)
@@ -251,7 +254,7 @@ static void beside_of(experts_args *a, const wdev *w)
     a->beside.n_out = w->part[0].n_out;
 }
 
-/* The ends of the experts' results and of those beside them, in the launch that makes both. */
+/* Launches `down` of the experts and of the network beside them in one kernel, with the norms of both results. */
 static void down_beside_run(struct device *d, const struct op *o, experts_args &a)
 {
     const struct op_experts_down *op = &o->experts_down;
@@ -267,9 +270,9 @@ static void down_beside_run(struct device *d, const struct op *o, experts_args &
 }
 
 /*
- * Whether `down` goes by slices (few_down.cuh) and hears of `up`, the op before it, before that has ended; how many
- * slices a block then has beside its tile, or 0. Whole tiles of hidden units are told, of one row, without an expert
- * that all rows share.
+ * Decides whether `down` is computed by slices (few_down.cuh) and receives the hidden units of `up`, the op before it,
+ * before that kernel has ended. Returns how many slices a block then has besides its own tile, or 0. `up` publishes
+ * whole tiles of hidden units, for one row, without a shared expert.
  */
 static uint32_t down_hears(const struct device *d, const struct op *o)
 {
@@ -286,7 +289,8 @@ static uint32_t down_hears(const struct device *d, const struct op *o)
     return fits && more < WARPS ? more : 0;
 }
 
-/* What proj_shares() and route_run() have found of the op before these experts. */
+/* The router's part of `up`'s arguments, where proj_shares() and route_run() have dropped the router kernel of the op
+ * before these experts. */
 static experts_router router_of(struct device *d, const struct op_route *op)
 {
     const wdev *w = wdev_of(op->w);
@@ -298,8 +302,8 @@ static experts_router router_of(struct device *d, const struct op_route *op)
 }
 
 /*
- * `up` of pairs by expert, and what its launch does beside the product: its blocks sort the pairs, by the route as they
- * hear it, and leave hidden rows prepared for `down`.
+ * `up` through grouped.cuh. Where possible its blocks also sort the pairs, as the route is published, and leave
+ * prepared hidden rows for `down`.
  */
 static void grouped_up(struct device *d, struct op_call *p, const struct op *o, experts_args &a)
 {
@@ -310,13 +314,13 @@ static void grouped_up(struct device *d, struct op_call *p, const struct op *o, 
     if (p->prepared)
         a.to = d->ws.experts.x, a.to_step = hidden_step(d, a);
     a.routed = p->routed = a.here;
-    a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = o->experts_up.norm; /* of which a shared expert's gate is made */
+    a.xf = d->ws.x, a.ldxf = d->ws.ldx, a.norm = o->experts_up.norm; /* for the shared expert's gate */
     if (a.here && p->told && p->normed == o)
         a.said = d->ws.experts.said, a.nth = p->n_route;
     fn_of(w->part[0].type)(d, a, EXPERTS_UP_GROUPED);
 }
 
-/* `down` of pairs by expert: to ws.experts.y. */
+/* `down` through grouped.cuh, into ws.experts.y. */
 static void grouped_down(struct device *d, struct op_call *p, const struct op *o, experts_args &a)
 {
     const wdev *w = wdev_of(o->experts_down.w);
@@ -328,7 +332,7 @@ static void grouped_down(struct device *d, struct op_call *p, const struct op *o
     if (p->prepared != o)
         pairs_prepare(d, a, d->ws.experts.x);
     a.routed = a.here && p->routed && p->prepared == o;
-    if (a.routed && p->told) /* `up` may have let this kernel in before the router's end */
+    if (a.routed && p->told) /* `up` may have triggered this launch before the router's end */
         a.said = d->ws.experts.said, a.nth = p->n_route;
     fn_of(w->part[0].type)(d, a, EXPERTS_DOWN_GROUPED);
 }
@@ -396,7 +400,7 @@ void experts_up_run(struct device *d, struct op_call *p, const struct op *o)
     fn_of(w->part[0].type)(d, a, EXPERTS_UP);
 }
 
-/* What becomes of results that were not added to ws.x, of n columns in ws.tmp. */
+/* Finishes results in ws.tmp, n columns, that were not added to ws.x directly. */
 static void down_end(struct device *d, const struct op_experts_down *op, uint32_t n)
 {
     if (op->latent)
@@ -410,7 +414,7 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
     const struct op_experts_down *op = &o->experts_down;
     const wdev *w = wdev_of(op->w);
     struct experts_room *room = &d->ws.experts;
-    bool apart = op->post_norm || op->x_scale != 0 || op->latent; /* more follows than that it is added to x */
+    bool apart = op->post_norm || op->x_scale != 0 || op->latent; /* the result is not simply added to x */
     float *to = apart ? d->ws.tmp : d->ws.x;
     uint32_t ldto = apart ? d->ws.ldtmp : d->ws.ldx;
     if (!fits(d, w, WEIGHT_EXPERTS_DOWN, 1, op->n_used, w->n_in))
@@ -434,15 +438,15 @@ void experts_down_run(struct device *d, struct op_call *p, const struct op *o)
         a.out = to, a.ldout = ldto, a.anew = apart, a.routed = p->routed;
         if (p->routed && p->told && d->bucket <= GEMV_ROWS)
             a.said = d->ws.experts.said, a.nth = p->n_route;
-        if (p->shared[1] == o - 1) { /* as experts_up_run() has found */
+        if (p->shared[1] == o - 1) { /* set by experts_up_run() */
             down_beside_run(d, o, a);
             return;
         }
-        if (a.said && o[-1].kind == OP_EXPERTS_UP) /* who has set p->routed, is in this program */
+        if (a.said && o[-1].kind == OP_EXPERTS_UP) /* `up`, which has set p->routed, is in this program */
             a.more = down_hears(d, o - 1);
         if (a.more) {
             a.told = said_hidden(room->said, d->sms), a.slices = said_slices(room->said);
-            p->told = false; /* this tag has been used */
+            p->told = false; /* this tag is used up */
         }
         if (p->shared[1] == o + 1)
             a.shared = wdev_of(p->shared[1]->proj.w)->packed, a.shared_gate = p->shared[0]->ffn_up.row_gate, a.n_slot++;

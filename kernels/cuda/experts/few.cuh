@@ -1,13 +1,13 @@
 /*
- * few.cuh - the products of experts for rows that are computed each for itself, in integers as gemv.cuh does.
+ * few.cuh - the products of experts for rows that are each computed by themselves, in integers as in gemv.cuh.
  *
- * Of `up` nothing but the norm's weights can be asked for before the router has chosen, of which it hears before that
- * kernel's end (told.cuh), or which it is itself (few_up.cuh); of `down` its first fragments can be while `up` is at
- * work: two blocks of `up` leave a processor room for one of `down`, which may start once all of `up` have seen the
- * route. There is no producer: each warp has a ring of its own, of fragments that its lane 0 asks for, as many as fit
- * at once. Of `up` a block takes tiles of its row's experts, a slice of K a warp; of `down` one tile of all of the
- * row's experts, whose K lie one after the other, a slice of all of them a warp. The sums of `down` are weighted record
- * by record, so that what is left is added to the residual stream.
+ * For `up` only the norm's weights can be loaded before the router has chosen. It learns the choice before the router
+ * kernel has ended (told.cuh), or makes it itself (few_up.cuh). `down` can load its first fragments while `up` is
+ * running: two blocks of `up` leave an SM room for one of `down`, which may start once all blocks of `up` have seen the
+ * route. There is no producer warp: each warp has its own ring of as many fragments as fit at once, filled by its lane
+ * 0. For `up` a block takes tiles of its row's experts, and each warp a slice of K. For `down` it takes one tile of all
+ * of the row's experts, whose K are concatenated, and each warp a slice of that. The sums of `down` are weighted record
+ * by record, so that the result only has to be added to the residual stream.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_CUH
@@ -19,10 +19,10 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* The fragments that a warp reads, one after the other. */
+/* A cursor over the fragments that a warp reads, one after the other. */
 template <int T, bool DOWN> struct few_cursor {
     static constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
-    uint32_t tile, rec, q; /* tile: of the block's list; rec: of the warp's slice */
+    uint32_t tile, rec, q; /* tile: in the block's list; rec: record in the warp's slice; q: fragment of the record */
 
     __device__ void next(uint32_t r0, uint32_t r1, uint32_t step)
     {
@@ -33,7 +33,7 @@ template <int T, bool DOWN> struct few_cursor {
             return;
         rec = r0, tile += step;
     }
-    /* id: the row's experts, one a lane. All lanes call it. */
+    /* The fragment's address. id: the row's experts, one in each lane. Called by all lanes. */
     __device__ const uint8_t *at(const experts_args &a, uint32_t id) const
     {
         uint32_t slot = DOWN ? rec / a.n_kblk : tile / a.n_tile, t = DOWN ? tile : tile - slot * a.n_tile,
@@ -43,8 +43,8 @@ template <int T, bool DOWN> struct few_cursor {
     }
 };
 
-/* Records c0 .. c1 of a row's hidden rows, one after the other, as integers; meanwhile(): while the first are on their
- * way. */
+/* Quantises records c0 .. c1 of a row's hidden rows, which are concatenated, to integers. meanwhile() runs while the
+ * first loads are in flight. */
 template <class F>
 __device__ static inline void few_quantize_hidden(const experts_args &a, const float *hidden, const float *shared,
                                                   uint32_t c0, uint32_t c1, uint8_t *to, uint32_t lane, F meanwhile)
@@ -73,7 +73,7 @@ __device__ static inline void few_quantize_hidden(const experts_args &a, const f
 }
 #endif
 
-/* Grid: blocks of a row, rows. */
+/* Grid: x blocks of a row, y rows. */
 template <int T, bool DOWN>
 __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __grid_constant__ experts_args a)
 {
@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         for (int i = 0; i < NORM_IN_FLIGHT; i++)
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
-    bool live = row < a.step->n_row, used = lane < a.n_used; /* the step's metadata were there before its kernels */
+    bool live = row < a.step->n_row,
+         used = lane < a.n_used; /* the step's metadata were written before its kernels start */
     bool told = a.said && live;
     if (!DOWN && blockIdx.x == a.grid) {
         few_shared_gate(a, row, live, told, sums);
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
     } else if (!live || !DOWN || !a.routed)
         pdl_wait();
     if (!DOWN && !told)
-        pdl_trigger(); /* not before: whoever comes after this kernel may read the route at once */
+        pdl_trigger(); /* not earlier: the dependent kernel may read the route at once */
     const float *route = a.route + (uint64_t)row * 2 * a.n_used;
     if (used && told) {
         uint64_t v = hear(a.said[row].chosen + lane, tag);
@@ -126,13 +127,13 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         id = expert_of(__ldcg(route + lane), a.n_expert), weight = __ldcg(route + a.n_used + lane);
     __syncwarp();
     if (!DOWN && told)
-        pdl_trigger(); /* what it asks for comes behind what this kernel is about to */
+        pdl_trigger(); /* its copies queue behind those that this kernel is about to issue */
     if (!live)
         return;
     uint64_t policy = evict_first();
     C ask = {blockIdx.x, r0, 0}, have = ask;
     uint32_t asked = 0, s = 0, phase = 0;
-    auto request = [&](uint32_t stage) { /* the next fragment, if there is one */
+    auto request = [&](uint32_t stage) { /* copies the next fragment, if there is one */
                                          if (ask.tile >= tiles || r0 >= r1)
                                              return;
                                          const uint8_t *from = ask.at(a, id);
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
         }
         float *to = sums + (buf * WARPS + warp) * 64 + lane;
         to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
-        __syncthreads();                       /* the other buffer's sums were read: whoever did is here */
+        __syncthreads();                       /* every reader of the other buffer has arrived too */
         if (!ends)
             continue;
         float y = 0;
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(CONSUMERS, DOWN ? 2 : 3) experts_few(const __g
                              : a.shared_hidden + (uint64_t)row * a.ldshared)[o] = glu_of(a.glu, y, up);
     }
     if (!DOWN && told)
-        pdl_wait(); /* this kernel's end means that of those before it */
+        pdl_wait(); /* keeps completion transitive */
 #endif
 }
 
@@ -253,11 +254,11 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
             return;
         }
     uint32_t records = DOWN ? a.n_slot * a.n_kblk : a.n_kblk, tiles = DOWN ? a.n_tile : a.n_slot * a.n_tile;
-    bool chooses = !DOWN && a.router.shares.n_tile; /* a row by itself, of which all blocks are there at once */
+    bool chooses = !DOWN && a.router.shares.n_tile; /* a step of one row, all blocks of which are resident at once */
     uint32_t slots = 2 * d->sms / a.bucket - (chooses && a.shared_gate),
              grid = DOWN ? tiles : min_u(tiles, slots ? slots : 1);
     uint32_t each = ((tiles + grid - 1) / grid) * ((records + WARPS - 1) / WARPS) * PER, fixed = few_fixed(records);
-    int blocks = 3; /* of a processor: two of `up`, one of `down` */
+    int blocks = 3; /* on an SM: two of `up`, one of `down` */
     while (blocks > 1 && smem_for(d, blocks) < fixed + 2 * WARPS * FRAG)
         blocks--;
     uint32_t room = smem_for(d, blocks) - (DOWN && blocks == 3 ? 2 * UP_MORE : 0);
@@ -265,7 +266,7 @@ template <int T, bool DOWN> static void experts_alone(struct device *d, experts_
     a.grid = grid;
     uint32_t bytes = fixed + a.stages * WARPS * FRAG;
     if (!DOWN && (chooses || (hears_up(T) && a.told)) && blocks == 3 && grid > (uint32_t)d->sms)
-        bytes = bytes > room + UP_MORE ? bytes : room + UP_MORE; /* two a processor, and no third: few_down.cuh */
+        bytes = bytes > room + UP_MORE ? bytes : room + UP_MORE; /* two on an SM and no third: few_down.cuh */
     dim3 blocks_of(grid + (!DOWN && a.shared_gate), a.bucket);
     if constexpr (!DOWN)
         if (chooses) {

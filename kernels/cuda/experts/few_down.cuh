@@ -1,14 +1,16 @@
 /*
- * few_down.cuh - `down` of one row where it has more tiles than there are processors, and not twice as many: gpt-oss's.
+ * few_down.cuh - `down` of one row where it has more tiles than there are SMs but fewer than twice as many, as in
+ * gpt-oss.
  *
- * By few.cuh some processors would have two blocks, of which the second begins when `up` has ended, and others one.
- * Here a processor has one, beside `up`'s, and what is left goes by slices: the first warps of a block take one more
- * each, of tiles that are no block's own, and tell their sums (told.cuh) to the block that has a tile's last slice.
- * That adds them in the order in which those of eight warps are, so that no bit is another; it waits for blocks that
- * began before it, and for no other. Hidden units are heard from `up`, tile by tile, and not read when its kernel has
- * ended.
+ * With few.cuh some SMs would have two blocks, of which the second starts when `up` has ended, and others one. Here
+ * each SM has one block, beside those of `up`, and the remaining tiles are divided into slices: the first warps of a
+ * block each take one more slice, of a tile that no block owns, and publish its sums (told.cuh) to the block that has
+ * the tile's last slice. That block adds them in the order of the sums of eight warps, so that the result is
+ * bit-identical; it waits only for blocks that started before it. Hidden units are received from `up` tile by tile as
+ * they are published, instead of being read when its kernel has ended.
  *
- * For types that hears_up() says: it was slower where instructions are few, and other shapes were not measured.
+ * Used for the types for which hears_up() is true: it was slower where the product takes few instructions, and other
+ * shapes were not measured.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_DOWN_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_DOWN_CUH
@@ -18,16 +20,17 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* What a warp has of a tile: records r0 to r1. */
+/* A warp's part of a tile: records r0 to r1. */
 struct down_slice {
     uint32_t tile, r0, r1;
 };
-/* Of its block's first tile. */
+/* The warp's slice of its block's own tile. */
 __device__ static inline down_slice down_own(uint32_t records, uint32_t warp)
 {
     return {blockIdx.x, t16_slice(records, warp), t16_slice(records, warp + 1)};
 }
-/* Of a tile that is no block's own; nth: of all such slices. False where nothing is left for the warp. */
+/* The warp's slice of a tile that no block owns; nth: its number among all such slices. False where the warp has
+ * none. */
 __device__ static inline bool down_more(const experts_args &a, uint32_t records, uint32_t warp, uint32_t *nth,
                                         down_slice *more)
 {
@@ -37,15 +40,15 @@ __device__ static inline bool down_more(const experts_args &a, uint32_t records,
 }
 
 /*
- * The fragments that a warp reads, one after the other, by records: of its own slice, then of another. Where a record
- * lies takes divisions, which would be most of a warp's instructions: so each lane finds a record's place, of 32 at a
- * time, and asks for its fragments.
+ * The list of fragments that a warp reads, one after the other, by records: first those of its own slice, then those of
+ * the additional one. Computing the place of a record takes divisions, which would be most of a warp's instructions.
+ * So, for 32 records at a time, each lane computes the place of one and issues the copies of its fragments.
  */
 template <int T> struct down_list {
     static constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
-    uint32_t n, at, q;   /* records; the next one, and which fragment of it: the same in all lanes */
-    const uint8_t *from; /* the lane's record: its next fragment */
-    uint32_t step;       /* bytes to the one after that */
+    uint32_t n, at, q;   /* records; the next one and its next fragment: equal in all lanes */
+    const uint8_t *from; /* the next fragment of this lane's record */
+    uint32_t step;       /* bytes to the fragment after that */
 
     __device__ void find(const experts_args &a, uint32_t id, uint32_t warp, uint32_t lane)
     {
@@ -61,7 +64,7 @@ template <int T> struct down_list {
         from = expert_at(a, __shfl_sync(~0u, id, slot)) + ((uint64_t)of.tile * a.n_kblk * PER + first) * FRAG;
         step = PER > 1 ? (t16_frag_at(a.n_kblk, PER, r, 1) - first) * FRAG : 0;
     }
-    /* Asks for the next fragment, if there is one. id: the row's experts, one a lane. All lanes call it. */
+    /* Copies the next fragment, if there is one. id: the row's experts, one in each lane. Called by all lanes. */
     __device__ void ask(const experts_args &a, uint32_t id, uint8_t *to, uint64_t *full, uint64_t policy, uint32_t warp,
                         uint32_t lane)
     {
@@ -80,7 +83,8 @@ template <int T> struct down_list {
     }
 };
 
-/* A record of a row of all of its experts' K, and the expert's place in the row. */
+/* A record of the concatenated K of all of a row's experts: which of the row's experts it belongs to, and which of that
+ * expert's records it is. */
 struct down_record {
     uint32_t slot, r;
     __device__ down_record(const experts_args &a, uint32_t c)
@@ -94,7 +98,7 @@ struct down_record {
     }
 };
 
-/* Records c0 .. c1 of the row's hidden rows, one after the other, as integers, as `up` tells them. */
+/* Quantises records c0 .. c1 of the row's hidden rows, which are concatenated, to integers as `up` publishes them. */
 __device__ static inline void down_quantize(const experts_args &a, uint64_t tag, uint32_t c0, uint32_t c1, uint8_t *to,
                                             uint32_t lane)
 {
@@ -104,7 +108,7 @@ __device__ static inline void down_quantize(const experts_args &a, uint64_t tag,
         uint64_t v[AT_ONCE][4];
         bool all;
         down_record at(a, base);
-        if (!lane) /* so that those who wait do not keep the memory busy */
+        if (!lane) /* only one lane polls, to spare the memory system */
             hear(a.told + (at.slot * a.k + at.r * 256) / 2, tag);
         __syncwarp();
         do {
@@ -137,20 +141,21 @@ __device__ static inline void down_quantize(const experts_args &a, uint64_t tag,
     }
 }
 
-/* The sixteen rows' sums of a slice, of four quarters each, in lanes 0 to 15, and once more in the others. */
+/* The sums of a slice's sixteen rows, of four quarters each: in lanes 0 to 15, and repeated in the others. */
 __device__ static inline float down_sum(const float *sums, uint32_t lane)
 {
     float4 f = *(const float4 *)(sums + 4 * (lane & 15));
     return __fadd_rn(__fadd_rn(f.x, f.y), __fadd_rn(f.z, f.w));
 }
-/* Of slices that are no block's own, the nth: its sums, two a slot. */
+/* Publishes the sums, two a slot, of the nth slice among those that no block owns. */
 __device__ static inline void down_tell(const experts_args &a, uint32_t nth, float y, uint64_t tag, uint32_t lane)
 {
     float next = __shfl_down_sync(~0u, y, 1);
     if (lane < 16 && !(lane & 1))
         say(a.slices + nth * 8 + lane / 2, said_two(y, next), tag);
 }
-/* The sums of a tile whose eight slices, from the nth on, are told: a lane hears two of their 64 slots. */
+/* Waits for the sums of a tile's eight slices, from the nth on, and adds them up; a lane reads two of their 64
+ * slots. */
 __device__ static inline float down_hear(const experts_args &a, uint32_t nth, uint64_t tag, uint32_t lane)
 {
     const ulonglong2 *slots = a.slices + nth * 8;
@@ -168,7 +173,7 @@ __device__ static inline float down_hear(const experts_args &a, uint32_t nth, ui
 
 #endif
 
-/* Grid: processors. The route is told, and so are the hidden units. */
+/* Grid: one block for each SM. The route and the hidden units are published while this kernel runs. */
 template <int T>
 __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const __grid_constant__ experts_args a)
 {
@@ -189,7 +194,7 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
     }
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
-    if (!a.step->n_row) { /* was there before the step's kernels */
+    if (!a.step->n_row) { /* written before the step's kernels start */
         pdl_wait();
         return;
     }
@@ -220,14 +225,14 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
     };
     auto residual_of = [&](uint32_t o) { return lane < 16 && o < a.n_out && !a.anew ? __ldcg(a.out + o) : 0.f; };
     auto end = [&](uint32_t o, float y, float bias, float residual) {
-        pdl_wait(); /* as a rule long there by now: x is written when all who read it have ended */
+        pdl_wait(); /* usually returns at once. x may be written only when all kernels that read it have ended */
         if (lane < 16 && o < a.n_out)
             a.out[o] = __fmaf_rn(a.scale, __fadd_rn(y, bias), residual);
     };
-    bool ends = warp == WARPS - 1; /* which never has a second slice */
+    bool ends = warp == WARPS - 1; /* this warp never has a second slice */
     float bias = 0;
     if (ends) {
-        if (!lane) { /* its x is the row that results are added to */
+        if (!lane) { /* x is the row that the results are added to */
             hear(a.said->x, tag);
             __threadfence();
         }
@@ -265,12 +270,12 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
         }
         float *to = sums + (i * WARPS + warp) * 64 + lane;
         to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
-        if (i) {                               /* a slice of another tile: a warp by itself */
+        if (i) {                               /* a slice of a tile that no block owns: no other warp takes part */
             __syncwarp();
             down_tell(a, nth_more, down_sum(to - lane, lane), tag, lane);
             break;
         }
-        __syncthreads(); /* all records are in shared memory, too */
+        __syncthreads(); /* now all records are in shared memory, too */
         if (!ends)
             continue;
         float y = 0;
@@ -280,28 +285,29 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
         end(o, y, bias, residual);
     }
     uint32_t first = blockIdx.x * a.more,
-             done = (first + a.more) / WARPS; /* tiles whose last slice is here or before */
+             done = (first + a.more) / WARPS; /* tiles whose last slice is in this block or an earlier one */
     if (ends && done > first / WARPS && done <= a.n_tile - gridDim.x) {
         uint32_t o = (gridDim.x + done - 1) * 16 + (lane & 15);
         float residual = residual_of(o);
         bias = bias_of(o);
         end(o, down_hear(a, (done - 1) * WARPS, tag, lane), bias, residual);
     }
-    pdl_wait(); /* this kernel's end means that of those before it */
+    pdl_wait(); /* keeps completion transitive */
 #endif
 }
 
 /* --- launching ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes of shared memory, as it is given out, by which two blocks of `up` have more than two thirds of a processor's:
- * one that had three of them would have no room for one of these. */
+/* Bytes, the allocation granularity of shared memory, by which two blocks of `up` exceed two thirds of an SM's: if
+ * three of them fitted on an SM, it would have no room for a block of this kernel. */
 enum { UP_MORE = 128 };
 
 template <int T> static void experts_down_told(struct device *d, experts_args &a)
 {
     static uint32_t done;
     constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
-    uint32_t records = a.n_used * a.n_kblk, fixed = few_fixed(records), blocks = 3; /* two of `up`, one of these */
+    uint32_t records = a.n_used * a.n_kblk, fixed = few_fixed(records),
+             blocks = 3; /* on an SM: two of `up`, one of this kernel */
     while (blocks > 1 && smem_for(d, blocks) < fixed + 2 * WARPS * FRAG)
         blocks--;
     uint32_t room = smem_for(d, blocks) - (blocks == 3 ? 2 * UP_MORE : 0);

@@ -1,7 +1,7 @@
 /*
- * few_list.cuh - the fragments that a warp of few_up.cuh and few_one.cuh reads, one after the other. Where one lies
- * takes divisions: so each lane finds the place of one, of 32 at a time, before there is a choice, and as many lanes
- * ask for as many of them at once when there is.
+ * few_list.cuh - the list of fragments that a warp of few_up.cuh and few_one.cuh reads, one after the other. Computing
+ * the place of a fragment takes divisions. So, for 32 fragments at a time, each lane computes the place of one, the
+ * first time before the choice is known; once it is, as many lanes issue as many copies at once.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_LIST_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_LIST_CUH
@@ -10,14 +10,14 @@
 
 #if __CUDA_ARCH__ >= 900
 
-/* Of `up` the block's tiles, a slice of an expert's K each; of `down` one tile, a slice of all of the row's experts'.
- */
+/* For `up` these are the block's tiles, with a slice of one expert's K each; for `down` one tile, with a slice of the K
+ * of all of the row's experts. */
 template <int T, bool DOWN> struct few_list {
     static constexpr uint32_t PER = quant<T>::FRAGS, FRAG = quant<T>::FRAG_BYTES;
-    uint32_t r0, r1; /* the warp's records of a tile */
-    uint32_t n, at;  /* all of its fragments; the next one to be asked for */
-    uint32_t slot;   /* the lane's: which of the row's experts */
-    uint64_t place;  /* in the expert's matrix, and from locate() on in memory */
+    uint32_t r0, r1; /* the warp's range of records in a tile */
+    uint32_t n, at;  /* the number of its fragments; the next one to be copied */
+    uint32_t slot;   /* which of the row's experts this lane's fragment belongs to */
+    uint64_t place;  /* offset in the expert's matrix; from locate() on, the address */
 
     __device__ few_list(const experts_args &a, uint32_t tiles, uint32_t records, uint32_t warp, uint32_t lane)
     {
@@ -33,7 +33,7 @@ template <int T, bool DOWN> struct few_list {
         uint32_t t = DOWN ? tile : tile - slot * a.n_tile, r = DOWN ? rec - slot * a.n_kblk : rec;
         place = ((uint64_t)t * a.n_kblk * PER + t16_frag_at(a.n_kblk, PER, r, rest % PER)) * FRAG;
     }
-    /* id: the row's experts, one a lane. All lanes call it. */
+    /* id: the row's experts, one in each lane. Called by all lanes. */
     __device__ void locate(const experts_args &a, uint32_t id)
     {
         place += (uint64_t)(uintptr_t)expert_at(a, __shfl_sync(~0u, id, slot & 31));
@@ -43,7 +43,7 @@ template <int T, bool DOWN> struct few_list {
         mbar_expect_tx(full, FRAG);
         cp_async_bulk(to, (const void *)place, FRAG, full, evict_first());
     }
-    /* The first ones, a stage each. */
+    /* Copies the first fragments, one for each stage. */
     __device__ void ask_first(uint32_t stages, uint8_t *ring, uint64_t *full, uint32_t lane)
     {
         at = min(stages, n);
@@ -51,7 +51,7 @@ template <int T, bool DOWN> struct few_list {
             copy(ring + lane * FRAG, full + lane);
         __syncwarp();
     }
-    /* The next one, if there is one. All lanes call it. */
+    /* Copies the next fragment, if there is one. Called by all lanes. */
     __device__ void ask(const experts_args &a, uint32_t id, uint8_t *to, uint64_t *full, uint32_t lane)
     {
         if (at == n)

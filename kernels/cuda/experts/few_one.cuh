@@ -1,10 +1,10 @@
 /*
- * few_one.cuh - `down` of a step of one row whose route is told, with the bits of few.cuh: a tile of all of the row's
- * experts a block.
+ * few_one.cuh - `down` of a step of one row whose route is published, bit-identical to few.cuh: a block computes one
+ * tile of all of the row's experts.
  *
- * All of the step waits from `up`'s end on, and a warp has a few records, whose weights have come by then. What it does
- * is a chain for each of them, from hidden units to integers and through the product: here three chains go on at a
- * time.
+ * From the end of `up` on, all of the step waits for this kernel. A warp has only a few records, whose weights have
+ * arrived by then. Each record is one dependent chain, from the hidden units to integers and through the product; here
+ * three such chains are interleaved.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_ONE_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_ONE_CUH
@@ -12,7 +12,7 @@
 #include "kernels/cuda/experts/few_list.cuh"
 #include "kernels/cuda/gemm/tile16_int.cuh"
 
-/* Types of which experts_down_one() was measured: of one fragment a record. */
+/* Types for which experts_down_one() was measured; they have one fragment a record. */
 __host__ __device__ constexpr bool by_threes(int type)
 {
     return type == DT_Q4_K || type == DT_Q6_K;
@@ -22,7 +22,7 @@ __host__ __device__ constexpr bool by_threes(int type)
 
 enum { THREE = 3 };
 
-/* int_quantize() of three records, of which the first n are stored, step by step of all of them. */
+/* int_quantize() of three records, interleaved step by step; the first n of them are stored. */
 __device__ static inline void quantize_three(uint8_t *kblk, uint32_t n, uint32_t lane, const float (&v)[THREE][8])
 {
     float top[THREE];
@@ -84,7 +84,7 @@ __device__ static inline void quantize_three(uint8_t *kblk, uint32_t n, uint32_t
     }
 }
 
-/* Records of the row's hidden rows, one after the other, from c on, n of them at most; zeros behind. */
+/* Loads up to n records, from c on, of the row's hidden rows, which are concatenated; zeros for the rest. */
 __device__ static inline void hidden_three(const experts_args &a, uint32_t c, uint32_t n, float (&v)[THREE][8],
                                            uint32_t lane)
 {
@@ -104,7 +104,8 @@ __device__ static inline void hidden_three(const experts_args &a, uint32_t c, ui
 }
 #endif
 
-/* Grid: tiles. Registers: beside two blocks of `up`. BIASED: the experts have biases. */
+/* Grid: tiles. The register limit leaves room for two blocks of `up` beside one of these. BIASED: the experts have
+ * biases. */
 template <int T, bool BIASED>
 __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant__ experts_args a)
 {
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
     __syncthreads();
-    if (!a.step->n_row) { /* was there before the step's kernels */
+    if (!a.step->n_row) { /* written before the step's kernels start */
         pdl_wait();
         return;
     }

@@ -1,11 +1,12 @@
 /*
- * few_up.cuh - `up` of one row that has no router's kernel (shares.cuh), with the bits of few.cuh; and the gate of a
- * shared expert, by a block of either.
+ * few_up.cuh - `up` of one row without a router kernel (shares.cuh), bit-identical to few.cuh; and the gate of a shared
+ * expert, which a block of its own computes in either kernel.
  *
- * All of a step waits for the chain from the logits to the experts' first weights, so that there is as little in it as
- * there can be. Where a warp's fragments lie is found before (few_list.cuh). Every block chooses for itself, but ids
- * alone: what the results weigh is for `down`, which the first block tells when it has asked for its weights. And the
- * warp that chooses turns its part of x into integers while these come; the other ones have nothing else to do before.
+ * All of a step waits for the chain from the logits to the first weights of the experts, so that this chain is kept as
+ * short as possible. The places of a warp's fragments are computed before (few_list.cuh). Every block makes the choice
+ * for itself, but only the ids: the weights of the results are needed by `down`, and the first block publishes them
+ * after it has issued the copies of its own weights. The warp that makes the choice quantises its part of x while these
+ * copies are in flight; the other warps do so before, when they have nothing else to do.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_UP_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_UP_CUH
@@ -14,12 +15,12 @@
 #include "kernels/cuda/experts/shares.cuh"
 
 #if __CUDA_ARCH__ >= 800
-/* What the row's result of the shared expert is multiplied by, by a block for itself. room: two floats a warp. */
+/* Computes the factor of the row's result of the shared expert, with a whole block. room: two floats for each warp. */
 __device__ static inline void few_shared_gate(const experts_args &a, uint32_t row, bool live, bool told, float *room)
 {
     uint32_t first = threadIdx.x * 4, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     auto four = [&](const float *v, uint32_t k) {
-        return k < a.k ? __ldcg((const float4 *)(v + k)) : make_float4(0, 0, 0, 0); /* k is a multiple of 8 */
+        return k < a.k ? __ldcg((const float4 *)(v + k)) : make_float4(0, 0, 0, 0); /* a.k is a multiple of 8 */
     };
     enum { KEPT = 4 };
     float4 w[KEPT], g[KEPT];
@@ -67,8 +68,8 @@ __device__ static inline void few_shared_gate(const experts_args &a, uint32_t ro
 #if __CUDA_ARCH__ >= 900
 
 /*
- * The ids of the row's experts, by a warp that hears the logits, into shared memory, where it leaves the logits as
- * well. PAIRS: slots that a lane hears, those of 32 i + lane. room: SHARES_EXPERTS words.
+ * A warp waits for the row's logits and selects the ids of the row's experts; both go to shared memory. PAIRS: slots
+ * that a lane reads, those at 32 i + lane. room: SHARES_EXPERTS words.
  */
 template <int PAIRS>
 __device__ static inline void up_choose(const experts_args &a, const route_choice &c, uint64_t tag, float *logits,
@@ -111,7 +112,8 @@ __device__ static inline void up_choose(const experts_args &a, const route_choic
     __syncwarp();
 }
 
-/* What the chosen weigh, and who they are, to `down` and to whoever comes after these kernels, by a warp. */
+/* A warp computes the weights of the chosen experts, publishes them with the ids to `down`, and stores both for the
+ * kernels that follow. */
 __device__ static inline void up_tell(const experts_args &a, const route_choice &c, uint64_t tag, const float *logits,
                                       uint32_t id, uint32_t lane)
 {
@@ -125,8 +127,8 @@ __device__ static inline void up_tell(const experts_args &a, const route_choice 
 }
 #endif
 
-/* Mixtures that experts_up_chosen() has a kernel of their own for: code is fetched as it is run, and what a mixture
- * never does costs its rows time. */
+/* Whether the mixture is one for which experts_up_chosen() has a specialised kernel: code is not in the instruction
+ * cache when it is executed, so that what a mixture never uses costs time for each row. */
 enum { PLAIN_EXPERTS = 128 };
 static inline bool plain_up(const experts_args &a)
 {
@@ -135,7 +137,7 @@ static inline bool plain_up(const experts_args &a)
            !a.shared_gate && c.n_expert <= PLAIN_EXPERTS;
 }
 
-/* Grid: blocks of the row, one more where there is a gate of a shared expert. PLAIN: of what plain_up() says. */
+/* Grid: blocks of the row, and one more where a shared expert has a gate. PLAIN: plain_up() holds. */
 template <int T, bool PLAIN>
 __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_constant__ experts_args a)
 {
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
     uint8_t *xs = sm + FEW_X, *ring = sm + few_fixed(a.n_kblk) + warp * a.stages * C::FRAG;
     float *sums = (float *)(sm + FEW_SUMS), *squares = (float *)(sm + FEW_SQUARES),
-          *logits = sums + WARPS * 64; /* where the second tile's sums will be */
+          *logits = sums + WARPS * 64; /* in the buffer that the second tile's sums use later */
     uint32_t *ids = (uint32_t *)(logits + SHARES_EXPERTS);
     if (!lane) {
 #pragma unroll 1
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     }
     if (threadIdx.x < 16)
         ((uint32_t *)(sm + FEW_ZERO))[threadIdx.x] = 0;
-    bool live = a.step->n_row; /* was there before the step's kernels */
+    bool live = a.step->n_row; /* written before the step's kernels start */
     if (!PLAIN && blockIdx.x == a.grid) {
         few_shared_gate(a, 0, live, false, sums);
         return;
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     uint32_t id = lane < a.n_used ? ids[lane] : a.n_expert;
     list.locate(a, id);
     list.ask_first(a.stages, ring, full, lane);
-    pdl_trigger(); /* what `down` asks for comes behind what this kernel has */
+    pdl_trigger(); /* so that the copies of `down` queue behind those of this kernel */
     if (!warp) {
         if (!blockIdx.x)
             up_tell(a, router.choice, tag, logits, id, lane);
@@ -239,7 +241,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
         }
         float *to = sums + (buf * WARPS + warp) * 64 + lane;
         to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
-        __syncthreads();                       /* the other buffer's sums were read: whoever did is here */
+        __syncthreads();                       /* every reader of the other buffer has arrived too */
         if (!ends)
             continue;
         float y = 0, q = 0;

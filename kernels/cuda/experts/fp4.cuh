@@ -1,16 +1,18 @@
 /*
- * fp4.cuh - the product of a fragment of MXFP4 with eight columns of fp16, for grouped.cuh. What bounds it is the pipe
- * that quant_codebook4's look-ups go to: halves that shifts make cost half of it, and so few columns have little else.
+ * fp4.cuh - the product of a fragment of MXFP4 with eight columns of fp16, for grouped.cuh. It is bound by the pipe
+ * that executes the look-ups of quant_codebook4: building halves by shifts costs half as much of that pipe, and with so
+ * few columns there is little other work.
  *
- * A nibble of E2M1 is what fp16 has from bit 9 on, and its sign: the value over 2^15, half of one as a subnormal. A
- * word's nibbles j and j + 4 become a pair, which are elements 16 apart: so are then those of the activations.
+ * A nibble of E2M1 is bit for bit what an fp16 number has from bit 9 on, apart from its sign: it is the value over
+ * 2^15, and 0.5 is a subnormal. The nibbles j and j + 4 of a word become a pair of halves, which are elements 16 apart,
+ * so the activations are paired in the same way.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FP4_CUH
 #define HEARTH_CUDA_EXPERTS_FP4_CUH
 
 #include "kernels/cuda/quant/quant.cuh"
 
-/* The two values of nibbles j and j + 4, over 2^15. */
+/* The values of nibbles j and j + 4 as a pair of halves, divided by 2^15. */
 __device__ static inline uint32_t fp4_halves(uint32_t w, int j)
 {
     return lop_or(w << (12 - 4 * j), 0x80008000u, (j < 3 ? w << (9 - 4 * j) : w >> 3) & 0x0E000E00u);

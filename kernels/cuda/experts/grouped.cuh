@@ -1,15 +1,16 @@
 /*
- * grouped.cuh - the products of experts for many rows, in fp16 as skinny.cuh does: pairs of a row and an expert, sorted
+ * grouped.cuh - the products of experts for many rows, in fp16 as in skinny.cuh: pairs of a row and an expert, sorted
  * by expert, are the columns of a product with the expert's matrix.
  *
- * A block takes groups of eight tiles, a warp each, of a job: up to COLS pairs of one expert. A warp streams the
- * weights and gathers the pairs' prepared rows, a record of either a stage, by copies of their own; the jobs of an
- * expert are neighbours, so that the L2 cache has its weights. A pair's sums have one order, whatever lies in the other
+ * A block takes groups of eight tiles, one tile a warp, of a job, which is up to COLS pairs of one expert. A separate
+ * warp streams the weights and gathers the pairs' prepared rows, one record of each a stage; the jobs of an expert are
+ * neighbours, so that its weights are found in L2. The order of a pair's sums does not depend on what is in the other
  * columns.
  *
- * Of few pairs (args.here) nothing lies between a router, `up` and `down`: each block sorts the pairs for itself, of up
- * to ROUTE_ALONE rows as soon as their routers have told whom they chose; `up` leaves hidden rows prepared; and `down`,
- * whose blocks begin when those of `up` leave, asks for the first weights of its ring before all of these have ended.
+ * For few pairs (args.here) there is no kernel between the router, `up` and `down`. Each block sorts the pairs for
+ * itself, and with up to ROUTE_ALONE rows it does so as soon as their routers have published their choices. `up` leaves
+ * prepared hidden rows. `down`, whose blocks start as those of `up` exit, issues the copies of the first weights of its
+ * ring before all of these have ended.
  */
 #ifndef HEARTH_CUDA_EXPERTS_GROUPED_CUH
 #define HEARTH_CUDA_EXPERTS_GROUPED_CUH
@@ -24,25 +25,25 @@ enum { GROUPED_STAGES = 16, GROUPED_FIXED = 2 * GROUPED_STAGES * 8 };
 template <int T, int NT> struct grouped_shape {
     enum {
         COLS = NT * 8,
-        KBLK = quant<T>::FRAGS * quant<T>::FRAG_BYTES, /* of a tile */
+        KBLK = quant<T>::FRAGS * quant<T>::FRAG_BYTES, /* bytes of a k-block of one tile */
         STAGE = KBLK * WARPS + COLS * XFRAG_KBLK * 2,
     };
 };
-/* Shared memory in front of the ring: barriers, sums of hidden units, pairs in order. */
+/* Shared memory in front of the ring: barriers, sums of hidden units, and the sorted jobs and pairs. */
 template <int NT> __host__ __device__ static inline uint32_t grouped_fixed(bool hidden, uint32_t pairs)
 {
     return (GROUPED_FIXED + (hidden ? 2 * WARPS * NT * 8 * 4 : 0) + sort_bytes(pairs) + 127) & ~127u;
 }
 
-/* What follows the product of a warp's tile: rows g and g + 8, columns 2 t and 2 t + 1 of each eight. pair(i): the
- * job's i-th. */
+/* The epilogue of a warp's tile: the lane has rows g and g + 8, columns 2 t and 2 t + 1 of each eight. pair(i): the
+ * job's i-th pair. */
 template <int NT, bool DOWN, class P>
 __device__ static inline void grouped_end(const experts_args &a, const experts_job &job, uint32_t tile, uint32_t lane,
                                           const float (&acc)[NT][4], P pair)
 {
     uint32_t g = lane >> 2, t = lane & 3, o = DOWN || !a.gated ? tile * 16 + g : tile * 8 + g;
     float b[2] = {0, 0};
-    if (!DOWN && a.bias) { /* gate and up of a unit, or units o and o + 8 */
+    if (!DOWN && a.bias) { /* of gate and up of one unit, or of units o and o + 8 */
         const float *of = a.bias + (uint64_t)job.expert * a.n_out;
         if (o < a.n_out)
             b[0] = of[o];
@@ -77,10 +78,11 @@ __device__ static inline void grouped_end(const experts_args &a, const experts_j
 }
 
 /*
- * The same of gated `up`, whose hidden units go to `down` in the prepared form. A tile's eight units of a pair are
- * sixteen bytes of a record, a word of which is a lane's once the fragment is transposed. What a sub-block's sum is
- * made of comes from four warps, which meet at a barrier of their own; sums: [WARPS][NT * 8], of this item alone. All
- * warps call it: those without a tile, and those of the last group for the rest of its record, store zeros.
+ * The same for gated `up` whose hidden units go to `down` in the prepared form. The eight units of a tile and a pair
+ * are sixteen bytes of a record, of which each lane has one word once the fragment is transposed. The sum of a
+ * sub-block needs values of four warps, which meet at a named barrier; sums: [WARPS][NT * 8], not shared with the next
+ * item. Called by all warps: those without a tile store zeros, and so do those of the last group for the rest of its
+ * record.
  */
 template <int NT, class P>
 __device__ static inline void grouped_hidden(const experts_args &a, const experts_job &job, uint32_t tile,
@@ -93,7 +95,8 @@ __device__ static inline void grouped_hidden(const experts_args &a, const expert
     if (a.bias && in)
         b[0] = a.bias[(uint64_t)job.expert * a.n_out + u],
         b[1] = a.bias[((uint64_t)a.n_expert + job.expert) * a.n_out + u];
-    uint32_t end = last ? (tile + RECORD) / RECORD * RECORD : tile + 1; /* zeros behind the tile, by eights */
+    uint32_t end =
+        last ? (tile + RECORD) / RECORD * RECORD : tile + 1; /* end of the zeros to be stored behind the tile */
     auto record = [&](uint32_t col, uint32_t tile) {
         return a.to + tile / RECORD * a.to_step + (uint64_t)pair(col) * XFRAG_KBLK;
     };
@@ -105,10 +108,10 @@ __device__ static inline void grouped_hidden(const experts_args &a, const expert
             float v = glu_of(a.glu, __fadd_rn(acc[n][e], b[0]), __fadd_rn(acc[n][2 + e], b[1]));
             h[e] = half_sat(in ? v : 0.f);
         }
-        /* units 2 t and 2 t + 1 of column c; then 0 and 2, 1 and 3, 4 and 6, 5 and 7, as xfrag_at() has them */
+        /* units 2 t and 2 t + 1 of column c; then in the order of xfrag_at(): 0 and 2, 1 and 3, 4 and 6, 5 and 7 */
         uint32_t own = transpose8(*(const uint32_t *)h), other = __shfl_xor_sync(~0u, own, 1), col = n * 8 + c;
         uint32_t word = odd ? __byte_perm(other, own, 0x7632) : __byte_perm(own, other, 0x5410);
-        /* as xfrag_store_sums() adds them */
+        /* in xfrag_store_sums()'s order */
         float2 f = __half22float2(*(const __half2 *)&own);
         float s = __fadd_rn(f.x, f.y), before = __shfl_xor_sync(~0u, s, 1);
         if (odd)
@@ -131,13 +134,13 @@ __device__ static inline void grouped_hidden(const experts_args &a, const expert
     }
 }
 
-/* What a row's result of the shared expert is multiplied by, by one warp. */
+/* Computes the factor of a row's result of the shared expert, with one warp. */
 __device__ static inline void grouped_shared_gate(const experts_args &a, uint32_t row, uint32_t lane)
 {
     const float *x = a.xf + (uint64_t)row * a.ldxf;
     float squares = 0, dot = 0;
 #pragma unroll 4
-    for (uint32_t k = lane * 4; k < a.k; k += 128) { /* k is a multiple of 8 */
+    for (uint32_t k = lane * 4; k < a.k; k += 128) { /* a.k is a multiple of 8 */
         float4 f = __ldcg((const float4 *)(x + k)), w = __ldcg((const float4 *)(a.norm.w + k)),
                gate = __ldcg((const float4 *)(a.shared_gate + k));
         const float v[4] = {f.x, f.y, f.z, f.w}, n[4] = {w.x, w.y, w.z, w.w}, o[4] = {gate.x, gate.y, gate.z, gate.w};
@@ -150,7 +153,7 @@ __device__ static inline void grouped_shared_gate(const experts_args &a, uint32_
         a.shared_by[row] = act_sigmoid(__fmul_rn(dot, rsqrtf(__fadd_rn(squares / a.k, a.norm.eps))));
 }
 
-/* STAGED: through the ring, where the chip has copies that complete on barriers. */
+/* STAGED: weights and rows go through the ring, on GPUs with copies that complete on mbarriers. */
 template <int T, int NT, bool DOWN, bool STAGED>
 __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constant__ experts_args a)
 {
@@ -160,7 +163,7 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk,
              n_group = (a.n_tile + WARPS - 1) / WARPS;
     constexpr bool RING = STAGED && has_copies();
-    const bool early = DOWN && RING && a.routed; /* weights are asked for before the wait */
+    const bool early = DOWN && RING && a.routed; /* weights are copied before griddepcontrol.wait */
     if (DOWN || !a.routed)
         pdl_trigger();
     uint64_t *full = (uint64_t *)sm, *empty = full + GROUPED_STAGES;
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
     else
         wait(), n_job = __ldcg(a.n_job);
     if (!DOWN && a.routed)
-        pdl_trigger(); /* not before: whoever comes after this kernel may read the route at once */
+        pdl_trigger(); /* not earlier: the dependent kernel may read the route at once */
     uint32_t items = n_job * n_group;
     auto job_of = [&](uint32_t it) { return a.here ? sorted_job(jobs[it % n_job]) : a.jobs[it % n_job]; };
     auto pair_at = [&](uint32_t i) -> uint32_t { return a.here ? order[i] : __ldcg(a.order + i); };
@@ -197,7 +200,7 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
         return;
     if (RING && warp == WARPS) {
 #if __CUDA_ARCH__ >= 900
-        if (!DOWN && a.said) { /* rows, which were whole before a router chose by them */
+        if (!DOWN && a.said) { /* x was complete before a router chose by it; this wait makes it visible here */
             if (lane < a.step->n_row)
                 hear(a.said[lane].x, said_tag(a.step, a.nth));
             __threadfence();
@@ -207,7 +210,8 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
         if (a.bulk)
             fence_copies();
         uint64_t first = evict_first(), keep = evict_last();
-        /* Of the block's records, one after the other, the first `most`. at: where one lies in a tile. */
+        /* Calls f for the block's records, one after the other, but only for the first `most`. at: the record's place
+         * in a tile. */
         auto each = [&](uint32_t most, auto f) {
             uint32_t nth = 0;
             for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
@@ -262,11 +266,11 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
                  if (++s == a.stages)
                      s = 0, phase ^= 1;
              });
-        if (!DOWN && a.shared_gate) /* by blocks that have the fewest records first */
+        if (!DOWN && a.shared_gate) /* starts with the blocks that have the fewest records */
             for (uint32_t row = gridDim.x - 1 - blockIdx.x; row < a.step->n_row; row += gridDim.x)
                 grouped_shared_gate(a, row, lane);
         if (!DOWN && a.said)
-            pdl_wait(); /* this kernel's end means that of those before it */
+            pdl_wait(); /* keeps completion transitive */
         return;
     }
     uint32_t s = 0, phase = 0, nth = 0;
@@ -283,7 +287,7 @@ __global__ void __launch_bounds__(BLOCK, 2) experts_grouped(const __grid_constan
             if (RING)
                 mbar_wait(full + s, phase);
             else {
-                consumers_sync(); /* the record before was read */
+                consumers_sync(); /* the previous record has been read */
                 for (uint32_t i = threadIdx.x; i < job.n * (XFRAG_KBLK / 8); i += CONSUMERS) {
                     uint32_t c = i / (XFRAG_KBLK / 8), j = i % (XFRAG_KBLK / 8) * 8;
                     *(uint4 *)(x + c * XFRAG_KBLK + j) = *(const uint4 *)(row_at(job.first + c) + r * a.x_step + j);
@@ -320,13 +324,13 @@ template <int T, int NT, bool DOWN> static void launch_grouped(struct device *d,
     static uint32_t done[2];
     using S = grouped_shape<T, NT>;
     uint32_t n_group = (a.n_tile + WARPS - 1) / WARPS, blocks = 2, jobs = a.bucket * a.n_slot;
-    constexpr bool large = GROUPED_FIXED + S::STAGE > SMEM_LEAST; /* a card may have no room for a stage */
+    constexpr bool large = GROUPED_FIXED + S::STAGE > SMEM_LEAST; /* a stage may not fit on every GPU */
     bool ring = d->cc >= 80 && (!large || smem_for(d, 1) >= GROUPED_FIXED + S::STAGE), direct = false;
     a.ring = grouped_fixed<NT>(!DOWN && a.to, a.here ? a.bucket * a.n_slot : 0);
     if (ring && smem_for(d, blocks) < a.ring + 2 * S::STAGE)
         blocks = 1;
     a.stages = min_u((smem_for(d, blocks) - a.ring) / S::STAGE, GROUPED_STAGES);
-    auto kernel = experts_grouped<T, NT, DOWN, true>; /* which reads without a ring before Ampere */
+    auto kernel = experts_grouped<T, NT, DOWN, true>; /* reads without a ring before Ampere */
     if constexpr (large)
         if (d->cc >= 80 && !ring)
             kernel = experts_grouped<T, NT, DOWN, false>, direct = true;

@@ -1,5 +1,5 @@
 /*
- * one_type.cu - the products of experts by weights of one type. The build compiles it once for each, with -DQUANT=q5_k.
+ * one_type.cu - the experts' products with weights of one type. The build compiles it once per type, with -DQUANT=q5_k.
  */
 #include "kernels/cuda/experts/beside.cuh"
 #include "kernels/cuda/experts/grouped.cuh"

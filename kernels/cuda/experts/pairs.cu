@@ -4,7 +4,7 @@
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* The sum of v over threads before this one of a block of 1024; *all: over all of them. */
+/* Exclusive prefix sum of v over a block of 1024 threads; *all: the sum over all of them. */
 __device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
 {
     __shared__ uint32_t warps[32];
@@ -14,7 +14,7 @@ __device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
         if ((int)lane >= d)
             sum += o;
     }
-    __syncthreads(); /* an earlier call's sums were read */
+    __syncthreads(); /* the sums of an earlier call have been read */
     if (lane == 31)
         warps[warp] = sum;
     __syncthreads();
@@ -28,7 +28,7 @@ __device__ static uint32_t sum_before(uint32_t v, uint32_t *all)
     return sum - v + (warp ? __shfl_sync(~0u, total, warp - 1) : 0);
 }
 
-/* The step's pairs by expert, and jobs of up to `cols` of them, whole eights: one block, a thread an expert. */
+/* Sorts the step's pairs by expert and makes jobs of up to `cols` of them. One block, one thread for each expert. */
 __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, uint32_t n_used, uint32_t n_expert,
                                                             uint32_t cols, const step_dev *step, struct experts_room to)
 {
@@ -40,13 +40,13 @@ __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, 
     uint32_t n = step->n_row * n_used, e = threadIdx.x, all;
     auto expert = [&](uint32_t i) {
         uint32_t row = i / n_used;
-        return expert_of(__ldcg(route + (uint64_t)row * n_used + i), n_expert); /* row * 2 n_used + i % n_used */
+        return expert_of(__ldcg(route + (uint64_t)row * n_used + i), n_expert); /* = row * 2 n_used + i % n_used */
     };
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         atomicAdd(&count[expert(i)], 1);
     __syncthreads();
-    /* An expert's jobs are as long as each other, in whole eights. */
+    /* An expert's pairs are divided evenly among its jobs, in multiples of eight. */
     uint32_t mine = count[e], n_job = (mine + cols - 1) / cols, first = sum_before(mine, &all),
              column = sum_before((mine + 7) & ~7u, &all), job = sum_before(n_job, &all),
              most = n_job ? ((mine + n_job - 1) / n_job + 7) & ~7u : 0;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(EXPERTS_MAX) experts_sort(const float *route, 
         to.order[atomicAdd(&at[expert(i)], 1)] = i;
 }
 
-/* Hidden rows, prepared: a warp a record. */
+/* Prepares hidden rows, one warp a record. */
 __global__ void __launch_bounds__(256)
     experts_prepare(const float *hidden, uint32_t k, uint32_t n_slot, const step_dev *step, __half *x, uint64_t x_step)
 {
@@ -76,13 +76,14 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < 8; i++)
         h[i] = half_sat(v[i]);
-    const __half o[8] = {h[0], h[2], h[1], h[3], h[4], h[6], h[5], h[7]}; /* fours in the order 0, 2, 1, 3 */
+    const __half o[8] = {h[0], h[2], h[1], h[3],
+                         h[4], h[6], h[5], h[7]}; /* each group of four in the order 0, 2, 1, 3 */
     __half *to = x + r * x_step + (uint64_t)pair * XFRAG_KBLK;
     *(uint4 *)(to + eight_at(lane)) = *(const uint4 *)o;
     xfrag_store_sums(to, lane, *(const uint4 *)o);
 }
 
-/* x += a row's sums, or x = them, four columns a thread. */
+/* x += a row's sums, or, if anew, x = the sums; four columns a thread. */
 __global__ void __launch_bounds__(256)
     experts_add(const __grid_constant__ expert_sums a, float *x, uint32_t ldx, bool anew)
 {
@@ -99,13 +100,13 @@ __global__ void __launch_bounds__(256)
 }
 
 /*
- * What becomes of a row's sum y: x = x_scale (x + aside_norm(aside + post_norm(y))), either norm where there is one. A
- * row of up to ROW_NORM_MAX is normed as in gemm/rownorm.cuh, whose order of sums beside.cuh has too.
+ * Finishes a row's sum y: x = x_scale (x + aside_norm(aside + post_norm(y))), where either norm may be absent. A row of
+ * up to ROW_NORM_MAX is normed as in gemm/rownorm.cuh, in the order of sums that beside.cuh has too.
  */
 enum { END_THREADS = 256, END_KEPT = ROW_NORM_MAX / END_THREADS };
 struct experts_end_args {
     float *y, *x;
-    const float *aside; /* like x, or NULL */
+    const float *aside; /* laid out like x, or NULL */
     uint32_t ldy, ldx, n;
     struct norm post_norm, aside_norm; /* kind NORM_NONE: none */
     float x_scale;
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(END_THREADS) experts_end(experts_end_args a)
     auto normed = [&](const struct norm &nm, float2 st, uint32_t k) {
         return (y[k] - st.x) * st.y * (nm.w ? nm.w[k] : 1.f) + (nm.b ? nm.b[k] : 0.f);
     };
-    auto at = [&](uint32_t k) { return y[k]; }; /* a thread's own all along */
+    auto at = [&](uint32_t k) { return y[k]; }; /* each thread reads back only what it wrote itself */
     float2 st = norm_stats(at, a.n, a.post_norm, shared);
     if (a.aside) {
         for (uint32_t k = threadIdx.x; k < a.n; k += blockDim.x)

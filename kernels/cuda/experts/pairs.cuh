@@ -1,19 +1,19 @@
 /*
- * pairs.cuh - what surrounds the products of experts: pairs sorted by expert, hidden rows prepared, products of a row's
- * experts added up, and what becomes of the sum.
+ * pairs.cuh - the steps around the products of experts: sorting pairs by expert, preparing hidden rows, adding up the
+ * products of a row's experts, and processing the sum.
  */
 #ifndef HEARTH_CUDA_EXPERTS_PAIRS_CUH
 #define HEARTH_CUDA_EXPERTS_PAIRS_CUH
 
 #include "kernels/cuda/experts/experts.cuh"
 
-/* The step's pairs by expert, and jobs of up to a.cols of them. */
+/* Sorts the step's pairs by expert and makes jobs of up to a.cols of them. */
 void pairs_sort(struct device *d, const experts_args &a);
-/* Hidden rows to x, records a.x_step apart. */
+/* Prepares the hidden rows into x, with a stride of a.x_step between records. */
 void pairs_prepare(struct device *d, const experts_args &a, __half *x);
-/* `to` += a row's sums, or `to` = them. */
+/* `to` += the sums of each row, or, if anew, `to` = the sums. */
 void pairs_add(struct device *d, const struct expert_sums *s, float *to, uint32_t ldto, bool anew);
-/* Of op's results of n columns in ws.tmp, what goes to ws.x. */
+/* Applies op's norms and scale to its results in ws.tmp, n columns, and adds them to ws.x. */
 void pairs_end(struct device *d, const struct op_experts_down *op, uint32_t n);
 
 #endif

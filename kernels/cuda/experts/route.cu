@@ -1,11 +1,12 @@
 /*
  * route.cu - op_route: which experts a row goes to and how much their results weigh, in F32 throughout; and op_ffn_up's
- * gate for whole rows, which is a router of one output.
+ * gate for whole rows, which is a router with one output.
  *
- * A logit is one warp's, in the order of row.cuh. So a row's logits are the same bits whether it comes alone or among
- * eight rows that share the weights' way. Steps that wait for a router are steps of few rows: there weights, which wait
- * for nobody, are in shared memory before the kernel before has ended: in registers they would not find room beside
- * that kernel's blocks. The last block to arrive chooses.
+ * A logit is summed by one warp, in the order of row.cuh. So a row's logits are bit-identical whether its block
+ * computes that row alone or eight rows that share the loads of the weights. The steps that wait for a router are those
+ * of few rows. There the weights, which depend on no earlier kernel, are loaded into shared memory before the previous
+ * kernel has ended; in registers there would be no room for them beside that kernel's blocks. The last block to arrive
+ * makes the choice.
  */
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/experts/route.cuh"
@@ -14,15 +15,15 @@
 #include "kernels/cuda/plan.cuh"
 
 /*
- * R rows a block, and eight experts at a time. Dynamic shared memory: R normed rows, or what choose() wants; behind
- * them, if SOON, the norm's weights and the first a.early columns of eight experts'. SOON: what waits for nobody is
- * asked for before the wait, and rows are read several fours at once, for more registers; else a warp has two experts
- * at a time, for which it reads the rows once.
+ * R rows a block, and eight experts at a time. Dynamic shared memory: R normed rows, or what choose() needs; behind
+ * them, if SOON, the norm's weights and the first a.early columns of eight experts' weights. SOON: whatever depends on
+ * no earlier kernel is loaded before griddepcontrol.wait, and rows are read several groups of four at once, at the
+ * price of more registers. Otherwise a warp handles two experts at a time, so that it reads the rows once for both.
  */
 template <int R, bool SOON>
 __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(const __grid_constant__ route_args a)
 {
-    constexpr int AT_ONCE = R > 1 && SOON ? 4 : 1; /* of the eight warps' columns */
+    constexpr int AT_ONCE = R > 1 && SOON ? 4 : 1; /* of the eight parts that a row's columns are read in */
     constexpr uint32_t E = R > 1 && !SOON ? 2 : 1;
     extern __shared__ __align__(16) float room[];
     __shared__ float scale[R], found[R == 1 ? ROUTE_WARPS : 1];
@@ -31,10 +32,10 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = a.n_in, all = tiled(n), ld = tiled_room(n);
     uint32_t row0 = a.row0 + blockIdx.y * R, first = (blockIdx.x * ROUTE_WARPS + warp) * E;
     bool defer = deferred(a.norm), tell = R == 1 && SOON && a.said;
-    float *gains = room + a.gains, *early = gains + all + warp * a.early; /* of SOON */
-    uint32_t n_row = a.step->n_row;                                       /* was there before the step's kernels */
+    float *gains = room + a.gains, *early = gains + all + warp * a.early; /* used if SOON */
+    uint32_t n_row = a.step->n_row;                                       /* written before the step's kernels start */
     uint32_t rows = n_row > row0 ? min((uint32_t)R, n_row - row0) : 0;
-    bool asked = SOON && a.early && first < a.n_expert && rows; /* whoever asks waits until it has come */
+    bool asked = SOON && a.early && first < a.n_expert && rows; /* a warp that issues a copy waits for it */
     pdl_trigger();
 #if __CUDA_ARCH__ >= 800
     if (asked) {
@@ -64,7 +65,8 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
         return;
 #if __CUDA_ARCH__ >= 800
     uint64_t tag = tell ? said_tag(a.step, a.nth) : 0;
-    if (tell && blockIdx.x == gridDim.x - 1 && threadIdx.x == blockDim.x - 1) /* not of the warp that chooses */
+    if (tell && blockIdx.x == gridDim.x - 1 &&
+        threadIdx.x == blockDim.x - 1) /* not in the warp that makes the choice */
         say_x(a.said + row0, tag);
 #endif
     if (R == 1 && defer) {
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
     __syncthreads();
     for (uint32_t e = first; e < a.n_expert; e += gridDim.x * ROUTE_WARPS * E) {
         const float *w[E];
-        float s[E][R] = {}, square = 0; /* of a row alone: its sum is added up beside the product's */
+        float s[E][R] = {}, square = 0; /* for R == 1: summed along with the product */
 #pragma unroll
         for (uint32_t j = 0; j < E; j++)
             w[j] = a.w + (uint64_t)min(e + j, a.n_expert - 1) * n;
@@ -168,8 +170,9 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
     uint32_t row = row0 + warp;
     bool chooses;
     float *own =
-        room + warp * 4 * a.n_expert; /* the warp's to choose in; logits that are told lie behind three of it */
-    if (tell) {                       /* every warp had an expert at most */
+        room +
+        warp * 4 * a.n_expert; /* the warp's scratch space for choose(); published logits go to its last quarter */
+    if (tell) {                /* each warp had at most one expert */
         uint32_t e = blockIdx.x * ROUTE_WARPS + 2 * threadIdx.x;
         chooses = !blockIdx.x && !warp;
 #if __CUDA_ARCH__ >= 800
@@ -181,7 +184,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32, R > 1 ? 2 : 1) route_rows(co
 #endif
     } else {
         if (!threadIdx.x) {
-            __threadfence(); /* after the barrier: for what all of the block wrote */
+            __threadfence(); /* after the barrier, so it covers what the whole block wrote */
             last = atomicAdd(a.semaphore + blockIdx.y, 1) == gridDim.x - 1;
             if (last)
                 a.semaphore[blockIdx.y] = 0;
@@ -213,7 +216,7 @@ static uint32_t room_floats(const route_args &a, uint32_t rows)
     return rows * (x > choice ? x : choice);
 }
 
-/* Columns of an expert's weights that copies can take; lanes have fours of them in turn. */
+/* Columns of an expert's weights that can be prefetched; lanes take groups of four of them in turn. */
 static uint32_t early_of(const struct device *d, const route_args &a)
 {
     return d->cc < 80 || a.n_in % 4 || (uintptr_t)a.w & 15 ? 0 : a.n_in < EARLY ? a.n_in : EARLY;
@@ -230,7 +233,7 @@ template <int R, bool SOON> static void launch(struct device *d, route_args a, u
 {
     static uint32_t done;
     if (!(done >> d->index & 1)) {
-        cuda_smem(d, route_rows<R, SOON>, d->smem_card - 1024); /* some of it is static */
+        cuda_smem(d, route_rows<R, SOON>, d->smem_card - 1024); /* leaves room for the static part */
         done |= 1u << d->index;
     }
     a.gains = room_floats(a, R), a.early = SOON ? early_of(d, a) : 0, a.bulk = d->cc >= 90;
@@ -238,15 +241,16 @@ template <int R, bool SOON> static void launch(struct device *d, route_args a, u
                 LAUNCH_PDL, a);
 }
 
-/* Whether so many rows a block fit, and all of the step's blocks are at work at once. */
+/* Whether R rows a block fit, and all of the step's blocks are resident at once. */
 template <int R> static bool at_once(const struct device *d, const route_args &a, uint32_t blocks)
 {
     uint32_t bytes = room_bytes<R, true>(d, a) + 2048, each = bytes <= (uint32_t)d->smem_max / 2 ? 2 : 1;
     return bytes <= (uint32_t)d->smem_max && (d->bucket + R - 1) / R * blocks <= each * (uint32_t)d->sms;
 }
 
-/* All rows of the step, to the same bits. A step waits for its routers: as long as their blocks are all at work at once
- * they have few rows each. Many rows are a blocked product where it takes them. */
+/* Routes all rows of the step; the kernel chosen does not change the bits. Since a step waits for its routers, a block
+ * takes few rows as long as all blocks are resident at once. Many rows are computed as a blocked product where that
+ * kernel takes them. */
 static void rows_run(struct device *d, route_args &a)
 {
     uint32_t blocks = (a.n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS, room = d->smem_max - 1024, n = d->bucket;
@@ -269,7 +273,7 @@ static void rows_run(struct device *d, route_args &a)
         launch<1, false>(d, a, n, blocks);
 }
 
-/* Whether so many can be chosen of so many experts: as on the CPU. */
+/* Whether n_used of n_expert experts can be chosen under op's groups; the same rule as on the CPU. */
 static bool can_choose(struct device *d, const struct op_route *op, uint32_t n_expert)
 {
     uint32_t group = op->n_group > 1 ? op->n_group : 1, kept = op->n_group > 1 ? op->n_group_used : 1;

@@ -1,6 +1,7 @@
 /*
- * route.cuh - what route.cu's kernel is told, and rows before they meet a router's weights: normed, or weighed with the
- * norm's weights beside their tiles' sums of squares, whose factor comes later.
+ * route.cuh - the arguments of route.cu's kernel, and how rows are prepared for the product with a router's weights:
+ * either normed, or multiplied by the norm's weights with their tiles' sums of squares kept beside them, so that the
+ * norm's factor can be applied later.
  */
 #ifndef HEARTH_CUDA_EXPERTS_ROUTE_CUH
 #define HEARTH_CUDA_EXPERTS_ROUTE_CUH
@@ -9,10 +10,10 @@
 #include "kernels/cuda/experts/row.cuh"
 
 enum {
-    ROUTE_ROWS = 8, /* a warp each to choose */
-    EARLY = 3072,   /* columns of an expert's weights that are asked for early */
-    FOURS = 4,      /* of a row, for a thread, at once */
-    SOON_ROWS = 64, /* of a step whose blocks have an expert a warp */
+    ROUTE_ROWS = 8, /* of a block; one warp each makes the choices */
+    EARLY = 3072,   /* columns of an expert's weights that are prefetched at most */
+    FOURS = 4,      /* groups of four columns that a thread loads at once */
+    SOON_ROWS = 64, /* largest step whose warps have one expert each */
 };
 
 struct route_args {
@@ -27,17 +28,17 @@ struct route_args {
     uint32_t *semaphore;
     const step_dev *step;
     uint32_t row0;
-    float *row_gate; /* [rows], in place of a choice */
-    float *product;  /* [rows][ldproduct], in place of logits and a choice: op_project's columns */
+    float *row_gate; /* [rows], instead of a choice */
+    float *product;  /* [rows][ldproduct], instead of logits and a choice: op_project's columns */
     uint32_t ldproduct;
     uint32_t gains;   /* where the norm's weights are in shared memory, in floats */
-    uint32_t early;   /* columns of weights that are there too; 0: none */
-    bool bulk;        /* by bulk copies */
-    route_said *said; /* [rows], or NULL: nobody is told */
+    uint32_t early;   /* columns of each expert's weights prefetched there; 0: none */
+    bool bulk;        /* the prefetch is a bulk copy, else cp.async */
+    route_said *said; /* [rows], or NULL: nothing is published */
     uint32_t nth;     /* said_tag() */
 };
 
-/* Mean and factor of a row's norm, by one warp. */
+/* The mean and the factor of a row's norm, computed by one warp. */
 __device__ static inline float2 row_stats(const float *x, uint32_t n, const struct norm &nm, uint32_t lane)
 {
     float s = 0, mean = 0;
@@ -78,7 +79,7 @@ __device__ static inline float4 normed_four(const float *x, const struct norm &n
                        __fadd_rn(__fmul_rn(__fmul_rn(f.w - st.x, st.y), w.w), b.w));
 }
 
-/* Of a row's columns that thread t of a block has: the first FOURS fours. */
+/* Loads the first FOURS groups of four of the columns that thread t of a block handles. */
 __device__ static inline void take_fours(float4 v[FOURS], const float *x, uint32_t n, uint32_t t)
 {
 #pragma unroll
@@ -86,7 +87,8 @@ __device__ static inline void take_fours(float4 v[FOURS], const float *x, uint32
         v[i] = four_at(x, (i * ROUTE_WARPS * 32 + t) * 4, n);
 }
 
-/* Columns of a row in shared memory: whole tiles, behind which lie the tiles' sums of squares; and what both take. */
+/* tiled(): the columns of a row in shared memory, rounded up to whole tiles. tiled_room(): floats that they and the
+ * tiles' sums of squares behind them take. */
 __host__ __device__ static inline uint32_t tiled(uint32_t n)
 {
     return (n + ROUTE_TILE - 1) / ROUTE_TILE * ROUTE_TILE;
@@ -96,8 +98,9 @@ __host__ __device__ static inline uint32_t tiled_room(uint32_t n)
     return tiled(n) + (tiled(n) / ROUTE_TILE + 3 & ~3u);
 }
 
-/* The columns that thread t of a block has, the first of which are v, with the others of its warp: x times the norm's
- * weights goes to `to`, and their tiles' squares to `squares`. gain(k): the weights of columns k to k + 3. */
+/* Processes the columns that thread t of a block handles (v: the first of them), together with the rest of its warp: x
+ * times the norm's weights goes to `to`, and the tiles' sums of squares to `squares`. gain(k): the norm's weights of
+ * columns k to k + 3. */
 template <class G>
 __device__ static inline void weigh(const float4 v[FOURS], const float *x, uint32_t n, uint32_t t, G gain, float *to,
                                     float *squares)
@@ -115,7 +118,7 @@ __device__ static inline void weigh(const float4 v[FOURS], const float *x, uint3
         if (k % ROUTE_TILE == 0)
             squares[k / ROUTE_TILE] = s;
     };
-    uint32_t k = t * 4, warp0 = (t & ~31u) * 4; /* the warp's first: its lanes stay together */
+    uint32_t k = t * 4, warp0 = (t & ~31u) * 4; /* the warp's first column: its lanes stay together */
 #pragma unroll
     for (uint32_t i = 0; i < FOURS; i++, k += ROUTE_WARPS * 128, warp0 += ROUTE_WARPS * 128)
         if (warp0 < all)
@@ -123,7 +126,7 @@ __device__ static inline void weigh(const float4 v[FOURS], const float *x, uint3
     for (; warp0 < all; k += ROUTE_WARPS * 128, warp0 += ROUTE_WARPS * 128)
         four(four_at(x, k, n), k);
 }
-/* The factor of a row that was weighed, by a warp. */
+/* The norm's factor of a row that went through weigh(), computed by a warp. */
 __device__ static inline float factor_of(const float *squares, uint32_t n, float eps, uint32_t lane)
 {
     float s = 0;
@@ -132,8 +135,8 @@ __device__ static inline float factor_of(const float *squares, uint32_t n, float
     return row_factor(warp_sum(s), n, eps);
 }
 
-/* Logits and the choice of all of a step's rows by kernels for many (route_gemm.cu), to the bits of route_rows. False:
- * they do not take the step, and nothing was launched. */
+/* The logits and choices of all of a step's rows by the kernels for many rows (route_gemm.cu), bit-identical to
+ * route_rows. Returns false, having launched nothing, where these kernels cannot take the step. */
 bool route_gemm_run(struct device *d, const route_args &a);
 
 #endif

@@ -1,37 +1,39 @@
 /*
- * route_gemm.cu - op_route of many rows: logits as a blocked product in F32, to the bits of route.cu's kernel.
+ * route_gemm.cu - op_route of many rows: the logits as a blocked product in F32, bit-identical to those of route.cu's
+ * kernel.
  *
- * Three kernels. route_weigh multiplies x by the deferred norm's weights and makes each row's factor. route_product
- * multiplies in blocks of rows x experts, of which a thread has 8 x 4: a load from shared memory is for 13
- * multiplications and additions. route_choose ends the sums, and a warp chooses a row's experts.
+ * There are three kernels. route_weigh multiplies x by the deferred norm's weights and computes each row's factor.
+ * route_product multiplies in blocks of rows x experts, of which a thread has 8 x 4, so that each load from shared
+ * memory feeds 13 multiplications and additions. route_choose finishes the sums, and there a warp chooses a row's
+ * experts.
  *
- * A logit's sum is the one that a warp makes (row.cuh): lane l of 32 adds up the tiles l, l + 32 and so on, and lanes
- * are added pairwise, those 16 apart first. Here "lanes" are divided: slice l % 4 of the grid has the lane, and l / 4 =
- * g + G j is the j-th sum of thread g of the G that share a logit. So lanes that are 16, 8 and 4 apart meet in a thread
- * or a warp, and route_choose adds the slices, those 2 apart first.
+ * A logit's sum has the order that a single warp uses (row.cuh): lane l of 32 adds up the tiles l, l + 32 and so on,
+ * and the lanes are added pairwise, those 16 apart first. Here these "lanes" are distributed: lane l belongs to slice l
+ * % 4 of the grid, and with l / 4 = g + G j it is the j-th sum of thread g of the G threads that share a logit. So
+ * lanes that are 16, 8 and 4 apart meet in a thread or a warp, and route_choose adds the slices, those 2 apart first.
  */
 #include "kernels/cuda/experts/route.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 enum {
-    SLICES = 4,                       /* of the 32 lanes' tiles */
-    SLICE_LANES = 32 / SLICES,        /* and as many tiles of the slice are a chunk */
-    CHUNK = SLICE_LANES * ROUTE_TILE, /* columns that are in shared memory at a time */
-    STAGES = 3,                       /* chunks that are there or on their way */
+    SLICES = 4,                       /* into which the 32 lanes' tiles are divided */
+    SLICE_LANES = 32 / SLICES,        /* lanes of a slice; also the tiles of the slice in a chunk */
+    CHUNK = SLICE_LANES * ROUTE_TILE, /* columns of a stage */
+    STAGES = 3,                       /* chunks that are loaded or in flight */
     PRODUCT_THREADS = 256,
     ROWS_EACH = 8,    /* rows and ... */
     EXPERTS_EACH = 4, /* ... experts of a thread */
     CHOOSE_WARPS = 4,
 };
 
-/* A block of route_product, G threads of which share a logit. */
+/* The shape of a block of route_product, in which G threads share a logit. */
 template <int G> struct shape {
     enum {
         ROW_GROUPS = G == 8 ? 4 : 8,
         EXPERT_GROUPS = PRODUCT_THREADS / G / ROW_GROUPS,
         ROWS = ROW_GROUPS * ROWS_EACH,
         EXPERTS = EXPERT_GROUPS * EXPERTS_EACH,
-        SUMS = SLICE_LANES / G,           /* of a logit in a thread */
+        SUMS = SLICE_LANES / G,           /* partial sums of a logit in a thread */
         STAGE = (ROWS + EXPERTS) * CHUNK, /* floats */
         BYTES = STAGES * STAGE * 4,
     };
@@ -39,7 +41,7 @@ template <int G> struct shape {
 
 struct gemm_route_args {
     const float *w;
-    uint32_t n_in, n_expert, ld; /* ld: n_expert rounded up to fours */
+    uint32_t n_in, n_expert, ld; /* ld: n_expert rounded up to a multiple of 4 */
     const float *x;
     uint32_t ldx;
     struct norm norm;
@@ -47,13 +49,13 @@ struct gemm_route_args {
     uint32_t ldw;
     float *parts; /* [SLICES][bucket][ld]: the slices' sums */
     uint32_t bucket;
-    float *out; /* [rows][2 n_used]: in the place of a row's first a factor until its experts are chosen */
+    float *out; /* [rows][2 n_used]: a row's first element holds its norm's factor until its experts are chosen */
     const float *bias;
     struct route_choice choice;
     const step_dev *step;
 };
 
-/* A row a block. */
+/* Grid: one block a row. */
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_weigh(const __grid_constant__ gemm_route_args a)
 {
     extern __shared__ float squares[];
@@ -76,16 +78,18 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_weigh(const __grid_con
 }
 
 /*
- * Where four i of tile u lies in a line, which is a chunk of a row of x or of an expert's weights. Lines begin at the
- * same bank. Sixteen lanes that read at once have up to eight addresses, of several tiles or groups of lines or both,
- * and find them in different banks, as a lane's i is i ^ (u & 2): the order of fours does not matter to the sum.
+ * Offset of the group of four columns i of tile u in a line; a line is one chunk of a row of x or of an expert's
+ * weights, and all lines begin at the same bank. Sixteen lanes that read at once have up to eight addresses, in several
+ * tiles or groups of lines or both. They find them in different banks because a lane's i is XORed with (u & 2): the
+ * order of the groups of four does not matter to the sum.
  */
 __device__ static inline uint32_t four_place(uint32_t u, uint32_t i, uint32_t group)
 {
     return 4 * (4 * u + (i ^ (group & 3)));
 }
 
-/* Asks for a chunk of LINES lines, of which EACH are a group's; zeros past the ends. Each warp takes every eighth. */
+/* Issues the copies of a chunk of LINES lines, EACH of them to a group; zeros past the ends. Each warp takes every
+ * eighth line. */
 template <int LINES, int EACH>
 __device__ static inline void ask(float *to, const float *from, uint32_t ld, uint32_t n_line, uint32_t n,
                                   uint32_t chunk)
@@ -101,15 +105,15 @@ __device__ static inline void ask(float *to, const float *from, uint32_t ld, uin
         cp_async16(to + four_place(u, i, line / EACH), from, line < end);
 }
 
-/* Bit 0 of a lane tells groups of experts apart, bit 1 groups of rows, then come the G threads of a logit: a load for
- * which lanes 1 or 2 apart have the same address is served for half a warp at once. */
+/* Bit 0 of a lane selects the group of experts, bit 1 the group of rows, and the next bits the G threads of a logit:
+ * loads in which lanes 1 or 2 apart have the same address are served for half a warp at once. */
 template <int G>
 __global__ void __launch_bounds__(PRODUCT_THREADS, 1) route_product(const __grid_constant__ gemm_route_args a)
 {
     using S = shape<G>;
     extern __shared__ __align__(16) float room[];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4 % G, over = lane / 4 / G;
-    constexpr uint32_t WIDE = G < 8 ? 2 : 1, HIGH = 8 / G / WIDE; /* pairs of groups that `over` tells apart */
+    constexpr uint32_t WIDE = G < 8 ? 2 : 1, HIGH = 8 / G / WIDE; /* pairs of groups that `over` selects */
     constexpr uint32_t WARPS_DOWN = S::ROW_GROUPS / (2 * HIGH);
     uint32_t rg = (warp % WARPS_DOWN * HIGH + over % HIGH) * 2 + (lane >> 1 & 1);
     uint32_t eg = (warp / WARPS_DOWN * WIDE + over / HIGH) * 2 + (lane & 1);
@@ -140,7 +144,8 @@ __global__ void __launch_bounds__(PRODUCT_THREADS, 1) route_product(const __grid
 #pragma unroll 1
     for (uint32_t c = 0; c < n_chunk; c++) {
         cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* all have their part, and nobody reads the stage of the chunk before any more */
+        __syncthreads(); /* the chunk has arrived for all threads, and the stage of the previous chunk is no longer read
+                          */
         if (c + STAGES - 1 < n_chunk) {
             ask_experts(c + STAGES - 1);
             ask_rows(c + STAGES - 1);
@@ -187,7 +192,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS, 1) route_product(const __grid
 #pragma unroll
                 for (uint32_t e = 0; e < EXPERTS_EACH; e++)
                     s[j][r][e] = __fadd_rn(s[j][r][e], s[j + m][r][e]);
-                    /* Of the rows that two lanes still have in common each gives one half away and adds up the other.
+                    /* Of the rows that two lanes still share, each lane gives half to the other and adds up the rest.
                      */
 #pragma unroll
     for (uint32_t m = G / 2, rows = ROWS_EACH / 2; m; m /= 2, rows /= 2)
@@ -209,12 +214,12 @@ __global__ void __launch_bounds__(PRODUCT_THREADS, 1) route_product(const __grid
     }
 }
 
-/* A row a warp, which has 4 n_expert floats of shared memory for it. */
+/* One warp a row, with 4 n_expert floats of shared memory. */
 __global__ void __launch_bounds__(CHOOSE_WARPS * 32) route_choose(const __grid_constant__ gemm_route_args a)
 {
     extern __shared__ float room[];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x * CHOOSE_WARPS + warp, n = a.n_expert;
-    float *own = room + warp * 4 * n, *logits = own + 3 * n; /* which nobody needs once they were read */
+    float *own = room + warp * 4 * n, *logits = own + 3 * n; /* choose() may overwrite them once it has read them */
     float *out = a.out + (uint64_t)row * 2 * a.choice.n_used;
     const float *parts = a.parts + (uint64_t)row * a.ld;
     uint64_t slice = (uint64_t)a.bucket * a.ld;
@@ -244,7 +249,8 @@ template <int G> static dim3 grid_of(const gemm_route_args &a)
     return dim3((a.n_expert + S::EXPERTS - 1) / S::EXPERTS, (a.bucket + S::ROWS - 1) / S::ROWS, SLICES);
 }
 
-/* What the product takes: by the logits of a block, and how many blocks a processor has one after the other. */
+/* An estimate of the product's time: the partial sums of a thread times the blocks that an SM runs one after the
+ * other. */
 template <int G> static uint32_t cost(const struct device *d, const gemm_route_args &a)
 {
     dim3 grid = grid_of<G>(a);
@@ -275,7 +281,7 @@ bool route_gemm_run(struct device *d, const route_args &r)
         return false;
     uint32_t squares = tiled(a.n_in) / ROUTE_TILE;
     cuda_launch(d, route_weigh, dim3(a.bucket), ROUTE_WARPS * 32, squares * sizeof(float), LAUNCH_PDL, a);
-    if (of2 <= of4 && of2 <= of8) /* of equal costs the larger blocks, which read less */
+    if (of2 <= of4 && of2 <= of8) /* at equal costs the larger blocks, which read less */
         launch<2>(d, a);
     else if (of4 <= of8)
         launch<4>(d, a);

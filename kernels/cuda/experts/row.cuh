@@ -1,10 +1,11 @@
 /*
- * row.cuh - products of a row of norm(x) with rows of F32: what route.cu's kernels and those of a delta net's columns
- * (states/project.cu) are made of, and a router's order of sums.
+ * row.cuh - products of a row of norm(x) with rows of F32 weights, and a router's order of sums: the building blocks of
+ * route.cu's kernels, which also compute a delta net's F32 columns (states/project.cu).
  *
- * A router's product, and the sum of the row's squares, go by tiles of ROUTE_TILE columns. Of a tile fours of columns
- * are a chain of sums each, and the tile's sum is (0 + 1) + (2 + 3) of them. Lane l of a warp adds up the tiles l, l +
- * 32 and so on, and the lanes' sums are added pairwise. So who makes a tile of x can make its share of all logits.
+ * A router's product, and the sum of the row's squares, are summed by tiles of ROUTE_TILE columns. Within a tile each
+ * group of four columns is one chain of sums, and the tile's sum is (0 + 1) + (2 + 3) of these groups. Lane l of a warp
+ * adds up the tiles l, l + 32 and so on, and the lanes' sums are added pairwise. Because of this order, the block that
+ * makes a tile of x can also compute the tile's share of all logits.
  */
 #ifndef HEARTH_CUDA_EXPERTS_ROW_CUH
 #define HEARTH_CUDA_EXPERTS_ROW_CUH
@@ -13,8 +14,8 @@
 
 enum { ROUTE_WARPS = 8, ROUTE_TILE = 16 };
 
-/* The four of a tile that a lane takes i-th: the order does not matter to the sum, and eight lanes that read rows in
- * shared memory find their fours in different banks. */
+/* The group of four columns of a tile that a lane takes i-th. The order does not change the sum, and with this one
+ * eight lanes that read rows in shared memory find their groups in different banks. */
 __device__ static inline uint32_t tile_four(uint32_t i, uint32_t lane)
 {
     return i ^ (lane >> 1 & 3);
@@ -29,7 +30,7 @@ __device__ static inline float4 four_at(const float *v, uint32_t k, uint32_t n)
                        k + 3 < n ? __ldcg(v + k + 3) : 0);
 }
 
-/* The same of weights, of which lanes read halves of sectors in turn: by the first cache. */
+/* The same for weights: since lanes read halves of a sector in turn, these loads go through the L1 cache. */
 __device__ static inline float4 weights_at(const float *v, uint32_t k, uint32_t n)
 {
     if (k + 4 <= n && !((uintptr_t)v & 15))
@@ -43,7 +44,7 @@ __device__ static inline float dot_four(float4 w, float4 x, float s)
     return __fmaf_rn(w.w, x.w, __fmaf_rn(w.z, x.z, __fmaf_rn(w.y, x.y, __fmaf_rn(w.x, x.x, s))));
 }
 
-/* The last norm's factor where it can be multiplied with the sums: NORM_RMS without a bias. */
+/* Whether the norm's factor can be applied to the sums afterwards: NORM_RMS without a bias. */
 __host__ __device__ static inline bool deferred(const struct norm &nm)
 {
     return nm.kind == NORM_RMS && !nm.b;

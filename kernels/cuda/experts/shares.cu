@@ -1,4 +1,4 @@
-/* shares.cu - which products before a router make its logits by the way: shares.cuh. */
+/* shares.cu - which products in front of a router also compute its logits: shares.cuh. */
 #include "kernels/cuda/experts/shares.cuh"
 #include "kernels/cuda/plan.cuh"
 
@@ -16,7 +16,8 @@ static shares_fn *shares_fn_of(enum dtype type)
     return NULL;
 }
 
-/* Of one row, on Hopper, where gemv has one tile a block and all of K in one set of warps, and x is what it makes. */
+/* Taken for one row on Hopper, where gemv has one tile a block and all of K in one set of warps, and its output is
+ * x. */
 bool proj_shares(struct device *d, struct op_call *p, const struct op *o, const gemm_args &a)
 {
     const wdev *w = wdev_of(o->proj.w);

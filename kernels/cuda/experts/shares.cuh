@@ -1,13 +1,14 @@
 /*
- * shares.cuh - a router without a kernel of its own, of a step of one row: the product that makes x, tile by tile,
- * makes each tile's shares of all logits, and `up` adds them up and chooses.
+ * shares.cuh - routing without a router kernel, in a step of one row: the product that makes x, tile by tile, also
+ * computes each tile's share of all logits, and `up` adds the shares up and makes the choice.
  *
- * A router's 1 or 2 MB are a chain of small steps, each of which waits for a trip to L2 or for a kernel's end. But a
- * logit is factor * sum of W[e][i] gain[i] x[i]: who has a tile of x can make its share of each, by weights that are in
- * its shared memory long before. So there are two trips: shares to blocks of `up`, a pair of experts each, and logits
- * to all of them. `up` prepares x meanwhile, which it finds in memory when the product's kernel has ended.
+ * A router reads only 1 or 2 MB, but does it in a chain of small steps, each of which waits for a round trip to L2 or
+ * for the end of a kernel. A logit is factor * sum of W[e][i] gain[i] x[i], so a block that has a tile of x can compute
+ * the tile's share of each logit with weights that it loaded into shared memory long before. That leaves two round
+ * trips: shares to the blocks of `up`, each of which has a pair of experts, and logits to all of these blocks.
+ * Meanwhile `up` prepares x, which is in memory when the product's kernel has ended.
  *
- * Sums are in the order of row.cuh: the bits of route.cu.
+ * The sums have the order of row.cuh, so the results are bit-identical to those of route.cu.
  */
 #ifndef HEARTH_CUDA_EXPERTS_SHARES_CUH
 #define HEARTH_CUDA_EXPERTS_SHARES_CUH
@@ -17,15 +18,16 @@
 #include "kernels/cuda/gemm/gemv_launch.cuh"
 
 struct shares_args {
-    const float *w;    /* [n_expert][n]: the router's */
-    const float *gain; /* [n]: of the norm before it */
+    const float *w;    /* [n_expert][n]: the router's weights */
+    const float *gain; /* [n]: the weights of the norm in front of it */
     uint32_t n_expert, n;
     struct route_shares to;
     const step_dev *step;
     uint32_t nth; /* said_tag() */
 };
 
-/* Shared memory of a block beside gemv's: the experts' weights of a tile, and x and x times gain of it. */
+/* Bytes of shared memory that a block needs besides gemv's: all experts' weights in a tile, and the tile's x and x
+ * times gain. */
 __host__ __device__ static inline uint32_t shares_room(uint32_t n_expert)
 {
     return ((n_expert + 1) / 2 * 2 + 2) * ROUTE_TILE * sizeof(float);
@@ -33,15 +35,16 @@ __host__ __device__ static inline uint32_t shares_room(uint32_t n_expert)
 
 #if __CUDA_ARCH__ >= 900
 
-/* Where four i of the weights of an expert lies: fours are turned so that eight lanes' lie in different banks. Experts
- * come by twos, those of a slot: all the first ones, then all the second ones. */
+/* Offset of the i-th group of four of an expert's weights. The groups are swizzled so that those of eight lanes lie in
+ * different banks. Experts come in pairs, those of a slot: first the first expert of every pair, then the second
+ * ones. */
 __device__ static inline uint32_t shares_at(uint32_t expert, uint32_t pairs, uint32_t i)
 {
     uint32_t row = (expert & 1) * pairs + expert / 2;
     return row * ROUTE_TILE + 4 * (i ^ (row >> 1 & 3));
 }
 
-/* A tile's share: both in shared memory, the fours of w turned by `turn`. */
+/* A tile's share of a logit: w and x are in shared memory, the groups of four of w swizzled by `turn`. */
 __device__ static inline float tile_product(const float *w, uint32_t turn, const float *x)
 {
     float v[4];
@@ -51,7 +54,7 @@ __device__ static inline float tile_product(const float *w, uint32_t turn, const
     return __fadd_rn(__fadd_rn(v[0], v[1]), __fadd_rn(v[2], v[3]));
 }
 
-/* The warp that finishes, of a block of one tile: as gemv_epilogue(), and then the tile's shares. */
+/* The epilogue warp of a block of one tile: does what gemv_epilogue() does, and then computes the tile's shares. */
 template <class S>
 __device__ static inline void shares_epilogue(const gemm_args &a, const shares_args &s, uint8_t *sm, float *room,
                                               uint32_t lane)
@@ -70,7 +73,7 @@ __device__ static inline void shares_epilogue(const gemm_args &a, const shares_a
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncwarp();
 #pragma unroll 1
-    for (uint32_t again = 0; again < 2; again++) { /* once before, as code is fetched as it is run */
+    for (uint32_t again = 0; again < 2; again++) { /* the first pass is a dry run to warm the instruction cache */
         if (again) {
             pdl_wait();
             float residual = __ldcg(x);
@@ -92,26 +95,26 @@ __device__ static inline void shares_epilogue(const gemm_args &a, const shares_a
         }
 #pragma unroll 1
         for (uint32_t p = lane; p <= pairs; p += 32) {
-            bool last = p == pairs; /* of these the squares */
+            bool last = p == pairs; /* the slot behind the experts has the sum of squares */
             uint32_t turn = last ? 0 : p >> 1 & 3, turn_b = last ? 0 : (pairs + p) >> 1 & 3;
             const float *of = last ? xs : weighed, *w = last ? xs : room + p * ROUTE_TILE;
             uint64_t v =
                 said_two(tile_product(w, turn, of), tile_product(last ? xs : w + pairs * ROUTE_TILE, turn_b, of));
-            asm volatile("" ::"l"(v)); /* before the branch */
+            asm volatile("" ::"l"(v)); /* computed before the branch, so in the dry run too */
             if (again)
                 say(s.to.slots + (uint64_t)p * s.to.n_tile + tile, v, tag);
         }
     }
 }
 
-/* The sums over all tiles of a row of slots, of both numbers, in all lanes. */
+/* The sums of a row of slots over all tiles, for both numbers of a slot, in all lanes. */
 __device__ static inline float2 hear_shares(const route_shares &s, uint32_t row, uint64_t tag, uint32_t lane)
 {
     enum { AT_ONCE = 4 };
     const ulonglong2 *slots = s.slots + (uint64_t)row * s.n_tile;
     float2 sum;
     bool all;
-    do { /* all of it again until all are there, so that the code is */
+    do { /* repeated as a whole until all slots are there, which also warms the instruction cache */
         all = true, sum = make_float2(0, 0);
 #pragma unroll 1
         for (uint32_t base = lane; base - lane < s.n_tile; base += 32 * AT_ONCE) {
@@ -129,8 +132,9 @@ __device__ static inline float2 hear_shares(const route_shares &s, uint32_t row,
     return sum;
 }
 
-/* Logits of pairs of experts, those of the block, to all blocks of `up`, by its first warp; the second one has the
- * norm's factor. n: columns of the row; room: a float in shared memory. */
+/* Publishes the logits of the block's pairs of experts to all blocks of `up`. Called by the block's first two warps:
+ * the first computes the logits, the second the norm's factor. n: columns of the row; room: a float in shared
+ * memory. */
 enum { BAR_FACTOR = 1 };
 __device__ static inline void shares_tell(const experts_router &r, route_said *said, uint32_t n, uint32_t blocks,
                                           uint64_t tag, float *room, uint32_t warp, uint32_t lane)
@@ -159,9 +163,9 @@ __device__ static inline void shares_tell(const experts_router &r, route_said *s
 
 #endif
 
-/* The product of one row with a matrix of one type, a tile a block: the bits of gemv. */
+/* The product of one row with a matrix of one type, one tile a block; bit-identical to gemv. */
 template <int T>
-__global__ void __launch_bounds__(448, 2) /* registers: two blocks of `up` beside one */
+__global__ void __launch_bounds__(448, 2) /* leaves registers for two blocks of `up` beside one of these */
     gemv_shares(const __grid_constant__ gemm_args a, const __grid_constant__ shares_args s)
 {
 #if __CUDA_ARCH__ >= 900
@@ -187,7 +191,7 @@ __global__ void __launch_bounds__(448, 2) /* registers: two blocks of `up` besid
     else {
         if (!lane)
             gemv_producer<T, T, GEMV_REST, true>(a, 1, full, empty, ring, 0);
-        __syncwarp(); /* or the other lanes' wait holds up lane 0 with them */
+        __syncwarp(); /* else the other lanes' wait would hold up lane 0 with them */
         pdl_wait();
     }
 #endif

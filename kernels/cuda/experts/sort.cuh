@@ -1,9 +1,9 @@
 /*
- * sort.cuh - pairs of a row and an expert in the experts' order, by each block of grouped.cuh for itself: of few pairs
- * that is less than a kernel of its own, whose end all blocks would wait for before they asked for what it has found.
+ * sort.cuh - pairs of a row and an expert sorted by expert, by each block of grouped.cuh for itself. For few pairs that
+ * costs less than a sorting kernel, whose end all blocks would have to wait for before they could issue any copies.
  *
- * An expert has a bit for each pair, so that the order is the same in all blocks: they share out columns of a product
- * by it.
+ * Each expert has a bitmap with one bit for each pair, so that the order is the same in all blocks: they divide the
+ * columns of a product among themselves by it.
  */
 #ifndef HEARTH_CUDA_EXPERTS_SORT_CUH
 #define HEARTH_CUDA_EXPERTS_SORT_CUH
@@ -13,21 +13,21 @@
 enum { SORT_EACH = 2, SORT_PAIRS = SORT_EACH * BLOCK, SORT_FIRST_BITS = 10, SORT_N_BITS = 6 };
 static_assert(SORT_PAIRS <= 1 << SORT_FIRST_BITS, "a job is packed");
 
-/* What a block keeps: jobs, then the pairs. */
+/* Bytes of shared memory that a block keeps: the jobs, then the order of the pairs. */
 __host__ __device__ static inline uint32_t sort_bytes(uint32_t pairs)
 {
     return pairs * (sizeof(uint32_t) + sizeof(uint16_t));
 }
-/* Words of an expert's bits: an odd number, whose columns lie in different banks. */
+/* Words of an expert's bitmap: an odd number, so that equal words of neighbouring experts lie in different banks. */
 __host__ __device__ static inline uint32_t sort_words(uint32_t pairs)
 {
     return (pairs + 31) / 32 | 1;
 }
-/* Whether blocks sort so many pairs of so many experts, and of one that all rows share, in the room of a ring that is
- * not filled yet. */
+/* Whether a block can sort so many pairs of so many experts, and of a shared expert, in the shared memory of the ring,
+ * which is not filled yet. */
 __host__ __device__ static inline bool sort_fits(uint32_t n_expert, uint32_t pairs)
 {
-    enum { ROOM = 24 << 10 /* two stages of the smallest are more */ };
+    enum { ROOM = 24 << 10 /* two stages of the smallest ring are larger */ };
     uint32_t words = BLOCK / 32 + (n_expert + 1) * (sort_words(pairs) + 1);
     return pairs <= SORT_PAIRS && n_expert < BLOCK && words * sizeof(uint32_t) <= ROOM;
 }
@@ -38,7 +38,7 @@ __device__ static inline experts_job sorted_job(uint32_t v)
             (v & ((1u << SORT_N_BITS) - 1)) + 1};
 }
 
-/* A row's expert, as soon as its router has chosen it, or where the route is there. */
+/* The expert in a slot of a row: waits for the router to publish it, or reads the route where that is complete. */
 __device__ static inline float id_of(const experts_args &a, uint32_t row, uint32_t slot)
 {
 #if __CUDA_ARCH__ >= 900
@@ -48,8 +48,8 @@ __device__ static inline float id_of(const experts_args &a, uint32_t row, uint32
     return __ldcg(a.route + (uint64_t)row * 2 * a.n_used + slot);
 }
 
-/* By all threads of a block: jobs of up to COLS pairs, whose number is returned, and the pairs. wait(): until the route
- * is there. */
+/* Called by all threads of a block: fills `jobs`, of up to COLS pairs each, and `order`, and returns the number of
+ * jobs. wait() returns when the route is complete. */
 template <uint32_t COLS, class F>
 __device__ static inline uint32_t sort_pairs(const experts_args &a, uint32_t *jobs, uint16_t *order, uint32_t *room,
                                              F wait)
@@ -75,7 +75,7 @@ __device__ static inline uint32_t sort_pairs(const experts_args &a, uint32_t *jo
     if (tid < n_all)
         for (uint32_t w = 0; w < words; w++)
             count += __popc(bits[tid * words + w]);
-    uint32_t n_job = (count + COLS - 1) / COLS, sum = count << 16 | n_job, own = sum; /* both at once */
+    uint32_t n_job = (count + COLS - 1) / COLS, sum = count << 16 | n_job, own = sum; /* one scan for both */
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
         uint32_t o = __shfl_up_sync(~0u, sum, d);

@@ -1,13 +1,14 @@
 /*
- * sums.cuh - products of a step's experts that nobody has added to the residual stream yet: what experts_down leaves of
- * few rows for the norm that follows, as split_k.cuh's pieces are left by wgmma's products.
+ * sums.cuh - the products of a step's experts that are not yet added to the residual stream: experts_down leaves them,
+ * in steps of few rows, for the norm that follows, as wgmma's products leave the partial sums of split_k.cuh.
  */
 #ifndef HEARTH_CUDA_EXPERTS_SUMS_CUH
 #define HEARTH_CUDA_EXPERTS_SUMS_CUH
 
 #include "kernels/cuda/cuda.cuh"
 
-/* An expert's id out of a route; what is none, which only a test can write, leads nowhere else. */
+/* The expert's id in a route. A value that is no id, which only a test can write, becomes 0, so that it cannot lead
+ * outside the weights. */
 __device__ static inline uint32_t expert_of(float id, uint32_t n)
 {
     return id >= 0 && id < (float)n ? (uint32_t)id : 0;
@@ -15,21 +16,21 @@ __device__ static inline uint32_t expert_of(float id, uint32_t n)
 
 /* x += by * sum over a row's experts, in their order, of weight (product + bias). */
 struct expert_sums {
-    const float *y;     /* [rows * n_slot][ld], rows of it begin on 16 bytes and have fours; NULL: nothing is left */
+    const float *y;     /* [rows * n_slot][ld], rows aligned to 16 bytes and padded to fours; NULL: nothing is left */
     uint32_t ld, n;     /* n: columns */
     const float *route; /* [rows][2 n_used]: ids, then weights */
     uint32_t n_used, n_expert;
     const float *bias; /* [n_expert][n], or NULL */
     float by;
-    uint32_t n_slot;        /* n_used, or one more, the last: of an expert that all rows share */
-    const float *shared_by; /* [rows]: what its result weighs; NULL: 1 */
+    uint32_t n_slot;        /* n_used, or one more for the shared expert, which is the last */
+    const float *shared_by; /* [rows]: the weight of its result; NULL: 1 */
     const step_dev *step;
 
-    /* Columns k .. k + 3 of a row's sum, zeros where it is not real or no row of the step; five loads are under way
-     * together. */
+    /* Columns k .. k + 3 of a row's sum; zeros where `real` is false or the step has no such row. Five loads are in
+     * flight together. */
     __device__ float4 four(uint32_t row, uint32_t k, bool real = true) const
     {
-        enum { AT_ONCE = 5 }; /* eight and nine are two rounds */
+        enum { AT_ONCE = 5 }; /* so eight and nine slots take two rounds */
         const float *ids = route + (uint64_t)row * 2 * n_used, *at = y + (uint64_t)row * n_slot * ld + k;
         uint32_t slots = real && row < step->n_row ? n_slot : 0;
         float s[4] = {0, 0, 0, 0};
@@ -62,7 +63,7 @@ struct expert_sums {
     }
 };
 
-/* experts.cu: adds them to ws.x. */
+/* pairs.cu: adds them to ws.x. */
 void expert_sums_run(struct device *d, const struct expert_sums *s);
 
 #endif

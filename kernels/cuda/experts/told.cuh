@@ -1,22 +1,25 @@
 /*
- * told.cuh - what a router tells before its kernel has ended, in steps of few rows.
+ * told.cuh - what a router publishes before its kernel has ended, in steps of few rows.
  *
- * A step waits for its router's choice, and a kernel's end is late news: whoever waits for that waits for a fence, a
- * ticket, the last block's stores, and the start of the next kernel's. So blocks leave slots of 16 bytes in memory
- * (struct route_said), written and read as wholes: eight bytes, and a tag of this step and this router of it, so that
- * nobody resets them. A block of the router tells when the row x is whole, every block its logits; the row's first
- * block chooses among these and tells the experts. `few`, whose blocks are there by then, prepares x meanwhile. Of one
- * row `up` may tell `down` its hidden units in the same way, and blocks of `down` each other their sums (few_down.cuh).
- * Of up to ROUTE_ALONE rows `up` and `down` of grouped.cuh hear the choices, by which they sort.
+ * All of a step waits for its router's choice, and the end of a kernel is a slow signal: a dependent kernel waits for a
+ * fence, a ticket, the last block's stores and its own start. So blocks publish their results in slots of 16 bytes in
+ * global memory (struct route_said), each written and read as a whole: eight bytes of data and a tag that names this
+ * step and this router within it, so that slots never need to be reset. One block of the router publishes that the row
+ * x is complete, and every block publishes its logits; the row's first block chooses among these and publishes the
+ * choice for the experts. Meanwhile `few`, whose blocks are resident by then, prepares x. For a step of one row `up`
+ * may publish its hidden units to `down` in the same way, and blocks of `down` may publish their sums to each other
+ * (few_down.cuh). For up to ROUTE_ALONE rows `up` and `down` of grouped.cuh wait for the published choices and sort by
+ * them.
  *
- * A row by itself may do without a router's kernel (shares.cuh): the product before it, which makes x, tells of each of
- * its tiles the tile's shares of all logits. Blocks of `up` add these up, tell one another the logits, and each of them
- * chooses. The first tells the choice to `down`.
+ * A step of one row may do without a router kernel (shares.cuh): the product that makes x publishes, for each of its
+ * tiles, that tile's share of all logits. Blocks of `up` add these up, publish the logits to one another, and each of
+ * them makes the choice. The first block publishes the choice to `down`.
  *
- * It cannot lock. Who waits for a router's blocks is its first block of a row, of which there are ROUTE_ALONE at most
- * and for which nobody waits to begin; and blocks of the next kernels, which begin when all of the router's have.
- * Those of `up` that wait for one another are no more than processors, and no other kernel waits so (row_norms_here()).
- * A kernel that did not wait for the end of the one before does so before its own: completion stays transitive.
+ * This cannot deadlock. The blocks that wait for blocks of the router are the first block of each row, at most
+ * ROUTE_ALONE of them, whose waiting keeps no other block from starting, and blocks of the next kernels, which start
+ * only once all of the router's blocks have. The blocks of `up` that the others wait for are no more than there are
+ * SMs, and no other kernel on the device waits in this way (row_norms_here()). A kernel that did not wait for the end
+ * of its predecessor at the start does so before its own end, so that completion stays transitive.
  */
 #ifndef HEARTH_CUDA_EXPERTS_TOLD_CUH
 #define HEARTH_CUDA_EXPERTS_TOLD_CUH
@@ -24,17 +27,18 @@
 #include "kernels/cuda/said.cuh"
 
 /*
- * The shares of one row's logits, [n_expert / 2 + 1][n_tile] slots: two experts' of each tile of ROUTE_TILE columns,
- * and in the last row the tile's sum of squares. n_tile 0: a router's kernel makes the logits.
+ * The shares of one row's logits, [n_expert / 2 + 1][n_tile] slots: each slot has the shares of two experts' logits in
+ * one tile of ROUTE_TILE columns, and the last row of slots has the tiles' sums of squares. n_tile 0: a router kernel
+ * computes the logits.
  */
 struct route_shares {
     ulonglong2 *slots;
     uint32_t n_tile;
 };
-enum { SHARES_EXPERTS = 256, SHARES_TILES = 2 /* for each processor: at most */ };
+enum { SHARES_EXPERTS = 256, SHARES_TILES = 2 /* at most, for each SM */ };
 
-/* Behind what is said of routes: sums of slices, sixteen each, shares of logits, and hidden units of one row, two a
- * slot. */
+/* Layout behind the slots of the routes: sums of slices (16 sums each, two a slot), shares of logits, and the hidden
+ * units of one row, two a slot. */
 enum { SLICE_SLOTS = 8 };
 __host__ __device__ static inline uint64_t shares_slots(uint32_t sms)
 {
@@ -72,7 +76,7 @@ __device__ static inline float said_second(uint64_t v)
 }
 
 #if __CUDA_ARCH__ >= 800
-/* The block waits until x is whole, and sees it. All threads call it. */
+/* The block waits until x is complete and visible to it. Called by all threads. */
 __device__ static inline void hear_x(const route_said *said, uint64_t tag)
 {
     if (!threadIdx.x) {
@@ -81,13 +85,13 @@ __device__ static inline void hear_x(const route_said *said, uint64_t tag)
     }
     __syncthreads();
 }
-/* This thread sees x whole, and tells it. */
+/* Publishes that x is complete, which must be visible to the calling thread. */
 __device__ static inline void say_x(route_said *said, uint64_t tag)
 {
     __threadfence();
     say(said->x, 0, tag);
 }
-/* A row's logits, n of them, by a warp, into shared memory, as they come. */
+/* A warp copies a row's n logits into shared memory, waiting until they are published. */
 __device__ static inline void hear_logits(const route_said *said, uint64_t tag, uint32_t n, float *to, uint32_t lane)
 {
     enum { AT_ONCE = 4 };

@@ -1,14 +1,14 @@
 /*
- * wgmma.cu - see wgmma.cuh. For sm_90a alone.
+ * wgmma.cu - see wgmma.cuh. For sm_90a only.
  *
- * A job is up to N pairs of one expert, and an item a job with a group of eight tiles of its expert's matrix, 128 rows.
- * A block takes items in turn, jobs' items being neighbours: its copying warps stream the group's weights and the job's
- * columns through the rings of gemm/wgmma.cuh, on into the next item while this one is multiplied. A pair's sums are
- * one chain over K, whatever lies in the other columns.
+ * A job is up to N pairs of one expert. An item is a job together with a group of eight tiles, 128 rows, of its
+ * expert's matrix. Blocks take items in turn, the items of a job being neighbours. A block's copying warps stream the
+ * group's weights and the job's columns through the rings of gemm/wgmma.cuh, and run ahead into the next item while the
+ * current one is multiplied. A pair's sums are one chain over K, whatever is in the other columns.
  *
- * The columns of a job lie by themselves, as wgmma wants them (split_k.cuh), with no more between pieces than the job
- * has columns, in eights: wgmma multiplies N all the same, and what it reads beyond is another piece's and goes
- * nowhere.
+ * The columns of each job are stored by themselves, in the layout that wgmma wants (split_k.cuh): in pieces, each of
+ * which is eight elements of every column of the job, whose number is rounded up to eight. wgmma multiplies N columns
+ * all the same; what it reads beyond the job's columns belongs to another piece, and those results are discarded.
  */
 #include "kernels/cuda/experts/wgmma.cuh"
 #include "kernels/cuda/gemm/prepare.cuh"
@@ -21,7 +21,7 @@ __device__ static inline experts_job job_at(const experts_job *jobs, uint32_t i)
     return {v.x, v.y, v.z, v.w};
 }
 
-/* Columns that a job has room for: n of its pairs in whole eights. */
+/* Columns that are reserved for a job: its pairs, rounded up to a multiple of eight. */
 __device__ static inline uint32_t columns_of(const experts_job &job)
 {
     return (job.n + 7) & ~7u;
@@ -29,7 +29,7 @@ __device__ static inline uint32_t columns_of(const experts_job &job)
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */
 
-/* Two halves, elements k and k + step of a row of n, those past its end as zeros. */
+/* A word of two halves, elements k and k + step of a row of n elements; those past its end are zeros. */
 __device__ static inline uint32_t pair_before(uint32_t n, uint32_t k, uint16_t first, uint32_t step, uint16_t second)
 {
     return (k < n ? first : 0u) | (k + step < n ? (uint32_t)second << 16 : 0u);
@@ -46,11 +46,11 @@ struct columns_args {
 };
 
 /*
- * A block eight columns of a job, a warp k-blocks of them: rows come as they lie, sixteen bytes a lane, and leave by
- * pieces of eight columns, 128 bytes. blockIdx.x: jobs; blockIdx.y: columns in eights. Zeros stand past a row's end and
- * where there is no pair.
+ * A block takes eight columns of a job, and each warp every eighth k-block of them. Rows are read as they are stored,
+ * sixteen bytes a lane, and written in pieces of eight columns, 128 bytes. blockIdx.x: job; blockIdx.y: group of eight
+ * columns. Past a row's end and where there is no pair, zeros are written.
  */
-enum { COLUMN_WORDS = 128 + 4 /* of a k-block in shared memory: eight columns lie four banks apart */ };
+enum { COLUMN_WORDS = 128 + 4 /* of a k-block in shared memory; the padding puts eight columns four banks apart */ };
 __global__ void __launch_bounds__(256) experts_columns(const __grid_constant__ columns_args a)
 {
     __shared__ __align__(16) uint32_t room[8][8][COLUMN_WORDS];
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(256) experts_columns(const __grid_constant__ c
         const uint32_t k = r * 256 + lane * 8;
         uint4 v[8];
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++) { /* fours in the order 0, 2, 1, 3 */
+        for (uint32_t i = 0; i < 8; i++) { /* each group of four in the order 0, 2, 1, 3 */
             uint32_t of = __shfl_sync(~0u, pair, i);
             v[i] = make_uint4(0, 0, 0, 0);
             if (i >= here)
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(256) experts_columns(const __grid_constant__ c
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
             const uint16_t *h = (const uint16_t *)&v[i];
-            if (k + 8 > a.k) /* in the order in which they lie: k, k + 2, k + 1, k + 3 and so on */
+            if (k + 8 > a.k) /* in storage order: k, k + 2, k + 1, k + 3 and so on */
                 v[i] = make_uint4(pair_before(a.k, k, h[0], 2, h[1]), pair_before(a.k, k + 1, h[2], 2, h[3]),
                                   pair_before(a.k, k + 4, h[4], 2, h[5]), pair_before(a.k, k + 5, h[6], 2, h[7]));
             *(uint4 *)(mine[i] + lane * 4) = v[i];
@@ -115,24 +115,25 @@ __global__ void __launch_bounds__(256) experts_columns(const __grid_constant__ c
 struct experts_wg_args {
     const uint8_t *w;
     uint64_t expert_bytes;
-    uint32_t n_tile, n_kblk, n_group; /* groups of eight tiles, with those that only make zeros */
+    uint32_t n_tile, n_kblk, n_group; /* n_group: groups of eight tiles, including those that only produce zeros */
     uint32_t wstages, xstages;
     const experts_job *jobs;
     const uint32_t *n_job, *order;
-    const __half *x; /* the jobs' columns */
+    const __half *x; /* the columns of all jobs */
     /* what follows */
     uint32_t n_out;
     const float *bias; /* up: [parts][n_expert][n_out], or NULL */
     uint32_t n_expert, gated;
     enum glu_kind glu;
-    __half *made; /* up: columns of `down`, in order `made_order`; or NULL */
+    __half *made; /* up: the columns of `down`, in order `made_order`; or NULL */
     uint32_t made_order;
     float *hidden;        /* up: [pairs][n_out] */
     float *out;           /* down: [pairs][ldout] */
-    uint32_t ldout, down; /* down: what follows is down's */
+    uint32_t ldout, down; /* down: the epilogue is that of `down` */
 };
 
-/* Hidden units of a warp's tile: with a gate, gate and up of a unit are rows 8 apart, in one lane. */
+/* The epilogue of `up`: hidden units of a warp's tile. With a gate, gate and up of a unit are rows 8 apart, in one
+ * lane. */
 template <int N>
 __device__ static inline void wg_hidden(const experts_wg_args &a, const experts_job &job, uint32_t tile, uint32_t lane,
                                         const float (&acc)[N / 2])
@@ -232,14 +233,14 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
     if (warp == TILES + 1) {
         if (lane)
             return;
-        asm volatile("fence.proxy.async;" ::: "memory"); /* the copies read what ordinary stores wrote */
+        asm volatile("fence.proxy.async;" ::: "memory"); /* the bulk copies read what ordinary stores wrote */
         uint64_t policy = evict_last();
         uint32_t s = 0, phase = 1;
         for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
             experts_job job = job_at(a.jobs, it / a.n_group);
             if (it % a.n_group * TILES >= a.n_tile)
                 continue;
-            uint32_t half = columns_of(job) * 128; /* of a k-block */
+            uint32_t half = columns_of(job) * 128; /* halves of half a k-block */
             const __half *x = a.x + (uint64_t)job.at * a.n_kblk * 256;
             for (uint32_t h = 0; h < 2 * a.n_kblk; h++) {
                 mbar_wait(ring.empty_x + s, phase);
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
 /* --- launchers ---------------------------------------------------------------------------------------------------- */
 
 typedef void experts_wg_kernel(const experts_wg_args);
-/* d: where it is to be launched, or NULL. */
+/* d: the device to prepare the kernel for, or NULL. */
 template <int T> static experts_wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
     static uint32_t done[2];
@@ -310,19 +311,21 @@ static uint32_t wg_blocks(uint32_t cols)
     return cols <= 64 ? (uint32_t)wg_shape<64>::BLOCKS : (uint32_t)wg_shape<128>::BLOCKS;
 }
 
-/* Jobs of up to `cols` that so many pairs make at most. */
+/* The largest number of jobs, of up to `cols` pairs each, that so many pairs can make. */
 static uint32_t jobs_most(const wdev *w, uint32_t cols, uint32_t pairs)
 {
     return pairs / cols + min_u(w->n_expert, pairs);
 }
 
-/* Columns that jobs of so many rows have room for at most: each expert's last may end on an eight. */
+/* The largest number of columns that the jobs of so many rows reserve: each expert's last job is rounded up to
+ * eight. */
 static uint64_t columns_most(const wdev *w, uint32_t n_used, uint32_t n_row)
 {
     return (uint64_t)n_row * n_used + 7ull * min_u(w->n_expert, n_row * n_used);
 }
 
-/* Where the columns of a product lie: those of `up` in the room of down's products, which come later. */
+/* Where the columns of a product are stored: those of `up` use the memory of down's products, which are written
+ * later. */
 static __half *columns_room(const struct device *d, bool down)
 {
     return down ? d->ws.experts.x : (__half *)d->ws.experts.y;
@@ -337,10 +340,10 @@ static bool has_room(const struct device *d, const wdev *w, uint32_t n_used, uin
 
 bool experts_wg_takes(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how)
 {
-    const uint32_t worth = 24; /* pairs of an expert, in the mean: below that weights are what takes time */
+    const uint32_t worth = 24; /* mean pairs of an expert; below that, reading the weights dominates */
     if (d->cc != 90 || d->variant == VARIANT_REFERENCE || !w->packed || !kernel_for(NULL, w, 64))
         return false;
-    if (how) /* a way that does not follow the rows' number, as bits must not */
+    if (how) /* must not depend on the number of rows, as the bits must not */
         return how == INVARIANT_PROMPT && has_room(d, w, n_used, d->ws.rows);
     return n_row > GEMM_ROWS && n_row * n_used >= worth * w->n_expert && has_room(d, w, n_used, n_row);
 }
@@ -378,7 +381,7 @@ static void launch(struct device *d, const experts_args &a, const wdev *w, exper
 void experts_wg_up(struct device *d, const experts_args &a, const wdev *w, const wdev *down)
 {
     experts_wg_args g = {};
-    uint32_t units = a.gated ? 64 : 128; /* of a group */
+    uint32_t units = a.gated ? 64 : 128; /* hidden units of a group */
     g.bias = a.bias, g.glu = a.glu, g.gated = a.gated, g.hidden = a.hidden;
     g.n_group = (a.n_tile + 7) / 8;
     if (down) {

@@ -1,21 +1,22 @@
 /*
- * wgmma.cuh - prompts through mixtures of experts on Hopper, outside the invariant mode of decoding: pairs by expert
- * are the columns of products by wgmma (../gemm/wgmma.cuh), up to 128 of them at a time.
+ * wgmma.cuh - mixtures of experts for prompts on Hopper, except in INVARIANT_DECODE: pairs sorted by expert are the
+ * columns of wgmma products (../gemm/wgmma.cuh), up to 128 of them at a time.
  */
 #ifndef HEARTH_CUDA_EXPERTS_WGMMA_CUH
 #define HEARTH_CUDA_EXPERTS_WGMMA_CUH
 
 #include "kernels/cuda/experts/experts.cuh"
 
-/* Whether a step of so many rows goes this way through experts' matrix w. */
+/* Whether a step of n_row rows takes this path through the experts' matrix w. */
 bool experts_wg_takes(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how);
-/* The columns of a product: prepared rows at a.x, or a.hidden, to the order that w's type wants. a.order and a.jobs are
- * there, and a.cols is what experts_wg_cols() says. */
+/* Gathers the columns of a product, prepared rows at a.x, or a.hidden if `down`, in the element order that w's type
+ * wants. a.order and a.jobs must be filled, and a.cols must be what experts_wg_cols() returns. */
 void experts_wg_columns(struct device *d, const experts_args &a, const wdev *w, bool down);
-/* The products of those columns. up: to a.hidden, or, where `down` is its reader's matrix, to that one's columns. */
+/* The products of those columns. `up` writes to a.hidden, or, where `down` (the matrix of the op that reads it) is
+ * given, directly to the columns of that product. */
 void experts_wg_up(struct device *d, const experts_args &a, const wdev *w, const wdev *down);
 void experts_wg_down(struct device *d, const experts_args &a, const wdev *w);
-/* Pairs of a job at most. */
+/* The largest number of pairs in a job. */
 uint32_t experts_wg_cols(const struct device *d, const wdev *w, uint32_t n_used);
 
 #endif
