@@ -1,28 +1,35 @@
 /*
- * chunk.cu - a prompt's rows through a gated delta net in chunks of 64 rows, for steps that are not invariant: products
- * of matrices on tensor cores, in place of a row after the other (recur.cu).
+ * chunk.cu - a prompt's rows through a gated delta net in chunks of 64 rows, for steps that are not invariant: matrix
+ * products on tensor cores instead of one row after the other (recur.cu).
  *
- * With G the sum of the logarithms of what is kept, from a chunk's first row to row i, and S what the chunk begins
- * with, change_i = beta_i (v_i - e^G_i S^T k_i - sum over j < i of e^(G_i - G_j) (k_i . k_j) change_j), a triangular
- * system, whose inverse is the UT transform of Yang and others, 2024 ("Gated Delta Networks"): U = T (V - e^G K S),   T
- * = (1 + strictly lower of beta_i e^(G_i - G_j) k_i . k_j)^-1 beta, Y = e^G Q S + P U,     P = lower of e^(G_i - G_j)
- * q_i . k_j, S' = e^G_end S + K^T (e^(G_end - G) U). T and P hang on no state: `chunk_within` makes them of all chunks
- * at once, a block for a chunk of a key head. `chunk_across` goes through a sequence's chunks, S in registers, a warp
- * 16 columns of it. There all is transposed, so that S, V and U are the left side of each product: sums of one product
- * become the left side of the next in the registers that they lie in, and no warp waits for another but for copies of
- * K, Q, T and P.
+ * Let G_i be the sum of the logarithms of keep from a chunk's first row to row i, and S the state at the beginning of
+ * the chunk. Then
  *
- * Every factor is a sum of two numbers of 11 bits, x = hi + lo with lo = x - hi, and a product three, with sums in F32:
- * hi hi + lo hi + hi lo. What is lost is of the size of F32's own rounding, so that the result is as far from the exact
- * one as that of the recurrence (tests/ops/chunks). Products with K and Q are of fp16: these are at most 1 and have
- * constant factors that bring them into its range; S and the changes of S of a warp have a power of two by their
- * largest number. Products with T and P are of TF32, which has F32's range: where a row forgets, those after it may be
- * smaller by any factor, and each row of Y is normed by itself. What S keeps over a chunk is kept as what it loses, as
- * the recurrence has it; sums of G are in double, since a row that forgets all may stand beside rows that forget
- * nothing.
+ *     change_i = beta_i (v_i - e^G_i S^T k_i - sum over j < i of e^(G_i - G_j) (k_i . k_j) change_j),
  *
- * A row with a number that is none makes all after it in its head NaN, as it does in the recurrence, but must not reach
- * rows before it, with which it shares products: it and what follows it are put in as zeros, and marked.
+ * a triangular system, whose inverse is the UT transform of Yang and others, 2024 ("Gated Delta Networks"):
+ *
+ *     U = T (V - e^G K S),   T = (1 + strictly lower of beta_i e^(G_i - G_j) k_i . k_j)^-1 beta,
+ *     Y = e^G Q S + P U,     P = lower of e^(G_i - G_j) q_i . k_j,
+ *     S' = e^G_end S + K^T (e^(G_end - G) U).
+ *
+ * T and P do not depend on the state: `chunk_within` computes them for all chunks at once, with one block for each
+ * chunk and key head. `chunk_across` goes through a sequence's chunks with S in registers, 16 columns of it in each
+ * warp. There everything is transposed, so that S, V and U are the left operand of each product: the accumulators of
+ * one product become the left operand of the next in the registers where they are, and no warp waits for another except
+ * for copies of K, Q, T and P.
+ *
+ * Every factor is the sum of two numbers of 11 bits, x = hi + lo with lo = x - hi, and a product is three, with sums in
+ * F32: hi hi + lo hi + hi lo. The error is of the size of F32's own rounding, so that the result is as far from the
+ * exact one as that of the recurrence (tests/ops/chunks). Products with K and Q are in fp16: their elements are at most
+ * 1, and constant factors bring them into its range; each warp scales S and its changes by a power of two, by their
+ * largest number. Products with T and P are in TF32, which has F32's range: after a row that forgets, later ones may be
+ * smaller by any factor, and each row of Y is normed by itself. What S keeps over a chunk is stored as the loss, as in
+ * the recurrence. Sums of G are in double, since a row that forgets everything may be next to rows that forget nothing.
+ *
+ * A row with a number that is not finite makes everything after it in its head NaN, as in the recurrence, but must not
+ * affect the rows before it, with which it shares products: such a row and those that follow it enter the products as
+ * zeros, and are marked.
  */
 #include "kernels/cuda/states/chunk.cuh"
 
@@ -31,7 +38,7 @@
 enum {
     ACROSS_THREADS = 128,
     ACROSS_COLS = 64,
-    VALUES = ACROSS_COLS + 4 /* floats of a row of V: lanes of a fragment meet no bank twice */
+    VALUES = ACROSS_COLS + 4 /* floats of a row of V; padded so that a fragment's lanes have no bank conflicts */
 };
 
 /* --- S, chunk after chunk --------------------------------------------------------------------------------------- */
@@ -43,14 +50,14 @@ struct across_stage {
 };
 struct across_smem {
     across_stage stage[2];
-    float v[ROWS][VALUES]; /* each warp's own columns */
+    float v[ROWS][VALUES]; /* each warp has its own columns */
 };
 
-/* A thread's pieces have one place in their rows. */
+/* Copies a chunk's k, q, T, P and gates. All pieces that a thread copies have the same place in their rows. */
 __device__ static inline void fetch(const recur_args &a, across_stage &st, uint32_t head, uint32_t of, uint32_t row0,
                                     uint32_t n)
 {
-    enum { OF_ROW = 4 * D / 8, OF_BELOW = 2 * ROWS / 4 }; /* pieces of a row of k and q, of T and P */
+    enum { OF_ROW = 4 * D / 8, OF_BELOW = 2 * ROWS / 4 }; /* pieces of a row: of k and q, of T and P */
     uint32_t p = threadIdx.x % (D / 8), which = threadIdx.x % OF_ROW / (D / 8), r = threadIdx.x / OF_ROW;
     const float *row = a.made + (uint64_t)row0 * a.ldmade;
     const __half *from = (const __half *)(row + (which < 2 ? a.at_k : a.at_q) + of * D) + which % 2 * D + p * 8;
@@ -71,7 +78,7 @@ __device__ static inline void fetch(const recur_args &a, across_stage &st, uint3
     __pipeline_commit();
 }
 
-/* Sixteen columns of v from `from` on to the warp's own. */
+/* Copies sixteen columns of v, from `from` on, to the warp's part of shared memory. */
 __device__ static inline void fetch_values(float (*to)[VALUES], const float *from, uint32_t ld, uint32_t n)
 {
     uint32_t lane = threadIdx.x % 32;
@@ -82,7 +89,8 @@ __device__ static inline void fetch_values(float (*to)[VALUES], const float *fro
     __pipeline_commit();
 }
 
-/* The power of two that brings the largest of a warp's numbers, by its bits, to 2^12 and above; and its inverse. */
+/* The power of two that scales the largest of a warp's numbers, given as its bits, into [2^12, 2^13), or less if it is
+ * below 2^-114; and its inverse. */
 struct power {
     float up, down;
     __device__ explicit power(uint32_t most)
@@ -102,8 +110,8 @@ template <int N> __device__ static inline uint32_t most_of(const float (&x)[N][4
     return most;
 }
 
-/* 64 columns of a head, all chunks of a sequence. In sums x[n][e] stands for column g + 8 (e / 2) of the warp's, and
- * for row, or row of S, 8 n + 2 t + e % 2. */
+/* A block computes 64 columns of a head for all chunks of a sequence. In accumulators, x[n][e] is for column g + 8 (e /
+ * 2) of the warp's, and for row 8 n + 2 t + e % 2 of the chunk or of S. */
 __global__ void __launch_bounds__(ACROSS_THREADS, 1) chunk_across(const __grid_constant__ recur_args a)
 {
     extern __shared__ __align__(128) uint8_t dynamic[];
@@ -137,16 +145,17 @@ __global__ void __launch_bounds__(ACROSS_THREADS, 1) chunk_across(const __grid_c
         float x[8][4] = {}, y[8][4] = {};
         __pipeline_wait_prior(0);
         __syncthreads();
-        if (next < n_row) /* where all have read the chunk before */
+        if (next < n_row) /* all warps have read the previous chunk by now */
             fetch(a, m.stage[turn ^ 1], head, of, row0 + next, n_next);
         across_stage &st = m.stage[turn];
         uint32_t most = __reduce_max_sync(~0u, most_of(s));
-        bool dead = no_number(most); /* an earlier row was no number */
+        bool dead = no_number(most); /* an earlier row was not finite */
         uint32_t none[2] = {__ballot_sync(~0u, isnan(st.gate[lane].x)),
                             __ballot_sync(~0u, isnan(st.gate[lane + 32].x))};
         uint32_t bad = dead ? 0 : none[0] ? __ffs(none[0]) - 1 : none[1] ? 31 + __ffs(none[1]) : ROWS;
 
-        const uint32_t r_of = lane / 16 * 8 + lane % 8, p_of = lane / 8 % 2; /* the lane's piece of 16 rows by 16 */
+        const uint32_t r_of = lane / 16 * 8 + lane % 8,
+                       p_of = lane / 8 % 2; /* the lane's piece of a tile of 16 rows by 16 */
         const power by(dead ? 0 : most);
 #pragma unroll
         for (uint32_t ks = 0; ks < D / 16; ks++) {

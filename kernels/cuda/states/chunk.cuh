@@ -1,6 +1,6 @@
 /*
- * chunk.cuh - what the kernels of chunks share (chunk.cu says what they compute): where a chunk is and what lies in its
- * rows, and products of matrices whose numbers are two of fp16 each.
+ * chunk.cuh - what the kernels of chunks share (chunk.cu says what they compute): where a chunk is and how its rows are
+ * laid out, and products of matrices whose elements are split into two fp16 numbers.
  */
 #ifndef HEARTH_CUDA_STATES_CHUNK_CUH
 #define HEARTH_CUDA_STATES_CHUNK_CUH
@@ -9,14 +9,14 @@
 
 enum { ROWS = 64 /* of a chunk */, D = 128 /* rows and columns of S */ };
 
-/* What brings numbers of at most 1, q's at most 1 / sqrt(D), into fp16's range. */
+/* Factors that bring numbers of at most 1, and q's of at most 1 / sqrt(D), into fp16's range. */
 #define CHUNK_K 256.f
 #define CHUNK_Q 4096.f
 
 /* --- tensor cores ----------------------------------------------------------------------------------------------- */
 
-/* Row r, piece c of 8 halves, of a matrix in shared memory whose rows are W pieces: pieces of eight rows that follow
- * one another lie on different banks. */
+/* Row r, piece c of 8 halves, of a matrix in shared memory with W pieces a row, swizzled so that the same piece of
+ * eight consecutive rows lies in different banks. */
 template <int W> __device__ static inline __half *piece(__half *m, uint32_t r, uint32_t c)
 {
     return m + (r * W + (c ^ (r & 7))) * 8;
@@ -33,7 +33,7 @@ __device__ static inline void mma(float c[4], const uint32_t a[4], const uint32_
     mma16816(c, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
 
-/* Two numbers as two of fp16 each. */
+/* Splits two numbers into two fp16 numbers each, x = hi + lo. */
 __device__ static inline void split(float x, float y, uint32_t &hi, uint32_t &lo)
 {
     __half2 h = __floats2half2_rn(x, y);
@@ -41,11 +41,11 @@ __device__ static inline void split(float x, float y, uint32_t &hi, uint32_t &lo
     __half2 l = __floats2half2_rn(x - f.x, y - f.y);
     hi = *(uint32_t *)&h, lo = *(uint32_t *)&l;
 }
-/* The left side of a product: 16 rows by 16 of k. */
+/* The left operand of a product: 16 rows by 16 of k. */
 struct left {
     uint32_t hi[4], lo[4];
 
-    /* Of sums of 16 by 8 and their neighbours to the right. */
+    /* Makes it from accumulators of 16 by 8 and their right neighbours, multiplied by `by`. */
     __device__ void of_sums(const float x[4], const float y[4], float by)
     {
         split(x[0] * by, x[1] * by, hi[0], lo[0]);
@@ -54,9 +54,10 @@ struct left {
         split(y[2] * by, y[3] * by, hi[3], lo[3]);
     }
 };
-/* N times 16 by 16 numbers more, in sums of 16 by 8 and their neighbours: by the right side's pieces, of which at(n)
- * points to the lane's of hi, and `lo` halves further to that of lo. TRANS: the right side lies [k][n], not [n][k]. The
- * three products of a sum are far apart, as each waits for the one before. */
+/* Adds the products of a with N right operands of 16 by 16 to c, whose accumulators are of 16 by 8, two neighbours for
+ * each operand. at(n) points to the lane's piece of hi of the n-th operand; its lo lies `lo` halves further. TRANS: the
+ * right operand is stored [k][n], not [n][k]. The three products of an accumulator are issued far apart, as each waits
+ * for the previous one. */
 template <int N, bool TRANS, class F>
 __device__ static inline void add16(float (*c)[4], const left &a, uint32_t lo, F at)
 {
@@ -78,8 +79,9 @@ __device__ static inline void add16(float (*c)[4], const left &a, uint32_t lo, F
         mma(c[2 * n], a.hi, l[n]), mma(c[2 * n + 1], a.hi, l[n] + 2);
 }
 
-/* The same by TF32, of any size: sums of 16 by 8 as the left side, 8 of k; of a lower triangle, columns 8 k of its rows
- * 8 k and those below. A lane's two columns 2 t and 2 t + 1 are k = t and t + 4 of both sides. */
+/* The same in TF32, for numbers of any magnitude: an accumulator of 16 by 8 is the left operand for 8 of k. The right
+ * operand is a lower triangle, of which the columns 8 K .. 8 K + 7 are multiplied only in rows 8 K and below. Columns 2
+ * t and 2 t + 1 of a lane serve as k = t and t + 4 on both sides. */
 __device__ static inline void mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
 #if __CUDA_ARCH__ >= 800
@@ -90,10 +92,10 @@ __device__ static inline void mma_tf32(float c[4], const uint32_t a[4], const ui
 }
 __device__ static inline void split_tf32(float x, uint32_t &hi, uint32_t &lo)
 {
-    hi = (__float_as_uint(x) + 0x1000) & 0xffffe000; /* the nearest: tensor cores would cut it off */
+    hi = (__float_as_uint(x) + 0x1000) & 0xffffe000; /* rounds to nearest: tensor cores would truncate */
     lo = __float_as_uint(x - __uint_as_float(hi));
 }
-/* Row r, piece c of 4 floats, of a triangle in shared memory. */
+/* Row r, piece c of 4 floats, of a triangular matrix in shared memory. */
 __device__ static inline float *four(float *m, uint32_t r, uint32_t c)
 {
     return m + r * ROWS + (c ^ (r & 7) << 1) * 4;
@@ -126,10 +128,10 @@ __device__ static inline void add_triangle(float (&c)[ROWS / 8][4], const float 
 /* --- chunks ----------------------------------------------------------------------------------------------------- */
 
 struct chunk {
-    uint32_t row0, n; /* rows of the step */
-    uint32_t seq, at; /* and the first one's number among the sequence's rows of the step */
+    uint32_t row0, n; /* the chunk's first row in the step, and its number of rows */
+    uint32_t seq, at; /* its sequence, and the first row's number among the sequence's rows of the step */
 };
-/* The step's chunk `which`; n is 0 where there is none. */
+/* The step's chunk `which`; n is 0 if there is no such chunk. */
 __device__ static inline chunk chunk_at(const step_dev *s, uint32_t which)
 {
     for (uint32_t seq = 0; seq < s->n_seq; seq++) {
@@ -140,7 +142,8 @@ __device__ static inline chunk chunk_at(const step_dev *s, uint32_t which)
     }
     return {0, 0, 0, 0};
 }
-/* What a row has beside q, k and v: of a head its rows of T and P; and two numbers. */
+/* What a row holds besides q, k and v: for each head the row's rows of T and P (made_of), and two numbers
+ * (gates_of_row). */
 __device__ static inline float *made_of(const recur_args &a, uint32_t row, uint32_t head)
 {
     return a.made + (uint64_t)row * a.ldmade + a.n_channel + head * (uint32_t)D;
@@ -149,12 +152,13 @@ __device__ static inline float2 *gates_of_row(const recur_args &a, uint32_t row,
 {
     return (float2 *)(a.made + (uint64_t)row * a.ldmade + a.n_channel + a.n_v * (uint32_t)D) + head;
 }
-/* e^x as a row has it: of what keeps more than half, what is lost, which is at most 0; else e^x, which is more. */
+/* e^x in the encoding of a row's gates: where more than half is kept, e^x - 1, which is at most 0; else e^x, which is
+ * greater than 0. */
 __device__ static inline float kept(double x)
 {
     return x > -0.69 && x <= 0 ? expm1f((float)x) : fmaxf(expf((float)x), 1e-37f);
 }
-/* x times that. */
+/* Multiplies x by a factor in that encoding. */
 struct keeps {
     float by, all;
     __device__ explicit keeps(float of) : by(of), all(of > 0 ? 0.f : 1.f)
@@ -170,7 +174,7 @@ __device__ static inline bool no_number(uint32_t bits)
     return (bits & 0x7f800000) == 0x7f800000;
 }
 
-/* chunk_within.cu: q, k, v, T and P of all chunks of the step. */
+/* chunk_within.cu: computes q, k, v, T and P of all chunks of the step. */
 void delta_chunks_within(struct device *d, const recur_args &a);
 
 #endif

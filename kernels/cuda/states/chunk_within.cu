@@ -1,6 +1,6 @@
 /*
- * chunk_within.cu - what a chunk needs of its own rows alone (chunk.cu says of what): q, k and v after the convolution,
- * and T and P, all chunks at once.
+ * chunk_within.cu - what depends only on a chunk's own rows (chunk.cu has the formulas): q, k and v after the
+ * convolution, and T and P, for all chunks at once.
  */
 #include "kernels/cuda/states/chunk.cuh"
 
@@ -8,16 +8,17 @@
 
 enum {
     WITHIN_THREADS = 256,
-    WITHIN_HEADS = 4, /* value heads of a key head that are inverted together */
-    LOWER = ROWS + 4, /* floats of a row of a matrix to invert: lanes of a fragment meet no bank twice */
+    WITHIN_HEADS = 4, /* value heads of a key head whose systems are inverted together */
+    LOWER =
+        ROWS + 4, /* floats of a row of a matrix to invert; padded so that a fragment's lanes have no bank conflicts */
 };
 
 /* --- q, k and v ------------------------------------------------------------------------------------------------- */
 
 enum { PREPARE_WARPS = 4, PREPARE_ROWS = 8, TAPS = 4, BEFORE = TAPS - 1 };
 
-/* A warp a task of PREPARE_ROWS rows of a chunk: 128 channels, which are a head's of q or k, or a head of v, four of a
- * lane; or 32 heads' gates. All inputs are asked for at once. */
+/* A warp takes one task for PREPARE_ROWS rows of a chunk: 128 channels, four in each lane, which are a head of q, k or
+ * v; or the gates of 32 heads. All inputs are loaded at once. */
 __global__ void __launch_bounds__(PREPARE_WARPS * 32) chunk_prepare(const __grid_constant__ recur_args a)
 {
     uint32_t task = blockIdx.x * PREPARE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, tasks = a.n_channel / D;
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(PREPARE_WARPS * 32) chunk_prepare(const __grid
                 x[e] = __fmaf_rn(w[k], (&in[r + k].x)[e], x[e]);
             x[e] = state_silu(x[e]);
         }
-        if (r >= n) /* the same for all of the warp */
+        if (r >= n) /* the same in all lanes */
             break;
         if (task < 2 * a.n_k) {
             float sum = warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]);
@@ -98,11 +99,12 @@ struct within_smem {
     float lower[WITHIN_HEADS][ROWS * LOWER]; /* [column][row] */
     double sum[WITHIN_HEADS][ROWS];          /* G */
     float beta[WITHIN_HEADS][ROWS];
-    uint32_t bad; /* first row of which k is no number, or ROWS */
+    uint32_t bad; /* the first row whose k is not finite, or ROWS */
 };
 
-/* A warp's head: beta and sums of the logarithms of what is kept, to shared memory; in the place of both numbers, what
- * is kept from the chunk's first row on to this one, as kept() has it, and from this one on. */
+/* For one head, by a warp: writes beta and the sums of the logarithms of keep to shared memory. In global memory
+ * replaces both numbers of each row by what is kept from the chunk's first row up to this one, in the encoding of
+ * kept(), and by what is kept from this row to the chunk's end. */
 __device__ static inline void sum_gates(const recur_args &a, const chunk &c, uint32_t head, uint32_t bad, double *sum,
                                         float *beta)
 {
@@ -137,7 +139,7 @@ __device__ static inline void sum_gates(const recur_args &a, const chunk &c, uin
     }
 }
 
-/* Column `col` of the inverse of 1 + lower, by blocks of 16 rows, of which those before `first` are zeros. */
+/* Computes column `col` of the inverse of 1 + lower, by blocks of 16 rows; the blocks before `first` are zeros. */
 __device__ static inline void invert(const float *lower, float (*inverse)[ROWS], uint32_t col, uint32_t first)
 {
     for (uint32_t b = first; b < ROWS; b += 16) {
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(WITHIN_THREADS, 1) chunk_within(const __grid_c
     }
     __syncthreads();
     const uint32_t bad = m.bad;
-    if (bad < ROWS) { /* other blocks read these rows of k after this kernel alone */
+    if (bad < ROWS) { /* no other block reads these rows of k before this kernel has ended */
         for (uint32_t i = threadIdx.x; i < ROWS * 2 * D / 8; i += WITHIN_THREADS) {
             uint32_t r = i / (2 * D / 8), p = i % (2 * D / 8);
             if (r >= bad) {
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(WITHIN_THREADS, 1) chunk_within(const __grid_c
         __syncthreads();
     }
 
-    /* k . k of four warps, q . k of four, 16 rows each: what lies below or on the diagonal */
+    /* four warps compute k . k and four q . k, 16 rows each: what lies below or on the diagonal */
     const uint32_t tile = warp % 4, g = lane / 4, t = lane % 4;
     const bool queries = warp >= 4;
     float dot[8][4] = {};
@@ -266,7 +268,7 @@ __global__ void __launch_bounds__(WITHIN_THREADS, 1) chunk_within(const __grid_c
         for (uint32_t at = threadIdx.x; at < heads * ROWS * ROWS / 4; at += WITHIN_THREADS) {
             uint32_t h = at / (ROWS * ROWS / 4), i = at / (ROWS / 4) % ROWS, j = at % (ROWS / 4) * 4;
             float x[4];
-            if (i >= c.n || j / 16 > i / 16) /* nobody reads what lies above the diagonal's blocks */
+            if (i >= c.n || j / 16 > i / 16) /* blocks above the diagonal are never read */
                 continue;
 #pragma unroll
             for (uint32_t e = 0; e < 4; e++)

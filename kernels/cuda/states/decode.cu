@@ -1,19 +1,20 @@
 /*
- * decode.cu - a row of a delta net in one kernel, for steps that decode (recur.cu has the recurrence, and what else
- * such a layer needs). The bits are those of recur.cu's three kernels.
+ * decode.cu - a row of a delta net in one kernel, for decode steps (recur.cu has the recurrence, and the other kernels
+ * that such a layer needs). Bit-identical to recur.cu's three kernels.
  *
- * A head of a sequence is a thread block cluster's, 32 columns of S a block, or, before Hopper, a block's; four threads
- * have a column, which is on its way before the kernel before has ended, and is read and written once. Blocks are
- * small, so that they find room beside those of the product before.
+ * A head of a sequence is computed by a thread block cluster, with 32 columns of S a block, or, before Hopper, by one
+ * block. Four threads have a column, whose load is issued before the previous kernel has ended, and which is read and
+ * written once. Blocks are small, so that they fit beside those of the preceding product.
  *
- * The kernel is a chain of dependent steps that a launch runs once, by code that has to be fetched as it is run: sizes
- * are the kernel's own, so that nothing is asked of an element and its address is an offset (32 KB of code, of which
- * half is behind the wait, where any size had 59), and what does not hang on one another is different warps': q's and
- * k's lengths and the gates. Each block of a head gets all of y for the norm, by stores that a barrier of that block
- * counts: fences would hold up the weights that the next kernel's blocks have asked for on the same processor.
+ * The kernel is a chain of dependent steps that each launch executes once, from code that is not in the instruction
+ * cache. So sizes are template parameters: elements need no bounds checks, and their addresses are constant offsets (32
+ * KB of code, half of it after griddepcontrol.wait, where a version for any size had 59 KB). Independent work is given
+ * to different warps: the lengths of q and k, and the gates. Each block of a head receives all of y for the norm, by
+ * stores that a barrier of that block counts: fences would be held up by the weights that the next kernel's blocks are
+ * loading on the same SM.
  *
- * Value heads of a key head convolve the same channels. Where a state is left in the page that it is read from, the
- * last of these blocks to have read them leaves the new inputs.
+ * Value heads of a key head convolve the same channels of q and k. Where the new state is written to the page that the
+ * old one is read from, the last of these blocks to have read the old inputs writes the new ones.
  */
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
@@ -23,8 +24,8 @@
 
 enum { TAPS = 4, BEFORE = TAPS - 1, DECODE_COLS = 32 };
 
-/* A block of COLS columns of a head of DK by DV. What it convolves or only reads of the row lies in shared memory one
- * behind the other: q, k, its columns of v and of z. */
+/* The shape of a block of COLS columns of a head of DK by DV. The inputs that it convolves or only reads lie one after
+ * the other in shared memory: q, k, its columns of v and of z. */
 template <int DK, int DV, int COLS> struct decode_shape {
     enum {
         NR = DK / 4,
@@ -39,7 +40,8 @@ template <int DK, int DV, int COLS> struct decode_shape {
 };
 
 #if __CUDA_ARCH__ >= 900
-/* What the cluster's blocks send one another, `bytes` in all for each block, is counted by its barrier `told`. */
+/* The values that the cluster's blocks send one another, `bytes` in all to each block, are counted by the receiving
+ * block's barrier `told`. */
 __device__ static inline void told_init(uint64_t *told, uint32_t bytes)
 {
     mbar_init(told, 1);
@@ -66,7 +68,8 @@ __device__ static inline void wait_told(uint64_t *told)
 }
 #endif
 
-/* A number that is asked for here, with its neighbours, not where it is wanted: each is a trip to L2. */
+/* A load that the compiler cannot move to where the value is used: each is a trip to L2, so that they are issued
+ * together. */
 __device__ static inline uint32_t now_of(const uint32_t *at)
 {
     uint32_t v;
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
         pdl_wait();
         return;
     }
-    /* where its state lies, and the state */
+    /* the pages of its state, and the state */
     uint32_t read = a.state.pages[table], write = a.state.pages[table + 1];
     bool fresh = !pos0, in_place = !fresh && read == write;
     uint32_t mine = warp * 8 + lane % 8, col = rank * COLS + mine, first = lane / 8 * NR;
@@ -106,7 +109,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
 #pragma unroll
     for (int i = 0; i < NR; i++)
         c.s[i] = fresh ? 0.f : __ldcg(from + at + i * DV);
-    /* its inputs: their places among the row's columns, counted from the convolution's first */
+    /* its inputs: their places in the row's columns, counted from the convolution's first one */
     uint32_t each = a.n_v / a.n_k, group = head / each, of = a.tiled ? head % a.n_k : group;
     uint32_t place[EACH];
     float x[EACH][TAPS], by[EACH][TAPS], sum[EACH];
@@ -136,7 +139,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
     uint2 gates = gates_at(a, head);
     if (warp == 2)
         dt_bias = a.dt_bias[head], decay = a.decay[head];
-    uint32_t k4 = lane * 4; /* of the first warp's columns of the result */
+    uint32_t k4 = lane * 4; /* the lane's columns of the result, which the first warp writes */
     bool ends = warp == 0 && k4 < COLS;
     float w[4];
 #pragma unroll
@@ -174,11 +177,11 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
             raw[input(e)] = state_silu(convolved(e) ? v : now[e]);
     }
     __syncthreads();
-    /* The block has its inputs: something was made of each before the barrier, so that no fence is needed. Who is last
-     * is wanted in the end, and not waited for before. */
+    /* The block has read its inputs, since each was used before the barrier, so that no fence is needed. Which block
+     * arrives last is needed only at the end, and not waited for before. */
     if (counts)
         arrived = atomicAdd(sem, 1);
-    if (warp < 2) { /* of length 1, as unit_vectors() makes them */
+    if (warp < 2) { /* to length 1, as in unit_vectors() */
         float v[PARTS], square = 0;
 #pragma unroll
         for (int e = 0; e < PARTS; e++)
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
                                           gate.x, gate.y, kq);
 #if __CUDA_ARCH__ >= 900
     if (BLOCKS > 1) {
-        if (BLOCKS == 4 || lane / 8 < BLOCKS) /* a column's four threads have y, and tell a block each */
+        if (BLOCKS == 4 || lane / 8 < BLOCKS) /* the four threads of a column have y, and each sends it to one block */
             tell(y_there, told_there, y);
     } else
 #endif
@@ -261,7 +264,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-/* Of the sizes of models that there are, and of small ones, by which it is tested. */
+/* Calls f for the sizes of existing models, and for small ones used by the tests. Returns false for any other size. */
 template <class F> static bool each_size(const recur_args &a, F f)
 {
     if (a.d_k == 128 && a.d_v == 128)

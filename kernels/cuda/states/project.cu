@@ -1,6 +1,6 @@
 /*
- * project.cu - columns of ACT_MIX that a product made elsewhere: how a launcher of op_project gets its rows there; and
- * products with rows of F32.
+ * project.cu - the end of op_project: how the columns of ACT_MIX get there from a product made elsewhere; and products
+ * with F32 matrices.
  */
 #include "kernels/cuda/experts/row.cuh"
 #include "kernels/cuda/said.cuh"
@@ -8,7 +8,7 @@
 
 #include <cuda_pipeline_primitives.h>
 
-/* Columns k .. k + 3 of n of a row's, products in pieces, to f32. */
+/* Adds up the partial sums ("pieces") of columns k .. k + 3, of n, of a row, and writes them as f32. */
 __device__ static inline void mix_four(const partials &s, uint32_t row, uint32_t k, uint32_t row0, uint32_t n,
                                        float *out, uint32_t ld)
 {
@@ -24,7 +24,7 @@ __device__ static inline void mix_four(const partials &s, uint32_t row, uint32_t
             to[i] = v[i];
 }
 
-/* Of the part's rows [row0, row0 + n) of the merged output. */
+/* Adds up rows [row0, row0 + n) of the merged output, a part of the product. */
 __global__ void pieces_to_mix(partials s, uint32_t row0, uint32_t n, float *out, uint32_t ld)
 {
     pdl_trigger();
@@ -45,10 +45,10 @@ __global__ void rows_to_mix(const float *from, uint32_t ld_from, uint32_t n, flo
  */
 
 /*
- * Of all of these kernels a product is one warp's: its lanes take fours of the columns in turn, in one chain of sums
- * each, which are then added pairwise; and a row's squares are those of ROUTE_WARPS warps, whose sums are added in
- * their order. So a product has the same bits in each of them. route.cu, whose order is another, takes all rows of a
- * matrix that they do not take.
+ * In all of these kernels a dot product is computed by one warp: its lanes take groups of four columns in turn, each in
+ * one chain of sums, which are then added pairwise. The squares of a row are summed as if by ROUTE_WARPS warps, whose
+ * sums are added in order. So a product is bit-identical in each of these kernels. Matrices that they cannot take go
+ * through route.cu, in all rows, with a different order of sums.
  */
 struct plain_args {
     const float *w; /* [n_out][n] */
@@ -59,16 +59,17 @@ struct plain_args {
     const step_dev *step;
     float *out;
     uint32_t ld;
-    const ulonglong2 *x_said; /* told when x is whole; NULL: it is when pdl_wait returns */
+    const ulonglong2 *x_said; /* published when x is complete; NULL: x is complete when pdl_wait returns */
     uint32_t x_nth;           /* said_tag() */
-    /* plain_few: blocks behind so many of a row of the grid add up another product's pieces, n_mix columns to `mix` */
+    /* plain_few: in each row of the grid, the blocks after the first `blocks` add up another product's partial sums,
+     * n_mix columns, into `mix` */
     uint32_t blocks, n_mix;
     partials pieces;
     float *mix;
 };
 
-/* A row times the norm's weights to `to`, by one warp; returns the norm's factor. SHARED: row and weights lie in shared
- * memory, where `to` may be the row itself. */
+/* Multiplies a row by the norm's weights into `to`, with one warp; returns the norm's factor. SHARED: row and weights
+ * are in shared memory, where `to` may be the row itself. */
 template <bool SHARED>
 __device__ static inline float weigh_row(const float *x, uint32_t n, const float *gain, float eps, float *to,
                                          uint32_t lane)
@@ -100,12 +101,13 @@ __device__ static inline float weigh_row(const float *x, uint32_t n, const float
 }
 
 /*
- * ROWS rows a block, a product of each a warp. The matrix, which waits for nobody, is on its way before the wait: EARLY
- * fours of a lane in registers, the rest asked into L2. Dynamic shared memory: the rows, which become the rows times
- * the norm's weights, and those weights. Rows are asked for at once, as each trip to L2 is behind weights of the
- * product that this kernel is in front of.
+ * A block has ROWS rows, and each warp computes one dot product for each of them. The matrix does not depend on an
+ * earlier kernel, so its loads are issued before griddepcontrol.wait: EARLY groups of four of a lane into registers,
+ * the rest prefetched into L2. Dynamic shared memory: the rows, which are replaced by the rows times the norm's
+ * weights, and those weights. All rows are copied at once, as each trip to L2 queues behind weights of the next
+ * kernel's product.
  */
-enum { FEW_WARPS = 4, FEW_EARLY = 16, LONG_EARLY = 40 /* of a row of 5,120 all */ };
+enum { FEW_WARPS = 4, FEW_EARLY = 16, LONG_EARLY = 40 /* all of a row of 5,120 */ };
 template <int ROWS, int EARLY>
 __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constant__ plain_args a)
 {
@@ -126,9 +128,9 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
 #pragma unroll
     for (uint32_t i = 0; i < EARLY; i++)
         early[i] = lane * 4 + i * 128 < n ? __ldg((const float4 *)(w + i * 128)) : make_float4(0, 0, 0, 0);
-    for (uint32_t k = EARLY * 128 + lane * 32; k < n; k += 1024) /* a line of 128 bytes each */
+    for (uint32_t k = EARLY * 128 + lane * 32; k < n; k += 1024) /* one line of 128 bytes each */
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w - lane * 4 + k));
-    /* a thread's fours are its own until the barrier */
+    /* until the barrier a thread reads only what it copied itself */
     auto copy = [&](float *to, const float *from) {
         for (uint32_t k = threadIdx.x * 4; k < n; k += FEW_WARPS * 128)
             __pipeline_memcpy_async(to + k, from + k, 16);
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
         pdl_wait();
     if (rows)
 #pragma unroll 1
-        for (uint32_t r = 0; r < ROWS; r++) /* a row that is not there is as the last */
+        for (uint32_t r = 0; r < ROWS; r++) /* missing rows repeat the last one */
             copy(room + r * n, a.x + (uint64_t)(row0 + min(r, rows - 1)) * a.ldx);
     __pipeline_commit();
     __pipeline_wait_prior(0);
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
         return;
     }
     if (ROWS == 1) {
-        float s[2] = {0, 0}; /* of ROUTE_WARPS warps' a warp has those of two */
+        float s[2] = {0, 0}; /* a warp has the sums of two of the ROUTE_WARPS warps */
         auto four = [&](uint32_t k, float &s) {
             float4 f = *(float4 *)(room + k), g = *(float4 *)(room + n + k);
             s = dot_four(f, f, s);
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
 #pragma unroll
         for (int v = 0; v < ROUTE_WARPS; v++)
             sum += squares[v];
-        factor[0] = row_factor(sum, n, a.norm.eps); /* the same by all */
+        factor[0] = row_factor(sum, n, a.norm.eps); /* all threads write the same value */
     } else {
         __syncthreads();
         for (uint32_t r = warp; r < ROWS; r += FEW_WARPS)
@@ -203,8 +205,8 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) plain_few(const __grid_constan
     pdl_wait();
 }
 
-/* MANY_ROWS rows a block, a warp MANY_OUT rows of the matrix, so that what it reads of either serves all of the other.
- * Dynamic shared memory as above. */
+/* A block has MANY_ROWS rows and each warp MANY_OUT rows of the matrix, so that what it reads of one serves all of the
+ * other. Dynamic shared memory: the rows times the norm's weights. */
 enum { MANY_WARPS = 8, MANY_ROWS = 8, MANY_OUT = 6 };
 static_assert((int)MANY_ROWS == (int)MANY_WARPS, "a warp makes a row");
 __global__ void __launch_bounds__(MANY_WARPS * 32, 1) plain_many(const __grid_constant__ plain_args a)
@@ -291,7 +293,7 @@ static void plain_launch(struct device *d, K *k, const plain_args &a, uint32_t o
                          uint32_t smem, uint32_t *done)
 {
     if (!(*done >> d->index & 1)) {
-        cuda_smem(d, k, d->smem_max - 1024); /* some of it is static */
+        cuda_smem(d, k, d->smem_max - 1024); /* leaves room for the static part */
         *done |= 1u << d->index;
     }
     uint32_t more = a.n_mix ? (a.n_mix + FEW_WARPS * 128 - 1) / (FEW_WARPS * 128) * rows : 0;
@@ -323,7 +325,8 @@ static plain_args plain_of(struct device *d, const struct op_project *op)
     return a;
 }
 
-/* Blocks of the sum have shared memory that they do not use, so that they are to be few and that is to be little. */
+/* The blocks that add up partial sums are given shared memory that they do not use, so their number and its size are
+ * kept small. */
 enum { BESIDE_ROWS = 32, BESIDE_SMEM = 48 << 10 };
 
 bool project_beside(struct device *d, struct op_call *p, const partials *s, uint32_t n, uint32_t at)
@@ -347,7 +350,7 @@ void project_told(struct device *d, struct op_call *p, const struct op *o, const
     static uint32_t done[5];
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
-    if (o == p->projected) /* beside the op before it */
+    if (o == p->projected) /* computed in the launch of the op before it */
         return;
     if (!project_begin(d, op))
         return;

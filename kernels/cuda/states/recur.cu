@@ -1,17 +1,20 @@
 /*
- * recur.cu - the gated delta net and Mamba-2 (op_delta, op_mamba2 of op.h), which are one recurrence: of each head a
- * matrix S of d_k by d_v numbers, of which a row of the step makes
+ * recur.cu - the gated delta net and Mamba-2 (op_delta, op_mamba2 of op.h), which are one recurrence: each head has a
+ * matrix S of d_k by d_v numbers, which a row of the step updates by
+ *
  *     S' = keep S + k change^T,   y = S'^T q = keep S^T q + (k . q) change,
- * where the delta net's change is beta (v - keep S^T k), and Mamba-2's is t x, its k and q being B and C.
  *
- * A step that decodes a delta net has one kernel where its sizes are decode.cu's. Else there are three: `prepare` makes
- * q, k, v and the gates of all rows at once; `scan` goes through a sequence's rows, S in registers; `finish` has the
- * norm and the gate of the result. A column of S depends on no other, so that a warp of `scan` has eight columns, a
- * lane a quarter of one, and 32 heads of 128 by 128 are 512 warps: a warp for each of an H100's schedulers, which needs
- * 0.3 us for a row. So a prompt has the bits of decode in invariant steps; in others a delta net's prompts are read in
- * chunks, `prepare` and `scan` left out (chunk.cu, tests/bench/lab/NOTES.md).
+ * where the delta net's change is beta (v - keep S^T k), and Mamba-2's is t x, with B and C as k and q.
  *
- * keep is kept as what it lacks to 1: a head that forgets one part in 100,000 would lose digits that count.
+ * A decode step of a delta net is a single kernel where decode.cu has its sizes. Otherwise there are three kernels:
+ * `prepare` computes q, k, v and the gates of all rows at once; `scan` goes through a sequence's rows with S in
+ * registers; `finish` applies the norm and the gate to the result. The columns of S are independent, so that a warp of
+ * `scan` has eight columns, a lane a quarter of one, and 32 heads of 128 by 128 are 512 warps: about one for each of an
+ * H100's schedulers, which takes 0.3 us for a row. In invariant steps a prompt is therefore bit-identical to decoding;
+ * in others a delta net's prompts are computed in chunks, without `prepare` and `scan` (chunk.cu,
+ * tests/bench/lab/NOTES.md).
+ *
+ * keep is stored as keep - 1: a head that forgets one part in 100,000 would otherwise lose significant digits.
  */
 #include "kernels/cuda/states/recur.cuh"
 
@@ -22,10 +25,10 @@ enum {
     PREPARE_WARPS = 4,
     PREPARE_ROWS = 8,
     SCAN_WARPS = 4,
-    SCAN_COLS = 8 * SCAN_WARPS, /* columns of S that a block has */
-    SCAN_ROWS = 16,             /* rows of the step on their way to shared memory together */
-    HEAD_MAX = 256,             /* of d_k */
-    FEW_HEAD = 128,             /* and of those that registers are kept to */
+    SCAN_COLS = 8 * SCAN_WARPS, /* columns of S of a block */
+    SCAN_ROWS = 16,             /* rows of the step that are copied to shared memory together */
+    HEAD_MAX = 256,             /* largest d_k */
+    FEW_HEAD = 128,             /* largest d_k of the kernel with fewer registers */
     FEW_TAPS = 4,
     FINISH_THREADS = 256,
     FINISH_COLS = 4 * FINISH_THREADS,
@@ -34,12 +37,12 @@ enum {
 /* --- q, k, v and gates ------------------------------------------------------------------------------------------ */
 
 /*
- * Channels c0 + 32 e of rows that follow one another: convolved, then x sigmoid(x). What a channel's convolution looks
- * back at stays in registers from row to row; x[k] is input k of those, the oldest first.
+ * Channels c0 + 32 e of consecutive rows: convolved, then x sigmoid(x). The inputs that a channel's convolution looks
+ * back at stay in registers from row to row; x[k] is the k-th of them, the oldest first.
  */
 template <int N, int TAPS> struct channels {
     float x[N][TAPS - 1], by[N][TAPS], bias[N];
-    uint32_t c0, end; /* those from `end` on are not */
+    uint32_t c0, end; /* channels from `end` on are not computed */
 
     __device__ void weights(const recur_args &a, uint32_t c0_, uint32_t end_)
     {
@@ -53,7 +56,7 @@ template <int N, int TAPS> struct channels {
                 by[e][k] = c < end && k < a.conv.n_tap ? a.conv.w[(uint64_t)c * a.conv.n_tap + k] : 0.f;
         }
     }
-    /* What lies before input i of a sequence whose first row of the step is row0. */
+    /* Loads the inputs before input i of a sequence whose first row in the step is row0. */
     __device__ void look_back(const recur_args &a, const float *from, uint32_t row0, uint32_t i)
     {
         uint32_t before = a.conv.n_tap - 1;
@@ -69,7 +72,7 @@ template <int N, int TAPS> struct channels {
                     x[e][k] = __ldcg(from + (uint64_t)(i + k) * a.n_channel + c);
             }
     }
-    /* The row's channels, and on to the next one. */
+    /* Computes the row's channels and advances to the next row. */
     __device__ void row(const recur_args &a, const float *mix, float (&out)[N])
     {
         uint32_t before = a.conv.n_tap - 1;
@@ -87,8 +90,8 @@ template <int N, int TAPS> struct channels {
     }
 };
 
-/* What a warp makes of q and k of a head, element lane + 32 e in q[e] and k[e]: of length 1 for a delta net, q over
- * sqrt(d_k). Returns k . q. */
+/* Normalises q and k of a head, with a warp; element lane + 32 e is in q[e] and k[e]. For a delta net both get length
+ * 1, and q is multiplied by 1 / sqrt(d_k). Returns k . q. */
 template <int EACH> __device__ static inline float unit_vectors(const recur_args &a, float (&q)[EACH], float (&k)[EACH])
 {
     float qq = 0, kk = 0, qk = 0;
@@ -109,8 +112,8 @@ template <int EACH> __device__ static inline float unit_vectors(const recur_args
 }
 
 /*
- * A warp a task of PREPARE_ROWS rows: a key head; 32 channels of v four times; 32 heads' gates. EACH: channels of a
- * lane that q of a head has.
+ * A warp takes one task for PREPARE_ROWS rows: q and k of a key head, 4 times 32 channels of v, or the gates of 32
+ * heads. EACH: channels of a head's q in each lane.
  */
 template <int EACH, int TAPS>
 __global__ void __launch_bounds__(PREPARE_WARPS * 32) prepare(const __grid_constant__ recur_args a)
@@ -129,7 +132,7 @@ __global__ void __launch_bounds__(PREPARE_WARPS * 32) prepare(const __grid_const
     else if (values)
         v.weights(a, at_v + lane, min(at_v + 128, a.at_v + n_inner));
     pdl_wait();
-    uint32_t last = ~0u; /* the sequence of the row before */
+    uint32_t last = ~0u; /* the previous row's sequence */
     for (uint32_t row = first; row < end; row++) {
         uint32_t seq = s->seq[row], row0 = s->row0[seq];
         const float *from = state_from(a.state, seq), *mix = a.mix + (uint64_t)row * a.ldmix;
@@ -178,7 +181,7 @@ template <int NR> struct scan_stage {
     float k[SCAN_ROWS][4 * (NR + 4)], q[SCAN_ROWS][4 * (NR + 4)], v[SCAN_ROWS][SCAN_COLS], gate[SCAN_ROWS][4];
 };
 
-/* A thread's share of n rows of `of` things, without a division for each. */
+/* Distributes n rows of `of` items each over the threads, without a division for each item. */
 struct scan_share {
     uint32_t of, row, at, rows, rest;
     __device__ explicit scan_share(uint32_t of_)
@@ -196,7 +199,7 @@ struct scan_share {
     }
 };
 
-/* SCAN_COLS columns of a head, all rows of a sequence. */
+/* A block computes SCAN_COLS columns of a head for all rows of a sequence. */
 template <int NR, bool DELTA>
 __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ recur_args a)
 {
@@ -217,7 +220,8 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ 
     uint64_t at = (uint64_t)(a.conv.n_tap - 1) * a.n_channel + (uint64_t)head * a.d_k * a.d_v;
     const float *from = state_from(a.state, seq);
     float *to = state_to(a.state, seq), skip = DELTA ? 0.f : a.skip[head];
-    c.load(from ? from + at : NULL, first, a.d_k, col, a.d_v); /* written in an earlier step */
+    c.load(from ? from + at : NULL, first, a.d_k, col,
+           a.d_v); /* written in an earlier step, so it may be read before pdl_wait() */
     for (uint32_t i = threadIdx.x; i < STAGES * SCAN_ROWS * (4 * NR - min(a.d_k, 4u * NR)); i += blockDim.x) {
         uint32_t pad = 4 * NR - a.d_k, r = i / pad, e = quarter_at<NR>(a.d_k + i % pad);
         stage[r / SCAN_ROWS].k[r % SCAN_ROWS][e] = stage[r / SCAN_ROWS].q[r % SCAN_ROWS][e] = 0.f;
@@ -283,13 +287,13 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32) scan(const __grid_constant__ 
 
 /* --- the result ------------------------------------------------------------------------------------------------- */
 
-/* The number that the norm is over: Mamba-2's gate comes before it. */
+/* The number that the norm is taken over: Mamba-2 applies its gate before the norm. */
 __device__ static inline float ungated(const recur_args &a, float y, float z)
 {
     return a.delta ? y : __fmul_rn(y, state_silu(z));
 }
 
-/* `span` columns of a row, which are whole norms. Dynamic shared memory: a factor for each. */
+/* A block handles `span` columns of a row, a whole number of norms. Dynamic shared memory: a factor for each norm. */
 __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__ recur_args a)
 {
     extern __shared__ float factor[];
@@ -303,7 +307,7 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
         return;
     const float *y = a.made + (uint64_t)row * a.ldmade + a.at_v, *z = a.mix + (uint64_t)row * a.ldmix + a.at_z;
     uint32_t lane = threadIdx.x % 32, groups = (k1 - k0) / each;
-    bool together = each > 512; /* the block has a norm together */
+    bool together = each > 512; /* the whole block computes one norm at a time */
     for (uint32_t g = together ? 0 : threadIdx.x / 32; g < groups; g += together ? 1 : FINISH_THREADS / 32) {
         float sum = 0;
         for (uint32_t j = together ? threadIdx.x : lane; j < each; j += together ? FINISH_THREADS : 32) {
@@ -317,7 +321,7 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
     }
     __syncthreads();
     bool fours = (each | a.at_v | a.at_z) % 4 == 0;
-    for (uint32_t base = k0; base < k1; base += FINISH_COLS) { /* whole warps, for the sums of store4 */
+    for (uint32_t base = k0; base < k1; base += FINISH_COLS) { /* whole warps, as store4 computes sums across lanes */
         uint32_t k = base + threadIdx.x * 4;
         uint32_t at = (k - k0) / each, of = (k - k0) % each;
         __align__(16) float v[4], gate[4];
@@ -344,8 +348,8 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish(const __grid_constant__
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-/* Not before the kernel before has ended: its blocks would come to lie on the processors that are done first, several
- * on one, and each needs one to itself. */
+/* Launched only when the previous kernel has ended (LAUNCH_PLAIN): otherwise several blocks would be placed on each of
+ * the SMs that finish first, while each block needs an SM of its own. */
 template <int NR> static void scan_of(struct device *d, const recur_args &a, dim3 grid)
 {
     if (a.delta)
@@ -369,7 +373,7 @@ static void scan_run(struct device *d, const recur_args &a)
         scan_of<64>(d, a, grid);
 }
 
-/* alone: one kernel does all. */
+/* alone: decode.cu's kernel does all the work. */
 static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
 {
     uint32_t n = a.n_v * a.d_v, tasks, scanned;
@@ -402,7 +406,7 @@ static void run(struct device *d, struct op_call *p, recur_args &a, bool alone)
                 a.span / a.norm_cols * sizeof(float), LAUNCH_PDL, a);
 }
 
-/* Whether a recurrence of these sizes is one, and has its kernels (lacks.cu has refused what has none). */
+/* Whether these sizes form a recurrence and have kernels (lacks.cu has refused models that have none). */
 static bool sizes_ok(struct device *d, const char *what, const recur_args &a)
 {
     uint64_t channels = 2ull * a.n_k * a.d_k + (uint64_t)a.n_v * a.d_v;

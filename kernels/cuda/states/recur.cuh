@@ -1,6 +1,6 @@
 /*
- * recur.cuh - what the kernels of a recurrence share: prompts' (recur.cu) and those of a step that decodes a delta net
- * (decode.cu), which have the same bits.
+ * recur.cuh - what the kernels of a recurrence share: those for prompts (recur.cu), and those for decode steps of a
+ * delta net (decode.cu), which are bit-identical.
  */
 #ifndef HEARTH_CUDA_STATES_RECUR_CUH
 #define HEARTH_CUDA_STATES_RECUR_CUH
@@ -8,23 +8,24 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/states/states.cuh"
 
-enum { CHUNK_LEAST = 32 /* rows of a sequence in a step from which on chunk.cu takes them */ };
+enum { CHUNK_LEAST = 32 /* rows of a sequence in a step from which on chunk.cu takes it */ };
 
 struct recur_args {
     state_view state;
     struct state_conv conv;
     uint32_t n_channel, n_k, n_v, d_k, d_v;
     bool delta, tiled, paired;
-    uint32_t chunks;  /* of the step's sequences that go through chunk.cu */
-    const float *mix; /* ACT_MIX; in its columns: */
+    uint32_t chunks;  /* chunks of the step's sequences that go through chunk.cu */
+    const float *mix; /* ACT_MIX; the at_* below are columns in it: */
     uint32_t ldmix, at_conv, at_gate, at_z;
-    float *made; /* [rows][ldmade]: channels after the convolution, where v becomes y; 2 n_v gates; n_k times k . q */
+    float *made; /* [rows][ldmade]: the channels after the convolution, in which v is replaced by y; 2 n_v gates; n_k
+                    products k . q */
     uint32_t ldmade, at_q, at_k, at_v;
     const float *decay, *dt_bias, *skip;
     struct norm norm;
-    uint32_t norm_cols; /* columns that a norm is over */
-    float unit_q;       /* 1 / sqrt(d_k), which a delta net's q is multiplied by */
-    uint32_t span;      /* columns of a block of `finish` */
+    uint32_t norm_cols; /* columns of one norm */
+    float unit_q;       /* 1 / sqrt(d_k), by which a delta net's q is multiplied */
+    uint32_t span;      /* columns that a block of `finish` handles */
     act_buf out;
 };
 
@@ -36,14 +37,15 @@ __device__ static inline float softplus(float x)
     return x > 20.f ? x : log1pf(expf(x));
 }
 
-/* What S lacks after a row of what it had, and what its change is multiplied by: with `delta` sigmoid(b), else the
- * step's length. One body for all kernels, as libraries' functions may be fused with what is around them. */
+/* Returns keep - 1, the relative loss of S in a row (at most 0), and the factor of S's change: with `delta` sigmoid(b),
+ * else the step's length. One function for all kernels, never inlined, because library functions may be fused with the
+ * code around them. */
 __device__ static __noinline__ float2 gates_of(bool delta, float b, float x, float decay)
 {
     float length = softplus(x);
     return make_float2(expm1f(__fmul_rn(decay, length)), delta ? __frcp_rn(__fadd_rn(1.f, expf(-b))) : length);
 }
-/* Where a head's two numbers lie among the gates' columns; Mamba-2 has one. */
+/* The places of a head's two inputs among the gates' columns; Mamba-2 has only one. */
 __device__ static inline uint2 gates_at(const recur_args &a, uint32_t head)
 {
     uint32_t each = a.n_v / a.n_k;
@@ -60,7 +62,7 @@ __device__ static inline float2 head_gates(const recur_args &a, const float *mix
 
 /* --- chunks ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a sequence's rows of the step go through chunk.cu. */
+/* Whether a sequence's rows of this step go through chunk.cu. */
 __device__ static inline bool in_chunks(const recur_args &a, uint32_t n_row)
 {
     return a.chunks && n_row >= CHUNK_LEAST;
@@ -68,14 +70,15 @@ __device__ static inline bool in_chunks(const recur_args &a, uint32_t n_row)
 
 /* --- the convolution --------------------------------------------------------------------------------------------- */
 
-/* The convolution's state after n_row rows, of this block's share of the channels. */
+/* Writes the convolution's state after n_row rows, for this block's share of the channels. */
 __device__ static inline void leave_inputs(const recur_args &a, const float *from, float *to, uint32_t row0,
                                            uint32_t n_row, uint32_t share, uint32_t shares)
 {
     uint32_t before = a.conv.n_tap - 1, c0 = (uint32_t)((uint64_t)a.n_channel * share / shares),
              c1 = (uint32_t)((uint64_t)a.n_channel * (share + 1) / shares);
     for (uint32_t c = c0 + threadIdx.x; c < c1; c += blockDim.x)
-        for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
+        for (uint32_t k = 0; k < before;
+             k++) { /* ascending: inputs that are read here lie after those overwritten so far */
             uint32_t i = n_row + k;
             to[(uint64_t)k * a.n_channel + c] =
                 i >= before ? __ldcg(a.mix + (uint64_t)(row0 + i - before) * a.ldmix + a.at_conv + c)
@@ -86,7 +89,7 @@ __device__ static inline void leave_inputs(const recur_args &a, const float *fro
 
 /* --- the recurrence --------------------------------------------------------------------------------------------- */
 
-/* Shared memory that is read again, not kept in registers. */
+/* Reads shared memory once more, so that the values need not stay in registers. */
 __device__ static inline float4 read_again(const float *at)
 {
     float4 f;
@@ -96,12 +99,13 @@ __device__ static inline float4 read_again(const float *at)
     return f;
 }
 
-/* A quarter of a column of S: rows g NR .. g NR + NR - 1, of lane 8 g + column. */
+/* A quarter of a column of S: rows g NR .. g NR + NR - 1, in lane 8 g + column. */
 template <int NR> struct column {
     float s[NR];
 
-    /* A row of the step: k and q are the quarter's, in shared memory on 16 bytes. Returns y; all four lanes of a column
-     * have it. REREAD: k is read again, not kept in registers. */
+    /* Advances S by a row of the step. k_of and q_of point to the quarter's elements in shared memory, aligned to 16
+     * bytes. Returns y, in all four lanes of a column. less: keep - 1. REREAD: k is read once more instead of kept in
+     * registers. */
     template <bool DELTA, bool REREAD = false>
     __device__ inline float step(const float *k_of, const float *q_of, float v, float less, float gate, float kq)
     {
@@ -136,7 +140,7 @@ template <int NR> struct column {
         return __fmaf_rn(kq, change, __fmaf_rn(less, b, b));
     }
 
-    /* Of S of a head at `at`, [d_k, d_v]; NULL: zeros. */
+    /* Loads from a head's S at `at`, [d_k, d_v]; NULL: zeros. */
     __device__ inline void load(const float *at, uint32_t first, uint32_t d_k, uint32_t col, uint32_t d_v)
     {
 #pragma unroll
@@ -152,7 +156,7 @@ template <int NR> struct column {
     }
 };
 
-/* Quarters of a vector lie so that four lanes' 16 bytes hit different banks. */
+/* Places a vector's quarters so that the 16-byte loads of four lanes hit different banks. */
 template <int NR> __device__ static inline uint32_t quarter_at(uint32_t i)
 {
     return i / NR * (NR + 4) + i % NR;
@@ -164,12 +168,12 @@ __device__ static inline float norm_factor(float mean, float eps)
     return __frcp_rn(__fsqrt_rn(__fadd_rn(mean, eps)));
 }
 
-/* Whether a step that decodes a delta net has a kernel for itself, decode.cu's; and its launch. */
+/* Whether decode.cu's single kernel can run this decode step of a delta net; and its launch. */
 bool delta_decodes(const struct device *d, const recur_args &a);
 void delta_decode_run(struct device *d, const recur_args &a);
 
-/* chunk.cu: the chunks of the step's sequences that go through it, and how many others there are; and what comes for
- * them in place of `prepare` and `scan`. */
+/* chunk.cu: returns the number of chunks of the step's sequences that go through it, and sets *others to the number of
+ * the other sequences; and the launches that replace `prepare` and `scan` for the former. */
 uint32_t delta_chunks(const struct device *d, const recur_args &a, uint32_t *others);
 void delta_chunks_run(struct device *d, const recur_args &a);
 

@@ -1,10 +1,11 @@
 /*
- * shortconv.cu - LFM2's convolution between two gates: op_shortconv, op.h. A thread has four channels of some rows; the
- * one that has a sequence's first rows, which alone read its state, leaves its new one too.
+ * shortconv.cu - LFM2's convolution between two gates: op_shortconv, op.h. A thread computes four channels of some
+ * rows. The thread that has a sequence's first rows is the only one to read the sequence's state, and writes the new
+ * one too.
  */
 #include "kernels/cuda/states/states.cuh"
 
-enum { THREADS = 64, ROWS = 8 /* of a block; more than a convolution looks back */ };
+enum { THREADS = 64, ROWS = 8 /* of a block; at least the taps of a convolution */ };
 static_assert((int)ROWS >= (int)STATE_TAPS_MAX, "only a sequence's first block reads its state");
 
 struct shortconv_args {
@@ -16,7 +17,7 @@ struct shortconv_args {
     act_buf out;
 };
 
-/* b x of four channels at a row of the step. */
+/* b * x of four channels in a row of the step. */
 __device__ static inline void gated(const shortconv_args &a, uint32_t row, uint32_t c, float v[4])
 {
     const float *b = a.mix + (uint64_t)row * a.ldmix + c, *x = b + 2 * a.n;
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(THREADS) shortconv_rows(const __grid_constant_
         return;
     uint32_t row0 = s->row0[seq], n_row = s->n_rows[seq], end = min(first + ROWS, n_row);
     const float *from = state_from(a.state, seq);
-    /* input i of the sequence, counted from the oldest in its state */
+    /* input i of the sequence, counted from the oldest one in its state */
     auto input = [&](uint32_t i, float v[4]) {
         if (i >= before)
             gated(a, row0 + i - before, c, v);
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(THREADS) shortconv_rows(const __grid_constant_
     if (first)
         return;
     float *to = state_to(a.state, seq);
-    for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
+    for (uint32_t k = 0; k < before;
+         k++) { /* ascending: inputs that are read here lie after those overwritten so far */
         float x[4];
         input(n_row + k, x);
         for (int j = 0; j < 4 && c + j < a.n; j++)
