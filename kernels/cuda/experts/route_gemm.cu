@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS, 1) route_product(const __grid
     uint32_t rg = (warp % WARPS_DOWN * HIGH + over % HIGH) * 2 + (lane >> 1 & 1);
     uint32_t eg = (warp / WARPS_DOWN * WIDE + over / HIGH) * 2 + (lane & 1);
     uint32_t row0 = blockIdx.y * S::ROWS, expert0 = blockIdx.x * S::EXPERTS;
-    uint32_t n_row = a.step->n_row; /* was there before the step's kernels */
+    uint32_t n_row = a.step->n_row; /* written before the step's kernels start */
     uint32_t n_chunk = ((a.n_in + ROUTE_TILE - 1) / ROUTE_TILE + 31) / 32;
     pdl_trigger();
     auto ask_rows = [&](uint32_t c) {

@@ -68,7 +68,7 @@ __device__ static inline void wait_told(uint64_t *told)
 }
 #endif
 
-/* A load that the compiler cannot move to where the value is used: each is a trip to L2, so that they are issued
+/* A load that the compiler cannot move to where the value is used. Each is a round trip to L2, so they are issued
  * together. */
 __device__ static inline uint32_t now_of(const uint32_t *at)
 {

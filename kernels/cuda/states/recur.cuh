@@ -16,7 +16,7 @@ struct recur_args {
     uint32_t n_channel, n_k, n_v, d_k, d_v;
     bool delta, tiled, paired;
     uint32_t chunks;  /* chunks of the step's sequences that go through chunk.cu */
-    const float *mix; /* ACT_MIX; the at_* below are columns in it: */
+    const float *mix; /* ACT_MIX; at_conv, at_gate and at_z are columns in it */
     uint32_t ldmix, at_conv, at_gate, at_z;
     float *made; /* [rows][ldmade]: the channels after the convolution, in which v is replaced by y; 2 n_v gates; n_k
                     products k . q */

@@ -20,7 +20,7 @@ extern "C" {
 #include "kernels/fmath.h"
 }
 
-/* One layer of a pool of states, by value to kernels. */
+/* One layer of a pool of states, passed to kernels by value. */
 struct state_view {
     float *base;        /* page 0, this layer */
     uint64_t page_step; /* stride between pages, in floats */
