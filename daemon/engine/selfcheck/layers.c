@@ -183,7 +183,7 @@ int reference_latent(struct reference *r, struct check_job *j, struct hearth_err
     mine.layer = mine.group = 0;
     mine.w = &c.w, mine.rope = &rope, mine.q_norm = op->q_norm ? &q_norm : NULL;
     j->head[1] = 0;
-    int rc = reference_shape(r, n_key, 0, e);
+    int rc = reference_shape(r, 1, n_key, 0, e);
     if (rc || (rc = expect_new(&j->want[0], j->b->n, n_q, e)) || (rc = expect_new(&j->want[1], j->b->n, n_key, e)) ||
         (rc = take_rows(&c, w, 0, 0, n_q, e)) || (rc = take_rows(&c, w, 1, 0, n_key, e)) ||
         (rc = slice_load(&c, w, e)) || (rc = slice_norm(&c, &op->norm, w->n_in, &mine.norm, e)) ||

@@ -150,19 +150,19 @@ int reference_open(struct reference *r, const struct model *m, const struct back
     if (rc)
         return rc;
     model_workspace(m, &dims);
-    if ((rc = be->reserve(r->d, &dims, e)) || (rc = reference_shape(r, d_head, d_head, e)))
+    if ((rc = be->reserve(r->d, &dims, e)) || (rc = reference_shape(r, 1, d_head, d_head, e)))
         reference_close(r);
     return rc;
 }
 
-int reference_shape(struct reference *r, uint32_t d_k, uint32_t d_v, struct hearth_err *e)
+int reference_shape(struct reference *r, uint32_t n_kv, uint32_t d_k, uint32_t d_v, struct hearth_err *e)
 {
-    if (r->pool.kv && r->desc.d_k == d_k && r->desc.d_v == d_v)
+    if (r->pool.kv && r->desc.n_kv == n_kv && r->desc.d_k == d_k && r->desc.d_v == d_v)
         return 0;
     pages_close(&r->pool, r->be, r->d);
     free(r->page);
-    r->desc =
-        (struct kv_desc){.n_layer = 1, .n_kv = 1, .d_k = d_k, .d_v = d_v, .type = r->desc.type, .n_page = CHECK_PAGES};
+    r->desc = (struct kv_desc){
+        .n_layer = 1, .n_kv = n_kv, .d_k = d_k, .d_v = d_v, .type = r->desc.type, .n_page = CHECK_PAGES};
     if (!(r->page = malloc(kv_page_bytes(&r->desc) * CHECK_PAGES)))
         return err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
     return pages_open(&r->pool, r->be, r->d, &r->desc, e);
@@ -288,15 +288,22 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     struct norm q_norm, k_norm, v_norm;
     struct rope rope;
     struct slice c = {.r = r};
+    /* The reference computes the sampled head of each part; of norms over all heads all of them, of which the sampled
+     * one is compared. */
+    bool all = q->whole_norms;
+    uint32_t n_head = all ? q->n_head : 1, n_kv = all ? q->n_kv : 1, at[3] = {0, 0, 0};
+    float *made = NULL; /* [b->n][n_head][n], the reference's queries */
     int rc = 0;
-    if (q->whole_norms) /* the reference computes one head of each part, which such norms need all of */
-        return err_set(e, HEARTH_EUNSUPPORTED, "q and k norms over all heads are not checked");
     if (2 * n > sizeof gated / sizeof *gated)
         return err_set(e, HEARTH_EUNSUPPORTED, "heads of %u are not checked", n);
     head[0] = check_hash(i * 8 + b->n) % q->n_head;
     head[1] = check_hash(i * 8 + b->n + 64) % q->n_kv;
     head[2] = parts == 2 ? head[1] : check_hash(i * 8 + b->n + 128) % q->n_kv;
-    rc = reference_shape(r, n, n, e);
+    if (all)
+        memcpy(at, head, sizeof at);
+    if (!(made = malloc((size_t)b->n * n_head * n * sizeof *made)))
+        return err_set(e, HEARTH_ENOMEM, "no memory for the queries of %u heads", n_head);
+    rc = reference_shape(r, n_kv, n, n, e);
     for (uint32_t p = 0; p < kinds && !rc; p++) {
         if ((rc = expect_new(&out[p], b->n, n, e)))
             break;
@@ -305,18 +312,21 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         cols[p] = out[p].col;
         for (uint32_t k = 0; k < both && p == 0; k++)
             gated[k] = head[0] * both + k;
-        if (p < parts)
+        if (p < parts && all)
+            slice_whole(&c, q->w, p);
+        else if (p < parts)
             rc = slice_part(&c, q->w, p, p ? out[p].col : gated, p ? n : both, e);
     }
     mine.layer = mine.group = 0;
-    mine.n_head = mine.n_kv = 1;
+    mine.n_head = n_head, mine.n_kv = n_kv;
     mine.w = &c.w;
     if (rc || (rc = slice_load(&c, q->w, e)) || (rc = slice_norm(&c, &q->norm, q->w->n_in, &mine.norm, e)) ||
-        (rc = slice_bias(&c, q->bias, cols, first, n, &mine.bias, e)))
+        (rc = all ? slice_vector(&c, model_vector(r->m, q->bias), q->w->n_out, &mine.bias, e)
+                  : slice_bias(&c, q->bias, cols, first, n, &mine.bias, e)))
         goto out;
-    if (q->q_norm && (rc = slice_norm(&c, q->q_norm, n, &q_norm, e)))
+    if (q->q_norm && (rc = slice_norm(&c, q->q_norm, n_head * n, &q_norm, e)))
         goto out;
-    if (q->k_norm && (rc = slice_norm(&c, q->k_norm, n, &k_norm, e)))
+    if (q->k_norm && (rc = slice_norm(&c, q->k_norm, n_kv * n, &k_norm, e)))
         goto out;
     if (q->v_norm && (rc = slice_norm(&c, q->v_norm, n, &v_norm, e)))
         goto out;
@@ -331,21 +341,26 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
             goto out;
     }
     op = (struct op){.kind = OP_QKV, .qkv = mine};
-    if ((rc = reference_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = reference_op(r, b, &op, out[0].want, e)) ||
+    if ((rc = reference_input(r, b, i, ACT_X, q->w->n_in, e)) || (rc = reference_op(r, b, &op, made, e)) ||
         (rc = pages_download(&r->pool, r->be, r->d, r->page, e)))
         goto out;
+    for (uint32_t row = 0; row < b->n; row++)
+        memcpy(out[0].want + (size_t)row * n, made + ((size_t)row * n_head + at[0]) * n, n * sizeof *made);
     for (uint32_t p = 1; p < kinds; p++)
-        reference_rows(&r->desc, r->page, 0, p == 2, 0, b, out[p].want);
+        reference_rows(&r->desc, r->page, 0, p == 2, at[p], b, out[p].want);
     for (uint32_t p = 0; p < kinds; p++) {
         float most = 0; /* RoPE mixes a head's columns */
         const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : q->v_norm;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
         uint32_t part = p < parts ? p : 1;
-        for (uint32_t k = 0; k < n;
-             k++) /* after a norm of its own a head's columns are of the magnitude of its weights */
-            most = fmaxf(most, !after ? slice_row_size(&c, part, k, model_vector(r->m, q->norm.w))
-                               : gain ? fabsf(gain[k])
-                                      : 1);
+        const float *in_gain = model_vector(r->m, q->norm.w);
+        float rms = all && after ? slice_rms(&c, part, in_gain) : 0;
+        /* After a norm of its own a head's columns are of the magnitude of its weights; after one over all heads those
+         * of a head that is larger than others are larger. */
+        for (uint32_t k = at[p] * n; k < (at[p] + 1) * n; k++) {
+            float size = !after || rms > 0 ? slice_row_size(&c, part, k, in_gain) : 1;
+            most = fmaxf(most, (rms > 0 ? size / rms : size) * (gain ? fabsf(gain[k]) : 1));
+        }
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
@@ -353,6 +368,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     }
 out:
     slice_free(&c);
+    free(made);
     return rc;
 }
 
@@ -371,7 +387,7 @@ int reference_attend(struct reference *r, struct check_job *j, struct hearth_err
     uint32_t head = check_hash(i * 8 + b->n) % mine.n_head, from = head / (mine.n_head / mine.n_kv);
     uint32_t d_out = mine.d_latent ? mine.d_latent : n, kinds = mine.d_latent ? 1 : 2;
     uint64_t head_bytes = dtype_bytes((int)desc->type, (uint64_t)KV_PAGE * n);
-    int rc = reference_shape(r, n, mine.d_latent ? 0 : n, e);
+    int rc = reference_shape(r, 1, n, mine.d_latent ? 0 : n, e);
     if (rc)
         return rc;
     for (uint32_t p = 0; p < CHECK_PAGES; p++)

@@ -150,15 +150,15 @@ struct reference {
     const struct model *m;
     const struct backend *be;
     struct device *d;
-    struct check_pages pool; /* one layer of one head: reference_shape() */
+    struct check_pages pool; /* of one layer: reference_shape() */
     struct kv_desc desc;
     uint8_t *page; /* room for one of its pages */
 };
 int reference_open(struct reference *r, const struct model *m, const struct backend *be,
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e);
 void reference_close(struct reference *r);
-/* Makes the pool one of keys and values of these sizes; d_v 0: values are in their keys. */
-int reference_shape(struct reference *r, uint32_t d_k, uint32_t d_v, struct hearth_err *e);
+/* Makes the pool one of so many heads' keys and values of these sizes; d_v 0: values are in their keys. */
+int reference_shape(struct reference *r, uint32_t n_kv, uint32_t d_k, uint32_t d_v, struct hearth_err *e);
 
 /* A job: one op for one batch, and its expected results. */
 struct check_job {

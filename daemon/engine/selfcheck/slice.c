@@ -38,6 +38,12 @@ int slice_part(struct slice *c, const struct weight *from, uint32_t part, const 
     return 0;
 }
 
+void slice_whole(struct slice *c, const struct weight *from, uint32_t part)
+{
+    c->w.part[c->w.n_part++] = from->part[part];
+    c->w.n_out += from->part[part].n_out;
+}
+
 int slice_load(struct slice *c, const struct weight *from, struct hearth_err *e)
 {
     c->w.role = from->role;
@@ -98,4 +104,15 @@ float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *ga
     for (uint32_t j = 1; j < 8; j++)
         sum[0] += sum[j];
     return sqrtf(sum[0]) * (p->expert_scale ? p->expert_scale[i / p->n_out] : weight_part_scale(p));
+}
+
+float slice_rms(struct slice *c, uint32_t part, const float *gain)
+{
+    uint32_t n = c->w.part[part].n_out;
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float size = slice_row_size(c, part, i, gain);
+        sum += size * size;
+    }
+    return sqrtf(sum / (float)n);
 }

@@ -24,6 +24,8 @@ struct slice {
 /* Takes rows col[0..n) of a part of `from` as the next part. */
 int slice_part(struct slice *c, const struct weight *from, uint32_t part, const uint32_t *col, uint32_t n,
                struct hearth_err *e);
+/* Takes all rows of a part of `from`, where they are, as the next part. */
+void slice_whole(struct slice *c, const struct weight *from, uint32_t part);
 /* Loads the sampled rows onto the reference's device. */
 int slice_load(struct slice *c, const struct weight *from, struct hearth_err *e);
 /* Loads a vector of the model's device, read from the model's host copy; NULL stays NULL. */
@@ -34,6 +36,8 @@ int slice_bias(struct slice *c, const float *bias, const uint32_t *const col[3],
                const float **out, struct hearth_err *e);
 /* Returns the magnitude of the sum that gives row i of a part, for inputs of mean square 1 times `gain` (NULL: 1). */
 float slice_row_size(struct slice *c, uint32_t part, uint32_t i, const float *gain);
+/* Returns the root mean square of that magnitude over all rows of a part. */
+float slice_rms(struct slice *c, uint32_t part, const float *gain);
 void slice_free(struct slice *c);
 
 /* --- ref.c, for the files of single ops ---------------------------------------------------------------- */

@@ -244,6 +244,9 @@ static void a_sound_device_passes(void **state)
                                          "models/hf-tiny/qwen3_5_text",
                                          "models/hf-tiny/mamba2",
                                          "models/hf-tiny/nemotron_h",
+                                         "models/hf-tiny/olmo2",
+                                         "models/hf-tiny/olmo3",
+                                         "tests/golden/data/hf/olmoe",
                                          "tests/golden/data/hf/nemotron_h-latent"};
     char path[4096];
     for (int i = 0; i < n_named; i++)
@@ -339,11 +342,13 @@ static void a_broken_layer_is_named(void **state)
                                          {OP_LATENT_OUT, "latent_out ("}},
                              experts[] = {{OP_PROJECT, "project ("},
                                           {OP_EXPERTS_UP, "experts_up ("},
-                                          {OP_EXPERTS_DOWN, "experts_down ("}};
+                                          {OP_EXPERTS_DOWN, "experts_down ("}},
+                             norms[] = {{OP_QKV, "qkv ("}, {OP_ATTEND, "attend"}, {OP_PROJ, "proj ("}};
     named_in("models/hf-tiny/gemma4-moe", mixture, 3);
     named_in("models/hf-tiny/gemma4-e4b", inputs, 3);
     named_in("models/hf-tiny/deepseek_v3", latent, 4);
     named_in("tests/golden/data/hf/nemotron_h-latent", experts, 3);
+    named_in("models/hf-tiny/olmo2", norms, 3);
 }
 
 static void a_broken_state_is_named(void **state)
