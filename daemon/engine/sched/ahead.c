@@ -1,24 +1,24 @@
 /*
- * ahead.c - who waits for pages that another's prompt is about to fill; see sched.h. Pure.
+ * ahead.c - waiting for pages that another sequence's prompt is about to fill; see sched.h. Pure.
  *
- * Several clients bring the same document at once: the first computes it, and the others, which would compute it beside
- * him, wait and find it in the cache. That is quicker for all of them, as they share the device, where it is more than
- * a step's worth and the first is at least as far and is being served: the wait ends when he makes way, ends, or is
- * left out of two steps, so nobody waits for who waits himself.
+ * Several clients may send the same document at once. The first sequence computes it; the others, which would compute
+ * the same beside it, wait and find it in the cache. That is quicker for all of them, as they share the device,
+ * provided that it saves more than a step's fixed cost, the first is at least as far and is being served. The wait ends
+ * when the first is preempted, ends, or is left out of two plans, so no sequence waits for one that waits itself.
  */
 #include "daemon/engine/sched/sched-internal.h"
 
 #include <string.h>
 
-enum { ROWS_WORTH_A_STEP = 64 /* before it is known what rows cost */ };
+enum { ROWS_WORTH_A_STEP = 64 /* before the cost of rows is known */ };
 
-/* The tokens of its prompt whose pages others can find. */
+/* The number of its tokens whose pages others can find. */
 static uint32_t published(const struct seq *r)
 {
     return r->kv.n_cached * KV_PAGE;
 }
 
-/* Whether r is likely to fill the pages up to there soon, and before q would. */
+/* Whether r is likely to fill the pages up to `to` soon, and before q would. */
 static bool fills(const struct sched *s, const struct seq *r, const struct seq *q, uint32_t to)
 {
     const struct sched_group *g = q->group;
@@ -27,7 +27,7 @@ static bool fills(const struct sched *s, const struct seq *r, const struct seq *
     return r->n_computed >= to || (r->class <= q->class && (r->planned == s->plans || r->planned >= g->planned[1]));
 }
 
-/* How many tokens in full pages both begin with, that r computes and q may take. */
+/* The length in tokens of the full pages that both begin with, limited to r's prompt and to what q may reuse. */
 static uint32_t common(const struct seq *r, const struct seq *q)
 {
     uint32_t n = 0, most = r->n_prompt < q->n_tokens - 1 ? r->n_prompt : q->n_tokens - 1;
@@ -37,7 +37,7 @@ static uint32_t common(const struct seq *r, const struct seq *q)
     return n * KV_PAGE;
 }
 
-/* Tokens that the cache has for q now. */
+/* The number of tokens that q could take from the cache at present. */
 static uint32_t cached(const struct seq *q)
 {
     struct kv_table t = {.uid = q->kv.uid, .freq_set = q->kv.freq_set};
@@ -47,7 +47,7 @@ static uint32_t cached(const struct seq *q)
     return n;
 }
 
-/* Whether q, waiting for pages up to `to`, saves more than a wait for a step may cost. */
+/* Whether q, by waiting for pages up to `to`, saves more than waiting for a step may cost. */
 static bool is_worth_it(const struct seq *r, const struct seq *q, uint32_t to)
 {
     const struct cost *c = &q->group->cost;
@@ -68,13 +68,13 @@ static const struct seq *find(const struct sched *s, const struct seq *q)
     return NULL;
 }
 
-/* Up to where, of so many tokens in common, who waits for r's pages may go on from them: where windows and states are,
- * r must keep what is before that place, and has one such place at a time. */
+/* Up to which position, at most the `to` tokens in common, a sequence that waits for r's pages may resume: in models
+ * with windows or states, r must keep what precedes that position, and it has one such position at a time. */
 static uint32_t joint(const struct seq *r, uint32_t to)
 {
     const struct kv_table *t = &r->kv;
     if (kv_joins_anywhere(r->group->kv) || to + KV_SLACK > t->keep)
-        return to; /* or from a little before, where r's prompt ends */
+        return to; /* or from a little earlier, where r's prompt ends */
     if (t->part > r->n_computed)
         return t->part <= to ? t->part : 0;
     return to >= PART_LEAST && r->n_computed < to ? to : 0;
@@ -105,7 +105,7 @@ bool sched_waits_for_pages(const struct sched *s, struct seq *q)
         return true;
     q->ahead.to = 0;
     if (q->ahead.looked == s->admissions || q->eval || q->n_tokens < 2)
-        return false; /* nobody has come who could fill them */
+        return false; /* no sequence was admitted since that could fill them */
     q->ahead.looked = s->admissions;
     look(s, q);
     return q->ahead.to > 0;

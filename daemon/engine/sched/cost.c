@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { SWEEPS = 24 }; /* of coordinate descent after each step, from the last solution */
+enum { SWEEPS = 24 }; /* of coordinate descent after each step, starting at the last solution */
 static const double decay = 0.95;
 
 static void terms_of(const struct cost_work *w, double x[COST_TERMS])
@@ -16,8 +16,8 @@ static void terms_of(const struct cost_work *w, double x[COST_TERMS])
 
 /*
  * Coordinate descent on the normal equations, each slope at its best non-negative value given the others. Where steps
- * were all alike, so that their sum alone is known, it stays near the last solution; the first time prompt rows come
- * first, and are thought to be dearer than they are: chunks begin small.
+ * were all alike, so that only the sum of their terms is known, the solution stays near the last one. In the first
+ * solution the prompt slope is solved first and takes more than its share, so that chunks begin small.
  */
 static void solve(struct cost *c)
 {
@@ -76,7 +76,7 @@ double cost_of_prompt(const struct cost *c, uint32_t pos0, uint32_t n)
 
 uint32_t cost_prompt_rows(const struct cost *c, uint32_t pos0, double seconds, uint32_t most)
 {
-    uint32_t low = 0, high = most; /* low fits; more than high do not, or are not asked for */
+    uint32_t low = 0, high = most; /* `low` rows fit; more than `high` do not, or are not requested */
     while (low < high) {
         uint32_t n = high - (high - low) / 2;
         if (cost_of_prompt(c, pos0, n) <= seconds)

@@ -1,4 +1,5 @@
-/* kv-cache.c - pages, and the tree of what is cached in them; see kv-internal.h. Pure. Thread: the device thread's. */
+/* kv-cache.c - pages, and the tree of cached nodes that hold them; see kv-internal.h. Pure. Thread: the device
+ * thread's. */
 #include "daemon/engine/sched/kv-internal.h"
 
 #include <assert.h>
@@ -234,7 +235,7 @@ void kv_node_remove(struct kv *kv, uint32_t v)
     kv->free_node = v;
 }
 
-/* Removes the node where nothing is left that needs it, and then perhaps those before it. */
+/* Removes the node if nothing needs it any more, and then its ancestors likewise. */
 static void prune(struct kv *kv, uint32_t v)
 {
     while (v != KV_NONE) {
@@ -289,7 +290,7 @@ uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, struct kv_ke
         uint32_t common = 0;
         while (common < n && common < nd->n_tok && nd->id[common] == id[common])
             common++;
-        /* Of equal prefixes a node that ends there is better, because it may be continued without a copy. */
+        /* Among equally long prefixes a node that ends there is better, because it may be continued without a copy. */
         if (common > *len || (common && common == *len && nd->n_tok == common && nd->refs == 0)) {
             *len = common;
             best = v;
@@ -346,8 +347,8 @@ void kv_action_push(struct kv *kv, struct kv_action action)
 }
 
 /*
- * Evicts the page that was used least recently, of which there is one. Where layers see everything, its node has no
- * children left (kv.h) and is of no use any more, nor are its other pages. Where they do not, the node stays.
+ * Evicts the least recently used page; there must be one. Where layers see everything, its node has no children left
+ * (kv.h) and is useless without it, and so are the node's other pages. In other groups the node stays.
  */
 static void evict(struct kv *kv, uint32_t group)
 {
@@ -372,7 +373,7 @@ static uint32_t extent_end(const struct group *g, uint32_t extent)
     return end < g->shape.n_page ? end : g->shape.n_page;
 }
 
-/* The first extent without memory gets some. */
+/* Maps the first extent without memory. */
 static bool add_extent(struct kv *kv, uint32_t group)
 {
     struct group *g = &kv->group[group];
@@ -395,7 +396,7 @@ static bool add_extent(struct kv *kv, uint32_t group)
     return true;
 }
 
-/* Gives the memory of an extent back, of which all pages are free. */
+/* Unmaps an extent, of which all pages must be free. */
 static void drop_extent(struct kv *kv, uint32_t group, uint32_t x)
 {
     struct group *g = &kv->group[group];
@@ -445,7 +446,7 @@ bool kv_ahead(struct kv *kv, uint32_t n)
     return all;
 }
 
-/* Drops extents that are free, the last ones first. */
+/* Unmaps extents that are free, `most` at most, the last ones first. */
 static uint32_t drop_free(struct kv *kv, uint32_t group, uint32_t most)
 {
     uint32_t n = 0;
@@ -493,7 +494,7 @@ uint32_t kv_page_alloc(struct kv *kv, uint32_t group, int64_t uid)
     return p;
 }
 
-/* --- what others ask ------------------------------------------------------------------------------------- */
+/* --- queries --------------------------------------------------------------------------------------------- */
 
 bool kv_next_action(struct kv *kv, struct kv_action *out)
 {

@@ -9,13 +9,13 @@
 
 struct page {
     int64_t uid;         /* the last owner, also while free */
-    uint32_t node;       /* what it holds, where that is cached; else KV_NONE */
-    uint32_t refs;       /* block tables */
+    uint32_t node;       /* the node whose content it holds, where that is cached; else KV_NONE */
+    uint32_t refs;       /* block tables that reference it */
     uint32_t next, prev; /* on the free list (next only) or in the LRU list of unreferenced cached pages */
-    bool kept;           /* it stays cached when a window leaves it */
+    bool kept;           /* it stays cached when a window has passed it */
 };
 
-/* Whose timeline it is, and what else its KV depends on beside its ids; found by all of it. */
+/* What cached KV depends on besides its token ids: the owner and the frequency set. Part of every look-up. */
 struct kv_key {
     int64_t uid;
     uint32_t freq_set;
@@ -35,22 +35,23 @@ struct node {
     uint64_t hash;       /* chained over all ids from the root to here; full nodes only */
     int32_t id[KV_PAGE]; /* [n_tok] */
     uint32_t n_tok;      /* 0: the node is free */
-    uint32_t depth;      /* nodes before this one */
+    uint32_t depth;      /* number of ancestors */
     uint32_t parent;     /* KV_NONE at the root */
     uint32_t n_child;
     uint32_t refs;                       /* block tables that lead through it */
     uint32_t hash_next;                  /* next full node in the bucket of its hash; next free node */
     uint32_t sibling_next, sibling_prev; /* nodes in the bucket of the parent's hash, newest first */
-    uint32_t page[KV_GROUPS_MAX]; /* by group; KV_NONE where there is none, in groups that do not see everything */
+    uint32_t page[KV_GROUPS_MAX]; /* by group; KV_NONE: none, possible only in groups that do not see everything */
 };
 
 struct group {
     struct kv_shape shape;
     struct page *page; /* [shape.n_page] */
     uint32_t free, n_free;
-    uint32_t n_absent;              /* pages without memory */
-    uint32_t n_extent;              /* 0: they all have memory */
-    uint32_t *n_used;               /* [n_extent] pages of the extent that are not free; KV_NONE: it has no memory */
+    uint32_t n_absent; /* pages without memory */
+    uint32_t n_extent; /* 0: they all have memory */
+    /* [n_extent] pages of the extent that are not free; KV_NONE: the extent has no memory. */
+    uint32_t *n_used;
     uint32_t oldest, newest, n_lru; /* cached and unreferenced */
 };
 
@@ -62,9 +63,9 @@ struct kv {
     uint32_t *by_hash, *by_parent; /* buckets: full nodes by hash, nodes by parent's hash */
     uint32_t bucket_mask;
     uint32_t longest;
-    bool longest_stale; /* the longest may be evicted: walk the nodes to find the next */
+    bool longest_stale; /* the longest one was removed: walk the nodes to find the next */
     struct kv_memory memory;
-    bool refused; /* memory, until kv_may_grow() */
+    bool refused; /* memory was refused; cleared by kv_may_grow() */
     struct kv_action *action;
     uint32_t n_action, next_action, cap_action;
 };
@@ -82,16 +83,17 @@ static inline bool kv_sees_all(const struct kv *kv, uint32_t group)
 
 /* --- kv-state.c ----------------------------------------------------------------------------------------------- */
 
-/* The next step goes up to token n and is of `ahead` tokens at most. Where it may pass a place that a state is kept at
- * the table has a page for that one, if there is any; the first lets go of one that is of no use. */
+/* The next step ends at token n at most and has at most `ahead` tokens. Where it may pass a place at which a state is
+ * kept, kv_state_ahead gives the table a third page for that state, if there is one; kv_state_spare, called first,
+ * frees a third page that is not needed. */
 void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
 void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
-/* Keeps the state in its place of the table, where one is to be kept after so many tokens, and lets go of the one kept
- * before, unless it is to stay cached. */
+/* Where a state is to be kept after the current number of tokens, leaves it in its place of the table. The state kept
+ * before is released, unless it is to stay cached. */
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group);
-/* The page of the table's last place, that of `at` tokens, is where the sequence goes on from. */
+/* Takes the page of the table's last place, the state of `at` tokens, as the state to continue from. */
 void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group);
-/* The table is about to be released: the state goes to its place, if it is of n tokens, or is let go. */
+/* Called before the table is released: the state goes to its place if it covers n tokens, and is freed otherwise. */
 void kv_state_leave(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n);
 
 /* --- kv.c ----------------------------------------------------------------------------------------------------- */
@@ -100,29 +102,30 @@ void kv_release_page(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t
 
 /* --- kv-cache.c: pages ---------------------------------------------------------------------------------------- */
 
-/* Has n pages of the group free, as far as there is memory for more. */
+/* Makes n pages of the group free, as far as there is memory for more. */
 void kv_pages_ahead(struct kv *kv, uint32_t group, uint32_t n);
-/* Allocates a private page for uid, or returns KV_NONE. It may evict what is cached, but nothing that is referenced. */
+/* Allocates a private page for uid, or returns KV_NONE. It may evict cached pages, but none that is referenced. */
 uint32_t kv_page_alloc(struct kv *kv, uint32_t group, int64_t uid);
 void kv_page_ref(struct kv *kv, uint32_t group, uint32_t page);
-/* `drop`: a page without other references is freed even where it is cached, unless it is to be kept. */
+/* With `drop`, a page without other references is freed even where it is cached, unless it is marked `kept`. */
 void kv_page_unref(struct kv *kv, uint32_t group, uint32_t page, bool drop);
 bool kv_action_reserve(struct kv *kv, uint32_t n);
 void kv_action_push(struct kv *kv, struct kv_action action);
 
 /* --- kv-cache.c: nodes ---------------------------------------------------------------------------------------- */
 
-/* Makes a node that holds id[0..n_tok) after `parent`, without pages; KV_NONE: no memory. */
+/* Makes a node for id[0..n_tok) after `parent`, without pages; KV_NONE: no memory. */
 uint32_t kv_node_add(struct kv *kv, uint32_t parent, uint32_t depth, struct kv_key of, const int32_t *id,
                      uint32_t n_tok);
-/* Takes a node without children out of the cache; pages that block tables reference become private, the others free. */
+/* Removes a node without children from the cache; pages that block tables reference become private, the others free. */
 void kv_node_remove(struct kv *kv, uint32_t node);
 void kv_node_unref(struct kv *kv, uint32_t node);
-/* The page becomes the node's, which has none of that group. */
+/* Attaches the page to the node, which must have none of that group. */
 void kv_node_attach(struct kv *kv, uint32_t node, uint32_t group, uint32_t page);
-/* The full node with these ids after `parent`, or KV_NONE. */
+/* Returns the full node with these ids after `parent`, or KV_NONE. */
 uint32_t kv_node_find(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id);
-/* The child of `parent` that shares the longest beginning with id[0..n), n < KV_PAGE; *len is its length, 0: none. */
+/* Returns the child of `parent` that shares the longest prefix with id[0..n), n < KV_PAGE; *len is the prefix's length,
+ * 0: none. */
 uint32_t kv_node_find_partial(const struct kv *kv, uint32_t parent, struct kv_key of, const int32_t *id, uint32_t n,
                               uint32_t *len);
 

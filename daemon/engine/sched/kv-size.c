@@ -2,17 +2,19 @@
 #include "daemon/engine/sched/kv-size.h"
 
 enum {
-    WINDOWS_CACHED = 4, /* of a context's windows: that of who goes on, and of three places to go on from */
-    SEQS_LEAST = 16,    /* sequences that a pool of windows has room for, where a full pool has, */
-    AHEAD_EACH = 512,   /* with so many rows of a step each: a longer step is one sequence's */
-    STATES_OWN = 4,     /* of a sequence: two of its own, and two that it keeps for those who go on from it */
+    /* Windows that stay cached for each context: one for the sequence that continues it, and three others to resume at.
+     */
+    WINDOWS_CACHED = 4,
+    SEQS_LEAST = 16,  /* sequences that a pool of a windowed group has room for, where the pool of a full group has, */
+    AHEAD_EACH = 512, /* with this many rows of a step each: a longer step belongs to one sequence */
+    STATES_OWN = 4,   /* of a sequence: its own two, and two that it keeps for others to resume at */
     STATES_LEAST = SEQS_LEAST,
-    STATES_PAGES = 256, /* of a timeline: where states are large, a sequence's for each such part of it, */
-    STATES_MOST = STATES_OWN * BATCH_SEQS_MAX, /* and for all sequences of a step where they are small: */
-    STATES_BYTES = 1 << 30                     /* in so many bytes */
+    STATES_PAGES = 256, /* pages of a timeline: large states get one sequence's share for each such stretch of it, */
+    STATES_MOST = STATES_OWN * BATCH_SEQS_MAX, /* and small ones enough for all sequences of a step: */
+    STATES_BYTES = 1 << 30                     /* within this many bytes */
 };
 
-/* What a page of a timeline takes in the groups that have keys and values. */
+/* The bytes of one page of a timeline in all groups that have keys and values. */
 static uint64_t page_bytes(const struct kv_desc *desc, uint32_t n_group)
 {
     uint64_t bytes = 0;
@@ -21,8 +23,8 @@ static uint64_t page_bytes(const struct kv_desc *desc, uint32_t n_group)
     return bytes;
 }
 
-/* Of every full context the sparse ones and a sequence's; but sixteen large ones, or hundreds of others, would leave a
- * small budget no pages. */
+/* For every full context, the sparse states and those of one sequence. There is a minimum, and it is bounded because
+ * sixteen large states, or hundreds of small ones, would leave no pages in a small budget. */
 static uint32_t states_of(const struct kv_desc *d, uint64_t beside, uint32_t n_page, uint32_t n_ctx)
 {
     uint64_t context = n_ctx / KV_PAGE + 1, share = (uint64_t)n_page * (n_ctx / STATE_SPARSE + STATES_OWN) / context;
@@ -82,7 +84,7 @@ uint32_t kv_size_for(const struct kv_desc *desc, uint32_t n_group, uint64_t byte
 
 uint32_t kv_size_extent(const struct kv_desc *desc, uint64_t granule)
 {
-    const uint64_t worth = 16 << 20, parts = 32; /* bytes; of a pool */
+    const uint64_t worth = 16 << 20, parts = 32; /* bytes worth a call; extents of a pool, at least */
     uint64_t page = kv_page_bytes(desc), a = page, b = granule;
     while (b) { /* the greatest common divisor */
         uint64_t rest = a % b;

@@ -1,12 +1,13 @@
 /*
- * kv-state.c - the pages of recurrent states: those of a running sequence, and when one is kept; see kv.h. Pure.
+ * kv-state.c - the pages of recurrent states: those of a running sequence, and which ones are kept; see kv.h. Pure.
  * Thread: the device thread's.
  */
 #include "daemon/engine/sched/kv-internal.h"
 
 #include <assert.h>
 
-/* Where the state is kept for those who go on from the prompt's end, or go back a little from there; 0: nowhere. */
+/* The position before the prompt's end where the state is kept, for sequences that resume at that end or a little
+ * before it; 0: nowhere. */
 static uint32_t before_end(const struct kv_table *t)
 {
     return t->keep > KV_SLACK ? (t->keep - KV_SLACK) / KV_PAGE * KV_PAGE : 0;
@@ -27,7 +28,7 @@ static uint32_t next_kept(const struct kv *kv, const struct kv_table *t, uint32_
     return pos < t->part && t->part < next ? t->part : next;
 }
 
-/* Whether the state after so many tokens stays cached when a later one was kept. */
+/* Whether the state after `pos` tokens stays cached once a later one is kept. */
 static bool stays(const struct kv_table *t, uint32_t pos)
 {
     return pos % STATE_SPARSE == 0 || pos == before_end(t) || pos == t->part;
@@ -49,7 +50,7 @@ uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t
     return n < end - done ? n : end - done;
 }
 
-/* The table has done with a page of its own. */
+/* Releases one of the table's own pages. */
 static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
 {
     if (s->has[which])
@@ -57,7 +58,8 @@ static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
     s->has[which] = false;
 }
 
-/* Whether the next step, up to token n and of `ahead` tokens at most, may pass a place where a state is kept. */
+/* Whether the next step, which ends at token n at most and has at most `ahead` tokens, may pass a place where a state
+ * is kept. */
 static bool passes(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
 {
     return kv->group[group].shape.within && next_kept(kv, t, t->at) < (n < t->at + ahead ? n : t->at + ahead);
@@ -76,7 +78,8 @@ void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t 
         s->has[2] = (s->page[2] = kv_page_alloc(kv, group, t->uid)) != KV_NONE;
 }
 
-/* What was written becomes what is read; the page that was read is written next, unless it is kept somewhere. */
+/* Swaps the roles of the two pages after a step: the written one is read next. The page that was read is written next,
+ * unless others reference it or it is cached; then it is released. */
 static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
 {
     uint32_t was = s->page[0];
@@ -91,8 +94,8 @@ static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
     s->has[1] = own;
 }
 
-/* Leaves the page, which has a reference for that, in its place of the table: it has the state after `at` tokens. What
- * was kept before goes, unless it is to stay cached. */
+/* Puts the page, which holds the state after `at` tokens and already has a reference for this, in its place of the
+ * table. The states kept before are released, unless they are to stay cached. */
 static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at, uint32_t page)
 {
     uint32_t last = at / KV_PAGE - 1, i = t->from[group];
@@ -112,7 +115,7 @@ static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at,
     t->from[group] = i;
 }
 
-/* What the step has written on its way is kept. */
+/* Keeps the state that the step wrote to the third page from between its rows. */
 static void keep_within(struct kv *kv, struct kv_table *t, uint32_t group)
 {
     struct kv_state *s = &t->state[group];
@@ -130,7 +133,7 @@ void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
         if (!kv->group[g].shape.state)
             continue;
         turn(kv, &t->state[g], g);
-        if (t->within) /* after that: the page that was read may be the one that is replaced */
+        if (t->within) /* after turn(): the page that was read may be the one that is replaced */
             keep_within(kv, t, g);
     }
     t->at = done;
@@ -154,7 +157,7 @@ void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group)
     s->has[0] = true;
     if (last < t->n_cached)
         kv_page_ref(kv, group, s->page[0]);
-    else /* in place: its node is gone */
+    else /* continued in place: its node was removed */
         t->page[group][last] = KV_NONE;
 }
 

@@ -1,12 +1,13 @@
-/* kv.c - block tables: what a sequence finds in the cache, allocates, and leaves there; see kv.h. Pure. Thread: the
- * device thread's. */
+/* kv.c - block tables: what a sequence finds in the cache, allocates, and leaves in the cache; see kv.h. Pure. Thread:
+ * the device thread's. */
 #include "daemon/engine/sched/kv-internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The first place whose pages of the group a token at `pos` sees; of a group of states that of the token before. */
+/* The first place whose page of the group a token at `pos` sees; in a group of states, the place of the token before
+ * it. */
 static uint32_t first_seen(const struct kv *kv, uint32_t group, uint32_t pos)
 {
     if (kv->group[group].shape.state)
@@ -14,7 +15,7 @@ static uint32_t first_seen(const struct kv *kv, uint32_t group, uint32_t pos)
     return kv_first_visible(pos, kv->group[group].shape.window) / KV_PAGE;
 }
 
-/* The first place that is kept for one who goes on at position `end`, or a little before. */
+/* The first place that is kept for sequences that resume at position `end` or a little before. */
 static uint32_t first_kept(const struct kv *kv, uint32_t group, uint32_t end)
 {
     uint32_t first = kv_first_visible(end, kv->group[group].shape.window);
@@ -45,7 +46,7 @@ static bool table_reserve(const struct kv *kv, struct kv_table *t, uint32_t n)
     return true;
 }
 
-/* Appends a place without pages; the room is there. */
+/* Appends a place without pages; the capacity must suffice. */
 static void append(const struct kv *kv, struct kv_table *t)
 {
     for (uint32_t g = 0; g < kv->n_group; g++)
@@ -138,15 +139,15 @@ uint32_t kv_match_nodes(struct kv *kv, struct kv_table *t, const int32_t *ids, u
     return t->n;
 }
 
-/* Counts, for each group, the places before place i whose pages are there without a gap. */
+/* Counts, for each group, the places up to i that have their pages without a gap. */
 static void count_run(const struct kv *kv, const struct kv_table *t, uint32_t i, uint32_t run[KV_GROUPS_MAX])
 {
     for (uint32_t g = 0; g < kv->n_group; g++)
         run[g] = kv_has(kv, t, g, i) ? run[g] + 1 : 0;
 }
 
-/* Whether the windows and states before position `end` are there, `run` places before that of `end` having their pages.
- */
+/* Whether the windows and states before position `end` are complete; the last run[g] places before `end` have their
+ * pages. */
 static bool sees_enough(const struct kv *kv, const uint32_t run[KV_GROUPS_MAX], uint32_t end)
 {
     bool enough = true;
@@ -155,7 +156,7 @@ static bool sees_enough(const struct kv *kv, const uint32_t run[KV_GROUPS_MAX], 
     return enough;
 }
 
-/* References the pages of the windows and states before position `end`, which the table is of. */
+/* References the pages of the windows and states before position `end`, where the table ends. */
 static void hold_windows(struct kv *kv, struct kv_table *t, uint32_t end)
 {
     for (uint32_t g = 0; g < kv->n_group; g++)
@@ -163,7 +164,7 @@ static void hold_windows(struct kv *kv, struct kv_table *t, uint32_t end)
             kv_hold(kv, t, g, i);
 }
 
-/* The table's sequence goes on from the states of its last place. */
+/* Sets the states of the table's last place as those to continue from. */
 static void take_states(struct kv *kv, struct kv_table *t, uint32_t end)
 {
     t->at = end;
@@ -172,7 +173,8 @@ static void take_states(struct kv *kv, struct kv_table *t, uint32_t end)
             kv_state_take(kv, t, g);
 }
 
-/* Whether the partial node has all that is needed to go on after `len` of its tokens: a state is of all of them. */
+/* Whether the partial node has all that is needed to resume after `len` of its tokens; a state must cover exactly these
+ * tokens. */
 static bool is_usable(const struct kv *kv, uint32_t v, uint32_t len)
 {
     bool usable = len > 0;
@@ -181,7 +183,8 @@ static bool is_usable(const struct kv *kv, uint32_t v, uint32_t len)
     return usable;
 }
 
-/* The places at which the matched nodes may be gone on from: the last one; *run is of all of them. */
+/* Returns the last place at which the matched nodes can be resumed, as a count of places; *run is that of all matched
+ * nodes. */
 static uint32_t last_usable(const struct kv *kv, const struct kv_table *t, uint32_t run[KV_GROUPS_MAX])
 {
     uint32_t best = 0;
@@ -194,7 +197,7 @@ static uint32_t last_usable(const struct kv *kv, const struct kv_table *t, uint3
     return best;
 }
 
-/* Copies the first pages of a node, for the sequence to go on in. */
+/* Copies the pages of a node into the table's last place, for the sequence to continue in. */
 static bool copy_pages(struct kv *kv, struct kv_table *t, uint32_t v)
 {
     for (uint32_t g = 0; g < kv->n_group; g++) {
@@ -208,8 +211,8 @@ static bool copy_pages(struct kv *kv, struct kv_table *t, uint32_t v)
     return true;
 }
 
-/* Takes the beginning of the node after all that was matched: in place, or a copy of it. The windows before it are the
- * table's already. */
+/* Takes the first `len` tokens of the node that follows all matched ones: in place, or as a copy. The table already
+ * holds the windows before it. */
 static bool take_partial(struct kv *kv, struct kv_table *t, uint32_t v, uint32_t len)
 {
     uint32_t page[KV_GROUPS_MAX];
@@ -217,7 +220,7 @@ static bool take_partial(struct kv *kv, struct kv_table *t, uint32_t v, uint32_t
         return false;
     append(kv, t);
     memcpy(page, kv->node[v].page, sizeof page);
-    for (uint32_t g = 0; g < kv->n_group; g++) /* so that the allocation below cannot take them */
+    for (uint32_t g = 0; g < kv->n_group; g++) /* so that the allocation below cannot evict them */
         kv_page_ref(kv, g, page[g]);
     if (kv->node[v].n_tok == len) { /* nothing is lost: continue it in place, as no table leads through such a node */
         kv_node_remove(kv, v);
@@ -260,7 +263,7 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
             take_states(kv, t, matched + len);
             return matched + len;
         }
-        for (uint32_t g = 0; g < kv->n_group; g++) /* they are those of another place */
+        for (uint32_t g = 0; g < kv->n_group; g++) /* these windows precede another position */
             for (uint32_t i = t->from[g]; !kv_sees_all(kv, g) && i < t->n; i++)
                 kv_release_page(kv, t, g, i, false);
     }
@@ -272,7 +275,7 @@ uint32_t kv_match(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_
 
 /* --- growth --------------------------------------------------------------------------------------------------- */
 
-/* Releases what the windows before position `done` have left. */
+/* Releases the pages that the windows before position `done` have passed, except those that are kept. */
 static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
 {
     for (uint32_t g = 0; g < kv->n_group; g++) {
@@ -282,7 +285,7 @@ static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
                 continue;
             if (is_kept(kv, g, i, t->keep) || is_kept(kv, g, i, t->part)) {
                 if (i >= t->n_cached)
-                    break; /* until its step is done and it can stay in the cache */
+                    break; /* wait until its step is done and it can enter the cache */
                 kv->group[g].page[t->page[g][i]].kept = true;
             }
             kv_release_page(kv, t, g, i, true);
@@ -291,8 +294,9 @@ static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
     }
 }
 
-/* The places of a group where a table of `had`, to be of n tokens, the first `done` computed, may want for pages:
- * [*first, *end). A state has a place only where it is `given`, not computed. */
+/* The places of a group, [*first, *end), where a table of `had` places may want pages in order to cover n tokens, the
+ * first `done` of which are computed. A group of states has pages in places only where the content is `given` from
+ * elsewhere, not computed. */
 static void wanted(const struct kv *kv, uint32_t group, uint32_t had, uint32_t done, uint32_t n, uint32_t ahead,
                    bool given, uint32_t *first, uint32_t *end)
 {
@@ -303,7 +307,7 @@ static void wanted(const struct kv *kv, uint32_t group, uint32_t had, uint32_t d
         *end = *first;
 }
 
-/* Whether the next step of the sequence lacks a page to write its state to. */
+/* Whether the sequence lacks the page that its next step writes its state to. */
 static bool lacks_state(const struct kv *kv, const struct kv_table *t, uint32_t group, bool given)
 {
     return kv->group[group].shape.state && !given && !t->state[group].has[1];
@@ -395,7 +399,7 @@ uint32_t kv_most(uint32_t window, uint32_t ahead)
     return (window + ahead + 2 * KV_SLACK) / KV_PAGE + 2;
 }
 
-/* --- what stays ----------------------------------------------------------------------------------------------- */
+/* --- release -------------------------------------------------------------------------------------------------- */
 
 void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
@@ -404,7 +408,7 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
         const int32_t *id = ids + (size_t)i * KV_PAGE;
         uint32_t v = kv_node_find(kv, parent, kv_key_of(t), id);
         if (v == KV_NONE && (v = kv_node_add(kv, parent, i, kv_key_of(t), id, KV_PAGE)) == KV_NONE)
-            return; /* no memory: another time */
+            return; /* no memory: a later call tries again */
         kv->node[v].refs++;
         t->node[t->n_cached++] = v;
         for (uint32_t g = 0; g < kv->n_group; g++)
@@ -413,7 +417,7 @@ void kv_publish(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
 }
 
 /* Enters the unfinished place i, with n ids, into the cache, unless its content is there already. A cached node that is
- * a prefix of it is dropped, as it has become redundant. */
+ * a prefix of it becomes redundant and is removed. */
 static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const int32_t *id, uint32_t n)
 {
     uint32_t len, parent = last_node(t), match = kv_node_find_partial(kv, parent, kv_key_of(t), id, n, &len);
@@ -422,7 +426,7 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
         whole = kv->node[match].page[g] != KV_NONE;
     if (whole && len == n)
         return;
-    if (match != KV_NONE && kv->node[match].n_tok == len) /* as an unfinished one is: no table leads through it */
+    if (match != KV_NONE && kv->node[match].n_tok == len) /* it is unfinished: no table leads through it */
         kv_node_remove(kv, match);
     bool any = false;
     for (uint32_t g = 0; g < kv->n_group; g++)

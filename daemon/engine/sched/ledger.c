@@ -57,7 +57,7 @@ uint64_t ledger_share(const struct ledger *l, uint32_t percent)
 
 double ledger_evictable(uint64_t bytes, double load_seconds, double idle_seconds)
 {
-    static const double least = 1e-3; /* seconds: nothing is for nothing */
+    static const double least = 1e-3; /* seconds; avoids a division by zero */
     double cost = load_seconds > least ? load_seconds : least;
     return (double)bytes / cost * (idle_seconds > least ? idle_seconds : least);
 }

@@ -1,10 +1,9 @@
 /*
- * ledger.h - who has the device's memory: hearth, by what it is for, and the other programs; and what hearth may still
- * take. Pure.
+ * ledger.h - the account of the device's memory: what hearth holds, by purpose, what other programs hold, and what
+ * hearth may still take. Pure.
  *
- * Two things bound what hearth takes. `limit` (gpu_memory) bounds what it has itself, with its context. The headroom
- * stays free beside whatever others have. Copies that are given back when the memory is wanted (MEM_CACHE) count as
- * free in both.
+ * Two limits apply. `limit` (gpu_memory) bounds what hearth itself holds, its context included. The headroom stays free
+ * beside whatever others hold. Copies that are given back when the memory is wanted (MEM_CACHE) count as free for both.
  */
 #ifndef HEARTH_ENGINE_LEDGER_H
 #define HEARTH_ENGINE_LEDGER_H
@@ -12,47 +11,53 @@
 #include "kernels/backend.h"
 
 struct ledger {
-    uint64_t total, free; /* bytes of the device; `free` with MEM_CACHE */
-    uint64_t limit;       /* that hearth may have; 0: any */
-    uint64_t headroom;    /* that stays free */
+    uint64_t total, free; /* bytes of the device; `free` includes MEM_CACHE */
+    uint64_t limit;       /* bytes that hearth may hold; 0: no limit */
+    uint64_t headroom;    /* bytes that stay free */
     uint64_t held[MEM_KINDS];
-    uint64_t context; /* what the process has beside that: the driver's and the runtime's; 0: not known */
-    uint64_t counted; /* all that is held, and since when it is so much */
+    /* What the process holds in addition to `held`, for the driver and the runtime; 0: not known. */
+    uint64_t context;
+    /* The sum of held[], and the time since which it has been that much. */
+    uint64_t counted;
     double counted_at;
     uint64_t pinned; /* bytes of host memory */
     bool others_known, others_apart;
-    uint64_t others; /* what other programs have; where they are not known apart, with hearth's context */
+    /* What other programs hold; where !others_apart, hearth's context is included. */
+    uint64_t others;
 };
 
-/* What was seen of the device from outside (neighbours.h), where it was. */
+/* The device's memory use as observed from outside (neighbours.h), if it was. */
 struct ledger_seen {
     bool known, display;
-    uint64_t used, own; /* by all processes; by this one, 0: not told */
-    double at;          /* when */
+    /* Bytes used by all processes, and by this one; own is 0 where that is not reported. */
+    uint64_t used, own;
+    double at; /* time of the observation */
 };
 
-/* Fills in all but the limit. What was seen lags behind what is held, by megabytes or gigabytes while memory is taken
- * or given back, so that the context is told by a look that came after all of it, and stays as it was until then. */
+/* Fills in all but the limit. The observation lags behind what is held, by megabytes or gigabytes while memory is being
+ * taken or given back. So the context is computed from an observation made after the last change of what is held, and
+ * keeps its value until then. */
 void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen, double now);
 
-/* What hearth has and does not give back by itself. */
+/* What hearth holds, without what it gives back on demand (MEM_CACHE). */
 uint64_t ledger_own(const struct ledger *l);
 
-/* How many bytes more hearth may take now. */
+/* How many more bytes hearth may take. */
 uint64_t ledger_room(const struct ledger *l);
 
-/* Of a share in percent, 1 to 100, of the device; 0 where that is not known. */
+/* Returns the bytes of `percent` (1 to 100) of the device; 0 where its size is not known. */
 uint64_t ledger_share(const struct ledger *l, uint32_t percent);
 
-/* How well an idle model may go: what that gives, by what it costs to bring it back, by how long nobody wanted it. */
+/* How suitable an idle model is for eviction: the bytes it frees, divided by the time to load it again, times how long
+ * it has been idle. */
 double ledger_evictable(uint64_t bytes, double load_seconds, double idle_seconds);
 
-/* What a model takes at least. */
+/* The least that a model needs, in bytes. */
 struct ledger_need {
     uint64_t weights, kv, workspace;
-    uint32_t kv_tokens; /* that this KV is for */
+    uint32_t kv_tokens; /* tokens that this KV holds */
 };
-/* 0, or HEARTH_ENOMEM with a sentence: what is needed, what there is, and what would help. */
+/* Returns 0, or HEARTH_ENOMEM with a sentence: what is needed, what is available, and what would help. */
 int ledger_check(const struct ledger *l, const struct ledger_need *need, struct hearth_err *e);
 
 #endif

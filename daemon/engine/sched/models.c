@@ -1,4 +1,4 @@
-/* models.c - the table of models; see models.h. Thread: the loop's. */
+/* models.c - the table of models; see models.h. Thread: the loop thread. */
 #include "daemon/engine/sched/models.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 
 enum {
     MODELS_CACHED_MAX = 32,    /* mapped files that are neither loaded nor in use */
-    FOLDER_ENTRIES_MAX = 4096, /* entries that are read of a folder that is a model */
+    FOLDER_ENTRIES_MAX = 4096, /* directory entries that are read where a model is a directory */
 };
 
 void models_init(struct models *t)
@@ -67,7 +67,7 @@ static void trim(struct models *t)
     }
 }
 
-/* A folder is identified by the sum of its files' sizes and the latest of their times of change. */
+/* A directory is identified by the sum of its files' sizes and the latest of their modification times. */
 static int identify_folder(const char *path, struct file_id *id, struct hearth_err *e)
 {
     DIR *d = opendir(path);
@@ -113,7 +113,7 @@ static bool same_file(const struct file_id *a, const struct file_id *b)
            a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-/* Whether the path leads to another file now, or to none. Where that cannot be told, it does not. */
+/* Whether the path leads to another file, or to none. False where that cannot be determined. */
 static bool is_gone(const struct model_entry *m)
 {
     struct file_id id;
@@ -166,7 +166,7 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
     found->users++;
     found->used = ++t->clock;
     *out = found;
-    if (is_new) /* else a request for a model that is known would read the status of all files */
+    if (is_new) /* otherwise each request for a known model would read the status of all files */
         models_drop_gone(t);
     else
         trim(t);

@@ -1,4 +1,4 @@
-/* op-table.c - see op-table.h. Pure but for the backend's op_path(). */
+/* op-table.c - see op-table.h. Pure except for the backend's op_path(). */
 #include "daemon/engine/sched/op-table.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@ static const struct {
     [OP_STEP_INVARIANT] = {1, true},
 };
 
-/* Rows of float weights are as wide as the memory is fast; what a type of blocks saves, gemv alone makes use of. */
+/* Every path reads float weights at memory speed; of block-quantised weights only gemv turns the smaller size into
+ * speed. */
 static bool is_quantised(const struct weight *w)
 {
     for (uint32_t i = 0; w && i < w->n_part; i++)
@@ -24,7 +25,7 @@ static bool is_quantised(const struct weight *w)
     return w != NULL;
 }
 
-/* "IQ3_S, NVFP4": types of the parts that the device keeps as F16. */
+/* The types of the parts that the device keeps as F16, as "IQ3_S, NVFP4". */
 static const char *expanded_types(const struct weight *w, char buf[40])
 {
     size_t at = 0;
@@ -37,14 +38,14 @@ static const char *expanded_types(const struct weight *w, char buf[40])
     return buf;
 }
 
-/* Whether the path is this one, with or without something more behind a '+'. */
+/* Whether the path has this name, with or without a '+' suffix. */
 static bool is(const char *path, const char *name)
 {
     size_t n = strlen(name);
     return path && !strncmp(path, name, n) && (!path[n] || path[n] == '+');
 }
 
-/* What a path of "NAME+MORE" does for the op in MORE. */
+/* What the MORE of a path "NAME+MORE" means for the op. */
 static const char *separately(const struct op *o)
 {
     switch (o->kind) {
@@ -91,7 +92,7 @@ static bool same_paths(const struct op_paths *a, const struct op_paths *b)
     return !memcmp(a->at, b->at, sizeof a->at); /* the names are constants of the backend */
 }
 
-/* How many of the ops are like the ith one, in what they are and in what is wrong with them; 0: an earlier one is. */
+/* How many ops equal the ith one in their description and in their paths; 0: it equals an earlier one. */
 static uint32_t alike(const struct op_table *t, const struct program *p, uint32_t i)
 {
     char own[96], other[96];

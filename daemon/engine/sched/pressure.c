@@ -1,7 +1,8 @@
 /* pressure.c - see pressure.h. Pure. */
 #include "daemon/engine/sched/pressure.h"
 
-/* What a driver takes for a program of its own, a display's say, is none that wants more. */
+/* Growth up to this much is not a program that wants more: the driver takes memory on its own account, for a display
+ * say. */
 static const uint64_t slack = UINT64_C(64) << 20;
 
 void pressure_accept(struct pressure *p, const struct ledger *l)
@@ -11,8 +12,8 @@ void pressure_accept(struct pressure *p, const struct ledger *l)
     p->calm = p->last = l->others;
 }
 
-/* What is to be free at first: enough to be met in few steps, and no more than a part of the card for a program that
- * wants little. */
+/* The first target for free memory: enough to be reached in few steps, and no more than a part of the card for a
+ * program that wants little. */
 static uint64_t first_want(const struct pressure *p, const struct ledger *l)
 {
     enum { PARTS = 16 };
@@ -20,7 +21,8 @@ static uint64_t first_want(const struct pressure *p, const struct ledger *l)
     return part > 2 * p->headroom ? part : 2 * p->headroom;
 }
 
-/* Less than this is free: who asks for the next piece may be refused. It grows with what was taken, as pieces may. */
+/* With less than this free, the program's next allocation may be refused. It grows with the target, as the allocations
+ * may. */
 static uint64_t least_free(const struct pressure *p)
 {
     uint64_t ahead = p->on ? p->want / 4 : 0;

@@ -1,4 +1,4 @@
-/* room.c - seats and pages: admission, and who makes way where there are none; see sched.h. Pure. */
+/* room.c - seats and pages: admission, and the preemption of sequences to make room for it; see sched.h. Pure. */
 #include "daemon/engine/sched/sched-internal.h"
 
 #include "daemon/trace.h"
@@ -19,7 +19,7 @@ static void preempt(struct sched *s, struct seq *q)
         q->group->leaving += s->parking.park(s->parking.arg, q);
     q->parked = true;
     if (q->eval)
-        q->eval->n_row = 0; /* all of its rows come again */
+        q->eval->n_row = 0; /* all of its rows are computed again */
     sched_release(s, q, q->n_tokens);
     sched_set_state(s, q, SEQ_WAIT);
     trace(.stage = TRACE_PREEMPTED, .stream = q->stream, .seq = q->id, .n = {q->n_tokens});
@@ -49,14 +49,14 @@ void sched_hold(struct sched *s, struct sched_group *g, bool held)
     }
 }
 
-/* --- who makes way --------------------------------------------------------------------------------------- */
+/* --- preemption: who makes way --------------------------------------------------------------------------- */
 
-/* The running sequences that room is sought among, and those of them that will make way. */
+/* The running sequences among which victims are sought, and which of them will be preempted. */
 struct room {
     struct seq *seq[BATCH_SEQS_MAX];
     bool leaves[BATCH_SEQS_MAX];
     uint32_t n;
-    bool seats;     /* what is counted: seats, or else pages */
+    bool seats;     /* counts seats, or else pages */
     uint64_t plans; /* sched.plans */
 };
 
@@ -65,7 +65,7 @@ static void room_init(struct room *r, const struct sched *s, const struct sched_
     struct seq *q;
     *r = (struct room){.seats = seats, .plans = s->plans};
     TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
-        if (seats || q->group == g) /* seats are of all models */
+        if (seats || q->group == g) /* all models share the seats */
             r->seq[r->n++] = q;
 }
 
@@ -74,7 +74,8 @@ static uint32_t takes(const struct room *r, const struct seq *q)
     return r->seats ? 1 : q->kv.n;
 }
 
-/* What stays with the user of `of`, or with its client, once those who leave have left, `without` among them. */
+/* What the user of `of` (or, with `user` false, its client) still holds once the chosen victims and `without` have been
+ * preempted. */
 static uint32_t holds(const struct room *r, const struct seq *of, bool user, const struct seq *without)
 {
     uint32_t n = 0;
@@ -86,8 +87,8 @@ static uint32_t holds(const struct room *r, const struct seq *of, bool user, con
     return n;
 }
 
-/* Whether `a` makes way rather than `b`: the lower class does, then whose user has more without it, then whose client
- * has, then the younger. */
+/* Whether `a` is preempted rather than `b`: the one of the lower class, else of the user that holds more without it,
+ * else of the client that does, else the younger. */
 static bool leaves_before(const struct room *r, const struct seq *a, const struct seq *b)
 {
     if (a->class != b->class)
@@ -100,8 +101,8 @@ static bool leaves_before(const struct room *r, const struct seq *a, const struc
     return a->arrival > b->arrival;
 }
 
-/* Whether the sequence has gone on for a while since it was admitted, and for four times as long as it took to compute
- * again what it had before: so turns end, and cost a fifth of the time at most. */
+/* Whether the sequence has made progress for a quantum since it was admitted, and for four times as long as recomputing
+ * its earlier tokens took: so turns end, and recomputation takes a fifth of the time at most. */
 static bool has_had_quantum(const struct seq *q, double now)
 {
     double regained = q->regained_at - q->seated_at, quantum = 4 * regained;
@@ -109,7 +110,7 @@ static bool has_had_quantum(const struct seq *q, double now)
     return regained >= 0 && now - q->regained_at >= quantum;
 }
 
-/* Whether v makes way for q, which waits and would take so much. */
+/* Whether v makes way for the waiting q, which would take `need` seats or pages. */
 static bool makes_way(const struct room *r, const struct seq *v, const struct seq *q, uint32_t need, double now)
 {
     if (v->planned == r->plans)
@@ -119,15 +120,15 @@ static bool makes_way(const struct room *r, const struct seq *v, const struct se
     if (v->class < q->class && v->class < sched_class_by_age(q, now))
         return false;
     if (v->share == q->share)
-        return false; /* of one client's the older goes first */
+        return false; /* within a client the older sequence goes first */
     bool user = v->share->user != q->share->user;
     if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + need)
         return true;
     return user && now - q->served_at >= QUANTUM_SECONDS && has_had_quantum(v, now) && share_before(q->share, v->share);
 }
 
-/* Lets running sequences make way for q, which lacks so much of what it needs; false, and nothing is done, where those
- * who would do not have enough. */
+/* Preempts running sequences until q has the `lacks` seats or pages that it lacks of its `need`. False: those who may
+ * be preempted do not hold enough, and nothing was done. */
 static bool make_room(struct sched *s, struct room *r, const struct seq *q, uint32_t need, uint32_t lacks, double now)
 {
     uint32_t found = 0;
@@ -172,7 +173,7 @@ static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
     struct kv *kv = q->group->kv;
     struct room r;
     room_init(&r, s, q->group, false);
-    /* One token is always computed. Where the limit allows no completion that is the prompt's last one (rows_due); all
+    /* One token is always computed. Where the limit allows no completion it is the prompt's last one (rows_due); all
      * tokens after it are computed as well. */
     uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
     *reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
@@ -184,7 +185,7 @@ static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
     return false;
 }
 
-/* Whether there is a seat for q, or somebody makes way for it. */
+/* Whether there is a seat for q, or one was made by preemption. */
 static bool find_seat(struct sched *s, const struct seq *q, double now)
 {
     struct room r;
@@ -208,7 +209,7 @@ static bool find_pages(struct sched *s, struct seq *q, uint32_t *reused, double 
     return make_room(s, &r, q, need, lacks, now) && take_pages(s, q, reused);
 }
 
-/* Whether the KV of a sequence that made way is fetched from other tiers, now that there are pages for it. */
+/* Whether the KV of a preempted sequence is fetched from other tiers, as there are pages for it again. */
 static bool fetch(struct sched *s, struct seq *q, uint32_t reused)
 {
     bool parked = q->parked;
@@ -224,7 +225,7 @@ bool sched_admit(struct sched *s, struct seq *q, double now)
     uint32_t reused;
     bool aged = sched_class_by_age(q, now) < q->class;
     uint32_t set = sched_freq_set(q->group, seq_len(q));
-    if (set != q->kv.freq_set) { /* tokens that were in flight when it made way have come since */
+    if (set != q->kv.freq_set) { /* tokens in flight when it was preempted have been added since */
         q->kv.freq_set = set;
         q->n_high = 0;
     }

@@ -47,7 +47,7 @@ void sched_set_state(struct sched *s, struct seq *q, enum seq_state state)
     q->state = state;
     if (state == SEQ_NEW)
         return;
-    /* Inserts in order of arrival, which is nearly always at the end. */
+    /* Insert in order of arrival, which is nearly always at the end. */
     struct seq *before = TAILQ_LAST(&s->list[state], seq_list);
     while (before && before->arrival > q->arrival)
         before = TAILQ_PREV(before, seq_list, link);
@@ -68,7 +68,7 @@ static uint32_t rows_due(const struct seq *q)
     return len < q->n_limit ? len - q->n_computed : 0;
 }
 
-/* Whether the group has prompts of that class to be read. */
+/* Whether the group has prompts of that class still to be read. */
 static bool has_prompts(const struct sched *s, const struct sched_group *g, enum seq_class class)
 {
     const struct seq *q;
@@ -106,7 +106,7 @@ void sched_set_class(struct seq *q, enum seq_class c)
     trace(.stage = TRACE_CLASS, .stream = q->stream, .seq = q->id, .word = names[c]);
 }
 
-/* --- who is next ----------------------------------------------------------------------------------------- */
+/* --- ordering -------------------------------------------------------------------------------------------- */
 
 enum seq_class sched_class_by_age(const struct seq *q, double now)
 {
@@ -138,7 +138,7 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     if (n > due)
         n = due;
     if (q->n_computed < q->n_prompt && n > q->n_prompt - q->n_computed)
-        n = q->n_prompt - q->n_computed; /* what it had generated is computed again in another way: see invariance */
+        n = q->n_prompt - q->n_computed; /* generated tokens are recomputed in another way: see enum invariance */
     if (q->eval && q->eval->top && n > out_max - p->n_out)
         n = out_max - p->n_out;
     n = kv_cut(q->group->kv, &q->kv, q->n_computed, n);
@@ -180,7 +180,7 @@ static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, 
     }
 }
 
-/* The running sequences of a group that have rows due, the next first, and those that were admitted since. */
+/* A group's running sequences that have rows due, in the order of sched_before(), followed by those admitted since. */
 struct running {
     struct seq *seq[2 * BATCH_SEQS_MAX];
     uint32_t n;
@@ -190,10 +190,10 @@ struct running {
 struct budget {
     uint32_t rows;
     uint32_t out;   /* rows with logits */
-    double seconds; /* INFINITY: any */
+    double seconds; /* INFINITY: no bound */
 };
 
-/* Whether another model has work, so that its sequences wait for the end of this one's step. */
+/* Whether another model has work, so that its sequences wait for this one's step to end. */
 static bool others_wait(const struct sched *s, const struct sched_group *g)
 {
     const struct sched_group *other;
@@ -203,7 +203,8 @@ static bool others_wait(const struct sched *s, const struct sched_group *g)
     return false;
 }
 
-/* How many rows of a prompt from position pos0 on a step has that is cut by rows. */
+/* How many rows of a prompt from position pos0 on a step has that is sized in rows: `rows_alone`, doubled as long as
+ * that stays within `seconds`. */
 static uint32_t rows_by_halves(const struct sched_group *g, uint32_t most, uint32_t pos0, double seconds)
 {
     uint32_t n = g->pace.rows_alone;
@@ -216,7 +217,7 @@ static uint32_t rows_by_halves(const struct sched_group *g, uint32_t most, uint3
     return n < most ? n : most;
 }
 
-/* The position of the running prompt that is furthest. */
+/* The position of the running prompt that is furthest ahead. */
 static uint32_t furthest(const struct running *r)
 {
     uint32_t pos = 0;
@@ -226,7 +227,7 @@ static uint32_t furthest(const struct running *r)
     return pos;
 }
 
-/* The budget for prompts beside this work of decoding. */
+/* The budget for prompts beside the given decoding work. */
 static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct plan *p,
                                    const struct running *r, const struct cost_work *decoding, double now)
 {
@@ -255,7 +256,8 @@ static struct budget prompt_budget(const struct sched *s, const struct sched_gro
     return b;
 }
 
-/* How many prompt rows from the sequence's position on the budget has; at least one, so that it goes on. */
+/* How many prompt rows from the sequence's position on fit the budget; at least one while any budget is left, so that
+ * the sequence progresses. */
 static uint32_t rows_within(const struct seq *q, const struct budget *b)
 {
     uint32_t n = b->rows;
@@ -264,8 +266,8 @@ static uint32_t rows_within(const struct seq *q, const struct budget *b)
     return n || !b->rows || b->seconds <= 0 ? n : 1;
 }
 
-/* Schedules what the budget has for the prompt of a running sequence; false: nothing. Where that is not all of it the
- * chunk ends with a page, if little of it is lost, so that others find it in the prefix cache. */
+/* Schedules as much of a running sequence's prompt as the budget allows; false: nothing. A chunk that is not all of it
+ * ends on a page boundary if that costs few rows, so that others find the page in the prefix cache. */
 static bool schedule_prompt(const struct sched *s, struct plan *p, struct seq *q, struct budget *b, double now)
 {
     uint32_t had = p->n_row, pos0 = q->n_computed, n = rows_within(q, b), beyond = (pos0 + n) % KV_PAGE;
@@ -278,8 +280,9 @@ static bool schedule_prompt(const struct sched *s, struct plan *p, struct seq *q
     return p->n_row > had;
 }
 
-/* All have their pages: who had to make way for that is not among them, nor who waits for pages that are being saved or
- * is to be read again. */
+/* Collects the group's running sequences that have rows due, in order, and gives them their pages. Left out are
+ * sequences preempted to free those pages, sequences that wait for pages being saved, and those that must be read
+ * again. */
 static void running_in_order(struct sched *s, const struct sched_group *g, struct running *r, double now)
 {
     struct seq *q, **out = r->seq;
@@ -300,7 +303,8 @@ static void running_in_order(struct sched *s, const struct sched_group *g, struc
             out[r->n++] = out[i];
 }
 
-/* Rows of a waiting sequence's prompt that are likely to be due: the KV of what it continues is likely to be there. */
+/* The rows of a waiting sequence's prompt that are likely to be due: the KV of what it continues is likely to be
+ * cached. */
 static uint32_t rows_likely(const struct seq *q)
 {
     return q->n_appended && q->n_appended < q->n_tokens ? q->n_appended : q->n_tokens;
@@ -308,9 +312,9 @@ static uint32_t rows_likely(const struct seq *q)
 
 /* Which prompts a step is for. */
 struct reading {
-    bool nearly;          /* those that are nearly read, of a user the fewest rows first; false: all in order */
-    uint32_t most;        /* rows to go */
-    enum seq_class class; /* and no lower one */
+    bool nearly;   /* only prompts that are nearly read, the shortest first within a user; false: all, in order */
+    uint32_t most; /* the most rows to go */
+    enum seq_class class; /* the lowest class included */
     double now;
 };
 
@@ -330,7 +334,7 @@ static bool reads_before(const struct reading *of, const struct seq *a, const st
     return of_a < of_b;
 }
 
-/* The first of those that wait; NULL: there is none. */
+/* Returns the first of the waiting sequences; NULL: there is none. */
 static struct seq *first_waiting(const struct sched *s, const struct sched_group *g, const struct reading *of)
 {
     struct seq *q, *first = NULL;
@@ -341,7 +345,7 @@ static struct seq *first_waiting(const struct sched *s, const struct sched_group
     return first;
 }
 
-/* The same of the running prompts that are not in the plan. */
+/* The same for the running prompts that are not in the plan yet. */
 static struct seq *first_running(const struct sched *s, const struct running *r, const struct reading *of)
 {
     struct seq *first = NULL;
@@ -354,14 +358,14 @@ static struct seq *first_running(const struct sched *s, const struct running *r,
     return first;
 }
 
-/* Prompts that run and that wait, as far as the budget goes. */
+/* Plans running and waiting prompts, as far as the budget goes. */
 static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p, struct running *r, struct budget *b,
                          const struct reading *of)
 {
     if (!of->nearly)
         g->line_stands = false;
     while (b->rows && b->seconds > 0) {
-        /* Where the first in line finds no room, nobody takes it from him. */
+        /* Where the first in line finds no room, nobody behind it may be admitted. */
         bool may_admit = !g->line_stands && r->n < 2 * BATCH_SEQS_MAX;
         struct seq *waits = may_admit ? first_waiting(s, g, of) : NULL, *runs = first_running(s, r, of);
         bool admits = waits && (!runs || reads_before(of, waits, runs));
@@ -375,7 +379,7 @@ static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p,
         if (admits)
             r->seq[r->n++] = q;
         bool wanted = wants(of, q, rows_due(q)), planned = wanted && schedule_prompt(s, p, q, b, of->now);
-        if (!planned && rows_due(q) == 1) { /* all else was cached: its row is one of those that decode */
+        if (!planned && rows_due(q) == 1) { /* the rest was cached: its row is now a decoding one */
             b->rows--;
             b->out -= b->out > 0;
         }
@@ -384,7 +388,7 @@ static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p,
     }
 }
 
-/* The highest class that has a prompt to be read. */
+/* The highest class that has a prompt still to be read. */
 static enum seq_class class_that_reads(const struct sched *s, const struct sched_group *g, const struct running *r,
                                        double now)
 {
@@ -399,8 +403,8 @@ static enum seq_class class_that_reads(const struct sched *s, const struct sched
     return best;
 }
 
-/* Those that decode. Where all of them would take longer than the gap, those of a lower class than the first's are left
- * out, until their age says otherwise. */
+/* Plans the decoding sequences. Where all of them would take longer than the gap, those of a lower class than the
+ * first's are left out until their age raises them. */
 static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p, const struct running *r, double now)
 {
     enum seq_class best = CLASS_BACKGROUND;
@@ -418,12 +422,12 @@ static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p
     }
 }
 
-/* Prompts come first, so that whoever makes way for one that is admitted is in no plan. */
+/* Plans prompts before decoding sequences, so that a sequence preempted to admit one is not in the plan yet. */
 static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, double now)
 {
     enum {
-        NEARLY = 4, /* chunks: a prompt with no more to go is nearly read */
-        BRIEF = 8,  /* part of a chunk: one with no more to go takes a moment */
+        NEARLY = 4, /* in chunks: a prompt with no more to go is nearly read */
+        BRIEF = 8,  /* a fraction of a chunk: a prompt with no more to go is brief */
     };
     struct running r;
     struct cost_work decoding = {0};
@@ -459,7 +463,8 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     }
 }
 
-/* Counts the work to those it is for: the step itself in equal parts. Before anything is known a row is a row. */
+/* Charges the plan's work to its clients, the constant part of the step in equal shares. Before anything is known, each
+ * row counts the same. */
 static void charge(struct plan *p)
 {
     const struct cost *c = &p->group->cost;
@@ -473,7 +478,7 @@ static void charge(struct plan *p)
     }
 }
 
-/* Sorts the entries, those that sample first and those with other logits last, and assigns the rows. */
+/* Sorts the entries, those that sample first and others with logits last, and assigns the rows. */
 static void assign_rows(struct plan *p)
 {
     struct plan_seq sorted[BATCH_SEQS_MAX];
@@ -506,7 +511,7 @@ bool sched_next(struct sched *s, struct plan *p, double now)
         p->expected = cost_known(&g->cost) ? cost_of(&g->cost, &p->work) : 0;
         charge(p);
         assign_rows(p);
-        TAILQ_REMOVE(&s->groups, g, link); /* the group goes to the end: the other models have their turn */
+        TAILQ_REMOVE(&s->groups, g, link); /* the group goes to the end of the list: the other models have their turn */
         TAILQ_INSERT_TAIL(&s->groups, g, link);
         return true;
     }

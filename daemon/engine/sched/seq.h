@@ -26,90 +26,94 @@ enum seq_state {
     SEQ_STATES
 };
 
-/* Who goes first, whatever others have had. */
+/* Which sequences go first, whatever they have consumed. */
 enum seq_class { CLASS_INTERACTIVE, CLASS_NORMAL, CLASS_BACKGROUND };
 
 enum { SEQ_LABEL = 16 };
 
-struct seq_times { /* seconds on the engine's clock; 0 = not yet */
+struct seq_times { /* Seconds on the engine's clock; 0: not yet. */
     double submit, admit, first, last;
-    double load, restore; /* durations: of waiting for the model's load, and for the restore of KV */
+    double load, restore; /* durations: of the wait for the model's load, and of restoring KV */
 };
 
 struct seq {
     /* The request: set by the loop thread, constant after submission. */
     uint64_t id;
     int64_t stream; /* hearthd's stream number, for traces; 0 for eval */
-    uint64_t steps; /* that the device thread had done when it came */
-    void *owner;    /* the loop's; returned in events, opaque here */
+    uint64_t steps; /* steps that the device thread had done when it arrived */
+    void *owner;    /* the loop thread's; returned in events, opaque here */
     struct model_entry *model;
     int64_t uid;
-    int64_t client;       /* hearthd's number of the uid's client that it is for */
+    int64_t client;       /* hearthd's number of the client, among the uid's, that it is for */
     enum seq_class class; /* sched_set_class() changes it later */
-    double deadline;      /* of its first token, on the engine's clock; 0: none */
-    uint32_t n_appended;  /* the last tokens of the prompt, which no earlier request had; 0: not known */
-    uint32_t n_prompt;    /* tokens before the stream's first */
+    double deadline;      /* when its first token is due, on the engine's clock; 0: none */
+    uint32_t n_appended;  /* how many of the prompt's last tokens no earlier request had; 0: not known */
+    uint32_t n_prompt;    /* tokens before the first generated one */
     uint32_t n_limit;     /* the timeline's length at which the sequence ends; the pool's size may lower it */
-    uint32_t n_wanted;    /* as n_limit, but by the request alone: distinguishes `length` from `context_full` */
-    bool measure;         /* it ends at once: n_reused says what it would reuse */
-    bool ignore_eos;      /* end tokens do not end it */
-    struct eval *eval;    /* not NULL for an eval, which samples nothing and reuses no KV. Owned */
+    /* The same without regard to the pool's size: distinguishes `length` from `context_full`. */
+    uint32_t n_wanted;
+    bool measure;      /* it only measures: it ends at once, and n_reused is what it would reuse */
+    bool ignore_eos;   /* end tokens do not end it */
+    struct eval *eval; /* not NULL for an eval, which samples nothing and reuses no KV; owned */
     struct sample_params sampling;
     struct logit_bias *bias; /* owned; sampling.bias */
     /* hearthd's label for the files that its KV is written to; "" for none */
     char label[SEQ_LABEL + 1];
 
-    /* The device thread's. */
+    /* Owned by the device thread. */
     enum seq_state state;
     TAILQ_ENTRY(seq) link;
     struct sched_group *group;
-    uint64_t arrival; /* of equals the older goes first */
+    uint64_t arrival; /* among equals the older goes first */
     struct share *share;
-    double served_at;   /* when it had rows last, or arrived; on the clock of sched_next() */
-    double seated_at;   /* when it was admitted last */
-    uint32_t n_high;    /* the most that was computed, before it made way too */
-    double regained_at; /* when it had that again since it was admitted; < 0: not yet */
-    bool parked;        /* it made way, and its KV may be in other tiers */
+    double served_at;   /* when it last had rows, or arrived; on the clock of sched_next() */
+    double seated_at;   /* when it was last admitted */
+    uint32_t n_high;    /* the most tokens ever computed, before preemptions too */
+    double regained_at; /* when it reached n_high again since it was admitted; < 0: not yet */
+    bool parked;        /* it was preempted, and its KV may be in other tiers */
     struct {
-        struct seq *of; /* a sequence that may have gone: its id tells */
+        struct seq *of; /* a sequence that may no longer exist: check its id */
         uint64_t id;
-        uint32_t to;     /* tokens; 0: it waits for nobody's */
-        uint64_t looked; /* sched.admissions when it looked for one last */
-    } ahead;             /* whose prompt's pages it waits for, up to where */
-    bool aged;           /* it was admitted before those of its class, because it had waited for long */
+        uint32_t to;     /* tokens; 0: it waits for none */
+        uint64_t looked; /* sched.admissions when it last looked for one */
+    } ahead;             /* the sequence whose prompt's pages it waits for, and up to where */
+    bool aged;           /* it was admitted ahead of its class because of its waiting time */
     uint64_t planned;    /* sched.plans at its last rows */
     int32_t *token;      /* [n_tokens], owned */
     uint32_t n_tokens, cap_token;
     uint32_t n_pending;
     uint32_t n_computed;
     uint32_t n_accounted;                /* prompt tokens [n_reused, n_accounted) were counted as computed */
-    uint32_t n_reused;                   /* at first admission */
+    uint32_t n_reused;                   /* prompt tokens found in the cache at first admission */
     uint32_t restored_from, restored_to; /* tokens whose KV was restored from host memory or a file */
     struct {
         double time;
         uint32_t from, to;
-    } restored_before;          /* of what it was fetched for when it had made way: these were for the request */
-    bool told_waits;            /* it waits for memory for its model, which was told */
-    double tier_since;          /* since when the tiers have had it */
-    uint32_t inflight;          /* entries in steps under way */
-    uint32_t slot;              /* SEQ_RUN only */
-    bool slot_set;              /* the device knows the slot's parameters */
-    bool admit_notified;        /* the loop thread was notified of its admission */
-    struct hearth_err slot_err; /* code 0, or why the device refused the parameters: it ends with its next token */
+        /* The same values from before it was preempted: only they count for the request. */
+    } restored_before;
+    bool told_waits;     /* it waits for memory for its model, and the client was notified */
+    double tier_since;   /* when the tiers took it over */
+    uint32_t inflight;   /* plan entries in steps under way */
+    uint32_t slot;       /* SEQ_RUN only */
+    bool slot_set;       /* the device knows the slot's parameters */
+    bool admit_notified; /* the loop thread was notified of its admission */
+    /* Code 0, or why the device refused the parameters; the sequence then ends with its next token. */
+    struct hearth_err slot_err;
     struct kv_table kv;
     struct seq_times time;
-    double told; /* when the progress of its prompt was told last; 0: never */
+    double told; /* when its prompt progress was last reported; 0: never */
 };
 TAILQ_HEAD(seq_list, seq);
 
-/* Makes a sequence with room for a timeline of n_token ids, of which token[0..n) are copied. NULL: no memory. */
+/* Creates a sequence with room for a timeline of n_token ids, of which token[0..n) are copied. NULL: no memory. */
 struct seq *seq_new(const int32_t *token, uint32_t n, uint32_t n_token);
 void seq_free(struct seq *q);
 
-/* Appends the token that a step sampled; the room is there. */
+/* Appends the token that a step sampled; the capacity must suffice. */
 void seq_push_token(struct seq *q, int32_t token);
 
-/* It made way: what the tiers restore from here on is not for the request. */
+/* Call when the sequence comes back from a preemption: what the tiers restore from here on does not count for the
+ * request. */
 static inline void seq_remember_restored(struct seq *q)
 {
     q->restored_before.time = q->time.restore;
@@ -123,7 +127,7 @@ static inline uint32_t seq_len(const struct seq *q)
     return q->n_tokens + q->n_pending;
 }
 
-/* Returns how many of the tokens found in the KV cache had been restored by the tiers. */
+/* Returns how many of the n_reused tokens had been restored by the tiers. */
 uint32_t seq_n_restored(const struct seq *q);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDLE_MAX = 256 }; /* accounts of those who have gone, in each list */
+enum { IDLE_MAX = 256 }; /* idle accounts kept in each list */
 
 void shares_init(struct shares *s)
 {
@@ -30,7 +30,8 @@ void shares_fini(struct shares *s)
     free_all(&s->users);
 }
 
-/* Where one begins who comes: of the users, or of one user's clients. INFINITY: nobody is at work. */
+/* The work at which a new account starts, among the users (user is NULL) or among one user's clients. INFINITY when
+ * none of them has a sequence. */
 static double beginning(const struct share_list *l, const struct share *user)
 {
     const struct share *a;
@@ -49,8 +50,8 @@ static void drop(struct share_list *l, struct share *a)
     free(a);
 }
 
-/* Forgets those who have gone and of whom nothing need be remembered: they would begin where they were, or lower. Of
- * too many the one that has had least goes. */
+/* Drops idle accounts that need not be remembered, because a new account would start at the same work or higher. Where
+ * too many remain, the one with the least work is dropped. */
 static void forget_idle(struct share_list *l)
 {
     struct share *a, *next, *least = NULL;
@@ -70,7 +71,7 @@ static void forget_idle(struct share_list *l)
         drop(l, least);
 }
 
-/* The account of that id under the user, made where there is none; NULL without memory. */
+/* Returns the account of that id under the user, creating it if there is none; NULL without memory. */
 static struct share *find(struct share_list *l, struct share *user, int64_t id)
 {
     struct share *a;

@@ -1,12 +1,13 @@
 /*
- * share.h - who has had how much of the engine: the accounts of weighted fair sharing.
+ * share.h - the accounts of weighted fair sharing: how much of the engine each user and client has consumed.
  *
  * A virtual token counter (Sheng et al., "Fairness in Serving Large Language Models", arXiv 2401.00588) in two levels:
  * users are equal, whatever the number of their clients, and the clients of a user are equal, whatever the number of
  * their sequences. What is counted is seconds of measured work (cost.h), so that a prompt token and a decoded one weigh
- * what they cost. Who has had least is next. Who comes begins where the least of those at work is, a user SHARE_CREDIT
- * before that: one who asks again when he has his answer misses the steps that were planned before it reached him. Idle
- * time is no more credit than that; and what he had beyond it is remembered, so that leaving is none either.
+ * what they cost. The account with the least work is next. An account that becomes active starts at the least work of
+ * the active ones; a user starts SHARE_CREDIT below that, because a client that sends its next request on receiving an
+ * answer misses the steps that were planned before the request arrived. Idle time earns no more credit than that; and
+ * work beyond that level is remembered, so that leaving and returning earns none either.
  *
  * Pure. Thread: the device thread's.
  */
@@ -17,42 +18,44 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#define SHARE_CREDIT 0.2 /* seconds of work: two of the longest steps that are not stopped for who comes */
+#define SHARE_CREDIT 0.2 /* seconds of work: two of the longest steps that are not stopped for a new request */
 
-/* The account of a client; `user` is its user's, which has none above it. */
+/* The account of a client, with `user` pointing to its user's account; or the account of a user, where `user` is NULL.
+ */
 struct share {
     TAILQ_ENTRY(share) link;
     struct share *user;
-    int64_t id;     /* the uid, or the client's number */
-    double work;    /* seconds */
-    uint32_t n_seq; /* sequences that count on it, those of a user's clients included */
+    int64_t id;  /* the uid or the client's number */
+    double work; /* seconds */
+    /* Sequences charged to it; for a user, those of its clients. */
+    uint32_t n_seq;
     uint32_t n_client;
 };
 TAILQ_HEAD(share_list, share);
 
 struct shares {
     struct share_list users, clients;
-    struct share nobody[2]; /* what all have that there is no memory for: a user, and its client */
+    struct share nobody[2]; /* shared by all that there was no memory for: a user, and its client */
 };
 
 void shares_init(struct shares *s);
 void shares_fini(struct shares *s);
 
-/* The account of one more sequence of that client; share_leave() takes it back. */
+/* Returns the client's account for one more sequence; share_leave() undoes that. */
 struct share *share_join(struct shares *s, int64_t uid, int64_t client);
 void share_leave(struct shares *s, struct share *c);
 
-/* Whether more than one user is at work. */
+/* Whether more than one user has sequences. */
 bool shares_among(const struct shares *s);
 
-/* Counts work; negative where it was not done after all. */
+/* Charges work; negative where it turned out not to be done. */
 static inline void share_charge(struct share *c, double seconds)
 {
     c->work += seconds;
     c->user->work += seconds;
 }
 
-/* Whether `a` is before `b`: its user has had less, or, where they are one user's, the client has. */
+/* Whether `a` goes before `b`: its user has consumed less or, where both have the same user, the client has. */
 static inline bool share_before(const struct share *a, const struct share *b)
 {
     return a->user != b->user ? a->user->work < b->user->work : a->work < b->work;
