@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SAMPLE = 4096 /* bytes; three samples are hashed of each tensor */ };
+enum { SAMPLE = 4096 /* bytes of a sample; three are hashed of each tensor */ };
 
 static struct kv_hash digest(XXH3_state_t *s)
 {
@@ -61,7 +61,8 @@ static void add_sample(void *arg, const char *p, size_t n)
     XXH3_128bits_update(arg, p, n);
 }
 
-/* The file may not be in the page cache: all samples are requested (read-ahead) before the first is waited for. */
+/* Requests read-ahead of a sample. The file may not be in the page cache, so all samples are requested before the first
+ * is read. */
 static void want_sample(void *arg, const char *p, size_t n)
 {
     uintptr_t page = *(const uintptr_t *)arg, from = (uintptr_t)p & ~(page - 1);
@@ -110,8 +111,8 @@ static void add_rope(XXH3_state_t *s, const struct rope_params *p)
     XXH3_128bits_update(s, &apart, sizeof apart);
 }
 
-/* Of what K and V depend on beyond the tensors and RoPE as it always was: layers that do not turn, windows, which by
- * the second layer are in K and V as well, and so are the scales. */
+/* Adds what else K and V depend on in models that are not plain: all RoPE parameters, windows, which layers have
+ * windows or rotate by RoPE, and the scales. Windows and scales reach K and V from the second layer on. */
 static void add_layers(XXH3_state_t *s, const struct hparams *hp)
 {
     const float scales[] = {hp->embed_scale, hp->attn_scale, hp->residual_scale, hp->attn_softcap, hp->temperature};
@@ -123,8 +124,8 @@ static void add_layers(XXH3_state_t *s, const struct hparams *hp)
     XXH3_128bits_update(s, scales, sizeof scales);
 }
 
-/* Whether the model has none of add_layers()'s: its digest then is what it was before there were such models, and KV of
- * that time is still found. */
+/* Whether the model has none of what add_layers() adds. The digest of such a model is then the one from before there
+ * were others, so that KV saved at that time is still found. */
 static bool is_plain(const struct hparams *hp)
 {
     const struct rope_params *p = &hp->rope[ROPE_FULL];

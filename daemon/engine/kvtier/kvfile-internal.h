@@ -1,5 +1,5 @@
-/* kvfile-internal.h - a KV file as it lies on the disk, for its reader (kvfile.c) and writer (kvfile-write.c) alone.
- * The format is described in kv-format.md. Numbers are little-endian, as is every machine hearth runs on. */
+/* kvfile-internal.h - the on-disk layout of a KV file, for its reader (kvfile.c) and writer (kvfile-write.c) only. The
+ * format is described in kv-format.md. Numbers are little-endian, as on every machine hearth runs on. */
 #ifndef HEARTH_ENGINE_KVFILE_INTERNAL_H
 #define HEARTH_ENGINE_KVFILE_INTERNAL_H
 
@@ -7,18 +7,18 @@
 
 #include "daemon/engine/kvtier/kvfile.h"
 
-enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, so the first page is aligned */ };
+enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, which aligns the first page */ };
 #define KVDISK_MAGIC "HEARTHKV"
 
-/* The kind of an entry. A reader refuses a file with a kind that it does not know: an architecture that keeps a state
- * beside its KV cannot do with the KV alone. */
+/* The kind of an entry. A reader refuses a file with an unknown kind: an architecture that keeps a state beside its KV
+ * could not be resumed from the KV alone. */
 enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* not used */ };
 
 struct kvdisk_head {
     char magic[8];
     uint32_t version;
     uint32_t head_bytes;     /* this struct, the entries, zeros up to a multiple of KVDISK_BLOCK */
-    struct kv_hash head_sum; /* over head_bytes, itself as zero; same place in every version */
+    struct kv_hash head_sum; /* over head_bytes, with this field as zero; at the same offset in every version */
     uint64_t file_bytes;
     int64_t uid;
     struct kv_hash parent;
@@ -31,7 +31,7 @@ struct kvdisk_entry {
     int32_t id[KV_PAGE];
     struct kv_hash hash;
     uint64_t offset, bytes;
-    struct kv_hash sum; /* over the bytes */
+    struct kv_hash sum; /* over the page's data */
     uint64_t zero;
 };
 static_assert(sizeof(struct kv_fingerprint) == 104, "part of the file");

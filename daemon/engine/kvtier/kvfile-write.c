@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Write-back is started after this many bytes while the file grows, so that the sync at its end is short: with all of
- * it left to the end, a restore that came then would wait for half a gigabyte. */
+/* Write-back is started each time the file has grown by this many bytes, so that the final sync is short: if all of it
+ * were left to the end, a restore arriving then would wait for half a gigabyte. */
 enum { PUSH_BYTES = 32 << 20 };
 
 struct kvfile_writer {
@@ -78,12 +78,12 @@ static int create(struct kvfile_writer *w, struct hearth_err *e)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     w->fd = openat(w->dir, w->tmp, flags, 0600);
-    if (w->fd < 0 && errno == EEXIST && !unlinkat(w->dir, w->tmp, 0)) /* left by an engine that died */
+    if (w->fd < 0 && errno == EEXIST && !unlinkat(w->dir, w->tmp, 0)) /* left by an engine that crashed */
         w->fd = openat(w->dir, w->tmp, flags, 0600);
     if (w->fd < 0)
         return failed("creating a KV file", e);
     w->created = true;
-    /* Preallocation finds a full disk now, not after a gigabyte. Not every file system supports it. */
+    /* Preallocation detects a full disk at once, not after a gigabyte. Not every file system supports it. */
     int rc;
     while ((rc = fallocate(w->fd, 0, 0, (off_t)w->head->file_bytes)) < 0 && errno == EINTR) {
     }
@@ -122,7 +122,7 @@ int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e)
     if (rc)
         return rc;
     w->at += en->bytes;
-    if (w->at - w->pushed >= PUSH_BYTES) { /* start write-back of this stretch, wait for the one before */
+    if (w->at - w->pushed >= PUSH_BYTES) { /* start write-back of this stretch and wait for the previous ones */
         sync_file_range(w->fd, (off_t)w->pushed, (off_t)(w->at - w->pushed), SYNC_FILE_RANGE_WRITE);
         if (w->pushed > w->head->head_bytes)
             sync_file_range(w->fd, 0, (off_t)w->pushed,
@@ -132,8 +132,8 @@ int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e)
     return 0;
 }
 
-/* The name says where an extent ends. An existing file of that name may begin earlier: then it holds all of this extent
- * and more. */
+/* Whether an existing file of the same name is longer. The name tells where an extent ends; an existing file of that
+ * name may begin earlier, and then holds all of this extent and more. */
 static bool have_longer(const struct kvfile_writer *w)
 {
     struct kvfile_reader *f;

@@ -115,7 +115,7 @@ const char *kv_fingerprint_diff(const struct kv_fingerprint *have, const struct 
     return out;
 }
 
-/* --- the folder ------------------------------------------------------------------------------------------ */
+/* --- the directory --------------------------------------------------------------------------------------- */
 
 int kvfile_dir_open(int *dir, const char *path, struct hearth_err *e)
 {
@@ -232,7 +232,7 @@ static int check_owner(const struct kvfile_reader *f, const char *name, const st
     char diff[HEARTH_ERR_MSG], ours[KVFILE_NAME];
     struct kv_hash last = kvdisk_entries(f->head)[h->n_entry - 1].hash;
     kvdisk_name(ours, &h->fingerprint, &last);
-    if (memcmp(&h->fingerprint, want, sizeof *want)) /* not damaged where its name agrees */
+    if (memcmp(&h->fingerprint, want, sizeof *want)) /* if the name agrees, the file is intact */
         return err_set(e, strcmp(name, ours) ? HEARTH_ESTORE : HEARTH_EMODELMISMATCH, "differs in %.170s",
                        kv_fingerprint_diff(&h->fingerprint, want, diff));
     if (uid && h->uid != *uid)
@@ -253,7 +253,7 @@ static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
     if (!h->pos != (!above.lo && above.hi < ROPE_SETS_MAX))
         return err_set(e, HEARTH_ESTORE, "begins at token %u and %s", h->pos, h->pos ? "has no parent" : "has one");
     if (size < 1 ||
-        size > (INT64_MAX - at) / h->n_entry) /* page_bytes of `want` is equal, but a test may have set it */
+        size > (INT64_MAX - at) / h->n_entry) /* equal to page_bytes of `want`, but a test may have set that */
         return err_set(e, HEARTH_ESTORE, "has pages of %" PRIu64 " bytes", size);
     for (uint32_t i = 0; i < h->n_entry; i++, at += size) {
         const struct kvdisk_entry *en = &kvdisk_entries(h)[i];

@@ -3,14 +3,15 @@
  *
  * The format is in kv-format.md. What matters here: a file is for one fingerprint (struct kv_fingerprint) and one uid,
  * a checksum covers every byte of it, and it appears atomically: it is written under a temporary name, synced, renamed,
- * and the folder synced. So a file is either as it was written or refused, and a refused one costs a recomputation,
+ * and the directory synced. So a file is either as it was written or refused, and a refused one costs a recomputation,
  * never a wrong hit.
  *
- * Reading is hostile: a file is opened under the folder's descriptor without following links, must be a regular file
- * of our own that nobody else may write, and everything in it is checked before it is used. What a refusal means:
- *     HEARTH_ESTORE          damaged, or in contradiction to its name: to be quarantined (kvfile_set_aside)
- *     HEARTH_EUNSUPPORTED    whole, but of another version of the format or with entries of a kind we do not know
- *     HEARTH_EMODELMISMATCH  whole, but for another fingerprint; the message names the parts that differ
+ * The reader assumes hostile input: a file is opened relative to the directory's descriptor without following links,
+ * must be a regular file of our own that nobody else may write, and everything in it is checked before it is used. What
+ * a refusal means:
+ *     HEARTH_ESTORE          damaged, or inconsistent with its name: to be quarantined (kvfile_set_aside)
+ *     HEARTH_EUNSUPPORTED    intact, but of another version of the format or with entries of an unknown kind
+ *     HEARTH_EMODELMISMATCH  intact, but for another fingerprint; the message names the parts that differ
  *     HEARTH_EIO             the system failed (permission, no descriptors left); the file may be good
  *     HEARTH_ENOMEM
  * Absence is not an error: hearthd's eviction may remove a file at any time, and kvfile_open then returns 1. Messages
@@ -29,8 +30,8 @@ enum {
     KVFILE_NAME = 64,        /* room for a file's name: "FINGERPRINT16HEX-CHAIN32HEX.kv", NUL included */
 };
 
-/* XXH3-128. The parent of a timeline's first page is a root instead: lo is 0 and hi the number of the set of RoPE's
- * frequencies that the timeline turns by, below ROPE_SETS_MAX; of models with one set all zero. */
+/* XXH3-128. The parent of a timeline's first page is a root instead: lo is 0 and hi is the number of the timeline's
+ * RoPE frequency set, below ROPE_SETS_MAX; all zero for models with one set. */
 struct kv_hash {
     uint64_t lo, hi;
 };
@@ -40,9 +41,9 @@ static inline bool kv_hash_same(const struct kv_hash *a, const struct kv_hash *b
 }
 
 /* The fingerprint: all that the KV of a layer group depends on besides the token ids. It is written to the file as it
- * is here: no padding, unused bytes are zero. fingerprint.h makes one from a model. */
+ * is in memory: no padding, unused bytes are zero. fingerprint.h makes one from a model. */
 struct kv_fingerprint {
-    struct kv_hash model;     /* metadata but the tokenizer's, tensor records, samples of every tensor */
+    struct kv_hash model;     /* metadata except the tokenizer's, tensor records, samples of every tensor */
     struct kv_hash tokenizer; /* the metadata of the tokenizer */
     struct kv_hash rope;      /* kind, dimensions, base, scaling, frequency factors */
     uint64_t page_bytes;      /* kv_page_bytes of the group's pool */
@@ -50,9 +51,11 @@ struct kv_fingerprint {
     uint32_t kv_type;     /* enum dtype */
     uint32_t page_tokens; /* KV_PAGE */
     uint32_t numerics;    /* KV_NUMERICS of fingerprint.h */
-    uint16_t group;       /* of the model's layer groups, whose pool it is */
-    uint16_t d_v;     /* the head size of V where it is not K's; 0: it is; KV_V_IN_K: there is none, V is a part of K */
-    char backend[16]; /* "cpu", "cuda": their bits differ. Zero-padded */
+    uint16_t group;       /* index of the layer group, among the model's, whose pool it is */
+    /* The head size of V where it differs from K's; 0: it does not; KV_V_IN_K: there is no V, as values are part of K.
+     */
+    uint16_t d_v;
+    char backend[16]; /* "cpu" or "cuda", as their bits differ; zero-padded */
 };
 
 /* Returns the 64 bits that identify a fingerprint in file names; equality is decided by the whole fingerprint. */
@@ -77,16 +80,16 @@ struct kvfile_extent {
     int64_t uid;
     uint32_t pos;             /* position of the first token; a multiple of KV_PAGE */
     uint32_t n;               /* pages, 1..KVFILE_PAGES_MAX */
-    struct kv_hash parent;    /* of the page before the first; zero at pos 0 */
+    struct kv_hash parent;    /* of the page before the first; at pos 0 the root */
     struct kvfile_page *page; /* [n] */
 };
 
-/* --- the folder ------------------------------------------------------------------------------------------ */
+/* --- the directory --------------------------------------------------------------------------------------- */
 
-/* Opens the folder, which must exist, be ours, and be writable by nobody else. */
+/* Opens the directory, which must exist, be our own, and be writable by nobody else. */
 int kvfile_dir_open(int *dir, const char *path, struct hearth_err *e);
 
-/* Returns whether the name is that of a KV file of this fingerprint; NULL: of any. */
+/* Returns whether the name is that of a KV file of this fingerprint; with NULL, of any fingerprint. */
 bool kvfile_is_name(const char *name, const struct kv_fingerprint *p);
 
 /* Renames the file to NAME.bad, which replaces an earlier one of that name. Returns 0 also where the file no longer
@@ -111,7 +114,7 @@ uint64_t kvfile_bytes(const struct kvfile_reader *f); /* the file's length */
  * where the file holds no such page. */
 int32_t kvfile_find(const struct kvfile_reader *f, uint32_t pos, const struct kvfile_page *expect);
 
-/* Asks the system to read pages [i, i + n) ahead. */
+/* Requests read-ahead of pages [i, i + n). */
 void kvfile_readahead(const struct kvfile_reader *f, uint32_t i, uint32_t n);
 
 /* Reads page i into `out` (page_bytes of host memory) and checks its bytes. After an error the content of `out` must
@@ -120,7 +123,7 @@ int kvfile_read(struct kvfile_reader *f, uint32_t i, void *out, struct hearth_er
 
 /* --- writing --------------------------------------------------------------------------------------------- */
 
-/* A file being written. The pages come in order, in as many pieces as the caller likes. */
+/* A file being written. The pages are put one by one, in order. */
 struct kvfile_writer;
 
 /* Starts a file. The extent's ids are copied, its hashes computed here (what `page[].hash` holds is not read). Errors
@@ -130,9 +133,10 @@ int kvfile_begin(struct kvfile_writer **out, int dir, const struct kv_fingerprin
                  const struct kvfile_extent *x, struct hearth_err *e);
 /* Appends the next page: page_bytes of host memory, borrowed for the call. */
 int kvfile_put(struct kvfile_writer *w, const void *page, struct hearth_err *e);
-/* Commits the file, after the last page: writes the head, syncs, renames, syncs the folder. On success the file exists
- * under `name` and survives a power failure. The name says where the extent ends, not where it begins: a file of that
- * name which holds no more than this one is replaced; one which holds more stays, and HEARTH_ECONFLICT is returned. */
+/* Commits the file, after the last page: writes the head, syncs, renames, syncs the directory. On success the file
+ * exists under `name` and survives a power failure. The name tells where the extent ends, not where it begins: a file
+ * of that name which holds no more than this one is replaced; one which holds more stays, and HEARTH_ECONFLICT is
+ * returned. */
 int kvfile_commit(struct kvfile_writer *w, char name[KVFILE_NAME], uint64_t *bytes, struct hearth_err *e);
 /* Frees the writer, after a commit too; without a commit it removes the temporary file. */
 void kvfile_abort(struct kvfile_writer *w);

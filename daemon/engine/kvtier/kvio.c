@@ -1,5 +1,5 @@
-/* kvio.c - the thread that reads and writes KV files; see kvio.h. The owner's calls stand above the line, the I/O
- * thread's functions below it. */
+/* kvio.c - the thread that reads and writes KV files; see kvio.h. First come the functions that the owner calls, then,
+ * after a section line, those of the I/O thread. */
 #include "config.h"
 
 #include "daemon/engine/kvtier/kvio.h"
@@ -16,25 +16,24 @@
 
 #include "daemon/engine/clock.h"
 
-/* The read-ahead window in bytes: a disk reaches its full rate only with a deep enough queue.
- */
+/* The read-ahead window in bytes: a disk reaches its full rate only with a deep enough queue. */
 static const uint64_t readahead_bytes = 32 << 20;
 
 enum job_kind { JOB_READ, JOB_SCAN, JOB_WRITE, JOB_KINDS }; /* in order of priority */
 
-/* The owner makes a job and hands it over to the I/O thread. */
+/* A job, made by the owner and handed over to the I/O thread. */
 struct job {
     TAILQ_ENTRY(job) link;
     enum job_kind kind;
     uint64_t id;
     void *owner;
     struct kv_fingerprint fingerprint;
-    struct kvfile_extent extent; /* WRITE; the pages are our own */
+    struct kvfile_extent extent; /* WRITE; its page array is owned by the job */
     uint32_t n;                  /* pages in all */
     int64_t uid;                 /* READ */
     char name[KVFILE_NAME];      /* READ */
     struct kvio_page *page;      /* READ: [n] */
-    const void **buf;            /* WRITE: [n], of which n_put have come */
+    const void **buf;            /* WRITE: [n], of which n_put have arrived */
 
     /* The I/O thread's. */
     uint32_t n_put, n_done, n_readahead;
@@ -63,12 +62,12 @@ struct kvio {
     void (*wake)(void *arg);
     void *wake_arg;
 
-    /* Both threads. */
+    /* Shared by both threads. */
     struct post inbox, outbox;
     struct kvio_counters counters;
     _Atomic bool stop;
 
-    /* Only the owner's. */
+    /* Used by the owner only. */
     struct post_list taken;
     uint64_t last_id;
 
@@ -298,8 +297,8 @@ static struct kvio_event *end_job(struct kvio *io, struct job *j, const struct h
     return ev;
 }
 
-/* Reports that a file was refused, and quarantines it where it is damaged. A failure of the system is not held against
- * the file. */
+/* Reports that a file was refused, and quarantines it where it is damaged. A system failure does not count against the
+ * file. */
 static void refuse(struct kvio *io, const struct job *j, const char *name, const struct hearth_err *err)
 {
     struct hearth_err why = {0};
@@ -325,14 +324,14 @@ static void end_missing(struct kvio *io, struct job *j, const char *what)
     end_job(io, j, &err)->missing = true;
 }
 
-/* Returns the number of pages that are read at a stretch. */
+/* Returns the number of pages that are read or written in one go. */
 static uint32_t group_pages(const struct job *j)
 {
     uint64_t n = KVIO_GROUP / j->fingerprint.page_bytes;
     return n < 1 ? 1 : n > j->n ? j->n : (uint32_t)n;
 }
 
-/* Requests read-ahead of the pages that come next; consecutive pages lie together in the file. */
+/* Requests read-ahead of the next pages; consecutive pages are contiguous in the file. */
 static void read_ahead(struct job *j)
 {
     uint64_t most = readahead_bytes / j->fingerprint.page_bytes, end = j->n_done + (most < 1 ? 1 : most);
@@ -446,7 +445,7 @@ static void write_some(struct kvio *io, struct job *j)
     uint32_t first = j->n_done, n = group_pages(j);
     double begin = engine_now();
     int rc = 0;
-    bool whole = j->n_done == j->n; /* the commit, with its sync, is a turn of its own */
+    bool whole = j->n_done == j->n; /* the commit, with its sync, is done in a call of its own */
     if (!j->writer)
         rc = kvfile_begin(&j->writer, io->dir, &j->fingerprint, &j->extent, &err);
     while (!rc && j->n_done < j->n_put && j->n_done < first + n)
@@ -466,7 +465,7 @@ static void write_some(struct kvio *io, struct job *j)
         end_job(io, j, &err);
 }
 
-/* --- what to do next ------------------------------------------------------------------------------------- */
+/* --- choosing the next job ------------------------------------------------------------------------------- */
 
 static struct job *find(struct kvio *io, uint64_t id)
 {

@@ -1,6 +1,6 @@
 /*
- * tier-admit.c - whether a restore is worth its while: which pages of a timeline the device lacks and the tiers have,
- * and up to which place they are restored; see tier.h. Thread: the device thread's.
+ * tier-admit.c - whether a restore is worthwhile: which pages of a timeline the device lacks and the tiers have, and up
+ * to which place they are restored; see tier.h. Thread: the device thread's.
  */
 #include "config.h"
 
@@ -8,15 +8,18 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 
-/* What the tiers have of a timeline that the device lacks. */
+/* The pages of a timeline that the tiers have and the device lacks. */
 struct found {
-    struct tier_entry **entry[KV_GROUPS_MAX]; /* [full] by group; NULL: the device has it, or nobody can */
-    uint32_t full;                            /* places of the timeline that may be restored */
-    uint32_t reach;    /* places that are there in groups that see everything, on the device or below */
-    uint32_t had, end; /* places that can be gone on from: on the device alone, and with the tiers */
+    /* [full] by group; NULL: the device has the page, or the tiers do not. */
+    struct tier_entry **entry[KV_GROUPS_MAX];
+    uint32_t full; /* places of the timeline that may be restored */
+    /* Leading places whose pages exist, on the device or in the tiers, in all groups that see everything. */
+    uint32_t reach;
+    /* The places at which the timeline can be resumed: with the device's pages alone, and with those of the tiers. */
+    uint32_t had, end;
 };
 
-/* The first place that a token at the beginning of place `end` sees; of a state the last one before it. */
+/* The first place that a token at the beginning of place `end` sees; in a group of states, the last place before it. */
 static uint32_t first_seen(const struct model_entry *m, uint32_t group, uint32_t end)
 {
     if (m->kv[group].d_state)
@@ -24,7 +27,7 @@ static uint32_t first_seen(const struct model_entry *m, uint32_t group, uint32_t
     return kv_first_visible(end * KV_PAGE, m->kv[group].window) / KV_PAGE;
 }
 
-/* Returns whether another sequence's restore, on the same model, brings that page. */
+/* Whether another sequence's restore, on the same model, brings that page. */
 static bool restore_in_flight(const struct tier *t, const struct model_entry *m, uint32_t group, uint32_t place,
                               const struct kv_hash *hash)
 {
@@ -36,13 +39,13 @@ static bool restore_in_flight(const struct tier *t, const struct model_entry *m,
     return false;
 }
 
-/* Tokens a second that computing takes; 0 where that was not measured, or does not count. */
+/* The measured prefill rate in tokens per second; 0 where it is not known, or the policy ignores it. */
 static double compute_rate(const struct tier *t, const struct model_entry *m)
 {
     return t->p.policy == TIER_BY_COST ? m->ns[0]->prefill_rate : 0;
 }
 
-/* Seconds that the page's restore takes. Disk and link work at the same time; the slower one counts. */
+/* The seconds that restoring the page takes. Disk and link work at the same time; the slower one counts. */
 static double page_cost(const struct tier *t, const struct tier_entry *en)
 {
     double read_rate = t->io ? atomic_load(&kvio_counters(t->io)->read_rate) : 0;
@@ -52,8 +55,9 @@ static double page_cost(const struct tier *t, const struct tier_entry *en)
 }
 
 /*
- * Returns how many places to go on from; what lies behind them is computed. Either cost grows with the page, so the
- * best split is where restoring has saved most. Where a layer has a window there is one place to go on from, or none.
+ * Returns the place up to which to restore; what lies behind it is computed. Both costs add up page by page, so the
+ * best split is where restoring has saved most. Where a layer has a window, the timeline can be resumed at f->end only,
+ * or restoring is not worth it.
  */
 static uint32_t best_split(const struct tier *t, const struct model_entry *m, const struct found *f, uint32_t first)
 {
@@ -65,7 +69,7 @@ static uint32_t best_split(const struct tier *t, const struct model_entry *m, co
     for (uint32_t g = 0; g < m->n_group; g++)
         for (uint32_t i = first_seen(m, g, f->end); !tier_sees_all(m, g) && i < f->end; i++)
             won -= f->entry[g][i] ? page_cost(t, f->entry[g][i]) : 0;
-    uint32_t known = first < f->end ? first : f->end; /* on the device, where windows alone are missing */
+    uint32_t known = first < f->end ? first : f->end; /* on the device already, where only windows are missing */
     won += (known - f->had) * compute;
     for (uint32_t i = first; i < f->end; i++) {
         won += compute;
@@ -79,7 +83,7 @@ static uint32_t best_split(const struct tier *t, const struct model_entry *m, co
     return windows && won > 0 ? f->end : best;
 }
 
-/* A slow scan of the folder is not waited for longer than computing would take. */
+/* Whether to wait for the scan of the directory: no longer than a fraction of what computing would take. */
 static bool waits_for_scan(const struct tier *t, const struct model_entry *m, const struct seq *q, double now)
 {
     static const double least = 0.1;
@@ -94,8 +98,9 @@ static bool waits_for_scan(const struct tier *t, const struct model_entry *m, co
 }
 
 /*
- * The page was evicted from the device and from host memory while its file is still being synced. The wait must cost
- * little of the time that computing would take; without a measured rate, a disk that hangs ends the wait.
+ * Whether to wait for a page that was evicted from the device and from host memory while its file is still being
+ * synced. The wait must cost little of the time that computing would take; without a measured rate, it is bounded in
+ * case the disk hangs.
  */
 static bool waits_for_file(const struct tier *t, const struct model_entry *m, const struct tier_entry *en,
                            const struct seq *q, double now)
@@ -118,7 +123,8 @@ static bool on_device(const struct restore *r, uint32_t group, uint32_t place)
     return place < r->table.n_cached && kv_has(r->model->group.kv, &r->table, group, place);
 }
 
-/* Finds the places that can be gone on from: all of them in groups that see everything, and the windows before. */
+/* Finds the last places at which the timeline can be resumed: where groups that see everything have all pages, and the
+ * others the windows or the state before it. */
 static void find_ends(const struct restore *r, struct found *f)
 {
     const struct model_entry *m = r->model;
@@ -138,8 +144,8 @@ static void find_ends(const struct restore *r, struct found *f)
     }
 }
 
-/* Looks for the pages that the device lacks; RESTORE_LATER where one is on its way. The entries are the caller's to
- * free. */
+/* Looks for the pages that the device lacks; RESTORE_LATER where one will be available soon. The caller frees the entry
+ * arrays. */
 static enum restore_begun find_pages(const struct tier *t, const struct restore *r, const struct seq *q,
                                      struct found *f, double now)
 {
@@ -162,14 +168,14 @@ static enum restore_begun find_pages(const struct tier *t, const struct restore 
         }
     }
     find_ends(r, f);
-    for (uint32_t g = 0; g < m->n_group; g++) /* a window that will be there soon */
+    for (uint32_t g = 0; g < m->n_group; g++) /* a window that will be available soon */
         for (uint32_t i = first_seen(m, g, f->reach); !tier_sees_all(m, g) && f->end < f->reach && i < f->reach; i++)
             if (waits_for_file(t, m, f->entry[g][i], q, now))
                 return RESTORE_LATER;
     return f->end > f->had ? RESTORE_BEGUN : RESTORE_NOT;
 }
 
-/* Makes items of the table's private pages: windows first. */
+/* Makes items for the table's private pages, windows first. */
 static bool make_items(struct restore *r)
 {
     const struct model_entry *m = r->model;
@@ -192,12 +198,12 @@ static bool make_items(struct restore *r)
     return true;
 }
 
-/* Allocates pages for all that is to be restored, up to place `end`; where nothing has a window, fewer if the pool is
+/* Allocates pages for all that is to be restored, up to place `end`; where no group has a window, fewer if the pool is
  * too full. False: there is no room. */
 static bool take_pages(struct restore *r, const struct found *f, uint32_t end)
 {
     struct kv *kv = r->model->group.kv;
-    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* one for each running sequence stays free */
+    uint32_t room = kv_available(kv), running = r->model->group.n_seq; /* one page for each sequence stays free */
     bool windows = tier_has_windows(r->model);
     room = room > running ? room - running : 0;
     if (!windows && end - r->first > room)
@@ -212,7 +218,7 @@ static bool take_pages(struct restore *r, const struct found *f, uint32_t end)
         return false;
     r->had = f->had;
     r->end = end;
-    models_run_kv_actions(r->model); /* the pages are cleared before they are filled, not after */
+    models_run_kv_actions(r->model); /* clear the pages before they are filled, not after */
     return make_items(r) && r->n > 0;
 }
 

@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
-/* A slab's size: small enough that allocating one is not felt as a pause, large enough that there are few. Where the
- * backend does not find the next one's pages ahead, pinning takes a millisecond for some 3 to 8 MB. */
+/* A slab's size: small enough that allocating one is not felt as a pause, large enough that there are few of them.
+ * Where the backend has not prepared the pages of the next slab in advance, pinning takes a millisecond for some 3 to 8
+ * MB. */
 static const uint64_t slab_bytes = 8 << 20;
 
 struct host_slab {
@@ -65,7 +66,7 @@ bool host_grow(struct host *h, uint64_t page_bytes)
         s->free = &s->page[i];
     }
     h->bytes += n * page_bytes;
-    TAILQ_INSERT_HEAD(&h->slabs, s, link); /* full ones are last: a search ends at the first of them */
+    TAILQ_INSERT_HEAD(&h->slabs, s, link); /* full slabs are last: a search ends at the first of them */
     return true;
 }
 

@@ -1,4 +1,4 @@
-/* tier-index.c - pages of KV by content; see tier-index.h. Pure. Thread: the device thread's. */
+/* tier-index.c - the index of KV pages by content; see tier-index.h. Pure. Thread: the device thread's. */
 #include "daemon/engine/kvtier/tier-index.h"
 
 #include <assert.h>
@@ -235,9 +235,8 @@ void index_drop_host(struct tier_index *x, struct tier_entry *en)
 }
 
 /*
- * The uid that holds the most has its fair share or more, so no uid loses a page to another while it has less than
- * that; a single uid may have all of the memory. Of two that hold the same, the least recently used one is evicted
- * from.
+ * The uid that holds the most has at least its fair share, so no uid loses a page to another while it has less than
+ * that; a single uid may have all of the memory. Of two that hold the same, the one used least recently loses a page.
  */
 static struct tier_entry *lru_victim(const struct tier_index *x)
 {
@@ -255,7 +254,7 @@ bool index_evict_oldest(struct tier_index *x)
         return false;
     lru_remove(x, en);
     index_drop_host(x, en);
-    x->dropped += !index_in_file(en) && !en->saving; /* its file may be committed yet: its save's end knows */
+    x->dropped += !index_in_file(en) && !en->saving; /* its file may still be committed: see finish() of saves */
     free_if_unused(x, en);
     return true;
 }
@@ -291,7 +290,7 @@ static uint32_t count_pages(const struct tier_file *f)
     return n;
 }
 
-/* The file counts, or does not. */
+/* Sets or clears (at 0) the file's retirement, and updates the counts of existing files. */
 static void set_retired(struct tier_index *x, struct tier_file *f, double at)
 {
     uint32_t n = count_pages(f);
@@ -316,19 +315,19 @@ void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, 
     struct kv_hash parent = extent->parent;
     if (!f) {
         if (!(f = calloc(1, sizeof *f)))
-            return; /* the page will be computed again, or found at the next start */
+            return; /* the pages will be computed again, or found by the scan at the next start */
         strncpy(f->name, name, sizeof f->name - 1);
         f->ns = s;
         TAILQ_INSERT_HEAD(file_bucket(s, name), f, link);
     }
     set_retired(x, f, 0);
-    x->file_bytes += bytes - f->bytes; /* a longer one may have taken its place */
+    x->file_bytes += bytes - f->bytes; /* a longer file may have replaced it */
     f->bytes = bytes;
     for (uint32_t i = 0; i < extent->n; i++) {
         const struct kvfile_page *p = &extent->page[i];
         struct tier_entry *en = index_add(x, s, &p->hash, &parent, extent->uid, extent->pos + i * KV_PAGE, p->id);
         if (!en)
-            break; /* what follows it could not be reached */
+            break; /* the pages after it could not be reached */
         if (!index_in_file(en)) {
             if (en->file)
                 LIST_REMOVE(en, in_file);

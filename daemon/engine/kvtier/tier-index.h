@@ -26,11 +26,11 @@ struct tier_file {
     TAILQ_ENTRY(tier_file) link;
     char name[KVFILE_NAME];
     uint64_t bytes;
-    LIST_HEAD(, tier_entry) pages; /* of this file; a page is in one file at most */
+    LIST_HEAD(, tier_entry) pages; /* pages of this file; a page is in one file at most */
     double notified_at;            /* when its use was last reported */
-    double retired_at;             /* 0: it is there; else it was evicted then, and its pages are not to be written */
+    double retired_at; /* 0: the file exists; else when it was evicted, and its pages are not to be written */
     struct kv_namespace *ns;
-    TAILQ_ENTRY(tier_file) retired; /* the longest ago first */
+    TAILQ_ENTRY(tier_file) retired; /* ordered by retired_at, oldest first */
 };
 
 TAILQ_HEAD(tier_files, tier_file);
@@ -57,10 +57,10 @@ struct tier_entry {
     uint32_t users;         /* jobs that need the entry and its host memory to stay */
     struct tier_file *file; /* NULL: in no file */
     LIST_ENTRY(tier_entry) in_file;
-    uint32_t pos; /* of its first token */
+    uint32_t pos; /* position of its first token */
 };
 
-/* Whether the page can be read from a file: that of `file` may have been evicted. */
+/* Whether the page can be read from a file: `file` may have been evicted. */
 static inline bool index_in_file(const struct tier_entry *en)
 {
     return en->file && !en->file->retired_at;
@@ -81,24 +81,24 @@ struct kv_namespace {
 struct tier_index {
     TAILQ_HEAD(, kv_namespace) namespaces;
     TAILQ_HEAD(tier_owners, tier_owner) owners;              /* most recently used last */
-    uint64_t lru_bytes;                                      /* bytes of all of theirs */
-    uint64_t host_pages, host_bytes, file_pages, file_bytes; /* files that are there */
+    uint64_t lru_bytes;                                      /* bytes of all owners' lru */
+    uint64_t host_pages, host_bytes, file_pages, file_bytes; /* of files that exist */
     struct tier_files retired;
-    uint64_t dropped; /* pages that were nowhere else */
+    uint64_t dropped; /* pages evicted that were in no other tier */
     uint32_t n_entry;
     struct host *host; /* borrowed */
 };
 
 void index_init(struct tier_index *x, struct host *host);
-void index_fini(struct tier_index *x); /* no job is left */
+void index_fini(struct tier_index *x); /* no job may be left */
 
-/* Returns the fingerprint's namespace, a new one where there is none; NULL without memory. */
+/* Returns the fingerprint's namespace, creating it if there is none; NULL without memory. */
 struct kv_namespace *index_namespace(struct tier_index *x, const struct kv_fingerprint *fingerprint);
 
 /* Returns the page of exactly that content after `parent`, or NULL. */
 struct tier_entry *index_find(const struct kv_namespace *s, const struct kv_hash *hash, const struct kv_hash *parent,
                               int64_t uid, const int32_t *id);
-/* Returns the page of that hash, or NULL, for a caller that has compared the rest before. */
+/* Returns the page of that hash, or NULL, for callers that have already compared the rest. */
 struct tier_entry *index_lookup(const struct kv_namespace *s, const struct kv_hash *hash);
 
 /* Returns the page as index_find does, or a new entry where there is none. NULL: no memory, too many entries, or
@@ -106,29 +106,31 @@ struct tier_entry *index_lookup(const struct kv_namespace *s, const struct kv_ha
 struct tier_entry *index_add(struct tier_index *x, struct kv_namespace *s, const struct kv_hash *hash,
                              const struct kv_hash *parent, int64_t uid, uint32_t pos, const int32_t *id);
 
-/* Enters a file: pages of the extent that are in no other file are in this one from now on. */
+/* Enters a file: pages of the extent that are in no other existing file become this file's. */
 void index_file(struct tier_index *x, struct kv_namespace *s, const char *name, uint64_t bytes,
                 const struct kvfile_extent *extent);
 /* Removes a file that was evicted or is damaged. */
 void index_forget(struct tier_index *x, struct kv_namespace *s, const char *name);
-/* A file was evicted for want of room, young: its pages are in no file, but are not written again until the file is
- * forgotten: by index_forget_retired(), which forgets those that were retired before that time. */
+/* index_retire marks a file that was evicted for lack of space soon after it was written: its pages are in no file, but
+ * are not written again until the file is forgotten. index_forget_retired forgets files retired before that time. */
 void index_retire(struct tier_index *x, struct kv_namespace *s, const char *name, double now);
 void index_forget_retired(struct tier_index *x, double before);
 
-/* A job takes or releases a reference to the entry. With the last reference an entry that is in no tier is freed; one
- * in host memory becomes the most recently used. */
+/* Take and release a job's reference to the entry. With the last reference an entry that is in no tier is freed; one in
+ * host memory becomes the most recently used. */
 void index_acquire(struct tier_index *x, struct tier_entry *en);
 void index_release(struct tier_index *x, struct tier_entry *en);
-/* Makes an entry the most recently used. A timeline is touched from its end on: its first pages are dropped last. */
+/* Makes an entry the most recently used. Touch a timeline from its end backwards, so that its first pages are dropped
+ * last. */
 void index_touch(struct tier_index *x, struct tier_entry *en);
 
 /* Attaches host memory to the entry (not ready), or frees the entry's host memory. */
 void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
-/* Evicts from host memory the least recently used page of the uid that has the most; false where there is none. */
+/* Evicts from host memory the least recently used page of the uid that has the most there; false where there is none.
+ */
 bool index_evict_oldest(struct tier_index *x);
-/* Evicts such a page only where that loses nothing: it is in a file too, and pages of that size are wanted. */
+/* Evicts that page only where this loses nothing, as it is in a file too, and where its size is page_bytes. */
 bool index_evict_clean(struct tier_index *x, uint64_t page_bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * tier-internal.h - the structs that tier.c (polling, sequences), tier-save.c, tier-admit.c and tier-restore.c share.
- * No other file includes it.
+ * tier-internal.h - declarations shared by tier.c (polling, sequences), tier-pin.c, tier-save.c, tier-admit.c and
+ * tier-restore.c. No other file includes it.
  */
 #ifndef HEARTH_ENGINE_TIER_INTERNAL_H
 #define HEARTH_ENGINE_TIER_INTERNAL_H
@@ -12,7 +12,7 @@
 enum {
     TRANSFERS_MAX = 8, /* copies under way in one direction */
     PIECE_MAX = 64,    /* pages in one of them */
-    READS_MAX = 4,     /* of one restore, so that the I/O thread never waits for the next */
+    READS_MAX = 4,     /* reads under way for one restore, so that the I/O thread never waits for the next */
 };
 
 enum direction { TO_HOST, TO_DEVICE };
@@ -25,7 +25,7 @@ struct save {
     struct kv_namespace *ns;   /* ... and its namespace */
     struct kv_table table;     /* references the pages, from the timeline's first one on */
     int64_t uid;
-    char label[SEQ_LABEL + 1]; /* of the sequence, as are the next two */
+    char label[SEQ_LABEL + 1]; /* label of the sequence; the next two are its numbers */
     int64_t stream;
     uint64_t seq;
     uint32_t first, n;         /* pages of the timeline */
@@ -37,16 +37,16 @@ struct save {
 /* A fetch: pages being read from one file for a restore. */
 struct fetch {
     TAILQ_ENTRY(fetch) link;
-    struct restore *restore; /* NULL: the restore has ended meanwhile */
+    struct restore *restore; /* NULL: the restore has ended */
     struct kv_namespace *ns;
     uint64_t job;
-    uint32_t first, n;          /* of the restore's items */
+    uint32_t first, n;          /* indices of the restore's items */
     struct tier_entry *entry[]; /* [n], referenced */
 };
 
 /* A page to restore. */
 struct restore_item {
-    uint32_t group, place;    /* of the timeline's places, KV_PAGE tokens each */
+    uint32_t group, place;    /* place: index in the timeline, in units of KV_PAGE tokens */
     struct tier_entry *entry; /* [n_loaded, n_found) are referenced */
 };
 
@@ -55,14 +55,16 @@ struct restore {
     struct model_entry *model;
     struct seq *seq; /* NULL: cancelled; its reads and copies have yet to end */
     struct kv_table table;
-    struct kv_hash *hash;      /* [end] of the timeline's places */
-    uint32_t had, end;         /* places that could be gone on from without it, and with it */
-    uint32_t first;            /* the place from which on pages of groups that see everything are restored */
-    uint32_t n_window;         /* the first items are of windows: all of them are needed, or nothing is won */
+    struct kv_hash *hash; /* [end] of the timeline's places */
+    /* The places at which the timeline can be resumed without this restore, and with it. */
+    uint32_t had, end;
+    uint32_t first; /* groups that see everything are restored from this place on */
+    /* The first items are pages of windows: unless all of them are restored, the restore is useless. */
+    uint32_t n_window;
     struct restore_item *item; /* [n] by group, in the order of their places */
     uint32_t n;
     uint32_t n_found;               /* items in host memory, or requested from a file */
-    uint32_t n_submitted, n_loaded; /* copies to the device begun, ended */
+    uint32_t n_submitted, n_loaded; /* copies to the device submitted, completed */
     uint32_t limit;                 /* the restore ends at this item: n, or where something failed */
     uint32_t n_fetch;
     double begin, compute; /* start time; seconds that computing would take, 0 = unknown */
@@ -80,7 +82,7 @@ struct transfer {
 struct transfers {
     struct transfer ring[TRANSFERS_MAX];
     uint32_t first, n, most;
-    uint32_t n_begun; /* in this call of tier_poll */
+    uint32_t n_begun; /* begun in this call of tier_poll */
 };
 
 struct tier {
@@ -89,17 +91,18 @@ struct tier {
     struct tier_index index;
     struct kvio *io; /* NULL: the tier works without files */
     uint64_t io_jobs;
-    uint64_t ram;         /* bytes of host memory for cached pages */
-    uint64_t ram_most;    /* the most that they take by themselves; 0: they were given a size */
-    double looked;        /* when it was asked what the machine has left for them */
+    uint64_t ram; /* bytes of host memory for cached pages */
+    /* The upper bound of `ram` with TIER_RAM_AUTO; 0: a fixed size was configured. */
+    uint64_t ram_most;
+    double looked;        /* when the machine's remaining memory was last queried */
     uint64_t piece;       /* bytes in one copy */
-    double disk_retry_at; /* no file is written before this time, because the last write failed */
+    double disk_retry_at; /* no file is written before this time, as the last write failed */
     bool disk_failed;     /* that failure was reported */
     struct transfers transfers[2];
     struct rate device; /* rate of copies to the device */
     enum tier_foreground foreground;
     double busy;                /* the time at which steps were last under way */
-    bool pinned;                /* in this call of tier_poll */
+    bool pinned;                /* a slab was pinned in this call of tier_poll */
     bool pin_wanted;            /* a slab was wanted in this call of tier_poll, but too early: */
     double pin_at;              /* the earliest time to pin one, as things stand */
     double pin_ended, pin_took; /* the last slab: when its pinning ended, and how many seconds it took */
@@ -108,18 +111,18 @@ struct tier {
     TAILQ_HEAD(, save) saves;
     TAILQ_HEAD(, fetch) fetches;
     TAILQ_HEAD(, restore) restores;
-    struct seq_list waiting; /* sequences that wait for another's restore, or for a scan */
+    struct seq_list waiting; /* sequences that wait for another restore, a file or a scan */
     struct seq_list ready;
     bool retry_waiting; /* some sequence's wait may be over */
-    /* Somebody waits until this model's saves have ended; NULL: nobody. */
+    /* The model that will be unloaded once its saves have ended; NULL: none. */
     const struct model_entry *leaving;
 };
 
 /* tier-pin.c */
 void pin_open(struct tier *t);             /* fills in ram, ram_most and host */
-void pin_for_transit(struct tier *t);      /* pins what pages in transit of the model loaded last need */
-void pin_poll(struct tier *t, double now); /* begins a call of tier_poll */
-/* Host memory for a page of that size of the model; NULL: none at present. */
+void pin_for_transit(struct tier *t);      /* pins memory for pages in transit of the model loaded last */
+void pin_poll(struct tier *t, double now); /* called at the start of tier_poll */
+/* Returns host memory for a page of `bytes` of the model; NULL: none at present. */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes);
 
 /* tier.c */
@@ -128,9 +131,9 @@ void tier_count_moving(struct tier *t);
 void tier_used(struct tier *t, struct tier_file *f, double now);
 /* Returns the chain of hashes over n pages of a timeline, from page 0 on; the caller frees it. NULL: no memory. */
 struct kv_hash *tier_chain(const struct seq *q, uint32_t n);
-/* What the first page's chain begins with: another one for each set of RoPE's frequencies (kv-format.md, "Root"). */
+/* Returns the root of the hash chain, which differs for each of RoPE's frequency sets (kv-format.md, `parent`). */
 struct kv_hash tier_root(const struct seq *q);
-/* Begins a copy of m.n pages, m.bytes in all, where tier_may_transfer. */
+/* Begins a copy of m.n pages, m.bytes in all. Requires tier_may_transfer. */
 bool tier_may_transfer(const struct tier *t, enum direction way);
 int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct kv_pool *pool, const uint32_t *pages,
                   void **host, struct hearth_err *e);
@@ -149,9 +152,9 @@ static inline uint32_t tier_piece(const struct tier *t, const struct kv_namespac
 int save_poll(struct tier *t, struct hearth_err *e);
 void save_copied(struct tier *t, struct save *s, uint32_t n);
 void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now);
-void save_free(struct tier *t, struct save *s); /* at tier_close: nothing is under way any more */
+void save_free(struct tier *t, struct save *s); /* for tier_close: nothing is under way any more */
 
-/* Whether the group's layers see all of the context; and whether any of the model's do not. */
+/* Whether the group's layers see all of the context; and whether the model has groups that do not. */
 static inline bool tier_sees_all(const struct model_entry *m, uint32_t group)
 {
     return !m->kv[group].window && !m->kv[group].d_state;

@@ -9,16 +9,16 @@
 #include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t ram_most = UINT64_C(16) << 30; /* the most that TIER_RAM_AUTO takes */
-static const uint64_t staging = 128 << 20;           /* host memory for pages in transit, beside the cached ones */
-static const uint64_t prealloc_bytes = 256 << 20;    /* pinned ahead of need */
+static const uint64_t staging = 128 << 20;        /* host memory for pages in transit, in addition to the cached ones */
+static const uint64_t prealloc_bytes = 256 << 20; /* pinned ahead of need */
 
 /*
- * Pinning host memory blocks this thread, 3 ms for a slab, and every request that arrives meanwhile. After a slab that
- * took d, the next one waits for a multiple of d: 19 d where sequences only decode, which steps submitted ahead cover,
- * though the GPU is delayed too (8B lost a tenth of its decode on an H100 where it waited for d alone); 9 d where a
- * prompt waits for its first token, or may come at any moment, and in any case until that prompt's step is under way.
- * With nothing under way the time counts from the last step on, because a client that has just got an answer may send
- * its next prompt at once.
+ * Pinning host memory blocks this thread, 3 ms for a slab, and with it every request that arrives meanwhile. After a
+ * slab that took time d, the next one waits for a multiple of d. It is 19 d where sequences only decode: steps
+ * submitted ahead hide the pause, but the GPU is delayed too (an 8B model lost a tenth of its decode rate on an H100
+ * with a wait of only d). It is 9 d where a prompt waits for its first token or may arrive at any moment; and while
+ * that prompt's step is not under way, no slab is pinned at all. When idle, the time counts from the last step on,
+ * because a client that has just received an answer may send its next prompt at once.
  */
 static const double pin_backoff_decode = 19, pin_backoff = 9;
 
@@ -54,7 +54,7 @@ static bool is_busy(const struct tier *t)
     return t->foreground == TIER_FG_DECODE || t->foreground == TIER_FG_PREFILL || t->foreground == TIER_FG_SUBMIT;
 }
 
-/* Returns whether a slab may be pinned now. If not, the next call of tier_poll may pin it, or the first one after
+/* Whether a slab may be pinned at this point. If not, the next call of tier_poll may pin it, or the first one after
  * `pin_at`. */
 static bool may_pin(struct tier *t, bool urgent)
 {
@@ -64,7 +64,8 @@ static bool may_pin(struct tier *t, bool urgent)
     return t->foreground != TIER_FG_SUBMIT && engine_now() >= t->pin_at;
 }
 
-/* Saves reference pages of the pool until host memory has them; generations must not have to wait for that. */
+/* Whether the pool is nearly full. Saves reference its pages until host memory has them, and generations must not have
+ * to wait for that. */
 static bool pool_is_short(const struct model_entry *m)
 {
     uint32_t least = UINT32_MAX;
@@ -73,15 +74,14 @@ static bool pool_is_short(const struct model_entry *m)
     return kv_available(m->group.kv) < least / 4;
 }
 
-/* Whether somebody waits for the page that host memory is wanted for, or soon will. */
+/* Whether anything waits for the page that host memory is wanted for, or soon will. */
 static bool hurried(const struct tier *t, enum direction way, const struct model_entry *m)
 {
     return way == TO_DEVICE || t->foreground == TIER_FG_BLOCKED || m == t->leaving || pool_is_short(m);
 }
 
-/* Pins one slab a call, so that commands are seen between two; for a restore that delays no other sequence, as many as
- * it needs.
- */
+/* Pins one slab per call of tier_poll, so that commands are handled between two; for a restore that delays no other
+ * sequence, as many as it needs. */
 static bool pin_now(struct tier *t, enum direction way, const struct model_entry *m, uint64_t page_bytes)
 {
     bool at_once = way == TO_DEVICE && (t->foreground == TIER_FG_IDLE || t->foreground == TIER_FG_BLOCKED);
@@ -94,9 +94,9 @@ static bool pin_now(struct tier *t, enum direction way, const struct model_entry
 }
 
 /*
- * A save for which nobody waits has memory pinned for it, at the pace of may_pin(), as long as there may be more: it
- * pushes out no page of another conversation. Where somebody waits, pinning would be felt as a pause, so pages that are
- * in files too are evicted first.
+ * For a save that nothing waits for, memory is pinned at the pace of may_pin() as long as the limit allows more, so
+ * that it evicts no page of another conversation. Where something waits, pinning would be felt as a pause, so pages
+ * that are in files too are evicted first.
  */
 struct host_page *tier_host_page(struct tier *t, enum direction way, const struct model_entry *m, uint64_t bytes)
 {
@@ -119,7 +119,7 @@ struct host_page *tier_host_page(struct tier *t, enum direction way, const struc
     return p;
 }
 
-/* Returns whether less than `want` bytes of pinned memory are free and the limit allows more. */
+/* Whether less than `want` bytes of host memory are free and the limit allows more. */
 static bool wants_prealloc(const struct tier *t, uint64_t want)
 {
     want = want < t->ram ? want : t->ram;
@@ -129,7 +129,7 @@ static bool wants_prealloc(const struct tier *t, uint64_t want)
 
 void pin_for_transit(struct tier *t)
 {
-    while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* short beside the load itself */
+    while (wants_prealloc(t, staging) && pin(t, t->page_bytes)) { /* short compared with the load itself */
     }
 }
 
@@ -145,8 +145,8 @@ bool tier_idle(struct tier *t)
     return false;
 }
 
-/* What is taken by itself goes no further than what the machine has left at the moment: weights outside, other engines
- * and other programs come first. Slabs that there are stay, and pages in transit have theirs in any case. */
+/* Bounds the automatic size (TIER_RAM_AUTO) by what the machine has left at the moment: weights in host memory, other
+ * engines and other programs come first. Existing slabs stay, and pages in transit keep their share in any case. */
 static void follow_memory(struct tier *t, double now)
 {
     static const double between = 1; /* seconds */

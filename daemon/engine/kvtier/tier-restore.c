@@ -1,9 +1,9 @@
 /*
  * tier-restore.c - restores pages to the device before a generation; see tier.h. Thread: the device thread's.
  *
- * A restore goes through its items in order, pages of windows first, with three marks: [0, n_found) are in host memory
- * or were requested from a file, the copies of [0, n_submitted) to the device were submitted, those of [0, n_loaded)
- * are complete. `limit` is where it ends; whatever goes wrong only lowers it.
+ * A restore processes its items in order, pages of windows first, with three marks: [0, n_found) are in host memory or
+ * were requested from a file, the copies of [0, n_submitted) to the device were submitted, those of [0, n_loaded) are
+ * complete. `limit` is where it ends; any failure only lowers it.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 #include "daemon/engine/kvtier/tier-internal.h"
 
 static const uint64_t fetch_bytes = 32 << 20;      /* the most that one read job of the I/O thread reads */
-static const uint64_t readahead_bytes = 128 << 20; /* the most that is found but not yet on the device */
+static const uint64_t readahead_bytes = 128 << 20; /* the most bytes found but not yet on the device */
 
 static struct kv_namespace *ns_of(const struct restore *r, uint32_t item)
 {
@@ -27,7 +27,7 @@ static struct tier_entry *look_up(const struct restore *r, uint32_t item)
 
 /* --- from files to host memory --------------------------------------------------------------------------- */
 
-/* Submits a read of the next pages of one file; false where none can be requested now. */
+/* Submits a read of the next pages of one file; false where none can be requested at present. */
 static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
 {
     struct kv_namespace *s = ns_of(r, r->n_found);
@@ -44,7 +44,7 @@ static bool fetch_run(struct tier *t, struct restore *r, struct tier_entry *en)
     f->first = r->n_found;
     while (f->n < most && en && !en->host && en->file == file) {
         struct host_page *host;
-        index_acquire(&t->index, en); /* so that making room for it cannot evict it */
+        index_acquire(&t->index, en); /* so that making room for the page cannot evict the entry */
         if (!(host = tier_host_page(t, TO_DEVICE, r->model, tier_page_bytes(s)))) {
             index_release(&t->index, en);
             break;
@@ -87,7 +87,7 @@ static void find_some(struct tier *t, struct restore *r)
             index_acquire(&t->index, en);
             r->item[r->n_found++].entry = en;
         } else if (en && en->host) {
-            return; /* somebody is filling it */
+            return; /* a save or another fetch is filling it */
         } else if (!en || !index_in_file(en)) {
             r->limit = r->n_found; /* dropped or evicted meanwhile */
         } else if (r->n_fetch == READS_MAX || !fetch_run(t, r, en)) {
@@ -170,7 +170,7 @@ void restore_stop(struct restore *r)
     lower_limit(r, 0);
 }
 
-/* Stops the restore: computing would be further by now. */
+/* Whether computing would be further by now than the restore. */
 static bool falls_behind(const struct restore *r, double now)
 {
     double elapsed = now - r->begin, grace = TIER_GRACE_SHARE * r->compute;
@@ -179,7 +179,8 @@ static bool falls_behind(const struct restore *r, double now)
     return elapsed * r->n > r->compute * r->n_loaded;
 }
 
-/* Enters the pages of windows that came back into the device's cache. Returns the places whose pages are there. */
+/* Enters the restored pages of windows into the device's cache. Returns the place at which the timeline can be resumed
+ * on the device. */
 static uint32_t enter_loaded(struct restore *r)
 {
     uint32_t end = r->end, had = r->had, n[KV_GROUPS_MAX] = {0};
@@ -187,7 +188,7 @@ static uint32_t enter_loaded(struct restore *r)
     for (uint32_t k = 0; k < r->n_loaded; k++) {
         const struct restore_item *it = &r->item[k];
         n[it->group]++;
-        if (it->place < r->table.n_cached) /* of a window; the others' nodes are made when the table is released */
+        if (it->place < r->table.n_cached) /* of a window; nodes of other pages are made at the table's release */
             kv_enter(m->group.kv, &r->table, it->group, it->place);
     }
     if (r->n_loaded < r->n_window)
@@ -221,7 +222,7 @@ static void finish(struct tier *t, struct restore *r)
     TAILQ_FOREACH (f, &t->fetches, link)
         if (f->restore == r)
             kvio_cancel(t->io, f->job);
-    for (uint32_t i = r->n_loaded; i-- > 0;) { /* from the end on: the first pages are dropped last */
+    for (uint32_t i = r->n_loaded; i-- > 0;) { /* backwards: the first pages are dropped last */
         struct tier_entry *en = look_up(r, i);
         if (en)
             index_touch(&t->index, en);
@@ -230,7 +231,7 @@ static void finish(struct tier *t, struct restore *r)
     if (q) {
         q->restored_from = r->had * KV_PAGE;
         uint32_t end = enter_loaded(r);
-        bool in_vain = end < r->end && tier_has_windows(r->model); /* one goes on from the end there, or from nowhere */
+        bool in_vain = end < r->end && tier_has_windows(r->model); /* it can then be resumed at the end only */
         q->restored_to = (in_vain ? r->had : end) * KV_PAGE;
         TAILQ_INSERT_TAIL(&t->ready, q, link);
     }

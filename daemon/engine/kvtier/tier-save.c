@@ -2,10 +2,10 @@
  * tier-save.c - saves the pages of an ended turn to host memory and into a file; see tier.h. Thread: the device
  * thread's.
  *
- * A save goes through its pages in order, with four marks: the copies of [0, n_submitted) to host memory were
- * submitted, those of [0, n_copied) are complete, [0, n_queued) are with the I/O thread, and of [0, n_returned) it has
- * given the buffers back. Host memory limits how far the first is ahead of the last; nothing else delays a save; the
- * pool's pages are released with the last copy.
+ * A save processes its pages in order, with four marks: the copies of [0, n_submitted) to host memory were submitted,
+ * those of [0, n_copied) are complete, [0, n_queued) were handed to the I/O thread, and of [0, n_returned) it has given
+ * the buffers back. Host memory limits how far the first is ahead of the last; nothing else delays a save. The pool's
+ * pages are released after the last copy.
  */
 #include "config.h"
 
@@ -35,7 +35,7 @@ static bool wants_saving(const struct tier *t, const struct tier_entry *en, bool
     return to_file || (t->ram && (!en || !en->host));
 }
 
-/* Makes a save of the group's pages [first, first + n) of the sequence. */
+/* Starts a save of the group's pages [first, first + n) of the sequence. */
 static void begin(struct tier *t, struct seq *q, uint32_t group, const struct kv_hash *hash, uint32_t first, uint32_t n,
                   bool to_file)
 {
@@ -92,17 +92,18 @@ fail:
 }
 
 /*
- * The turn has used its timeline's pages: all of a group that sees everything; of a window or of states those before
- * the prompt's end and the turn's, from where others go on. What earlier turns kept of these is on no way from here,
- * and must not push out what is: a state may have as many bytes as the KV of thousands of tokens.
+ * Touches the pages that the turn's timeline needs, as the turn has used them: in a group that sees everything all
+ * pages; in a group with a window or of states those before the prompt's end and before the turn's end, where others
+ * resume. Pages of such groups that earlier turns kept are not needed to resume here, and must not push out what is: a
+ * state may have as many bytes as the KV of thousands of tokens.
  */
 static void touch_needed(struct tier *t, const struct seq *q, uint32_t group, const struct kv_hash *hash, uint32_t n,
                          double now)
 {
     enum { ENDS = 2 };
     uint32_t runs = 0;
-    bool above = false;              /* the place above is in the tiers, or about to be */
-    for (uint32_t i = n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+    bool above = false;              /* the place after this one is in the tiers, or about to be */
+    for (uint32_t i = n; i-- > 0;) { /* backwards: the first pages are dropped last */
         struct tier_entry *en = index_lookup(q->model->ns[group], &hash[i]);
         runs += en && !above;
         above = en != NULL;
@@ -116,7 +117,7 @@ static void touch_needed(struct tier *t, const struct seq *q, uint32_t group, co
     }
 }
 
-/* Makes saves of the group's pages: runs of those that are wanted. `on_device` has the first n places. */
+/* Starts saves of the group's pages: one for each run of wanted pages. `on_device` has the first n places. */
 static void save_group(struct tier *t, struct seq *q, uint32_t group, const struct kv_table *on_device,
                        const struct kv_hash *hash, struct tier_entry **entry, double now)
 {
@@ -143,21 +144,21 @@ void tier_save(struct tier *t, struct seq *q, double now)
 {
     const struct model_entry *m = q->model;
     uint32_t n_tok = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens, n = n_tok / KV_PAGE;
-    if (q->state != SEQ_RUN || q->eval || q->uid < 0 || /* nobody's: no request finds it */
+    if (q->state != SEQ_RUN || q->eval || q->uid < 0 || /* no user's: no request finds it */
         !m->ns[0] || n == 0 || (!t->io && !t->ram))
         return;
     struct kv_table on_device = {.uid = q->uid, .freq_set = q->kv.freq_set};
     struct kv_hash *hash = tier_chain(q, n);
     struct tier_entry **entry = calloc(n, sizeof *entry);
     if (hash && entry) {
-        kv_advance(m->group.kv, &q->kv, q->n_computed); /* a state from within the last step is in its place */
+        kv_advance(m->group.kv, &q->kv, q->n_computed); /* puts a state from within the last step in its place */
         kv_publish(m->group.kv, &q->kv, q->token, n_tok);
         kv_match_nodes(m->group.kv, &on_device, q->token, n * KV_PAGE);
         for (uint32_t g = 0; g < m->n_group; g++)
             save_group(t, q, g, &on_device, hash, entry, now);
         kv_release(m->group.kv, &on_device, NULL, 0);
     }
-    tier_count_moving(t); /* whoever has the turn's answer may ask at once whether it is saved */
+    tier_count_moving(t); /* a client that has the answer may ask at once whether it is saved */
     free(entry);
     free(hash);
 }
@@ -185,7 +186,7 @@ static void truncate_save(struct tier *t, struct save *s)
     s->n = s->n_submitted;
 }
 
-/* The file would be incomplete, so its job is cancelled. */
+/* Truncates the save and cancels its file, which would be incomplete. */
 static void abort_save(struct tier *t, struct save *s)
 {
     truncate_save(t, s);
@@ -198,7 +199,7 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
 {
     uint32_t most = tier_piece(t, s->ns), n = 0;
     void *host[PIECE_MAX];
-    if (s->n_submitted == s->n_copied) /* the page is in host memory already: an earlier file failed */
+    if (s->n_submitted == s->n_copied) /* in host memory already: an earlier file failed */
         for (; s->n_submitted < s->n && s->entry[s->n_submitted]->ready; s->n_submitted++)
             s->n_copied++;
     if (!tier_may_transfer(t, TO_HOST))
@@ -255,7 +256,7 @@ static void trace_saved(const struct save *s, const char *tier)
           .n = {(int64_t)s->first * KV_PAGE, (int64_t)s->n * KV_PAGE});
 }
 
-/* The file was committed: enters it, with its pages, into the index. */
+/* Enters the committed file, with its pages, into the index. */
 static void enter_file(struct tier *t, struct save *s, const struct kvio_event *ev)
 {
     struct kvfile_page *page = calloc(s->n, sizeof *page);
@@ -293,7 +294,7 @@ void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, dou
             log_info("KV files can be written again");
         t->disk_failed = false;
     } else if (ev->err.code == HEARTH_ECONFLICT) {
-        truncate_save(t, s); /* a longer file holds these pages: the disk is in order */
+        truncate_save(t, s); /* a longer file holds these pages; the disk is in order */
     } else if (ev->err.code != HEARTH_ECANCELLED) {
         if (!t->disk_failed)
             log_warn("KV is not saved: %s", ev->err.msg);
@@ -317,7 +318,7 @@ static bool release_pages(const struct tier *t, struct save *s)
 
 static void finish(struct tier *t, struct save *s)
 {
-    for (uint32_t i = s->n; i-- > 0;) { /* from the end on: the first pages are dropped last */
+    for (uint32_t i = s->n; i-- > 0;) { /* backwards: the first pages are dropped last */
         s->entry[i]->saving = false;
         t->index.dropped += !s->entry[i]->host && !index_in_file(s->entry[i]);
         index_acquire(&t->index, s->entry[i]);

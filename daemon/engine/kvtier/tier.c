@@ -1,5 +1,5 @@
-/* tier.c - polls the tiers: events of files, copies under way, sequences that wait; see tier.h. Thread: the device
- * thread's. */
+/* tier.c - polls the tiers: I/O events, copies under way, waiting sequences; see tier.h. Thread: the device thread's.
+ */
 #include "config.h"
 
 #include <assert.h>
@@ -9,10 +9,10 @@
 
 #include "daemon/engine/kvtier/tier-internal.h"
 
-static const double used_seconds = 60; /* a file's use is reported once in this time: kvdir.c */
+static const double used_seconds = 60; /* a file's use is reported at most once in this time: kvdir.c */
 
-/* The bytes of one copy. A GPU has TRANSFERS_MAX copies under way at once, which do not slow its steps: the link has a
- * sixtieth of its memory's bandwidth. A CPU copies in the call, between two steps. */
+/* The bytes of one copy. A GPU has up to TRANSFERS_MAX copies under way at once, which do not slow its steps: the link
+ * has a sixtieth of its memory's bandwidth. A CPU copies synchronously, between two steps. */
 static const uint64_t piece_gpu = 16 << 20, piece_cpu = 8 << 20;
 
 int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e)
@@ -106,7 +106,7 @@ void tier_used(struct tier *t, struct tier_file *f, double now)
 void tier_computed(struct tier *t, const struct model_entry *m, uint32_t n_tok, double seconds)
 {
     enum { ENOUGH = 64 /* tokens: with fewer, the rate would measure the step's fixed cost */ };
-    struct kv_namespace *s = m->ns[0]; /* it stands for all of them here */
+    struct kv_namespace *s = m->ns[0]; /* the first namespace stands for all of the model's */
     if (!s || n_tok < ENOUGH || seconds <= 0)
         return;
     rate_add(&s->prefill, n_tok, seconds, &s->prefill_rate);
@@ -145,7 +145,7 @@ int tier_transfer(struct tier *t, enum direction way, struct transfer m, struct 
     if (!m.ticket)
         return err_set(e, HEARTH_EDEVICE, "the device refused a move of %u KV pages", m.n);
     mv->n_begun++;
-    if (rc == 1 && mv->n == 0) { /* the backend copies in the call */
+    if (rc == 1 && mv->n == 0) { /* the backend copied synchronously */
         transfer_done(t, way, &m, engine_now());
         return 0;
     }
@@ -215,7 +215,7 @@ static void take_event(struct tier *t, const struct kvio_event *ev, double now)
     struct fetch *f;
     struct save *w;
     find_job(t, ev->job, &s, &f, &w);
-    assert(s); /* a job ends with its KVIO_END, and is known until then */
+    assert(s); /* a job is known until its KVIO_END, its last event */
     switch (ev->kind) {
     case KVIO_PIECE:
     case KVIO_END:
@@ -273,7 +273,7 @@ void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerpr
         }
     for (uint32_t g = 0; g < m->n_group; g++) {
         struct kv_namespace *s = m->ns[g];
-        /* one page being filled and one full, for restore and save each */
+        /* one page being filled and one full, for a restore and a save each */
         uint64_t least = t->ram + 4 * fingerprint[g].page_bytes;
         if (t->host.limit < least)
             t->host.limit = least;
@@ -445,7 +445,7 @@ static void count(struct tier *t)
     atomic_store(&c->pages_dropped, x->dropped);
     if (t->io)
         count_files(c, kvio_counters(t->io));
-    tier_count_moving(t); /* last: what moves no more is counted above */
+    tier_count_moving(t); /* last, so that what has stopped moving is counted above */
 }
 
 void tier_foreground(struct tier *t, enum tier_foreground what)
