@@ -52,8 +52,8 @@ struct kv_fingerprint {
     uint32_t page_tokens; /* KV_PAGE */
     uint32_t numerics;    /* KV_NUMERICS of fingerprint.h */
     uint16_t group;       /* index of the layer group, among the model's, whose pool it is */
-    /* The head size of V where it differs from K's; 0: it does not; KV_V_IN_K: there is no V, as values are part of K.
-     */
+    /* The head size of V where it differs from K's; 0: it does not; KV_V_IN_K: there is no V, as values are part of
+     * K. */
     uint16_t d_v;
     char backend[16]; /* "cpu" or "cuda", as their bits differ; zero-padded */
 };

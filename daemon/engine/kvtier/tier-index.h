@@ -127,8 +127,8 @@ void index_touch(struct tier_index *x, struct tier_entry *en);
 /* Attaches host memory to the entry (not ready), or frees the entry's host memory. */
 void index_set_host(struct tier_index *x, struct tier_entry *en, struct host_page *page);
 void index_drop_host(struct tier_index *x, struct tier_entry *en);
-/* Evicts from host memory the least recently used page of the uid that has the most there; false where there is none.
- */
+/* Evicts from host memory the least recently used page of the uid that has the most there; false where there is
+ * none. */
 bool index_evict_oldest(struct tier_index *x);
 /* Evicts that page only where this loses nothing, as it is in a file too, and where its size is page_bytes. */
 bool index_evict_clean(struct tier_index *x, uint64_t page_bytes);

@@ -1,5 +1,5 @@
-/* tier.c - polls the tiers: I/O events, copies under way, waiting sequences; see tier.h. Thread: the device thread's.
- */
+/* tier.c - polls the tiers: I/O events, copies under way, waiting sequences; see tier.h. Thread: the device
+ * thread's. */
 #include "config.h"
 
 #include <assert.h>

@@ -2,8 +2,8 @@
 #include "daemon/engine/sched/kv-size.h"
 
 enum {
-    /* Windows that stay cached for each context: one for the sequence that continues it, and three others to resume at.
-     */
+    /* Windows that stay cached for each context: one for the sequence that continues it, and three others to resume
+     * at. */
     WINDOWS_CACHED = 4,
     SEQS_LEAST = 16,  /* sequences that a pool of a windowed group has room for, where the pool of a full group has, */
     AHEAD_EACH = 512, /* with this many rows of a step each: a longer step belongs to one sequence */

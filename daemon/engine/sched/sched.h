@@ -163,8 +163,8 @@ bool sched_next(struct sched *s, struct plan *p, double now);
 /* Reports that the step of this entry is done; call once per entry of a plan, after its token was pushed. */
 void sched_done(struct sched *s, const struct plan_seq *ps);
 
-/* Called instead where the step was stopped and did nothing: takes the entry back. For entries of the last plan only.
- */
+/* Called instead where the step was stopped and did nothing: takes the entry back. For entries of the last plan
+ * only. */
 void sched_undo(struct sched *s, const struct plan_seq *ps);
 
 /* Ends a sequence: its pages and slot are free at once. The KV of its first n_keep tokens stays in the prefix cache.

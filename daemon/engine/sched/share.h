@@ -20,8 +20,8 @@
 
 #define SHARE_CREDIT 0.2 /* seconds of work: two of the longest steps that are not stopped for a new request */
 
-/* The account of a client, with `user` pointing to its user's account; or the account of a user, where `user` is NULL.
- */
+/* The account of a client, with `user` pointing to its user's account; or the account of a user, where `user` is
+ * NULL. */
 struct share {
     TAILQ_ENTRY(share) link;
     struct share *user;

@@ -56,8 +56,8 @@ static void add_string(XXH3_state_t *h, const char *s, size_t n)
     XXH3_128bits_update(h, s, n);
 }
 
-/* Hashes every tensor's name, type and shape, and its first, middle and last bytes, which identify a model without a
- * read of all of it. The check compares kernels, and those depend on a model's types and shapes alone. */
+/* Hashes every tensor's name, type and shape, and its first, middle and last bytes, which identify a model without
+ * reading all of it. The check compares kernels, and those depend only on a model's types and shapes. */
 static void add_model(XXH3_state_t *h, const struct model *m)
 {
     uint64_t bytes = gguf_file_bytes(m->gguf);
@@ -175,7 +175,7 @@ int selfcheck_cache_add(const char *record, struct selfcheck_key key, struct hea
     print_sum(new, n);
     if (asprintf(&tmp, "%s.tmp", record) < 0)
         return err_set(e, HEARTH_ENOMEM, "no memory for a path");
-    (void)unlink(tmp); /* a leftover of a process that died; the engine's lock lets only one run at a time */
+    (void)unlink(tmp); /* left over from a process that crashed; the engine's lock lets only one run at a time */
     int rc = 0, fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || write_all(fd, new, n + LINE) || rename(tmp, record)) {
         rc = err_set(e, HEARTH_EIO, "%.120s: %s", record, strerror(errno));

@@ -3,14 +3,14 @@
  *
  * A pass is remembered in one small file (--checked PATH, hearthd's $STATE/checked) by a key of 128 bits over
  * everything that a result could depend on: the model (every tensor's name, type, shape and some of its bytes), the
- * device (the backend's own words: chip, its serial, driver; what it keeps KV in), and the build (the bytes of this
- * program, so that a kernel that was edited is checked again without a version number to maintain). Failures are not
- * remembered: each load finds out again, and says so.
+ * device (the strings that the backend reports: chip, serial number, driver; the type of its KV), and the build (the
+ * bytes of this program, so that an edited kernel is checked again without a version number to maintain). Failures are
+ * not remembered: each load repeats the check and reports the result.
  *
- * The file is text, written whole under a temporary name and renamed: a line that names the format, up to
- * SELFCHECK_CACHE_MAX keys, the last one added first, and a line with the checksum of all before it. A file that cannot
- * be read, is not ours, is not regular or does not match its checksum counts as absent: the check runs, and the file is
- * written anew. The worst that the file can do is to save a check that would have been passed.
+ * The file is text, written completely under a temporary name and renamed: a line that names the format, up to
+ * SELFCHECK_CACHE_MAX keys, the most recently added first, and a line with the checksum of all before it. A file that
+ * cannot be read, is not our own, is not regular or does not match its checksum counts as absent: the check runs, and
+ * the file is written anew. The worst effect of a wrong file is that a check is skipped which would have passed.
  *
  * Thread: the device's.
  */
@@ -27,12 +27,12 @@ struct selfcheck_key {
 
 struct selfcheck_verdict {
     bool ok;
-    bool cached;              /* ok by the cache: no check was run */
+    bool cached;              /* ok according to the cache: no check was run */
     char why[HEARTH_ERR_MSG]; /* not ok: the self-check's finding */
 };
 
-/* Decides about the loaded model on its device; `record` NULL: passes are not cached. Findings are printed on stderr.
- * Returns HEARTH_ENOMEM and the device's errors where the check could not run. */
+/* Decides about the loaded model on its device; `record` NULL: passes are not cached. Findings are logged. Returns
+ * HEARTH_ENOMEM or the device's errors where the check could not be run. */
 int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e);
 
 /* The key of the cache, for selfcheck_verify and its test. */

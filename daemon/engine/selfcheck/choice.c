@@ -25,7 +25,8 @@ void choice_logits(const struct op_route *op, const float *w, const float *x, do
     }
 }
 
-/* The sum of the n greatest of `of`; `taken`: which they are; *next: the greatest of the others. */
+/* Returns the sum of the n greatest of `of`. `taken` marks them, *last is the least of them, and *next is the greatest
+ * of the others. */
 static double greatest(const double *of, uint32_t of_n, uint32_t n, bool *taken, double *last, double *next)
 {
     double sum = 0;
@@ -49,7 +50,7 @@ double choice_margin(const struct op_route *op, const double *logit)
     double by[EXPERTS_MAX] = {0}, of[EXPERTS_MAX], last = 0, next = 0, least = INFINITY;
     bool taken[EXPERTS_MAX], among[EXPERTS_MAX];
     uint32_t n = op->w->n_out, groups = op->n_group > 1 ? op->n_group : 1, each = n / groups;
-    for (uint32_t e = 0; e < n; e++) /* a sigmoid is at most a quarter as steep as its logit */
+    for (uint32_t e = 0; e < n; e++) /* 4 times a sigmoid moves no more than its logit does */
         by[e] = op->kind == ROUTE_SIGMOID
                     ? 4 * (1 / (1 + exp(-logit[e])) + (op->select_bias ? (double)op->select_bias[e] : 0))
                     : logit[e] + (op->select_bias ? (double)op->select_bias[e] : 0);

@@ -1,8 +1,9 @@
 /*
- * experts.c - the self-check of the ops of a mixture: when two do the same work, and what is expected of one.
+ * experts.c - the self-check of the ops of a mixture of experts: when two do the same work, and what is expected of
+ * one.
  *
- * Of experts the reference gets those that the batch's rows go to, under new numbers, with the sampled rows alone. A
- * router it gets whole: its choice hangs on all of it.
+ * The reference gets only the experts that the batch's rows are routed to, renumbered, with only the sampled rows. It
+ * gets a router whole, because the choice depends on all of it.
  */
 #include "config.h"
 
@@ -12,7 +13,7 @@
 
 #include "daemon/engine/selfcheck/slice.h"
 
-/* --- the same work on other numbers ---------------------------------------------------------------------- */
+/* --- whether two ops do the same work on other numbers --------------------------------------------------- */
 
 bool same_route(const struct op_route *a, const struct op_route *b)
 {
@@ -37,7 +38,7 @@ bool same_experts_down(const struct op_experts_down *a, const struct op_experts_
 
 /* --- route ------------------------------------------------------------------------------------------------ */
 
-/* Runs the op with its logits moved by `by`, [n_expert] or NULL, beside its own bias. */
+/* Runs the op with `by`, [n_expert] or NULL, added to its logits, on top of its own bias. */
 static int route_moved(struct reference *r, struct check_job *j, const struct op_route *op, const float *by, float *out,
                        struct hearth_err *e)
 {
@@ -68,8 +69,8 @@ static int route_moved(struct reference *r, struct check_job *j, const struct op
     return rc;
 }
 
-/* Where scores are so close that rounding may decide, another choice is as good: logits that are moved a little, either
- * way, show which these are. */
+/* Where scores are so close that rounding may decide, another choice is just as good. Logits that are moved a little in
+ * either direction show which choices these are. */
 int reference_route(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
     static const float little = 1e-4f;
@@ -102,7 +103,8 @@ int reference_route(struct reference *r, struct check_job *j, struct hearth_err 
 
 /* --- experts ---------------------------------------------------------------------------------------------- */
 
-/* The experts that a batch goes to, in the order of their first use, and the route by these numbers. */
+/* The experts that a batch is routed to, in the order of their first use, and the routes: as made up, and
+ * renumbered. */
 struct used {
     uint32_t n, id[CHECK_ROWS * EXPERTS_USED_MAX];
     float route[CHECK_ROWS][2 * EXPERTS_USED_MAX], mine[CHECK_ROWS][2 * EXPERTS_USED_MAX];
@@ -152,7 +154,7 @@ static int slice_experts(struct slice *c, const void **list, const struct weight
     return 0;
 }
 
-/* The same of biases, [n_part][n_expert][width]. */
+/* The same for biases, [n_part][n_expert][width]. */
 static int slice_expert_bias(struct slice *c, const float *bias, const struct weight *from, const struct used *u,
                              const uint32_t *col, uint32_t n, const float **out, struct hearth_err *e)
 {
@@ -232,7 +234,7 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
     const struct check_batch *b = j->b;
     const struct weight *w = op->w;
     struct expect *x = j->want;
-    bool few = w->n_out > EACH && !op->post_norm; /* a norm is over all of them */
+    bool few = w->n_out > EACH && !op->post_norm; /* a norm needs all columns */
     uint32_t n = few ? EACH : w->n_out, n_used = op->n_used;
     struct norm post, aside;
     struct op_experts_down mine = *op;
@@ -261,7 +263,7 @@ int reference_experts_down(struct reference *r, struct check_job *j, struct hear
         check_input(in, w->n_out, j->i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
             some[k] = in[x->col[k]];
-        rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* a residual stream as narrow as the sample */
+        rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* the residual stream, as narrow as the sample */
     }
     struct op o = {.kind = OP_EXPERTS_DOWN, .experts_down = mine};
     if (rc || (rc = reference_op(r, b, &o, x->want, e)))

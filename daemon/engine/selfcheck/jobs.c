@@ -1,8 +1,9 @@
 /*
  * jobs.c - computes the reference's results on some threads while the device does its own part; see selfcheck.h. Each
- * thread has a reference of its own, itself single-threaded: there are more jobs than threads, and most are short.
+ * thread has its own single-threaded reference: there are more jobs than threads, and most are short.
  *
- * Thread: jobs_begin and jobs_end are the device's; between them the model and the batches are only read.
+ * Thread: jobs_begin and jobs_end are called by the device thread; between them the model and the batches are only
+ * read.
  */
 #include "config.h"
 
@@ -65,7 +66,7 @@ int jobs_begin(struct check_jobs **out, const struct model *m, const struct back
 
 struct reference *jobs_end(struct check_jobs *all)
 {
-    work(&all->worker[0]); /* the jobs that are left, all of them where no thread could be started */
+    work(&all->worker[0]); /* the remaining jobs: all of them where no thread could be started */
     for (uint32_t i = 1; i < CHECK_THREADS; i++)
         if (all->worker[i].started)
             pthread_join(all->worker[i].thread, NULL);

@@ -1,8 +1,8 @@
 /*
- * layers.c - the self-check of ops that few models' layers have: inputs of a layer's own, latent attention; when two do
- * the same work, and what is expected of one.
+ * layers.c - the self-check of ops that only some models' layers have: per-layer inputs, latent attention. Tells when
+ * two ops do the same work, and computes what is expected of one.
  *
- * Of latent attention's heads the reference computes one. The other ops it computes whole, with norms over all of their
+ * For latent attention the reference computes one head. The other ops it computes whole, as norms are over all of their
  * results.
  */
 #include "config.h"
@@ -13,7 +13,7 @@
 
 #include "daemon/engine/selfcheck/slice.h"
 
-/* --- the same work on other numbers ---------------------------------------------------------------------- */
+/* --- whether two ops do the same work on other numbers --------------------------------------------------- */
 
 bool same_inputs(const struct op_inputs *a, const struct op_inputs *b)
 {
@@ -44,9 +44,9 @@ bool same_latent_out(const struct op_latent_out *a, const struct op_latent_out *
     return same_weight(a->w, b->w);
 }
 
-/* --- what they share --------------------------------------------------------------------------------------- */
+/* --- helpers ----------------------------------------------------------------------------------------------- */
 
-/* Rows from .. from + n - 1 of a part as the next part of the slice. */
+/* Takes rows from .. from + n - 1 of a part as the next part of the slice. */
 static int take_rows(struct slice *c, const struct weight *w, uint32_t part, uint32_t from, uint32_t n,
                      struct hearth_err *e)
 {
@@ -60,7 +60,8 @@ static int take_rows(struct slice *c, const struct weight *w, uint32_t part, uin
     return rc;
 }
 
-/* One head's matrix of a WEIGHT_HEADS, all its rows, as a model of one head has it. `list`: room for its address. */
+/* Takes one head's matrix of a WEIGHT_HEADS, all of its rows, as a model with one head would have it. `list` stores its
+ * address. */
 static int take_head(struct slice *c, const struct weight *w, uint32_t head, const void **list, struct hearth_err *e)
 {
     struct weight one = *w;
@@ -81,7 +82,7 @@ static int rope_here(struct slice *c, const struct rope *from, struct rope *to, 
                         &to->inv_freq, e);
 }
 
-/* Columns at .. at + n - 1 of all n_all of the made-up input. */
+/* Writes columns at .. at + n - 1 of the n_all columns of the made-up input. */
 static int input_columns(struct reference *r, struct check_job *j, enum act a, uint32_t n_all, uint32_t at, uint32_t n,
                          struct hearth_err *e)
 {
@@ -95,7 +96,7 @@ static int input_columns(struct reference *r, struct check_job *j, enum act a, u
     return rc;
 }
 
-/* All columns from `at` on, against one magnitude. */
+/* Expects all columns from `at` on, with one magnitude for all. */
 static void measure(struct expect *x, uint32_t rows, uint32_t at, float scale)
 {
     for (uint32_t k = 0; k < x->n_col; k++)
@@ -104,7 +105,7 @@ static void measure(struct expect *x, uint32_t rows, uint32_t at, float scale)
         x->scale[k] = scale;
 }
 
-/* The greatest magnitude of a part's sums. */
+/* The greatest magnitude of a part's sums, and the greatest absolute weight of a norm. */
 static float greatest_size(struct slice *c, uint32_t part, const float *gain)
 {
     float most = 0;
@@ -121,7 +122,7 @@ static float greatest_gain(const struct reference *r, const struct norm *norm, u
     return most;
 }
 
-/* --- inputs of a layer's own -------------------------------------------------------------------------------- */
+/* --- per-layer inputs --------------------------------------------------------------------------------------- */
 
 int reference_inputs(struct reference *r, struct check_job *j, struct hearth_err *e)
 {

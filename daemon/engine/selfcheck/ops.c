@@ -26,7 +26,7 @@ bool same_float(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* --- the same work on other numbers, by kind ------------------------------------------------------------- */
+/* --- whether two ops do the same work on other numbers, by kind ------------------------------------------ */
 
 bool same_embed(const struct op_embed *a, const struct op_embed *b)
 {
@@ -79,7 +79,7 @@ static bool same_op(const struct op *a, const struct op *b)
         return same_##name(&a->name, &b->name);
         CHECKED_OPS(X)
 #undef X
-    default: /* one of its kind is enough to refuse the device */
+    default: /* an unknown kind: one such op is enough to refuse the device */
         return true;
     }
 }
@@ -110,8 +110,9 @@ static void add(struct op_list *l, const struct op *op)
         new->mamba2.layer = l->n_layer[new->mamba2.group]++;
 }
 
-/* Marks what op i reads: of each activation but the residual stream, which every op leaves whole, the last op before it
- * that wrote it. Columns of ACT_MIX are written by several products, one behind the other. */
+/* Marks the ops that op i depends on: for each activation that it reads, the last op before it that wrote it. The
+ * residual stream is left out, because every op leaves it complete. Columns of ACT_MIX are written by several
+ * successive products. */
 static void mark_read(const struct program *p, uint32_t i, bool *marked)
 {
     for (int a = ACT_X + 1; a < ACT_COUNT; a++) {

@@ -2,9 +2,9 @@
  * ref.c - computes the expected results of an op, from a reference backend and a few rows of its weights; see
  * selfcheck.h.
  *
- * The reference is any backend, driven through its table: it gets the op with a slice of the weight that has the
- * sampled rows alone, and the same slices of the vectors. Norms are over the whole input and RoPE over whole heads, so
- * those are never sliced.
+ * The reference may be any backend and is used through its function table: it gets the op with a slice of the weight
+ * that has only the sampled rows, and the same slices of the vectors. Norms are over the whole input and RoPE is over
+ * whole heads, so those are never sliced.
  */
 #include "config.h"
 
@@ -30,7 +30,7 @@ void check_input(float *v, uint32_t n, uint32_t op, enum act a, uint32_t input_i
         v[i] = (float)((int32_t)(check_hash(seed + i) & 2047) - 1024) * unit;
 }
 
-/* Experts that are all others, none below 0 nor too great, and weights that are greater than 0. */
+/* Makes a valid route: n_used distinct experts below n_expert, and weights greater than 0. */
 static void check_route(float *v, uint32_t n_used, uint32_t n_expert, uint32_t op, uint32_t input_id)
 {
     uint32_t seed = check_hash(op << 16 | ACT_ROUTE << 8 | (input_id + 1)),
@@ -141,7 +141,7 @@ int reference_open(struct reference *r, const struct model *m, const struct back
                    const struct device_params *params, enum dtype kv_type, struct hearth_err *e)
 {
     struct workspace_dims dims = {.n_row = CHECK_ROWS, .n_out = CHECK_ROWS};
-    uint32_t d_head = m->hp.d_head ? m->hp.d_head : 1; /* a model of states alone has none */
+    uint32_t d_head = m->hp.d_head ? m->hp.d_head : 1; /* a model with only states has none */
     memset(r, 0, sizeof *r);
     r->m = m;
     r->be = be;
@@ -178,8 +178,8 @@ void reference_close(struct reference *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Runs the op, or none, over the batch as a step and waits. For the reference every row is a sequence of its own, and
- * the KV of earlier rows is copied into its pages. Its matrices are slices and belong to no model. */
+/* Runs the op, or none, over the batch as a step and waits. For the reference every row is a sequence of its own; where
+ * rows need earlier KV, it is copied into the pages. The op's matrices are slices and belong to no model. */
 static int step(struct reference *r, const struct check_batch *b, const struct op *op,
                 const struct batch_sample *sample, struct sampled *out, struct hearth_err *e)
 {
@@ -226,8 +226,8 @@ int reference_input(struct reference *r, const struct check_batch *b, uint32_t i
     return rc;
 }
 
-/* Samples n of `total` columns: one from each of n equal stretches, the first and the last among them, others in each
- * batch. */
+/* Samples n of `total` columns: one from each of n equal stretches, the first and the last column among them, different
+ * ones in each batch. */
 void check_columns(uint32_t *col, uint32_t n, uint32_t total, uint32_t i, uint32_t n_row)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -279,10 +279,10 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     const struct check_batch *b = j->b;
     struct expect *out = j->want;
     uint32_t i = j->i, *head = j->head;
-    uint32_t parts = q->w->n_part, kinds = parts > 1 ? 3 : 1; /* values may be keys as they come; or neither is made */
+    uint32_t parts = q->w->n_part, kinds = parts > 1 ? 3 : 1; /* with Q and K alone, values are K as projected */
     uint32_t n = q->d_head, d_q = q->n_head * n, d_kv = q->n_kv * n, first[3] = {0, d_q, d_q + d_kv};
     const uint32_t *cols[3];
-    uint32_t gated[2 * 1024], both = q->gated ? 2 * n : n; /* of heads' queries and gates, which lie by turns */
+    uint32_t gated[2 * 1024], both = q->gated ? 2 * n : n; /* rows of a head: its query, then its gate */
     struct op_qkv mine = *q;
     struct op op;
     struct norm q_norm, k_norm, v_norm;
@@ -349,7 +349,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
     for (uint32_t p = 1; p < kinds; p++)
         reference_rows(&r->desc, r->page, 0, p == 2, at[p], b, out[p].want);
     for (uint32_t p = 0; p < kinds; p++) {
-        float most = 0; /* RoPE mixes a head's columns */
+        float most = 0; /* the largest of the head, as RoPE mixes its columns */
         const struct norm *after = p == 0 ? q->q_norm : p == 1 ? q->k_norm : q->v_norm;
         const float *gain = after ? model_vector(r->m, after->w) : NULL;
         uint32_t part = p < parts ? p : 1;
@@ -364,7 +364,7 @@ int reference_qkv(struct reference *r, struct check_job *j, struct hearth_err *e
         for (size_t k = 0; k < (size_t)b->n * n; k++)
             out[p].scale[k] = most;
         for (uint32_t k = 0; k < n && p; k++)
-            out[p].col[k] = k; /* the page holds this head alone */
+            out[p].col[k] = k; /* the page holds only this head */
     }
 out:
     slice_free(&c);
@@ -372,7 +372,7 @@ out:
     return rc;
 }
 
-/* Computes one query head over its keys and values, out of the device's pages. */
+/* Computes one query head over its keys and values, taken from the device's pages. */
 int reference_attend(struct reference *r, struct check_job *j, struct hearth_err *e)
 {
     const struct check_batch *b = j->b;
@@ -428,7 +428,7 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
     const struct check_batch *b = j->b;
     const struct weight *w = proj->w;
     struct expect *x = j->want;
-    bool few = w->n_out > SELFCHECK_ROWS && !proj->post_norm; /* a norm is over all of them */
+    bool few = w->n_out > SELFCHECK_ROWS && !proj->post_norm; /* a norm needs all columns */
     uint32_t i = j->i, n = few ? SELFCHECK_ROWS : w->n_out, zero = 0;
     struct op_proj mine = *proj;
     struct op op;
@@ -451,7 +451,7 @@ int reference_proj(struct reference *r, struct check_job *j, struct hearth_err *
         check_input(in, w->n_out, i, ACT_X, b->input_id[row]);
         for (uint32_t k = 0; k < n; k++)
             some[k] = in[x->col[k]];
-        rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* a residual stream as narrow as the sample */
+        rc = r->be->act_write(r->d, ACT_X, row, 1, n, some, e); /* the residual stream, as narrow as the sample */
     }
     op = (struct op){.kind = OP_PROJ, .proj = mine};
     if (rc || (rc = reference_op(r, b, &op, x->want, e)))

@@ -1,4 +1,4 @@
-/* selfcheck-internal.h - what the parts of the check share: its batches, its pages, and a step on the device. */
+/* selfcheck-internal.h - shared by the parts of the check: its batches, its pages, and a step on the device. */
 #ifndef HEARTH_ENGINE_SELFCHECK_INTERNAL_H
 #define HEARTH_ENGINE_SELFCHECK_INTERNAL_H
 
@@ -7,13 +7,13 @@
 enum {
     DECODES = 2, /* the first batches decode: one row, and three rows of three sequences */
     BATCHES,     /* the last one has five rows of two sequences, as prompts are computed */
-    SPARE = 2    /* pages of no sequence */
+    SPARE = 2    /* pages that belong to no sequence */
 };
 
-/* An error is measured against the value and against the magnitude of the terms of its sum. A GPU rounds normed
- * activations to fp16: 3e-4 of a sum's magnitude as a rule, and half a unit more for results stored in fp16. A product
- * of activations that are not rounded has the rounding of f32 sums alone; for prompts weights are rounded to fp16 too.
- * A CPU is exact but for the order of its sums. */
+/* An error is measured relative to the value and to the magnitude of the terms of its sum. A GPU rounds normed
+ * activations to fp16: usually 3e-4 of a sum's magnitude, and half a unit in the last place more for results stored in
+ * fp16. A product whose activations are not rounded has only the rounding of f32 sums; for prompts, weights are rounded
+ * to fp16 too. A CPU is exact except for the order of its sums. */
 struct tolerance {
     double rounded, exact, prompt;
 };
@@ -34,13 +34,13 @@ struct check {
     struct check_jobs *jobs;
     struct check_job *job;      /* [list.n][BATCHES] */
     struct reference *ref;      /* the reference that jobs_end returned */
-    struct op_list list, whole; /* the different ops; a step of them */
-    struct program all;         /* of whole */
+    struct op_list list, whole; /* the different ops; the ops of one step */
+    struct program all;         /* the program of `whole` */
     struct check_batch batch[BATCHES];
     struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
     uint32_t n_group;
-    float **out[BATCHES];   /* [list.n] each op's results, whole rows */
-    float *logits[DECODES]; /* of the steps that ran op by op */
+    float **out[BATCHES];   /* [list.n] each op's results, all columns */
+    float *logits[DECODES]; /* of the steps that were run op by op */
     double device_ms;
     char *failed;
 };
@@ -48,9 +48,9 @@ struct check {
 /* --- selfcheck-make.c ------------------------------------------------------------------------------------- */
 
 void check_make_batches(struct check *c);
-/* Makes the pages of every layer group, filled as before the check. */
+/* Creates the pages of every layer group and fills them. */
 int check_make_kv(struct check *c, enum dtype type, struct hearth_err *e);
-/* Gets all pages as they are now. */
+/* Downloads the current content of all pages. */
 int check_download(struct check *c, struct hearth_err *e);
 void check_fini(struct check *c);
 /* Runs the program over the batch as a step, and waits. `once`: op by op, without capturing or replaying a graph. */

@@ -1,4 +1,5 @@
-/* selfcheck-make.c - the batches and pages that a device is checked with, and a step over them; see selfcheck.h. */
+/* selfcheck-make.c - the batches and pages that a device is checked with, and the execution of a step over them; see
+ * selfcheck.h. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static void make_row(struct check *c, struct check_batch *b, uint32_t seq, uint3
         b->pages[row][p] = (first_page[seq] + p) * 7 % CHECK_PAGES;
 }
 
-/* Sequence 0 is longer than a chunk of 256 of attention, where the context allows; sequence 1 begins a second page. The
- * prompts continue where sequences 2 and 0 end, so that no KV of before changes. */
+/* Sequence 0 is longer than one 256-key chunk of attention, where the context allows; sequence 1 begins a second page.
+ * The prompts continue where sequences 2 and 0 end, so that no earlier KV changes. */
 void check_make_batches(struct check *c)
 {
     enum { DEEP = 277 };
@@ -66,7 +67,7 @@ static int make_group(struct check *c, struct check_kv *kv, uint32_t n_layer, st
     kv->fill = malloc(kv->page_bytes * CHECK_PAGES);
     kv->now = malloc(kv->page_bytes * CHECK_PAGES);
     int rc = v && kv->fill && kv->now ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for KV to check");
-    if (!rc) { /* every page is the first one, rotated by some blocks */
+    if (!rc) { /* every page is the first one, rotated by a number of blocks */
         check_input(v, n, CHECK_INPUT_KV, ACT_X, 0);
         dtype_get((int)kv->desc.type)->from_f32(v, kv->fill, n);
         uint64_t turn = dtype_get((int)kv->desc.type)->block_bytes * 37;
@@ -135,7 +136,7 @@ int check_step_run(struct check *c, const struct check_batch *b, const struct pr
         if (!i || b->seq[i] != b->seq[i - 1])
             seq[n_seq++] = (struct batch_seq){.row0 = i, .pos0 = b->pos[i], .freq_set = b->seq[i] % 2};
         seq[n_seq - 1].n_row++;
-        for (uint32_t g = 0; g < c->n_group; g++) /* those of its last row, which include the other rows' pages */
+        for (uint32_t g = 0; g < c->n_group; g++) /* the pages of its last row, which include those of the other rows */
             seq[n_seq - 1].pages[g] = c->kv[g].desc.d_state ? check_state_pages[b->seq[i]] : b->pages[i];
     }
     struct batch batch = {.n_row = b->n,

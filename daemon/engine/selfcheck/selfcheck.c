@@ -76,7 +76,7 @@ static int run_ops(struct check *c, uint32_t batch, struct hearth_err *e)
     return rc;
 }
 
-/* The step of a Q8_0 block that column k of a row of n is in. */
+/* The quantisation step of the Q8_0 block that holds column k of a row of n. */
 static double q8_0_step(const float *row, uint32_t n, uint32_t k)
 {
     double most = 0;
@@ -85,8 +85,8 @@ static double q8_0_step(const float *row, uint32_t n, uint32_t k)
     return most / 127;
 }
 
-/* Compares a row's columns with the expected ones. blocks: both were rounded to Q8_0, which may have gone to either
- * side. */
+/* Compares a row's columns with the expected ones. `blocks`: both were rounded to Q8_0, and may have been rounded to
+ * different sides. */
 static void compare(struct check *c, const char *what, const struct check_batch *b, const struct expect *x,
                     const float *got, uint32_t row, bool blocks)
 {
@@ -131,7 +131,7 @@ static void compare_alone(struct check *c, uint32_t i, const char *what)
                 found(c, "%s, row %zu of %u: column %zu is not finite", what, k / n, c->batch[batch].n, k % n);
                 return;
             }
-    for (uint32_t k = 0; k < n; k++) /* sequence 0 is row 0 alone and row 1 of three */
+    for (uint32_t k = 0; k < n; k++) /* sequence 0 is row 0 of one and row 1 of three */
         if (memcmp(&c->out[0][i][k], &c->out[1][i][n + k], sizeof(float))) {
             found(c, "%s: column %u is %.9g alone and %.9g in a batch of three", what, k, (double)c->out[0][i][k],
                   (double)c->out[1][i][n + k]);
@@ -139,7 +139,7 @@ static void compare_alone(struct check *c, uint32_t i, const char *what)
         }
 }
 
-/* Compares the rest of a page, beside the appended positions, with its content of before: it must not change. */
+/* Compares everything but the appended positions with its content before the step: it must not change. */
 static void compare_rest(struct check *c, struct check_kv *kv)
 {
     const struct kv_desc *d = &kv->desc;
@@ -195,7 +195,7 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
     return 0;
 }
 
-/* --- as one step------------------------------------------------------------------------------------------ */
+/* --- as one step ----------------------------------------------------------------------------------------- */
 
 /* Sets the sampling parameters of the three sequences: one has every cut-off, one is greedy after penalties, one
  * samples from all tokens. */
@@ -226,9 +226,9 @@ static int run_step(struct check *c, uint32_t batch, bool one_by_one, uint32_t i
 }
 
 /*
- * Compares the device's tokens, of which first[] has the first ones, with those that the reference samples from the
- * same logits. The noise is equal to the bit but a device's sums are not, so that once in a long while a threshold
- * falls between the two; only a difference at two indices is therefore a failure.
+ * Compares the device's tokens with those that the reference samples from the same logits; first[] gets the tokens of
+ * the first index. The noise is bit-identical but a device's sums are not, so that very rarely a threshold falls
+ * between the two; therefore only a difference at two indices counts as a failure.
  */
 static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, struct hearth_err *e)
 {
@@ -252,7 +252,7 @@ static int check_tokens(struct check *c, uint32_t batch, struct sampled *first, 
     return 0;
 }
 
-/* Runs the fast path twice, as a captured graph and as its replay: both must give the bits of the ops run one by
+/* Runs the fast path twice, as a captured graph and as its replay: both must be bit-identical to the ops run one by
  * one. */
 static int check_step(struct check *c, uint32_t batch, struct hearth_err *e)
 {
@@ -308,8 +308,8 @@ static int check_copies(struct check *c, struct check_kv *kv, struct hearth_err 
     return rc;
 }
 
-/* Whether sequence 0 has the bits that it has alone behind the first n ops of the step: it is row 0, and row 1 of
- * three. */
+/* Whether sequence 0 has, after the first n ops of the step, the same bits in a batch of its own (row 0) as in the
+ * batch of three (row 1). */
 static int same_after(struct check *c, uint32_t n, bool *same, struct hearth_err *e)
 {
     const struct op *last = &c->whole.op[n - 1];
@@ -328,7 +328,7 @@ static int same_after(struct check *c, uint32_t n, bool *same, struct hearth_err
     return rc;
 }
 
-/* Says of a step of one row and one of three, whose logits differ, where they begin to. */
+/* Reports, for a step of one row and one of three whose logits differ, after which op they first differ. */
 static int name_apart(struct check *c, uint32_t column, float alone, float beside, struct hearth_err *e)
 {
     char where[96] = "";

@@ -2,8 +2,8 @@
  * states.c - the self-check of the ops of layers with a recurrent state: when two do the same work, and what is
  * expected of one.
  *
- * Of a product into ACT_MIX the reference computes sampled rows. The others it computes whole: what a row's heads have
- * in common is little beside the states, and these are some million multiply-adds.
+ * For a product into ACT_MIX the reference computes sampled rows. The other ops it computes whole: slicing by head
+ * would save little, as what heads share is small beside the states, and the whole is only some million multiply-adds.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@ void check_state(float *v, uint32_t n, uint32_t layer, uint32_t seq)
     check_input(v, n, CHECK_INPUT_STATE + layer, ACT_MIX, seq);
 }
 
-/* --- the same work on other numbers ---------------------------------------------------------------------- */
+/* --- whether two ops do the same work on other numbers --------------------------------------------------- */
 
 static bool same_conv(const struct state_conv *a, const struct state_conv *b)
 {
@@ -93,7 +93,7 @@ out:
 
 /* --- states ------------------------------------------------------------------------------------------------ */
 
-/* Runs the op over the job's batch, whose sequences go on from the states that the device's do. */
+/* Runs the op over the job's batch; its sequences start from the same states as the device's. */
 static int run_states(struct reference *r, struct check_job *j, struct op *op, uint32_t layer, uint32_t n_state,
                       float *out, struct hearth_err *e)
 {
@@ -132,7 +132,7 @@ out:
     return rc;
 }
 
-/* Everything that the op gives; of a row's numbers the greatest is the measure. */
+/* Expects all of the op's results; the greatest of a row's numbers is its magnitude. */
 static int expect_states(struct reference *r, struct check_job *j, struct op *op, uint32_t layer, uint32_t n_state,
                          struct hearth_err *e)
 {
