@@ -1,8 +1,7 @@
 /*
  * cost.h - how long a step of a model takes, learnt from earlier steps.
  *
- *     seconds = step + decode x (decoding rows) + prompt x (prompt rows) + key x (keys that all rows together attend
- * to)
+ * seconds = step + decode x (decoding rows) + prompt x (prompt rows) + key x (keys that all rows together attend to)
  *
  * The constant part of a step (launches, and weights that are read once for all rows) and the three slopes are the
  * non-negative least-squares fit of the errors relative to the measured time, so that a step of a millisecond counts as

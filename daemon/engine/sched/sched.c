@@ -426,8 +426,8 @@ static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p
 static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, double now)
 {
     enum {
-        NEARLY = 4, /* in chunks: a prompt with no more to go is nearly read */
-        BRIEF = 8,  /* a fraction of a chunk: a prompt with no more to go is brief */
+        NEARLY = 4, /* chunks: a prompt with no more than that to go is nearly read */
+        BRIEF = 8,  /* divides a chunk: a prompt with no more than that part to go is brief */
     };
     struct running r;
     struct cost_work decoding = {0};
