@@ -20,15 +20,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* There are no watermarks: the application decides how much it submits before it is sent. */
+/* No watermarks are set: the application decides how much it submits before it is sent. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
-/* Of the daemon for the machine; contrib/systemd/system makes it. */
+/* the machine-wide daemon's socket, which contrib/systemd/system creates */
 #define SYSTEM_SOCKET "/run/hearth/hearth.sock"
 
 /* --- address -------------------------------------------------------------------------------------------- */
 
-/* Any user may create a directory in /tmp, so ours is trusted only where it is a directory, owned by us, and 0700. */
+/* Any user may create a directory in /tmp, so ours is trusted only if it is a directory, is owned by us and has mode
+ * 0700. A directory that does not exist is fine. */
 static int check_private(const char *dir, struct hearth_err *e)
 {
     struct stat st;
@@ -95,8 +96,8 @@ int hearth_adopt(struct hearth **out, int fd, struct hearth_err *e)
     return 0;
 }
 
-/* A Unix socket connects at once or not at all. EAGAIN: so many wait to be accepted that there is no room for another;
- * that passes, where the daemon is only busy, so a second is spent on it. */
+/* A Unix socket connects at once or not at all. EAGAIN means that the listener's backlog is full, which passes where
+ * the daemon is only busy, so this retries for a second. */
 static int connect_patiently(int fd, const struct sockaddr_un *to)
 {
     enum { NAP_MS = 10, NAPS = 100 };
@@ -109,9 +110,9 @@ static int connect_patiently(int fd, const struct sockaddr_un *to)
 }
 
 /*
- * Whoever listens there gets to see every prompt, so it must be this user, root, or else (a daemon for the machine,
- * which runs as a user of its own) the owner of a socket that was named, or that lies where nobody but root may put
- * one.
+ * The process that listens sees every prompt, so it must belong to this user or to root. A machine-wide daemon runs as
+ * a user of its own: it is accepted where that user owns the socket file, and the socket was named explicitly (`named`)
+ * or lies in /run/hearth, where only root lets anyone create one.
  */
 static int check_peer(int fd, const char *path, bool named, struct hearth_err *e)
 {
@@ -156,7 +157,8 @@ int hearth_open(struct hearth **out, const char *path, struct hearth_err *e)
     int rc = path ? 0 : hearth_socket_path(own, sizeof own, e);
     if (!rc)
         rc = open_at(out, path ? path : own, named, e);
-    /* No daemon of the user's own: the machine's, where there is one. Who may not connect to it has none. */
+    /* Without a daemon of the user's own, use the machine-wide one. Where that one refuses the connection, the user has
+     * none, and the first error stands. */
     if (rc == HEARTH_ECONNECT && !named && !open_at(out, SYSTEM_SOCKET, false, NULL))
         rc = 0;
     return rc;
@@ -234,7 +236,7 @@ int hearth_events(const struct hearth *h)
     return (has_frame(h) ? 0 : HEARTH_READ) | (frames_pending(&h->frames) ? HEARTH_WRITE : 0);
 }
 
-/* Looks for a complete frame at the front of the input; frames_front() is then its length. */
+/* Looks for a complete frame at the front of the input, which frames_front() returns from then on. */
 static int find_frame(struct hearth *h, struct hearth_err *e)
 {
     const uint8_t *frame;
@@ -259,7 +261,7 @@ static int io_read(struct hearth *h, struct hearth_err *e)
         return conn_die(h, e, HEARTH_ECONNECT, "the daemon closed the connection");
     if (errno == EAGAIN)
         return 0;
-    if (errno == ECONNRESET) /* what was sent lay unread in its socket */
+    if (errno == ECONNRESET) /* what was sent was still unread in the daemon's socket buffer */
         return conn_die(h, e, HEARTH_ECONNECT,
                         "the daemon ended before it read this request; a new one may be sent to "
                         "the daemon that takes its place");
@@ -275,8 +277,8 @@ static int io_write(struct hearth *h, struct hearth_err *e)
         return 0;
     if (why != EPIPE && why != ECONNRESET)
         return conn_die(h, e, HEARTH_ECONNECT, "writing to the daemon: %s", strerror(why));
-    /* A failed send only discards the pending output: a daemon that hung up may have sent the reason, which reading
-     * will find. */
+    /* A failed send only discards the pending output: a daemon that hung up may have sent the reason first, and the
+     * next read finds it. */
     frames_discard(&h->frames);
     return 0;
 }
@@ -310,7 +312,8 @@ int64_t conn_deadline(const struct timespec *timeout)
     return now_ns() + sec * 1000000000 + timeout->tv_nsec;
 }
 
-/* The milliseconds for poll are rounded up, so that a wait is never shorter than asked. */
+/* The timeout for poll(), rounded up to whole milliseconds so that a wait is never shorter than requested; -1 for no
+ * deadline. */
 static int ms_until(int64_t deadline)
 {
     if (deadline < 0)

@@ -9,17 +9,17 @@
 
 #include "libclient/frames.h"
 
-/* A pending request, and the stream that it began. */
+/* A request that is not answered yet, and the streams that it started. */
 struct pending {
     struct pending *next;
     const struct wire_method *method;
     uint32_t id;
     int64_t stream;                       /* the number of a generation's stream, -1 until it begins */
-    int64_t others[WIRE_CHOICES_MAX - 1]; /* of a generation of several choices, those of the other ones */
+    int64_t others[WIRE_CHOICES_MAX - 1]; /* with several choices, the streams of the other choices */
     size_t n_others;
-    bool several;   /* its request has several streams */
-    bool by_path;   /* it names a model by a path, which is passed where it has to be */
-    bool dropped;   /* abandoned by its caller: its events and its answer are thrown away */
+    bool several;   /* the request has several choices, each a stream */
+    bool by_path;   /* it names a model by a path, whose files are passed where necessary */
+    bool dropped;   /* abandoned by its caller: its events and its answer are discarded */
     char request[]; /* the request id of a generation, else empty */
 };
 
@@ -29,9 +29,10 @@ struct queued {
     struct hearth_event ev;
 };
 
-/* A model that was passed, as its file was then: another one of that path is passed anew. */
+/* A model that was passed, with the state of its file at that time: if the path leads to another file, or to a changed
+ * one, it is passed again. */
 struct passed_model {
-    char *path; /* NULL: none */
+    char *path; /* NULL: unused entry */
     dev_t dev;
     ino_t ino;
     off_t size;
@@ -47,18 +48,18 @@ struct hearth {
 
     char client[64];
     bool hello_sent;             /* the hello was packed, ahead of the first request */
-    struct wire_buf hello_reply; /* hello's result, still packed */
+    struct wire_buf hello_reply; /* the result of hello, still packed */
     uint32_t last_id;
-    uint64_t salt; /* begins the request ids that the library makes up */
+    uint64_t salt; /* prefix of the request ids that the library makes up */
 
     struct pending *pending;
     struct queued *queue, **queue_tail;
-    uint32_t *deferred; /* where the next call of the run layer leaves its number, and does not wait; NULL: it waits */
-    bool passes;        /* the daemon is another user's: models named by paths are passed to it, pass.c */
+    uint32_t *deferred; /* where the next call of the run layer stores its number, without waiting; NULL: it waits */
+    bool passes;        /* the daemon runs as another user: models named by paths are passed to it (pass.c) */
     struct passed_model passed[PASSED_KEPT];
     size_t n_passed;
-    struct hearth_err pass_err; /* why the last model could not be passed; code 0: it was */
-    void *body;                 /* body of the event that hearth_next() returned last */
+    struct hearth_err pass_err; /* why the last model could not be passed; code 0: it could */
+    void *body;                 /* body of the event that hearth_next() returned last; owned here */
 };
 
 /* --- conn.c */
@@ -67,7 +68,7 @@ struct hearth {
 int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Ends the connection with an error that another function worded; returns its code. */
+/* Ends the connection with an error that another function has filled in; returns its code. */
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
 
 /* Drops the frame at the front of the input, and checks whether the next one is complete. */
@@ -80,15 +81,17 @@ int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e);
 
 /* --- pass.c */
 
-/* Whether the daemon at the other end is another user's. */
+/* Returns whether the daemon at the other end runs as another user. */
 bool pass_is_needed(int fd);
 
-/* Passes the model that the params name by a path, where it was not passed yet. What cannot be passed is no error, but
- * in h->pass_err: hearthd may have the model in a folder of its own. */
+/* Passes the files of the model that the params name by a path, unless they were passed already; *by_path is set where
+ * the params name one so. A model that cannot be passed is no error here, because hearthd may have it in a directory of
+ * its own: the reason is kept in h->pass_err. Returns 0, or the error that ended the connection. */
 int pass_before(struct hearth *h, const struct wire_method *m, const void *params, bool *by_path);
-void pass_forget(struct hearth *h); /* models are passed again */
+void pass_forget(struct hearth *h); /* forgets what was passed, so that models are passed again */
 
-/* Passes all files of a model; *ids are the requests, malloc'd. */
+/* Passes all files of a model; *ids receives the *n numbers of the requests, malloc'd. An error of a file is an error
+ * of this function. */
 int pass_all(struct hearth *h, const char *path, uint32_t **ids, size_t *n, struct hearth_err *e);
 
 /* --- stream.c */
@@ -98,17 +101,17 @@ int stream_submit(struct hearth *h, const struct wire_method *m, const void *par
                   struct hearth_err *e);
 int stream_send_hello(struct hearth *h, struct hearth_err *e);
 
-/* Takes the next event from the input, not from the queue: 1, 0 for none, or the connection's error. The body is the
- * caller's to free. The answer to any request is an event too, HEARTH_EVENT_DONE or HEARTH_EVENT_ERROR. */
+/* Takes the next event from the input, not from the queue: returns 1, 0 for none, or the connection's error. The caller
+ * frees the body. The answer to any request is an event too, HEARTH_EVENT_DONE or HEARTH_EVENT_ERROR. */
 int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e);
 
-/* Queues an event for hearth_next() and takes its body. */
+/* Queues an event for hearth_next() and takes ownership of its body, also on failure. */
 int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e);
 
-/* Abandons a request: its answer and its events are thrown away when they arrive. */
-/* Asks what a generation would cost; the answer is a wire_measured. */
+/* Submits a dry generate, which only asks what a generation would cost; the answer is a wire_measured. */
 int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);
 
+/* Abandons a request: its answer and its events are discarded when they arrive. */
 void stream_abandon(struct hearth *h, uint32_t id);
 
 #endif

@@ -8,7 +8,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* One row of the table of prefixes at a time. */
+/* Levenshtein's table of prefix distances, of which one row is kept at a time. */
 size_t text_distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     size_t row[DISTANCE_MAX + 1];

@@ -1,14 +1,15 @@
 /*
- * distance.h - how unlike two words are, for "did you mean".
+ * distance.h - the edit distance between two words, for "did you mean" suggestions.
  */
 #ifndef HEARTH_DISTANCE_H
 #define HEARTH_DISTANCE_H
 
 #include <stddef.h>
 
-enum { DISTANCE_MAX = 64 }; /* bytes: longer words are like nothing */
+enum { DISTANCE_MAX = 64 }; /* bytes; longer words are similar to nothing */
 
-/* The edit distance (Levenshtein) of two words of any bytes; SIZE_MAX where one is longer than DISTANCE_MAX. */
+/* Returns the edit distance (Levenshtein) of two words, which may hold any bytes; SIZE_MAX where one is longer than
+ * DISTANCE_MAX. */
 size_t text_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * frame.c - the envelope of a message: [0, id, method, params], [1, id, error, result], [2, method, params], split
+ * frame.c - parses the envelope of a message ([0, id, method, params], [1, id, error, result] or [2, method, params])
  * without unpacking its body.
  */
 #include "config.h"
@@ -11,7 +11,8 @@
 
 static const uint8_t empty_map[] = {0x80};
 
-/* Skips one value of a scanned message and returns its head. */
+/* Skips one value of a scanned message: stores its head in *h and returns the position after it, or NULL where the
+ * bytes end first. */
 static const uint8_t *value(struct scan_head *h, const uint8_t *p, const uint8_t *end)
 {
     uint64_t owed = 1;
@@ -29,7 +30,7 @@ static const uint8_t *value(struct scan_head *h, const uint8_t *p, const uint8_t
     return p;
 }
 
-/* The error of a response: [0|1, "NAME: message"]. An error of any other shape becomes a protocol error. */
+/* Decodes the error of a response, [0|1, "NAME: message"]. An error of any other shape becomes HEARTH_EPROTOCOL. */
 static void open_error(struct hearth_err *e, const struct scan_head *h, const uint8_t *p, const uint8_t *end)
 {
     struct scan_head kind, text;
@@ -56,7 +57,8 @@ static void open_error(struct hearth_err *e, const struct scan_head *h, const ui
     }
 }
 
-/* Returns the one element of params, or an empty map for none: Neovim's rpcrequest(channel, "status") sends []. */
+/* Sets f->body to the single element of params, or to an empty map where params is empty: Neovim's rpcrequest(channel,
+ * "status") sends []. */
 static int open_params(struct wire_frame *f, const struct scan_head *h, const uint8_t *p, const uint8_t *end,
                        struct hearth_err *e)
 {
@@ -68,7 +70,7 @@ static int open_params(struct wire_frame *f, const struct scan_head *h, const ui
         return 0;
     }
     f->body = p + h->head;
-    f->body_len = (size_t)(end - f->body); /* nothing follows it in a scanned frame */
+    f->body_len = (size_t)(end - f->body); /* params is the last value of a scanned frame */
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* frames.c - the two buffers of a framed connection; frames.h draws the invariants that are asserted here. */
+/* frames.c - the two buffers of a framed connection; frames.h draws the layout whose invariants check() asserts. */
 #include "config.h"
 
 #include "libclient/frames.h"
@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 enum {
-    GROW_MAX = 256 << 10, /* an input buffer grows by this at once, about the size of a socket's buffer */
+    GROW_MAX = 256 << 10, /* bytes by which an input buffer grows at most at a time, about the size of a socket's
+                             buffer */
     OUT_KEEP = 64 << 10,  /* an empty output buffer larger than this is freed */
 };
 
@@ -38,7 +39,8 @@ static void close_fds(struct frames_fd *v, size_t *n)
     *n = 0;
 }
 
-/* Takes the descriptors of a message that was read: the system has given no more than there is room for. */
+/* Takes the descriptors of a message that was read. There is room for all of them, because receive() offered the kernel
+ * no more than the remaining room. */
 static void take_control(struct frames *f, struct msghdr *msg)
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(msg);
@@ -52,7 +54,8 @@ static void take_control(struct frames *f, struct msghdr *msg)
     }
 }
 
-/* As recv(2). Linux ends a read after the bytes that descriptors came with, so the last byte is one of their frame. */
+/* As recv(2), and takes descriptors where the connection allows them. Linux ends a read after the bytes that
+ * descriptors were sent with, so the last byte that was read belongs to their frame. */
 static ssize_t receive(struct frames *f, int fd)
 {
     union {
@@ -132,7 +135,7 @@ int frames_put_first(struct frames *f, size_t before)
     return 0;
 }
 
-/* Of the descriptors the first was sent. */
+/* The first of the pending descriptors was sent: closes this end's copy. */
 static void drop_out_fd(struct frames *f)
 {
     close(f->out_fd[0].fd);
@@ -140,7 +143,7 @@ static void drop_out_fd(struct frames *f)
     memmove(f->out_fd, f->out_fd + 1, f->n_out_fd * sizeof *f->out_fd);
 }
 
-/* As send(2), of the first n bytes that are pending, with a descriptor. */
+/* Sends the first n pending bytes with a descriptor; returns as send(2). */
 static ssize_t send_with(struct frames *f, int to, size_t n, int fd)
 {
     union {
@@ -154,12 +157,13 @@ static ssize_t send_with(struct frames *f, int to, size_t n, int fd)
     *c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
     ssize_t sent = sendmsg(to, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == ETOOMANYREFS) /* so many are on their way: that passes, as the receiver reads */
+    if (sent < 0 && errno == ETOOMANYREFS) /* too many descriptors in flight, which passes as the receiver reads */
         errno = EAGAIN;
     return sent;
 }
 
-/* As send(2), of what is pending up to the next descriptor, or with it. */
+/* Sends the pending bytes up to the next descriptor's frame or, where that frame is first, the frame with its
+ * descriptor; returns as send(2). */
 static ssize_t send_some(struct frames *f, int to)
 {
     const struct frames_fd *next = f->n_out_fd ? f->out_fd : NULL;
@@ -247,7 +251,7 @@ ssize_t frames_skip(struct frames *f, int fd)
 ptrdiff_t frames_next(struct frames *f, const uint8_t **frame, struct hearth_err *e)
 {
     check(f);
-    if (!frames_unread(f)) { /* a large frame's buffer is shrunk for an idle peer */
+    if (!frames_unread(f)) { /* do not keep a large frame's buffer for an idle peer */
         if (f->in.cap > f->limits->read)
             wire_buf_fini(&f->in);
         return 0;
@@ -300,7 +304,7 @@ size_t frames_pending(const struct frames *f)
     return f->out.len - f->out_pos;
 }
 
-/* Returns 0 where everything is sent, else the errno of the last send. */
+/* Returns 0 once everything is sent, else the errno of the last send. */
 static int send_pending(struct frames *f, int fd)
 {
     while (frames_pending(f)) {
@@ -327,7 +331,7 @@ int frames_flush(struct frames *f, int fd)
     int rc = send_pending(f, fd);
     if (!frames_pending(f)) {
         frames_discard(f);
-    } else if (f->out_pos > f->out.len / 2) { /* so a byte is moved once at most, on average */
+    } else if (f->out_pos > f->out.len / 2) { /* amortised, so each byte is moved at most once on average */
         compact(&f->out, &f->out_pos);
     }
     check(f);

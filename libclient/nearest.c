@@ -6,7 +6,7 @@
 
 #include "libclient/distance.h"
 
-enum { KEY_MAX = 32 }; /* bytes; no key is as long, so nothing is near to one that is longer */
+enum { KEY_MAX = 32 }; /* bytes; all known keys are shorter, so no longer key is similar to one */
 
 struct search {
     const char *key;

@@ -1,5 +1,5 @@
-/* packed.c - see packed.h. msgpack-c's parser makes a tree of all values, of which most messages need none; and it
- * trusts counts, which here must have their bytes. */
+/* packed.c - see packed.h. It is used instead of msgpack-c's parser, which builds a tree of all values, most of which
+ * most messages do not need, and which trusts counts; here every count must be backed by bytes. */
 #include "libclient/packed.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* packed.h - packed values one after another, without a tree of them: what a stranger sends costs its bytes alone. For
- * the codec. */
+/* packed.h - reads packed values one after another without building a tree of them, so that a message costs no more
+ * memory than its bytes. For the codec. */
 #ifndef HEARTH_PACKED_H
 #define HEARTH_PACKED_H
 
@@ -7,14 +7,16 @@
 
 #include "libclient/scan.h"
 
-/* A place between values; whoever reads a container reads what is in it, or skips it. */
+/* A position between two values. After a container's head was read, the caller must read the container's values, or
+ * skip them with packed_skip(). */
 struct cursor {
     const uint8_t *p, *end;
 };
 
-/* One value: of a container its head, after which its values are next. Strings borrow the bytes. */
+/* One value; of a container only its head, and the values that it contains come next. Strings are borrowed from the
+ * bytes. */
 struct packed {
-    enum scan_kind kind; /* SCAN_UINT for every integer of at least 0 */
+    enum scan_kind kind; /* every integer >= 0 is SCAN_UINT */
     union {
         bool b;     /* SCAN_BOOL */
         uint64_t u; /* SCAN_UINT */
@@ -22,14 +24,14 @@ struct packed {
         double f;   /* SCAN_FLOAT */
     };
     const char *data; /* SCAN_STR, SCAN_BIN */
-    size_t n;         /* of these the bytes; SCAN_ARRAY: values; SCAN_MAP: pairs */
+    size_t n;         /* SCAN_STR, SCAN_BIN: bytes; SCAN_ARRAY: values; SCAN_MAP: pairs */
     const uint8_t *at;
 };
 
-/* Reads the next value. 0, or HEARTH_EINVALID where the bytes are none, or too few for what they claim. */
+/* Reads the next value. Returns 0, or HEARTH_EINVALID where the bytes are not msgpack, or fewer than they claim. */
 int packed_next(struct cursor *c, struct packed *v);
 
-/* Steps over what a value that was read contains. As packed_next(). */
+/* Skips the values inside a value that was just read. Returns as packed_next() does. */
 int packed_skip(struct cursor *c, const struct packed *v);
 
 #endif

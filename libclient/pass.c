@@ -1,6 +1,7 @@
 /*
- * pass.c - models whose files are passed to a daemon that runs as another user: it may have no right to a home. What
- * asks for such a model by its path is preceded by a models.pass for each of its files, with the file's descriptor.
+ * pass.c - passes a model's files to a daemon that runs as another user and may have no access to this user's home. A
+ * request that names such a model by its path is preceded by a models.pass for each of its files, with the file's
+ * descriptor.
  */
 #include "config.h"
 
@@ -22,15 +23,15 @@
 
 enum {
     PARTS_MAX = 128,     /* files of a split model */
-    FILES_MAX = 512,     /* of a folder */
-    ENTRIES_MAX = 65536, /* that are looked at in one */
+    FILES_MAX = 512,     /* files of a model in a directory */
+    ENTRIES_MAX = 65536, /* directory entries that are examined */
     TAIL = 20,           /* "-00001-of-00003.gguf" */
 };
 
-/* One round: the requests whose answers are due, where they are waited for. */
+/* One pass over a model's files, with the requests that it sent. */
 struct passing {
     struct hearth *h;
-    uint32_t *ids; /* NULL: nobody waits */
+    uint32_t *ids; /* their numbers, where the caller waits for the answers; NULL: the answers are discarded */
     size_t n;
     struct hearth_err *e;
 };
@@ -41,7 +42,8 @@ static int pass_file(struct passing *p, const char *path)
     struct stat st;
     uint32_t id;
     size_t before;
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO's writer is not waited for */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: do not wait for a FIFO's
+                                                                              writer */
     if (fd < 0)
         return err_set(p->e, errno == ENOENT ? HEARTH_ENOMODEL : HEARTH_EDENIED, "%.120s: %s", path, strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
@@ -92,7 +94,7 @@ static bool is_of_model(const char *name)
     return false;
 }
 
-/* Files of a folder, of which there may be `room` more. */
+/* Passes a model's files in a directory; at most `*room` more are allowed. */
 static int pass_files(struct passing *p, const char *folder, int *room)
 {
     DIR *d = opendir(folder);
@@ -142,7 +144,7 @@ bool pass_is_needed(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid != geteuid();
 }
 
-/* Every method names its model by a field of this name. */
+/* Returns the model that the params name: every method names it in a field "model". NULL where there is none. */
 static const char *model_of(const struct wire_method *m, const void *params)
 {
     for (const struct wire_field *f = m->params->fields; f->name; f++)
@@ -157,7 +159,8 @@ static bool is_same(const struct passed_model *p, const char *path, const struct
            p->size == st->st_size && p->mtime.tv_sec == st->st_mtim.tv_sec && p->mtime.tv_nsec == st->st_mtim.tv_nsec;
 }
 
-/* A folder's own time tells of files that were put there or taken away, and hearthd keeps what it has of the others. */
+/* For a directory the comparison uses its own mtime, which changes when files are added or removed; hearthd keeps the
+ * descriptors of the others. */
 int pass_before(struct hearth *h, const struct wire_method *m, const void *params, bool *by_path)
 {
     const char *path = model_of(m, params);
@@ -177,7 +180,8 @@ int pass_before(struct hearth *h, const struct wire_method *m, const void *param
     free(p->path);
     *p = (struct passed_model){.path = strdup(path), .dev = st.st_dev, .ino = st.st_ino, .size = st.st_size};
     p->mtime = st.st_mtim;
-    pass_model(&(struct passing){.h = h, .e = &h->pass_err}, path); /* why not is told where hearthd refuses the path */
+    pass_model(&(struct passing){.h = h, .e = &h->pass_err}, path); /* an error stays in h->pass_err, to be reported if
+                                                                       hearthd refuses the path */
     return h->dead.code;
 }
 

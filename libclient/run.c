@@ -1,13 +1,14 @@
 /*
- * run.c - the run layer of blocking calls: submit, wait, return. It uses the layers below and adds no state.
+ * run.c - the run layer of blocking calls: submit, wait, return. It uses the layers below and keeps no state but the
+ * deferral of hearth_defer().
  */
 #include "libclient/conn.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Waits for the end of request `id`. Other requests' events are queued for hearth_next(). `out` receives the result's
- * pointer, a T ** of any T; NULL for none. */
+/* Waits for the end of request `id`. Other requests' events are queued for hearth_next(). `out` is a T ** of any T and
+ * receives the result's pointer; NULL discards the result. */
 static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, const struct timespec *timeout,
                  void *out, struct hearth_err *e)
 {
@@ -20,7 +21,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
         if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
             if (rc == HEARTH_WAIT_TIMEOUT) {
-                hearth_cancel(h, id, NULL); /* an error where the request is not a generation */
+                hearth_cancel(h, id, NULL); /* fails harmlessly where the request is not a generation */
                 stream_abandon(h, id);
                 return err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time");
             }
@@ -120,13 +121,13 @@ int hearth_streams_list(struct hearth *h, bool ended, struct hearth_streams_list
     return call(h, WIRE_STREAMS_LIST, &p, NULL, NULL, out, timeout, e);
 }
 
-/* Copies an application's params, which may be shorter or longer than ours where it was compiled with an older or a
- * newer hearth.h. `full` has the defaults. */
+/* Copies an application's params, which may be shorter or longer than this library's struct where it was compiled with
+ * an older or a newer hearth.h. `full` already holds the defaults. */
 static int take_params(struct hearth *h, void *full, size_t n, const void *given, size_t size, const char *method,
                        struct hearth_err *e)
 {
     uint32_t *deferred = h->deferred;
-    h->deferred = NULL; /* an error takes it back */
+    h->deferred = NULL; /* an error cancels the deferral */
     if (size < sizeof size)
         return err_set(e, HEARTH_EPARAMS, "%s: size is not set", method);
     for (size_t i = n; i < size; i++)

@@ -1,10 +1,10 @@
 /*
  * scan.c - structural scan of MessagePack: allocation-free, resumable, linear.
  *
- * It stands before msgpack-c because msgpack-c trusts container counts: the five bytes dd 04 00 00 00 make its
- * unpacker reserve 2 GiB. Here a count is a claim on bytes yet to come, and a claim that the frame limit cannot hold
- * is refused when its head is read. A message that passes is whole, nests no deeper than WIRE_DEPTH_MAX, and has so few
- * values that the tree msgpack-c makes of it is a small multiple of the limit.
+ * No frame is unpacked before it has passed this scan. A count is a claim on bytes yet to come: the five bytes dd 04 00
+ * 00 00 announce 67 million values, and a claim that the frame limit cannot hold is refused when its head is read. A
+ * message that passes is complete, nests no deeper than WIRE_DEPTH_MAX, and has so few values that what is unpacked
+ * from it takes a small multiple of the limit.
  */
 #include "libclient/scan.h"
 #include "libclient/wire.h"
@@ -17,7 +17,7 @@ static uint64_t big_endian(const uint8_t *p, size_t n)
     return v;
 }
 
-/* Kind and width of 0xc0..0xdf: `width` bytes after the tag are a number or a length. */
+/* Kind and width of the tags 0xc0..0xdf: the `width` bytes after the tag are a number or a length. */
 static const struct {
     uint8_t kind, width, extra; /* extra: payload beyond the length (ext's type byte, and the fixext sizes) */
 } tags[32] = {
@@ -86,8 +86,9 @@ int scan_head(struct scan_head *h, const uint8_t *p, size_t len)
 }
 
 /*
- * s->pos is where the next head starts, perhaps beyond len inside a payload; s->left[d] how many values the container
- * at depth d still misses; s->owed their sum, each at least one byte; s->values how many heads were read.
+ * s->pos is where the next head starts, perhaps beyond len inside a payload; s->left[d] is the number of values that
+ * the container at depth d still lacks; s->owed is their sum, of which each takes at least one byte; s->values is the
+ * number of heads read.
  */
 ptrdiff_t wire_scan(struct wire_scan *s, const uint8_t *data, size_t len, size_t max, struct hearth_err *e)
 {

@@ -1,5 +1,5 @@
 /*
- * scan.h - the head of one msgpack value, decoded without allocating, for the scanner and the frame splitter.
+ * scan.h - decodes the head of one msgpack value without allocating, for the scanner, the frame splitter and packed.c.
  */
 #ifndef HEARTH_SCAN_H
 #define HEARTH_SCAN_H
@@ -22,13 +22,14 @@ enum scan_kind {
 
 struct scan_head {
     enum scan_kind kind;
-    size_t head;     /* bytes of the head: the tag with its length or number */
+    size_t head;     /* bytes of the head: the tag and its length or number */
     size_t payload;  /* bytes that follow it: str, bin, ext */
     uint64_t values; /* values that follow it: array, map (two for each pair) */
     uint64_t number; /* SCAN_UINT, and SCAN_BOOL */
 };
 
-/* Decodes the head at p[0..len): 1, 0 where more bytes are needed, -1 for the one byte that is no msgpack (0xc1). */
+/* Decodes the head at p[0..len). Returns 1, 0 where more bytes are needed, -1 for the one tag that is not msgpack
+ * (0xc1). */
 int scan_head(struct scan_head *h, const uint8_t *p, size_t len);
 
 #endif

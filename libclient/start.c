@@ -1,7 +1,7 @@
 /*
- * start.c - starting hearthd where none answers. hearthd makes this race-free: it detaches once its socket answers, and
- * only then does the process that was started here end; a second one that is started meanwhile finds the first, waits
- * for it, and ends well too.
+ * start.c - starts hearthd where no daemon answers. hearthd makes this race-free: it daemonises only once its socket
+ * answers, and only then does the process that was started here exit. A second hearthd that is started meanwhile finds
+ * the first one, waits for it, and exits successfully too.
  */
 #include "config.h"
 
@@ -38,7 +38,7 @@ static int start(const char *hearthd, struct hearth_err *e)
                        strerror(rc));
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return 0; /* somebody else waits for the children of this process; the connection decides */
+            return 0; /* other code of this process reaped the child; whether a connection succeeds decides */
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * stream.c - the stream layer: requests that are not answered yet, and the events that arrive meanwhile.
+ * stream.c - the stream layer: requests that are not answered yet, and the events that arrive for them.
  */
 #include "libclient/conn.h"
 
@@ -35,7 +35,8 @@ static int submit(struct hearth *h, const struct wire_method *m, const void *par
     int rc = wire_pack_request(out, p->id, m, params, e);
     if (rc)
         goto fail;
-    /* The daemon would end the connection over a frame beyond its limits; here it is an error of this request alone. */
+    /* The daemon would end the connection because of a frame beyond its limits; here it is an error of this request
+     * alone. */
     struct wire_scan scan = {0};
     ptrdiff_t ok = wire_scan(&scan, out->data + start, out->len - start, WIRE_FRAME_MAX, e);
     if (ok < 0) {
@@ -95,8 +96,8 @@ void hearth_generate_init(struct hearth_generate *g, size_t size)
     memcpy(g, &full, size < sizeof full ? size : sizeof full);
 }
 
-/* Completes the caller's struct, which may be shorter or longer than ours, where it was compiled with an older or a
- * newer hearth.h. */
+/* Completes the caller's struct, which may be shorter or longer than this library's where the caller was compiled with
+ * an older or a newer hearth.h. */
 static int complete(const struct hearth_generate *g, struct hearth_generate *full, struct hearth_err *e)
 {
     if (g->size < sizeof g->size)
@@ -117,7 +118,7 @@ int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *
     full.request = NULL;
     if (!rc)
         rc = stream_submit(h, &wire_methods[WIRE_GENERATE], &full, NULL, id, e);
-    if (!rc) /* such a generate has another answer than others, and is none that could be cancelled */
+    if (!rc) /* the answer to a dry generate is a wire_measured, and there is no generation that could be cancelled */
         (*find(h, *id))->method = &wire_methods[WIRE_ENGINE_MEASURE];
     return rc;
 }
@@ -132,7 +133,7 @@ int hearth_submit(struct hearth *h, const struct hearth_generate *g, uint32_t *r
     if (full.dry)
         return err_set(e, HEARTH_EPARAMS, "generate.dry: is for hearth_measure()");
 
-    /* Every generation has a request id, so that its stream can be told from others and cancelled before it begins. */
+    /* Every generation has a request id, so that its stream can be identified, and cancelled before it begins. */
     if (!full.request) {
         snprintf(name, sizeof name, "%016" PRIx64 "-%" PRIu32, h->salt, h->last_id);
         full.request = name;
@@ -169,7 +170,7 @@ int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *e)
     cancel.request = p->several || p->stream < 0 ? p->request : NULL;
     int rc = stream_submit(h, &wire_methods[WIRE_CANCEL], &cancel, NULL, &id, e);
     if (!rc)
-        stream_abandon(h, id); /* the end of the generation says whether it was cancelled */
+        stream_abandon(h, id); /* the generation's own end says whether it was cancelled */
     return rc;
 }
 
@@ -193,8 +194,8 @@ static int on_hello(struct hearth *h, const struct wire_frame *f, struct hearth_
     return 0;
 }
 
-/* A path that the daemon may not open is refused because the model could not be passed: that is the reason to tell. And
- * what the daemon has lost is passed again with the next request. */
+/* The daemon refuses a path that it may not open; where passing the model failed before, that is the reason to report.
+ * After HEARTH_ENOTPASSED the next request passes the model's files again. */
 static void explain(struct hearth *h, const struct pending *p, struct hearth_err *err)
 {
     if (err->code == HEARTH_ENOTPASSED)
@@ -209,7 +210,7 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     struct hearth_err why;
     int rc = 1;
 
-    if (!p) /* no request has id 0: such an answer gives the reason for which the daemon is about to hang up */
+    if (!p) /* no request has id 0: an error with that id is the reason for which the daemon is about to hang up */
         return f->id == 0 && f->is_error ? conn_die_as(h, e, &f->err) : 0;
     *at = p->next;
     if (p->method == &wire_methods[WIRE_HELLO]) {
@@ -238,7 +239,7 @@ static bool has_stream(const struct pending *p, int64_t stream)
     return p->stream >= 0 && p->stream == stream;
 }
 
-/* Returns the generation of a stream number, or NULL where it is not ours, or has ended. */
+/* Returns the pending generation that has the stream, or NULL where it is not of this connection or has ended. */
 static struct pending *of_stream(struct hearth *h, int64_t stream)
 {
     for (struct pending *p = h->pending; p; p = p->next)
@@ -283,7 +284,7 @@ static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_
     struct hearth_err why;
 
     if (!m || m->kind != WIRE_EVENT)
-        return 0; /* a newer daemon may send events that we do not know */
+        return 0; /* a newer daemon may send events that this library does not know */
     *ev = (struct hearth_event){0};
     if (wire_unpack(m->params, f->body, f->body_len, &ev->body.any, &why))
         return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);

@@ -15,7 +15,8 @@ size_t utf8_prefix(const char *s, size_t n)
         size_t more = p[i] >= 0xc2 && p[i] < 0xe0 ? 1 : (p[i] & 0xf0) == 0xe0 ? 2 : p[i] >= 0xf0 && p[i] < 0xf5 ? 3 : 0;
         if (!more || more >= n - i)
             return i;
-        /* the second byte is narrower after these four: overlong forms, surrogates, beyond U+10FFFF */
+        /* the second byte has a smaller range after these four: no overlong forms, no surrogates, nothing beyond
+         * U+10FFFF */
         uint8_t lo = p[i] == 0xe0 ? 0xa0 : p[i] == 0xf0 ? 0x90 : 0x80;
         uint8_t hi = p[i] == 0xed ? 0x9f : p[i] == 0xf4 ? 0x8f : 0xbf;
         if (p[i + 1] < lo || p[i + 1] > hi)

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Returns how many leading bytes of s are whole, valid UTF-8 characters; n where all are. */
+/* Returns how many leading bytes of s are complete, valid UTF-8 characters; n where all are. */
 size_t utf8_prefix(const char *s, size_t n);
 
 #endif
