@@ -1,15 +1,16 @@
 /*
- * hearth-libevent.h - libhearth in a libevent loop. Header-only and optional: libhearth itself knows no event loop and
- * links none, so this is installed beside hearth.h and compiled into the programs that use it (they link libevent).
+ * hearth-libevent.h - runs a libhearth connection in a libevent loop. Header-only and optional: libhearth itself knows
+ * no event loop and links none, so this is installed beside hearth.h and compiled into the programs that use it (they
+ * link libevent).
  *
  *     struct hearth_libevent *le = hearth_libevent_new(base, h, on_event, on_closed, arg);
  *     hearth_submit(h, &g, &request, &err);
  *     hearth_libevent_update(le);     after every call on h outside on_event
  *
- * on_event sees every event; its body belongs to the connection and is valid until on_event returns (hearth_take()
+ * on_event receives every event; its body belongs to the connection and is valid until on_event returns (hearth_take()
  * transfers it to the caller). on_closed is called once, when the connection has ended, with the reason; no callback
- * follows. Either may call hearth_libevent_free(). The connection stays the caller's: free the adapter first, then
- * hearth_close().
+ * follows. Either may call hearth_libevent_free(). The connection stays the caller's: free the adapter first, then call
+ * hearth_close(). All calls belong to the thread that runs the event base.
  */
 #ifndef HEARTH_LIBEVENT_H
 #define HEARTH_LIBEVENT_H
@@ -21,11 +22,12 @@
 struct hearth_libevent {
     struct hearth *h;
     struct event *io;
-    struct event *again; /* activated where events may be queued although no byte will arrive to wake the loop */
+    struct event *again; /* activated to deliver events that may be queued already, for which no byte will arrive to
+                            wake the loop */
     void (*on_event)(void *arg, const struct hearth_event *ev);
     void (*on_closed)(void *arg, const struct hearth_err *err);
     void *arg;
-    int *freed; /* set where the adapter is freed inside its own callback */
+    int *freed; /* points to a flag of the running callback, set where the callback frees the adapter */
 };
 
 static inline void hearth_libevent_free(struct hearth_libevent *le)
@@ -37,7 +39,7 @@ static inline void hearth_libevent_free(struct hearth_libevent *le)
     free(le);
 }
 
-/* Updates libevent's watches to the connection's needs. */
+/* Makes libevent watch the socket for what the connection needs. */
 static inline void hearth_libevent_watch(struct hearth_libevent *le)
 {
     int want = hearth_events(le->h);
@@ -47,8 +49,8 @@ static inline void hearth_libevent_watch(struct hearth_libevent *le)
     event_add(le->io, NULL);
 }
 
-/* Call this after a call on the connection: it sends the queued output and delivers the events that a blocking call
- * left. */
+/* Call this after every call on the connection outside on_event: the loop then sends the queued output and delivers the
+ * events that a blocking call has queued. */
 static inline void hearth_libevent_update(struct hearth_libevent *le)
 {
     hearth_libevent_watch(le);
@@ -79,7 +81,8 @@ static inline void hearth_libevent_ready(evutil_socket_t fd, short what, void *a
     }
 }
 
-/* Returns NULL where memory is out. */
+/* Creates an adapter for the connection; `arg` is passed to both callbacks. Returns NULL without memory. Free it with
+ * hearth_libevent_free(). */
 static inline struct hearth_libevent *hearth_libevent_new(struct event_base *base, struct hearth *h,
                                                           void (*on_event)(void *arg, const struct hearth_event *ev),
                                                           void (*on_closed)(void *arg, const struct hearth_err *err),

@@ -1,8 +1,9 @@
 /*
  * wire-json.c - see wire-json.h.
  *
- * Text becomes MessagePack in one pass that holds nothing but its place: what a stranger sends costs no more than its
- * bytes. A container's count stands in front of it and is known at its end, so it is written then, in 32 bits.
+ * Text is converted to MessagePack in one pass whose only state is its position, so it costs no memory beyond the
+ * output. The count of a container precedes it but is known only at its end: it is written then, always as 32 bits. The
+ * same goes for the length of a string.
  */
 #include "libclient/wire-json.h"
 #include "libclient/packed.h"
@@ -29,7 +30,7 @@ int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end)
         b->data = grown;
         b->cap = cap;
     }
-    if (n) /* an empty text may be NULL */
+    if (n) /* data may be NULL where n is 0 */
         memcpy(b->data + b->len, data, n);
     b->len += n;
     return 0;
@@ -40,7 +41,7 @@ int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end)
 struct in {
     const char *at;
     struct wire_buf *b;
-    size_t end; /* the longest that b may become */
+    size_t end; /* largest allowed length of b */
     int code;
     const char *why;
 };
@@ -61,7 +62,7 @@ static int put(struct in *in, const void *data, size_t n)
     return in->code;
 }
 
-/* A tag with a number behind it, big endian. */
+/* Appends a tag and `width` bytes of a number, big endian. */
 static int put_head(struct in *in, uint8_t tag, uint64_t n, int width)
 {
     uint8_t head[9] = {tag};
@@ -85,7 +86,7 @@ static bool take(struct in *in, const char *word)
     return true;
 }
 
-/* The four digits of a \u; negative where they are none. */
+/* Returns the number of the four hex digits of a \u escape; negative where they are not hex digits. */
 static long hex4(const char *s)
 {
     long c = 0;
@@ -185,7 +186,7 @@ static int put_integer(struct in *in, const char *s)
     return v < 128 ? put_head(in, (uint8_t)v, 0, 0) : put_head(in, 0xcf, v, 8);
 }
 
-/* strtod() reads what the locale writes, so the point becomes its. */
+/* strtod() expects the locale's decimal point, so it is substituted first. */
 static int put_float(struct in *in, const char *s, size_t n)
 {
     char text[400];
@@ -296,7 +297,7 @@ int wire_json_pack(struct wire_buf *b, size_t end, const char *json, enum wire_j
 /* --- MessagePack to JSON ------------------------------------------------------------------------------------------ */
 
 struct out {
-    char *p; /* NULL: it is measured */
+    char *p; /* NULL: only the length is counted */
     size_t n;
     const char *why;
 };

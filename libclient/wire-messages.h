@@ -1,5 +1,4 @@
-/* wire-messages.h - what clients and hearthd say to each other, as structs, and the limits of it. wire.h has the rest.
- */
+/* wire-messages.h - the messages between clients and hearthd, as structs, and their limits. wire.h has the rest. */
 #ifndef HEARTH_WIRE_MESSAGES_H
 #define HEARTH_WIRE_MESSAGES_H
 
@@ -14,7 +13,7 @@ enum {
     WIRE_FRAME_MAX = 8 << 20,       /* bytes in one frame from a client */
     WIRE_LINK_FRAME_MAX = 64 << 20, /* bytes in one frame on the engine link */
     WIRE_DEPTH_MAX = 80,            /* nesting of arrays and maps */
-    WIRE_JSON_DEPTH = 72,           /* of these, those of a value of any shape */
+    WIRE_JSON_DEPTH = 72,           /* of which a value of any structure (wire-json.h) may have this many */
     WIRE_VALUE_BYTES = 4, /* a frame limit of N bytes allows N / 4 values, which bounds the memory of unpacking */
     WIRE_NAME_MAX = 256,  /* bytes in a session name, request id, method */
     WIRE_PATH_MAX = 4096,
@@ -24,13 +23,13 @@ enum {
     WIRE_EXPORT_VERSION = 1,       /* of the documents of sessions.export and sessions.import */
     WIRE_PARTS_MAX = 1024,         /* in one message */
     WIRE_TEMPLATE_MAX = 256 << 10, /* bytes of a chat template */
-    WIRE_HEADS_MAX = 4096,         /* files whose headers one request is about */
+    WIRE_HEADS_MAX = 4096,         /* files in one request for headers */
     WIRE_OPS_MAX = 1 << 14,        /* ops of a model's program; a model has at most 1,024 layers */
-    WIRE_TRACE_MAX = 1024,         /* events in a stream's trace, and in one of them: */
+    WIRE_TRACE_MAX = 1024,         /* events in a stream's trace; fields in one of them: */
     WIRE_TRACE_FIELDS_MAX = 16,
-    WIRE_FILES_MAX = 1024, /* of `extra` */
-    WIRE_FORKS_MAX = 64,   /* of one sessions.fork */
-    WIRE_CHOICES_MAX = 16, /* of one generate */
+    WIRE_FILES_MAX = 1024, /* files in `extra` */
+    WIRE_FORKS_MAX = 64,   /* sessions that one sessions.fork creates */
+    WIRE_CHOICES_MAX = 16, /* choices of one generate */
     WIRE_STOPS_MAX = 16,
     WIRE_BIAS_MAX = 1024,  /* logit_bias entries ... */
     WIRE_BIAS_LIMIT = 100, /* ... and the largest magnitude of each */
@@ -41,10 +40,10 @@ enum {
 /* --- the library's structs ------------------------------------------------------------------------------ */
 
 /*
- * What an application sees of a message is the message: these structs are defined (and explained) once, in hearth.h,
- * and `struct wire_x` is another spelling of `struct hearth_x`, for code that has both sides of the wire in view.
- * On the way out of a struct, wire_bytes is str where it is valid UTF-8, else bin; on the way in either.
- * hearth_generate.size is the library's alone and not on the wire.
+ * For these messages the application's struct is the message itself: the structs are defined (and documented) once, in
+ * hearth.h, and `struct wire_x` is another name for `struct hearth_x`, for code that handles both sides of the wire.
+ * When packed, wire_bytes becomes str where it is valid UTF-8, else bin; either is accepted when unpacked.
+ * hearth_generate.size is internal to the library and not on the wire.
  */
 #define wire_bytes                hearth_bytes
 #define wire_ids                  hearth_ids
@@ -124,9 +123,9 @@ struct wire_hello {
     struct wire_strs notify_as; /* absent, or [METHOD, CODE]: events come as [2, METHOD, [CODE, [event, body]]] */
 };
 
-/* generate takes wire_generate. The reserved keys adapter and grammar are refused with UNSUPPORTED. */
+/* generate takes wire_generate. The reserved keys adapter and grammar are refused with HEARTH_EUNSUPPORTED. */
 
-struct wire_cancel { /* one of the two */
+struct wire_cancel { /* exactly one of the two */
     int64_t stream;  /* -1 = absent */
     const char *request;
 };
@@ -134,14 +133,14 @@ struct wire_cancel_result {
     bool cancelled; /* false: nothing of that id was running */
 };
 
-struct wire_attach { /* stream.attach: one of the two */
+struct wire_attach { /* stream.attach: exactly one of stream and request */
     int64_t stream;  /* -1 = absent */
     const char *request;
     int64_t from; /* number of completion tokens that the client has received */
 };
 
 struct wire_streams_list {
-    bool ended; /* with those that have ended and can still be attached to */
+    bool ended; /* include those that have ended and can still be attached to */
 };
 
 struct wire_streams_trace {
@@ -160,7 +159,8 @@ struct wire_stream_error {
     struct wire_fault error;
 };
 
-/* What a notification is answered by, read alone where the rest of it is refused. */
+/* The request id by which a notification is answered; it is unpacked alone where the rest of the notification is
+ * refused. */
 struct wire_request_id {
     const char *request;
 };
@@ -171,7 +171,7 @@ struct wire_empty {
 
 struct wire_session_ref { /* sessions.show, sessions.remove */
     const char *session;  /* id or name */
-    bool tokens;          /* show: with the timeline's ids */
+    bool tokens;          /* sessions.show: include the timeline's ids */
 };
 struct wire_session_rename {
     const char *session;
@@ -180,11 +180,11 @@ struct wire_session_rename {
 
 struct wire_sessions_list {
     const char *from; /* the `next` of the page before, or NULL */
-    bool ephemeral;   /* with ephemeral ones */
+    bool ephemeral;   /* include ephemeral ones */
 };
 struct wire_session_adopt {
     const char *session; /* a fork */
-    bool replace;        /* what its parent has after the cut is dropped */
+    bool replace;        /* drop what its parent has after the point of the fork */
 };
 struct wire_session_export {
     const char *session;
@@ -201,7 +201,7 @@ struct wire_backup {
 };
 
 struct wire_models_list {
-    bool details; /* with what the files' headers say, as far as they have been read */
+    bool details; /* include what the files' headers say, as far as they have been read */
 };
 struct wire_model_ref { /* models.load, models.unload */
     const char *model;
@@ -212,19 +212,19 @@ struct wire_model_pin {
 };
 struct wire_model_show {
     const char *model;
-    bool ops; /* with the model's program */
+    bool ops; /* include the model's program */
 };
-struct wire_model_pass { /* models.pass: with the file's descriptor beside it */
-    const char *path;    /* absolute: what the peer calls the file */
+struct wire_model_pass { /* models.pass: the file's descriptor is sent with the frame */
+    const char *path;    /* absolute: the name by which the peer refers to the file */
 };
 
-struct wire_yield { /* of the device's memory: exactly one of bytes and all, or seconds = 0 */
+struct wire_yield { /* yields the device's memory: exactly one of bytes and all, or seconds = 0 */
     int64_t bytes;
     bool all;
-    double seconds; /* 0: it is taken again */
+    double seconds; /* 0: ends a yield */
 };
 
-struct wire_shutdown { /* of hearthd: for root and the user that it runs as */
+struct wire_shutdown { /* shuts hearthd down: only for root and the user that it runs as */
     bool now; /* false: running streams get some seconds to end; true: they are interrupted and stored as they are */
 };
 
@@ -232,7 +232,7 @@ struct wire_tokenize {
     const char *model;
     struct wire_bytes text;
     bool special; /* parse special tokens */
-    int64_t bos;  /* -1 as the model's file says, 0 no, 1 yes */
+    int64_t bos;  /* -1: as the model's file says; 0: no; 1: yes */
     int64_t client;
 };
 struct wire_detokenize {

@@ -21,17 +21,18 @@ void wire_buf_fini(struct wire_buf *b)
     *b = (struct wire_buf){0};
 }
 
-/* One frame being packed into b. The first error sticks, so the walk needs no error plumbing. */
+/* One frame that is being packed into b. The first error is kept in `code`, so that the walk needs no error handling.
+ */
 struct packer {
     msgpack_packer pk;
     struct wire_buf *b;
-    size_t start; /* of the frame */
+    size_t start; /* of the frame, in b */
     struct hearth_err *e;
     int code;
-    const struct wire_method *request; /* whose params they are; or NULL */
+    const struct wire_method *request; /* the request whose params are packed; or NULL */
 };
 
-/* What an error calls a message of that type. Of params several methods may have one. */
+/* The name of a message type in an error: several methods may share a params type, so it is the method's name there. */
 static const char *name_of(const struct packer *p, const struct wire_type *t)
 {
     return p->request && t == p->request->params ? p->request->name : t->name;
@@ -89,7 +90,7 @@ static void pack_ids(struct packer *p, const struct wire_ids *ids)
         msgpack_pack_int32(&p->pk, ids->v[i]);
 }
 
-/* Ids are packed as bytes, some KiB at a time: one call for each would dominate the time of a long timeline. */
+/* Packs ids as bytes, 4 KiB at a time: one msgpack call per id would dominate the time for a long timeline. */
 static void pack_ids_bin(struct packer *p, const struct wire_ids *ids)
 {
     uint32_t le[1024];
@@ -118,7 +119,7 @@ static void pack_pairs(struct packer *p, const char *where, const char *name, co
     }
 }
 
-/* wire_top is packed, and unpacked, as wire_bias, which has the same two members. */
+/* wire_logit is packed, and unpacked, as wire_bias, which has the same two members. */
 static_assert(sizeof(struct wire_logit) == sizeof(struct wire_bias) &&
                   offsetof(struct wire_logit, logit) == offsetof(struct wire_bias, bias),
               "pairs have one shape");
@@ -132,7 +133,7 @@ static bool present(const struct wire_field *f, const void *msg)
         return !(f->flags & FIELD_SPARSE) || *MEMBER(bool, msg, f->offset) != (bool)f->i.def;
     case WIRE_INT:
         return !(f->flags & FIELD_SPARSE) || *MEMBER(int64_t, msg, f->offset) != f->i.def;
-    case WIRE_FLOAT: /* not a number is a difference, too, and refused */
+    case WIRE_FLOAT: /* a NaN differs from the default, too, and is then refused */
         return !(f->flags & FIELD_SPARSE) || !(*MEMBER(double, msg, f->offset) == f->f.def);
     case WIRE_UINT:
     case WIRE_STRUCT:
@@ -315,7 +316,7 @@ int wire_pack_result_packed(struct wire_buf *b, uint32_t id, const struct wire_b
 
 size_t wire_error_line(char line[static WIRE_LINE_MAX], int code, const char *msg)
 {
-    /* A message may quote a peer's bytes, or have been cut inside a character. */
+    /* A message may quote a peer's bytes, or have been truncated inside a character. */
     int n = snprintf(line, WIRE_LINE_MAX, "%s: %s", err_name(code), msg);
     size_t len = (size_t)n < WIRE_LINE_MAX ? (size_t)n : WIRE_LINE_MAX - 1;
     for (size_t ok; (ok = utf8_prefix(line, len)) < len;)

@@ -1,5 +1,6 @@
 /*
- * wire-rows-daemon.c - the rows of the requests to the daemon as a whole: hello, status, backup, shutdown.
+ * wire-rows-daemon.c - the field tables of the requests to the daemon as a whole: hello, status, yield, shutdown,
+ * backup.
  */
 #include "libclient/wire-rows.h"
 

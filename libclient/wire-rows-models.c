@@ -1,5 +1,5 @@
 /*
- * wire-rows-models.c - the rows of models.*, and what is asked of a model without a stream.
+ * wire-rows-models.c - the field tables of models.* and of the requests to a model that start no stream.
  */
 #include "libclient/wire-rows.h"
 
@@ -132,7 +132,7 @@ TYPE(model_progress, "model.progress");
 
 /* --- tokenize, detokenize, eval ----------------------------------------------------------------------------------- */
 
-/* On the engine's link each has one field more, of the same struct. */
+/* On the engine link each of these has one more field (client), which the same struct contains. */
 #define wire_engine_tokenize   wire_tokenize
 #define wire_engine_detokenize wire_detokenize
 #define wire_engine_eval       wire_eval
@@ -150,7 +150,7 @@ static const struct wire_field tokenize_result_fields[] = {
      .type = WIRE_IDS,
      .flags = FIELD_REQUIRED,
      .offset = offsetof(struct wire_tokenize_result, ids),
-     .i = {.hi = WIRE_LINK_FRAME_MAX}}, /* a frame of text has more tokens than a message may ask for */
+     .i = {.hi = WIRE_LINK_FRAME_MAX}}, /* a frame of text may become more tokens than a message may contain */
     {0},
 };
 TYPE(tokenize_result, "tokenize result");

@@ -1,5 +1,5 @@
 /*
- * wire-rows-pieces.c - the rows of what several messages are made of.
+ * wire-rows-pieces.c - the field tables of parts that several messages have in common.
  */
 #include "libclient/wire-rows.h"
 

@@ -1,5 +1,5 @@
 /*
- * wire-rows-sessions.c - the rows of sessions.*.
+ * wire-rows-sessions.c - the field tables of sessions.*.
  */
 #include "libclient/wire-rows.h"
 

@@ -1,5 +1,5 @@
 /*
- * wire-rows-streams.c - the rows of generation and its streams.
+ * wire-rows-streams.c - the field tables of generate and of its streams.
  */
 #include "libclient/wire-rows.h"
 
@@ -80,8 +80,8 @@ static const struct wire_field generate_fields[] = {
 };
 TYPE(generate, "generate", .reserved = generate_reserved, .check = generate_check, .strict = true);
 
-/* The client's request inside engine.generate: a stream that is taken up again may have nothing left to append, so
- * none of messages, text, tokens is fine here. */
+/* The client's request inside engine.generate. It has no check(): a stream that is resumed may have nothing left to
+ * append, so messages, text and tokens may all be absent here. */
 const struct wire_type wire_engine_generate_req_type = {
     .name = "req", .size = sizeof(struct wire_generate), .fields = generate_fields};
 

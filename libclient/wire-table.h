@@ -1,10 +1,10 @@
 /*
- * wire-table.h - the form of a message's description: for the codec (wire-pack.c, wire-unpack.c), the rows
- * (wire-rows-*.c) and the tests that iterate them. Everybody else uses wire.h.
+ * wire-table.h - the data structures that describe a message: for the codec (wire-pack.c, wire-unpack.c), the rows
+ * (wire-rows-*.c) and the tests that iterate over them. All other code uses wire.h.
  *
- * One row per field says its key on the wire (the member's name), its type, where it lies in the struct, what range
- * it has and its default where it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the
- * same rows, so a new field is one member and one row.
+ * One row per field gives its key on the wire (the member's name), its type, its offset in the struct, its range and
+ * its default if it is absent. pack, unpack, defaults, the round-trip test and the fuzzer all walk the same rows, so a
+ * new field is one member and one row.
  */
 #ifndef HEARTH_WIRE_TABLE_H
 #define HEARTH_WIRE_TABLE_H
@@ -15,7 +15,7 @@ enum wire_field_type {
     WIRE_BOOL,   /* bool */
     WIRE_INT,    /* int64_t */
     WIRE_UINT,   /* uint64_t, with a bool beside it where FIELD_HAS is set */
-    WIRE_FLOAT,  /* double; integers are taken too */
+    WIRE_FLOAT,  /* double; integers are accepted too */
     WIRE_STR,    /* const char *: UTF-8 without NUL */
     WIRE_BYTES,  /* struct wire_bytes */
     WIRE_IDS,    /* struct wire_ids: each 0..INT32_MAX */
@@ -26,12 +26,12 @@ enum wire_field_type {
     WIRE_TOPS,   /* struct wire_top * and a count: an array of arrays of [id, logit] */
     WIRE_FAULT,  /* struct wire_fault: an error as [kind, line] */
     WIRE_JSON, /* const char *: JSON text, an array or (i.lo = WIRE_JSON_MAP) an object; the value itself on the wire */
-    WIRE_CONTENT, /* of struct wire_message: a str (content) or an array of maps (parts) */
+    WIRE_CONTENT, /* the content of struct wire_message: a str (content) or an array of maps (parts) */
 };
 
 enum {
     FIELD_REQUIRED = 1, /* unpack refuses a message without it; pack writes it even where it is empty */
-    FIELD_SPARSE = 2,   /* pack omits it where it has its default */
+    FIELD_SPARSE = 2,   /* pack omits it where it has its default value */
     FIELD_BIN = 4,      /* always bin on the wire: WIRE_BYTES; WIRE_IDS, 4 bytes each, little endian */
     FIELD_HAS = 8,      /* WIRE_UINT, WIRE_STRUCT: absent where the bool at `beside` is false */
 };
@@ -41,10 +41,11 @@ struct wire_field {
     uint8_t type;
     uint8_t flags;
     uint16_t offset;
-    uint16_t beside; /* offset of the count, of the bool, or of the parts */
+    uint16_t beside; /* offset of the count, of the bool, or of the parts, by type */
     union {
         struct {
-            int64_t lo, hi, def; /* WIRE_INT: the value; strings, bytes, arrays: how many */
+            int64_t lo, hi, def; /* WIRE_INT: range and default of the value; strings, bytes, arrays: range of the
+                                    length */
         } i;
         struct {
             double lo, hi, def;
@@ -55,14 +56,14 @@ struct wire_field {
 };
 
 struct wire_type {
-    const char *name; /* its name in error messages: "generate" */
+    const char *name; /* the name in error messages, such as "generate" */
     size_t size;
     const struct wire_field *fields;                     /* ends with name NULL; at most 64 */
     const char *const *reserved;                         /* keys refused as UNSUPPORTED, NULL-terminated; or NULL */
-    int (*check)(const void *msg, struct hearth_err *e); /* checks across fields; or NULL */
-    uint16_t whole; /* offset of a const char *: the whole map as JSON text, where it has keys that are no rows, or a
-                       nil; on the way out it goes in place of the rows. 0: such keys are refused or ignored */
-    bool strict;    /* a key that is not known is refused, here and in all maps within, instead of ignored */
+    int (*check)(const void *msg, struct hearth_err *e); /* checks several fields against each other; or NULL */
+    uint16_t whole; /* offset of a const char *: the whole map as JSON text, set where it has unknown keys or a nil
+                       value; when packed, it replaces the rows. 0: such keys are refused or ignored */
+    bool strict;    /* unknown keys are refused instead of ignored, here and in all nested maps */
 };
 
 #endif

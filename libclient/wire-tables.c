@@ -1,9 +1,9 @@
 /*
- * wire-tables.c - every method: its name, its direction and the rows of its fields. PROTOCOL.md says the same in words,
- * and daemon/engine/front/protocol.md and daemon/stream/journal.md the methods that clients never see.
+ * wire-tables.c - every method: its name, its direction and its field tables. PROTOCOL.md describes them in words;
+ * daemon/engine/front/protocol.md and daemon/stream/journal.md describe the methods that clients never see.
  *
- * To add a method: its structs in wire.h (or hearth.h), its fields in its service's wire-rows-*.c (and the type in
- * wire-rows.h), its row here, its section in one of these documents.
+ * To add a method: its structs in wire-messages.h or wire-link.h (or hearth.h), its index in wire.h, its fields in its
+ * service's wire-rows-*.c (and the type in wire-rows.h), its row here, its section in one of these documents.
  */
 #include "libclient/wire-rows.h"
 

@@ -1,9 +1,9 @@
 /*
- * wire-unpack.c - packed bodies to structs: one walk over the field tables.
+ * wire-unpack.c - unpacks bodies into structs: one walk over the field tables.
  *
- * It reads value after value (packed.c) and copies the fields of the table into one block. What no row names is
- * stepped over, so that it costs no memory. The copies are bounded because an element of an array has its bytes before
- * its struct is allocated, and the rows cap how many there may be.
+ * It reads value after value (packed.c) and copies the fields that the table names into one message. Values that no row
+ * names are skipped and cost no memory. The copies are bounded, because every element of an array must have its bytes
+ * before its struct is allocated, and the rows limit the number of elements.
  */
 #include "libclient/nearest.h"
 #include "libclient/packed.h"
@@ -21,8 +21,8 @@
 
 #define MEMBER(T, msg, off) ((T *)((char *)(msg) + (off)))
 
-/* A message is a chain of these: the struct is at the front of the first one's data, and the memory that it points to
- * follows. */
+/* A message is a chain of blocks: the struct is at the front of the first one's data, followed by the memory that it
+ * points to. */
 struct block {
     struct block *next;
     size_t used, cap;
@@ -33,7 +33,7 @@ struct reader {
     struct block *first, *last;
     struct cursor in;
     struct hearth_err *e;
-    bool strict; /* as the message's type says */
+    bool strict; /* the message type's `strict` */
 };
 
 /* The position of the walk, for error messages: "generate.messages[2].role". */
@@ -109,7 +109,7 @@ static int malformed(struct reader *r)
     return err_set(r->e, HEARTH_EINVALID, "the message is not well-formed msgpack");
 }
 
-/* The next value; HEARTH_EINVALID where there is none. */
+/* Reads the next value; HEARTH_EINVALID where there is none. */
 static int next(struct reader *r, struct packed *v)
 {
     return packed_next(&r->in, v) ? malformed(r) : 0;
@@ -240,8 +240,8 @@ static int read_bin_ids(struct reader *r, const struct path *path, const struct 
     return 0;
 }
 
-/* Any value, of which all has been read, as JSON text. It is written twice, first only to be measured, so that what is
- * made has its true size. */
+/* Converts a value of any structure, which starts at `at` and has been read to its end, to JSON text. The first
+ * wire_json_write() only measures, so that the allocation has the exact size. */
 static int read_json(struct reader *r, const struct path *path, const uint8_t *at, enum wire_json_root root,
                      const char **out)
 {
@@ -444,7 +444,7 @@ void wire_defaults(const struct wire_type *t, void *msg)
     }
 }
 
-/* A key that is no row: reserved, refused in what is strict, or ignored. */
+/* Handles a key that no row has: it is reserved, refused in a strict message, or ignored. */
 static int read_unknown(struct reader *r, const struct path *path, const struct wire_type *t, const struct packed *key)
 {
     char near[64];
@@ -468,10 +468,10 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     if (o->kind != SCAN_MAP && !empty_array)
         return refuse(r, path, HEARTH_EPARAMS, "must be a map");
 
-    bool more = false;              /* it says more than its rows can hold */
-    bool calls = false;             /* it has tool_calls, with which a message needs no content */
+    bool more = false;              /* it has unknown keys or nil values, which its rows cannot hold */
+    bool calls = false;             /* it has tool_calls, so a message needs no content */
     uint64_t given = 0;             /* rows whose key was present */
-    uint64_t absent = ~(uint64_t)0; /* rows without a value; nil counts as none */
+    uint64_t absent = ~(uint64_t)0; /* rows without a value; nil counts as absent */
     wire_defaults(t, out);
     for (size_t k = 0; !empty_array && k < o->n; k++) {
         struct packed key, value;
@@ -526,7 +526,8 @@ static int unpack(const struct wire_type *t, const char *name, const uint8_t *bo
                   struct hearth_err *e)
 {
     struct reader r = {.e = e, .strict = t->strict, .in = {body, body + len}};
-    /* Most messages fit the first block, which has room for the struct and as many bytes as were received. */
+    /* Most messages fit into the first block, which has room for the struct and for twice the bytes that were received
+     * (up to 4 KiB of them). */
     r.first = r.last = block_new(t->size + 2 * (len < 4096 ? len : 4096));
     if (!r.first)
         return err_set(e, HEARTH_ENOMEM, "no memory for a message");

@@ -1,17 +1,17 @@
 /*
- * wire.h - every message that crosses a socket of ours, as a struct (wire-messages.h; wire-link.h has those of the
- * engine link), and the codec; PROTOCOL.md says what the fields mean.
+ * wire.h - every message of hearth's protocols as a struct (wire-messages.h; wire-link.h has those of the engine link),
+ * and the codec; PROTOCOL.md says what the fields mean.
  *
- * The codec is one walk over tables: a struct per message, a table of its fields, a row per method in
- * wire_methods[] (wire-tables.c). The client protocol and the engine link (methods "engine.*") share frames and codec,
- * so the engine can be driven alone in a test. The codec does no I/O.
+ * The codec walks tables: there is a struct per message, a table of its fields, and a row per method in wire_methods[]
+ * (wire-tables.c). The client protocol and the engine link (methods "engine.*") share frames and codec, so a test can
+ * drive the engine by itself. The codec does no I/O.
  *
- * Ownership: a packed frame is bytes in a struct wire_buf, the caller's. An unpacked message is one block that contains
- * all memory it points to; wire_free() frees it. Pointers in a struct that is to be packed are borrowed for the call.
- * All strings are NUL-terminated; `len` counts without the NUL. Text that need not be UTF-8 or may hold NULs is a
+ * Ownership: a packed frame is bytes in the caller's struct wire_buf. An unpacked message is one allocation that
+ * contains everything it points to; wire_free() frees it. Pointers in a struct that is packed are borrowed for the
+ * call. All strings are NUL-terminated; `len` does not count the NUL. Text that need not be UTF-8 or may hold NULs is a
  * wire_bytes.
  *
- * Threads: no globals but constant tables; any thread may use its own values.
+ * Threads: there are no globals but constant tables; any thread may use its own values.
  */
 #ifndef HEARTH_WIRE_H
 #define HEARTH_WIRE_H
@@ -21,7 +21,7 @@
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-struct wire_type; /* a struct's field table: wire-table.h, for the codec and its tests only */
+struct wire_type; /* a struct's field table; defined in wire-table.h for the codec and its tests only */
 
 enum wire_kind { WIRE_REQUEST, WIRE_EVENT };
 struct wire_method {
@@ -107,31 +107,33 @@ enum {
 extern const struct wire_method wire_methods[];                           /* ends with name NULL */
 const struct wire_method *wire_method_find(const char *name, size_t len); /* NULL: unknown */
 
-/* Does the same, and reports why not: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name reserved for later (embed). */
+/* As wire_method_find(), with the reason where it returns NULL: HEARTH_EMETHOD, or HEARTH_EUNSUPPORTED for a name that
+ * is reserved for a later version (embed). */
 const struct wire_method *wire_method_get(const char *name, size_t len, struct hearth_err *e);
 
-/* A growing byte buffer; zero-initialise, wire_buf_fini frees. */
+/* A growing byte buffer. Zero-initialise it; wire_buf_fini() frees it. */
 struct wire_buf {
     uint8_t *data;
     size_t len, cap;
 };
 void wire_buf_fini(struct wire_buf *b);
-/* Appends bytes to a buffer that may become `end` long: 0, HEARTH_ETOOBIG, HEARTH_ENOMEM. */
+/* Appends bytes to a buffer that may become at most `end` bytes long. Returns 0, HEARTH_ETOOBIG or HEARTH_ENOMEM. */
 int wire_buf_add(struct wire_buf *b, const void *data, size_t n, size_t end);
 
-/* Each appends one whole frame to b; HEARTH_ENOMEM or HEARTH_ETOOBIG leave b as it was. `id` is the RPC message id. */
+/* Each appends one complete frame to b, or returns HEARTH_ENOMEM, HEARTH_ETOOBIG or HEARTH_EPARAMS (a value that cannot
+ * be packed) and leaves b's content as it was. `id` is the RPC message id. */
 int wire_pack_request(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *params,
                       struct hearth_err *e);
 int wire_pack_result(struct wire_buf *b, uint32_t id, const struct wire_method *m, const void *result,
                      struct hearth_err *e);
-/* The result as it is packed, which is one value. */
+/* As wire_pack_result(), with a result that is packed already, as one value. */
 int wire_pack_result_packed(struct wire_buf *b, uint32_t id, const struct wire_bytes *result, struct hearth_err *e);
 int wire_pack_error(struct wire_buf *b, uint32_t id, int code, const char *msg, struct hearth_err *e);
 /* as_method/as_code: NULL, or hello's notify_as. */
 int wire_pack_event(struct wire_buf *b, const struct wire_method *m, const void *body, const char *as_method,
                     const char *as_code, struct hearth_err *e);
 
-/* The line of an error, "NAME: msg" in UTF-8 and cut to its room; returns its length. */
+/* Writes the line of an error, "NAME: msg" in UTF-8, truncated to WIRE_LINE_MAX; returns its length. */
 size_t wire_error_line(char line[static WIRE_LINE_MAX], int code, const char *msg);
 
 /* A received frame: its kind and its packed body, before the body's struct is known. */
@@ -143,16 +145,16 @@ struct wire_frame {
     size_t method_len;
     const uint8_t *body; /* the params map, result value or event body, still packed; borrowed */
     size_t body_len;
-    bool is_error; /* response: err is set and body is not */
+    bool is_error; /* of a response: err is set instead of body */
     struct hearth_err err;
 };
 
 /*
- * Scans the structure of data[0..len), allocation-free, for one whole well-formed message. Returns its length, 0 where
- * more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max` bytes or max / WIRE_VALUE_BYTES values
- * (detected as soon as a count claims it), HEARTH_EINVALID for bytes that are not msgpack or nesting over
- * WIRE_DEPTH_MAX. It is linear for any division of the bytes: `state` has the position between calls with a growing
- * len. The caller zeroes it at first and after each frame.
+ * Scans the structure of data[0..len) for one complete well-formed message, without allocating. Returns its length, 0
+ * where more bytes are needed, or a negative code: HEARTH_ETOOBIG for more than `max` bytes or max / WIRE_VALUE_BYTES
+ * values (detected as soon as a count claims them) or nesting deeper than WIRE_DEPTH_MAX, HEARTH_EINVALID for bytes
+ * that are not msgpack. The cost is linear however the bytes arrive: `state` keeps the position between calls with a
+ * growing len. The caller zeroes it at first and after each frame.
  */
 struct wire_scan {
     size_t pos;
@@ -162,20 +164,21 @@ struct wire_scan {
 };
 ptrdiff_t wire_scan(struct wire_scan *state, const uint8_t *data, size_t len, size_t max, struct hearth_err *e);
 
-/* Splits a scanned frame. HEARTH_EINVALID where it is not a MessagePack-RPC message; where the id could be read,
- * f->id is set and f->kind is WIRE_FRAME_REQUEST, so that the error can be answered. */
+/* Splits a scanned frame. Returns HEARTH_EINVALID where it is not a MessagePack-RPC message; where the id could be
+ * read, f->id is set and f->kind is WIRE_FRAME_REQUEST, so that the error can be sent as an answer. */
 int wire_frame_open(struct wire_frame *f, const uint8_t *data, size_t len, struct hearth_err *e);
 
-/* Unpacks a body of that type: *out is one block, the struct first; wire_free. HEARTH_EPARAMS names the field. */
+/* Unpacks a body of the given type: *out is one allocation that starts with the struct; free it with wire_free().
+ * HEARTH_EPARAMS names the field. */
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
-/* The same of a method's params, of which several methods may have one type: an error names the method's field. */
+/* The same for a method's params: several methods may share a type, and an error names the method's field. */
 int wire_unpack_params(const struct wire_method *m, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
 void wire_free(void *msg);
 
-/* Of struct wire_request_id: ignores all else that a generate has. */
+/* The type of struct wire_request_id, which ignores all other fields of a generate. */
 extern const struct wire_type wire_request_id_type;
 
-/* Sets a struct to its fields' defaults (what unpacking an empty map gives, required fields left zero). */
+/* Sets a struct to its fields' defaults (as unpacking an empty map would, with required fields zeroed). */
 void wire_defaults(const struct wire_type *t, void *msg);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * blocking.c - the shortest useful client: one prompt, its text as it comes, what it cost.
+ * blocking.c - the shortest useful client: one prompt, its text as it is generated, and what it cost.
  *
  *     cc blocking.c $(pkg-config --cflags --libs hearth) -o blocking
  *     ./blocking tale "Once upon a time"
@@ -14,7 +14,7 @@ static int on_event(void *arg, const struct hearth_event *ev)
         fwrite(ev->body.tokens->text.data, 1, ev->body.tokens->text.len, stdout);
         fflush(stdout);
     }
-    return ferror(stdout); /* nobody reads any more: cancel */
+    return ferror(stdout); /* the output is closed: cancel */
 }
 
 int main(int argc, char **argv)

@@ -1,19 +1,19 @@
 /*
- * reconnect.c - a client that outlives its daemon: where the connection breaks it opens another, and goes on with the
+ * reconnect.c - a client that outlives its daemon: when the connection breaks it opens another one and continues the
  * generation after the tokens that it has printed.
  *
  *     cc reconnect.c $(pkg-config --cflags --libs hearth) -o reconnect
  *     ./reconnect tale "Once upon a time"
  *
- * The request id makes that safe. hearth_attach() finds the stream by it, running or ended, over crashes of the daemon;
- * where there is none, the request had not begun, and is made again under the same id.
+ * The request id makes that safe. hearth_attach() finds the stream by it, running or ended, even after a crash of the
+ * daemon; if there is no such stream, the request had not begun, and it is sent again under the same id.
  */
 #include <hearth.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-static int64_t tokens; /* printed so far */
+static int64_t tokens; /* tokens printed so far */
 static char request[64];
 
 static int begin(struct hearth *h, const char *const argv[], bool again, uint32_t *id, struct hearth_err *err)
@@ -30,7 +30,7 @@ static int begin(struct hearth *h, const char *const argv[], bool again, uint32_
     return hearth_submit(h, &g, id, err);
 }
 
-/* Prints what comes until the end: 0, or why there is none. */
+/* Prints the text until the generation ends. Returns 0, or the error that prevented its end. */
 static int follow(struct hearth *h, struct hearth_err *err)
 {
     struct hearth_event ev;
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
         return 2;
     }
     snprintf(request, sizeof request, "reconnect-%lld-%ld", (long long)time(NULL), (long)getpid());
-    for (int tries = 0; tries < 5; tries++) { /* in a row without a token */
+    for (int tries = 0; tries < 5; tries++) { /* consecutive attempts without a token */
         struct hearth *h;
         uint32_t id;
         int64_t before = tokens;
