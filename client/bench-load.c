@@ -1,9 +1,9 @@
 /*
- * bench-load.c - hearth bench --clients: a load of many connections to the daemon, at the pace that was asked for.
+ * bench-load.c - hearth bench --clients: a load of many connections on the daemon, at the requested rate.
  *
- * One thread polls all connections. A token's time is that at which its frame was read. Without a rate each client
- * sends its next request when the last one is answered; with one, requests are sent when they are due, whether or not
- * others have been answered, so that a slow daemon does not make its own load lighter.
+ * One thread polls all connections. A token's time is when its frame was read. Without a rate each client sends its
+ * next request when the last one is answered (a closed loop); with one, requests are sent when they are due, whether or
+ * not others have been answered (an open loop), so that a slow daemon does not reduce its own load.
  */
 #include "config.h" /* ppoll */
 
@@ -19,7 +19,7 @@
 
 enum { KEYSTROKE_IDS = 16, KEYSTROKE_MS = 30, MOMENTS_MS = 50, WARM_IDS = 2 };
 
-/* A connection, and the requests that it waits for. */
+/* A connection, and its unanswered requests. */
 struct load_client {
     struct hearth *h;
     struct load_request *first;
@@ -29,11 +29,11 @@ struct run {
     struct load *load;
     struct load_client *client; /* [n_client]: those of the load, then those of the late requests */
     size_t n_client;
-    size_t next; /* request that is to be sent */
+    size_t next; /* index of the next request to send */
     size_t open, answered;
-    int64_t late;     /* arrivals that were sent */
-    double late_due;  /* the next one is sent then; 0: there is no moment for it yet */
-    uint64_t moments; /* these are random, by this state */
+    int64_t late;     /* number of late prompts that were sent */
+    double late_due;  /* when the next late prompt is sent; 0: not decided yet */
+    uint64_t moments; /* random state of these times */
 };
 
 double bench_now(void)
@@ -95,7 +95,7 @@ static void make_requests(struct load *l, uint64_t vocab)
         for (size_t k = same; k < r->n_prompt; k++)
             r->prompt[k] = (int32_t)(bench_random(&ids) % vocab);
         r->due = due;
-        if (p->rate > 0) /* the time between arrivals of a Poisson process; 1 - u is never 0 */
+        if (p->rate > 0) /* exponential interarrival times of a Poisson process; 1 - u is never 0 */
             due += -1e3 / p->rate * log(1 - 0x1p-53 * (double)(bench_random(&arrivals) >> 11));
     }
 }
@@ -174,7 +174,7 @@ static void take_event(struct run *run, struct load_client *c, const struct hear
         request_end(run, r, &ev->err);
 }
 
-/* A connection that broke fails all that it waits for. */
+/* Moves bytes and takes events. Where the connection is broken, all its unanswered requests fail. */
 static void client_move(struct run *run, struct load_client *c, short ready)
 {
     struct hearth_event ev;
@@ -189,7 +189,7 @@ static void client_move(struct run *run, struct load_client *c, short ready)
 
 /* --- pace -------------------------------------------------------------------------------------------------------- */
 
-/* Whether every client of the load is in the middle of an answer. */
+/* Returns whether every client of the load is in the middle of an answer. */
 static bool all_decode(const struct run *run)
 {
     for (int64_t i = 0; i < run->load->params->clients; i++) {
@@ -200,14 +200,15 @@ static bool all_decode(const struct run *run)
     return true;
 }
 
-/* The keystroke of the last arrival, which is due at its time; NULL: it was sent. */
+/* Returns the keystroke request of the last arrival if it has not been sent yet, else NULL. */
 static struct load_request *keystroke(const struct run *run)
 {
     struct load_request *r = run->late ? load_late(run->load, run->late - 1) + 1 : NULL;
     return r && r->sent <= 0 ? r : NULL;
 }
 
-/* Whether the next arrival is next: those before it have been answered. */
+/* Returns whether another arrival may be sent: there is one, and both requests of the previous one have been answered.
+ */
 static bool late_is_next(const struct run *run)
 {
     if (run->late == load_arrivals(run->load->params))
@@ -216,7 +217,8 @@ static bool late_is_next(const struct run *run)
     return !before || (before[0].end > 0 && before[1].end > 0);
 }
 
-/* At a random moment of those in which all decode: steps do not begin with it. */
+/* Sends the keystroke that is due, and the next late prompt at a random moment within MOMENTS_MS while all clients
+ * decode, so that it is not aligned with the steps. */
 static void send_late(struct run *run)
 {
     struct load_request *r = keystroke(run);
@@ -240,7 +242,7 @@ static void send_due(struct run *run)
     for (; run->next < (size_t)p->requests; run->next++) {
         struct load_request *r = &run->load->request[run->next];
         struct load_client *by = &run->client[run->next % (size_t)p->clients];
-        if (p->rate <= 0) /* to the first client that waits for nothing */
+        if (p->rate <= 0) /* closed loop: the first idle client */
             for (by = run->client; by < run->client + p->clients && by->first; by++)
                 continue;
         if (p->rate > 0 ? bench_now() < run->load->begin + r->due : by == run->client + p->clients)
@@ -250,7 +252,7 @@ static void send_due(struct run *run)
     send_late(run);
 }
 
-/* Milliseconds until something has to be sent; -1: that depends on answers. */
+/* Returns the milliseconds until a request has to be sent; -1: that depends on answers. */
 static int patience(const struct run *run)
 {
     const struct load_params *p = run->load->params;
@@ -258,7 +260,7 @@ static int patience(const struct run *run)
     double until = -1;
     if (p->rate > 0 && run->next < (size_t)p->requests)
         until = run->load->begin + run->load->request[run->next].due;
-    if (late) /* no rate goes with it */
+    if (late) /* never combined with a rate */
         until = late[-1].sent + KEYSTROKE_MS;
     else if (run->late_due > 0)
         until = run->late_due;
@@ -268,13 +270,13 @@ static int patience(const struct run *run)
     return ms < 0 ? 0 : ms > 1000 ? 1000 : (int)ms;
 }
 
-/* All have been answered, and the late ones too if they could be sent. */
+/* Returns whether all requests have been answered, including the late ones that could be sent. */
 static bool is_over(const struct run *run)
 {
     return run->answered >= (size_t)(run->load->params->requests + LATE_REQUESTS * run->late);
 }
 
-/* Ctrl+C, which is looked at in ppoll() alone. */
+/* Set by Ctrl+C, which is unblocked only in ppoll(). */
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int sig)
@@ -283,7 +285,8 @@ static void on_interrupt(int sig)
     interrupted = 1;
 }
 
-/* What runs would disturb whoever measures next, for as long as the daemon waits for a client that has gone. */
+/* Cancels all running requests: otherwise they would disturb the next measurement for as long as the daemon waits for a
+ * disconnected client to come back. */
 static void cancel_all(struct run *run)
 {
     struct hearth_err err;
@@ -293,11 +296,12 @@ static void cancel_all(struct run *run)
             hearth_cancel(run->client[i].h, r->number, &err);
 }
 
-/* False where it was interrupted. */
+/* Runs the load to its end. Returns false where it was interrupted. */
 static bool run_load(struct run *run)
 {
     struct pollfd *fd = allocate(run->n_client, sizeof *fd);
-    const struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}; /* once; then it kills */
+    const struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}; /* the second one kills the
+                                                                                                process */
     struct sigaction before;
     sigset_t blocked, as_before;
     bool told = false;
@@ -328,7 +332,8 @@ static bool run_load(struct run *run)
             if (fd[i].revents)
                 client_move(run, &run->client[i], fd[i].revents);
     }
-    /* The late ones may have ended after the last of the load, whose throughput is told. */
+    /* The load ends with its last regular request, because its throughput is reported; late requests may end after
+     * that. */
     for (int64_t i = 0; i < run->load->params->requests; i++)
         run->load->end = fmax(run->load->end, run->load->request[i].end);
     free(fd);
@@ -339,8 +344,8 @@ static bool run_load(struct run *run)
 
 /* --- the texts ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the model alone says the same: `eval`, which uses nobody's KV, has the best token after each position of the
- * whole text. */
+/* Checks that the model gives the same text in a batch of its own: `eval`, which reuses no KV, returns the best token
+ * after each position of the whole text. */
 static int check_text(struct hearth *h, struct load *l, const struct load_request *r, struct hearth_err *err)
 {
     struct hearth_eval_result *got;
@@ -362,7 +367,7 @@ static int check_text(struct hearth *h, struct load *l, const struct load_reques
     return 0;
 }
 
-/* Where a result does not depend on the company. */
+/* Returns whether the device guarantees that a result does not depend on the batch. */
 static bool is_promised(const struct load *l)
 {
     return !strcmp(l->where, "cpu");
@@ -403,7 +408,7 @@ static int connect_all(struct run *run, struct hearth *h, struct hearth_err *err
     return rc;
 }
 
-/* The model is in memory, and has been used once. */
+/* Loads the model and runs one request through it. */
 static int warm(struct hearth *h, struct load *l, struct hearth_model_load_result **loaded, struct hearth_err *err)
 {
     struct load_request r;

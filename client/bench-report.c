@@ -1,9 +1,11 @@
 /*
- * bench-report.c - what a load's clients saw, in figures: the block of vLLM's serving benchmark, and its keys in JSON.
+ * bench-report.c - the statistics of a load, as its clients saw it: the text block of vLLM's serving benchmark, and its
+ * keys in JSON.
  *
- * As there, a request's TTFT is from its sending to its first token, TPOT the mean time of its tokens after that, ITL
- * the time between any two tokens, E2EL the time to its last one, and what failed is in none of them. Tokens are
- * counted, not frames: of those that come in one frame the first has waited, and the rest for 0 ms.
+ * As in that benchmark, a request's TTFT is the time from its sending to its first token, TPOT the mean time of the
+ * tokens after that, ITL the time between any two tokens, E2EL the time to its last one, and failed requests are in
+ * none of them. Tokens are counted, not frames: of the tokens that arrive in one frame, the first one has the waiting
+ * time and the rest have 0 ms.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@
 
 #include "client/bench.h"
 
-/* A latency of which the mean and the quantiles are told. */
+/* A latency whose mean and quantiles are reported. */
 enum metric { TTFT, TPOT, ITL, E2EL, METRICS };
 static const struct {
     const char *title, *label, *key;
@@ -34,8 +36,8 @@ struct report {
     double *sample[METRICS]; /* milliseconds */
     size_t n_sample[METRICS];
     struct figures of[METRICS];
-    int64_t n_late;                               /* arrivals that had an answer */
-    double late_ttft, keystroke_ttft, others_gap; /* medians of theirs */
+    int64_t n_late;                               /* late prompts that were answered */
+    double late_ttft, keystroke_ttft, others_gap; /* medians over them */
 };
 
 static int by_value(const void *a, const void *b)
@@ -95,7 +97,7 @@ static struct figures figures_of(double *v, size_t n)
     return f;
 }
 
-/* The most tokens in one of the seconds since the load began. */
+/* Returns the largest number of tokens in one second, counting seconds from the begin of the load. */
 static double peak_tokens(const struct load *l)
 {
     size_t n = (size_t)((l->end - l->begin) / 1e3) + 1;
@@ -113,7 +115,8 @@ static double peak_tokens(const struct load *l)
     return most;
 }
 
-/* The longest time that one of the load waited for a token between the late prompt's sending and its first token. */
+/* Returns the longest time that a regular request waited for a token between the sending of the late prompt and its
+ * first token. */
 static double others_longest_gap(const struct load *l, const struct load_request *late)
 {
     double most = 0;
@@ -292,7 +295,7 @@ static json_t *json_report(const struct report *rp)
     return o;
 }
 
-/* What went wrong is said once for all that failed alike. */
+/* Prints what went wrong, once for all failed requests. Returns the exit status. */
 static int explain(const struct report *rp)
 {
     const struct load *l = rp->load;

@@ -1,4 +1,4 @@
-/* chat-commands.c - what a line that begins with a slash does in a conversation at a terminal. */
+/* chat-commands.c - the commands of an interactive conversation: lines that begin with a slash. */
 #include "client/chat.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 struct command {
     const char *name, *args, *doc;
-    void (*run)(struct chat *c, char *arg); /* `arg` may be kept: it lives as long as the conversation */
+    void (*run)(struct chat *c, char *arg); /* `arg` lives as long as the conversation, so it may be kept */
 };
 static const struct command commands[];
 
@@ -48,7 +48,7 @@ static void cmd_system(struct chat *c, char *arg)
     puts("the next message goes with it");
 }
 
-/* What can be set here: how tokens are chosen, not who answers where. */
+/* Only sampling and length can be set during a conversation, not its model or session. */
 static bool is_settable(const struct opt *o)
 {
     static const char *const not_here[] = {"model",    "session", "system", "stats", "json",
@@ -80,13 +80,13 @@ static void cmd_set(struct chat *c, char *arg)
         printf("nothing is called \"%s\"; /set lists what can be set\n", arg);
 }
 
-/* Gives the conversation's session that name; 0, or a code. One that does not exist yet gets it from the next message,
- * which goes to whatever session has it by then: so it must be free. */
+/* Names the conversation's session; returns 0, or a code. A session that does not exist yet is created under that name
+ * by the next message. That message would go to any existing session of the name, so the name must be free. */
 static int name_session(struct chat *c, const char *name, struct hearth_err *err)
 {
     struct hearth_session_show_result *other;
     int rc = HEARTH_ENOSESSION;
-    if (c->begun || !c->new_name) /* with a model given nobody has asked whether the session exists */
+    if (c->begun || !c->new_name) /* with -m, nothing has checked whether the session exists */
         rc = hearth_sessions_rename(c->h, c->gen->session, name, NULL, err);
     if (c->begun || rc != HEARTH_ENOSESSION) {
         c->begun = c->begun || rc == 0;
@@ -112,7 +112,7 @@ static void cmd_save(struct chat *c, char *arg)
         return;
     }
     c->gen->session = arg;
-    c->new_name = true; /* how to come back to it is told at the end */
+    c->new_name = true; /* how to resume it is printed at the end */
     printf("this conversation is the session \"%s\"\n", arg);
 }
 
@@ -139,7 +139,7 @@ static char *keep(struct chat *c, const char *text, size_t len)
     return c->owned[c->n_owned++] = copy;
 }
 
-/* A word with another slash in it, or a blank before it, is a message: a path, say. */
+/* A line whose first word contains another slash (such as a path), or that starts with a blank, is a message. */
 bool chat_command(struct chat *c, struct hearth_bytes line)
 {
     if (*line.data != '/')

@@ -10,7 +10,7 @@
 
 #include "client/lines.h"
 
-/* One exchange. Returns the exit status it would mean. */
+/* Runs one exchange. Returns the exit status that a script would end with. */
 static int chat_turn(struct chat *c, struct hearth_bytes line)
 {
     struct gen *gen = c->gen;
@@ -27,10 +27,10 @@ static int chat_turn(struct chat *c, struct hearth_bytes line)
     if (gen_run(c->h, gen, &r, &err))
         return fail(&err);
     c->turns++;
-    /* Cancelled before its first token it is not in the session, and makes none. */
+    /* An exchange that was cancelled before its first token is not in the session, and creates none. */
     if (r->tokens.n > 0 || strcmp(r->finish_reason, "cancelled") != 0) {
         c->begun = true;
-        gen->system = NULL; /* said once */
+        gen->system = NULL; /* sent once */
     }
     if (gen->json)
         print_json(json_result(r));
@@ -66,7 +66,8 @@ static int chat_loop(struct chat *c)
         if (!line.len || (person && chat_command(c, line)))
             continue;
         status = chat_turn(c, line);
-        /* A script stops at the first error; a person sees it and goes on, while there is a daemon. */
+        /* A script stops at the first error; an interactive user sees it and continues, as long as there is a daemon.
+         */
         if (status == STATUS_NO_DAEMON || (!person && status != STATUS_OK))
             break;
         status = STATUS_OK;
@@ -75,7 +76,8 @@ static int chat_loop(struct chat *c)
     return status;
 }
 
-/* The model that will answer: of the session where it exists, else as given; malloc'd. */
+/* Finds the model that will answer: the session's where the session exists, else the given or the default one;
+ * malloc'd. */
 static int find_model(struct chat *c, char **model, struct hearth_err *err)
 {
     struct hearth_session_show_result *s;
@@ -95,7 +97,8 @@ static int find_model(struct chat *c, char **model, struct hearth_err *err)
     return 0;
 }
 
-/* Whether the model has a template to talk by, unless one is given. */
+/* Checks that the model has a chat template (the one that --template names, if it names one), unless --template gave a
+ * file. */
 static int check_template(const struct gen *gen, const struct hearth_model *m, struct hearth_err *err)
 {
     const char *name = gen->g.template_name, *at = m->chat;
@@ -114,7 +117,7 @@ static int check_template(const struct gen *gen, const struct hearth_model *m, s
     return err->code;
 }
 
-/* A person is told what is wrong with the model before a message is typed, and else who answers. */
+/* Reports a problem with the model before the user types a message, or else which model answers. */
 static int greet(struct chat *c)
 {
     char *model;

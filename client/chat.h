@@ -1,4 +1,4 @@
-/* chat.h - a conversation, as chat.c has it and chat-commands.c changes it. */
+/* chat.h - the state of a conversation, which chat.c runs and chat-commands.c changes. */
 #ifndef CLIENT_CHAT_H
 #define CLIENT_CHAT_H
 
@@ -7,19 +7,20 @@
 struct chat {
     struct hearth *h;
     struct gen *gen;
-    int64_t turns; /* answered here */
+    int64_t turns; /* answered in this process */
     bool begun;    /* the session exists */
-    bool new_name; /* the session was named here and not by anybody: it is told at the end */
+    bool new_name; /* the session got its name here (generated, or by /save): how to resume it is printed at the end */
     bool over;     /* /bye */
-    char name[48]; /* of a session that was named here */
-    char **owned;  /* texts that commands gave: name of the session, system message, values of options */
+    char name[48]; /* generated session name */
+    char **owned;  /* texts from commands that must live as long as the conversation: session name, system message,
+                      option values */
     size_t n_owned;
 };
 
-/* Names a session that nobody else has: a conversation is worth keeping. */
+/* Starts a new session under a unique generated name, so that the conversation is kept. */
 void chat_new_session(struct chat *c);
 
-/* Does what a line says that is a command ("/help"). False: it is none, but a message. */
+/* Runs a line that is a command ("/help"). Returns false where it is a message instead. */
 bool chat_command(struct chat *c, struct hearth_bytes line);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd-attach.c - hearth attach: attaches to a running generation, whichever client began it. */
+/* cmd-attach.c - hearth attach: attaches to a generation, running or ended, whichever client started it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "client/cmd.h"
 
-/* The operand is a stream's number, or else a request id. */
+/* Returns the stream number that the operand is, or -1 where it is not a number. */
 static int64_t as_number(const char *s)
 {
     char *end;
@@ -15,7 +15,7 @@ static int64_t as_number(const char *s)
     return *s >= '0' && *s <= '9' && !*end && !errno ? n : -1;
 }
 
-/* The stream that is meant where none is named; a person is told which one that is. */
+/* Finds the stream to attach to where none is named, and prints which one on a terminal. */
 static int find_last(struct hearth *h, int64_t *stream)
 {
     struct hearth_streams_list_result *r;

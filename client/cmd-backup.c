@@ -1,4 +1,4 @@
-/* cmd-backup.c - hearth backup: writes a copy of all sessions while the daemon runs. */
+/* cmd-backup.c - hearth backup: copies all sessions into a file while the daemon runs. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "client/cmd.h"
 
-/* The daemon writes the file and has another working directory, so the path is made absolute. */
+/* Makes the path absolute, because the daemon writes the file and has another working directory. */
 static char *absolute(const char *file)
 {
     char *dir = NULL, *path = NULL;

@@ -1,9 +1,10 @@
 /*
- * cmd-bench.c - hearth bench: measures a model's speed, without a daemon or (--socket) as a client sees it.
+ * cmd-bench.c - hearth bench: measures a model's speed, without a daemon or (--socket) as a client of the daemon sees
+ * it.
  *
- * hearth-bench measures a model without a daemon. This file runs the same tests, with the same names and the same JSON,
- * through a daemon, by this process' own clock. The difference is the cost of the daemon, the engine link and the
- * socket. Many clients at once are bench-load.c's.
+ * hearth-bench measures a model without a daemon. With --socket this file runs the same tests, with the same names and
+ * the same JSON, through a daemon, by this process's own clock. The difference is the cost of the daemon, the engine
+ * link and the socket. Loads of many clients are in bench-load.c.
  */
 #include "config.h"
 
@@ -19,18 +20,18 @@
 enum { RUNS = 5, TG_TOKENS = 32, TESTS_MAX = 16, THREADS_MAX = 256 };
 
 struct bench {
-    const char *prompt, *depth, *batch, *resume, *kv; /* as on the command line; lists, "none", or NULL */
+    const char *prompt, *depth, *batch, *resume, *kv; /* as on the command line: lists, "none", or NULL */
     const char *backend, *variant, *threads, *name;   /* as on the command line, or NULL */
     const char *commit;
     bool json, csv, load, socket;
     const char *goodput;
-    struct hearth_sampling arrivals; /* its seed */
+    struct hearth_sampling arrivals; /* only the seed is used */
     struct load_params clients;
 };
 
 /* --- through a daemon ----------------------------------------------------------------------------------------- */
 
-/* Returns a token id per call, so that no two prompts begin alike and share KV. */
+/* Returns a random token id, so that no two prompts start alike and share KV. */
 static int32_t some_id(int64_t vocab)
 {
     static uint64_t state;
@@ -39,7 +40,7 @@ static int32_t some_id(int64_t vocab)
     return (int32_t)(bench_random(&state) % (uint64_t)vocab);
 }
 
-/* The times at which tokens arrived. Several may arrive together; the first one is always sent at once. */
+/* When tokens arrived. Several may arrive together; the first one is always sent at once. */
 struct arrivals {
     double first, last;
     size_t n_first, n;
@@ -60,10 +61,10 @@ static int on_event(void *arg, const struct hearth_event *ev)
 }
 
 /*
- * Returns the median milliseconds of RUNS generations after n_prompt tokens: from the request to the first token where
- * n_new is 1, else of one of the tokens after that. A timed prompt is a fresh one in every run. The prompt before a
- * timed decode is computed by the first run and then cached, as in hearth-bench's own measurement: a GPU that has just
- * computed a long prompt is at its power limit, and for some 50 ms its clock is slower.
+ * Measures RUNS generations after n_prompt tokens and returns the median in milliseconds: of the time from the request
+ * to the first token where n_new is 1, else of the time per token after the first. A timed prompt is new in every run.
+ * The prompt before a timed decode is computed by the warm-up run and then cached, as hearth-bench does: a GPU that has
+ * just computed a long prompt is at its power limit, and its clock is slower for some 50 ms.
  */
 static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_prompt, int32_t n_new, double *median,
                    struct hearth_err *err)
@@ -87,7 +88,7 @@ static int measure(struct hearth *h, const struct hearth_model *m, int32_t n_pro
         double begun = bench_now();
         if ((rc = hearth_run(h, &g, on_event, &a, NULL, &r, err)))
             break;
-        /* An end token may come early. The time of one token is measured, so there must only be enough of them. */
+        /* An end token may come early. Only the time per token is measured, so a few tokens are enough. */
         if (n_new == 1 ? !a.n : a.n == a.n_first) {
             rc = err->code = HEARTH_EINTERNAL;
             snprintf(err->msg, sizeof err->msg, "%s ends its text at once: it cannot be measured", m->name);
@@ -121,7 +122,7 @@ static int bench_tests(struct hearth *h, const struct hearth_model *m, const cha
     return 0;
 }
 
-/* Prints a field of CSV, in quotes where a model's name needs them. */
+/* Prints a CSV field, quoted where a model's name requires it. */
 static void print_field(const char *s)
 {
     bool quoted = s[strcspn(s, ",\"\r\n")];
@@ -178,7 +179,7 @@ static int bench_socket(struct hearth *h, const struct hearth_model *m, const st
 
 /* --- without a daemon ----------------------------------------------------------------------------------------- */
 
-/* This process becomes hearth-bench, which reads the options, measures and prints, errors as well. */
+/* Replaces this process with hearth-bench, which parses the options, measures, and prints the results and errors. */
 static int bench_alone(const char *model, const struct bench *b)
 {
     char path[PATH_MAX];
@@ -206,7 +207,7 @@ static int bench_alone(const char *model, const struct bench *b)
         argv[n++] = "--json";
     if (b->csv)
         argv[n++] = "--csv";
-    argv[n++] = "--"; /* the name of a file may begin with a dash */
+    argv[n++] = "--"; /* a file name may begin with a dash */
     argv[n++] = model;
     argv[n] = NULL;
     execv(path, (char *const *)argv);
@@ -214,7 +215,8 @@ static int bench_alone(const char *model, const struct bench *b)
     return fail(&err);
 }
 
-/* Of what hearth-bench alone takes, what is wrong without asking it: its usage has options that this verb has not. */
+/* Checks --threads, which only hearth-bench uses, before starting it: hearth-bench's usage text lists options that this
+ * verb does not have. */
 static void check_alone(const struct cmd *cmd, const struct bench *b)
 {
     int64_t n;
@@ -232,7 +234,7 @@ static bool sizes_parse(const char *text, struct hearth_ids *out)
 
 /* --- many clients --------------------------------------------------------------------------------------------- */
 
-/* "ttft:200,tpot:20": milliseconds, each at most once. */
+/* Parses "ttft:200,tpot:20": limits in milliseconds, each at most once. */
 static bool goodput_parse(const char *text, struct load_params *p)
 {
     const struct {
@@ -258,7 +260,8 @@ static bool goodput_parse(const char *text, struct load_params *p)
     }
 }
 
-/* Checks what goes with --clients; STATUS_OK, or it has been explained. */
+/* Checks and completes the options that go with --clients. Returns STATUS_OK, or the exit status after printing the
+ * reason. */
 static int load_parse(const struct cmd *cmd, struct bench *b)
 {
     struct load_params *p = &b->clients;

@@ -1,6 +1,6 @@
 /*
- * cmd-doctor.c - hearth doctor: what there is to compute on, and what each model will run on, and why. It reads what
- * the driver says of itself in /proc, without a library of its own, and asks the daemon for the rest.
+ * cmd-doctor.c - hearth doctor: which devices there are, and which one each model will run on, and why. It reads what
+ * the driver reports in /proc, without any library, and asks the daemon for the rest.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 static const char driver_file[] = "/proc/driver/nvidia/version";
 static const char cards_dir[] = "/proc/driver/nvidia/gpus";
 
-/* $HEARTH_PROC stands for the root of /proc in tests. */
+/* Tests set $HEARTH_PROC to a directory that is prefixed to paths in /proc. */
 static FILE *open_proc(const char *path)
 {
     char whole[512];
@@ -20,7 +20,7 @@ static FILE *open_proc(const char *path)
     return fopen(whole, "re");
 }
 
-/* The first line of a file, or the value behind "KEY:" where a key is given; false where there is none. */
+/* Reads the first line of a file or, with a key, the value after "KEY:". Returns false where there is none. */
 static bool read_value(const char *path, const char *key, char *out, size_t size)
 {
     char line[512];
@@ -43,7 +43,7 @@ static bool read_value(const char *path, const char *key, char *out, size_t size
     return found;
 }
 
-/* The NVIDIA driver's own words: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54 ...". */
+/* The NVIDIA driver's version line: "NVRM version: NVIDIA UNIX x86_64 Kernel Module 550.54 ...". */
 static void tell_driver(struct table *t)
 {
     char version[256];
@@ -96,7 +96,7 @@ static void tell_engine(struct table *t, const struct hearth_status_result *r)
     table_add(t, 2, "memory", what);
 }
 
-/* Another user's model has no path. */
+/* Returns the loaded model with that path, or NULL. Another user's model has no path. */
 static const struct hearth_loaded_model *loaded(const struct hearth_engine_status *e, const char *path)
 {
     for (size_t i = 0; i < e->n_models; i++)
@@ -105,7 +105,7 @@ static const struct hearth_loaded_model *loaded(const struct hearth_engine_statu
     return NULL;
 }
 
-/* What it runs on, and why: known for what is in memory, and foretold for the rest. */
+/* Decides which device a model runs on, and why: known for a loaded model, and predicted for the others. */
 static void judge(const struct hearth_model *m, const struct hearth_engine_status *e, const char **where,
                   char at[static 64], char *why, size_t size)
 {
@@ -156,7 +156,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         table_print(&t);
         return status;
     }
-    if (models_read(h, &models, &err) || hearth_status(h, &r, NULL, &err)) { /* an engine runs after the first */
+    if (models_read(h, &models, &err) || hearth_status(h, &r, NULL, &err)) { /* the first call starts an engine */
         table_print(&t);
         return verb_end(h, NULL, fail(&err));
     }

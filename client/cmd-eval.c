@@ -1,4 +1,4 @@
-/* cmd-eval.c - hearth eval: prints a model's logits, for tests and the curious. */
+/* cmd-eval.c - hearth eval: prints a model's logits, for tests and for studying models. */
 #include <stdlib.h>
 
 #include "client/cmd.h"

@@ -1,4 +1,4 @@
-/* cmd-fork.c - hearth fork: sessions that go on from a common beginning, each by itself. */
+/* cmd-fork.c - hearth fork: creates sessions that share a session's beginning and continue independently. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static json_t *json_forks(const struct hearth_forked *r)
     return json_pack("{s:o}", "sessions", a);
 }
 
-/* One fork has the name as it is; of several it has a number behind it. */
+/* A single fork gets the name itself; several get it with a number appended. */
 static struct hearth_strs names_of(const char *name, int64_t count)
 {
     struct hearth_strs names = {.v = calloc((size_t)count, sizeof *names.v), .n = (size_t)count};

@@ -1,4 +1,4 @@
-/* cmd-list.c - hearth list: the models that can be named, what they are, and whether they run. */
+/* cmd-list.c - hearth list: the known models, what they are, and whether they run. */
 #include <string.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ static void print_models(const struct hearth_models_list_result *r)
     table_print(&t);
 }
 
-/* Where a person's own models would be. */
+/* Prints in which directories models are found. */
 static void print_hint(const struct hearth_models_list_result *r)
 {
     style_begin(stderr, STYLE_ASIDE);
@@ -73,7 +73,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = print_json(json_models(r));
     else
         print_models(r);
-    if (!json && (r->n_models == 0 || (r->n_models == 1 && isatty(STDERR_FILENO)))) /* one comes along */
+    if (!json && (r->n_models == 0 || (r->n_models == 1 && isatty(STDERR_FILENO)))) /* one model is part of hearth */
         print_hint(r);
     return verb_end(h, r, status);
 }

@@ -1,7 +1,7 @@
 /*
- * cmd-metrics.c - hearth metrics: the counters of status in Prometheus's text format, for node_exporter's textfile
- * collector or a script. Prometheus reads no Unix sockets, and hearthd has no web server. With --vllm the same under
- * vLLM's names, which dashboards know.
+ * cmd-metrics.c - hearth metrics: the counters of `status` in Prometheus's text format, for node_exporter's textfile
+ * collector or a script, because Prometheus cannot read a Unix socket and hearthd has no web server. --vllm adds the
+ * same counters under vLLM's names, which existing dashboards use.
  */
 #include "config.h" /* asprintf */
 
@@ -20,7 +20,7 @@ static void head(const char *name, const char *type, const char *help)
     fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* The value of a label, as the format wants it quoted. */
+/* Writes a label, with its value quoted as the format requires. */
 static void put_label(const char *key, const char *value)
 {
     fprintf(to, "%s=\"", key);
@@ -51,7 +51,7 @@ static void metric(const char *name, const char *type, const char *help, double 
     sample(name, NULL, NULL, v);
 }
 
-/* With one label, which all its samples have; NULL: none. */
+/* Writes a histogram; all its samples have the label `key`, unless that is NULL. */
 static void histogram(const char *name, const char *help, const struct hearth_histogram *h, const char *key,
                       const char *value)
 {
@@ -74,7 +74,7 @@ static void histogram(const char *name, const char *help, const struct hearth_hi
     sample(part, key, value, (double)h->count);
 }
 
-/* Where KV lies: what is used, and of how much. */
+/* KV by tier: bytes in use, and limits. */
 static void kv_tiers(const struct hearth_status_result *r)
 {
     const struct hearth_engine_status *e = &r->engine;
@@ -89,7 +89,7 @@ static void kv_tiers(const struct hearth_status_result *r)
     sample("hearth_kv_limit_bytes", "tier", "disk", (double)r->kv_files.limit);
 }
 
-/* Where what others have is not known, there is no sample of it. */
+/* Writes no sample for the memory of other programs where it is unknown. */
 static void memory(const struct hearth_memory *m)
 {
     head("hearth_memory_bytes", "gauge", "Memory of the device, by who has it and for what.");
@@ -167,8 +167,8 @@ static void own(const struct hearth_status_result *r)
     histogram("hearth_request_queue_time_seconds", "From the request to its admission.", &s->queue, NULL, NULL);
 }
 
-/* One label, as vLLM has it: it serves one model. Where hearth has none or several in memory it is called by its own
- * name. */
+/* Returns the value of the label model_name. vLLM serves a single model; where hearth has none or several in memory,
+ * the label is "hearth". */
 static const char *model_label(const struct hearth_engine_status *e)
 {
     const char *name = NULL;
@@ -234,12 +234,12 @@ static int write_failed(const char *path)
     return STATUS_ERROR;
 }
 
-/* Into a file in one step, so that no collector reads half of it. */
+/* Replaces the file atomically, so that no collector reads a half-written one. */
 static int write_file(const char *path, const struct hearth_status_result *r, bool with_vllm)
 {
     char *fresh;
     struct stat sb;
-    if (stat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) { /* root's rename would replace /dev/null as it does a file */
+    if (stat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) { /* rename() by root would replace even /dev/null */
         say("hearth: %s is no file; without --output the counters go to standard output\n", path);
         return STATUS_ERROR;
     }
@@ -277,7 +277,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct hearth *h;
     struct hearth_status_result *r;
     struct hearth_err err;
-    int status = daemon_open_running(&h); /* a collector starts nothing */
+    int status = daemon_open_running(&h); /* a collector must not start a daemon */
     if (status != STATUS_OK)
         return status;
     if (hearth_status(h, &r, NULL, &err))

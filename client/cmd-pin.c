@@ -1,4 +1,4 @@
-/* cmd-pin.c - hearth pin: a model that stays in memory. */
+/* cmd-pin.c - hearth pin: keeps a model in memory. */
 #include <stdlib.h>
 
 #include "client/cmd.h"

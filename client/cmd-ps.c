@@ -1,7 +1,8 @@
 /* cmd-ps.c - hearth ps: lists the models in memory. */
 #include "client/cmd.h"
 
-/* The beginning of the model's digest (`show` prints all of it), which identifies the file behind a name. */
+/* Writes the first 12 digits of the model's digest (`show` prints all of it), which identifies the file behind a name.
+ */
 static void model_id(struct hearth *h, const char *path, char id[static 16])
 {
     struct hearth_model *m;
@@ -39,7 +40,7 @@ static void print_rows(struct hearth *h, const struct hearth_engine_status *e)
     table_print(&t);
 }
 
-/* Who has the memory of a device; `name` tells several apart. */
+/* Prints who holds a device's memory; `name` distinguishes several devices. */
 static void print_memory(const struct hearth_engine_status *e, const char *name)
 {
     char line[1024];

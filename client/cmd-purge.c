@@ -1,5 +1,5 @@
-/* cmd-purge.c - hearth purge: everything that hearthd has kept goes. hearthd itself removes it (daemon/purge.c),
- * because it knows where that is. */
+/* cmd-purge.c - hearth purge: removes everything that hearthd has stored. hearthd itself does it (daemon/purge.c),
+ * because it knows where the files are. */
 #include "config.h"
 
 #include <limits.h>
@@ -9,7 +9,8 @@
 
 #include "client/cmd.h"
 
-/* The machine's daemon runs as another user, and has that one's sessions. */
+/* Returns whether the daemon runs as this user; the machine-wide daemon runs as another user and stores that user's
+ * files. */
 static bool is_own(struct hearth *h)
 {
     struct hearth_status_result *r;
@@ -22,7 +23,7 @@ static bool is_own(struct hearth *h)
     return !stat(proc, &sb) && sb.st_uid == geteuid();
 }
 
-/* Ends the user's daemon, if one runs, and waits until it has. */
+/* Shuts down the user's daemon, if one runs, and waits until it has exited. */
 static int end_daemon(void)
 {
     struct hearth *h;

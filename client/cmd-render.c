@@ -1,8 +1,8 @@
 /*
- * cmd-render.c - hearth render: renders a conversation by a chat template to the model's input text.
+ * cmd-render.c - hearth render: renders a conversation with a chat template into the model's input text.
  *
- * A template in a file needs no daemon: the template engine is a library of its own with one header, and this is the
- * one file of the command that includes it. A model's own, and its tokens, are asked of the daemon.
+ * A template in a file needs no daemon: the template engine is a library of its own with a single header, and this is
+ * the only file of the command that includes it. A model's own template, and the token ids, come from the daemon.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@ static int print_text_of(const struct jinja_text *text, bool json)
     return STATUS_OK;
 }
 
-/* What a template says, or what is wrong with it, is for the user: with --json it is a result, on stdout alone. */
+/* Reports a template's own error or a problem in it, which concerns the user: with --json as a result, on stdout only.
+ */
 static int template_said(const char *what, int line, bool json)
 {
     char message[1024];
@@ -40,7 +41,7 @@ static int fail_with(int code, const char *why)
     return fail(&err);
 }
 
-/* The codes are those that the daemon has for the same. */
+/* Uses the same error codes as the daemon. */
 static int jinja_failed(const struct jinja_err *e, bool json)
 {
     const char *why = e->message ? e->message : "no memory";
@@ -77,7 +78,8 @@ static int render(const char *source, size_t n, const struct tm *now, bool json)
 
 /* --- with a model ------------------------------------------------------------------------------------------------- */
 
-/* The parts of the conversation as the request has them: JSON texts, malloc'd, and strings of `chat`. */
+/* The members of the conversation in the form that the request needs: JSON texts, malloc'd, and strings owned by
+ * `chat`. */
 struct parts {
     json_t *chat;
     char *text[4];
@@ -90,7 +92,8 @@ static void parts_fini(struct parts *p)
     json_decref(p->chat);
 }
 
-/* False where the object is not one that `hearth render` reads; `why` says it. */
+/* Reads the members into the request. Returns false, with the reason in `why`, where stdin is not an object that
+ * `hearth render` accepts. */
 static bool parts_read(struct parts *p, struct hearth_bytes in, struct hearth_render *r, char *why, size_t size)
 {
     const struct {

@@ -1,10 +1,10 @@
-/* cmd-resume.c - hearth resume: go on with a session that exists. */
+/* cmd-resume.c - hearth resume: continues an existing session. */
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
 
-/* To a person, the last exchange says where they are. */
+/* Shows the last exchange, so that the user knows where the conversation stands. */
 static void show_last_turns(const struct hearth_session_show_result *s)
 {
     for (size_t i = s->n_turns > 2 ? s->n_turns - 2 : 0; i < s->n_turns; i++) {

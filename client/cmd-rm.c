@@ -1,10 +1,11 @@
-/* cmd-rm.c - hearth rm: remove sessions. Off a terminal what is named is removed without a question. */
+/* cmd-rm.c - hearth rm: removes sessions. Without a terminal, named sessions are removed without a question. */
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
 
-/* There is no way back, and where others' `rm` removes a model's file this removes what was said. */
+/* Asks for confirmation: removal is final, and `rm` of similar programs removes a model's file, where this one removes
+ * conversations. */
 static bool confirmed(size_t n)
 {
     char line[16] = "";
@@ -12,7 +13,7 @@ static bool confirmed(size_t n)
     return fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
-/* A session that cannot be removed does not prevent the removal of the others. */
+/* Removes one session. A failure does not keep the others from being removed. */
 static int remove_one(struct hearth *h, const char *session, const char *name, json_t *removed)
 {
     struct hearth_err err;
@@ -70,7 +71,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (status != STATUS_OK)
         return status;
     json_t *removed = json_array();
-    errors_of_several = json_array(); /* one object tells what was removed, and what was not */
+    errors_of_several = json_array(); /* one object reports what was removed, and what was not */
     if (all)
         status = remove_all(h, yes, removed);
     if (argc && !yes && isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && !confirmed((size_t)argc)) {

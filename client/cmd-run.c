@@ -5,7 +5,7 @@
 
 #include "client/cmd.h"
 
-/* --chat: the prompt is a user's message, after the system's where there is one. */
+/* For --chat: makes the prompt a user message, preceded by the system message where there is one. */
 static size_t as_messages(const struct gen *gen, struct hearth_bytes prompt, struct hearth_message to[2])
 {
     size_t n = 0;
@@ -15,8 +15,8 @@ static size_t as_messages(const struct gen *gen, struct hearth_bytes prompt, str
     return n;
 }
 
-/* Takes [MODEL] [PROMPT | -]: a first operand that is a model's name is one, unless it stands after "--" or -m has
- * named one. STATUS_OK with *prompt where there is one. */
+/* Takes the operands [MODEL] [PROMPT | -]: the first operand is a model if it names one, unless it stands after "--" or
+ * -m was given. Returns STATUS_OK, with *prompt set where there is one. */
 static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *gen, int argc, char **argv, int plain,
                          const char **prompt)
 {
@@ -26,7 +26,7 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
     } else if (argc > 1 && plain && !gen->model) {
         struct hearth_model *near;
         struct hearth_err err;
-        if (hearth_models_show(h, argv[0], &near, NULL, &err)) /* the error has the names that are near */
+        if (hearth_models_show(h, argv[0], &near, NULL, &err)) /* the error suggests similar names */
             return usage(cmd, "%s. A prompt of several words goes in quotes", err.msg);
         say("hearth: \"%s\" is not the whole name of a model; -m %s is one\n", argv[0], near->name);
         hearth_free(near);
@@ -39,20 +39,21 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
     return STATUS_OK;
 }
 
-/* On a terminal where nothing was asked, people want to talk; options that only one answer has keep to that. */
+/* Returns whether to start a conversation where no prompt is given: on a terminal, unless an option was given that
+ * applies to a single answer only. */
 static bool is_for_chat(const struct gen *gen, bool no_special)
 {
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !gen->json && !gen->g.request && !gen->g.n && !no_special;
 }
 
-/* Reads the prompt from stdin, with a word to whoever sits there. */
+/* Reads the prompt from stdin, with a hint where stdin is a terminal. */
 static bool prompt_from_stdin(const struct gen *gen, struct hearth_bytes *prompt, struct hearth_err *err)
 {
     if (isatty(STDIN_FILENO))
         fputs("hearth: the prompt is read from the terminal; Ctrl+D ends it\n", stderr);
     if (!read_stdin(prompt, err))
         return false;
-    /* A message is text, and its last newline is the shell's; a raw prompt is taken byte for byte. */
+    /* A message loses its trailing newlines, which the shell added; a raw prompt is taken byte for byte. */
     while (gen->chat && prompt->len && prompt->data[prompt->len - 1] == '\n')
         prompt->len--;
     return true;

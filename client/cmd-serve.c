@@ -6,7 +6,7 @@
 
 #include "client/cmd.h"
 
-/* Where a daemon answers already, a second one would end without a word, and well. */
+/* Reports a daemon that answers already: a second hearthd would exit successfully without a message. */
 static bool is_served(void)
 {
     struct hearth *h;
@@ -22,7 +22,7 @@ static bool is_served(void)
     return yes;
 }
 
-/* Everything after the verb is hearthd's own: it knows its options, and hearthd(8) has them. */
+/* All arguments after the verb are passed to hearthd, which parses them; hearthd(8) documents them. */
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     (void)cmd;

@@ -1,4 +1,4 @@
-/* cmd-sessions.c - hearth sessions: dispatches to its own verbs, one row each; rm is also a top-level verb. */
+/* cmd-sessions.c - hearth sessions: dispatches to its sub-verbs, one table row each; rm is also a top-level verb. */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
-/* cmd-show.c - hearth show: what a model is. */
+/* cmd-show.c - hearth show: describes a model. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* Appends to a line of words, which is cut where it is full. */
+/* Appends to a comma-separated line, which is truncated where it is full. */
 static void add_word(char *line, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void add_word(char *line, size_t size, const char *fmt, ...)
 {
@@ -83,7 +83,8 @@ static bool same_op(const struct hearth_op *a, const struct hearth_op *b)
            !strcmp(or_none(a->invariant), or_none(b->invariant));
 }
 
-/* Ops from `i` on that come again and again, as layers do: the period whose repetitions reach furthest. */
+/* Finds the period, at most PERIOD_MAX, with which ops repeat from `i` on (as layers do) so that the repetitions reach
+ * furthest. Returns the number of repetitions, 1 for none. */
 static size_t repeats(const struct hearth_model *m, size_t i, size_t *period)
 {
     enum { PERIOD_MAX = 32 };

@@ -112,7 +112,7 @@ static void print_memory(const struct hearth_engine_status *e)
     printf("  others   %s\n", line);
 }
 
-/* The tiers' memory, beside the models' own pages, which `hearth ps` shows. */
+/* Prints the lower KV tiers. `hearth ps` shows the models' own pages on the device. */
 static void print_kv(const struct hearth_kv_tiers *k)
 {
     printf("  KV       %s in host memory", human_bytes(k->host_bytes));
@@ -134,7 +134,7 @@ static void print_kv_files(const struct hearth_kv_files *k)
     }
 }
 
-/* Of some the vocabulary alone is there: what works with text needs no more. */
+/* Prints how many models are loaded, and of how many only the vocabulary is, which is enough for tokenising. */
 static void print_models(const struct hearth_engine_status *e)
 {
     size_t n_vocab = 0;

@@ -1,4 +1,4 @@
-/* cmd-stop.c - hearth stop: unloads a model, or ends the daemon. */
+/* cmd-stop.c - hearth stop: unloads a model, or shuts the daemon down. */
 #include "config.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@ static int stop_model(struct hearth *h, const char *name)
     return rc ? fail(&err) : STATUS_OK;
 }
 
-/* A connection closes earlier than the process ends, and a process
- * number may be another's by then, so the wait is on a descriptor of the process. */
+/* The connection closes before the process exits, and by then its pid may belong to another process: so this waits on a
+ * pidfd. */
 int daemon_stop(struct hearth *h, bool now)
 {
     struct hearth_status_result *r;

@@ -1,4 +1,4 @@
-/* cmd-streams.c - hearth streams: the generations that run, and those that can still be attached to. */
+/* cmd-streams.c - hearth streams: the generations that run and, with --all, those that can still be attached to. */
 #include <string.h>
 
 #include "client/cmd.h"
@@ -9,8 +9,8 @@ int streams_get(struct hearth *h, bool ended, struct hearth_streams_list_result 
     return hearth_streams_list(h, ended, out, NULL, &err) ? fail(&err) : STATUS_OK;
 }
 
-/* A lost terminal leaves a stream that runs and that nobody reads, or one that has ended since. What an editor is
- * being sent meanwhile is not meant. */
+/* After a lost terminal the user wants the stream that runs without a reader, or one that has ended since. A stream
+ * that has a reader, such as an editor, is the second choice. */
 const struct hearth_stream_info *streams_last(const struct hearth_streams_list_result *r)
 {
     const struct hearth_stream_info *running = NULL, *any = r->n_streams ? r->streams : NULL;

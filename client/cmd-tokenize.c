@@ -25,7 +25,7 @@ static int encode(struct hearth *h, const char *model, struct hearth_bytes in, b
     return status;
 }
 
-/* Prints the bytes exactly; only a JSON string cannot hold all of them. */
+/* Prints the exact bytes; a JSON string cannot hold all of them, so --json prints valid UTF-8. */
 static int decode(struct hearth *h, const char *model, struct hearth_ids ids, bool json)
 {
     struct hearth_detokenize_result *r;

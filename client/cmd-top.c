@@ -1,7 +1,7 @@
 /*
- * cmd-top.c - hearth top: models, streams and memory, drawn again and again until q or Ctrl+C. Plain ANSI; what does
- * not fit into the terminal is left out from the bottom. Where stdout is no terminal, or with --once, it is printed
- * once.
+ * cmd-top.c - hearth top: models, streams and memory, redrawn until q or Ctrl+C. It uses plain ANSI sequences; lines
+ * that do not fit into the terminal are left out at the bottom. Where stdout is not a terminal, or with --once, it
+ * prints once.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,11 +30,11 @@ static void on_signal(int sig)
 /* --- the screen: lines of text, cut to the terminal --------------------------------------------------------------- */
 
 static struct screen {
-    int rows, columns; /* of the terminal; 0: none, and nothing is cut */
-    int row;           /* that is written next */
+    int rows, columns; /* size of the terminal; 0: no terminal, and nothing is cut */
+    int row;           /* the row that is written next */
 } screen;
 
-/* The bytes of s that fit into `columns` characters. */
+/* Returns how many bytes of s fit into `columns` characters. */
 static int fitting(const char *s, int columns)
 {
     int n = 0;
@@ -73,7 +73,7 @@ static void measure(void)
 
 /* --- what is shown ------------------------------------------------------------------------------------------------ */
 
-/* How fast a stream goes: its tokens between two looks. */
+/* The speed of a stream: its tokens between two updates. */
 struct speed {
     int64_t stream, tokens;
     double per_second;
@@ -170,7 +170,7 @@ static void draw_models(const struct hearth_engine_status *e)
 {
     line("%s", "");
     char context[48], kv[24], at[64];
-    size_t width = 10; /* of WHERE, which is seldom more */
+    size_t width = 10; /* width of the column WHERE, which is seldom wider */
     for (size_t i = 0; i < e->n_models; i++) {
         size_t n = strlen(memory_where(&e->models[i], at, sizeof at));
         width = n > width ? n : width;
@@ -197,7 +197,7 @@ static void draw_streams(const struct hearth_streams_list_result *r)
     }
 }
 
-/* 0, or a HEARTH_E* code. */
+/* Draws the screen once. Returns 0, or a HEARTH_E* code. */
 static int draw(struct hearth *h, struct hearth_err *err)
 {
     struct hearth_status_result *r;
@@ -229,7 +229,7 @@ static int draw(struct hearth *h, struct hearth_err *err)
 /* --- the terminal ---------------------------------------------------------------------------------------------------
  */
 
-/* Waits for the next look: false where the user wants to leave. */
+/* Waits until the next update; returns false where the user wants to quit. */
 static bool rest(double seconds)
 {
     double until = now() + seconds;
@@ -271,7 +271,7 @@ static int watch(struct hearth *h, double seconds)
     fflush(stdout);
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &was);
-    return rc ? fail(&err) : STATUS_OK; /* not on the alternate screen, which is gone */
+    return rc ? fail(&err) : STATUS_OK; /* printed after the alternate screen has been left */
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)

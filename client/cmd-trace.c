@@ -1,4 +1,4 @@
-/* cmd-trace.c - hearth trace: the stages that a stream has passed, with times. */
+/* cmd-trace.c - hearth trace: prints the stages that a stream has passed, with times. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* cmd-yield.c - hearth yield: the device's memory is given to other programs for a while. */
+/* cmd-yield.c - hearth yield: gives the device's memory to other programs for a while. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "client/cmd.h"
 
-/* A size as in hearth.conf: bytes, or with K, M or G. False where it is none. */
+/* Parses a size as in hearth.conf: bytes, or with the suffix K, M or G. Returns false where it is not one. */
 static bool size_parse(const char *text, int64_t *out)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* daemon.c - finding hearthd, which the library starts where none answers, and the models that a person may mean. */
+/* daemon.c - finds hearthd, which the library starts where none answers, and the model that the user means. */
 #include "config.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@ bool no_start;
 
 bool program_find(const char *name, char *path, size_t size)
 {
-    /* %1$s is where this program lies, %2$s the other's name: the build folder first, then an installed tree that may
-     * have been moved as a whole, then where configure said. */
+    /* %1$s is this program's directory, %2$s the other program's name: first the build directory, then an installed
+     * tree that may have been moved as a whole, then the directories that configure set. */
     static const char *const places[] = {
         "%1$s/%2$s", "%1$s/../sbin/%2$s", "%1$s/../libexec/%2$s", SBINDIR "/%2$s", LIBEXECDIR "/%2$s",
     };
@@ -65,13 +65,13 @@ int daemon_open(struct hearth **out)
     return STATUS_OK;
 }
 
-/* A file in the working directory is meant only where it is a model, or says so: `hearth run -m tale` beside a file
- * named "tale" means the model of that name. */
+/* A word means a file in the working directory only if that file is a model by its name or its content: `hearth run -m
+ * tale` next to an unrelated file "tale" means the model of that name. */
 static bool is_gguf(const char *path)
 {
     size_t len = strlen(path);
     if (len > 5 && !strcmp(path + len - 5, ".gguf") && !access(path, F_OK))
-        return true; /* damaged or not, and the error says which file it was */
+        return true; /* even if it is damaged: the error then names the file */
     char magic[4];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -92,7 +92,8 @@ bool model_is_file(const char *word)
     return is_gguf(word) || is_folder_model(word);
 }
 
-/* "org/name" is how the hub's cache calls a model: a path only where something lies there, or it says it is one. */
+/* "org/name" is a model's name in the Hugging Face hub's cache: a word with a slash is a path only if something exists
+ * there, or it looks like a path (a leading dot, a name in .gguf). */
 static bool is_path(const char *model)
 {
     size_t len = strlen(model);
@@ -111,7 +112,7 @@ char *model_or_default(struct hearth *h, const char *model)
         return model_resolve(model);
     struct hearth_models_list_result *r;
     if (hearth_models_list(h, &r, NULL, NULL))
-        return model_resolve("tale"); /* the next request meets the error */
+        return model_resolve("tale"); /* the next request returns the error */
     char *path = model_resolve(r->default_model ? r->default_model : "tale");
     hearth_free(r);
     return path;
@@ -121,7 +122,8 @@ char *model_resolve(const char *model)
 {
     char *path = strdup(model);
     if (path && *model != '/' && is_path(model)) {
-        /* The folder is resolved and the file's name kept: a download cache links names to files called by hash. */
+        /* The directory is resolved and the file name kept: a download cache has symbolic links with the models' names
+         * to files that are named by hash. */
         char *for_dir = strdup(model), *for_base = strdup(model), *dir = NULL, *whole = NULL;
         if (for_dir && for_base && (dir = realpath(dirname(for_dir), NULL)) &&
             asprintf(&whole, "%s/%s", strcmp(dir, "/") ? dir : "", basename(for_base)) >= 0) {

@@ -1,4 +1,4 @@
-/* generate.c - one generation as run, chat and resume make it: options, streaming, Ctrl+C. See cmd.h. */
+/* generate.c - one generation, as run, chat and resume make it: options, streaming, Ctrl+C. See cmd.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static void on_interrupt(int sig)
     (void)sig;
     int saved = errno;
     if (write(interrupt_pipe[1], "", 1) < 0) {
-        /* Full: it has been interrupted often enough. */
+        /* The pipe is full: there are enough interrupts in it. */
     }
     errno = saved;
 }
@@ -102,7 +102,7 @@ static void bar(const char *what, int64_t done, int64_t total, const char *of)
     bar_drawn = true;
 }
 
-/* What a model that the GPU has no room for is to be expected to be, said once, before it is there. */
+/* Reports once, before the model is loaded, that it does not fit into the GPU's memory, and what speed to expect. */
 static void expectation_show(const struct hearth_model_progress *p)
 {
     static int64_t told;
@@ -123,8 +123,9 @@ void progress_show(const struct hearth_model_progress *p)
     bar("loading", p->done, p->total, human_bytes(p->total));
 }
 
-/* From the second time on that a stream tells of its prompt, a tenth of a second after the first at least: most that
- * take several steps have been read by then, as short ones do while the engine does not know how quick the model is. */
+/* Draws the bar only from the second report on a stream's prompt on, which comes at least a tenth of a second after the
+ * first: by then most prompts of several steps have been read. (While the engine does not know the model's speed, even
+ * short prompts take several steps.) */
 static void prompt_show(const struct hearth_stream_progress *p)
 {
     static int64_t told = -1;
@@ -166,12 +167,12 @@ int progress_event(void *arg, const struct hearth_event *ev)
 
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
-/* Where a stream is. */
+/* The position in a stream. */
 struct stream_pos {
     int64_t stream, tokens; /* -1: not known */
 };
 
-/* To a person, who has not perhaps said it: the model that answers. */
+/* Prints which model answers, on a terminal, because the user may not have named one. */
 static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
 {
     if (gen->told || gen->json || !b->model || !isatty(STDERR_FILENO))
@@ -182,7 +183,7 @@ static void show_model(struct gen *gen, const struct hearth_stream_begin *b)
     gen->told = true;
 }
 
-/* What a template does with every turn is told once. */
+/* Prints a notice; those about the template, which repeat with every turn, only once. */
 static void show_notice(struct gen *gen, const struct hearth_notice *n)
 {
     bool kept = !strcmp(n->name, "HISTORY_KEPT"), unknown = !strcmp(n->name, "THINK_UNKNOWN");
@@ -227,7 +228,7 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
     }
 }
 
-/* How to have the rest of a stream whose connection has broken; without events nobody has told its number. */
+/* Prints how to get the rest of a stream whose connection has broken. Without a BEGIN event its number is unknown. */
 static void show_resume_hint(const struct gen *gen, const struct stream_pos *at)
 {
     progress_clear();
@@ -277,7 +278,7 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
             continue;
         if (interrupts++) {
             fputc('\n', stderr);
-            exit(STATUS_INTERRUPTED); /* the daemon has been told to cancel */
+            exit(STATUS_INTERRUPTED); /* the cancel has been sent to the daemon */
         }
         gen->interrupted = true;
         rc = hearth_cancel(h, request, err);
@@ -313,7 +314,7 @@ int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *id
     return rc ? rc : gen_finish(h, gen, request, out, err);
 }
 
-/* A session's model may have been passed to a daemon that has been restarted since: its files are passed again. */
+/* Passes the files of a session's model again, because the daemon to which they were passed may have been restarted. */
 static bool pass_again(struct hearth *h, const struct gen *gen)
 {
     struct hearth_session_show_result *r;
@@ -332,7 +333,7 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     gen->g.stream = !gen->json;
     in_session = gen->session != NULL;
     int rc = gen_once(h, gen, out, err);
-    /* A session that begins here, on the default model; or a retry of a request that did. */
+    /* A new session, which starts with the default model; or a retry of the request that created it. */
     if (!model && (rc == HEARTH_ENOSESSION || (rc == HEARTH_ECONFLICT && gen->g.request))) {
         gen->g.model = model = model_or_default(h, NULL);
         rc = gen_once(h, gen, out, err);
@@ -344,7 +345,7 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     return rc;
 }
 
-/* Under a line each that says which it is, and the seed that makes it again. */
+/* The line above each choice gives the seed with which the choice can be generated again. */
 void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r)
 {
     for (size_t i = 0; i < r->n_choices; i++) {
@@ -372,7 +373,7 @@ static bool has_report(const struct gen *gen, const struct hearth_generate_resul
            (!strcmp(why, "cancelled") && !gen->interrupted);
 }
 
-/* A file gets the text and nothing more. */
+/* A file gets only the text. */
 void gen_end_line(const struct gen *gen, const struct hearth_generate_result *r)
 {
     const struct hearth_bytes *text = &r->text;

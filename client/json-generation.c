@@ -1,5 +1,5 @@
-/* json-generation.c - a turn's generation metadata, to JSON and back: tables of members, so that both directions agree.
- */
+/* json-generation.c - converts a turn's generation metadata to JSON and back: both directions use the same tables of
+ * members, so that they agree. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static json_t *members(const struct member *table, const void *from)
     return o;
 }
 
-/* Absent members leave their fields unchanged: a document of an older hearth has fewer. */
+/* Absent members leave their fields unchanged, because documents of older versions have fewer. */
 static bool members_parse(const struct member *table, const json_t *o, void *to)
 {
     for (const struct member *m = table; m->key; m++) {
@@ -87,7 +87,7 @@ json_t *json_timings(const struct hearth_timings *t)
     return members(timings_members, t);
 }
 
-/* A seed has 64 bits and JSON's integers here have 63: larger ones are written as a string, which JavaScript needs
+/* A seed has 64 bits and jansson's integers have 63: larger seeds are written as a string, which JavaScript needs
  * anyway. */
 json_t *json_seed(uint64_t seed)
 {
@@ -96,7 +96,7 @@ json_t *json_seed(uint64_t seed)
     return seed <= INT64_MAX ? json_integer((json_int_t)seed) : json_string(text);
 }
 
-/* What was left open, and is not known. */
+/* Removes the parameters that the request left open and whose values are unknown. */
 static void drop_unset(json_t *sampling)
 {
     static const char *const may_be[] = {"temperature",        "top_p", "min_p",

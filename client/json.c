@@ -1,11 +1,11 @@
-/* json.c - results as JSON, for --json. Keys are those of PROTOCOL.md; a value that is absent is null. */
+/* json.c - results as JSON, for --json. The keys are those of PROTOCOL.md; an absent value is null. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* Texts of the daemon are valid UTF-8. Names and paths of files are any bytes, and so is what somebody has sent as a
- * prompt; jansson refuses what is not UTF-8: the bytes that are not become U+FFFD. */
+/* The daemon's texts are valid UTF-8, but file names and paths may be any bytes, and so may a prompt. jansson refuses
+ * anything but UTF-8, so bytes that are not become U+FFFD. */
 json_t *json_text(const char *data, size_t len)
 {
     if (!data)

@@ -1,4 +1,4 @@
-/* lines.c - the editor of lines and what makes a message of them; see lines.h. */
+/* lines.c - the line editor, and how lines become a message; see lines.h. */
 #include "config.h"
 
 #include "client/lines.h"
@@ -14,9 +14,9 @@
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Ctrl+C at the prompt drops the line. libedit's own handling of signals (EL_SIGNAL) sends the signal to the whole
- * process group, so reading a character is ours. SIGINT is blocked at the prompt but for the wait itself (ppoll), so
- * one that comes just before the wait ends it too. */
+/* Ctrl+C at the prompt discards the line. libedit's own signal handling (EL_SIGNAL) would send the signal to the whole
+ * process group, so this file reads the characters itself. At the prompt SIGINT is blocked except during the wait
+ * (ppoll), so one that arrives just before the wait ends it too. */
 static volatile sig_atomic_t at_prompt_interrupted;
 static sigset_t waiting_mask;
 static struct sigaction action_before;
@@ -43,7 +43,7 @@ static int next_char(EditLine *el, wchar_t *out)
         if (n <= 0)
             return (int)n;
         size_t used = mbrtowc(out, &byte, 1, &state);
-        if (used != (size_t)-2) { /* a whole character, or a byte of none, which is taken as it is */
+        if (used != (size_t)-2) { /* a complete character, or an invalid byte, which is taken as it is */
             if (used == (size_t)-1)
                 *out = (unsigned char)byte;
             return 1;
@@ -53,9 +53,9 @@ static int next_char(EditLine *el, wchar_t *out)
 
 /* --- pasting ------------------------------------------------------------------------------------------------------ */
 
-/* A terminal brackets what is pasted between ESC[200~ and ESC[201~, when it is asked to. The editor holds one line, so
- * a newline in a paste is a mark there, U+2424 or where the locale lacks it the control character RS, and is a newline
- * again in the message. */
+/* A terminal in bracketed-paste mode sends pasted text between ESC[200~ and ESC[201~. The editor holds a single line,
+ * so it shows a pasted newline as a mark, U+2424 or, where the locale lacks it, the control character RS; the mark
+ * becomes a newline again in the message. */
 #define PASTE_END L"\033[201~"
 static const char mark_utf8[] = "\xe2\x90\xa4";
 static const char mark_plain[] = "\x1e";
@@ -65,7 +65,7 @@ static const char *newline_mark(void)
     return MB_CUR_MAX > 1 ? mark_utf8 : mark_plain;
 }
 
-/* Reads to the paste's end: malloc'd, NULL where there is none. */
+/* Reads to the end of the paste; malloc'd, NULL where the end does not come. */
 static wchar_t *paste_read(EditLine *el)
 {
     size_t n = 0, cap = 4096;
@@ -92,7 +92,7 @@ static unsigned char paste_insert(EditLine *el, int key)
         return CC_EOF;
     for (const wchar_t *p = text; *p; p++) {
         if (*p == L'\n' && p > text && p[-1] == L'\r')
-            continue; /* one newline, and it was marked */
+            continue; /* CR LF is one newline, which already has a mark */
         *to++ = *p == L'\r' || *p == L'\n' ? (MB_CUR_MAX > 1 ? L'\u2424' : L'\x1e') : *p;
     }
     *to = L'\0';
@@ -110,7 +110,8 @@ static char *prompt_text(EditLine *el)
     return (char *)(in->goes_on ? "... " : ">>> ");
 }
 
-/* $XDG_STATE_HOME/hearth/chat_history, beside the sessions; a place that cannot be had means no history file. */
+/* Writes the path of the history file, $XDG_STATE_HOME/hearth/chat_history, next to the sessions; "" where there can be
+ * none. */
 static void history_file(char *path, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -160,7 +161,7 @@ void lines_close(struct lines *in)
 {
     HistEvent he;
     if (in->history) {
-        /* What was asked is as private as the sessions: nobody else may read it. */
+        /* The history is as private as the sessions: no other user may read it. */
         mode_t before = umask(0077);
         if (*in->file)
             history(in->history, &he, H_SAVE, in->file);
@@ -184,7 +185,7 @@ static void brackets(bool on)
     fflush(stdout);
 }
 
-/* One line without its newline; NULL at the end of input, and where Ctrl+C has dropped it. */
+/* Reads one line without its newline; NULL at the end of input, and where Ctrl+C has discarded the line. */
 static const char *edit_line(struct lines *in, size_t *len)
 {
     int n;
@@ -195,7 +196,7 @@ static const char *edit_line(struct lines *in, size_t *len)
     at_prompt_interrupted = 0;
     brackets(true);
     el_resize(in->el);
-    el_set(in->el, EL_PREP_TERM, 1); /* or what is typed just after the prompt is echoed twice */
+    el_set(in->el, EL_PREP_TERM, 1); /* otherwise text that is typed just after the prompt is echoed twice */
     const char *line = el_gets(in->el, &n);
     brackets(false);
     sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
@@ -237,14 +238,15 @@ static bool message_ends_with(const struct lines *in, const char *tail)
     return in->n_message >= n && !memcmp(in->message + in->n_message - n, tail, n);
 }
 
-/* Takes n bytes off the message's end. */
+/* Removes n bytes from the message's end. */
 static void cut(struct lines *in, size_t n)
 {
     in->n_message -= n;
     in->message[in->n_message] = '\0';
 }
 
-/* What is open when a message's last line has been appended: its lines go on where this says so. */
+/* Called when a line has been appended to the message; removes its markers. Returns whether the message continues on
+ * the next line: *quoted is set while a """ is open. */
 static bool message_goes_on(struct lines *in, bool *quoted)
 {
     static const char quotes[] = "\"\"\"";
@@ -269,7 +271,7 @@ static bool message_goes_on(struct lines *in, bool *quoted)
     return *quoted;
 }
 
-/* A whole message; false at the end of input, and where Ctrl+C has dropped it. */
+/* Reads a whole message; returns false at the end of input, and where Ctrl+C has discarded it. */
 static bool edit_message(struct lines *in)
 {
     size_t len;

@@ -26,10 +26,10 @@ static void print_help(FILE *to)
           to);
 }
 
-/* What people type who come from elsewhere. */
+/* Verbs that users of similar programs may try. */
 static const struct {
-    const char *word, *verb; /* the verb of ours, or NULL with */
-    const char *instead;     /* what there is in its place */
+    const char *word, *verb; /* hearth's verb for it, or NULL with */
+    const char *instead;     /* what to do instead */
 } aliases[] = {
     {"ls", "list", NULL},
     {"models", "list", NULL},
@@ -54,7 +54,7 @@ static const struct cmd *verb_find(const char *word)
 static int refuse_verb(const char *word)
 {
     const char *near = NULL, *instead = NULL;
-    size_t best = strlen(word) / 3 + 2; /* two letters that changed places are two edits */
+    size_t best = strlen(word) / 3 + 2; /* a transposition of two letters is two edits */
     for (size_t c = 0; c < N_COMMANDS; c++) {
         size_t d = text_distance(word, strlen(word), commands[c]->name, strlen(commands[c]->name));
         if (d < best) {
@@ -74,7 +74,7 @@ static int refuse_verb(const char *word)
     return STATUS_USAGE;
 }
 
-/* help [VERB]: the verb prints its own, and ends. */
+/* help [VERB]: with a verb, the verb prints its own help and exits. */
 static int help(const char *word)
 {
     const struct cmd *cmd = word ? verb_find(word) : NULL;
@@ -88,7 +88,7 @@ static int help(const char *word)
     return cmd->run(cmd, 2, argv);
 }
 
-/* What is said before the verb; its status, or -1 where a verb follows. */
+/* Handles the options before the verb. Returns an exit status, or -1 where a verb follows. */
 static int leading_options(int argc, char **argv, int *i)
 {
     for (; *i < argc && argv[*i][0] == '-'; ++*i) {

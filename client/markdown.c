@@ -11,7 +11,7 @@
 
 #include "client/cmd.h"
 
-/* A carriage return ends a line of Markdown too; a NUL is not allowed in it. */
+/* Writes a text as a quote. A carriage return ends a line in Markdown too; a NUL is not allowed and becomes U+FFFD. */
 static void print_quoted(const char *s, size_t n)
 {
     fputs("> ", stdout);

@@ -1,5 +1,4 @@
-/* memory.c - who has the device's memory, in words and as JSON: status, ps, top and doctor show it, metrics counts it.
- */
+/* memory.c - who holds the device's memory, as text and as JSON, for status, ps, top and doctor. */
 #include <string.h>
 
 #include "client/cmd.h"

@@ -1,4 +1,4 @@
-/* models.c - the models that a person may mean by a word. See cmd.h. */
+/* models.c - finds the models that the user may mean by a word. See cmd.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,7 +18,7 @@ bool model_is_present(struct hearth *h, const char *word)
     struct hearth_models_list_result *r;
     struct hearth_err err;
     if (!*word || hearth_models_list(h, &r, NULL, &err))
-        return false; /* what is asked for next meets the same error, and tells it */
+        return false; /* the next request returns the same error, which is then printed */
     char *path = model_resolve(word);
     bool present = false;
     for (size_t i = 0; i < r->n_models && !present; i++)
@@ -36,7 +36,8 @@ static bool all_read(const struct hearth_models_list_result *r)
     return true;
 }
 
-/* Headers are read meanwhile: most lists are complete at the second asking, and no list is waited for long. */
+/* Headers are read in the background: most lists are complete on the second request. The wait is limited to little more
+ * than a second. */
 int models_read(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err)
 {
     static const struct timespec pause = {0, 40 * 1000 * 1000};

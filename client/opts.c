@@ -1,4 +1,4 @@
-/* opts.c - the command line, from tables: options of every type, ranges, --help. See cmd.h. */
+/* opts.c - parses the command line by tables: options of every type, ranges, --help. See cmd.h. */
 #include "config.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 
 enum { OPTS_MAX = 48 };
 
-/* The two tables of a parse, as one; getopt_long's codes are indices from CODE_FIRST on. */
+/* The two tables of a parse, joined. The codes that getopt_long returns for them are indices plus CODE_FIRST. */
 enum { CODE_FIRST = 1000, CODE_HELP = 900, CODE_NO_START };
 struct parser {
     const struct cmd *cmd;
@@ -125,7 +125,7 @@ static void parser_add(struct parser *p, const struct opt *table)
     }
 }
 
-/* How many of the operands, which getopt has moved behind everything else, stood before the "--" that ended it. */
+/* Returns how many of the operands, which getopt has moved to the end, stood before the "--" that ended the options. */
 static int operands_before_dashes(char *const *given, int n_given, char *const *argv, int argc)
 {
     if (optind == 1 || strcmp(argv[optind - 1], "--") != 0)
@@ -139,7 +139,7 @@ static int operands_before_dashes(char *const *given, int n_given, char *const *
     return before;
 }
 
-/* The letter or the name that getopt complains of. */
+/* Reports the option that getopt rejects, and exits. */
 static void complain(const struct parser *p, int code, const char *word)
 {
     const struct cmd *cmd = p->cmd;
@@ -189,12 +189,12 @@ void opt_check(const struct cmd *cmd, const struct opt *o, const char *text)
     exit(status);
 }
 
-/* The table's options as getopt_long wants them. */
+/* Converts the table's options to getopt_long's form. */
 static void parser_tables(const struct parser *p, struct option *longs, char *shorts)
 {
     *longs++ = (struct option){"help", no_argument, NULL, CODE_HELP};
     *longs++ = (struct option){"no-start", no_argument, NULL, CODE_NO_START};
-    *shorts++ = ':'; /* a missing value is told apart from an unknown option */
+    *shorts++ = ':'; /* makes getopt distinguish a missing value from an unknown option */
     *shorts++ = 'h';
     for (size_t i = 0; i < p->n; i++) {
         const struct opt *o = p->opt[i];
@@ -210,7 +210,7 @@ static void parser_tables(const struct parser *p, struct option *longs, char *sh
     *shorts = '\0';
 }
 
-/* An error of the command line may come before its --json has been reached. */
+/* Looks for --json in advance, because an error on the command line may precede it. */
 static void errors_as_asked(const struct parser *p, char *const *given, int n_given)
 {
     for (size_t k = 0; k < p->n; k++)
@@ -228,7 +228,7 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
     parser_tables(&p, longs, shorts);
 
     int code, n_given = *argc;
-    char **given = calloc((size_t)n_given + 1, sizeof *given); /* getopt sorts the operands to the end */
+    char **given = calloc((size_t)n_given + 1, sizeof *given); /* getopt moves the operands to the end */
     if (!given)
         abort();
     memcpy(given, *argv, (size_t)n_given * sizeof *given);

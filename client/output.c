@@ -1,4 +1,4 @@
-/* output.c - what people see: errors, text from a model, tables, sizes and ages. See cmd.h. */
+/* output.c - what the user sees: errors, text from a model, tables, sizes and ages. See cmd.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 
 #include "client/cmd.h"
 
-enum { STDIN_MAX = 64 << 20 }; /* more than any request may hold: the daemon's limit gives the exact error */
+enum { STDIN_MAX = 64 << 20 }; /* larger than any request, so that the daemon's limit gives the exact error */
 
-/* Text is UTF-8, so C1 controls are C2 followed by 80..9F. */
+/* Writes text; on a terminal, control characters become '?'. In UTF-8 the C1 controls are C2 followed by 80..9F. */
 static void put_text(FILE *to, const char *data, size_t len)
 {
     if (!isatty(fileno(to))) {
@@ -30,7 +30,7 @@ static void put_text(FILE *to, const char *data, size_t len)
     }
 }
 
-/* A model may write anything, escape sequences too. */
+/* A model may write anything, even escape sequences. */
 void print_text(const char *data, size_t len)
 {
     put_text(stdout, data, len);
@@ -91,7 +91,7 @@ void say_aside(const char *fmt, ...)
     va_end(ap);
 }
 
-/* What a person may do about an error; NULL. */
+/* Returns what the user can do about an error, or NULL. */
 static const char *next_step(int code)
 {
     switch (code) {
@@ -143,7 +143,7 @@ int fail_next(const struct hearth_err *err, const char *next)
 
 int finish(int status)
 {
-    /* A full disk behind stdout must not look like success. */
+    /* A write error on stdout, such as a full disk, must not look like success. */
     if ((fflush(stdout) || ferror(stdout)) && status == STATUS_OK) {
         fputs("hearth: the output could not be written\n", stderr);
         status = STATUS_ERROR;
@@ -167,7 +167,7 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err)
             abort();
         size_t n = fread(data + len, 1, cap - len - 1, stdin);
         len += n;
-        if (n == 0 || (feof(stdin) && len <= STDIN_MAX)) /* a terminal that said Ctrl+D is not asked again */
+        if (n == 0 || (feof(stdin) && len <= STDIN_MAX)) /* do not read a terminal again after Ctrl+D */
             break;
         if (len > STDIN_MAX) {
             err->code = HEARTH_ETOOBIG;
@@ -207,7 +207,7 @@ void table_add(struct table *t, size_t n_col, ...)
     va_end(ap);
 }
 
-/* Columns a terminal needs for UTF-8 text, near enough: one per character. */
+/* The columns that a terminal needs for UTF-8 text, approximately: one per character. */
 static size_t width(const char *s)
 {
     size_t n = 0;

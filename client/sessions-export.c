@@ -1,16 +1,16 @@
 /*
  * sessions-export.c - hearth sessions export: writes a session as one JSON document, or as Markdown.
  *
- * The document is written as its pages come, a turn on each line, so a large session needs memory for its largest turn
- * only; members that are known only at the end stand at the end. sessions-import.c reads the document, and hearth(1)
- * describes it.
+ * The document is written as the pages arrive, one turn per line, so a large session needs memory for its largest turn
+ * only; members that are known only at the end are at the document's end. sessions-import.c reads the document, and
+ * hearth(1) describes it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* A turn being assembled: it began in `page`, and its texts and tokens are joined here. */
+/* A turn that is being assembled: it began in `page`, and its texts and tokens are joined here. */
 struct whole {
     struct hearth_session_page *page;
     struct hearth_turn turn;
@@ -50,8 +50,8 @@ static void join(struct whole *w, const struct hearth_turn *t)
     w->turn.tokens = (struct hearth_ids){w->ids, n + t->tokens.n};
 }
 
-/* JSON cannot hold bytes that are not UTF-8: the document has the text with U+FFFD for people, and the bytes for the
- * import. */
+/* JSON cannot hold bytes that are not UTF-8: for such a text the document has the text with U+FFFD for people, and the
+ * bytes in hexadecimal for the import. */
 static json_t *json_whole(const struct hearth_turn *t)
 {
     json_t *o = json_pack("{s:o, s:f, s:o}", "role", json_str(t->role), "created", t->created, "text",
@@ -108,7 +108,7 @@ static bool put_turns(struct export *x, struct hearth_session_page *page)
         const struct hearth_turn *t = &page->turns[i];
         if (!t->continues || !w->any) {
             ok = put_whole(x);
-            w->turn = *t; /* its strings are the page's, which is freed when the next turn has begun */
+            w->turn = *t; /* its strings belong to the page, which is freed once the next turn has begun */
             w->turn.text = (struct hearth_bytes){0};
             w->turn.tokens = (struct hearth_ids){0};
             w->any = began = true;
@@ -124,8 +124,9 @@ static bool put_turns(struct export *x, struct hearth_session_page *page)
     return ok;
 }
 
-/* Members of the document before the turns: `"key":value,`. The model is described as by models.show, because an import
- * needs the same tokenizer; where its file no longer exists only its names are written. */
+/* Writes the members of the document that precede the turns, as `"key":value,`. The model is described as by
+ * models.show, because an import needs the same tokenizer; where its file no longer exists, only its names are written.
+ */
 static bool put_head(struct hearth *h, const struct hearth_session_page *page)
 {
     const struct hearth_session *s = &page->session;
@@ -172,7 +173,7 @@ int sessions_export(struct hearth *h, const char *session, bool markdown)
             markdown_head(&page->session);
         else if (!from)
             ok = put_head(h, page);
-        snprintf(id, sizeof id, "%s", page->session.id); /* a name may become another session's meanwhile */
+        snprintf(id, sizeof id, "%s", page->session.id); /* the name may be given to another session meanwhile */
         from = page->next;
         ok = put_turns(&x, page) && ok;
     }

@@ -14,7 +14,8 @@
 
 enum { PAGE_BYTES = 1 << 20, PAGE_TURNS = 4096, ID_BYTES = 5 };
 
-/* A page being assembled: turns collect in `v`. Their pointers lead into the document or into one of `blocks`. */
+/* A page that is being assembled: turns are collected in `v`. Their pointers point into the document or into one of
+ * `blocks`. */
 struct import {
     struct hearth *h;
     struct hearth_session_import page;
@@ -26,7 +27,7 @@ struct import {
     struct hearth_err err;
 };
 
-/* Adds a block to free at the end. */
+/* Registers a block to be freed at the end. */
 static void *own(struct import *im, void *p)
 {
     void **v = realloc(im->blocks, (im->n_blocks + 1) * sizeof *v);
@@ -66,7 +67,7 @@ static int send_page(struct import *im, bool more)
     return rc;
 }
 
-/* Splits a turn where a page is full. */
+/* Adds a turn to the page, and sends the page and splits the turn where the page is full. */
 static int add(struct import *im, struct hearth_turn t)
 {
     for (;;) {
@@ -171,7 +172,7 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
         t.message = own(im, json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(17)));
     if (generation) {
         t.has_generation = generation_info_parse(generation, &t.generation);
-        own(im, t.generation.sampling.logit_bias); /* the only one with memory of its own */
+        own(im, t.generation.sampling.logit_bias); /* the only member that is allocated separately */
         if (!t.has_generation)
             return fail_turn(im, "\"generation\" (\"made\" in older documents) has a member of another type", i);
     }
@@ -184,8 +185,8 @@ static bool has_type(const json_t *doc, const char *key, json_type type)
     return !v || json_typeof(v) == type;
 }
 
-/* Whether the turns have that many tokens. Those whose "tokens" are no array are not counted: add_turn() refuses them
- * with their place, which says more. */
+/* Returns whether the turns have n tokens in all. Turns whose "tokens" are not an array are not counted: add_turn()
+ * refuses them with their place, which is more informative. */
 static bool has_tokens(const json_t *turns, const json_t *n)
 {
     size_t i, sum = 0;
@@ -200,7 +201,7 @@ static bool has_tokens(const json_t *turns, const json_t *n)
     return json_is_integer(n) && (json_int_t)sum == json_integer_value(n);
 }
 
-/* Checks the document's own consistency before anything is sent. */
+/* Checks the document's consistency before anything is sent. */
 static int check(struct import *im, const json_t *doc)
 {
     const json_t *version = json_object_get(doc, "hearth_session"), *turns = json_object_get(doc, "turns");
@@ -234,8 +235,8 @@ static int send_all(struct import *im, const json_t *doc)
     return rc ? rc : send_page(im, false);
 }
 
-/* Finds the document's model: by the name under which the session began; else by its file's name, which finds it in
- * another folder too; else by its path. */
+/* Imports with the document's model. It is looked up by the name under which the session was created; else by its
+ * file's name, which finds it in another directory too; else by its path. */
 static int send_to_some_model(struct import *im, const json_t *doc)
 {
     static const char *const keys[] = {"named", "name", "path"};
@@ -251,7 +252,7 @@ static int send_to_some_model(struct import *im, const json_t *doc)
     return rc;
 }
 
-/* A name with a NUL in it would be taken for what is before that. */
+/* Refuses a name with a NUL, which would be truncated there. */
 static int check_name(struct import *im, const json_t *name)
 {
     if (!json_is_string(name) || strlen(json_string_value(name)) == json_string_length(name))
@@ -290,7 +291,7 @@ static int import(struct import *im, const json_t *doc, const struct import_as *
     return rc;
 }
 
-/* What helps elsewhere where the models differ is this very verb: here it is another model. */
+/* The usual advice for a model mismatch is this very verb: the advice here is to choose another model. */
 static int fail_import(const struct hearth_err *err)
 {
     return err->code == HEARTH_EMODELMISMATCH

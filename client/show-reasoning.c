@@ -1,4 +1,4 @@
-/* show-reasoning.c - what a model thinks before it answers, on stdout. See cmd.h. */
+/* show-reasoning.c - prints a model's reasoning on stdout. See cmd.h. */
 #include <string.h>
 #include <unistd.h>
 

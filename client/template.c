@@ -1,4 +1,5 @@
-/* template.c - what run, chat and resume give the chat template: --template and --set. See cmd.h. */
+/* template.c - the inputs that run, chat and resume give to the chat template: --template, --set and --think. See
+ * cmd.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ bool template_is_name(const char *file_or_name)
     return errno == ENOENT && !strchr(file_or_name, '/');
 }
 
-/* KEY=JSON becomes a member of `to`. */
+/* Parses KEY=JSON into a member of `to`; returns false where it is not that. */
 static bool set_member(json_t *to, const char *text)
 {
     const char *equals = strchr(text, '=');

@@ -1,10 +1,10 @@
-/* utf8.c - makes valid UTF-8 of any bytes. See cmd.h. */
+/* utf8.c - converts any bytes to valid UTF-8. See cmd.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/cmd.h"
 
-/* Returns the length of the whole, valid character at s (no overlong forms, no surrogates, up to U+10FFFF), or 0. */
+/* Returns the length of the complete, valid character at s (no overlong forms, no surrogates, up to U+10FFFF), or 0. */
 static size_t character(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)

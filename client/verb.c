@@ -1,4 +1,4 @@
-/* verb.c - the frame that most verbs share: options, a connection, an answer, its end. See cmd.h. */
+/* verb.c - what most verbs have in common: options, a connection, an answer, its end. See cmd.h. */
 #include "client/cmd.h"
 
 int verb_begin(const struct cmd *cmd, int *argc, char ***argv, const char *operand, bool *json, struct hearth **out)
