@@ -84,7 +84,7 @@ int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(pri
  * such a list. */
 bool ids_parse(const char *text, struct hearth_ids *out);
 
-/* daemon.c: finding and starting it */
+/* --- daemon.c: finding and starting it ------------------------------------------------------------------ */
 
 extern bool no_start; /* --no-start or $HEARTH_NO_START: never start a daemon */
 
@@ -226,7 +226,7 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
 void markdown_head(const struct hearth_session *s);
 void markdown_turn(const struct hearth_turn *t);
 
-/* memory.c: who has the device's memory */
+/* --- memory.c: who has the device's memory ------------------------------------------------------------------ */
 
 json_t *json_memory(const struct hearth_memory *m);
 /* Write what hearth holds and what other programs hold, each as one line of text without a newline. */

@@ -1,4 +1,4 @@
-/* bench.c - the order in which the benchmark works, and its report; see bench.h. One thread. */
+/* bench.c - runs the benchmark's checks and tests in order, and prints its report; see bench.h. Single-threaded. */
 #include "config.h"
 
 #include "daemon/bench/bench.h"
@@ -45,7 +45,7 @@ static const char *hash_text(const struct bench_result *r, char buf[20])
     return buf;
 }
 
-/* Prints what was checked, as a sentence. */
+/* Prints the results of the checks in one line. */
 static void print_check(const struct bench *b, const struct bench_check *c)
 {
     printf("ceiling_gbps %.1f; ", 1e-9 * b->ceiling);
@@ -86,7 +86,7 @@ static void print_quoted(const char *s)
     putchar('"');
 }
 
-/* Prints a field of CSV: the name comes from a file or a device, so it may need quotes. */
+/* Prints a CSV field, quoted where necessary: the name comes from a file or a device. */
 static void print_field(const char *s)
 {
     if (s[strcspn(s, ",\"\r\n")])
@@ -116,7 +116,7 @@ static void print_csv(const struct bench *b, const struct report *rep)
     }
 }
 
-/* Names of files are any bytes, JSON is UTF-8: in a name that is not UTF-8, bytes beyond ASCII become "?". */
+/* File names may be any bytes, but JSON is UTF-8: in a name that is not UTF-8, bytes beyond ASCII become "?". */
 static json_t *json_text(const char *s)
 {
     json_t *text = json_string(s);
@@ -161,12 +161,12 @@ static void print_json(const struct bench *b, const struct report *rep)
         if (rep->check.differ)
             json_object_set_new(all, "choices_that_differ", json_integer((json_int_t)rep->check.differ));
     }
-    json_dumpf(all, stdout, JSON_COMPACT); /* bench_main() sees an error of writing when it flushes */
+    json_dumpf(all, stdout, JSON_COMPACT); /* bench_main() detects a write error when it flushes */
     putchar('\n');
     json_decref(all);
 }
 
-/* As `hearth` prints errors with --json, whose verb this program is. */
+/* Prints an error in the form of `hearth --json`, because this program is one of its verbs. */
 static void print_json_error(const struct hearth_err *e)
 {
     json_t *all = json_pack("{s:{s:s, s:o}}", "error", "symbol", err_name(e->code), "message", json_text(e->msg));
@@ -205,7 +205,7 @@ static uint32_t most_of(const struct list *l, uint32_t more, uint32_t least)
     return least;
 }
 
-/* Says what of the weights is not in the device's memory, and what it reads them at. */
+/* Prints how much of the weights is not in the device's memory, and at what rate the device reads that. */
 static int tell_place(struct bench *b)
 {
     const struct model_place *p = &b->model->place;
@@ -222,12 +222,12 @@ static int tell_place(struct bench *b)
     return rc;
 }
 
-/* The tests that the options ask for. */
+/* The tests that the options select. */
 struct tests {
     struct list prompt, depth, batch, resume, kv;
 };
 
-/* A word of the options that is one of "a, b, c". */
+/* Checks that an option's value is one of the words "a, b, c". */
 static int check_word(const char *what, const char *word, const char *words, struct hearth_err *e)
 {
     size_t n = strlen(word);
@@ -237,7 +237,7 @@ static int check_word(const char *what, const char *word, const char *words, str
     return err_set(e, HEARTH_EPARAMS, "--%s: \"%.40s\" is not one of %s", what, word, words);
 }
 
-/* What is wrong with the command line, before anything is opened. */
+/* Checks the command line before anything is opened. */
 static int parse_params(const struct bench_params *p, struct tests *t, struct hearth_err *e)
 {
     int rc;
@@ -264,7 +264,7 @@ static struct bench_room room_for(const struct tests *t)
     return room;
 }
 
-/* On the device, which is open; `begin` is when the program began. */
+/* Loads, checks and measures on the open device; `begin` is when the program started. */
 static int run(struct bench *b, const struct tests *t, double begin, struct report *rep)
 {
     const struct bench_params *p = rep->p;
@@ -333,7 +333,7 @@ int bench_main(const struct bench_params *p)
         print_csv(&b, &rep);
     else
         print_table(&b, &rep);
-    if (fflush(stdout) || ferror(stdout)) /* a full disk behind stdout must not look like success */
+    if (fflush(stdout) || ferror(stdout)) /* a write error on stdout, such as a full disk, must not look like success */
         rc = err_set(&b.err, HEARTH_EIO, "the output could not be written");
 out:
     bench_close(&b);

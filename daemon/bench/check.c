@@ -1,4 +1,4 @@
-/* check.c - what must be correct before the benchmark measures anything; see bench.h. One thread. */
+/* check.c - what must be correct before the benchmark measures anything; see bench.h. Single-threaded. */
 #include "config.h"
 
 #include <math.h>
@@ -9,12 +9,12 @@
 #include "daemon/bench/bench.h"
 #include "daemon/engine/selfcheck/selfcheck.h"
 
-/* Bytes of weights up to which logits are compared with the CPU's, which must take seconds; and up to which that is
- * done on a prompt of BENCH_COMPARE_TOKENS. */
+/* Bytes of weights up to which logits are compared with the CPU's, so that this takes only seconds; and up to which a
+ * prompt of BENCH_COMPARE_TOKENS is used for it. */
 static const uint64_t compare_bytes_max = UINT64_C(8) << 30;
 static const uint64_t compare_bytes_long = UINT64_C(2) << 30;
 
-static const int differs = HEARTH_EINTERNAL; /* the device is well, its results are not */
+static const int differs = HEARTH_EINTERNAL; /* the code of a wrong result, as opposed to a failed device */
 
 /* --- batch invariance: a row's bits do not depend on the other rows ------------------------------------------ */
 
@@ -30,7 +30,8 @@ static int same_bits(struct bench *b, const float *want, const float *got, const
                    (double)got[i], (double)want[i]);
 }
 
-/* Prompts, which a GPU computes by kernels of their own for more rows, are longer and in larger pieces. */
+/* Checks batch invariance in one mode. For INVARIANT_PROMPT the prompt is longer and its chunks larger, because a GPU
+ * has separate kernels for many rows. */
 static int check_invariant(struct bench *b, enum invariance how)
 {
     bool prompt = how == INVARIANT_PROMPT;
@@ -55,7 +56,7 @@ static int check_invariant(struct bench *b, enum invariance how)
             (rc = same_bits(b, want, b->logits, what)))
             goto out;
     }
-    /* The last row is computed again in one step with the whole prompt of another sequence. */
+    /* The last row is computed again, batched with the whole prompt of another sequence. */
     struct bench_part both[] = {{0, n - 1, 1}, {1, 0, n}};
     int32_t token[1 + BENCH_COMPARE_TOKENS];
     if (n > 1 && (rc = bench_prefill(b, 0, n - 1, n - 1)))
@@ -74,7 +75,8 @@ out:
 
 /* --- a GPU's logits are near the CPU's ------------------------------------------------------------------------ */
 
-/* Records the first difference that is found, and lets the other checks run; any other error ends them. */
+/* Records the first wrong result and lets the other checks run (returns 0); any other error is returned and ends them.
+ */
 static int note(const struct bench *b, struct bench_check *out, int rc)
 {
     if (rc == differs && !out->failed[0])
@@ -83,20 +85,20 @@ static int note(const struct bench *b, struct bench_check *out, int rc)
 }
 
 /*
- * How far a GPU's logits may lie from the CPU's: the root mean square of the differences, relative to that of the
+ * How far a GPU's logits may be from the CPU's: the root mean square of the differences, relative to that of the
  * logits. Random weights at real shapes amplify rounding: keys and values in fp16 alone cause 2.4 % in the 8B shape,
- * 0.4 % in the 1B and 0.03 % in tale. A wrong kernel causes 100 %.
+ * 0.4 % in the 1B shape and 0.03 % in tale. A wrong kernel causes 100 %.
  */
 static const double off_most = 0.2;
 
-/* Sets *worst to the greatest difference; an error where the logits are too far apart, or are NaN. */
+/* Sets *worst to the largest difference; returns an error where the logits are too far apart, or are NaN. */
 static int distance(struct bench *b, const float *want, const float *got, size_t n, const char *how, double *worst)
 {
     double off2 = 0, size2 = 0;
     *worst = 0;
     for (size_t i = 0; i < n; i++) {
         double off = fabs((double)want[i] - (double)got[i]);
-        if (!(off <= *worst) && *worst == *worst) /* a NaN is accepted and recorded */
+        if (!(off <= *worst) && *worst == *worst) /* a NaN is recorded, and stays */
             *worst = off;
         off2 += off * off;
         size2 += (double)want[i] * (double)want[i];
@@ -107,15 +109,16 @@ static int distance(struct bench *b, const float *want, const float *got, size_t
                    100 * sqrt(off2 / size2), 100 * off_most);
 }
 
-/* What the logits of the last rows of a prompt of n tokens are compared with, and by. */
+/* The CPU's side of a comparison: logits of the last n_out rows of a prompt of n tokens. */
 struct compared {
     struct bench cpu;
     uint32_t n, n_out;
     float *want, *got; /* [n_out * n_vocab] */
-    bool computed;     /* `want` is; of a mixture only for one mode */
+    bool computed;     /* `want` has been computed; for a mixture it holds for one mode only, because the CPU follows
+                          the device's choices */
 };
 
-/* Compares them as the device computes them in that mode; the CPU goes to the experts that its rows go to. */
+/* Compares the device's logits in one mode; the CPU routes its rows to the experts that the device chose. */
 static int compare(struct bench *b, struct compared *c, enum invariance mode, const char *how, struct bench_check *out,
                    double *worst)
 {
@@ -141,7 +144,8 @@ static int compare(struct bench *b, struct compared *c, enum invariance mode, co
 int bench_compare(struct bench *b, const char *path, struct bench_check *out)
 {
     enum { OUT = 32 };
-    bool q8_0 = b->info.kv_type == DT_Q8_0; /* whose own error is larger than what is looked for */
+    bool q8_0 = b->info.kv_type == DT_Q8_0; /* Q8_0's own error is larger than the differences that are sought, so the
+                                               CPU uses it too */
     const struct bench_params params = {.backend = "cpu", .variant = "auto", .kv_type = q8_0 ? "q8_0" : "auto"};
     struct compared c = {.n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS};
     c.n = c.n < b->hp.n_ctx ? c.n : b->hp.n_ctx;
@@ -166,8 +170,8 @@ int bench_compare(struct bench *b, const char *path, struct bench_check *out)
     return rc;
 }
 
-/* The self-check: every op on samples of the model's tensors, as the engine demands of a GPU before it serves a model.
- */
+/* Runs the self-check: every op on samples of the model's tensors, as the engine requires of a GPU before it serves a
+ * model. */
 static int check_ops(struct bench *b)
 {
     struct device_params params = {.variant = "auto"};

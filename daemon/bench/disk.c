@@ -1,8 +1,8 @@
 /*
  * disk.c - the benchmark's KV transfers between the device and files; see bench.h. One thread, and kvio.h's I/O thread.
  *
- * The transfers are pipelined as the engine's are: verified pages of a file go to the device while the next are read.
- * The restored pages must give the next token the same logits, to the bit.
+ * The transfers are pipelined as in the engine: verified pages of a file go to the device while the next ones are read.
+ * With the restored pages the logits of the next token must be bit-identical.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include "daemon/engine/kvtier/kvio.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 
-static const int64_t owner = 0; /* the uid in the file; no engine will look for it */
+static const int64_t owner = 0; /* the uid in the file, which no engine will look for */
 
 struct disk {
     struct bench *b;
@@ -36,8 +36,8 @@ static int system_error(struct disk *t, const char *what)
     return err_set(&t->b->err, HEARTH_EIO, "cannot %s %.150s: %s", what, t->path, strerror(errno));
 }
 
-/* Waits for the end of the job. With `restore`, its pages go to the device as they are read, and *ticket is that of the
- * last transfer. */
+/* Waits for the end of the job. With `restore`, its pages go to the device as they are read, and *ticket becomes that
+ * of the last transfer. */
 static int finish(struct disk *t, uint64_t job, bool restore, uint64_t *ticket)
 {
     struct bench *b = t->b;
@@ -62,7 +62,7 @@ static int finish(struct disk *t, uint64_t job, bool restore, uint64_t *ticket)
     }
 }
 
-/* Saves the pages to a file that survives a power failure. */
+/* Saves the pages to a file, up to the point where it would survive a power failure. */
 static int save(struct disk *t, const struct kvfile_extent *x, double *ms)
 {
     struct bench *b = t->b;
@@ -107,7 +107,7 @@ static int forget(struct disk *t)
     return rc;
 }
 
-/* Reads the file once in one thread: the rate that the disk reaches without any of our work. */
+/* Reads the file once in one thread, to measure the rate that the disk itself reaches. */
 static int read_plainly(struct disk *t, double *ms)
 {
     uint64_t room = (uint64_t)t->saved.n * t->saved.page;
@@ -149,7 +149,7 @@ static int time_all(struct disk *t, const char *dir, const struct kvfile_extent 
     return rc;
 }
 
-/* Describes the pages by the ids of the first sequence. */
+/* Identifies the pages by the token ids of the first sequence. */
 static int name_pages(struct disk *t, struct kvfile_extent *x)
 {
     struct bench *b = t->b;

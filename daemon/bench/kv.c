@@ -1,8 +1,8 @@
 /*
- * kv.c - the benchmark's KV transfers between the device and host memory; see bench.h. One thread.
+ * kv.c - the benchmark's KV transfers between the device and host memory; see bench.h. Single-threaded.
  *
- * The pages are scattered in the pool, as they are after a day of use, and contiguous on the host. Before anything is
- * reported, pages that were saved and restored must give the next token the same logits, to the bit.
+ * The pages are scattered in the pool, as after a day of use, and contiguous on the host. Before anything is reported,
+ * the logits of the next token after pages were saved and restored must be bit-identical to those before.
  */
 #include "config.h"
 
@@ -13,7 +13,8 @@
 #include "daemon/bench/bench.h"
 #include "daemon/engine/core/device.h"
 
-/* Transfers in flight beside a decode, as many as the engine's tiers keep: a transfer waits for the steps before it. */
+/* Transfers in flight during a decode, as many as the engine's tiers keep, because a transfer waits for the steps
+ * before it. */
 enum { IN_FLIGHT = 8 };
 static const uint64_t piece_bytes = 16 << 20;
 
@@ -51,13 +52,13 @@ int bench_move(struct bench_saved *k, enum bench_move dir, uint32_t first, uint3
     return rc ? rc : err_set(&b->err, HEARTH_EINTERNAL, "a move of KV pages was refused");
 }
 
-/* Times the transfer of all pages at once, from the call until its end is known. */
+/* Measures the transfer of all pages at once, from the call until its end is seen. */
 static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
 {
     struct bench *b = k->b;
     double all[BENCH_RUNS];
     int rc = 0;
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first run is the warm-up */
         uint64_t ticket;
         for (uint32_t p = 0; dir == BENCH_LOAD && p < k->n; p++)
             b->be->kv_clear(b->dev, b->pool[0], b->pages[0][p]);
@@ -81,13 +82,13 @@ static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
 struct moving {
     struct bench_saved *k;
     enum bench_move dir;
-    uint32_t each; /* pages in a piece */
+    uint32_t each; /* pages in one transfer */
     uint32_t next;
     uint64_t in_flight[IN_FLIGHT]; /* 0: none */
-    double done;                   /* bytes of those that ended */
+    double done;                   /* bytes of finished transfers */
 };
 
-/* Keeps IN_FLIGHT transfers in flight, piece after piece. */
+/* Keeps IN_FLIGHT transfers in flight, each of `each` pages. */
 static int keep_moving(struct moving *m)
 {
     struct bench *b = m->k->b;
@@ -106,7 +107,8 @@ static int keep_moving(struct moving *m)
     return rc < 0 ? rc : 0;
 }
 
-/* Decodes BENCH_TG_TOKENS of the second sequence. *ms is the time of a token, *bytes what was transferred meanwhile. */
+/* Decodes BENCH_TG_TOKENS tokens of the second sequence. *ms is the time per token, *bytes what was transferred
+ * meanwhile. */
 static int decode_during_moves(struct bench_saved *k, enum bench_move dir, double *ms, double *bytes)
 {
     struct bench *b = k->b;
@@ -116,7 +118,7 @@ static int decode_during_moves(struct bench_saved *k, enum bench_move dir, doubl
     uint32_t most = piece_bytes < k->page ? 1 : (uint32_t)(piece_bytes / k->page);
     m.each = m.each < most ? m.each : most;
     int rc = bench_set_slots(b, 1, 1);
-    rc = rc ? rc : keep_moving(&m); /* transfers are in flight when the decode begins */
+    rc = rc ? rc : keep_moving(&m); /* transfers are already in flight when the decode starts */
     double begin = engine_now();
     for (uint32_t t = 0; t < BENCH_TG_TOKENS && !rc && !(rc = bench_wait(b, b->max_in_flight - 1, 1)); t++) {
         bench_step(b, &part, 1, 1, &token, true, t);
@@ -140,7 +142,8 @@ static int time_during_moves(struct bench_saved *k, uint32_t depth, struct bench
     static const char *const what[BENCH_MOVES] = {[BENCH_SAVE] = "kv_save", [BENCH_LOAD] = "kv_restore"};
     double ms[BENCH_MOVES][BENCH_RUNS], rate[BENCH_MOVES][BENCH_RUNS], bytes = 0;
     int rc = 0;
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) /* interleaved, so that a drifting clock affects all of them */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) /* interleaved, so that a drifting GPU clock affects all of them
+                                                    equally */
         for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
             int at = i < 0 ? 0 : i;
             rc = decode_during_moves(k, dir, &ms[dir][at], &bytes);

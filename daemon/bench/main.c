@@ -1,7 +1,7 @@
 /*
- * main.c - hearth-bench: the options, and nothing else. The measurements are behind bench.h.
+ * main.c - hearth-bench: parses the options. The measurements are behind bench.h.
  *
- * It is a program of its own so that an engine that serves carries none of it. `hearth bench` runs it.
+ * It is a separate program so that a serving engine contains none of it. `hearth bench` runs it.
  */
 #include "config.h"
 
@@ -99,7 +99,7 @@ static bool number_parse(const char *option, const char *s, uint32_t most, uint3
     return true;
 }
 
-/* Where the options that are texts go. */
+/* Where the values of text options are stored. */
 static const char **const texts[] = {
     [OPT_PROMPT] = &params.prompt,
     [OPT_DEPTH] = &params.depth,
@@ -115,7 +115,7 @@ static const char **const texts[] = {
     [OPT_KV_TYPE] = &params.kv_type,
 };
 
-/* False where the option was refused; the reason has been printed then. */
+/* Applies an option. Returns false where it was refused, after printing the reason. */
 static bool option_take(int opt)
 {
     switch (opt) {
@@ -141,7 +141,7 @@ static bool option_take(int opt)
     case OPT_VERSION:
         puts("hearth-bench " PACKAGE_VERSION);
         exit(EXIT_SUCCESS);
-    case '?': /* getopt_long has said what it does not know */
+    case '?': /* getopt_long has printed the reason */
         return false;
     }
     *texts[opt] = optarg;

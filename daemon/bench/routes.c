@@ -1,7 +1,7 @@
 /*
- * routes.c - a mixture's experts on a GPU. Where two are nearly equal it may choose another one than the CPU, and then
- * gives other logits, which is no error of its kernels. So its choices are read, judged by themselves, and followed by
- * the CPU that its logits are compared with. See bench.h. One thread.
+ * routes.c - a mixture's routing on a GPU. Where two experts are nearly equal, the GPU may choose another one than the
+ * CPU and then computes other logits, which is not an error of its kernels. So its choices are read and judged
+ * separately, and the CPU that its logits are compared with follows them. See bench.h. Single-threaded.
  */
 #include "config.h"
 
@@ -12,7 +12,8 @@
 #include "daemon/bench/bench.h"
 #include "daemon/engine/selfcheck/choice.h"
 
-/* Runs ops first .. first + n_op - 1 of the model's program over rows of one sequence, the last n_out with logits. */
+/* Runs ops first .. first + n_op - 1 of the model's program over the rows of one sequence; the last n_out rows have
+ * logits. */
 static int run_ops(struct bench *b, const struct batch_seq *seq, uint32_t first, uint32_t n_op, uint32_t n_out)
 {
     const struct program *p = &b->model->program;
@@ -63,7 +64,8 @@ int bench_routes_read(struct bench_routes *t, struct bench *b, uint32_t n)
     for (uint32_t i = 0, router = 0; !rc && i < p->n_op; i++) {
         if (p->op[i].kind != OP_ROUTE)
             continue;
-        struct batch_seq seq = bench_seq(b, 0, 0, n, 0); /* what is up to the router leaves it to be read */
+        struct batch_seq seq = bench_seq(b, 0, 0, n, 0); /* running the program up to the router leaves its choice to be
+                                                            read */
         rc = run_ops(b, &seq, 0, i + 1, 0);
         for (uint32_t row = 0; !rc && row < n; row++)
             rc = b->be->act_read(b->dev, ACT_ROUTE, row, 1, t->chosen + row_of(t, router, row) * BENCH_ROUTE, &b->err);
@@ -81,9 +83,9 @@ void bench_routes_free(struct bench_routes *t)
     *t = (struct bench_routes){0};
 }
 
-/* --- the CPU goes the same ways ---------------------------------------------------------------------------- */
+/* --- the CPU follows them ---------------------------------------------------------------------------------- */
 
-/* A choice that differs. */
+/* Judges a choice that differs from the CPU's. */
 static void judge(struct bench_routes *t, const struct op_route *op, const float *w, const float *x, uint32_t router,
                   uint32_t row)
 {
@@ -98,7 +100,8 @@ static void judge(struct bench_routes *t, const struct op_route *op, const float
             row, router, gap.margin, gap.off);
 }
 
-/* The CPU has come to a router, op `o`: its rows go where the device's go. `own` and `x` have room for a row each. */
+/* The CPU's step has just run a router, `op`: replaces the routing of its rows by the device's. `own` and `x` have room
+ * for one row each. */
 static int follow(struct bench_routes *t, struct bench *cpu, const struct op_route *op, uint32_t router, float *own,
                   float *x)
 {

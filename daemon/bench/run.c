@@ -1,4 +1,4 @@
-/* run.c - a model on a device for the benchmark: set-up, and single steps; see bench.h. One thread. */
+/* run.c - sets up a model on a device for the benchmark, and runs single steps; see bench.h. Single-threaded. */
 #include "config.h"
 
 #include <stdio.h>
@@ -10,11 +10,15 @@
 #include "daemon/model/file.h"
 #include "daemon/engine/core/device.h"
 
-enum { STRIDE = 7919 }; /* between pages and between ids: a prime visits each residue once, where it divides no count */
+enum {
+    STRIDE = 7919
+}; /* distance between consecutive pages and between ids; a prime visits every residue of a count
+      that it does not divide */
 
 /* --- steps ----------------------------------------------------------------------------------------------- */
 
-/* Pages of a pool of states: one that is kept, and two that steps go on in by turns, as the engine's do. */
+/* A sequence's pages in a pool of recurrent states: two that its steps alternate between, as in the engine, and one for
+ * the saved state. */
 enum { STATE_PAGES = 3, KEPT = 2 };
 static uint32_t state_page(uint32_t seq, uint32_t which)
 {
@@ -26,7 +30,8 @@ struct batch_seq bench_seq(struct bench *b, uint32_t seq, uint32_t row0, uint32_
     struct batch_seq s = {.row0 = row0, .n_row = n_row, .pos0 = pos0};
     bool goes_on = !pos0 || pos0 == b->state[seq].now, again = pos0 == b->state[seq].kept;
     uint32_t from = goes_on ? b->state[seq].turn : KEPT;
-    b->state[seq].pages[0] = goes_on || again ? state_page(seq, from) : UINT32_MAX; /* the device refuses it */
+    b->state[seq].pages[0] = goes_on || again ? state_page(seq, from) : UINT32_MAX; /* an invalid page, which the device
+                                                                                       refuses */
     b->state[seq].pages[1] = state_page(seq, b->state[seq].turn ^= 1);
     b->state[seq].now = pos0 + n_row;
     for (uint32_t g = 0; g < b->n_group; g++)
@@ -66,7 +71,7 @@ void bench_step(struct bench *b, const struct bench_part *part, uint32_t n_part,
     if (sample)
         batch.sample = (struct batch_sample){.n = n_out, .slot = slot, .index = at};
     uint64_t ticket = b->be->step_run(b->dev, &batch, &b->model->program);
-    if (ticket != b->last + 1) /* steps of the self-check were between, and have ended */
+    if (ticket != b->last + 1) /* the self-check ran steps in between, which have ended */
         b->done = ticket - 1;
     b->last = ticket;
 }
@@ -112,7 +117,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
         else if (any)
             fprintf(stderr, "hearth-bench: no %s: %s\n", backends[i]->name, b->err.msg);
     }
-    if (rc == HEARTH_EPARAMS) { /* a device refuses nothing else of ours */
+    if (rc == HEARTH_EPARAMS) { /* the variant is the only parameter that a device can refuse */
         struct hearth_err why = b->err;
         return err_set(&b->err, rc, "--variant: %s", why.msg);
     }
@@ -127,7 +132,7 @@ int bench_open_device(struct bench *b, const struct bench_params *p)
     return 0;
 }
 
-/* Fills the block tables: consecutive pages of a sequence lie far apart, as they do after a day of use. */
+/* Fills the block tables so that consecutive pages of a sequence are far apart, as after a day of use. */
 static int give_pages(struct bench *b, uint32_t n_page, uint32_t n_first, uint32_t n_other)
 {
     uint64_t next = 0;
@@ -141,7 +146,8 @@ static int give_pages(struct bench *b, uint32_t n_page, uint32_t n_first, uint32
     return 0;
 }
 
-/* A pool for each layer group, in which those with a window keep all as the others do; of states some a sequence. */
+/* Opens a pool for each layer group. Groups with a window keep all pages, as the others do; a pool of states has
+ * STATE_PAGES per sequence. */
 static int open_pools(struct bench *b, uint32_t n_page)
 {
     int rc = 0;
@@ -178,7 +184,7 @@ int bench_open_model(struct bench *b, const char *path, const struct bench_room 
     if ((rc = b->be->reserve(b->dev, &dims, &b->err)) || (rc = open_pools(b, n_page)) ||
         (rc = give_pages(b, n_page, first, other)))
         return rc;
-    uint32_t n_id = 2 * most + BATCH_SEQS_MAX; /* sequence i's prompt begins at token i */
+    uint32_t n_id = 2 * most + BATCH_SEQS_MAX; /* sequence i's prompt starts at token i */
     b->token = malloc(n_id * sizeof *b->token);
     b->logits = malloc(b->hp.n_vocab * sizeof *b->logits);
     if (!b->token || !b->logits)

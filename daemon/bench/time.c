@@ -1,4 +1,4 @@
-/* time.c - the benchmark's tests, each the median of BENCH_RUNS; see bench.h. One thread. */
+/* time.c - the benchmark's tests, each the median of BENCH_RUNS; see bench.h. Single-threaded. */
 #include "config.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int hash_logits(struct bench *b, uint32_t n, struct bench_result *out)
     return rc;
 }
 
-/* Bytes of a mixture's weights that one row does not go to. */
+/* Returns the bytes of a mixture's experts that a single row is not routed to. */
 static double other_experts(const struct bench *b)
 {
     double bytes = 0;
@@ -46,8 +46,9 @@ static double other_experts(const struct bench *b)
     return bytes;
 }
 
-/* Bytes of weights that a step reads: all, except an embedding table that is not also the output matrix and, of one
- * row, the experts that it does not go to. 0: not known, as of several rows, which may share experts. */
+/* Returns the bytes of weights that a step reads: all, except an embedding table that is not also the output matrix
+ * and, for one row, the experts that the row is not routed to. 0: unknown, for a mixture with several rows, which may
+ * share experts. */
 static double weight_bytes(const struct bench *b, uint32_t n_seq)
 {
     const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
@@ -71,7 +72,7 @@ int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
 {
     double ms[BENCH_RUNS];
     int rc;
-    for (int i = -1; i < BENCH_RUNS; i++) { /* the first warms up */
+    for (int i = -1; i < BENCH_RUNS; i++) { /* the first run is the warm-up */
         double begin = engine_now();
         if ((rc = bench_prefill(b, 0, n, b->chunk)))
             return rc;
@@ -83,7 +84,7 @@ int bench_time_prompt(struct bench *b, uint32_t n, struct bench_result *out)
     return hash_logits(b, 1, out);
 }
 
-/* Decodes BENCH_TG_TOKENS tokens of each of n sequences; the device itself feeds each token to the next step. */
+/* Decodes BENCH_TG_TOKENS tokens of each of n sequences; the device itself passes each token to the next step. */
 static int decode(struct bench *b, uint32_t n, uint32_t depth)
 {
     int32_t token[BATCH_SEQS_MAX];
@@ -103,7 +104,8 @@ static int decode(struct bench *b, uint32_t n, uint32_t depth)
     return rc ? rc : bench_wait(b, 0, n);
 }
 
-/* Bytes of KV that a token sees after so many others, and those of its states, which are read and written. */
+/* Returns the bytes of KV that a token reads after `depth` others, plus the recurrent states, which are read and
+ * written. */
 static double kv_bytes(const struct bench *b, uint32_t depth)
 {
     double bytes = 0;
@@ -118,7 +120,7 @@ static double kv_bytes(const struct bench *b, uint32_t depth)
     return bytes;
 }
 
-/* A prompt that steps go on from, again and again. */
+/* Prefills a prompt from which several runs of steps start. */
 static int prefix(struct bench *b, uint32_t seq, uint32_t depth)
 {
     int rc = bench_prefill(b, seq, depth, b->chunk);
@@ -135,7 +137,7 @@ int bench_time_decode(struct bench *b, uint32_t n_seq, uint32_t depth, struct be
     else
         for (; b->n_deep < n_seq && !rc; b->n_deep += !rc)
             rc = prefix(b, b->n_deep, depth);
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first run is the warm-up */
         if ((rc = bench_set_slots(b, n_seq, depth + 1)))
             return rc;
         double begin = engine_now();
@@ -159,7 +161,7 @@ int bench_time_resume(struct bench *b, uint32_t depth, struct bench_result *out)
     struct bench_part part = {0, depth, BENCH_RESUME_TOKENS};
     double ms[BENCH_RUNS];
     int rc = prefix(b, 0, depth);
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first warms up */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) { /* the first run is the warm-up */
         double begin = engine_now();
         if ((rc = bench_set_slots(b, 1, depth + part.n_row)))
             return rc;
@@ -182,7 +184,7 @@ int bench_load(struct bench *b, const char *path, const struct bench_room *room)
     int rc = bench_open_model(b, path, room);
     if (rc)
         return rc;
-    struct hearth_err none; /* a model without a tokenizer is measured, too */
+    struct hearth_err none; /* a model without a tokenizer is measured too */
     vocab_load(&vocab, b->gguf, &none);
     if (!(rc = bench_set_slots(b, 1, 1))) {
         bench_step(b, &part, 1, 1, b->token, true, 0);
