@@ -123,9 +123,9 @@ void progress_show(const struct hearth_model_progress *p)
     bar("loading", p->done, p->total, human_bytes(p->total));
 }
 
-/* Draws the bar only from the second report on a stream's prompt on, which comes at least a tenth of a second after the
- * first: by then most prompts of several steps have been read. (While the engine does not know the model's speed, even
- * short prompts take several steps.) */
+/* Draws the bar from the second report on a stream's prompt on, which comes at least a tenth of a second after the
+ * first: most prompts that take several steps have been read by then. Even short prompts take several steps while the
+ * engine does not know the model's speed yet. */
 static void prompt_show(const struct hearth_stream_progress *p)
 {
     static int64_t told = -1;

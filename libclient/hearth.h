@@ -439,7 +439,8 @@ struct hearth_stream_progress {
 struct hearth_stream_queued { /* sent before BEGIN while the request waits for other streams to end */
     const char *request;      /* the request's id */
     int64_t position;         /* position in its user's queue; 1: the next */
-    double seconds;           /* estimated seconds until it begins, from the waits of earlier requests; 0: unknown */
+    double seconds;           /* estimated seconds until it begins: the position times the mean interval at which its
+                                 user's requests leave the queue; 0: unknown */
     HEARTH_ROOM(4);
 };
 struct hearth_model_progress {
@@ -458,7 +459,7 @@ struct hearth_notice {
                             session keeps them as they are. THINK_UNKNOWN: the template does not support what `think`
                             asks for. PARKED, WAITING: the stream waits for memory that was yielded to other programs,
                             or that the models of other requests hold. RESUMED: it continues after either */
-    const char *message; /* for a person */
+    const char *message; /* text for people */
     int64_t stream;      /* the stream that the notice is about; -1: none */
     HEARTH_ROOM(4);
 };

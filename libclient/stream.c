@@ -339,7 +339,7 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
         got = f.kind == WIRE_FRAME_RESPONSE ? on_response(h, &f, ev, e) : on_event(h, &f, ev, e);
         if (got < 0)
             return got;
-        conn_drop(h, NULL); /* an error of the next frame is returned when its turn comes */
+        conn_drop(h, NULL); /* an error of the next frame is returned by the next call */
         if (got)
             return 1;
     }

@@ -40,7 +40,7 @@ struct bench_params {
     const char *depth;  /* "0,4096": run tg@0 and tg@4096 */
     const char *batch;  /* "2,4": run batch2@512 and batch4@512 */
     const char *resume; /* "4096": run resume@4096 */
-    const char *kv;     /* "4096": run kv_save@4096, kv_restore@4096, and decoding beside them */
+    const char *kv;     /* "4096": run kv_save@4096, kv_restore@4096, and decoding during such transfers */
     bool load;          /* run load_cached and load_cold_process */
     bool force;         /* measure a model whose check failed; the report says so, and the exit status is a failure */
     const char *name;   /* the model's name in the report; NULL = the file's name */

@@ -77,7 +77,7 @@ static int time_moves(struct bench_saved *k, enum bench_move dir, double *ms)
     return rc;
 }
 
-/* --- beside a decode ---------------------------------------------------------------------------------------- */
+/* --- during a decode ---------------------------------------------------------------------------------------- */
 
 struct moving {
     struct bench_saved *k;
