@@ -300,8 +300,7 @@ static void cancel_all(struct run *run)
 static bool run_load(struct run *run)
 {
     struct pollfd *fd = allocate(run->n_client, sizeof *fd);
-    const struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}; /* the second one kills the
-                                                                                                process */
+    const struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}; /* a second one kills */
     struct sigaction before;
     sigset_t blocked, as_before;
     bool told = false;

@@ -239,8 +239,7 @@ const char *memory_where(const struct hearth_loaded_model *m, char *out, size_t 
 /* --- utf8.c ------------------------------------------------------------------------------------------------ */
 
 bool utf8_is(const char *s, size_t n);
-char *utf8_mend(const char *s, size_t n, size_t *out_n); /* bytes that are not UTF-8 become U+FFFD; malloc'd,
-                                                            NUL-terminated */
+char *utf8_mend(const char *s, size_t n, size_t *out_n); /* invalid bytes become U+FFFD; malloc'd, NUL-terminated */
 
 /* --- output.c --------------------------------------------------------------------------------------------- */
 

@@ -959,11 +959,10 @@ struct hearth_loaded_model {
     int64_t context_used;                           /* tokens of the longest sequence, running or cached */
     int64_t sequences;                              /* running sequences */
     int64_t pages_used, pages_total, page_bytes;    /* KV pages of 16 tokens */
-    int64_t states_used, states_total, state_bytes; /* recurrent states; the pages' bytes include them; 0: the model has
-                                                       none */
+    int64_t states_used, states_total, state_bytes; /* recurrent states, included in the pages' bytes; 0: none */
     bool vocab_only;                                /* only its tokenizer is loaded */
-    double expires;                                 /* when it is unloaded unless it is used before, in seconds since
-                                                       the epoch; 0: it is in use, or stays loaded */
+    double expires;                                 /* seconds since the epoch: when it is unloaded unless it is used
+                                                       before; 0: it is in use, or stays loaded */
     bool pinned;                                    /* it stays loaded until it is unpinned or unloaded */
     const char *self_check;  /* self-check of the device with this model: NULL where none is needed; "passed"; "passed
                                 before", as recorded in the cache; else why the CPU runs the model: what was wrong, or
@@ -979,8 +978,7 @@ struct hearth_loaded_model {
  * rates are recent means, 0 before the first measurement. */
 struct hearth_kv_tiers {
     int64_t host_pages, host_bytes, host_limit; /* KV in host memory; the limit is in bytes */
-    int64_t disk_pages, disk_bytes;             /* KV known to be in files, of the models that were loaded since the
-                                                   engine's start */
+    int64_t disk_pages, disk_bytes;             /* KV in files, of models loaded since the engine's start */
     int64_t pages_saved, pages_restored;        /* device to host; host to device */
     int64_t pages_dropped;                      /* evicted from host memory and in no file, so lost */
     int64_t bytes_saved, bytes_restored;        /* over the device's link */
@@ -1061,10 +1059,8 @@ struct hearth_histogram {
     HEARTH_ROOM(4);
 };
 struct hearth_served {
-    int64_t stop, length, context_full, cancelled, error;                     /* number of generations by their
-                                                                                 finish_reason */
-    int64_t prompt_tokens, reused_tokens, restored_tokens, completion_tokens; /* sums of the members of struct
-                                                                                 hearth_usage */
+    int64_t stop, length, context_full, cancelled, error;                     /* generations by finish_reason */
+    int64_t prompt_tokens, reused_tokens, restored_tokens, completion_tokens; /* sums of struct hearth_usage */
     struct hearth_histogram first_token;                                      /* from the request to the first token */
     struct hearth_histogram per_token; /* between two tokens, averaged over each generation */
     struct hearth_histogram total;     /* from the request to its end */
@@ -1089,11 +1085,10 @@ struct hearth_status_result {
     const char *no_sessions; /* NULL, or why named sessions are unavailable */
     struct hearth_served served;
     struct hearth_loop longest;
-    struct hearth_engine_status engine;   /* of the first device; models and counters are those of all devices
-                                             together */
+    struct hearth_engine_status engine;   /* the first device's, with all devices' models and sums */
     struct hearth_engine_status *engines; /* one per device; absent where there is only one device */
     size_t n_engines;
-    int64_t games;        /* number of games registered with GameMode, to which memory is yielded */
+    int64_t games;        /* games registered with GameMode, to which memory is yielded */
     const char *no_games; /* NULL, or why games cannot be detected */
     double yielded;       /* seconds for which memory remains yielded (hearth_yield()); 0: none is yielded */
     int64_t waiting;      /* generations that are queued because their user, or all users together, run as many streams

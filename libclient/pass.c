@@ -42,8 +42,7 @@ static int pass_file(struct passing *p, const char *path)
     struct stat st;
     uint32_t id;
     size_t before;
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: do not wait for a FIFO's
-                                                                              writer */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* no wait for a FIFO's writer */
     if (fd < 0)
         return err_set(p->e, errno == ENOENT ? HEARTH_ENOMODEL : HEARTH_EDENIED, "%.120s: %s", path, strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
@@ -180,8 +179,7 @@ int pass_before(struct hearth *h, const struct wire_method *m, const void *param
     free(p->path);
     *p = (struct passed_model){.path = strdup(path), .dev = st.st_dev, .ino = st.st_ino, .size = st.st_size};
     p->mtime = st.st_mtim;
-    pass_model(&(struct passing){.h = h, .e = &h->pass_err}, path); /* an error stays in h->pass_err, to be reported if
-                                                                       hearthd refuses the path */
+    pass_model(&(struct passing){.h = h, .e = &h->pass_err}, path); /* error: reported if hearthd refuses the path */
     return h->dead.code;
 }
 

@@ -30,8 +30,7 @@ static const struct wire_field engine_generate_fields[] = {
     COUNTER(wire_engine_generate, stream, REQUIRED),
     INT(wire_engine_generate, uid, 0, UINT32_MAX, 0, REQUIRED),
     PATH(wire_engine_generate, path, REQUIRED),
-    IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* as bytes, because it is long and sent before every
-                                                                  turn */
+    IDS(wire_engine_generate, history, 0, .flags = FIELD_BIN), /* as bytes: it is long, and sent for every turn */
     BOOL(wire_engine_generate, turn_open, false),
     ARRAY(wire_engine_generate, past, past_message, INT32_MAX),
     COUNTER(wire_engine_generate, past_at),

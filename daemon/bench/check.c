@@ -144,8 +144,7 @@ static int compare(struct bench *b, struct compared *c, enum invariance mode, co
 int bench_compare(struct bench *b, const char *path, struct bench_check *out)
 {
     enum { OUT = 32 };
-    bool q8_0 = b->info.kv_type == DT_Q8_0; /* Q8_0's own error is larger than the differences that are sought, so the
-                                               CPU uses it too */
+    bool q8_0 = b->info.kv_type == DT_Q8_0; /* its own error would hide others, so the CPU uses it too */
     const struct bench_params params = {.backend = "cpu", .variant = "auto", .kv_type = q8_0 ? "q8_0" : "auto"};
     struct compared c = {.n = b->hp.weight_bytes > compare_bytes_long ? BENCH_CHECK_TOKENS : BENCH_COMPARE_TOKENS};
     c.n = c.n < b->hp.n_ctx ? c.n : b->hp.n_ctx;

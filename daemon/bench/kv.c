@@ -142,8 +142,7 @@ static int time_during_moves(struct bench_saved *k, uint32_t depth, struct bench
     static const char *const what[BENCH_MOVES] = {[BENCH_SAVE] = "kv_save", [BENCH_LOAD] = "kv_restore"};
     double ms[BENCH_MOVES][BENCH_RUNS], rate[BENCH_MOVES][BENCH_RUNS], bytes = 0;
     int rc = 0;
-    for (int i = -1; i < BENCH_RUNS && !rc; i++) /* interleaved, so that a drifting GPU clock affects all of them
-                                                    equally */
+    for (int i = -1; i < BENCH_RUNS && !rc; i++) /* interleaved, so that a drifting clock affects all alike */
         for (int dir = 0; dir < BENCH_MOVES && !rc; dir++) {
             int at = i < 0 ? 0 : i;
             rc = decode_during_moves(k, dir, &ms[dir][at], &bytes);

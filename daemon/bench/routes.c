@@ -64,8 +64,7 @@ int bench_routes_read(struct bench_routes *t, struct bench *b, uint32_t n)
     for (uint32_t i = 0, router = 0; !rc && i < p->n_op; i++) {
         if (p->op[i].kind != OP_ROUTE)
             continue;
-        struct batch_seq seq = bench_seq(b, 0, 0, n, 0); /* running the program up to the router leaves its choice to be
-                                                            read */
+        struct batch_seq seq = bench_seq(b, 0, 0, n, 0); /* ending at a router leaves its choice readable */
         rc = run_ops(b, &seq, 0, i + 1, 0);
         for (uint32_t row = 0; !rc && row < n; row++)
             rc = b->be->act_read(b->dev, ACT_ROUTE, row, 1, t->chosen + row_of(t, router, row) * BENCH_ROUTE, &b->err);

@@ -10,10 +10,8 @@
 #include "daemon/model/file.h"
 #include "daemon/engine/core/device.h"
 
-enum {
-    STRIDE = 7919
-}; /* distance between consecutive pages and between ids; a prime visits every residue of a count
-      that it does not divide */
+/* Distance between pages and between ids; a prime visits each residue of a count that it does not divide. */
+enum { STRIDE = 7919 };
 
 /* --- steps ----------------------------------------------------------------------------------------------- */
 
@@ -30,8 +28,7 @@ struct batch_seq bench_seq(struct bench *b, uint32_t seq, uint32_t row0, uint32_
     struct batch_seq s = {.row0 = row0, .n_row = n_row, .pos0 = pos0};
     bool goes_on = !pos0 || pos0 == b->state[seq].now, again = pos0 == b->state[seq].kept;
     uint32_t from = goes_on ? b->state[seq].turn : KEPT;
-    b->state[seq].pages[0] = goes_on || again ? state_page(seq, from) : UINT32_MAX; /* an invalid page, which the device
-                                                                                       refuses */
+    b->state[seq].pages[0] = goes_on || again ? state_page(seq, from) : UINT32_MAX; /* no page: the device refuses it */
     b->state[seq].pages[1] = state_page(seq, b->state[seq].turn ^= 1);
     b->state[seq].now = pos0 + n_row;
     for (uint32_t g = 0; g < b->n_group; g++)
