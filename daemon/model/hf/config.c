@@ -34,7 +34,7 @@ static const struct hf_arch archs[] = {
     {"olmo2", "olmo2", "silu", HF_SANDWICH, 1},
     {"olmo3", "olmo2", "silu", HF_SANDWICH, 1},
     {"cohere2", "cohere2", "silu", 0, 1},
-    {"nemotron", "nemotron", "relu2", HF_PLUS_ONE | HF_LAYER_NORM, 0.5f},
+    {"nemotron", "nemotron", "relu2", HF_PLUS_ONE, 0.5f},
     {"lfm2", "lfm2", "silu", HF_KV_BY_LAYER, 1},
     {"lfm2_moe", "lfm2moe", "silu", HF_KV_BY_LAYER, 1},
     {"qwen3_next", "qwen3next", "silu", HF_PLUS_ONE | HF_POST | HF_DELTA, 0.25f},
@@ -57,7 +57,9 @@ static const struct hf_arch archs[] = {
     {"arcee", "arcee", "relu2", HF_PAIRS, 1},
 };
 
-/* A key of config.json and its GGUF key; `only`: the row applies to that model_type alone. */
+/* A key of config.json and its GGUF key; `only`: the row applies to that model_type alone. Of keys that mean the same
+ * setting, the one that transformers reads for the model_type counts: rows for that model_type go before those for all,
+ * and otherwise the first row counts. */
 static const struct key {
     const char *hf, *gguf, *only;
     bool is_float;
@@ -69,8 +71,13 @@ static const struct key {
     {"num_attention_heads", "attention.head_count", NULL, false},
     {"num_key_value_heads", "attention.head_count_kv", NULL, false},
     {"rms_norm_eps", "attention.layer_norm_rms_epsilon", NULL, true},
-    {"layer_norm_eps", "attention.layer_norm_epsilon", NULL, true},
-    {"norm_epsilon", "attention.layer_norm_epsilon", NULL, true},
+    {"layer_norm_eps", "attention.layer_norm_epsilon", "cohere2", true},
+    {"norm_epsilon", "attention.layer_norm_epsilon", "starcoder2", true},
+    {"norm_eps", "attention.layer_norm_epsilon", "nemotron", true},
+    {"norm_eps", "attention.layer_norm_rms_epsilon", "lfm2", true},
+    {"norm_eps", "attention.layer_norm_rms_epsilon", "lfm2_moe", true},
+    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "mamba2", true},
+    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "nemotron_h", true},
     {"attn_logit_softcapping", "attn_logit_softcapping", NULL, true},
     {"final_logit_softcapping", "final_logit_softcapping", NULL, true},
     {"attention_multiplier", "attention.scale", "granite", true},
@@ -117,11 +124,11 @@ static const struct key {
     {"conv_kernel", "ssm.conv_kernel", NULL, false},
     {"state_size", "ssm.state_size", "mamba2", false},
     {"ssm_state_size", "ssm.state_size", "nemotron_h", false},
+    {"mamba_d_conv", "ssm.conv_kernel", "nemotron_h", false}, /* older names, which precede conv_kernel and n_groups */
+    {"mamba_n_groups", "ssm.group_count", "nemotron_h", false},
     {"n_groups", "ssm.group_count", NULL, false},
     {"num_heads", "ssm.time_step_rank", "mamba2", false},
     {"mamba_num_heads", "ssm.time_step_rank", "nemotron_h", false},
-    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "mamba2", true},
-    {"layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "nemotron_h", true},
     {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length", "nemotron_h", false},
     {"moe_latent_size", "moe_latent_size", "nemotron_h", false},
 };
@@ -193,6 +200,11 @@ static const struct {
     {"cohere2", "logit_scale", 0.0625, true},
     {"cohere2", "layer_norm_eps", 1e-5, true},
     {"nemotron", "norm_eps", 1e-5, true},
+    {"starcoder2", "norm_epsilon", 1e-5, true},
+    {"lfm2", "norm_eps", 1e-5, true},
+    {"lfm2_moe", "norm_eps", 1e-5, true},
+    {"mamba2", "layer_norm_epsilon", 1e-5, true},
+    {"nemotron_h", "layer_norm_epsilon", 1e-5, true},
     {"qwen3_vl_text", "head_dim", 128, false},
     {"qwen3_vl_text", "num_key_value_heads", 32, false},
     {"qwen3_vl_text", "rope_theta", 5e6, true},
@@ -276,28 +288,32 @@ int hf_put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v)
     return 0;
 }
 
+/* Whether the row is for the folder's model_type alone or, with own = false, for all. Rows for numbers that
+ * hf_recurrent_keys() has written, per layer, do not apply. */
+static bool applies(const struct hf *h, const struct key *k, bool own)
+{
+    bool by_layer = (h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads")) ||
+                    (h->arch->rules & HF_SINGLE && !strcmp(k->hf, "intermediate_size"));
+    return own ? k->only && !strcmp(k->only, h->arch->model_type) : !k->only && !by_layer;
+}
+
 static int put_keys(struct hf *h)
 {
+    enum { KEYS = sizeof keys / sizeof *keys };
+    const char *done[KEYS];
+    size_t n_done = 0;
     int ret = 0;
-    const char *last = NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && !ret; i++) {
-        const struct key *k = &keys[i];
+    for (size_t i = 0; i < 2 * (size_t)KEYS && !ret; i++) {
+        const struct key *k = &keys[i % KEYS];
         const json_t *v = hf_get(h, k->hf);
-        if (!v || (k->only && strcmp(k->only, h->arch->model_type)))
+        bool again = false;
+        for (size_t n = 0; n < n_done; n++)
+            again |= !strcmp(done[n], k->gguf);
+        if (!v || again || !applies(h, k, i < KEYS))
             continue;
-        if ((h->arch->rules & HF_KV_BY_LAYER && !strcmp(k->hf, "num_key_value_heads")) ||
-            (h->arch->rules & HF_SINGLE && !strcmp(k->hf, "intermediate_size")))
-            continue;                       /* hf_recurrent_keys() has written them, per layer */
-        if (last && !strcmp(last, k->gguf)) /* the same setting under an older name */
-            continue;
-        last = k->gguf;
+        done[n_done++] = k->gguf;
         ret = k->is_float ? hf_put_f32(h, k->hf, k->gguf, v) : hf_put_u32(h, k->hf, k->gguf, v);
     }
-    const json_t *eps = hf_get(h, "norm_eps");
-    if (!ret && eps)
-        ret = hf_put_f32(
-            h, "norm_eps",
-            h->arch->rules & HF_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
     return ret;
 }
 

@@ -16,19 +16,18 @@ struct hf_arch {
     float partial_rot; /* the share of a head that RoPE rotates, where config.json has no key for it */
 };
 enum {
-    HF_PAIRS = 1,         /* q and k pair halves of a head; GGUF has them reordered for interleaved RoPE */
-    HF_PLUS_ONE = 2,      /* norm weights are stored minus one */
-    HF_SANDWICH = 4,      /* post_attention_layernorm follows attention; the FFN has a norm before and one after */
-    HF_GLM = 8,           /* HF_SANDWICH with GLM's tensor names */
-    HF_LAYER_NORM = 16,   /* norm_eps is the epsilon of LayerNorms */
-    HF_POST = 32,         /* post_attention_layernorm keeps that name in GGUF, although it is the FFN's norm */
-    HF_TRANSPOSED = 64,   /* one tensor has all experts, transposed, with the columns of gate and up interleaved */
-    HF_KV_BY_LAYER = 128, /* head_count_kv is an array in GGUF, 0 for recurrent layers: recurrent.c */
-    HF_DELTA = 256,       /* gated delta nets, which GGUF lists */
-    HF_MAMBA = 512,       /* Mamba-2 */
-    HF_SINGLE = 1024,     /* a layer is only one of Mamba-2, attention and a feed-forward network */
-    HF_LATENT = 2048,     /* latent attention: latent.c */
-    HF_SIGMOID = 4096     /* by default, experts' scores are sigmoids and the weights of the chosen add up to 1 */
+    HF_PAIRS = 1,        /* q and k pair halves of a head; GGUF has them reordered for interleaved RoPE */
+    HF_PLUS_ONE = 2,     /* norm weights are stored minus one */
+    HF_SANDWICH = 4,     /* post_attention_layernorm follows attention; the FFN has a norm before and one after */
+    HF_GLM = 8,          /* HF_SANDWICH with GLM's tensor names */
+    HF_POST = 16,        /* post_attention_layernorm keeps that name in GGUF, although it is the FFN's norm */
+    HF_TRANSPOSED = 32,  /* one tensor has all experts, transposed, with the columns of gate and up interleaved */
+    HF_KV_BY_LAYER = 64, /* head_count_kv is an array in GGUF, 0 for recurrent layers: recurrent.c */
+    HF_DELTA = 128,      /* gated delta nets, which GGUF lists */
+    HF_MAMBA = 256,      /* Mamba-2 */
+    HF_SINGLE = 512,     /* a layer is only one of Mamba-2, attention and a feed-forward network */
+    HF_LATENT = 1024,    /* latent attention: latent.c */
+    HF_SIGMOID = 2048    /* by default, experts' scores are sigmoids and the weights of the chosen add up to 1 */
 };
 
 struct hf {

@@ -190,6 +190,60 @@ static void test_folders_of_makers(void **state)
     }
 }
 
+/* Of several keys for one setting, as many config.json files have them, the one counts that transformers reads for the
+ * model_type; without it the default of transformers does, whatever the others say. */
+static void test_several_names(void **state)
+{
+    (void)state;
+#define NEMOTRON_H "\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", "
+    static const struct {
+        const char *says, *key;
+        double value;
+    } cases[] = {
+        {NEMOTRON_H "\"layer_norm_epsilon\": 0.5, \"norm_eps\": 0.25",
+         "nemotron_h_moe.attention.layer_norm_rms_epsilon", 0.5},
+        {NEMOTRON_H "\"norm_eps\": 0.25", "nemotron_h_moe.attention.layer_norm_rms_epsilon", 1e-5},
+        {NEMOTRON_H "\"n_groups\": 2, \"conv_kernel\": 3", "nemotron_h_moe.ssm.group_count", 2},
+        {NEMOTRON_H "\"n_groups\": 2, \"mamba_n_groups\": 4", "nemotron_h_moe.ssm.group_count", 4},
+        {NEMOTRON_H "\"conv_kernel\": 3, \"mamba_d_conv\": 4", "nemotron_h_moe.ssm.conv_kernel", 4},
+        {NEMOTRON_H "\"moe_shared_expert_intermediate_size\": 6, \"shared_expert_intermediate_size\": 4",
+         "nemotron_h_moe.expert_shared_feed_forward_length", 6},
+        {"\"model_type\": \"mamba2\", \"layer_norm_epsilon\": 0.5", "mamba2.attention.layer_norm_rms_epsilon", 0.5},
+        {"\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"norm_eps\": 0.5", "lfm2.attention.layer_norm_rms_epsilon",
+         0.5},
+        {"\"model_type\": \"lfm2\", \"full_attn_idxs\": []", "lfm2.attention.layer_norm_rms_epsilon", 1e-5},
+        {"\"model_type\": \"lfm2_moe\", \"full_attn_idxs\": [], \"norm_eps\": 0.5",
+         "lfm2moe.attention.layer_norm_rms_epsilon", 0.5},
+        {"\"model_type\": \"lfm2_moe\", \"full_attn_idxs\": [], \"num_dense_layers\": 2, \"first_k_dense_replace\": 1",
+         "lfm2moe.leading_dense_block_count", 2},
+        {"\"model_type\": \"llama\", \"norm_eps\": 0.5", "llama.attention.layer_norm_rms_epsilon", 1e-3},
+        {"\"model_type\": \"nemotron\", \"norm_eps\": 0.5, \"layer_norm_eps\": 0.25, \"norm_epsilon\": 0.125",
+         "nemotron.attention.layer_norm_epsilon", 0.5},
+        {"\"model_type\": \"starcoder2\", \"layer_norm_eps\": 0.25, \"norm_epsilon\": 0.5",
+         "starcoder2.attention.layer_norm_epsilon", 0.5},
+        {"\"model_type\": \"cohere2\", \"norm_epsilon\": 0.25, \"layer_norm_eps\": 0.5",
+         "cohere2.attention.layer_norm_epsilon", 0.5},
+        {"\"model_type\": \"gemma4_text\", \"num_experts_per_tok\": 1, \"top_k_experts\": 2",
+         "gemma4.expert_used_count", 2},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 4, \"num_local_experts\": 2",
+         "deepseek2.expert_count", 2},
+    };
+#undef NEMOTRON_H
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[1024];
+        snprintf(config, sizeof config,
+                 "{%s, \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 2, \"vocab_size\": 4, "
+                 "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"max_position_embeddings\": 64, "
+                 "\"rms_norm_eps\": 1e-3}",
+                 cases[i].says);
+        struct gguf *g = open_with(config);
+        if (number_of(g, cases[i].key) != (double)(float)cases[i].value)
+            fail_msg("%s is %g with %s", cases[i].key, number_of(g, cases[i].key), config);
+        gguf_close(g);
+    }
+}
+
 /* What config.json says beside what transformers reads, or otherwise than its tensors. */
 static void test_said_in_vain(void **state)
 {
@@ -404,6 +458,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
