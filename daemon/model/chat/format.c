@@ -15,10 +15,11 @@ struct spec {
     char type;                /* 0: none */
 };
 
-/* Puts a sign (with a prefix such as 0x) and digits, padded to the width. */
-static void put_number(struct run *r, const struct spec *y, const char *sign, const char *digits, size_t n)
+/* Puts a sign (with a prefix such as 0x), zeros up to the precision of an integer, and digits, padded to the width. */
+static void put_number(struct run *r, const struct spec *y, const char *sign, int64_t zeros, const char *digits,
+                       size_t n)
 {
-    int64_t room = y->width - (int64_t)strlen(sign) - (int64_t)n;
+    int64_t room = y->width - (int64_t)strlen(sign) - zeros - (int64_t)n;
     char align = y->align ? y->align : y->left ? '<' : y->zero ? '=' : '>';
     uint32_t fill = y->fill ? y->fill : y->zero && align == '=' ? '0' : ' ';
     int64_t before = align == '>' ? room : align == '^' ? room / 2 : 0;
@@ -28,6 +29,7 @@ static void put_number(struct run *r, const struct spec *y, const char *sign, co
     put_text(r, sign);
     if (align == '=')
         put_fill(r, fill, room);
+    put_fill(r, '0', zeros);
     put_bytes(r, digits, n);
     if (room > 0 && (align == '<' || align == '^'))
         put_fill(r, fill, room - before);
@@ -61,8 +63,9 @@ static void put_int(struct run *r, const struct spec *y, int128 i, bool percent)
     do
         digits[--n] = (y->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[(size_t)(u % base)];
     while (u /= base);
-    for (; percent && y->precision < 100 && (int64_t)(sizeof digits - n) < y->precision;)
-        digits[--n] = '0';
+    if (percent && y->precision > (int64_t)JINJA_OUTPUT_MAX)
+        run_fail(r, JINJA_LIMIT, "a precision of more than %zu digits", JINJA_OUTPUT_MAX);
+    int64_t zeros = percent ? y->precision - (int64_t)(sizeof digits - n) : 0;
     size_t len = group(text, digits + n, sizeof digits - n, y->grouping, base == 10 ? 3 : 4);
     snprintf(sign, sizeof sign, "%s%s", sign_of(y, i < 0),
              !y->alt || base == 10 ? ""
@@ -70,7 +73,7 @@ static void put_int(struct run *r, const struct spec *y, int128 i, bool percent)
              : base == 16          ? "0x"
              : base == 8           ? "0o"
                                    : "0b");
-    put_number(r, y, sign, text, len);
+    put_number(r, y, sign, zeros > 0 ? zeros : 0, text, len);
 }
 
 /* Rewrites the n digits of an integer as one digit, a fraction and an exponent; alt: keeps the point and trailing
@@ -128,7 +131,7 @@ static void put_real(struct run *r, const struct spec *y, double f)
     struct spec plain = *y;
     if (!isfinite(f) && y->zero && !y->fill)
         plain.zero = false;
-    put_number(r, &plain, sign_of(y, negative), grouped, len + n - whole);
+    put_number(r, &plain, sign_of(y, negative), 0, grouped, len + n - whole);
 }
 
 static void put_string(struct run *r, const struct spec *y, const struct str *s)

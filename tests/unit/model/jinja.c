@@ -235,6 +235,19 @@ static void test_filters_and_methods(void **state)
         gives(rows[i][0], world, rows[i][1]);
 }
 
+/* An integer has as many digits as the precision asks for. */
+static void test_precision(void **state)
+{
+    char want[512];
+    (void)state;
+    gives("{{ '%.3d|%.0d|%5.3d|%-5.3d|%05.3d|%#.4x' % (7, 0, 7, 7, 7, 255) }}", "{}", "007|0|  007|007  |00007|0x00ff");
+    snprintf(want, sizeof want, "%099d|%0100d|%0300d", 7, 7, 7);
+    gives("{{ '%.99d|%.100d|%.*d' % (7, 7, 300, 7) }}", "{}", want);
+    snprintf(want, sizeof want, "-%0120d|  +%0107d|0x%0120x", 7, 7, 255);
+    gives("{{ '%.120d|%+110.107d|%#.120x' % (-7, 7, 255) }}", "{}", want);
+    gives("{{ ('%.100000d' % 7) | length }}", "{}", "100000");
+}
+
 static void test_errors(void **state)
 {
     static const struct {
@@ -315,6 +328,8 @@ static void test_limits(void **state)
         "{{ 'x' * 1000000000 }}",
         "{{ 10 ** 10 ** 10 }}",
         "{{ '%1000000000d' % 1 }}",
+        "{{ '%.1000000000d' % 1 }}",
+        "{{ '%.*d' % (10 ** 30, 1) }}",
         "{{ 'x'.ljust(2000000000) }}",
         "{{ '{:2000000000}'.format(1) }}",
         "{{ range(100001) }}",
@@ -535,10 +550,10 @@ static void test_engine_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language),     cmocka_unit_test(test_filters_and_methods),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_origin),       cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_engine_cases),
+        cmocka_unit_test(test_language),  cmocka_unit_test(test_filters_and_methods),
+        cmocka_unit_test(test_precision), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_origin),
+        cmocka_unit_test(test_templates), cmocka_unit_test(test_engine_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
