@@ -130,7 +130,7 @@ static struct val index_of(struct run *r, struct val v, int64_t i)
     if (v.tag == V_STR)
         return v_str(str_char(r, v.s, str_offset(r, v.s, i)));
     if (v.tag == V_RANGE)
-        return v_int(v.range->start + i * v.range->step);
+        return v_int(range_at(v.range, i));
     return v.l->v[i];
 }
 
@@ -218,7 +218,11 @@ static struct val slice_str(struct run *r, const struct str *s, int64_t from, in
 static struct val slice_range(struct run *r, const struct range *g, int64_t from, int64_t to, int64_t n, int64_t step)
 {
     struct range *out = run_alloc(r, 1, sizeof *out);
-    *out = (struct range){g->start + from * g->step, g->start + to * g->step, g->step * step, n};
+    out->n = n;
+    if (__builtin_mul_overflow(from, g->step, &out->start) ||
+        __builtin_add_overflow(out->start, g->start, &out->start) || __builtin_mul_overflow(to, g->step, &out->stop) ||
+        __builtin_add_overflow(out->stop, g->start, &out->stop) || __builtin_mul_overflow(step, g->step, &out->step))
+        run_fail(r, JINJA_LIMIT, "a range beyond 64 bits");
     return (struct val){.tag = V_RANGE, .range = out};
 }
 

@@ -303,7 +303,7 @@ static void put_conversion(struct percent *f)
     y.width = take_number(f);
     if (y.width < 0) {
         y.left = true;
-        y.width = -y.width;
+        y.width = y.width == INT64_MIN ? INT64_MAX : -y.width;
     }
     if (f->p < f->end && *f->p == '.') {
         f->p++;

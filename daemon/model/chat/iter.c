@@ -41,7 +41,7 @@ static bool next_range(struct run *r, struct iter *it, struct val *out)
     const struct range *g = it->of.range;
     if (it->at >= g->n)
         return false;
-    *out = v_int(g->start + it->at++ * g->step);
+    *out = v_int(range_at(g, it->at++));
     return true;
 }
 

@@ -322,11 +322,12 @@ METHOD(join)
 static struct val pad(struct run *r, struct val self, const struct val *arg, int left_of_four)
 {
     const struct str *s = self.s, *fill = is_missing(arg[1]) ? v_text(r, " ").s : need_str(r, arg[1], "a fill");
-    int64_t width = need_int(r, arg[0], "a width"), room = width - str_codes(r, s), left = 0;
+    int64_t width = need_int(r, arg[0], "a width"), left = 0;
     if (str_codes(r, fill) != 1)
         type_error(r, "The fill character must be exactly one character long");
-    if (width < 0 || room <= 0)
+    if (width <= str_codes(r, s))
         return self;
+    int64_t room = width - str_codes(r, s);
     if (left_of_four == 2) /* center(): Python's rule for an odd number of fill characters */
         left = room / 2 + (room & width & 1);
     else if (left_of_four == 4)
@@ -355,11 +356,11 @@ METHOD(rjust)
 METHOD(zfill)
 {
     const struct str *s = self.s;
-    int64_t room = need_int(r, arg[0], "a width") - str_codes(r, s);
+    int64_t width = need_int(r, arg[0], "a width"), n = str_codes(r, s);
     size_t sign = s->n && (s->p[0] == '-' || s->p[0] == '+');
     struct mark m = string_begin(r);
     put_str(r, str_sub(r, s, 0, sign));
-    put_fill(r, '0', room);
+    put_fill(r, '0', width > n ? width - n : 0);
     put_str(r, str_sub(r, s, sign, s->n));
     return markup_like(r, s, string_end(r, m));
 }

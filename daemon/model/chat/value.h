@@ -80,6 +80,10 @@ struct dict {
 struct range {
     int64_t start, stop, step, n;
 };
+static inline int64_t range_at(const struct range *g, int64_t i) /* i * step alone may need more than 64 bits */
+{
+    return (int64_t)(g->start + (int128)i * g->step);
+}
 enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 struct cycler {
     struct list items;

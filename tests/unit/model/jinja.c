@@ -248,6 +248,41 @@ static void test_precision(void **state)
     gives("{{ ('%.100000d' % 7) | length }}", "{}", "100000");
 }
 
+/* Arguments at the ends of 64 bits and beyond. */
+static void test_extremes(void **state)
+{
+#define LEAST "(-(2 ** 63))"
+#define MOST  "(2 ** 63 - 1)"
+    static const char *const rows[][2] = {
+        {"{{ 'x'.zfill(" LEAST ") }}{{ 'x'.zfill(-(2 ** 100)) }}{{ '-5'.zfill(4) }}{{ 'xy'.zfill(1) }}", "xx-005xy"},
+        {"{{ 'x'.center(" LEAST ") }}{{ 'x'.ljust(" LEAST ") }}{{ 'x'.rjust(-(2 ** 100)) }}", "xxx"},
+        {"{{ 'x'.center(4, '*') }}{{ 'xy'.center(5, '*') }}{{ '' | center(-1) }}", "*x****xy*"},
+        {"{{ 'abc'.find('c', " LEAST ") }}{{ 'abc'.find('c', 0, " LEAST ") }}{{ 'abc'.count('c', " LEAST ", " MOST
+         ") }}",
+         "2-11"},
+        {"{{ 'a b c'.split(none, " LEAST ") }}{{ 'aa'.replace('a', 'b', " LEAST ") }}", "['a', 'b', 'c']bb"},
+        {"{{ 'abc'[" LEAST ":" MOST "] }}{{ 'abc'[" MOST ":" LEAST ":" LEAST "] }}{{ [1, 2][::" LEAST "] }}",
+         "abcc[2]"},
+        {"{{ [1, 2].index(2, " LEAST ") }}{{ 'ab' * " LEAST " }}{{ [1] * " LEAST " }}", "1[]"},
+        {"{{ 'a\tb'.expandtabs(" LEAST ") }}{{ 1.5 | round(" LEAST ") }}{{ 15 | round(" LEAST ") }}", "ab0.00"},
+        {"{{ 'ab' | indent(" LEAST ", true) }}{{ [1] | tojson(indent=" LEAST ") }}", "ab[\n1\n]"},
+        {"{{ range(" LEAST ", " MOST ", 2 ** 62) | list }}",
+         "[-9223372036854775808, -4611686018427387904, 0, 4611686018427387904]"},
+        {"{{ range(" LEAST ", " MOST ", 2 ** 62)[3] }} {{ range(0, 2 ** 62, 2 ** 61)[::2] }}",
+         "4611686018427387904 range(0, 4611686018427387904, 4611686018427387904)"},
+        {"{{ range(5)[3:0:-2] }}{{ range(0, 10, 3)[1:3] | list }}", "range(3, 0, -2)[3, 6]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        gives(rows[i][0], "{}", rows[i][1]);
+    fails("{{ '%*d' % (" LEAST ", 1) }}", "{}", JINJA_LIMIT, 0);
+    fails("{{ range(" LEAST ", " LEAST " + 1)[::-1] }}", "{}", JINJA_LIMIT, 0);
+    fails("{{ range(" MOST " - 1, " MOST ", 2)[1:] }}", "{}", JINJA_LIMIT, 0);
+    fails("{{ range(0, 2 ** 62, 2 ** 61)[::2 ** 31] }}", "{}", JINJA_LIMIT, 0);
+#undef LEAST
+#undef MOST
+}
+
 static void test_errors(void **state)
 {
     static const struct {
@@ -550,10 +585,11 @@ static void test_engine_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language),  cmocka_unit_test(test_filters_and_methods),
-        cmocka_unit_test(test_precision), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),    cmocka_unit_test(test_origin),
-        cmocka_unit_test(test_templates), cmocka_unit_test(test_engine_cases),
+        cmocka_unit_test(test_language),     cmocka_unit_test(test_filters_and_methods),
+        cmocka_unit_test(test_precision),    cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_origin),       cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_engine_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
