@@ -41,10 +41,17 @@ struct val dict_new(struct run *r, enum tag tag)
     return (struct val){.tag = (uint8_t)tag, .d = run_alloc0(r, 1, sizeof(struct dict))};
 }
 
-static uint64_t hash_number(double f)
+static uint64_t hash_float(double f)
 {
     f = f == 0 ? 0 : f;
     return XXH64(&f, sizeof f, 1);
+}
+
+/* Integers that no float equals have hashes of their own, so that the many around one float do not collide. */
+static uint64_t hash_int(int128 i)
+{
+    double f = (double)i;
+    return fabs(f) < 0x1p127 && (int128)f == i ? hash_float(f) : XXH64(&i, sizeof i, 1);
 }
 
 /* Equal numbers have equal hashes: 1, 1.0 and True are the same key. */
@@ -60,8 +67,9 @@ static uint64_t hash(struct run *r, struct val v)
     case V_BOOL:
     case V_INT:
     case V_BIG:
+        return hash_int(int_of(v));
     case V_FLOAT:
-        return hash_number(float_of(v));
+        return hash_float(v.f);
     case V_TUPLE:
         run_enter(r);
         for (uint32_t i = 0; i < v.l->n; i++)
@@ -97,10 +105,12 @@ static struct entry *dict_find(struct run *r, const struct dict *d, struct val k
                 return &d->e[i];
         return NULL;
     }
-    for (uint32_t at = (uint32_t)h & (d->n_slot - 1); d->slot[at]; at = (at + 1) & (d->n_slot - 1)) {
+    uint32_t n = 1;
+    for (uint32_t at = (uint32_t)h & (d->n_slot - 1); d->slot[at]; at = (at + 1) & (d->n_slot - 1), n++) {
         struct entry *e = &d->e[d->slot[at] - 1];
         if (e->hash == h && val_equal(r, e->k, key))
             return e;
+        run_charge(r, e->hash == h || n % 8 == 0); /* keys may have been chosen to collide */
     }
     return NULL;
 }

@@ -283,6 +283,23 @@ static void test_extremes(void **state)
 #undef MOST
 }
 
+/* Equal keys are the same key, whatever object they are. */
+static void test_keys(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{{ {1: 'a'}[true] }}{{ {1: 'a'}[1.0] }}{{ {0: 'a'}[-0.0] }}{{ {2.0 ** 70: 'a'}[2 ** 70] }}", "aaaa"},
+        {"{{ {2 ** 53 + 1: 'a'}[2.0 ** 53] is defined }}{{ {2 ** 100 + 1: 'a'}[2 ** 100 + 1] }}", "Falsea"},
+        {"{% set t %}{% for i in range(40000) %}{{ 2 ** 100 + i }} {% endfor %}{% endset %}"
+         "{{ t.split() | map('int') | unique | list | length }}",
+         "40000"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        gives(rows[i][0], world, rows[i][1]);
+    fails("{{ {l: 1} }}", world, JINJA_RUNTIME, 1);
+    fails("{{ {(1, l): 1} }}", world, JINJA_RUNTIME, 1);
+}
+
 static void test_errors(void **state)
 {
     static const struct {
@@ -368,6 +385,7 @@ static void test_limits(void **state)
         "{{ 'x'.ljust(2000000000) }}",
         "{{ '{:2000000000}'.format(1) }}",
         "{{ range(100001) }}",
+        "{{ ('nan ' * 40000).split() | map('float') | unique | list | length }}",
         "{{ [1] | tojson(indent=2000000000) }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
@@ -585,11 +603,11 @@ static void test_engine_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language),     cmocka_unit_test(test_filters_and_methods),
-        cmocka_unit_test(test_precision),    cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_origin),       cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_engine_cases),
+        cmocka_unit_test(test_language),  cmocka_unit_test(test_filters_and_methods),
+        cmocka_unit_test(test_precision), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_keys),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_origin),
+        cmocka_unit_test(test_templates), cmocka_unit_test(test_engine_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
