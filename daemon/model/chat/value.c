@@ -54,7 +54,14 @@ static uint64_t hash_int(int128 i)
     return fabs(f) < 0x1p127 && (int128)f == i ? hash_float(f) : XXH64(&i, sizeof i, 1);
 }
 
-/* Equal numbers have equal hashes: 1, 1.0 and True are the same key. */
+/* Equal ranges have the same items; of an empty one no number counts, of a single item not the step. */
+static uint64_t hash_range(const struct range *g)
+{
+    int64_t part[3] = {g->n, g->n ? g->start : 0, g->n > 1 ? g->step : 0};
+    return XXH64(part, sizeof part, 3);
+}
+
+/* Equal values have equal hashes: 1, 1.0 and True are the same key. */
 static uint64_t hash(struct run *r, struct val v)
 {
     uint64_t h = v.tag;
@@ -76,6 +83,11 @@ static uint64_t hash(struct run *r, struct val v)
             h = h * 0x9e3779b97f4a7c15u + hash(r, v.l->v[i]);
         run_leave(r);
         return h;
+    case V_RANGE:
+        return hash_range(v.range);
+    case V_METHOD: /* hashable even where the value that it is bound to is not, such as a list */
+        h = XXH64(&v.method->b, sizeof v.method->b, 2);
+        return v.method->self.tag == V_STR ? h + hash(r, v.method->self) : h;
     case V_NONE:
     case V_UNDEF:
         return h;

@@ -289,6 +289,14 @@ static void test_keys(void **state)
     static const char *const rows[][2] = {
         {"{{ {1: 'a'}[true] }}{{ {1: 'a'}[1.0] }}{{ {0: 'a'}[-0.0] }}{{ {2.0 ** 70: 'a'}[2 ** 70] }}", "aaaa"},
         {"{{ {2 ** 53 + 1: 'a'}[2.0 ** 53] is defined }}{{ {2 ** 100 + 1: 'a'}[2 ** 100 + 1] }}", "Falsea"},
+        {"{{ {range(3): 'a'}[range(3)] }}{{ {range(0, 3, 2): 'a'}[range(0, 4, 2)] }}", "aa"},
+        {"{{ {range(0): 'a'}[range(5, 5)] }}{{ {range(0, 1, 2): 'a'}[range(0, 4, 5)] }}", "aa"},
+        {"{{ {range(3): 'a'}[range(4)] is defined }}{{ {(1, range(2)): 'a'}[(true, range(2))] }}", "Falsea"},
+        {"{{ {s.upper: 'a'}[s.upper] }}{{ {s.upper: 'a'}[s.lower] is defined }}{{ {l.index: 'a'}[l.index] }}",
+         "aFalsea"},
+        {"{{ {x.conjugate: 'a'}[x.conjugate] }}{{ {d.get: 'a'}[d.get] }}{{ {(1, 2).count: 'a'}[(1, 2).count] }}",
+         "aaa"},
+        {"{{ [range(3), range(0, 3), s.upper, s.upper] | unique | list | length }}{{ {none: 'a'}[none] }}", "2a"},
         {"{% set t %}{% for i in range(40000) %}{{ 2 ** 100 + i }} {% endfor %}{% endset %}"
          "{{ t.split() | map('int') | unique | list | length }}",
          "40000"},
@@ -386,6 +394,7 @@ static void test_limits(void **state)
         "{{ '{:2000000000}'.format(1) }}",
         "{{ range(100001) }}",
         "{{ ('nan ' * 40000).split() | map('float') | unique | list | length }}",
+        "{{ range(40000) | batch(1) | map(attribute='index') | unique | list | length }}",
         "{{ [1] | tojson(indent=2000000000) }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
