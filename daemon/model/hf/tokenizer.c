@@ -218,9 +218,11 @@ static int put_unigram(struct hf *h, const json_t *root, const json_t *model, st
     const json_t *pre = json_object_get(root, "pre_tokenizer"), *v, *unk = json_object_get(model, "unk_id");
     const json_t *vocab = json_object_get(model, "vocab");
     json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
-    double *scores = n > 0 && n <= TOKENS_MAX ? calloc((size_t)n, sizeof *scores) : NULL;
     size_t i;
-    int ret = scores ? 0 : err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
+    if (n <= 0 || n > TOKENS_MAX)
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: vocab_size is not from 1 to %d", TOKENS_MAX);
+    double *scores = calloc((size_t)n, sizeof *scores);
+    int ret = scores ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %lld tokens", (long long)n);
     if (!ret && pre && !json_is_null(pre))
         ret = hf_pre_tokenizer(h, w, pre);
     if (!ret && (w->byte_level || w->bert || !w->low))

@@ -7,6 +7,7 @@
 #include "tests/unit/model/folder-box.h"
 
 #include <math.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "daemon/model/chat/templates.h"
@@ -328,6 +329,41 @@ static void test_huge(void **state)
     refused(dir, HEARTH_EBADMODEL, "not a regular file");
 }
 
+/* A lack of memory is not the folder's fault. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their allocators end the program */
+#endif
+    enum { LEFT = 16 << 20 }; /* less than 4194304 scores take */
+    struct rlimit was, less;
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f)
+        skip();
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    write_folder();
+    write_text("tokenizer.json", "{\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"a\", -1.0]]}}");
+    write_text("config.json",
+               "{\"model_type\": \"llama\", \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, "
+               "\"vocab_size\": 4194304, \"num_attention_heads\": 2, \"max_position_embeddings\": 64, "
+               "\"rms_norm_eps\": 1e-5}");
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    less = was;
+    less.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + LEFT;
+    if (was.rlim_max != RLIM_INFINITY && less.rlim_cur > was.rlim_max)
+        skip();
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    struct gguf *g = NULL;
+    struct hearth_err e = {0};
+    int ret = model_file_open(&g, dir, &e);
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+    if (ret != HEARTH_ENOMEM || model_file_is_at_fault(ret))
+        fail_msg("%d: %s", ret, e.msg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +374,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
