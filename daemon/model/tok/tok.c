@@ -282,14 +282,15 @@ static bool takes_every_byte(const struct vocab *v)
 
 /*
  * The value of vocab_reach(). No bound is known where special tokens take in white space, where bytes may be dropped,
- * or for Unigram and WordPiece, whose normalisation may remove characters. A Unicode form turns at most NORMAL_MOST
- * bytes into one.
+ * or where normalisation may remove characters: for Unigram and WordPiece, and with a table of replacements or rules
+ * for spaces. A Unicode form turns at most NORMAL_MOST bytes into one.
  */
 static size_t reach_of(const struct vocab *v)
 {
     enum { NORMAL_MOST = 16, CHARACTER = 4 };
     size_t most = CHARACTER; /* the unknown id stands for one character */
-    if (v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE || !takes_every_byte(v))
+    bool removes = v->charsmap.trie || v->spaces || v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE;
+    if (removes || !takes_every_byte(v))
         return SIZE_MAX;
     for (uint32_t i = 0; i < v->n_tok; i++) {
         if (v->piece[i].strip)

@@ -304,6 +304,50 @@ static void test_damaged_table(void **state)
     assert_in_range(n_refused, 10, ROUNDS - 200);
 }
 
+/* A table of replacements may remove characters, in a vocabulary that otherwise has at least an id for so many bytes: a
+ * text of them has no id, and so nothing may be said of its length. */
+static void test_reach(void **state)
+{
+    (void)state;
+    enum { N = 3 * 10000 };
+    char dir[] = "/tmp/hearth-tok-XXXXXX", command[64], *text = malloc(N);
+    json_t *tokenizer = load_json("metaspace.tokenizer.json"), *other = load_json("precompiled.tokenizer.json");
+    json_t *table = json_array_get(json_object_get(json_object_get(other, "normalizer"), "normalizers"), 0);
+    assert_non_null(mkdtemp(dir));
+    assert_non_null(text);
+    json_t *added;
+    size_t k;
+    json_array_foreach(json_object_get(tokenizer, "added_tokens"), k, added)
+    { /* nor may tokens take in white space */
+        json_object_set_new(added, "lstrip", json_false());
+        json_object_set_new(added, "rstrip", json_false());
+    }
+    for (size_t i = 0; i < N; i += 3)
+        memcpy(text + i, "\xe2\x80\x8b", 3); /* U+200B, which the table removes */
+    for (int with = 0; with < 2; with++) {
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        struct ids ids = {0};
+        if (with)
+            json_object_set(tokenizer, "normalizer", table);
+        write_folder(dir, tokenizer);
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e) || tok_encode(v, text, N, 0, &ids, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(with, ids.n == 0);
+        assert_int_equal(with, vocab_reach(v) == SIZE_MAX);
+        assert_true(ids.n >= N / vocab_reach(v));
+        ids_fini(&ids);
+        vocab_free(v);
+        gguf_close(g);
+    }
+    json_decref(tokenizer);
+    json_decref(other);
+    free(text);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 /* The words of each named pre-tokenizer (tokenizer.ggml.pre), against the same library with the makers' patterns. */
 static void test_words(void **state)
 {
@@ -403,6 +447,7 @@ int main(void)
             cmocka_unit_test(test_sentencepiece),
         cmocka_unit_test(test_arrangements),
         cmocka_unit_test(test_damaged_table),
+        cmocka_unit_test(test_reach),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_long_s),
         cmocka_unit_test(test_empty_matches),
