@@ -143,9 +143,8 @@ bool passed_name(const char *folder, size_t i, char *name, size_t size)
     TAILQ_FOREACH (p, &list, entry)
         if ((found = below(p->path, folder, n)) && k++ == i)
             break;
-    bool fits = p && strlen(found) < size;
-    if (fits)
-        strcpy(name, found);
+    if (p)
+        strcpy(name, strlen(found) < size ? found : "");
     pthread_mutex_unlock(&lock);
-    return fits;
+    return p;
 }

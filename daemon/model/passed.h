@@ -33,8 +33,8 @@ const char *passed_label(const char *path);
 int passed_open(const char *path);
 int passed_stat(const char *path, struct stat *st);
 
-/* Writes the name of the i-th file below a passed folder, relative to the folder. Returns false where there are fewer
- * files or where the name does not fit. */
+/* Writes the name of the i-th file below a passed folder, relative to the folder; "" where the name does not fit.
+ * Returns false where there are fewer files. */
 bool passed_name(const char *folder, size_t i, char *name, size_t size);
 
 #endif

@@ -139,12 +139,40 @@ static void test_passed(void **state)
     assert_int_equal(passed_put("/home/x", open(dir, O_RDONLY), &e), HEARTH_EPARAMS);
 }
 
+/* A passed folder's templates are found whatever else was passed with them; a name may be of any length. */
+static void test_passed_templates(void **state)
+{
+    static const char long_name[] = "a_name_that_is_longer_than_the_name_of_a_template_may_be_which_is_63_bytes.jinja";
+    static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
+    char as[PATH_MAX];
+    struct hearth_err e = {0};
+    struct gguf *g;
+    struct gguf_str s = {"", 0};
+    (void)state;
+    write_folder();
+    write_text("template", "t");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(as, sizeof as, PASSED "/templates/%s", files[i]);
+        pass(files[i], as);
+    }
+    pass("template", PASSED "/templates/chat_template.jinja");
+    snprintf(as, sizeof as, PASSED "/templates/additional_chat_templates/%s", long_name);
+    pass("template", as);
+    pass("template", PASSED "/templates/additional_chat_templates/tool_use.jinja");
+    if (model_file_open(&g, PASSED "/templates", &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(gguf_str(g, "tokenizer.chat_template.tool_use", &s, &e), 0);
+    assert_true(gguf_str_is(s, "t"));
+    gguf_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_split, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_split_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_passed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_passed_templates, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
