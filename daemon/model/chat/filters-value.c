@@ -173,12 +173,11 @@ static struct val round_int(struct run *r, int128 i, int64_t digits)
         return v_int(0);
     for (int64_t k = digits; k < 0; k++)
         unit *= 10;
-    int128 rest = i % unit;
-    if (rest < 0)
-        rest += unit;
-    int128 low = i - rest;
-    bool up = rest * 2 > unit || (rest * 2 == unit && (low / unit) % 2 != 0);
-    return int_val(r, up ? low + unit : low);
+    int128 rest = i % unit, near = i - rest, size = rest < 0 ? -rest : rest; /* `near` is the multiple towards 0 */
+    bool away = size * 2 > unit || (size * 2 == unit && (near / unit) % 2 != 0);
+    if (away && __builtin_add_overflow(near, i < 0 ? -unit : unit, &near))
+        run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
+    return int_val(r, near);
 }
 
 /* Rounds to -n digits before the decimal point (n < 0). */
