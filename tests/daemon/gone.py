@@ -219,5 +219,21 @@ try:
         except Refused as e:
             check(False, "with memory it works again", e)
     check(c.call("status")["engine"]["pid"] == pid, "in the same engine")
+
+    # A model that was being pinned keeps its weights: its file is as good as before.
+    kill()
+    box.arm()
+    c.call("models.pin", model="tale")
+    try:
+        c.call("tokenize", model="tale", text="Once")  # it waits for the vocabulary that is read with the weights, or for its own
+        check(False, "without memory for the vocabulary of a pinned model tokenize fails")
+    except Refused as e:
+        check(e.args[0] == "OUT_OF_MEMORY", "without memory for the vocabulary of a pinned model tokenize fails", e)
+    os.unlink(box.gate)
+    for _ in range(2):  # what the engine's threads have told each other by then is carried out
+        c.call("models.load", model="other")
+        c.call("models.unload", model="other")
+    check(len(rows("tale")) == 1 and rows("tale")[0]["pinned"] and held() > 4e6, "it stays in memory, pinned", rows("tale"))
+    check(c.call("tokenize", model="tale", text="Once")["ids"], "and with memory its vocabulary is read")
 finally:
     harness.end(box)

@@ -88,7 +88,7 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
         models_set_vocab(m, rd->vocab, err);
     else if (!err->code)
         models_set_file(m, &rd->file);
-    else if (failed)
+    else if (failed && !rd->of_vocab)
         m->replaced = true; /* the entry is useless and is freed with its last user */
     for (r = TAILQ_FIRST(&s->requests); r; r = next) {
         next = TAILQ_NEXT(r, link);
