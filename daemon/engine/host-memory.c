@@ -22,16 +22,12 @@ uint64_t host_memory_line(FILE *meminfo, const char *name)
     return 0;
 }
 
-uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t limit, uint64_t charged)
+uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t allowed)
 {
     static const uint64_t least = UINT64_C(1) << 30;
     uint64_t others = total / 16 > least ? total / 16 : least;
     uint64_t left = available > others ? available - others : 0;
-    if (limit) {
-        uint64_t allowed = limit > charged ? limit - charged : 0;
-        left = allowed < left ? allowed : left;
-    }
-    return left;
+    return allowed < left ? allowed : left;
 }
 
 uint64_t host_memory_part(uint64_t room, uint64_t own, uint32_t sharers)
@@ -50,42 +46,65 @@ static bool own_group(char *out, size_t size)
     while (f && !found && fgets(line, sizeof line, f))
         if (!strncmp(line, "0::/", 4)) {
             line[strcspn(line, "\n")] = 0;
-            found = (size_t)snprintf(out, size, "/sys/fs/cgroup%s", line + 3) < size;
+            found = (size_t)snprintf(out, size, "%s", line + 3) < size;
         }
     if (f)
         fclose(f);
     return found;
 }
 
-/* The number at the beginning of a file of the group, or after `name`; 0 if there is none, as in "max". */
-static uint64_t group_number(const char *group, const char *file, const char *name)
+/* The number at the beginning of a file of a group, or after `name`; `none` if there is none, as in "max". */
+static uint64_t group_number(const char *group, const char *file, const char *name, uint64_t none)
 {
-    char path[PATH_MAX + 32], line[256];
-    uint64_t v = 0;
+    char path[2 * PATH_MAX + 32], line[256];
+    uint64_t v = none;
     size_t n = name ? strlen(name) : 0;
+    bool found = false;
     snprintf(path, sizeof path, "%s/%s", group, file);
     FILE *f = fopen(path, "re");
-    while (f && !v && fgets(line, sizeof line, f))
-        if ((!n || (!strncmp(line, name, n) && line[n] == ' ')) && sscanf(line + n, "%" SCNu64, &v) != 1)
-            v = 0;
+    while (f && !found && fgets(line, sizeof line, f))
+        found = (!n || (!strncmp(line, name, n) && line[n] == ' ')) && sscanf(line + n, "%" SCNu64, &v) == 1;
     if (f)
         fclose(f);
     return v;
 }
 
+/* What one group may still use. Above memory.max its processes are killed. Above memory.high they sleep until memory is
+ * reclaimed, which pinned memory cannot be: they would hardly run any more. */
+static uint64_t group_allowed(const char *group)
+{
+    uint64_t max = group_number(group, "memory.max", NULL, UINT64_MAX),
+             high = group_number(group, "memory.high", NULL, UINT64_MAX), limit = max < high ? max : high;
+    if (limit == UINT64_MAX)
+        return UINT64_MAX;
+    uint64_t all = group_number(group, "memory.current", NULL, 0),
+             files = group_number(group, "memory.stat", "file", 0), charged = all > files ? all - files : 0;
+    return limit > charged ? limit - charged : 0;
+}
+
+uint64_t host_memory_allowed(const char *root, const char *group)
+{
+    char path[2 * PATH_MAX];
+    size_t top = strlen(root);
+    uint64_t least = UINT64_MAX;
+    if ((size_t)snprintf(path, sizeof path, "%s%s", root, group) >= sizeof path)
+        return least;
+    for (char *end = path + strlen(path); end; end = strrchr(path + top, '/')) {
+        *end = 0;
+        uint64_t allowed = group_allowed(path);
+        least = allowed < least ? allowed : least;
+    }
+    return least;
+}
+
 uint64_t host_memory_room(void)
 {
     char group[PATH_MAX];
-    uint64_t limit = 0, charged = 0;
     FILE *f = fopen("/proc/meminfo", "re");
     if (!f)
         return 0;
     uint64_t total = host_memory_line(f, "MemTotal"), available = host_memory_line(f, "MemAvailable");
     fclose(f);
-    if (own_group(group, sizeof group)) {
-        limit = group_number(group, "memory.max", NULL);
-        uint64_t all = group_number(group, "memory.current", NULL), files = group_number(group, "memory.stat", "file");
-        charged = all > files ? all - files : 0;
-    }
-    return host_memory_left(total, available, limit, charged);
+    bool grouped = own_group(group, sizeof group);
+    return host_memory_left(total, available, grouped ? host_memory_allowed("/sys/fs/cgroup", group) : UINT64_MAX);
 }

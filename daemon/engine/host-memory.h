@@ -11,13 +11,17 @@
 /* The number of bytes in a line "NAME: 123 kB" of /proc/meminfo; 0 if there is no such line. */
 uint64_t host_memory_line(FILE *meminfo, const char *name);
 
-/* Bytes that may be pinned: the available memory, within the control group's limit, less what is left to others (a
- * sixteenth of the machine's memory, at least 1 GiB). 0 if that is not known. */
+/* Bytes that may be pinned: the available memory, less what is left to others (a sixteenth of the machine's memory, at
+ * least 1 GiB), and no more than the control groups allow. 0 if that is not known. */
 uint64_t host_memory_room(void);
 
-/* Same, computed from these values, all in bytes. `limit` is 0 if there is none; `charged` is what the group uses and
- * cannot give back. */
-uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t limit, uint64_t charged);
+/* Same, computed from these values, all in bytes. `allowed` is what the control groups allow; UINT64_MAX: no limit. */
+uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t allowed);
+
+/* Bytes that may still be charged to a control group: the least that its own limits and those of all groups above it
+ * leave. `root` is where the unified hierarchy is mounted, `group` a path in it that begins with a slash. UINT64_MAX:
+ * no limit. */
+uint64_t host_memory_allowed(const char *root, const char *group);
 
 /* How much of `room` free bytes one of `sharers` processes may pin, having pinned `own`. Each gets an equal part of the
  * total that it sees, so that together they pin no more than there is, in whatever order they start. */

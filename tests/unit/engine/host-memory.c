@@ -4,7 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -15,14 +17,98 @@ static const uint64_t gib = UINT64_C(1) << 30;
 static void test_what_is_left(void **state)
 {
     (void)state;
-    assert_true(host_memory_left(64 * gib, 40 * gib, 0, 0) == 36 * gib); /* a sixteenth stays for others ... */
-    assert_true(host_memory_left(8 * gib, 4 * gib, 0, 0) == 3 * gib);    /* ... and 1 GiB at least */
-    assert_true(host_memory_left(8 * gib, gib, 0, 0) == 0);
-    assert_true(host_memory_left(8 * gib, 0, 0, 0) == 0);
-    assert_true(host_memory_left(64 * gib, 40 * gib, 10 * gib, 4 * gib) == 6 * gib); /* the group's limit */
-    assert_true(host_memory_left(64 * gib, 40 * gib, 10 * gib, 11 * gib) == 0);
-    assert_true(host_memory_left(64 * gib, 40 * gib, 100 * gib, 0) == 36 * gib);
-    assert_true(host_memory_left(UINT64_MAX, UINT64_MAX, UINT64_MAX, 0) == UINT64_MAX - UINT64_MAX / 16);
+    assert_true(host_memory_left(64 * gib, 40 * gib, UINT64_MAX) == 36 * gib); /* a sixteenth stays for others ... */
+    assert_true(host_memory_left(8 * gib, 4 * gib, UINT64_MAX) == 3 * gib);    /* ... and 1 GiB at least */
+    assert_true(host_memory_left(8 * gib, gib, UINT64_MAX) == 0);
+    assert_true(host_memory_left(8 * gib, 0, UINT64_MAX) == 0);
+    assert_true(host_memory_left(64 * gib, 40 * gib, 6 * gib) == 6 * gib); /* the group's limit */
+    assert_true(host_memory_left(64 * gib, 40 * gib, 0) == 0);
+    assert_true(host_memory_left(64 * gib, 40 * gib, 100 * gib) == 36 * gib);
+    assert_true(host_memory_left(UINT64_MAX, UINT64_MAX, UINT64_MAX) == UINT64_MAX - UINT64_MAX / 16);
+}
+
+/* --- control groups, as folders of the test's own --------------------------------------------------------------- */
+
+static char root[64];
+
+static void put(const char *file, const char *text)
+{
+    char path[128];
+    assert_true((size_t)snprintf(path, sizeof path, "%s/%s", root, file) < sizeof path);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void folder(const char *name)
+{
+    char path[128];
+    assert_true((size_t)snprintf(path, sizeof path, "%s/%s", root, name) < sizeof path);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static int make_groups(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/hearth-groups-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    folder("user.slice");
+    folder("user.slice/hearth.service");
+    return 0;
+}
+
+static int remove_groups(void **state)
+{
+    char command[80];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+#define OWN "user.slice/hearth.service/"
+
+static void test_a_groups_limit(void **state)
+{
+    (void)state;
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == UINT64_MAX);
+    put(OWN "memory.max", "max\n");
+    put(OWN "memory.high", "max\n");
+    put(OWN "memory.current", "3000\n");
+    put(OWN "memory.stat", "anon 1000\nfile_mapped 7\nfile 2000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == UINT64_MAX);
+    put(OWN "memory.max", "10000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000); /* cached files can be dropped */
+    put(OWN "memory.high", "6000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 5000);
+    put(OWN "memory.high", "20000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000);
+    put(OWN "memory.high", "0\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 0);
+    put(OWN "memory.high", "max\n");
+    put(OWN "memory.max", "900\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 0);
+    assert_true(host_memory_allowed(root, "/elsewhere") == UINT64_MAX);
+}
+
+static void test_limits_above(void **state)
+{
+    (void)state;
+    put(OWN "memory.max", "10000\n");
+    put(OWN "memory.current", "1000\n");
+    put("user.slice/memory.max", "12000\n");
+    put("user.slice/memory.current", "5000\n"); /* others are charged to it as well */
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 7000);
+    put("user.slice/memory.max", "max\n");
+    put("user.slice/memory.high", "6000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 1000);
+    put("user.slice/memory.high", "60000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000);
+    put("memory.max", "8000\n"); /* a container's own group is the root that it sees */
+    put("memory.current", "2000\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 6000);
+    assert_true(host_memory_allowed(root, "/user.slice") == 6000);
+    assert_true(host_memory_allowed(root, "/") == 6000);
 }
 
 static void test_what_is_shared(void **state)
@@ -87,6 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_left),
+        cmocka_unit_test_setup_teardown(test_a_groups_limit, make_groups, remove_groups),
+        cmocka_unit_test_setup_teardown(test_limits_above, make_groups, remove_groups),
         cmocka_unit_test(test_what_is_shared),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_this_machine),
