@@ -78,7 +78,9 @@ static uint64_t group_allowed(const char *group)
     if (limit == UINT64_MAX)
         return UINT64_MAX;
     uint64_t all = group_number(group, "memory.current", NULL, 0),
-             files = group_number(group, "memory.stat", "file", 0), charged = all > files ? all - files : 0;
+             files = group_number(group, "memory.stat", "file", 0),
+             shared = group_number(group, "memory.stat", "shmem", 0); /* counted in `file`, but cannot be dropped */
+    uint64_t cache = files > shared ? files - shared : 0, charged = all > cache ? all - cache : 0;
     return limit > charged ? limit - charged : 0;
 }
 

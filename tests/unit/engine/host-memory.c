@@ -79,6 +79,8 @@ static void test_a_groups_limit(void **state)
     assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == UINT64_MAX);
     put(OWN "memory.max", "10000\n");
     assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000); /* cached files can be dropped */
+    put(OWN "memory.stat", "anon 500\nfile 2500\nshmem_thp 3\nshmem 500\n");
+    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000); /* ... but not files in a tmpfs */
     put(OWN "memory.high", "6000\n");
     assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 5000);
     put(OWN "memory.high", "20000\n");
