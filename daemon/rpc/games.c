@@ -13,44 +13,52 @@
 enum {
     SECONDS = 86400,     /* the longest duration of a yield */
     RENEW_MS = 43200000, /* after which the yield is renewed */
-    AGAIN_MS = 1000,     /* before the next attempt after a refusal, when another yield is in progress */
+    AGAIN_MS = 1000, /* before the next attempt after an error, such as a refusal while another yield is in progress */
 };
 
 /* What an engine was told last. */
 struct told {
     struct server *server;
-    int64_t link; /* identifies the engine by its link's number */
-    bool yielded; /* whether it was last told to yield */
-    bool asking;  /* a call to it is outstanding */
-    bool ask_for; /* the value of `yielded` that this call sets */
+    struct timer *again; /* until it is told again */
+    int64_t link;        /* identifies the engine by its link's number */
+    bool yielded;        /* whether it was last told to yield */
+    bool asking;         /* a call to it is outstanding */
+    bool ask_for;        /* the value of `yielded` that this call sets */
+    bool failed;         /* the last attempt failed, which is in the log */
 };
 
 struct games {
     struct gamemode *mode; /* NULL: not listening */
-    struct timer *again;
-    bool run; /* whether a game runs, as last logged */
+    bool run;              /* whether a game runs, as last logged */
     struct told told[ENGINES_MAX];
 };
 
 static void tell(struct told *t, bool starting);
 
+/* An engine that could not be told is told again soon, as nothing else may happen for as long as the game runs. */
+static void try_again(struct told *t, const struct hearth_err *err)
+{
+    if (err->code != HEARTH_ELIMIT && !t->failed)
+        log_warn("memory is not yielded to a game: %s", err->msg);
+    t->failed = err->code != HEARTH_ELIMIT;
+    timer_set(t->again, AGAIN_MS);
+}
+
 static void on_answer(void *arg, const void *result, const struct hearth_err *err)
 {
     struct told *t = arg;
-    struct games *g = t->server->games;
     (void)result;
-    if (!g)
+    if (!t->server->games)
         return;
     t->asking = false;
-    if (err && err->code == HEARTH_ELIMIT) {
-        timer_set(g->again, AGAIN_MS);
+    if (err && err->code != HEARTH_EENGINE) { /* the next engine is notified when it is ready */
+        try_again(t, err);
         return;
     }
-    if (err && err->code != HEARTH_EENGINE) /* the next engine is notified when it is ready */
-        log_warn("memory is not yielded to a game: %s", err->msg);
-    t->yielded = t->ask_for && !(err && err->code == HEARTH_EENGINE);
+    t->failed = false;
+    t->yielded = t->ask_for && !err;
     if (t->yielded)
-        timer_set(g->again, RENEW_MS);
+        timer_set(t->again, RENEW_MS);
     tell(t, false);
 }
 
@@ -70,7 +78,7 @@ static void tell(struct told *t, bool starting)
     t->asking = true;
     if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_answer, t, &e)) {
         t->asking = false;
-        log_warn("memory is not yielded to a game: %s", e.msg);
+        try_again(t, &e);
     }
 }
 
@@ -94,23 +102,35 @@ static void on_changed(void *arg)
 
 static void on_again(void *arg)
 {
-    struct server *s = arg;
+    struct told *t = arg;
+    t->yielded = t->yielded && !t->server->games->run;
+    tell(t, false);
+}
+
+static void games_free(struct games *g)
+{
+    if (!g)
+        return;
+    gamemode_close(g->mode);
     for (size_t i = 0; i < ENGINES_MAX; i++)
-        s->games->told[i].yielded = s->games->told[i].yielded && !s->games->run;
-    tell_all(s);
+        timer_free(g->told[i].again);
+    free(g);
 }
 
 void games_open(struct server *s)
 {
     struct hearth_err e;
     struct games *g = calloc(1, sizeof *g);
-    if (!g || !(g->again = timer_new(s->base, on_again, s))) {
-        free(g);
+    bool made = g != NULL;
+    for (size_t i = 0; made && i < ENGINES_MAX; i++) {
+        g->told[i].server = s;
+        made = (g->told[i].again = timer_new(s->base, on_again, &g->told[i])) != NULL;
+    }
+    if (!made) {
+        games_free(g);
         log_warn("games are not looked for: no memory");
         return;
     }
-    for (size_t i = 0; i < ENGINES_MAX; i++)
-        g->told[i].server = s;
     s->games = g;
     bool wanted = !s->conf->gamemode || !strcmp(s->conf->gamemode, "on");
     if (wanted && gamemode_open(&g->mode, s->base, "libdbus-1.so.3", NULL, on_changed, s, &e))
@@ -121,11 +141,7 @@ void games_close(struct server *s)
 {
     struct games *g = s->games;
     s->games = NULL;
-    if (!g)
-        return;
-    gamemode_close(g->mode);
-    timer_free(g->again);
-    free(g);
+    games_free(g);
 }
 
 void games_tell(struct server *s, struct engine_client *ec, bool ready)
