@@ -69,7 +69,7 @@ UNIT_TESTS = \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction tests/unit/retention/releaser \
 	tests/unit/rpc/games \
-	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/kv-groups tests/unit/sched/kv-size tests/unit/sched/ledger tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
+	tests/unit/sched/ahead tests/unit/sched/cost tests/unit/sched/fair tests/unit/sched/kv tests/unit/sched/kv-groups tests/unit/sched/kv-size tests/unit/sched/ledger tests/unit/sched/models tests/unit/sched/op-table tests/unit/sched/pressure tests/unit/sched/sched \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/damage tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \

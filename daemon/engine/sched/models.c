@@ -173,15 +173,24 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
     return 0;
 }
 
+/* How near an entry is to having weights in memory; 0: not at all. One that is in use may be about to be loaded, and is
+ * preferred to the loaded one of a file that was replaced, which is unloaded anyway as soon as it has no users. */
+static int nearness(const struct model_entry *m)
+{
+    bool loaded = atomic_load(&m->loaded);
+    if (!loaded && !m->gguf && !m->reading)
+        return 0;
+    if (!m->replaced && (loaded || m->users))
+        return 3;
+    return loaded ? 2 : 1;
+}
+
 struct model_entry *models_find(struct models *t, const char *path)
 {
     struct model_entry *m, *found = NULL;
-    TAILQ_FOREACH (m, &t->list, link) {
-        bool may_be = atomic_load(&m->loaded) || m->gguf || m->reading;
-        bool better = !found || (atomic_load(&m->loaded) && !atomic_load(&found->loaded)) || found->replaced;
-        if (may_be && better && !strcmp(m->path, path))
+    TAILQ_FOREACH (m, &t->list, link) /* the newer of two is preferred */
+        if (nearness(m) && !strcmp(m->path, path) && (!found || nearness(m) >= nearness(found)))
             found = m;
-    }
     if (found)
         found->users++;
     return found;

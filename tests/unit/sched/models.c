@@ -1,0 +1,109 @@
+/* models.c - which entry a path means when its file was replaced and the weights of the old one are still in memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/engine/sched/models.h"
+
+struct bed {
+    char dir[64], path[80];
+    struct models models;
+};
+
+static int bed_open(void **state)
+{
+    struct bed *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    strcpy(b->dir, "/tmp/hearth-models-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    snprintf(b->path, sizeof b->path, "%s/model", b->dir);
+    models_init(&b->models);
+    *state = b;
+    return 0;
+}
+
+static int bed_close(void **state)
+{
+    struct bed *b = *state;
+    struct model_entry *m;
+    TAILQ_FOREACH (m, &b->models.list, link) {
+        atomic_store(&m->loaded, false);
+        m->reading = NULL;
+    }
+    models_fini(&b->models);
+    unlink(b->path);
+    assert_int_equal(rmdir(b->dir), 0);
+    free(b);
+    return 0;
+}
+
+/* Puts a file of that size in the place of the one that is there, and returns its entry, which is being read and has
+ * one user. */
+static struct model_entry *put(struct bed *b, off_t size)
+{
+    struct model_entry *m;
+    struct hearth_err e;
+    FILE *f = fopen(b->path, "we");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(truncate(b->path, size), 0);
+    assert_int_equal(models_get(&b->models, b->path, &m, &e), 0);
+    m->reading = m;
+    return m;
+}
+
+static struct model_entry *find(struct bed *b)
+{
+    struct model_entry *m = models_find(&b->models, b->path);
+    if (m)
+        models_put(&b->models, m);
+    return m;
+}
+
+static void test_one_file(void **state)
+{
+    struct bed *b = *state;
+    assert_null(find(b));
+    struct model_entry *m = put(b, 1);
+    assert_ptr_equal(find(b), m);
+    m->reading = NULL;
+    assert_null(find(b)); /* it could not be read */
+    atomic_store(&m->loaded, true);
+    models_put(&b->models, m);
+    assert_ptr_equal(find(b), m);
+}
+
+static void test_a_file_that_was_replaced(void **state)
+{
+    struct bed *b = *state;
+    struct model_entry *old = put(b, 1);
+    atomic_store(&old->loaded, true);
+    struct model_entry *new = put(b, 2);
+    assert_ptr_not_equal(old, new);
+    assert_true(old->replaced && !new->replaced);
+    assert_ptr_equal(find(b), new); /* it may be about to be loaded */
+    models_put(&b->models, new);
+    assert_ptr_equal(find(b), old); /* the only one whose weights are in memory */
+    atomic_store(&new->loaded, true);
+    assert_ptr_equal(find(b), new);
+    atomic_store(&old->loaded, false);
+    assert_ptr_equal(find(b), new);
+    atomic_store(&new->loaded, false);
+    assert_ptr_equal(find(b), new);
+    models_put(&b->models, old);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_one_file, bed_open, bed_close),
+        cmocka_unit_test_setup_teardown(test_a_file_that_was_replaced, bed_open, bed_close),
+    };
+    return cmocka_run_group_tests_name("models", tests, NULL, NULL);
+}
