@@ -73,7 +73,7 @@ UNIT_TESTS = \
 	tests/unit/selfcheck/cache tests/unit/selfcheck/selfcheck \
 	tests/unit/store/damage tests/unit/store/fork tests/unit/store/generation-info tests/unit/store/gone tests/unit/store/life tests/unit/store/migrate \
 	tests/unit/store/store \
-	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/state \
+	tests/unit/stream/journal tests/unit/stream/output tests/unit/stream/served tests/unit/stream/session tests/unit/stream/state \
 	tests/unit/supervisor/engine-process tests/unit/supervisor/model-fds
 check_PROGRAMS += $(UNIT_TESTS)
 TESTS += $(UNIT_TESTS)

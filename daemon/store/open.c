@@ -337,6 +337,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         return rc;
     }
     store_reserve_make(st);
+    timeline_cache_check(st); /* what is cached from now on stays until another program commits something */
     *out = st;
     return 0;
 }

@@ -98,7 +98,7 @@ struct store {
     int64_t window_begin, window_naps;
     struct store_work work; /* up to the last store_work(); returned rows are counted at once */
     int changes;            /* SQLite's counter of changed rows at that time */
-    int64_t data_version;   /* SQLite's counter of other programs' commits; 0: not read yet */
+    int64_t data_version;   /* SQLite's counter of other programs' commits, at the last timeline_cache_check() */
 };
 
 extern const char *const store_migrations[STORE_VERSION];
@@ -188,6 +188,8 @@ int store_insert_session(struct store *st, const struct store_session *s, const 
 /* timeline-cache.c */
 void timeline_cache_forget(struct store *st, const char *id);
 void timeline_cache_clear(struct store *st);
+/* Clears the cache if another program has committed anything since the last call. */
+void timeline_cache_check(struct store *st);
 
 /* Add committed bytes to a user's total if it is cached; and drop the cached total, so that it is summed up again. */
 void store_total_add(struct store *st, uid_t uid, int64_t bytes);

@@ -53,8 +53,7 @@ void timeline_cache_clear(struct store *st)
         evict(st, r);
 }
 
-/* Clears the cache if another program has committed anything since the last call. */
-static void check_data_version(struct store *st)
+void timeline_cache_check(struct store *st)
 {
     int64_t version;
     int rc = store_get_int(st, store_stmt(st, SQL_DATA_VERSION), "the session database", &version, NULL);
@@ -66,7 +65,7 @@ static void check_data_version(struct store *st)
 
 bool timeline_cache_get(struct store *st, const struct store_session *s, int32_t **ids, size_t *n)
 {
-    check_data_version(st);
+    timeline_cache_check(st);
     struct timeline_cache_entry *r = find(st, s->id);
     if (!r || r->n_turns != s->n_turns || (int64_t)r->n != s->n_tok)
         return false;

@@ -89,6 +89,7 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
         row->name = was;
         rc = store_timeline(s->store, row, &ss->ids, &ss->n_ids, e);
         if (!rc) {
+            ss->row.n_turns = row->n_turns;
             ss->row.base = row->base;
             memcpy(ss->row.parent, row->parent, sizeof ss->row.parent);
             rc = session_read_meaning(s, ss, e);
