@@ -190,6 +190,18 @@ void kvdir_evict(struct kvdir *d)
     evict(d, &r);
 }
 
+/* Whether a user exceeds the limit even without the victims that are still being removed. */
+static bool is_over(const struct kvdir *d, const struct kvdir_usage *u, int64_t most)
+{
+    int64_t left = u->bytes;
+    const struct kv_entry *f;
+    if (left <= most)
+        return false;
+    TAILQ_FOREACH (f, &d->evicting, evicting)
+        left -= f->row.uid == u->uid ? f->row.bytes : 0;
+    return left > most;
+}
+
 void kvdir_make_room(struct kvdir *d)
 {
     struct kv_eviction_policy r = policy(d);
@@ -201,7 +213,7 @@ void kvdir_make_room(struct kvdir *d)
         left.bytes -= f->row.bytes;
     }
     for (size_t i = 0; i < d->n_users; i++)
-        over = over || d->users[i].bytes > r.bytes_per_uid;
+        over = over || is_over(d, &d->users[i], r.bytes_per_uid);
     if (!over && left.bytes <= r.bytes && left.files <= (int64_t)r.files)
         return;
     if (d->n >= HEADROOM_MIN_FILES) {
