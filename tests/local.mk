@@ -122,6 +122,8 @@ tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libcl
 tests_unit_libclient_socket_path_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=connect
 tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/unit/libclient/script.c
 
+tests_unit_store_migrate_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=sqlite3_open_v2
+
 tests_unit_selfcheck_selfcheck_SOURCES = tests/unit/selfcheck/selfcheck.c $(GOLDEN_RUN)
 
 # Tests in which two threads of ours meet; contrib/check --sanitize runs them under the thread sanitizer.

@@ -122,7 +122,8 @@ static int delete_session(const char *path, const struct store_session *s)
     sqlite3 *db = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW;
     int rc = sqlite3_open_v2(path, &db, flags, store_vfs());
-    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     for (size_t i = 0; rc == SQLITE_OK && i < sizeof before / sizeof before[0]; i++)
         rc = run(db, before[i], NULL);
     if (rc == SQLITE_OK)

@@ -24,6 +24,19 @@ struct box {
     char *v1; /* the SQL text */
 };
 
+static bool no_memory; /* to open a database */
+
+int __real_sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs);
+int __wrap_sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs);
+
+int __wrap_sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs)
+{
+    if (!no_memory)
+        return __real_sqlite3_open_v2(path, db, flags, vfs);
+    *db = NULL;
+    return SQLITE_NOMEM;
+}
+
 static char *text_of(const char *path)
 {
     char full[4096];
@@ -269,6 +282,25 @@ static void test_removed_from_the_copy(void **state)
     run("test -e '%s.v4' && test -e '%s.v1.mine'", b->db, b->db);
 }
 
+/* One that cannot even be opened goes as a whole, too. */
+static void test_no_memory_for_the_copy(void **state)
+{
+    struct box *b = *state;
+    struct store *st;
+    struct store_session *s;
+    make(b, 1);
+    assert_int_equal(store_open(&st, b->dir, NULL), 0);
+    assert_int_equal(access(b->copy, F_OK), 0);
+    assert_int_equal(store_get(st, 1001, "fables", &s, NULL), 0);
+    no_memory = true;
+    int rc = store_remove(st, s, NULL);
+    no_memory = false;
+    assert_int_equal(rc, 0);
+    store_session_free(s);
+    store_close(st);
+    assert_int_equal(access(b->copy, F_OK), -1);
+}
+
 /* Each row that was there, value by value: the new database's old columns against the copy's. */
 static void test_values(void **state)
 {
@@ -403,6 +435,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_every_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_removed_from_the_copy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_memory_for_the_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_room_for_a_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_all_steps_or_none, setup, teardown),
