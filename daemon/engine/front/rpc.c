@@ -408,17 +408,14 @@ int rpc_server_init(struct rpc_server *s, struct engine *engine, int link_fd, st
     int rc = work_open(&s->work, e);
     if (rc)
         return rc;
-    if (!(s->heads = heads_new())) {
-        work_close(s->work, 1);
-        return err_set(e, HEARTH_ENOMEM, "no memory for a list of models");
-    }
-    if ((rc = frame_conn_open(&s->conn, link_fd, &calls, s, e))) {
-        work_close(s->work, 1);
-        return rc;
-    }
-    if ((rc = frame_conn_watch(s->conn, engine_fd(engine), on_wake, e)) ||
+    if (!(s->heads = heads_new()))
+        rc = err_set(e, HEARTH_ENOMEM, "no memory for a list of models");
+    if (rc || (rc = frame_conn_open(&s->conn, link_fd, &calls, s, e)) ||
+        (rc = frame_conn_watch(s->conn, engine_fd(engine), on_wake, e)) ||
         (rc = frame_conn_watch(s->conn, work_fd(s->work), request_on_work, e))) {
-        frame_conn_close(s->conn);
+        if (s->conn)
+            frame_conn_close(s->conn);
+        heads_free(s->heads);
         work_close(s->work, 1);
     }
     return rc;
