@@ -245,21 +245,22 @@ static int write_file(const char *path, const struct hearth_status_result *r, bo
     }
     if (asprintf(&fresh, "%s.%ld", path, (long)getpid()) < 0)
         abort();
-    to = fopen(fresh, "we");
-    if (!to)
-        return write_failed(path);
-    own(r);
-    if (with_vllm)
-        vllm(r);
-    bool failed = ferror(to) != 0;
-    failed = fclose(to) || failed;
-    if (failed || rename(fresh, path)) {
-        int status = write_failed(path);
-        unlink(fresh);
-        return status;
+    int status = STATUS_OK;
+    if ((to = fopen(fresh, "we"))) {
+        own(r);
+        if (with_vllm)
+            vllm(r);
+        bool failed = ferror(to) != 0;
+        failed = fclose(to) || failed;
+        if (failed || rename(fresh, path)) {
+            status = write_failed(path);
+            unlink(fresh);
+        }
+    } else {
+        status = write_failed(path);
     }
     free(fresh);
-    return STATUS_OK;
+    return status;
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
