@@ -278,7 +278,6 @@ enum style { STYLE_HEAD, STYLE_ASIDE, STYLE_ERROR };
 void style_begin(FILE *to, enum style style);
 void style_end(FILE *to);
 bool style_is_on(FILE *to); /* a terminal that shows styles, which were not turned off */
-bool style_is_on(FILE *to); /* a terminal that shows styles, which were not turned off */
 
 /* Prints a dimmed line on stderr that is not part of the answer: which model answers, what was reused, what can be done
  * next. */
