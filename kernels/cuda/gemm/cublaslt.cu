@@ -155,7 +155,7 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
         lt->cublasLtMatrixLayoutCreate_(&s->y, s->half_out ? CUDA_R_16F : CUDA_R_32F, s->n, s->rows, s->ldy) ||
         lt->cublasLtMatmulAlgoGetHeuristic_(lt->handle, lt->desc, s->w, s->x, s->y, s->y, lt->pref, LT_TRIES, got, &n))
         return false;
-    cudaEvent_t from, to;
+    cudaEvent_t from = NULL, to = NULL;
     cuda_ok(d, cudaEventCreate(&from));
     cuda_ok(d, cudaEventCreate(&to));
     for (int i = 0; i < n && !d->err.code; i++) {
@@ -172,8 +172,10 @@ static bool lt_tune(struct device *d, struct lt_shape *s, const __half *w, const
         if (best < 0 || ms < best_ms)
             best = i, best_ms = ms;
     }
-    cudaEventDestroy(from);
-    cudaEventDestroy(to);
+    if (from)
+        cudaEventDestroy(from);
+    if (to)
+        cudaEventDestroy(to);
     if (best >= 0)
         s->algo = got[best].algo;
     return best >= 0;
