@@ -280,6 +280,7 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
                      (long long)p->shared);
     if (p->late && p->rate > 0)
         return usage(cmd, "--late waits for the moment in which all clients decode, which --rate does not make");
+    p->output = p->output ? p->output : 128;
     if (!p->requests)
         p->requests = p->clients;
     if (p->requests < p->clients)
@@ -317,7 +318,7 @@ static int run_clients(const struct cmd *cmd, struct bench *b, const char *opera
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
-    struct bench b = {.clients = {.prompt = 512, .output = 128}};
+    struct bench b = {.clients = {.prompt = 512}};
     const struct opt own[] = {
         {"prompt", 0, OPT_TEXT, &b.prompt, 0, 0, "N,...",
          "tokens of the prompt in ppN (128; of --clients 512), or none"},
@@ -356,9 +357,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "--json or --csv, not both");
     if (b.clients.clients)
         return run_clients(cmd, &b, argv[0]);
-    if (b.clients.requests || b.clients.rate > 0 || b.clients.shared || b.clients.late || b.clients.arrivals ||
-        b.goodput || b.arrivals.has_seed)
-        return usage(cmd, "--requests, --rate, --seed, --shared, --late, --arrivals and --goodput go with --clients");
+    if (b.clients.output || b.clients.requests || b.clients.rate > 0 || b.clients.shared || b.clients.late ||
+        b.clients.arrivals || b.goodput || b.arrivals.has_seed)
+        return usage(cmd, "--output, --requests, --rate, --seed, --shared, --late, --arrivals and --goodput go with "
+                          "--clients");
     b.prompt = b.prompt ? b.prompt : "128";
     b.depth = b.depth ? b.depth : "0";
     b.commit = b.commit ? b.commit : HEARTH_COMMIT;

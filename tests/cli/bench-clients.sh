@@ -64,5 +64,7 @@ status 2 "arrivals of nothing" "$hearth" bench tale --clients 2 --arrivals 3
 status 2 "bounds of nothing" "$hearth" bench tale --clients 1 --goodput ttfb:3
 status 2 "a bound twice" "$hearth" bench tale --clients 1 --goodput ttft:5,ttft:6
 status 2 "--rate without --clients" "$hearth" bench tale --rate 3
+status 2 "--output without --clients" "$hearth" bench tale --prompt 16 --depth none --output 3
+err_has "... says what it goes with" "go with --clients"
 status 2 "--clients with what measures the engine alone" "$hearth" bench tale --clients 2 --depth 0
 done_testing
