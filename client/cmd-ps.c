@@ -63,6 +63,20 @@ static void print_memories(const struct hearth_status_result *r)
         print_memory(&r->engine, "memory");
 }
 
+/* Each device's own, where there are several; else it is an empty array, as in the JSON of status. */
+static json_t *json_engines(const struct hearth_status_result *r)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < r->n_engines; i++) {
+        const struct hearth_engine_status *e = &r->engines[i];
+        json_array_append_new(a, json_pack("{s:I, s:o, s:o, s:I, s:I, s:o}", "pid", (json_int_t)e->pid, "state",
+                                           json_str(e->state), "device", json_str(e->device), "mem_total",
+                                           (json_int_t)e->mem_total, "mem_free", (json_int_t)e->mem_free, "memory",
+                                           json_memory(&e->memory)));
+    }
+    return a;
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     struct hearth *h;
@@ -75,8 +89,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (hearth_status(h, &r, NULL, &err))
         return verb_end(h, NULL, fail(&err));
     if (json)
-        status = print_json(json_pack("{s:o, s:o}", "models", json_loaded_models(&r->engine), "memory",
-                                      json_memory(&r->engine.memory)));
+        status = print_json(json_pack("{s:o, s:o, s:o}", "models", json_loaded_models(&r->engine), "memory",
+                                      json_memory(&r->engine.memory), "engines", json_engines(r)));
     else {
         print_rows(h, &r->engine);
         print_memories(r);

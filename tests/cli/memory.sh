@@ -84,4 +84,27 @@ status 2 "yield so much" "$hearth" yield --for 8X
 status 1 "yield what nobody has" "$hearth" yield --for 8000000G
 err_has "... says what is free" "are free"
 status 0 "yield --end again" "$hearth" yield --end
+status 0 "ps --json of one device" "$hearth" ps --json
+json_is "... has it once" "d['engines'] == [] and d['memory']['workspace'] > 0"
+
+# Two devices, of which other programs have some; the engines are fakes, as are the models.
+"$hearth" stop --daemon
+mkdir "$dir/small"
+for name in one two; do
+    truncate -s 1000 "$dir/small/$name.gguf"
+done
+configure "engine = $(cd "$top_builddir" && pwd)/tests/daemon/fake-engine" "model_dir = $dir/small"
+export FAKE_DEVICES=2 FAKE_OTHERS=100000,250000
+status 0 "a model on the first device" "$hearth" load one
+status 0 "and one on the second" "$hearth" load two
+status 0 "ps --json of two devices" "$hearth" ps --json
+json_is "... has the memory of each" \
+    "[(e['state'], e['mem_total'], e['mem_free'], e['memory']['others']) for e in d['engines']] == [('running', 1000000, 899000, 100000), ('running', 1000000, 749000, 250000)]"
+json_is "... and of all together" "d['memory']['others'] == 350000 and len(d['models']) == 2"
+cp "$dir/out" "$dir/ps"
+status 0 "status --json" "$hearth" status --json
+json_is "... has the same" \
+    "(lambda ps: d['engine']['memory'] == ps['memory'] and [{k: e[k] for k in ps['engines'][0]} for e in d['engines']] == ps['engines'])(json.load(open('$dir/ps')))"
+status 0 "ps of two devices" "$hearth" ps
+is "... has a line for each" "$(grep -c '; others ' "$dir/out")" 2
 done_testing
