@@ -1,19 +1,20 @@
 /*
- * backend.h - the engine's door to the processors: devices, weights, KV pools, and steps, each a batch run through a
+ * backend.h - the engine's interface to CPU and GPU: devices, weights, KV pools, and steps, each a batch run through a
  * program of fused ops.
  *
- * A table of tiny ops launches hundreds of kernels a step; one fused forward per model cannot be read. Here the ops
- * (op.h) are the fused steps of a transformer block, so that an architecture file reads like the paper and CUDA still
- * launches five kernels a layer. kernels/cpu is the specification: plain loops first, a tuned twin that gives the same
- * bits second. kernels/cuda is compared with it, op by op, in tests/ops.
+ * With primitive ops a step would launch hundreds of kernels; with one fused forward pass per model the code would be
+ * unreadable. Here the ops (op.h) are the fused stages of a transformer block, so that an architecture file reads like
+ * the paper and CUDA still launches only about five kernels a layer. kernels/cpu is the specification: a reference
+ * implementation in plain loops, and tuned variants that are bit-identical to it. kernels/cuda is compared with it, op
+ * by op, in tests/ops.
  *
- * Three lifetimes. Weights are immutable and belong to a model. KV pages belong to sequences and live in
- * pools. Activations belong to the device's workspace and to the step under way: ops name them (ACT_*)
- * and never see a pointer, so that each backend keeps them in the form its kernels like best (CUDA writes
- * fp16, permuted, with sub-block sums, ready for the next matrix).
+ * Three lifetimes. Weights are immutable and belong to a model. KV pages belong to sequences and live in pools.
+ * Activations belong to the device's workspace and to the running step: ops name them (ACT_*) and never see a pointer,
+ * so that each backend keeps them in the layout that suits its kernels (CUDA writes fp16, permuted, with sub-block
+ * sums, ready for the next matrix product).
  *
- * Errors stick: a step's first failure is kept in the device, and `sync` or `step_wait` reports it.
- * After a sticky HEARTH_EDEVICE the device is dead and the engine exits; hearthd starts another.
+ * Errors stick: a step's first failure is kept in the device, and `sync` or `step_wait` reports it. After a sticky
+ * HEARTH_EDEVICE the device is dead and the engine exits; hearthd starts another.
  *
  * Threads: one thread (the engine's device thread) calls everything here. A backend may use threads of its own.
  */
@@ -31,35 +32,35 @@
 enum {
     KV_PAGE = 16,          /* tokens in a page of KV */
     BATCH_ROWS_MAX = 2048, /* rows in one step, prefill and decode together */
-    PROMPT_ROWS = 512,     /* of INVARIANT_PROMPT in a workspace of so many that has no room for more of them */
+    PROMPT_ROWS = 512,     /* rows in a step of INVARIANT_PROMPT, unless workspace_dims.n_prompt reserves more */
     BATCH_SEQS_MAX = 64,   /* sequences in one step */
     KV_GROUPS_MAX = 4,     /* layer groups of a model, a pool each */
     SLOTS_MAX = 256,       /* sampling slots: sequences admitted at once */
     LOGPROBS_MAX = 20,     /* alternatives reported per token */
     EXPERTS_MAX = 1024,    /* experts of a layer */
     EXPERTS_USED_MAX = 32, /* experts of a token in a layer */
-    STATE_TAPS_MAX = 8,    /* of a convolution in time */
-    STATE_D_MAX = 1024,    /* of either dimension of a head's state */
-    STATE_NORM_MAX = 512   /* of a head's norm in a delta net */
+    STATE_TAPS_MAX = 8,    /* taps of a convolution over time */
+    STATE_D_MAX = 1024,    /* either dimension of a head's state */
+    STATE_NORM_MAX = 512   /* elements of a head's norm in a delta net */
 };
 
 struct device; /* one opened device: workspace, streams, sticky error; opaque */
 
 /* --- weights ------------------------------------------------------------------------------------------- */
 
-/* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU takes no notice. */
+/* How the ops use a matrix. CUDA interleaves and permutes by role; the CPU ignores it. */
 enum weight_role {
-    WEIGHT_EMBED,      /* one part: token rows, read by id (embed); also the head's matrix where they are one tensor */
-    WEIGHT_QKV,        /* three parts: q, k, v; or less, as op_qkv has it */
-    WEIGHT_PROJ,       /* one part: attention output, FFN down */
-    WEIGHT_GATE_UP,    /* two parts: gate, up (or one: up alone, for an ungated FFN) */
-    WEIGHT_HEAD,       /* one part: logits */
-    WEIGHT_ROUTER,     /* one part: a row an expert */
-    WEIGHT_EXPERTS_UP, /* as WEIGHT_GATE_UP, of n_expert experts */
+    WEIGHT_EMBED,        /* one part: token rows, read by id (embed); with tied embeddings the head's matrix, too */
+    WEIGHT_QKV,          /* three parts: q, k, v; or fewer, as described at op_qkv */
+    WEIGHT_PROJ,         /* one part: attention output, FFN down */
+    WEIGHT_GATE_UP,      /* two parts: gate, up (or one: up alone, for an ungated FFN) */
+    WEIGHT_HEAD,         /* one part: logits */
+    WEIGHT_ROUTER,       /* one part: one row per expert */
+    WEIGHT_EXPERTS_UP,   /* as WEIGHT_GATE_UP, of n_expert experts */
     WEIGHT_EXPERTS_DOWN, /* as WEIGHT_PROJ, of n_expert experts */
-    WEIGHT_LATENT,       /* two parts: op_latent's */
-    WEIGHT_HEADS,        /* one part, of n_expert heads: each multiplies its own by its own */
-    WEIGHT_MIXER,        /* up to three parts: what a layer with a recurrent state is computed from */
+    WEIGHT_LATENT,       /* two parts, see op_latent */
+    WEIGHT_HEADS,        /* one part, n_expert matrices, one per head: each multiplies its own head's columns */
+    WEIGHT_MIXER,        /* up to three parts: the input projections of a layer with a recurrent state (op_project) */
 };
 
 struct weight_part {
@@ -67,10 +68,10 @@ struct weight_part {
     uint32_t n_out;            /* rows of this part */
     const void *data;          /* row-major blocks as in the model file, [n_out, n_in]; must outlive the weight where
                                   `keeps_source` is set, else only the weight_load call */
-    const void *const *expert; /* [weight.n_expert] matrices [n_out, n_in] in place of `data`; both the list and what
-                                  it points to last as long as data must */
-    float scale; /* multiplies every weight (NVFP4 has such a factor for a tensor); 0 = none, which is 1 */
-    const float *expert_scale; /* [weight.n_expert] in place of `scale`, or NULL; lasts as `expert` does */
+    const void *const *expert; /* [weight.n_expert] matrices [n_out, n_in] in place of `data`; the list and the matrices
+                                  must live as long as `data` would have to */
+    float scale;               /* multiplies every weight (NVFP4 has such a factor per tensor); 0 = none, i.e. 1 */
+    const float *expert_scale; /* [weight.n_expert] in place of `scale`, or NULL; must live as long as `expert` */
 };
 static inline float weight_part_scale(const struct weight_part *p)
 {
@@ -94,12 +95,12 @@ struct weight {
     uint32_t n_out; /* sum over parts */
     uint32_t n_part;
     struct weight_part part[3];
-    void *dev;         /* the backend's own form; NULL on the CPU, which reads the mapped file */
-    const void *model; /* whose it is, or NULL: compared with program.model, never read through */
-    uint32_t n_expert; /* 0: each part is one matrix; else one for each expert, and n_out counts those of one */
-    uint32_t expanded; /* bit i: the device keeps part i as F16, for want of kernels of its type; set by weight_load */
-    bool host;         /* a device with memory of its own shall keep it in the host's, and read it from there: slower,
-                          and the same bits. Of a matrix that is kept otherwise than others (a router) it takes no notice */
+    void *dev;         /* the backend's own representation; NULL on the CPU, which reads the mapped file */
+    const void *model; /* the model that owns it, or NULL; only compared with program.model, never dereferenced */
+    uint32_t n_expert; /* 0: each part is one matrix; else one matrix per expert, and n_out is that of one expert */
+    uint32_t expanded; /* bit i: the device has no kernels for part i's type and keeps it as F16; set by weight_load */
+    bool host;         /* a device with memory of its own is to keep the matrix in host memory and read it from there:
+                          slower, bit-identical. Ignored for matrices with a special storage form (a router's) */
 };
 
 /* --- KV ------------------------------------------------------------------------------------------------ */
@@ -110,31 +111,31 @@ struct weight {
  *     page = [n_layer][K [n_kv][KV_PAGE][d_k], then V [n_kv][KV_PAGE][d_v]]      of `type`
  * so that a page moves between tiers as one copy.
  *
- * Layers with a recurrent state have a group of their own, whose page is what has become of all tokens up to some
- * position, in F32, whatever their number:
+ * Layers with a recurrent state have a group of their own. Its page is the state after all tokens up to some
+ * position, in F32; its size does not depend on the number of tokens:
  *     page = [n_layer][d_state]
  *
- * A device may keep the vectors of a head's page in Q8_0 apart (device_info.kv_apart): first all their numbers
- * [KV_PAGE][d] of 8 bits, then all their scales [KV_PAGE][d / 32] in F16, as many bytes as blocks take. Then numbers
- * lie on the boundaries that a GPU reads by.
+ * A device may keep a Q8_0 page with quants and scales apart (device_info.kv_apart): per head first the 8-bit quants
+ * [KV_PAGE][d], then the F16 scales [KV_PAGE][d / 32], as many bytes in all as the blocks take. This puts the quants
+ * on the alignment that a GPU's vector loads need.
  */
 struct kv_desc {
     uint32_t n_layer;
     uint32_t n_kv;
-    uint32_t d_k, d_v; /* dimensions of a head's K and V; d_v 0: values are the last ones of their keys */
-    uint32_t window;   /* tokens visible, the own one included; 0 = all */
-    enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend has; a vector is whole blocks */
-    uint32_t n_page;   /* pages in the pool, at most */
-    uint32_t extent;   /* pages whose memory comes and goes together (kv_map): as many as are whole granules of the
-                          device; 0: the pool has all of its memory, always */
-    uint32_t d_state;  /* numbers of a layer's state; 0: its pages hold K and V. Else n_kv, d_k, d_v and window are 0 */
+    uint32_t d_k, d_v; /* dimensions of a head's K and V; d_v 0: a value is the last dimensions of its key */
+    uint32_t window;   /* visible tokens, the query's own included; 0 = all */
+    enum dtype type;   /* DT_F32, DT_F16 or DT_Q8_0, as the backend supports; a vector is whole blocks */
+    uint32_t n_page;   /* capacity of the pool, in pages */
+    uint32_t extent;   /* pages whose memory is mapped and unmapped together (kv_map), a multiple of the device's
+                          granule in bytes; 0: all of the pool's memory is always mapped */
+    uint32_t d_state;  /* floats in a layer's state; 0: pages hold K and V. Else n_kv, d_k, d_v and window are 0 */
 };
-/* How many extents a pool has that has any; the last one may be longer than its pages. */
+/* The number of extents of a pool whose desc->extent is not 0; the last may extend beyond the last page. */
 static inline uint32_t kv_extents(const struct kv_desc *d)
 {
     return (d->n_page + d->extent - 1) / d->extent;
 }
-/* Of one layer: K alone, which V follows, and both. */
+/* Bytes of one layer in a page: of its K, which V follows, and of both. */
 static inline uint64_t kv_k_bytes(const struct kv_desc *d)
 {
     return dtype_bytes(d->type, (uint64_t)d->n_kv * KV_PAGE * d->d_k);
@@ -155,10 +156,10 @@ static inline uint64_t kv_vector_at(const struct kv_desc *d, uint32_t layer, boo
     return layer * kv_layer_bytes(d) + (v ? kv_k_bytes(d) : 0) +
            ((uint64_t)head * KV_PAGE + pos % KV_PAGE) * dtype_bytes(d->type, v ? d->d_v : d->d_k);
 }
-/* Q8_0 pages in blocks to pages apart, and back; the two do not overlap. */
+/* Convert a Q8_0 page from blocks to quants and scales apart, and back; the buffers must not overlap. */
 void kv_page_apart(const struct kv_desc *d, const void *blocks, void *apart);
 void kv_page_blocks(const struct kv_desc *d, const void *apart, void *blocks);
-/* The first position that a token at `pos` sees through a window. */
+/* The first position that is visible to a token at `pos` through a window (0: no window). */
 static inline uint32_t kv_first_visible(uint32_t pos, uint32_t window)
 {
     return window && pos >= window ? pos + 1 - window : 0;
@@ -173,12 +174,12 @@ struct logit_bias {
 };
 
 /*
- * How a slot picks its tokens. In this order: penalties, bias, mask, temperature, top-k, top-p, min-p.
+ * How a slot picks its tokens. Applied in this order: penalties, bias, mask, temperature, top-k, top-p, min-p.
  * Cut-offs are thresholds on the logit, so equal logits stay or go together and no sort order matters:
- * top_k keeps every token at least as good as the k-th best; top_p the smallest set of the best whose share
- * of the sum (of what top_k left) reaches p; min_p those with probability >= min_p times the best's.
- * Of what is left, the token with the greatest logit/temp + Gumbel(seed, index, id) wins, the lowest id on a
- * tie. temp 0 takes the best logit after penalties, bias and mask, lowest id on a tie.
+ * top_k keeps every token at least as good as the k-th best; top_p the smallest set of best tokens whose share of the
+ * probability mass that top_k left reaches p; min_p those with probability >= min_p times the best's.
+ * Of the remaining tokens the one with the greatest logit/temp + Gumbel(seed, index, id) wins, the lowest id on a
+ * tie. temp 0 takes the best logit after penalties, bias and mask, the lowest id on a tie.
  * The Gumbel noise is philox.h's, a pure function of (seed, index, id).
  */
 struct sample_params {
@@ -189,7 +190,7 @@ struct sample_params {
     float rep_penalty;       /* 1 = off: positive logits of seen tokens are divided, negative multiplied by it */
     float presence_penalty;  /* 0 = off: subtracted once from the logits of seen tokens */
     float frequency_penalty; /* 0 = off: subtracted once per occurrence */
-    uint32_t penalty_last;   /* tokens of history that count, prompt included; 0 = the whole timeline */
+    uint32_t penalty_last;   /* most recent tokens that the penalties look at, prompt included; 0 = all */
     uint64_t seed;
     uint32_t n_bias;
     const struct logit_bias *bias; /* copied */
@@ -200,7 +201,7 @@ struct sample_params {
 struct batch_sample {
     uint32_t n;                  /* rows of ACT_LOGITS sampled, the first n of out_row; 0 = none */
     const uint32_t *slot;        /* [n] */
-    const uint32_t *index;       /* [n] completion index: the `index` of the random numbers */
+    const uint32_t *index;       /* [n] completion index, which the random numbers are a function of */
     const uint32_t *const *mask; /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
 };
 
@@ -211,7 +212,7 @@ struct logprob {
 struct sampled {
     uint32_t slot;
     uint32_t token;
-    float logprob; /* of the token; where n_logprobs is 0 its raw logit; not finite where none of the row could win */
+    float logprob; /* of the token; its raw logit where n_logprobs is 0; not finite where no token was eligible */
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX];
 };
@@ -219,14 +220,16 @@ struct sampled {
 /* --- a step -------------------------------------------------------------------------------------------- */
 
 /*
- * What a row's bits may depend on. A CPU's are the same in all three. A GPU has two ways to multiply, one for a few
- * rows that decode and one for many of a prompt, whose last bits differ: a caller who wants to have a row's bits again
- * computes it as it was computed first.
+ * Batch invariance: what the bits of a row's results may depend on. On the CPU they are the same in all three modes. A
+ * GPU has two kernel paths for matrix products, one for a few decoding rows and one for many rows of a prompt, and
+ * their last bits differ: a caller that needs to reproduce a row bit-exactly computes it in the mode in which it was
+ * first computed.
  */
 enum invariance {
-    INVARIANT_OFF,    /* on the rows beside it and on the cut of its prompt as well: the quickest way */
-    INVARIANT_DECODE, /* on its own tokens alone; of up to device_info.decode_rows rows that decode always so */
-    INVARIANT_PROMPT, /* on its own tokens alone, by the way for many rows: every row is of a prompt */
+    INVARIANT_OFF,    /* may also depend on the other rows and on where the prompt was cut into chunks: the fastest */
+    INVARIANT_DECODE, /* only on the row's own tokens; decode steps of up to device_info.decode_rows rows always have
+                         these bits */
+    INVARIANT_PROMPT, /* only on the row's own tokens, by the path for many rows: every row belongs to a prompt */
 };
 
 /*
@@ -236,28 +239,28 @@ enum invariance {
 struct batch_seq {
     uint32_t row0, n_row; /* rows of this sequence in the step */
     uint32_t pos0;        /* position of its first row; KV [0, pos0) is already in the pages */
-    /* Block tables by group: ceil((pos0 + n_row) / KV_PAGE) page numbers of pool kv[group]. Of pages that lie before
-     * the pool's window, as row0 sees it, the numbers are not looked at. Of a group of states two numbers: the page
-     * with the state before row0, which is only read, and is not looked at where pos0 is 0; and the page that gets the
-     * state after the last row. They may be the same. */
+    /* Block tables by group: ceil((pos0 + n_row) / KV_PAGE) page numbers in pool kv[group]. The numbers of pages that
+     * lie wholly before the window of row0 are ignored. For a group of states there are two numbers: the page with the
+     * state before row0, which is only read, and ignored where pos0 is 0; and the page that receives the state after
+     * the last row. They may be the same. */
     const uint32_t *pages[KV_GROUPS_MAX];
-    uint32_t freq_set; /* of RoPE's frequencies, below ROPE_SETS_MAX: which its rows turn by, where rope.n_set is 2 */
-    uint32_t n_within; /* after so many of the rows, fewer than all, a third page of each group of states gets the
-                          state; 0: there is none. Of devices that say so (device_info.states_within) */
+    uint32_t freq_set; /* which of RoPE's frequency sets its rows use, where rope.n_set is 2; below ROPE_SETS_MAX */
+    uint32_t n_within; /* if not 0, the state after the first n_within rows (fewer than n_row) is stored as well, in a
+                          third page of each group of states. Only on devices with device_info.states_within */
 };
 struct batch {
     uint32_t n_row, n_seq, n_out;
-    const int32_t *token;        /* [n_row] token ids; TOKEN_OF_SLOT(s) takes what slot s sampled last, on the device */
-    const struct batch_seq *seq; /* [n_seq] */
-    const uint32_t *out_row;     /* [n_out] rows whose logits are wanted, ascending */
+    const int32_t *token;              /* [n_row] token ids; TOKEN_OF_SLOT(s) is the token that slot s sampled last */
+    const struct batch_seq *seq;       /* [n_seq] */
+    const uint32_t *out_row;           /* [n_out] rows whose logits are wanted, ascending */
     struct kv_pool *kv[KV_GROUPS_MAX]; /* the pools of this step's pages, one for each of the model's groups */
     uint32_t n_group;
     enum invariance invariant;
-    bool once; /* a step that does not come again (tests, checks): no graph is captured of it */
+    bool once; /* the step will not be repeated (tests, checks): no graph is captured of it */
     struct batch_sample sample;
-    /* Where not NULL, a device that computes in step_run asks it between ops, on the same thread. True: the step ends
-     * there, nothing is sampled, its rows' KV is undefined and step_wait says HEARTH_ECANCELLED. A GPU, whose steps are
-     * short, does not ask. */
+    /* Where not NULL, a device that computes inside step_run calls it between ops, on the same thread. If it returns
+     * true, the step ends there: nothing is sampled, its rows' KV is undefined and step_wait returns HEARTH_ECANCELLED.
+     * A GPU, whose steps are short, does not call it. */
     bool (*stop)(void *arg);
     void *stop_arg;
 };
@@ -269,20 +272,21 @@ struct device_params {
     int index;           /* which of the backend's devices */
     uint32_t threads;    /* CPU: worker threads, 0 = the machine's cores */
     const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
-    enum dtype kv_type;  /* DT_F16 or DT_Q8_0: what KV is to be kept in; DT_F32, which is 0: what the device likes */
+    enum dtype kv_type;  /* DT_F16 or DT_Q8_0: the type of KV; DT_F32, which is 0: the device's default */
 };
 
-/* What a device's memory is held for. Of the CPU the weights are the mapped file, of which the system keeps in memory
- * what it likes. */
+/* What a device's memory is used for. On the CPU, weights are the mapped model file, of which the operating system
+ * decides how much is resident. */
 enum mem_kind {
     MEM_WEIGHTS,
-    MEM_KV,        /* pages of pools; of the CPU this is the caller's to know, who knows which were written */
+    MEM_KV,        /* pages of pools; on the CPU only extents that are mapped. Pages of a pool without extents are
+                      committed by their first write, so that only the caller can count them */
     MEM_WORKSPACE, /* activations, partial sums, sampling */
-    MEM_CACHE,     /* copies that make things quicker, given back when the memory is wanted */
+    MEM_CACHE,     /* copies that speed things up and are freed when the memory is needed */
     MEM_KINDS
 };
 
-/* Rows that a path took: those of each op that multiplies, with what fills up a launch. */
+/* Rows that went through a kernel path, added up over the ops that multiply, with the padding rows of a launch. */
 struct path_rows {
     const char *path; /* as op_path() names it: a static string */
     uint64_t rows;
@@ -291,24 +295,24 @@ enum { DEVICE_PATHS = 8 };
 
 struct device_info {
     char name[96]; /* "AMD EPYC ... (avx2, 2 threads)", "NVIDIA H100 80GB HBM3" */
-    char id[160];  /* all that its results may depend on beside this program: the chip, its serial, its driver.
-                      "": not known, and what was found out about it is not to be remembered */
+    char id[160];  /* everything besides this program that its results may depend on: the chip, its serial number, its
+                      driver. "": unknown; results of checks on this device must then not be cached */
     bool gpu;
-    uint32_t devices;             /* of this kind that this process could open; 0: they are not counted */
-    bool keeps_source;            /* weights read the mapped model file: it must stay mapped */
-    bool states_within;           /* steps give states from between their rows: batch_seq.n_within */
-    bool kv_apart;                /* pages of Q8_0 have numbers and scales apart: see struct kv_desc */
-    enum dtype kv_type;           /* what KV is kept in; a GPU has pools of this type alone, but for states */
+    uint32_t devices;             /* devices of this kind that this process could open; 0: not counted */
+    bool keeps_source;            /* weights are read from the mapped model file: it must stay mapped */
+    bool states_within;           /* steps can store a state from between their rows: batch_seq.n_within */
+    bool kv_apart;                /* pages of Q8_0 have quants and scales apart: see struct kv_desc */
+    enum dtype kv_type;           /* the type of KV; a GPU has pools of this type only, except for states */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
-    uint32_t decode_rows;         /* steps that decode so many rows or fewer have INVARIANT_DECODE's bits anyway */
+    uint32_t decode_rows;         /* decode steps of up to so many rows have INVARIANT_DECODE's bits in any mode */
     uint64_t mem_total, mem_free; /* bytes */
-    uint64_t held[MEM_KINDS];     /* by this backend; what MEM_CACHE has counts as free, too */
-    uint64_t mem_pinned;          /* bytes of host memory that the device may read by itself */
-    uint64_t kv_granule;          /* bytes in multiples of which a pool's memory comes and goes; 0: it cannot */
-    /* What steps and slot_set do of this, since the device was opened; they do none of it once their shape was seen
-     * before. Waits are those of the host for the device, but for step_wait, which is there to wait. */
+    uint64_t held[MEM_KINDS];     /* bytes held by this backend; those of MEM_CACHE are also counted in mem_free */
+    uint64_t mem_pinned;          /* bytes of host memory that the device can access directly */
+    uint64_t kv_granule;          /* a pool's memory is mapped in multiples of so many bytes; 0: it cannot be */
+    /* Allocations, graph captures and waits in step_run and slot_set since the device was opened. Once a step's shape
+     * has been seen, there are none. Waits are those of the host for the device; step_wait's are not counted. */
     uint64_t hot_allocs, hot_graphs, hot_waits;
-    /* Of the steps since then: by path, of a device that has several; and how many were replays of a graph. */
+    /* The steps since the device was opened: rows by path, on a device that has several; and the graph replays. */
     struct path_rows path[DEVICE_PATHS];
     uint32_t n_path;
     uint64_t replays;
@@ -319,16 +323,16 @@ struct workspace_dims {
     uint32_t d_model, d_q /* n_head * d_head */, d_kv, d_ff, n_vocab;
     uint32_t n_row, n_out;
     uint32_t d_route /* 2 n_used */, d_experts /* n_used * d_expert */; /* 0: no mixture of experts */
-    uint32_t d_mix;                                                     /* of ACT_MIX; 0: no op writes it */
-    uint32_t d_latent;                                                  /* of ACT_LATENT, or 0 */
+    uint32_t d_mix;                                                     /* columns of ACT_MIX; 0: no op writes it */
+    uint32_t d_latent;                                                  /* columns of ACT_LATENT, or 0 */
     uint32_t d_aside /* d_model, or 0 */, d_inputs /* n_layer * d_input, or 0 */;
-    uint32_t n_prompt; /* rows of a step of INVARIANT_PROMPT, where they are more than PROMPT_ROWS */
+    uint32_t n_prompt; /* rows of a step of INVARIANT_PROMPT, where more than PROMPT_ROWS are wanted */
 };
 
 struct backend {
     const char *name; /* "cpu", "cuda" */
 
-    /* Opens a device. HEARTH_EDEVICE with the reason where there is none, it is too old or too small. */
+    /* Opens a device. HEARTH_EDEVICE, with the reason, where there is none or where it is too old or too small. */
     int (*open)(struct device **out, const struct device_params *p, struct hearth_err *e);
     void (*close)(struct device *d);
     void (*info)(struct device *d, struct device_info *out);
@@ -336,11 +340,12 @@ struct backend {
     /* Makes room for steps of these dimensions. HEARTH_ENOMEM leaves the old workspace as it was. */
     int (*reserve)(struct device *d, const struct workspace_dims *dims, struct hearth_err *e);
 
-    /* Takes a matrix: fills w->dev from w->part. HEARTH_EUNSUPPORTED names a type it cannot multiply by. */
+    /* Loads a matrix: fills w->dev from w->part. HEARTH_EUNSUPPORTED names a type it cannot multiply by. */
     int (*weight_load)(struct device *d, struct weight *w, struct hearth_err *e);
-    /* Bytes that weight_load would take of the memory that w->host names; 0: it would refuse the matrix. *passing: of a
-     * matrix in the host's memory, what it needs of the device's to pass through, once for all of them; 0: it can be in
-     * the device's alone. Looks at no numbers. NULL: the device reads the mapped file. */
+    /* The bytes that weight_load would take, of device memory or, where w->host is set, of host memory; 0: it would
+     * refuse the matrix. *passing: the staging buffer in device memory through which a matrix in host memory would be
+     * copied, one for all such matrices, in bytes; 0: the matrix can be in device memory only. Does not read the
+     * weights. The function is NULL where the device reads the mapped file. */
     uint64_t (*weight_bytes)(struct device *d, const struct weight *w, uint64_t *passing);
     void (*weight_free)(struct device *d, struct weight *w);
     /* Copies n floats to device memory; free with vec_free. */
@@ -350,83 +355,86 @@ struct backend {
     int (*kv_new)(struct device *d, const struct kv_desc *desc, struct kv_pool **out, struct hearth_err *e);
     void (*kv_free)(struct device *d, struct kv_pool *p);
     /*
-     * Memory of a pool with extents, which has none at first. kv_map: the extent's pages have memory from now on, and
-     * are zero; HEARTH_ENOMEM is an ordinary refusal. kv_unmap gives it back, contents and all; no step, copy or move
-     * that names one of its pages is under way. Neither waits for steps that name none. NULL where kv_granule is 0.
+     * Memory of a pool with extents, which has none at first. kv_map gives the extent's pages memory, filled with
+     * zeros; HEARTH_ENOMEM is an ordinary refusal. kv_unmap frees it with its contents; no step, copy or transfer that
+     * names one of its pages may be running. Neither waits for other steps. NULL where kv_granule is 0.
      */
     int (*kv_map)(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
     void (*kv_unmap)(struct device *d, struct kv_pool *p, uint32_t extent);
     void (*kv_copy)(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src); /* whole page, in step order */
     void (*kv_clear)(struct device *d, struct kv_pool *p,
-                     uint32_t page); /* zero, before another uid gets it; may give memory back */
+                     uint32_t page); /* zeroes it before it goes to another uid; may release its memory */
 
     /*
-     * Moves of whole pages between a pool and memory of host_alloc, beside the steps: pages[i] goes to or comes from
-     * host[i], kv_page_bytes each. A move begins when what was submitted before it (steps, copies, clears) is done, and
-     * delays nothing submitted later; the moves of one direction are done in order. Until kv_transfer_done says 1
-     *   - the caller keeps the pool, the host memory and the pages: no step writes to them, nor reads one being loaded.
-     *     The two arrays are read in the call alone;
-     *   - a load may be seen in part; what is submitted afterwards finds it whole.
-     * A ticket of 0: refused (a page that the pool has not, a dead device; the error sticks), nothing will come of it.
+     * Asynchronous transfers of whole pages between a pool and memory of host_alloc: pages[i] to (save) or from (load)
+     * host[i], kv_page_bytes each. A transfer begins when everything submitted before it (steps, copies, clears) is
+     * done, and delays nothing submitted later; the transfers of one direction are done in order. Both return a ticket.
+     * Until kv_transfer_done returns 1 for it
+     *   - the caller keeps the pool, the host memory and the pages: no step may write to these pages, nor read one
+     *     that is being loaded. The two arrays are only read during the call;
+     *   - a load may be partly visible; work submitted afterwards sees all of it.
+     * Ticket 0: the transfer was refused (no such page, or a dead device) and does not happen; the error sticks.
      */
     uint64_t (*kv_save)(struct device *d, struct kv_pool *p, const uint32_t *pages, void *const *host, uint32_t n);
     uint64_t (*kv_load)(struct device *d, struct kv_pool *p, const uint32_t *pages, const void *const *host,
                         uint32_t n);
-    /* 1 = done, 0 = under way, negative = never: the device failed, or no move has that ticket. Does not wait. */
+    /* 1 = done, 0 = not yet, negative = never: the device failed, or no transfer has that ticket. Does not wait. */
     int (*kv_transfer_done)(struct device *d, uint64_t ticket, struct hearth_err *e);
     int (*kv_transfer_wait)(struct device *d, uint64_t ticket, struct hearth_err *e); /* 0 = done */
 
-    /* How many bytes MEM_CACHE may have from now on; what is over is given back, after the steps under way. NULL: the
-     * device keeps no such copies. */
+    /* Limits MEM_CACHE to so many bytes; the excess is freed after the steps in flight. NULL: the device keeps no such
+     * copies. */
     void (*cache_limit)(struct device *d, uint64_t bytes);
 
-    /* Host memory for moves, on a system page's boundary, not cleared: pinned for a GPU, which takes the thread
-     * about a second for some GB. Take slabs, before they are wanted. HEARTH_ENOMEM is an ordinary refusal. */
+    /* Host memory for transfers, aligned to a system page, not cleared. For a GPU it is pinned, which blocks the thread
+     * for about a second per several GB: allocate it in slabs, ahead of need. HEARTH_ENOMEM is an ordinary refusal. */
     int (*host_alloc)(struct device *d, uint64_t bytes, void **out, struct hearth_err *e);
-    void (*host_free)(struct device *d, void *p); /* its moves are done */
+    void (*host_free)(struct device *d, void *p); /* its transfers must be done */
 
     /*
-     * Runs the program's ops over the batch, in order, then samples what the batch wants sampled. Returns the step's
-     * ticket: 1, 2, 3 ... An op that multiplies by a matrix of another model than the program's is refused: the way
-     * that matrices are multiplied may depend on all of their model's, and on nobody else's. The program is not kept;
-     * CUDA may find by its id a graph that an earlier step of it left.
+     * Runs the program's ops over the batch, in order, then samples as batch.sample says. Returns the step's
+     * ticket: 1, 2, 3 ... An op that multiplies by a matrix of another model than the program's is refused, because the
+     * kernel path of a step may depend on all matrices of its model, and only on these. No reference to the program is
+     * kept; CUDA uses its id to find a graph that an earlier step of the same program was captured in.
      */
     uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 
-    /* The path that op i of the program takes in a step of n_row rows, one token of as many sequences: "cpu" on the
-     * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, with "+epilogue" where what follows
-     * the product takes a launch of its own; "one" for ops that have a single path, "one+plan" where a row needs its
-     * kernels for many; NULL for an op that it cannot run. A static string. */
+    /* The path that op i of the program takes in a step of n_row rows, each the one token of a sequence: "cpu" on the
+     * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, with "+epilogue" where the epilogue
+     * takes a launch of its own; "few", "grouped" or "wgmma" for experts; "one" for ops that have a single path,
+     * "one+plan" for attention whose single row has to go through the kernels for many rows; NULL for an op that the
+     * device cannot run. A static string. */
     const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 
-    /* Whether INVARIANT_PROMPT is a way for many rows with this model's matrices, which are loaded, and such KV; else
-     * its rows take INVARIANT_DECODE's, which is many times slower. NULL: it is not. */
+    /* Whether INVARIANT_PROMPT goes through the path for many rows with this model, whose matrices are loaded, and KV
+     * of these groups; else its rows take INVARIANT_DECODE's path, which is many times slower. NULL: never. */
     bool (*prompt_is_quick)(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
 
     /* Waits until the step is done and copies what it sampled (in batch.sample's order) to out[n]; n may be 0.
      * At most device_info.max_in_flight tickets may be outstanding. */
     int (*step_wait)(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 
-    /* A slot's sampling state: parameters and the token history that penalties read. The sampled tokens are
-     * appended by the step that samples them. A slot set again starts anew. */
+    /* Initialises a slot's sampling state: its parameters and the token history that penalties read. A step appends the
+     * tokens that it samples to the history. Setting a slot again discards its previous state. */
     int (*slot_set)(struct device *d, uint32_t slot, const struct sample_params *p, const int32_t *history,
                     uint32_t n_history, uint32_t n_vocab, struct hearth_err *e);
 
-    /* Reads rows of an activation as the last step left them, as f32, in the order the specification gives. Slow; eval
-     * and tests. */
+    /* Reads rows of an activation as the last step left them, as f32 in the layout of enum act. Slow; for eval and
+     * tests. */
     int (*act_read)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e);
-    /* Rows of an activation, [n_row, n_col], that the next step finds when its ops begin; for tests of single ops. The
-     * numbers are copied and wait for that step, which alone knows the form of its activations; it refuses rows that it
-     * has not. What neither this nor an op wrote is as the last step left it, where that was over the same rows. */
+    /* Sets rows of an activation, [n_row, n_col], before the ops of the next step begin; for tests of single ops. The
+     * numbers are copied and kept until then, because only that step knows the form of its activations; it fails where
+     * it does not have these rows. Activations that neither this nor an op wrote are as the last step left them,
+     * provided that it had the same rows. */
     int (*act_write)(struct device *d, enum act a, uint32_t row0, uint32_t n_row, uint32_t n_col, const float *in,
                      struct hearth_err *e);
 
-    /* Waits for everything, moves included, and reports the sticky error. */
+    /* Waits for everything, transfers included, and reports the sticky error. */
     int (*sync)(struct device *d, struct hearth_err *e);
 
-    /* Measures how fast the device reads memory that no cache holds, its own or, `host`, what it keeps of weight.host,
-     * in bytes per second: the ceiling of a decode step. Takes a good part of a second and a buffer of so many bytes;
-     * 0: as many as no cache falsifies. */
+    /* Measures the device's read bandwidth, uncached, in bytes per second: from its own memory or, with `host`, from
+     * the host memory in which matrices with weight.host are kept. This bounds the speed of a decode step. Takes a good
+     * part of a second and a buffer of `bytes`; 0: a default that is large enough for caches not to matter. */
     int (*read_rate)(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
 };
 
