@@ -212,7 +212,7 @@ struct logprob {
 struct sampled {
     uint32_t slot;
     uint32_t token;
-    float logprob; /* of the token; its raw logit where n_logprobs is 0; not finite where no token was eligible */
+    float logprob; /* of the token; its raw logit where n_logprobs is 0; not finite where the row has no finite best */
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX];
 };
@@ -356,8 +356,9 @@ struct backend {
     void (*kv_free)(struct device *d, struct kv_pool *p);
     /*
      * Memory of a pool with extents, which has none at first. kv_map gives the extent's pages memory, filled with
-     * zeros; HEARTH_ENOMEM is an ordinary refusal. kv_unmap frees it with its contents; no step, copy or transfer that
-     * names one of its pages may be running. Neither waits for other steps. NULL where kv_granule is 0.
+     * zeros, and waits for nothing; HEARTH_ENOMEM is an ordinary refusal. kv_unmap frees it with its contents; no step
+     * or transfer that names one of its pages may be running. It may wait for the steps in flight. NULL where
+     * kv_granule is 0.
      */
     int (*kv_map)(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
     void (*kv_unmap)(struct device *d, struct kv_pool *p, uint32_t extent);

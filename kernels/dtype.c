@@ -1,7 +1,7 @@
 /*
- * dtype.c - the table of tensor element types, made of quant/list.h and the types' own files.
+ * dtype.c - the table of tensor element types, generated from quant/list.h and the types' own files.
  *
- * Pure functions, any thread. What to_f32 gives is the specification; kernels expand the same values in registers.
+ * Pure functions, any thread. to_f32 is the specification of a type; kernels expand to the same values in registers.
  */
 #include "kernels/dtype.h"
 

@@ -31,16 +31,16 @@ struct dtype_info {
     void (*from_f32)(const float *src, void *dst, size_t n);
 };
 
-/* Takes a superblock of a type of QUANTS_INT apart, exactly; NULL of other types. */
+/* Unpacks a super-block of a type of QUANTS_INT into integers, exactly; NULL for other types. */
 extern void (*const dtype_ints[DT_COUNT])(const void *block, struct quant_ints *out);
 
-/* The row of a type, or NULL where hearth does not know it. Any int is a valid argument. */
+/* The table row of a type, or NULL where hearth does not know it. Any int is a valid argument. */
 const struct dtype_info *dtype_get(int type);
 
-/* GGUF's name of a type, also of those that hearth does not know; NULL for a number that none has. */
+/* GGUF's name of a type, also of types that hearth cannot read; NULL for an unknown number. */
 const char *dtype_name(int type);
 
-/* Bytes of n elements of a type, or 0 where n is no multiple of the block or the product overflows. */
+/* Bytes of n elements of a type; 0 for an unknown type, where n is not a multiple of the block, or on overflow. */
 uint64_t dtype_bytes(int type, uint64_t n);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * fmath.h - exp and log of our own, in f32, the same bits in C and CUDA, scalar and vector.
+ * fmath.h - exp and log in f32 that are bit-identical in C and CUDA, scalar and vector.
  *
- * libm's, CUDA's and a vector library's results differ in the last place, and a last place decides which of two
- * tokens wins. Every step here is one IEEE operation: a fused multiply-add, or an addition or multiplication that no
- * compiler may fuse with its neighbour (our C is built with -ffp-contract=off, and no product here feeds a sum).
- * Coefficients: minimax fits over the reduced range; errors below 0.9 ulp, both.
+ * libm's, CUDA's and a vector library's results differ in the last place, which can decide which of two tokens wins.
+ * Every step here is one IEEE operation: a fused multiply-add, or an addition or multiplication that no compiler may
+ * fuse with its neighbour (the C code is built with -ffp-contract=off, and no product here feeds a sum). The
+ * coefficients are minimax fits over the reduced range; both errors are below 0.9 ulp.
  */
 #ifndef HEARTH_FMATH_H
 #define HEARTH_FMATH_H

@@ -1,11 +1,11 @@
-/* kv-page.c - the two orders of a page of Q8_0: blocks, as dtype.h has them, and numbers and scales apart. */
+/* kv-page.c - the two layouts of a Q8_0 page: blocks, as in dtype.h, and quants and scales apart. */
 #include "kernels/backend.h"
 
 #include <string.h>
 
 #include "kernels/quant/q8_0.h"
 
-/* The vectors of one head: n blocks at `blocks`, n * Q8_0_LEN numbers and then n scales at `apart`. */
+/* The vectors of one head: n blocks at `blocks`, n * Q8_0_LEN quants and then n scales at `apart`. */
 static void head_apart(const struct block_q8_0 *blocks, uint8_t *apart, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

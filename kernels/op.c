@@ -1,4 +1,4 @@
-/* op.c - what the list of ops says about one of them, and programs; see op.h. */
+/* op.c - the properties of an op according to the list of ops, and programs; see op.h. */
 #include "kernels/backend.h"
 
 #include <stdatomic.h>
@@ -106,7 +106,7 @@ static uint64_t next_id(void)
     return atomic_fetch_add(&last, 1) + 1;
 }
 
-/* A later op's word on an activation's columns counts: it is what a reader finds when all have run. */
+/* The last op that names an activation decides its width: that is what act_read finds once all ops have run. */
 static void note_widths(struct program *p, const struct op *o)
 {
     for (int a = 0; a < ACT_COUNT; a++)

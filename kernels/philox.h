@@ -1,8 +1,8 @@
 /*
  * philox.h - the only source of randomness: Philox4x32-10 (Salmon et al., SC 2011), counter-based, in C and CUDA.
  *
- * The noise of a token is a pure function of (seed, index, token id): no state is kept, so that the same seed gives
- * the same text whatever shares the batch, on the CPU and on a GPU. One evaluation serves four neighbouring ids.
+ * The noise of a token is a pure function of (seed, index, token id). There is no generator state, so that the same
+ * noise comes from the same seed in any batch, on the CPU and on a GPU. One evaluation serves four neighbouring ids.
  */
 #ifndef HEARTH_PHILOX_H
 #define HEARTH_PHILOX_H
@@ -34,8 +34,8 @@ QUANT_FN struct philox philox_group(uint64_t seed, uint32_t index, uint32_t grou
 }
 
 /*
- * A standard Gumbel variate, -log(-log u) with u = (n + 1/2) / 2^32. Where u is near 1 it is 1 - u that is exact in
- * f32, and the large values, those that let an unlikely token win, come from there: so log1p there.
+ * A standard Gumbel variate, -log(-log u) with u = (n + 1/2) / 2^32. For u near 1, u itself is not exact in f32 but 1 -
+ * u is, and the large variates, which let an unlikely token win, come from there. So that range uses log1p.
  */
 QUANT_FN float philox_gumbel(uint32_t n)
 {
@@ -49,7 +49,7 @@ QUANT_FN float philox_gumbel(uint32_t n)
     return -fm_log(e);
 }
 
-/* No word n gives more noise than this: lets a sampler pass over a token without computing two logarithms. */
+/* An upper bound of philox_gumbel(n): lets a sampler reject a token without computing two logarithms. */
 QUANT_FN float philox_gumbel_bound(uint32_t n)
 {
     uint32_t m = ~n;

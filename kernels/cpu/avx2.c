@@ -139,8 +139,8 @@ VFN v16 v16_of_int(v16i x)
 
 /* --- bytes and their products ------------------------------------------------------------------------------ */
 
-/* A vector of VB bytes. Products of unsigned and signed bytes are summed by twos in 16 bits, and those, scaled, by twos
- * in 32 bits. */
+/* A vector of VB bytes. Products of unsigned and signed bytes are added in pairs to 16 bits, and these, times the
+ * scales, in pairs to 32 bits. */
 typedef __m256i vb;
 enum { VB = 32 };
 
@@ -184,7 +184,7 @@ VFN vb vb_add_half(vb v, __m256i add)
 {
     return _mm256_add_epi32(v, add);
 }
-/* Sixteen scales as 16 bits, those of even number below those of odd; and a vector's, each for sixteen columns. */
+/* Sixteen scales as 16 bits, even ones in the low half, odd ones in the high half; vb_scale(): those of vector i. */
 typedef __m256i vb_scales;
 VFN vb_scales vb_scales_of(__m128i bytes)
 {
@@ -195,19 +195,19 @@ VFN vb vb_scale(vb_scales s, int i)
 {
     return _mm256_shuffle_epi8(s, _mm256_set1_epi16((short)((2 * i + 1) << 8 | 2 * i)));
 }
-/* Nibbles of 32 bytes: low ones are the first 32 of 64 columns. Vector i of such columns. */
+/* Vector i of columns stored as nibbles, 64 columns in 32 bytes: the low nibbles are the first 32 columns. */
 VFN vb vb_nibbles(const uint8_t *qs, int i)
 {
     __m256i v = _mm256_loadu_si256((const void *)(qs + 32 * (i / 2)));
     return _mm256_and_si256(i & 1 ? _mm256_srli_epi16(v, 4) : v, _mm256_set1_epi8(15));
 }
-/* Fifth bits, in place, of columns whose bit i of byte k is of column 32 i + k. */
+/* The fifth bits of vector i, as value 16: bit i of byte k belongs to column 32 i + k. */
 VFN vb vb_fifths(const uint8_t *qh, int i)
 {
     __m256i v = _mm256_loadu_si256((const void *)qh);
     return _mm256_and_si256(i < 4 ? _mm256_slli_epi16(v, 4 - i) : _mm256_srli_epi16(v, i - 4), _mm256_set1_epi8(16));
 }
-/* Six bits as Q6_K has them. */
+/* Vector i of columns of six bits, as stored in Q6_K. */
 VFN vb vb_sixes(const uint8_t *ql, const uint8_t *qh, int i)
 {
     int half = i / 4, quarter = i % 4;
@@ -223,8 +223,8 @@ VFN vb vb_sixes(const uint8_t *ql, const uint8_t *qh, int i)
 enum { VR = 8, TILE_TOKENS = 2 };
 #define TILE_RUN(T)     T##_GROUPS
 #define tile_add_scaled vb_add_scaled
-/* Four columns of two vectors of rows. In assembler, as the compiler would make all products before it adds any, and
- * run out of registers: twice as slow. */
+/* The products of four columns with two vectors of rows. In assembler, because the compiler would compute all products
+ * before it adds any, run out of registers and be twice as slow. */
 VFN void tile_mac2(vb *s0, vb *s1, const int8_t *x, vb w0, vb w1)
 {
     vb a, b;

@@ -167,7 +167,7 @@ VFN vb vb_scale(vb_scales s, int i)
                                            0x0002000200020002, 0x0001000100010001, 0x0001000100010001, 0, 0);
     return _mm512_permutexvar_epi16(_mm512_add_epi16(lanes, _mm512_set1_epi16((short)(4 * i))), s);
 }
-VFN vb vb_shifted(const uint8_t *p, int low, int high) /* 32 bytes twice, each half's quadwords shifted to the right */
+VFN vb vb_shifted(const uint8_t *p, int low, int high) /* 32 bytes twice, shifted right by `low` and by `high` bits */
 {
     __m512i by = _mm512_inserti64x4(_mm512_set1_epi64(low), _mm256_set1_epi64x(high), 1);
     return _mm512_srlv_epi64(_mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)), by);

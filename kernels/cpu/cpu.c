@@ -1,5 +1,5 @@
 /*
- * cpu.c - the CPU backend: opening a device, its workspace, its vectors and weights, and its table.
+ * cpu.c - the CPU backend: opening a device; its workspace, vectors and weights; the backend's function table.
  *
  * Weights stay in the mapped model file: loading one only checks that its type can be multiplied by. Thread: a device
  * belongs to the thread that opened it.
@@ -156,7 +156,7 @@ static size_t carve(char *base, size_t *at, float **out, uint64_t floats)
     return *at;
 }
 
-/* Lays out the workspace at base; with base NULL it only measures it. */
+/* Lays out the workspace at base and returns its size; with base NULL it only returns the size. */
 static size_t workspace_layout(struct device *d, const struct workspace_dims *w, char *base)
 {
     size_t at = 0;
@@ -258,7 +258,7 @@ static void cpu_weight_free(struct device *d, struct weight *w)
     d->held[MEM_WEIGHTS] -= file_bytes(w);
 }
 
-/* A vector is a copy, and its size is kept in front of it. */
+/* A vector of vec_load: a copy, with its size in front of it. */
 struct vec {
     size_t bytes;
     _Alignas(max_align_t) float v[];

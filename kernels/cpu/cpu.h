@@ -1,18 +1,18 @@
 /*
- * cpu.h - inside the CPU backend: the device, the panel form of activations, and the table of variants.
+ * cpu.h - inside the CPU backend: the device, the panel layout of activations, and the table of variants.
  *
- * THE DOT PRODUCT, once for all variants, but for the types that kblock.h has. Of a weight row w and an activation x,
- * both [K]:
- *   - w[k] is the f32 value that dtype.c's to_f32 gives; w and x are continued with zeros to a multiple of LANES;
+ * THE DOT PRODUCT, as every variant computes it, except for the types of kblock.h. For a weight row w and an
+ * activation x, both [K]:
+ *   - w[k] is the f32 value that dtype.c's to_f32 gives; w and x are padded with zeros to a multiple of LANES;
  *   - within each block of KB columns: sum[l] = fma(w[k], x[k], sum[l]) for k = l, l + 16, l + 32 ... ascending, from
  *     +0, for each lane l; then sum[l] += sum[l + s] for all l < s, for s = 8, 4, 2, 1;
  *   - the dot product is the sum of the blocks' sum[0], ascending, from +0.
  * The reference does exactly this; the tuned variants do the same operations on many lanes, rows and tokens at once.
- * So all variants give the same bits, and a result depends only on its own row and its own weights: not on the rows
- * beside it, the chunk of a prefill, or the number of threads.
+ * So all variants are bit-identical, and a result depends only on its own row and its own weights: not on the other
+ * rows of the batch, on how a prefill was cut into chunks, or on the number of threads.
  *
- * Norms, q . k and the softmax's denominator use the same lanes and tree, over their whole length as one block.
- * Attention adds p[t] * v[t] in ascending t. exp is fmath.h's.
+ * Norms, q . k and the softmax's denominator use the same lanes and reduction tree, over their whole length as one
+ * block. Attention adds p[t] * v[t] in ascending t. exp is fmath.h's.
  *
  * Thread: a device belongs to the thread that opened it; kernels run on the pool's threads and touch only their items.
  */
@@ -26,20 +26,20 @@
 enum {
     LANES = 16,      /* partial sums of a dot product */
     KB = 512,        /* columns of a panel's block */
-    ROPE_TABLES = 4, /* different rotations in one step: gemma has two */
+    ROPE_TABLES = 4, /* cached cos/sin tables, one per different struct rope of a step: gemma has two */
 };
 
 /*
- * A panel is an activation packed for matrix products: divided into blocks of KB columns, each block [n_row][KB], so
- * that the tile being computed is contiguous and no power-of-two stride thrashes a cache set. A panel of one row is the
- * row itself. Columns from n_col to the next multiple of LANES are zero.
+ * A panel is an activation packed for matrix products: it is divided into blocks of KB columns, each block [n_row][KB],
+ * so that the tile being computed is contiguous and no power-of-two stride thrashes a cache set. A panel of one row is
+ * the row itself. Columns from n_col to the next multiple of LANES are zero.
  */
 struct panel {
     float *v; /* [ceil(n_col / KB)][n_row][KB] */
     uint32_t n_row, n_col;
-    struct kblock *kb; /* the same as integers, or NULL: then all weights are multiplied as f32 */
+    struct kblock *kb; /* the same values as integers (kblock.h), or NULL: then all weights are multiplied as f32 */
 };
-enum { INT_DOTS_TOKENS = 4 }; /* up to so many, weights are taken apart for each; else once for all: the tile */
+enum { INT_DOTS_TOKENS = 4 }; /* up to so many rows unpack the weights for each row; more unpack them once: the tile */
 static inline bool panel_many(const struct panel *p)
 {
     return p->n_row > INT_DOTS_TOKENS;
@@ -60,11 +60,11 @@ static inline uint32_t round_up(uint32_t n, uint32_t to)
 /* Keys and values of one layer and one KV head, page by page. */
 struct kv_view {
     enum dtype type;
-    uint32_t d_head, d_v;  /* of a key, and of a value ... */
-    uint32_t v_row;        /* ... which begins a row of so many numbers: its own, or the rest of a key */
+    uint32_t d_head, d_v;  /* dimensions of a key, and of a value */
+    uint32_t v_row;        /* elements from one position's value to the next: of a value, or a key that contains it */
     const char *base;      /* page 0, at this layer and head's K */
     size_t page_stride;    /* bytes from page to page */
-    size_t v_offset;       /* bytes from K to V, or to the values in K */
+    size_t v_offset;       /* bytes from the first key to the first value; the value may be inside the key */
     const uint32_t *pages; /* block table of the sequence */
 };
 struct attend_args {
@@ -81,7 +81,7 @@ struct attend_args {
 enum { ATTEND_HEADS = 4 }; /* query heads that attend computes at a time */
 #define ATTEND_TMP(d_head) (2 * (size_t)KV_PAGE * round_up(d_head, LANES))
 
-/* A variant: implementations of the hot loops. kernels/cpu/reference.c specifies the results of each. */
+/* A variant: implementations of the hot loops. kernels/cpu/reference.c specifies their results. */
 struct cpu_kernels {
     const char *name;
     bool (*usable)(void);
@@ -90,18 +90,18 @@ struct cpu_kernels {
                    float *y, size_t ldy, float *scratch);
     /* Makes a k-block of 256 values; `biased` as kblock.h has it. */
     void (*kblock)(const float *x, struct kblock *out, bool biased);
-    /* Normalises n values of x into y, whose blocks of KB columns are `ystride` floats apart (KB: contiguous). y may be
-     * x. */
+    /* Normalises n values of x into y, whose blocks of KB columns are `ystride` floats apart (KB: contiguous). y may
+     * alias x. */
     void (*norm)(const struct norm *p, const float *x, uint32_t n, float *y, size_t ystride);
     void (*glu)(enum glu_kind kind, const float *gate, const float *up, float *y, uint32_t n);
     void (*attend)(const struct attend_args *a);
     void (*softcap)(float *x, uint32_t n, float cap);
-    /* Applies RoPE to the first n_rot elements of each head; cs [n_rot] is cos, sin by pair. */
+    /* Applies RoPE to the first n_rot elements of each head; cs [n_rot] is cos, sin for each pair. */
     void (*rope)(enum rope_kind kind, const float *cs, uint32_t n_rot, float *v, uint32_t n_head, uint32_t d_head);
     void (*exp)(const float *x, float sub, float div, float *y, uint32_t n); /* y = exp((x - sub) / div) */
     void (*f16)(const float *x, uint16_t *y, uint32_t n);                    /* conversion of KV to F16 */
-    /* A row of a head of a delta net, whose S [d_k, d_v] goes on by a token, and of Mamba-2, S [d_state, d_head], in
-     * which y takes the place of x: elem.h. */
+    /* One token of one head: of a gated delta net, updating its state S [d_k, d_v], and of Mamba-2, S [d_state,
+     * d_head], where y overwrites x. Specified in elem.h. */
     void (*delta)(float *s, uint32_t d_k, uint32_t d_v, const float *q, const float *k, const float *v, float keep,
                   float beta, float *y);
     void (*mamba2)(float *s, uint32_t d_state, uint32_t d_head, const float *b, const float *c, float keep,
@@ -113,9 +113,9 @@ extern const struct cpu_kernels cpu_avx2, cpu_avx512;
 #endif
 
 enum {
-    MATMUL_TOKENS = 128, /* one pass of the tuned matmul */
-    MATMUL_ROWS = 8,
-    TILE_SCRATCH = 16384 / 4, /* floats that the tile's weights take at most */
+    MATMUL_TOKENS = 128,      /* rows of activations in one pass of the tuned matmul */
+    MATMUL_ROWS = 8,          /* weight rows that it expands at a time */
+    TILE_SCRATCH = 16384 / 4, /* upper bound of struct tile_weights (tuned-tile.h), in floats */
 };
 static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 {
@@ -128,8 +128,8 @@ static inline size_t matmul_scratch(uint32_t n_in) /* floats */
 struct kv_pool {
     struct kv_desc desc;
     char *base;
-    size_t stride, bytes; /* a page's size in whole system pages; the mapping's size */
-    bool *has;            /* [kv_extents] extents that have memory; NULL: there are none, and all of it has */
+    size_t stride, bytes; /* a page's size, rounded up to whole system pages; the mapping's size */
+    bool *has;            /* [kv_extents] which extents are mapped; NULL: no extents, all of the pool is mapped */
 };
 
 /* A buffer that only grows. */
@@ -140,13 +140,13 @@ struct scratch {
 
 struct rope_table {
     struct rope rope;
-    struct scratch cs; /* [n_row, n_rot]: cos, sin by pair */
+    struct scratch cs; /* [n_row, n_rot]: cos, sin for each pair */
 };
 
 /* sample.c: a slot's state between steps. */
 struct slot {
     bool set;
-    struct sample_params p; /* p.bias points to our copy */
+    struct sample_params p; /* p.bias is a copy that the slot owns */
     uint32_t n_vocab;
     int32_t last;     /* token sampled last, or -1 */
     int32_t *history; /* [n_history], only where a penalty needs it */
@@ -160,14 +160,14 @@ struct device {
     uint32_t n_thread;
     enum dtype kv_type;         /* see device_info */
     struct hearth_err err;      /* the step's first error; code 0: none */
-    uint64_t ticket, transfers; /* of the last step, and of the last KV transfer */
+    uint64_t ticket, transfers; /* tickets of the last step and of the last KV transfer */
     uint64_t hot_allocs;
     uint64_t held[MEM_KINDS];
 
     struct workspace_dims dims;
     void *workspace;
-    struct panel normed, att, ff;    /* inputs of matrices; n_row and n_col are the step's */
-    struct panel latent;             /* likewise, of latent attention */
+    struct panel normed, att, ff;    /* inputs of matrix products; n_row and n_col are the step's */
+    struct panel latent;             /* likewise, ACT_LATENT */
     float *x;                        /* [n_row, d_model] */
     float *q, *kv;                   /* [n_row, d_q], [n_row, 2, d_kv] */
     float *y;                        /* [n_row, d_model] product before a post-norm */
@@ -176,22 +176,22 @@ struct device {
     float *mix;                      /* [n_row, d_mix] */
     float *aside, *inputs;           /* [n_row, d_model], [n_row, d_inputs] */
     struct scratch *scratch;         /* [n_thread] */
-    struct scratch scores, gathered; /* [n_row, n_expert] a router's; the rows of each expert as panels */
-    struct scratch kblocks;          /* of the panel that is being multiplied */
-    struct scratch convolved;        /* [n_row, channels] state.h */
+    struct scratch scores, gathered; /* [n_row, n_expert] router logits; the rows of each expert as panels */
+    struct scratch kblocks;          /* k-blocks of the panel that is being multiplied */
+    struct scratch convolved;        /* [n_row, channels], see state.h */
     uint32_t d_model, d_q, n_logit;  /* columns of x, q and logits, as they were last written */
-    uint32_t d_route, d_experts;     /* of route and experts, likewise */
+    uint32_t d_route, d_experts;     /* likewise, of route and experts */
     uint32_t d_mix;                  /* of mix */
-    uint32_t d_aside, d_inputs;      /* likewise */
-    uint32_t max_keys;               /* positions that the step's longest sequence sees, rounded up to LANES */
+    uint32_t d_aside, d_inputs;      /* of aside and inputs */
+    uint32_t max_keys;               /* positions in the step's longest sequence, rounded up to LANES */
 
-    struct batch batch;    /* of the last step; arrays below */
-    const void *model;     /* whose program the step runs */
-    struct staged *staged; /* activations that act_write has for the next step */
+    struct batch batch;    /* of the last step; its arrays are below */
+    const void *model;     /* the model of the program that the step runs */
+    struct staged *staged; /* activations that act_write has set for the next step */
     int32_t token[BATCH_ROWS_MAX];
     uint32_t pos[BATCH_ROWS_MAX], seq_of[BATCH_ROWS_MAX], out_row[BATCH_ROWS_MAX];
     struct batch_seq seq[BATCH_SEQS_MAX];
-    uint32_t *pages; /* block tables by group, one after the other */
+    uint32_t *pages; /* the block tables of all sequences and groups, concatenated */
     size_t pages_room;
     struct rope_table rope[ROPE_TABLES];
     uint32_t n_rope;
@@ -201,10 +201,10 @@ struct device {
     struct slot slot[SLOTS_MAX];
 };
 
-/* Records the first error of the step; later ops of the step do nothing. */
+/* Records the step's error, if it is the first; the remaining ops of the step do nothing. */
 void cpu_fail(struct device *d, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Grows the buffer to n floats, 64-byte aligned, and loses its contents; false and a sticky error where memory is
- * out. */
+/* Makes the buffer hold at least n floats, 64-byte aligned; its contents are lost where it grows. Returns false and
+ * sets the step's error on failure. */
 bool cpu_scratch(struct device *d, struct scratch *s, size_t n);
 
 /* kv.c */
@@ -228,12 +228,12 @@ int cpu_read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per
 uint64_t cpu_step_run(struct device *d, const struct batch *b, const struct program *p);
 int cpu_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e);
 
-/* ops.c, and a file of its own for each op that came later */
+/* cpu_embed() and so on: ops.c, and files named after the op */
 #define X(KIND, name, ...) void cpu_##name(struct device *d, const struct op_##name *op);
 OPS(X)
 #undef X
 
-/* cpu.c: copies the staged activations into those of the step that begins. */
+/* cpu.c: copies the staged activations into the workspace of the step that begins. */
 void cpu_act_apply(struct device *d);
 
 /* sample.c */

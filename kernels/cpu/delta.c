@@ -1,9 +1,9 @@
 /*
- * delta.c - the gated delta net: op_delta, op.h, as the recurrence that it is, in F32.
+ * delta.c - the gated delta net: op_delta, op.h, as a recurrence in F32.
  *
- * A head's matrix lies [d_k][d_v], so that its row's kernel (elem_delta) goes over d_v numbers of which none depends on
- * another; sums over d_k are in ascending order. Gates are computed in double and rounded once. Thread: the device's,
- * and the pool's inside pool_run.
+ * A head's state is stored [d_k][d_v], so that the inner loop (elem_delta) runs over d_v independent numbers; sums over
+ * d_k are in ascending order. Gates are computed in double and rounded once. Thread: the device's, and the pool's
+ * inside pool_run.
  */
 #include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
@@ -16,7 +16,7 @@ struct delta {
     uint32_t n_chunk, n_channel;
 };
 
-/* The convolution of some channels of a sequence, with what follows it number by number. */
+/* The convolution of some channels of a sequence, and its activation. */
 static void conv_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct delta *t = arg;
@@ -38,7 +38,7 @@ static void unit(const float *x, uint32_t n, float scale, float *y)
         y[i] = x[i] * by;
 }
 
-/* A head's two gates in the row's numbers b and a: how much of S stays, and how far it is set right. */
+/* A head's two gates, from the row's b and a: the decay of S, and beta, the strength of the delta rule's correction. */
 static void gates(const struct op_delta *op, const float *ba, uint32_t head, float *keep, float *beta)
 {
     uint32_t each = op->n_v / op->n_k, at = op->paired ? head / each * 2 * each + head % each : head;

@@ -1,6 +1,6 @@
 /*
- * elem.h - the specification of the operations on one element or one set of lanes; scalar, for the reference and for
- * the tails of the tuned variants.
+ * elem.h - the specification of operations on one element or one set of lanes; scalar, for the reference and for the
+ * tails of the tuned variants.
  */
 #ifndef HEARTH_CPU_ELEM_H
 #define HEARTH_CPU_ELEM_H
@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/fmath.h"
 
-/* Reduces the lanes' sums by a fixed tree; s is overwritten. */
+/* Adds up the lanes' sums by a fixed tree; s is overwritten. */
 static inline float lanes_sum(float *s)
 {
     for (int half = LANES / 2; half; half /= 2)
@@ -17,7 +17,7 @@ static inline float lanes_sum(float *s)
     return s[0];
 }
 
-/* What is NaN stays so here and below: of a model with such weights, the logits must show it. fm_exp has 88's. */
+/* NaN is propagated here and below: the logits of a model with NaN weights must show it. fm_exp(NaN) is e^88. */
 static inline float elem_exp(float x)
 {
     return isnan(x) ? x : fm_exp(x);
@@ -67,7 +67,7 @@ static inline float elem_softcap(float x, float cap)
     return cap * (1.0f - 2.0f / (elem_exp(u + u) + 1.0f));
 }
 
-/* Columns [j0, d_v) of a delta net's row: y = S q, with S as it is after the row. */
+/* Columns [j0, d_v) of one token of a delta net: updates S, then y = S^T q. */
 static inline void elem_delta(float *restrict s, uint32_t d_k, uint32_t d_v, uint32_t j0, const float *restrict q,
                               const float *restrict k, const float *restrict v, float keep, float beta,
                               float *restrict y)
@@ -93,7 +93,7 @@ static inline void elem_delta(float *restrict s, uint32_t d_k, uint32_t d_v, uin
     }
 }
 
-/* Columns [j0, d_head) of a row of Mamba-2: y = S c + skip x, in the place of x. */
+/* Columns [j0, d_head) of one token of Mamba-2: updates S, then y = S^T c + skip x, which overwrites x. */
 static inline void elem_mamba2(float *restrict s, uint32_t d_state, uint32_t d_head, uint32_t j0,
                                const float *restrict b, const float *restrict c, float keep, float length, float skip,
                                float *restrict x)

@@ -2,8 +2,8 @@
  * experts.c - the matrices of a mixture's experts: op_experts_up and op_experts_down, op.h.
  *
  * The rows of a step are sorted by expert, so that an expert's matrices are read once for all of its rows; each expert
- * gets its rows as a panel of their own. A row's products are the same bits in whatever panel it lies, and its results
- * are added up by ascending expert, so that nothing depends on the company or on the order of the work.
+ * gets its rows as a panel of their own. A row's products are bit-identical in any panel, and its results are added up
+ * by ascending expert id, so that nothing depends on the other rows or on the order of the work.
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
@@ -16,13 +16,13 @@ struct by_expert {
     struct device *d;
     const struct weight *w;
     const void *op;
-    uint32_t n_used, n_active;       /* of a row; experts that have rows, ascending */
-    uint32_t chunk, n_chunk;         /* output rows of an item, and items of an expert, or of all at once */
-    struct kblock *kb;               /* of the gathered rows, or NULL */
-    uint32_t stride;                 /* floats of a gathered row */
-    uint32_t expert[EXPERTS_MAX];    /* [n_active] */
-    uint32_t first[EXPERTS_MAX + 1]; /* [n_active + 1] where an expert's entries of `at` begin */
-    uint32_t at[BATCH_ROWS_MAX * EXPERTS_USED_MAX]; /* row * n_used + which of the row's experts it is */
+    uint32_t n_used, n_active;                      /* experts per row; experts that have rows */
+    uint32_t chunk, n_chunk;                        /* output rows per item; items per expert (up), or in all (down) */
+    struct kblock *kb;                              /* k-blocks of the gathered rows, or NULL */
+    uint32_t stride;                                /* floats per gathered row */
+    uint32_t expert[EXPERTS_MAX];                   /* [n_active] ids of the experts that have rows, ascending */
+    uint32_t first[EXPERTS_MAX + 1];                /* [n_active + 1] where an expert's entries in `at` begin */
+    uint32_t at[BATCH_ROWS_MAX * EXPERTS_USED_MAX]; /* by expert: row * n_used + index among the row's experts */
 };
 
 static bool sort_rows(struct by_expert *b, struct device *d, const struct weight *w, uint32_t n_used, const void *op)
@@ -67,8 +67,8 @@ static struct panel panel_of(const struct by_expert *b, uint32_t i)
                           b->kb ? b->kb + (size_t)b->first[i] * (b->w->n_in / KBLOCK_LEN) : NULL};
 }
 
-/* Columns from k on, a multiple of KB, of the row that an entry of `at` multiplies: an expert's hidden one, a latent
- * one, or one of `normed`. */
+/* Columns from k on, a multiple of KB, of the input row of an entry of `at`: a hidden row of ACT_EXPERTS, a latent row
+ * of ACT_MIX, or a row of `normed`. */
 static const float *columns_of(const struct by_expert *b, uint32_t at, uint32_t k)
 {
     const struct device *d = b->d;
@@ -80,7 +80,7 @@ static const float *columns_of(const struct by_expert *b, uint32_t at, uint32_t 
                       : panel_row(&d->normed, row) + k / KB * panel_stride(&d->normed);
 }
 
-/* Copies an expert's rows into its panel, with zeros to whole lanes. */
+/* Copies an expert's rows into its panel, padded with zeros to whole lanes. */
 static void gather_item(void *arg, uint32_t i, uint32_t thread)
 {
     const struct by_expert *b = arg;
@@ -123,7 +123,7 @@ static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
 
 /* --- up -------------------------------------------------------------------------------------------------- */
 
-/* Some columns of one expert, gate and up of the same ones. */
+/* Computes some columns of one expert, gate and up together. */
 static void up_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct by_expert *b = arg;
@@ -152,8 +152,8 @@ static void up_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
-/* Normalises the residual stream, or finds the rows in ACT_MIX; false, and an error that sticks, where they do not fit.
- */
+/* Normalises the residual stream, or, with `latent`, checks that ACT_MIX has the rows. Returns false and sets the
+ * step's error on failure. */
 static bool up_begin(struct device *d, const struct op_experts_up *op)
 {
     const struct weight *w = op->w;
@@ -173,7 +173,7 @@ static bool up_begin(struct device *d, const struct op_experts_up *op)
 void cpu_experts_up(struct device *d, const struct op_experts_up *op)
 {
     const struct weight *w = op->w;
-    struct by_expert b; /* large: what is used of it is set */
+    struct by_expert b; /* large, so not cleared: sort_rows() and gather() set what is used */
     if (d->err.code)
         return;
     uint32_t d_ff = w->part[0].n_out;
@@ -195,7 +195,7 @@ void cpu_experts_up(struct device *d, const struct op_experts_up *op)
 
 /* --- down ------------------------------------------------------------------------------------------------ */
 
-/* Columns [o, o + n) of all rows in a latent space, into ACT_ATT. */
+/* Stores columns [o, o + n) of all rows' sums in a latent space to ACT_ATT. */
 static void to_att(struct panel *att, const float *sum, uint32_t o, uint32_t n)
 {
     for (uint32_t row = 0; row < att->n_row; row++)
@@ -203,7 +203,7 @@ static void to_att(struct panel *att, const float *sum, uint32_t o, uint32_t n)
             panel_row(att, row)[(o + c) / KB * panel_stride(att) + (o + c) % KB] = sum[(size_t)row * n + c];
 }
 
-/* Some columns of the result, of all rows: every expert's part of them, so that nobody else adds to them. */
+/* Computes some columns of all rows' results, over all experts, so that no other item adds to the same numbers. */
 static void down_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct by_expert *b = arg;
@@ -246,7 +246,7 @@ static void down_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
-/* What is done with a row's whole result: its norm, what waits aside, the norm of both. */
+/* Finishes a row's result: post_norm, plus ACT_ASIDE and aside_norm where given, added to the residual stream. */
 static void down_row(void *arg, uint32_t row, uint32_t thread)
 {
     const struct by_expert *b = arg;
@@ -266,7 +266,7 @@ static void down_row(void *arg, uint32_t row, uint32_t thread)
         x[i] *= op->x_scale;
 }
 
-/* Whether the sums in a latent space have room in ACT_ATT, which is theirs from now on. */
+/* Reserves ACT_ATT for sums in a latent space; returns false and sets the step's error where that is not possible. */
 static bool latent_begin(struct device *d, const struct op_experts_down *op)
 {
     if (op->post_norm || op->aside_norm || op->residual_scale != 0.0f || op->x_scale != 0.0f) {
@@ -283,7 +283,7 @@ static bool latent_begin(struct device *d, const struct op_experts_down *op)
 void cpu_experts_down(struct device *d, const struct op_experts_down *op)
 {
     const struct weight *w = op->w;
-    struct by_expert b; /* large: what is used of it is set */
+    struct by_expert b; /* large, so not cleared: sort_rows() and gather() set what is used */
     if (d->err.code || !sort_rows(&b, d, w, op->n_used, op))
         return;
     if (w->role != WEIGHT_EXPERTS_DOWN || w->n_part != 1 || (!op->latent && w->n_out != d->d_model) ||

@@ -1,6 +1,6 @@
 /*
- * inputs.c - what layers add to a token beside the residual stream: op_inputs, which makes it for all layers at once,
- * and op_input_gate, which lets a layer take of its own; op.h.
+ * inputs.c - per-layer inputs (Gemma): op_inputs, which computes them for all layers at once, and op_input_gate, which
+ * gates a layer's own; op.h.
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
@@ -22,7 +22,7 @@ static void project_item(void *arg, uint32_t item, uint32_t thread)
     cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o0, o1, d->inputs + o0, p->w->n_out, d->scratch[thread].v);
 }
 
-/* A row of all layers: the projection's norm, and the token's row of the table. */
+/* Finishes a row, for all layers: the projection's norm, plus the token's row of the table. */
 static void add_item(void *arg, uint32_t row, uint32_t thread)
 {
     const struct inputs *in = arg;
@@ -76,7 +76,7 @@ static void gate_item(void *arg, uint32_t item, uint32_t thread)
     cpu_matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *gate = scratch + matmul_scratch(p->w->n_in);
     for (uint32_t o = o0, n; o < o1; o += n) {
-        uint32_t room = KB - o % KB; /* to the end of a panel's block */
+        uint32_t room = KB - o % KB; /* columns to the end of the panel's block */
         n = o1 - o < cols ? o1 - o : cols;
         n = n < room ? n : room;
         cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o, o + n, gate, n, scratch);

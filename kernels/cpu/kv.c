@@ -1,10 +1,10 @@
 /*
- * kv.c - KV pools of the CPU: they reserve address space for every page at once, and memory only for pages in use.
+ * kv.c - KV pools of the CPU: they reserve address space for all pages at once, and memory only for pages in use.
  *
- * The pool is one MAP_NORESERVE mapping, so that its size costs nothing; the kernel commits zeroed memory when a page
- * is first written and takes it back when the page is cleared. For this, each KV page begins on a system page. Of a
- * pool with extents those without memory cannot be read either: whoever names such a page faults, and nothing goes on
- * with numbers that are not there. Thread: the device's.
+ * The pool is one MAP_NORESERVE mapping, so that its size costs nothing; the operating system commits zeroed memory
+ * when a page is first written and takes it back when the page is cleared. For this, each KV page begins on a system
+ * page. Extents that are not mapped are inaccessible (PROT_NONE), so that using one of their pages faults instead of
+ * silently computing with zeros. Thread: the device's.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -64,7 +64,7 @@ int cpu_kv_new(struct device *d, const struct kv_desc *desc, struct kv_pool **ou
     return 0;
 }
 
-/* Where the extent's pages lie; *bytes is 0 where the pool has no such extent. */
+/* The address of the extent's pages, and their size in *bytes, 0 where the pool has no such extent. */
 static char *extent_at(const struct kv_pool *p, uint32_t extent, size_t *bytes)
 {
     const struct kv_desc *k = &p->desc;
@@ -130,7 +130,7 @@ void cpu_kv_copy(struct device *d, struct kv_pool *p, uint32_t dst, uint32_t src
         memcpy(to, from, kv_page_bytes(&p->desc));
 }
 
-/* --- KV transfers: memcpy in the call; the ticket is complete on return ---------------------------------- */
+/* --- KV transfers: memcpy during the call; the transfer is complete on return ---------------------------- */
 
 static bool pages_ok(struct device *d, struct kv_pool *p, const uint32_t *pages, uint32_t n)
 {
@@ -191,7 +191,7 @@ void cpu_host_free(struct device *d, void *p)
 void cpu_kv_clear(struct device *d, struct kv_pool *p, uint32_t page)
 {
     char *at = kv_page(d, p, page);
-    /* The next access finds zeros; until then the memory is the system's again. */
+    /* Returns the memory to the operating system; the next access finds zeros. */
     if (at && madvise(at, p->stride, MADV_DONTNEED))
         memset(at, 0, p->stride);
 }

@@ -1,6 +1,7 @@
 /*
- * latent.c - latent attention's ops: op_latent, which makes the one key of a token, op_latent_q, which brings queries
- * into its space, and op_latent_out, which brings results out of it; op.h. The attention itself is cpu_attend's.
+ * latent.c - latent attention's ops: op_latent, which computes a token's single key; op_latent_q, which projects
+ * queries into the latent space; and op_latent_out, which projects results back. See op.h. The attention itself is
+ * cpu_attend.
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
@@ -9,18 +10,18 @@
 
 #include <string.h>
 
-/* A matrix product of each head's own slice of the rows. */
+/* A matrix product per head, of the head's own matrix and its own columns of the rows. */
 struct by_head {
     struct device *d;
     const struct weight *w; /* n_expert matrices */
-    const float *x;         /* [n_row, n_expert, x_head], of which n_in are taken from x_at on; or, where NULL, */
-    const struct panel *px; /* the same of a panel */
+    const float *x;         /* input [n_row, n_expert, x_head]; the first n_in of a head's columns are used ... */
+    const struct panel *px; /* ... or, where x is NULL, the same as a panel */
     uint32_t x_head;
-    float *y; /* [n_row, n_expert, y_head], of which n_out are written from y_at on */
+    float *y; /* output [n_row, n_expert, y_head]; a head's columns from y_at on, n_out of them, are written */
     uint32_t y_head, y_at;
 };
 
-/* Floats that an item needs after those of the product. */
+/* Floats of scratch that an item needs for its slice of the rows, besides the matmul's. */
 static size_t slice_room(const struct device *d, const struct weight *w)
 {
     return (size_t)d->batch.n_row * round_up(w->n_in, KB);
@@ -64,7 +65,7 @@ static bool is_per_head(struct device *d, const struct weight *w, uint32_t n_hea
     return false;
 }
 
-/* Products into rows, which `op` of the job is: [n_row, n_out]. */
+/* A product into plain rows [n_row, n_out]; the job's `op` is an array of their addresses by part. */
 static void rows_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct matmul_job *p = arg;
@@ -141,7 +142,7 @@ struct latent_q {
     float *made; /* [n_row, n_head, d_nope + n_rot] */
 };
 
-/* Each head's turned part to its place in the query. */
+/* Copies each head's rotary part to its place in the query and rotates it. */
 static void turn_row(void *arg, uint32_t row, uint32_t thread)
 {
     const struct latent_q *l = arg;

@@ -1,9 +1,9 @@
 /*
  * mamba2.c - Mamba-2's recurrence in F32: op_mamba2, op.h.
  *
- * A head's matrix lies [d_state][d_head], so that its row's kernel (elem_mamba2) goes over d_head numbers of which none
- * depends on another; sums over d_state are in ascending order. The step's length and what stays are computed in double
- * and rounded once. Thread: the device's, and the pool's inside pool_run.
+ * A head's state is stored [d_state][d_head], so that the inner loop (elem_mamba2) runs over d_head independent
+ * numbers; sums over d_state are in ascending order. The time step and the decay are computed in double and rounded
+ * once. Thread: the device's, and the pool's inside pool_run.
  */
 #include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
@@ -16,7 +16,7 @@ struct mamba2 {
     uint32_t n_chunk, n_channel, d_inner;
 };
 
-/* The convolution of some channels of a sequence, with what follows it number by number. */
+/* The convolution of some channels of a sequence, and its activation. */
 static void conv_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct mamba2 *t = arg;
@@ -27,7 +27,7 @@ static void conv_item(void *arg, uint32_t item, uint32_t thread)
     cpu_conv_silu(t->d, i, op->group, op->layer, &op->conv, t->n_channel, c0, c1, t->d_inner);
 }
 
-/* All rows of one head of a sequence: y in the place of x. */
+/* All rows of one head of a sequence; y overwrites x. */
 static void head_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct mamba2 *t = arg;
@@ -50,7 +50,7 @@ static void head_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
-/* The gate and the norm of one group of one row, or of all of the row. */
+/* The gate and the norm of one group of one row, or of the whole row. */
 static void norm_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct mamba2 *t = arg;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { ITEM_WORK = 1 << 14 }; /* multiply-adds below which an item costs more to schedule than to compute */
+enum { ITEM_WORK = 1 << 14 }; /* multiply-adds; a smaller item costs more to schedule than to compute */
 
 uint32_t cpu_matmul_chunk(const struct device *d, uint32_t n_out, uint32_t n_in, uint32_t n_row)
 {
@@ -101,7 +101,7 @@ bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w
         cpu_fail(d, HEARTH_EPARAMS, "%s multiplies by a matrix of another model than the step's", what);
     if (d->err.code || !cpu_matmul_reserve(d, w->n_in))
         return false;
-    uint32_t pad = round_up(x->n_col, LANES); /* the lanes' zeros: see cpu.h */
+    uint32_t pad = round_up(x->n_col, LANES); /* zero padding to whole lanes: see cpu.h */
     for (uint32_t k = x->n_col; k < pad; k++)
         for (uint32_t r = 0; r < x->n_row; r++)
             panel_row(x, r)[k / KB * panel_stride(x) + k % KB] = 0.0f;
@@ -120,7 +120,7 @@ bool cpu_matmul_begin(struct device *d, const char *what, const struct weight *w
 struct norm_rows {
     struct device *d;
     const struct norm *norm;
-    const uint32_t *rows; /* of x; NULL: all */
+    const uint32_t *rows; /* of x; NULL: item i is row i */
 };
 
 static void norm_item(void *arg, uint32_t item, uint32_t thread)

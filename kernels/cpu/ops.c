@@ -1,7 +1,7 @@
 /*
- * ops.c - the fused steps of a transformer block, composed from a variant's kernels and spread over the pool.
+ * ops.c - the fused stages of a transformer block, composed from a variant's kernels and spread over the pool.
  *
- * Every work item owns its rows or columns of the result, so threads never add to the same number, and no result
+ * Every work item owns its rows or columns of the result, so that threads never add to the same number and no result
  * depends on the number of threads. Thread: the device's, and the pool's inside pool_run.
  */
 #include "kernels/cpu/elem.h"
@@ -99,7 +99,7 @@ static void qkv_item(void *arg, uint32_t item, uint32_t thread)
                d->scratch[thread].v);
 }
 
-/* Over each head, or over all of them at once. */
+/* Normalises each head, or, where `whole`, all of them at once. */
 static void head_norms(struct device *d, const struct norm *norm, bool whole, float *v, uint32_t n_head,
                        uint32_t d_head)
 {
@@ -155,7 +155,7 @@ struct qkv_epilogue {
     const float *cs; /* [n_row, n_rot] */
 };
 
-/* Finishes one row: bias, head norms, RoPE, and its K and V to the KV pages. */
+/* Finishes one row: bias, head norms, RoPE, temperature, and stores its K and V to the KV pages. */
 static void qkv_epilogue_item(void *arg, uint32_t row, uint32_t thread)
 {
     const struct qkv_epilogue *f = arg;
@@ -268,7 +268,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *op)
 struct attend {
     struct device *d;
     const struct op_attend *op;
-    uint32_t heads;  /* query heads of an item, all of one KV head */
+    uint32_t heads;  /* query heads per item, all of one KV head */
     uint32_t n_tile; /* items per row */
 };
 
@@ -313,7 +313,7 @@ static void attend_item(void *arg, uint32_t item, uint32_t thread)
         for (uint32_t i = 0; i < op->d_head; i++)
             out[h * op->d_head + i] *= elem_sigmoid(gate[i]);
     }
-    for (uint32_t i = 0; i < n_head * d_v; i++, col++) /* a head may cross from one block into the next */
+    for (uint32_t i = 0; i < n_head * d_v; i++, col++) /* a head may cross from one panel block into the next */
         to[col / KB * panel_stride(&d->att) + col % KB] = out[i];
 }
 
@@ -344,7 +344,7 @@ void cpu_attend(struct device *d, const struct op_attend *op)
     }
     struct attend a = {.d = d, .op = op, .heads = group < ATTEND_HEADS ? group : ATTEND_HEADS};
     if ((uint64_t)d->batch.n_row * op->n_kv < d->n_thread)
-        a.heads = 1; /* a single row is divided into more and smaller items, so that every core has one */
+        a.heads = 1; /* few rows are divided into more and smaller items, so that every thread has one */
     a.n_tile = op->n_kv * ((group + a.heads - 1) / a.heads);
     size_t need = (size_t)a.heads * (op->d_head + (size_t)d->max_keys) + ATTEND_TMP(op->d_head);
     for (uint32_t i = 0; i < d->n_thread; i++)
@@ -366,7 +366,7 @@ static void proj_item(void *arg, uint32_t item, uint32_t thread)
     cpu_matmul_rows(p, item, &o0, &o1);
     float *scratch = d->scratch[thread].v, *tmp = scratch + matmul_scratch(p->w->n_in);
     bool scaled_x = op->x_scale != 0.0f && !op->post_norm && !op->aside;
-    bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a norm after, the norm's result is */
+    bool scaled = op->residual_scale != 0.0f && !op->post_norm; /* with a post_norm, its result is scaled instead */
     for (uint32_t o = o0; o < o1; o += cols) {
         uint32_t n = o1 - o < cols ? o1 - o : cols;
         cpu_matmul(d, &p->w->part[0], p->w->n_in, p->x, o, o + n, tmp, n, scratch);
@@ -442,7 +442,7 @@ static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
 }
 
 /* An item computes gate and up of the same columns, so that the activation function needs no second pass over the
- * threads. */
+ * pool. */
 static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct matmul_job *p = arg;
@@ -463,7 +463,7 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
             add_bias(gate, op->bias + o, p->x->n_row, n);
         if (op->bias)
             add_bias(up, op->bias + (w->n_part - 1) * w->part[0].n_out + o, p->x->n_row, n);
-        for (uint32_t i = 0, m; i < n; i += m) { /* at most to the end of a panel's block at a time */
+        for (uint32_t i = 0, m; i < n; i += m) { /* at most to the end of a panel block at a time */
             uint32_t col = o + i, room = KB - col % KB;
             m = n - i < room ? n - i : room;
             for (uint32_t r = 0; r < p->x->n_row; r++) {
@@ -476,7 +476,7 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
     }
 }
 
-/* Each row's factor, into `scores`. */
+/* Computes each row's factor sigmoid(row_gate . norm(x)) into `scores`. */
 static bool row_gates(struct device *d, const float *gate)
 {
     const struct weight_part one = {.type = DT_F32, .n_out = 1, .data = gate};

@@ -1,4 +1,4 @@
-/* pool.c - see pool.h. One caller thread; the job's fields are written by it between jobs only. */
+/* pool.c - see pool.h. There is one caller thread; it alone writes the job's fields, and only between jobs. */
 #include "kernels/cpu/pool.h"
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPINS = 5000 }; /* some 50 us: longer than the gaps within a step, far shorter than those of an idle daemon */
+enum { SPINS = 5000 }; /* about 50 us: longer than the gaps within a step, far shorter than those of an idle daemon */
 
 struct worker {
     struct pool *pool;
@@ -17,8 +17,8 @@ struct worker {
 };
 
 struct pool {
-    /* Job number in the high half, items not yet taken in the low: one compare-and-swap takes an item of exactly the
-     * job that was looked at, so a late worker can never touch a job that has ended. */
+    /* The job number in the high half, the number of unclaimed items in the low half: one compare-and-swap claims an
+     * item of exactly the job that was read, so that a late worker can never touch a job that has ended. */
     _Alignas(64) _Atomic uint64_t claim;
     _Alignas(64) _Atomic uint32_t done;
     _Alignas(64) _Atomic(void *) arg;
@@ -104,7 +104,7 @@ void pool_run(struct pool *p, uint32_t n_item, void (*fn)(void *arg, uint32_t it
         if (spin < SPINS)
             cpu_relax();
         else
-            sched_yield(); /* the worker that is waited for may need this core */
+            sched_yield(); /* the worker that has the last item may need this core */
 }
 
 int pool_new(struct pool **out, uint32_t n_thread, struct hearth_err *e)

@@ -35,7 +35,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The host's memory is its own, and the buffer always as long. */
+/* `host` makes no difference here, and the buffer always has the same size. */
 int cpu_read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e)
 {
     (void)host, (void)bytes;

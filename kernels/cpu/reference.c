@@ -1,5 +1,5 @@
 /*
- * reference.c - the plain loops that specify each kernel. The tuned variants give the same bits; cpu.h specifies the
+ * reference.c - the plain loops that specify each kernel. The tuned variants are bit-identical; cpu.h specifies the
  * dot product. Thread: the pool's, each on its own items.
  */
 #include "kernels/cpu/elem.h"
@@ -17,7 +17,7 @@ static float dot(const float *w, const float *x, uint32_t n)
     return lanes_sum(sum);
 }
 
-/* Goes over the columns in blocks of KB. */
+/* The dot product with a row of a panel, in blocks of KB columns. */
 static float dot_panel(const float *w, const struct panel *x, uint32_t row)
 {
     float total = 0.0f;
@@ -54,7 +54,7 @@ static void ref_kblock(const float *x, struct kblock *out, bool biased)
         out->sum[j] = out->scale * (float)total[j];
 }
 
-/* A superblock's part of a dot product. */
+/* Adds one super-block's part of a dot product to y: kblock.h. */
 static float dot_ints(const struct quant_ints *w, const struct kblock *x, bool biased, float y)
 {
     int bias = biased ? DIGIT_BIAS : 0;
@@ -153,7 +153,8 @@ static void ref_f16(const float *x, uint16_t *y, uint32_t n)
         y[i] = f16_of_f32(x[i]);
 }
 
-/* Reads n numbers of position t as f32: of rows of `whole` numbers that begin `offset` bytes after the keys. */
+/* Reads the first n elements of position t's row as f32; the rows, of `whole` elements, begin `offset` bytes after the
+ * page's keys. */
 static void kv_at(const struct kv_view *kv, uint32_t t, size_t offset, uint32_t whole, uint32_t n, float *out)
 {
     const struct dtype_info *ty = dtype_get(kv->type);

@@ -1,8 +1,8 @@
 /*
- * route.c - which experts a row goes to, and how much their results weigh: op_route, op.h.
+ * route.c - which experts a row goes to, and the weights of their results: op_route, op.h.
  *
- * The logits are a product like every other. What follows is done row by row, in scalar F32 and in the order written
- * here, so that all variants give the same bits and a row's choice depends on nothing but its own logits.
+ * The logits are a product like any other. The rest is done row by row, in scalar F32 and in the order written here, so
+ * that all variants are bit-identical and a row's choice depends on nothing but its own logits.
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
@@ -31,14 +31,13 @@ static void logits_item(void *arg, uint32_t item, uint32_t thread)
             y[i] += r->op->bias[o0 + i];
 }
 
-/* NaN is below every number, and a number is above it. */
+/* Whether a > b in an order where NaN is below every number. */
 static bool above(float a, float b)
 {
     return a > b || (isnan(b) && !isnan(a));
 }
 
-/* The k greatest of those of v that are not taken, best first and the lower index first of equal ones; each is then
- * taken. */
+/* Finds the k greatest elements of v that are not taken, best first, the lower index first on a tie, and takes them. */
 static void greatest(const float *v, uint32_t n, uint32_t k, bool *taken, uint32_t *out)
 {
     for (uint32_t i = 0; i < k; i++) {
@@ -51,7 +50,7 @@ static void greatest(const float *v, uint32_t n, uint32_t k, bool *taken, uint32
     }
 }
 
-/* Takes the experts of all but the best groups out of the choice. */
+/* Sets `taken` for the experts of all groups but the n_group_used best. */
 static void drop_groups(const struct op_route *op, const float *choice, uint32_t n_expert, bool *taken)
 {
     float score[EXPERTS_MAX];
@@ -71,8 +70,8 @@ static void drop_groups(const struct op_route *op, const float *choice, uint32_t
         taken[e] = !kept[e / size];
 }
 
-/* Softmax's terms of the logits of all experts, or of the n at `of`: exp of the difference to the greatest. Returns
- * their sum, ascending. */
+/* The terms of a softmax over n logits, of all experts or of the ids in `of`: exp of the difference to the greatest.
+ * Returns their sum, added in ascending order. */
 static float softmax_terms(const float *logits, const uint32_t *of, uint32_t n, float *y)
 {
     float max = -INFINITY, sum = 0.0f;
@@ -87,7 +86,7 @@ static float softmax_terms(const float *logits, const uint32_t *of, uint32_t n, 
     return sum;
 }
 
-/* The scores of all experts, where they need no choice before. */
+/* The scores of all experts, for kinds whose scores do not depend on which experts are chosen. */
 static void scores_of(const struct op_route *op, const float *logits, uint32_t n, float *score)
 {
     float sum = op->kind == ROUTE_SIGMOID ? 0.0f : softmax_terms(logits, NULL, n, score);
@@ -95,8 +94,8 @@ static void scores_of(const struct op_route *op, const float *logits, uint32_t n
         score[e] = op->kind == ROUTE_SIGMOID ? elem_sigmoid(logits[e]) : score[e] / sum;
 }
 
-/* Scores rise with their logits, which alone tell apart what is nearly equal: only where something is added to scores
- * are these what decides. */
+/* Chooses the experts. Scores are monotonic in their logits, but nearly equal logits may round to equal scores; so the
+ * choice is made by logits, except where a bias or group sums are added to scores. */
 static void choose(const struct op_route *op, const float *logits, const float *score, uint32_t n, uint32_t *id)
 {
     bool taken[EXPERTS_MAX] = {false};
@@ -134,14 +133,14 @@ static void route_item(void *arg, uint32_t row, uint32_t thread)
         }
     }
     for (uint32_t i = 0; (late || op->normalise) && i < op->n_used; i++)
-        weight[i] /= sum < 1e-20f ? 1e-20f : sum; /* sigmoids may all be too small for F32 */
+        weight[i] /= sum < 1e-20f ? 1e-20f : sum; /* sigmoids may all underflow in F32 */
     for (uint32_t e = 0; e < r->n_expert; e++)
         broken |= isnan(logits[e]);
     for (uint32_t i = 0; i < op->n_used; i++)
         weight[i] = broken ? NAN : weight[i] * op->scale * (op->expert_scale ? op->expert_scale[id[i]] : 1.0f);
 }
 
-/* Whether so many can be chosen of so many experts. */
+/* Whether the op's numbers of experts, groups and chosen ones are consistent; sets the step's error if not. */
 static bool can_choose(struct device *d, const struct op_route *op, uint32_t n_expert)
 {
     uint32_t group = op->n_group > 1 ? op->n_group : 1, kept = op->n_group > 1 ? op->n_group_used : 1;

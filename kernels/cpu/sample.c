@@ -1,10 +1,10 @@
 /*
  * sample.c - samples a token from logits, as backend.h's sample_params specifies, without sorting the vocabulary.
  *
- * Every cut-off becomes one threshold on the logit: the k-th best by radix select over a small buffer of candidates,
- * the top-p one by a histogram of fixed-point weights (integers add up to the same sum in any order) and a sort of the
- * one bucket it falls into. A NaN logit never wins. Where no candidate is left (all are forbidden), the result is id 0.
- * One implementation for all variants; only exp comes from the variant.
+ * Every cut-off becomes one threshold on the logit: top-k's by radix select over a small buffer of candidates, top-p's
+ * by a histogram of fixed-point weights (integers add up to the same sum in any order) and a sort of the one bucket it
+ * falls into. A NaN logit never wins. Where there is no candidate (all are forbidden), the result is id 0.
+ * There is one implementation for all variants; only exp comes from the variant.
  *
  * Thread: rows run on the pool, each touching its own row and slot; slots change on the device's thread.
  */
@@ -16,9 +16,9 @@
 #include <string.h>
 
 enum {
-    WEIGHT_BITS = 40, /* e^0 as a fixed-point weight; 2^40 * 2^23 tokens fit 64 bits */
-    BUCKETS = 2048,   /* of (max - logit) / temp, 64 to a unit; beyond 28 units a weight is 0 */
-    ROW_TMP = 6,      /* scratch of a row, in multiples of n_vocab floats */
+    WEIGHT_BITS = 40, /* fraction bits of a fixed-point weight, at most e^0 = 1; 2^40 * 2^23 tokens fit 64 bits */
+    BUCKETS = 2048,   /* of (max - logit) / temp, 64 per unit; beyond 28 units a weight is 0 */
+    ROW_TMP = 6,      /* scratch per row, in multiples of n_vocab floats */
 };
 
 struct row_tmp {
@@ -66,7 +66,7 @@ static float select_top(float *v, uint32_t n, uint32_t k)
     }
     uint32_t m = 0;
     float kth = -INFINITY;
-    for (uint32_t i = 0; i < n; i++) /* all better ones, then `rank` of the equal ones */
+    for (uint32_t i = 0; i < n; i++) /* those above the k-th best to the front; copies of it fill up to k below */
         if (float_key(v[i]) > prefix) {
             float t = v[i];
             v[i] = v[m];
@@ -79,10 +79,10 @@ static float select_top(float *v, uint32_t n, uint32_t k)
     return kth;
 }
 
-/* Returns the k-th best of n logits, 0 < k < n; -INFINITY where fewer than k are comparable. buf: [2k]. */
+/* Returns the k-th best of n logits, 0 < k < n; -INFINITY where fewer than k are above -INFINITY. buf: [2k]. */
 static float kth_best(const float *l, uint32_t n, uint32_t k, float *buf)
 {
-    float bar = -INFINITY; /* candidates must exceed this: the buffer has k that are as good */
+    float bar = -INFINITY; /* candidates must exceed this: the buffer already has k at least as good */
     uint32_t m = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (!(l[i] > bar))
@@ -117,7 +117,7 @@ static uint32_t bucket_of(float logit, float max, float temp)
     return x < (float)(BUCKETS - 1) ? (uint32_t)x : BUCKETS - 1;
 }
 
-/* Returns the logit at which the weights of the candidates, best first, reach the share p of their sum. */
+/* Returns the logit at which the weights of the candidates, added best first, reach the share p of their sum. */
 static float top_p_threshold(const struct row_tmp *t, uint32_t n, float max, float temp, float p)
 {
     uint64_t sum[BUCKETS] = {0}, total = 0, reached = 0;
@@ -144,8 +144,8 @@ static float top_p_threshold(const struct row_tmp *t, uint32_t n, float max, flo
     return m ? in[i < m ? i : m - 1].logit : max;
 }
 
-/* Returns the candidate at or above thr with the greatest logit / temp + noise (the Gumbel-max trick). best: position
- * of the greatest logit. */
+/* Returns the id of the candidate at or above thr with the greatest logit / temp + noise (the Gumbel-max trick). best:
+ * index of the candidate with the greatest logit. */
 static uint32_t gumbel_max(const struct row_tmp *t, uint32_t n, uint32_t best, float thr, const struct sample_params *p,
                            uint32_t index)
 {
@@ -177,7 +177,7 @@ static bool penalised(const struct sample_params *p)
     return p->rep_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
 }
 
-/* Returns the row's logits after penalties, bias and mask; the row itself where there are none. */
+/* Returns the row's logits after penalties, bias and mask, in `out`; the raw row where none applies. */
 static const float *adjust(const struct slot *s, const float *raw, const uint32_t *mask, uint32_t n, float *out)
 {
     const struct sample_params *p = &s->p;
@@ -203,7 +203,7 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     const struct sample_params *p = &s->p;
     uint32_t best = argmax(l, n), m = 0;
     float max = l[best];
-    if (p->temp == 0.0f || !(fabsf(max) < INFINITY)) /* an infinite or absent best logit decides the token */
+    if (p->temp == 0.0f || !(fabsf(max) < INFINITY)) /* with an infinite best logit, or none, there is no choice */
         return best;
     float thr = p->top_k && p->top_k < n ? kth_best(l, n, p->top_k, t->buf) : -INFINITY;
     if (thr == -INFINITY)
@@ -227,8 +227,8 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     return gumbel_max(t, m, best_at, thr, p, index);
 }
 
-/* Computes the log-softmax of the raw logits, of the token and of the n_logprobs best, lowest id first among equals.
- * What is NaN is no candidate, none of the best, and no part of the sum. */
+/* Computes the log-softmax of the raw logits for the token and for the n_logprobs best, the lowest id first on a tie.
+ * NaN logits are not among the best and not part of the sum. */
 static void logprobs(struct device *d, const float *raw, uint32_t n, const struct sample_params *p, float *tmp,
                      struct sampled *out)
 {
@@ -280,7 +280,7 @@ static void sample_item(void *arg, uint32_t row, uint32_t thread)
         logprobs(d, raw, n, &s->p, t.weight, out);
 }
 
-/* Appends a token to the slot's history; the token that leaves the window is no longer counted. */
+/* Appends a token to the slot's history, and stops counting the token that leaves the window of penalty_last. */
 static int slot_push(struct slot *s, int32_t token)
 {
     if (!penalised(&s->p))

@@ -5,10 +5,10 @@
 struct shortconv {
     struct device *d;
     const struct op_shortconv *op;
-    uint32_t n_chunk; /* items of a sequence */
+    uint32_t n_chunk; /* items per sequence */
 };
 
-/* Some channels of one sequence: in ACT_MIX b becomes b * x, and x what was convolved. */
+/* Some channels of one sequence: in ACT_MIX b is overwritten by b * x, and x by the convolution's result. */
 static void shortconv_item(void *arg, uint32_t item, uint32_t thread)
 {
     const struct shortconv *s = arg;

@@ -41,7 +41,7 @@ void cpu_state_give(struct device *d, uint32_t seq, uint32_t group, uint32_t lay
     memcpy(pool->base + pages[2] * pool->stride + at, pool->base + pages[1] * pool->stride + at, n * sizeof(float));
 }
 
-/* Of some rows; `state` is where those channels' state before them begins, and is left with the one after them. */
+/* Convolves some consecutive rows. `state`, [n_tap - 1, n_channel], holds the inputs before them, and is updated. */
 static void conv_rows(const struct state_conv *conv, float *state, uint32_t n_channel, uint32_t c0, uint32_t c1,
                       uint32_t n_row, const float *x, size_t ldx, float *y, size_t ldy)
 {
@@ -58,7 +58,8 @@ static void conv_rows(const struct state_conv *conv, float *state, uint32_t n_ch
             y[c] = sum;
         }
     }
-    for (uint32_t k = 0; k < before; k++) { /* ascending: what is read here lies behind what was written */
+    for (uint32_t k = 0; k < before;
+         k++) { /* ascending, so that rows of `state` are read before they are overwritten */
         const float *from =
             n_row + k < before ? state + (size_t)(n_row + k) * n_channel : x + (n_row + k - before) * ldx;
         memcpy(state + (size_t)k * n_channel + c0, from + c0, (c1 - c0) * sizeof *state);

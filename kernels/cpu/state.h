@@ -1,11 +1,11 @@
 /*
- * state.h - what the ops of layers with a recurrent state have in common (op.h): where a sequence's state lies, and the
- * convolution in time that they begin with.
+ * state.h - what the ops of layers with a recurrent state have in common (op.h): access to a sequence's state, and the
+ * convolution over time that they begin with.
  *
- * A state is computed by sequences, rows in order, and divided among the threads by channels or heads, none of which
- * reads another's; every number of it is computed by the same operations in the same order whatever the chunks of rows,
- * so that a row's bits depend on nobody else. The loops of a head's row run over contiguous numbers that do not depend
- * on each other: variants have vectors for them (struct cpu_kernels), and the bits stay.
+ * A state is computed per sequence, rows in order, and divided among the threads by channels or heads, which are
+ * independent of each other. Every number is computed by the same operations in the same order, however a prompt is cut
+ * into chunks, so that a row's bits do not depend on other sequences. The inner loops run over contiguous, independent
+ * numbers: the tuned variants vectorise them (struct cpu_kernels) without changing a bit.
  *
  * Thread: the device's; cpu_state_take(), cpu_state_give() and cpu_conv_rows() also run on the pool's threads.
  */
@@ -16,30 +16,30 @@
 
 #include "kernels/cpu/ops.h"
 
-enum { CHANNELS = 64 /* of an item of a convolution, at most; no block of a panel ends within them */ };
+enum { CHANNELS = 64 /* at most, in an item of a convolution; divides KB, so that an item is in one panel block */ };
 
-/* Whether the op's group is one of states of n numbers a layer, which has that layer, and ACT_MIX has n_mix columns and
- * ACT_ATT room for n_att, which it then has; an error that sticks where not. */
+/* Checks that the op's group has states of n floats per layer and has that layer, that ACT_MIX has n_mix columns, and
+ * that ACT_ATT has room for n_att columns, which becomes its width. Returns false and sets the step's error if not. */
 bool cpu_state_begin(struct device *d, const char *what, uint32_t group, uint32_t layer, uint64_t n, uint32_t n_mix,
                      uint32_t n_att);
 
-/* Numbers [first, first + n) of the layer's state of a sequence, as they are before its rows, in their place after
- * them: to be computed on, there. */
+/* Copies elements [first, first + n) of a sequence's layer state from the page before its rows to the page after them
+ * (zeros at position 0), and returns their address there, to be updated in place. */
 float *cpu_state_take(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, size_t first, size_t n);
 
-/* The same numbers, as they are now, also go to the page of the state after batch_seq.n_within rows. */
+/* Copies the same elements, as they are at the call, to the third page, of the state after n_within rows. */
 void cpu_state_give(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, size_t first, size_t n);
 
 /*
- * The convolution of channels [c0, c1) of all rows of a sequence. Inputs and outputs of a row are `ldx` and `ldy`
- * floats after those of the row before; the layer's state begins with [n_tap - 1, n_channel], of which it takes, leaves
- * and gives those channels.
+ * The convolution of channels [c0, c1) of all rows of a sequence. Rows of inputs and outputs are `ldx` and `ldy` floats
+ * apart. The layer's state begins with [n_tap - 1, n_channel]; those channels of it are read, updated and, for
+ * n_within, copied.
  */
 void cpu_conv_rows(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
                    uint32_t n_channel, uint32_t c0, uint32_t c1, const float *x, size_t ldx, float *y, size_t ldy);
 
-/* The same of channels of ACT_MIX from column `at` on, CHANNELS at most, into `convolved`, [n_row, n_channel], then x
- * sigmoid(x); the state is the first part of the layer's. */
+/* The same for at most CHANNELS channels, with channel 0 at column `at` of ACT_MIX, followed by x sigmoid(x), into
+ * `convolved`, [n_row, n_channel]. */
 void cpu_conv_silu(struct device *d, uint32_t seq, uint32_t group, uint32_t layer, const struct state_conv *conv,
                    uint32_t n_channel, uint32_t c0, uint32_t c1, uint32_t at);
 

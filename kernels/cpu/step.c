@@ -1,8 +1,8 @@
 /*
  * step.c - a step on the CPU: the batch is checked and copied, then the program's ops run one by one.
  *
- * Errors belong to the step: the first is recorded, the ops after it do nothing, step_wait or sync returns it and the
- * next step starts without one. Thread: the device's.
+ * Errors belong to the step: the first is recorded, the ops after it do nothing, and step_wait or sync returns and
+ * clears it. Thread: the device's.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -39,7 +39,7 @@ bool cpu_scratch(struct device *d, struct scratch *s, size_t n)
     return true;
 }
 
-/* Entries of the sequence's block table of that group. */
+/* The number of entries in the sequence's block table of that group. */
 static uint32_t n_pages(const struct batch *b, const struct batch_seq *q, uint32_t group)
 {
     if (b->kv[group]->desc.d_state)
@@ -47,7 +47,7 @@ static uint32_t n_pages(const struct batch *b, const struct batch_seq *q, uint32
     return (uint32_t)(((uint64_t)q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE);
 }
 
-/* The first page of the group that the sequence's rows see. */
+/* The first entry of the block table that the sequence's rows use. */
 static uint32_t first_page(const struct batch *b, const struct batch_seq *q, uint32_t group)
 {
     if (b->kv[group]->desc.d_state)
@@ -143,7 +143,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
         return;
     d->batch = *b;
     memcpy(d->token, b->token, b->n_row * sizeof *b->token);
-    if (b->n_out) /* else there may be none */
+    if (b->n_out) /* else out_row may be NULL */
         memcpy(d->out_row, b->out_row, b->n_out * sizeof *b->out_row);
     uint32_t *pages = d->pages;
     for (uint32_t s = 0; s < b->n_seq; s++) {
@@ -164,7 +164,7 @@ static void begin(struct device *d, const struct batch *b, const struct program 
     cpu_act_apply(d);
 }
 
-/* The op table, one row a kind. */
+/* The op table, one row per kind. */
 #define X(KIND, name, ...)                                       \
     static void run_##name(struct device *d, const struct op *o) \
     {                                                            \

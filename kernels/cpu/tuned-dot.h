@@ -1,11 +1,12 @@
-/* tuned-dot.h - the tuned dot products: expanding weights, one token, the tile, matmul. Part of tuned.h. */
+/* tuned-dot.h - the tuned dot products in f32: expanding weights, one token, the tile, matmul. Part of tuned.h. */
 
 /* --- expanding weights -------------------------------------------------------------------------------------- */
 
 /*
- * Each type has, in its own file, prep(block, s): a block's scales (and minimums) as T_SCALES floats; and chunk(block,
- * s, j, dst, x, acc): its j-th chunk of weights, of T_CHUNKS, which are either stored to dst or multiplied by x into
- * *acc; in ascending k, always. A type of one weight a block has prep and chunk over LANES of them.
+ * Each type has, in its own file, prep(block, s), which converts a block's scales (and mins) to T_SCALES floats; and
+ * chunk(block, s, j, dst, x, acc), which expands the j-th of T_CHUNKS chunks of weights and either stores them to dst
+ * or multiplies them by x into *acc, always in ascending k. For a type of one weight per block, prep and chunk take
+ * LANES weights at a time.
  */
 #define EMIT(k, w)                                      \
     do {                                                \
@@ -15,11 +16,11 @@
             v16_store(dst + (k), w);                    \
     } while (0)
 
-/* Makes the compiler store an array and reload it instead of extracting from a register: a load that widens or
- * broadcasts needs no shuffle, and these loops are bound by the shuffle port. */
+/* Makes the compiler store an array and reload it instead of extracting elements from a register: a widening or
+ * broadcasting load needs no shuffle, and these loops are bound by the shuffle port. */
 #define IN_MEMORY(array) __asm__("" : "+m"(array))
 
-/* prep and chunk of a type that has no kernels of its own on the CPU: the specification, block by block. */
+/* prep and chunk of a type that has no tuned kernels: they call its specification, block by block. */
 #define DECODED(t, T)                                                                                  \
     enum { T##_CHUNKS = 1, T##_SCALES = 1 };                                                           \
     VFN void t##_prep(const void *block, float *s)                                                     \
@@ -40,7 +41,7 @@
 
 /* --- one token: the dot products of some rows --------------------------------------------------------------- */
 
-/* Reduces one sum by the tree, and four sums at once, transposed so that four cost little more than one. */
+/* The lanes' tree sum, of one vector, and of four at once, transposed so that four cost little more than one. */
 VFN float v16_sum(v16 acc)
 {
     float s[LANES];
@@ -56,9 +57,9 @@ VFN __m128 v16_sum4(v16 v0, v16 v1, v16 v2, v16 v3)
 }
 
 /*
- * For each type: T_dots (rows o0..o1 times x) and T_panel (n_row rows from w, columns k0.. of which klen are real, to
- * panel [n_row][KB]). `len` weights make a block of `size` bytes, `chunks` chunks and `scales` scales. Four rows are
- * contiguous in memory, and the next four are prefetched meanwhile.
+ * For each type: T_dots (rows o0..o1 times x) and T_panel (expands n_row rows from w, klen columns from k0 on, to panel
+ * [n_row][KB]). `len` weights make a block of `size` bytes, `chunks` chunks and `scales` scales. T_dots takes four rows
+ * at a time, which are contiguous in memory, and prefetches the next four.
  */
 enum { PREFETCH = 1024 };
 #define DEFINE_TYPE(T, len, size, chunks, scales)                                                                      \
@@ -150,9 +151,9 @@ static const struct type_kernels {
 /* --- the tile: 4 rows x up to 3 vectors --------------------------------------------------------------------- */
 
 /*
- * out[4 * t + r] = row r . vector t over klen columns, a multiple of LANES, as one block. The three bodies differ in
- * the number of vectors alone; twelve sums, three vectors and a row are the sixteen registers of AVX2, which therefore
- * goes over the columns once for the lower lanes and once more for the upper.
+ * out[4 * t + r] = row r . vector t over klen columns, a multiple of LANES, as one block. The three bodies differ only
+ * in the number of vectors. Twelve sums, three vectors and a row take the sixteen registers of AVX2, which therefore
+ * goes over the columns once for the lower lanes and once more for the upper lanes.
  */
 #define TILE_BEGIN                                                                             \
     float lower[12 * VW];                                                                      \
@@ -249,7 +250,7 @@ VFN void tile(uint32_t n_vec, const float *const ws[4], const float *x, size_t l
 /* Up to this many tokens, expanding the weights for each costs less than writing them to a panel. */
 enum { DOTS_TOKENS = 2 };
 
-/* Expands columns [k0, k0 + KB) of some weight rows to f32, padded with zeros to whole lanes. */
+/* Expands columns [k0, k0 + KB) of n_row weight rows from `row` on to f32, padded with zeros to whole lanes. */
 TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint32_t row, uint32_t n_row, uint32_t k0,
                                 float *panel)
 {
@@ -258,14 +259,14 @@ TARGET static void TUNED(panel)(const struct weight_part *w, uint32_t n_in, uint
     uint32_t klen = n_in - k0 < KB ? n_in - k0 : KB, tail = klen % LANES;
     const char *rows = (const char *)w->data + row * row_bytes;
     type_kernels[w->type].panel(rows, row_bytes, k0, klen, n_row, panel);
-    for (uint32_t r = 0; tail && r < n_row; r++) { /* only types of one weight a block have a tail */
+    for (uint32_t r = 0; tail && r < n_row; r++) { /* only types of one weight per block have a tail */
         float *to = panel + (size_t)r * KB + klen - tail;
         memset(to, 0, LANES * sizeof *to);
         t->to_f32(rows + r * row_bytes + (size_t)(k0 + klen - tail) * t->block_bytes, to, tail);
     }
 }
 
-/* to[0..4) += v, or as many as there are */
+/* to[i] += v[i], for i below the lesser of n and 4 */
 VFN void add_some(float *to, const float *v, uint32_t n)
 {
     if (n >= 4)

@@ -1,9 +1,10 @@
 /*
- * tuned-int.h - the tuned products in integers (kblock.h): k-blocks, and the dot products of a few rows; tuned-tile.h
- * has those of many. Part of tuned.h.
+ * tuned-int.h - the tuned products in integers (kblock.h): k-blocks, and the dot products for a few rows of
+ * activations; tuned-tile.h has those for many. Part of tuned.h.
  *
  * Each type of QUANTS_INT has, in its own file, t_vector(block, i): the i-th VB of its weights as unsigned bytes, q +
- * T_OFFSET (0 or 32); t_scale_bytes(block): sixteen scales; and where T_MINS t_min_bytes(block): eight minimums.
+ * T_OFFSET (0 or 32); t_scale_bytes(block): its sixteen scales; and where T_MINS expands to its argument,
+ * t_min_bytes(block): its eight mins.
  */
 
 /* --- k-blocks ------------------------------------------------------------------------------------------------ */
@@ -15,7 +16,7 @@ VFN int32_t sum_of_8(__m256i v)
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* Takes the lowest digit off eight integers. */
+/* Removes the lowest digit from each of eight integers and returns it. */
 VFN __m256i take_digit(__m256i *v)
 {
     __m256i bias = _mm256_set1_epi32(DIGIT_BIAS);
@@ -25,7 +26,7 @@ VFN __m256i take_digit(__m256i *v)
     return d;
 }
 
-/* 32 integers of a byte each, in four registers. */
+/* Stores 32 integers from four registers as bytes, plus `add`. */
 VFN void store_bytes(int8_t *to, const __m256i v[4], int add)
 {
     __m256i lo = _mm256_packs_epi32(v[0], v[1]), hi = _mm256_packs_epi32(v[2], v[3]);
@@ -76,9 +77,9 @@ TARGET static void TUNED(kblock)(const float *x, struct kblock *out, bool biased
     }
 }
 
-/* --- a superblock times a k-block ------------------------------------------------------------------------------ */
+/* --- a super-block times a k-block ----------------------------------------------------------------------------- */
 
-/* Sums by digit: h, m, l, over lanes. */
+/* One sum per digit h, m, l, still spread over lanes. */
 struct digits {
     vb h, m, l;
 };
@@ -89,7 +90,7 @@ VFN __m128i sums_of_4(__m256i a, __m256i b, __m256i c, __m256i d)
     return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 }
 
-/* f of V, of which the digits' sums are given: V >> 14 and the rest. */
+/* kblock.h's f of V = 2^14 h + 2^7 m + l, four at a time, from the digits' sums: V >> 14 and the rest. */
 VFN __m128 floats_of_4(__m128i h, __m128i m, __m128i l)
 {
     __m128i low = _mm_set1_epi32(127);
@@ -99,7 +100,7 @@ VFN __m128 floats_of_4(__m128i h, __m128i m, __m128i l)
     return _mm_fmadd_ps(_mm_cvtepi32_ps(h), _mm_set1_ps(16384.0f), _mm_cvtepi32_ps(l));
 }
 
-/* e of eight minimums. */
+/* kblock.h's e[0..4), from eight mins. */
 VFN __m128 min_products(__m128i m, const float *sum)
 {
     __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m));
@@ -107,7 +108,7 @@ VFN __m128 min_products(__m128i m, const float *sum)
     return _mm_fmadd_ps(_mm256_extractf128_ps(v, 1), _mm_loadu_ps(sum + 4), e);
 }
 
-/* (e0 + e2) + (e1 + e3) of four. */
+/* (e[0] + e[2]) + (e[1] + e[3]) of each of four vectors e. */
 VFN __m128 min_sums(__m128 a, __m128 b, __m128 c, __m128 d)
 {
     __m128 ab = _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
@@ -116,8 +117,8 @@ VFN __m128 min_sums(__m128 a, __m128 b, __m128 c, __m128 d)
 }
 
 /*
- * For each type T_products, a superblock times a k-block, and T_int_dots, rows o0..o1 times a row of k-blocks. Four
- * rows are contiguous in memory, and the next four are prefetched meanwhile.
+ * For each type T_products, a super-block times a k-block, and T_int_dots, rows o0..o1 times a row of k-blocks.
+ * T_int_dots takes four rows at a time, which are contiguous in memory, and prefetches the next four.
  */
 #define DEFINE_INT_DOTS(t, T)                                                                                         \
     VFN struct digits t##_products(const void *block, const struct kblock *x)                                         \

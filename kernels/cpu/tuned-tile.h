@@ -1,19 +1,20 @@
 /*
- * tuned-tile.h - products in integers (kblock.h) of many rows of activations. Part of tuned.h.
+ * tuned-tile.h - products in integers (kblock.h) for many rows of activations. Part of tuned.h.
  *
- * TILE_ROWS weight rows of a superblock are taken apart once, to signed bytes, four columns of a row side by side; a
- * lane is a row then, and nothing need be summed across lanes. Digits of activations are unsigned here, so that weights
- * may be negative: the bias times the sum of a row's weights is taken off at the end.
+ * A super-block of TILE_ROWS weight rows is unpacked once, to signed bytes, four columns of a row side by side. A lane
+ * is then a weight row, so that no sums across lanes are needed. The activations' digits are unsigned here, because the
+ * multiply takes unsigned by signed bytes and the weights are signed: the bias times the sum of a row's weights is
+ * subtracted at the end.
  */
 
 enum {
     TILE_ROWS = 2 * VR,
-    TILE_RUNS = KBLOCK_LEN / 4 / 2, /* at most */
+    TILE_RUNS = KBLOCK_LEN / 4 / 2, /* upper bound: the shortest run is two groups of four columns */
 };
 
-/* Superblocks of TILE_ROWS rows. Columns come in fours; so many of these as TILE_RUN says share a scale and are summed
- * before it is multiplied by: all columns of a scale (T_SHARED), or where sums of two products lie in 16 bits as many
- * as fit (T_GROUPS). */
+/* One super-block of TILE_ROWS rows. Columns come in groups of four; a run of TILE_RUN groups, which share a scale, is
+ * summed before it is multiplied by the scale: all groups of a scale (T_SHARED) or, where sums of two products are kept
+ * in 16 bits, as many as cannot overflow (T_GROUPS). */
 struct tile_weights {
     _Alignas(64) int8_t q[KBLOCK_LEN / 4][TILE_ROWS][4];
     int32_t scale[TILE_RUNS][TILE_ROWS];
@@ -22,7 +23,7 @@ struct tile_weights {
 };
 static_assert(sizeof(struct tile_weights) <= TILE_SCRATCH * sizeof(float), "cpu.h");
 
-/* Transposes eight rows' 32 bytes: their fours of columns go to q[0..8). */
+/* Transposes 32 bytes of each of eight rows: the i-th four bytes of every row go to q[i], for i < 8. */
 VFN void tile_transpose(const int8_t (*rows)[KBLOCK_LEN], int8_t (*q)[TILE_ROWS][4])
 {
     __m256i a[8], b[8];
@@ -43,7 +44,7 @@ VFN void tile_transpose(const int8_t (*rows)[KBLOCK_LEN], int8_t (*q)[TILE_ROWS]
     }
 }
 
-/* Takes superblocks of n rows apart; rows from n on are zeros. */
+/* Unpacks the super-blocks of n rows; rows from n on repeat row 0, and their results are discarded. */
 #define DEFINE_TILE_WEIGHTS(t, T)                                                                                    \
     TARGET static void TUNED(t##_tile_weights)(const char *w, size_t row_bytes, uint32_t n, struct tile_weights *to) \
     {                                                                                                                \
@@ -74,7 +75,7 @@ VFN void tile_transpose(const int8_t (*rows)[KBLOCK_LEN], int8_t (*q)[TILE_ROWS]
     }
 QUANTS_INT(DEFINE_TILE_WEIGHTS)
 
-/* A row of activations: sums by digit, of the two vectors of rows. */
+/* The sums of one row of activations: by digit (h, m, l), for the two vectors of weight rows (0, 1). */
 struct tile_sums {
     vb h0, h1, m0, m1, l0, l1;
 };
@@ -84,7 +85,7 @@ VFN struct tile_sums tile_zero(void)
     return (struct tile_sums){vb_zero(), vb_zero(), vb_zero(), vb_zero(), vb_zero(), vb_zero()};
 }
 
-/* Four columns, from `at`. */
+/* Adds the products of four columns, at `at` in the digits. */
 VFN void tile_mac(struct tile_sums *s, const int8_t *at, vb w0, vb w1)
 {
     tile_mac2(&s->h0, &s->h1, at, w0, w1);
@@ -99,7 +100,7 @@ VFN struct tile_sums tile_scaled(struct tile_sums to, struct tile_sums s, vb w0,
                               tile_add_scaled(to.l0, s.l0, w0), tile_add_scaled(to.l1, s.l1, w1)};
 }
 
-/* y of VR rows from row r on, with these sums of digits. */
+/* y plus the products of VR weight rows from row r on, from their sums by digit. */
 VFN vr tile_result(const struct tile_weights *w, int r, const struct kblock *x, vb h, vb m, vb l, bool mins, vr y)
 {
     vb bias = vb_load(w->bias + r);
@@ -115,14 +116,14 @@ VFN vr tile_result(const struct tile_weights *w, int r, const struct kblock *x, 
     return vr_fnma(vr_load(w->dmin + r), vr_add(vr_add(e[0], e[2]), vr_add(e[1], e[3])), y);
 }
 
-/* to[0..TILE_ROWS) += a row of activations' products. */
+/* to[0..TILE_ROWS) += the products of one row of activations. */
 VFN void tile_store(const struct tile_weights *w, const struct kblock *x, struct tile_sums s, bool mins, float *to)
 {
     vr_store(to, tile_result(w, 0, x, s.h0, s.m0, s.l0, mins, vr_load(to)));
     vr_store(to + VR, tile_result(w, VR, x, s.h1, s.m1, s.l1, mins, vr_load(to + VR)));
 }
 
-/* As many rows of activations as there are registers for; to[t] is where row t's products are added. */
+/* Multiplies TILE_TOKENS rows of activations, as many as there are registers for; adds row t's products to to[t]. */
 VFN void tile_ints(const struct tile_weights *w, int run, bool mins, const struct kblock *const x[TILE_TOKENS],
                    float *const to[TILE_TOKENS])
 {
@@ -175,8 +176,8 @@ static const struct int_kernels {
 #undef X
 };
 
-/* Rows o.. of a superblock column, n of them, times n_row rows of k-blocks. Rows that are not there, of either side, go
- * to a place of their own. */
+/* n unpacked weight rows of one super-block column times n_row rows of k-blocks. Where the tile has more rows than that
+ * on either side, the results go through a spare buffer. */
 TARGET static void TUNED(tile_rows)(const struct int_kernels *k, const struct tile_weights *w, const struct kblock *x,
                                     uint32_t n_row, uint32_t n, float *y, size_t ldy)
 {
@@ -200,7 +201,7 @@ TARGET static void TUNED(tile_rows)(const struct int_kernels *k, const struct ti
     }
 }
 
-/* Prefetches superblocks of up to TILE_ROWS of n rows: they lie apart, so that the processor does not foresee them. */
+/* Prefetches a super-block of each of up to TILE_ROWS of n rows: the hardware prefetcher misses such long strides. */
 TARGET static void TUNED(tile_fetch)(const char *w, size_t row_bytes, uint32_t n, size_t size)
 {
     for (uint32_t r = 0; r < TILE_ROWS && r < n; r++)
@@ -208,7 +209,7 @@ TARGET static void TUNED(tile_fetch)(const char *w, size_t row_bytes, uint32_t n
             _mm_prefetch(w + r * row_bytes + p, _MM_HINT_T1);
 }
 
-/* Goes over the superblocks one by one, so that their k-blocks stay in L2 while all weight rows are streamed. */
+/* Goes over the columns super-block by super-block, so that the k-blocks stay in L2 while all weight rows stream by. */
 TARGET static void TUNED(matmul_ints)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0,
                                       uint32_t o1, float *y, size_t ldy, float *scratch)
 {

@@ -1,8 +1,8 @@
-/* tuned-vec.h - the tuned norms, activations and attention. Part of tuned.h; the tile is tuned-dot.h's. */
+/* tuned-vec.h - the tuned norms, activations, recurrences and attention. Part of tuned.h; tile() is in tuned-dot.h. */
 
 /* --- vectors ------------------------------------------------------------------------------------------------ */
 
-/* Of two numbers min and max take the second where either is NaN: elem_exp. */
+/* min and max return their second operand where either is NaN, so that NaN stays NaN, as in elem_exp. */
 VFN v16 v16_exp(v16 x)
 {
     v16 magic = v16_set1(FM_MAGIC), one = v16_set1(1.0f);
@@ -134,10 +134,10 @@ TARGET static void TUNED(rope)(enum rope_kind kind, const float *cs, uint32_t n_
 
 /* --- recurrences -------------------------------------------------------------------------------------------- */
 
-/* Columns of a state that go on together, in vectors: as many sums as hide what an addition takes. */
+/* Columns of a state that are computed together, in vectors: enough independent sums to hide an addition's latency. */
 enum { STATE_VECS = NV == 1 ? 4 : 2 };
 
-/* The products and sums of elem_delta, of n vectors of columns. What is kept of S is computed twice, not stored. */
+/* elem_delta on n vectors of columns. S * keep is computed twice instead of being stored in between. */
 VFN void delta_cols(float *s, uint32_t d_k, uint32_t d_v, int n, const float *q, const float *k, const float *v,
                     float keep, float beta, float *y)
 {
@@ -182,7 +182,7 @@ TARGET static void TUNED(delta)(float *s, uint32_t d_k, uint32_t d_v, const floa
         elem_delta(s, d_k, d_v, j, q, k, v, keep, beta, y);
 }
 
-/* The same of elem_mamba2. */
+/* elem_mamba2 on n vectors of columns. */
 VFN void mamba2_cols(float *s, uint32_t d_state, uint32_t d_head, int n, const float *b, const float *c, float keep,
                      float length, float skip, float *x)
 {
@@ -220,8 +220,9 @@ TARGET static void TUNED(mamba2)(float *s, uint32_t d_state, uint32_t d_head, co
 
 /* --- attention ---------------------------------------------------------------------------------------------- */
 
-/* Returns the first d of the numbers that begin `offset` bytes after the keys of a page, in rows of `whole` numbers
- * from position t on, as f32 rows `*ld` apart, padded with zeros to whole lanes. */
+/* The keys or values of n positions from t on, all in one page, as f32: the first d elements of each position's row.
+ * The rows, of `whole` elements, begin `offset` bytes after the page's keys. Returned rows are `*ld` floats apart,
+ * padded with zeros to whole lanes, in tmp or, where no conversion is needed, in the page itself. */
 VFN const float *kv_rows(const struct kv_view *kv, uint32_t t, uint32_t n, size_t offset, uint32_t whole, uint32_t d,
                          float *tmp, size_t *ld)
 {
@@ -286,8 +287,8 @@ VFN void page_scores(const struct attend_args *a, const float *k, size_t ld, uin
     }
 }
 
-/* Turns scores into softmax weights: scale, soft cap, exp of the difference to the greatest; returns 1 / their sum. s
- * has n scores of query head h, room for whole lanes. */
+/* Turns the n scores of query head h into softmax weights: scale, soft cap, exp of the difference to the greatest;
+ * returns 1 / their sum. s is padded to whole lanes. */
 VFN float softmax(const struct attend_args *a, uint32_t h, float *s, uint32_t n)
 {
     float lanes[LANES], max = -INFINITY;
