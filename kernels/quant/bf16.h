@@ -20,9 +20,9 @@ static inline void bf16_encode(const float *src, void *dst, size_t n)
         d[i] = bf16_of_f32(src[i]);
 }
 
-#define bf16_scale_to NULL /* a test encodes numbers of its own */
+#define bf16_scale_to NULL /* tests encode their own numbers instead */
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { BF16_CHUNKS = 1, BF16_SCALES = 1 };
 VFN void bf16_prep(const void *block, float *s)
 {

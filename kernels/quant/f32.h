@@ -16,9 +16,9 @@ static inline void f32_encode(const float *src, void *dst, size_t n)
     memcpy(dst, src, n * sizeof(float));
 }
 
-#define f32_scale_to NULL /* a test encodes numbers of its own */
+#define f32_scale_to NULL /* tests encode their own numbers instead */
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { F32_CHUNKS = 1, F32_SCALES = 1 };
 VFN void f32_prep(const void *block, float *s)
 {

@@ -1,8 +1,9 @@
 /*
- * grids.h - the codebooks of IQ2 and IQ3 types, constants of the format: rows of eight (IQ2) or four (IQ3) magnitudes.
+ * grids.h - the codebooks of the IQ2 and IQ3 types, constants of the format: rows of eight (IQ2) or four (IQ3)
+ * magnitudes.
  *
- * A row is kept as digits, the first weight's lowest: two bits a weight for IQ2, three for IQ3, which iq2_values and
- * the iq3 tables turn into magnitudes. Rows ascend in every table.
+ * A row is stored as digits, the first weight's in the lowest bits: two bits per weight for IQ2, three for IQ3.
+ * iq2_values and the iq3 value tables map a digit to a magnitude. Rows ascend in every table.
  */
 /* clang-format off */
 #ifndef HEARTH_QUANT_GRIDS_H
@@ -189,13 +190,13 @@ static const uint16_t iq3_s_grid[512] = {
     0xe98, 0xea9, 0xec2, 0xeda, 0xedd, 0xeeb, 0xf01, 0xf05, 0xf0b, 0xf10, 0xf28, 0xf52, 0xf62, 0xf82, 0xf99, 0xfc0,
 };
 
-/* Signs of eight weights: seven bits are in the file, the eighth makes their number even. */
+/* Signs of eight weights: seven bits are in the file, the eighth makes the number of set bits even. */
 static inline uint8_t iq_signs(uint32_t seven)
 {
     return (uint8_t)((seven & 127) | (uint32_t)__builtin_parity(seven & 127) << 7);
 }
 
-/* Eight weights of IQ2, four of IQ3: d times a row's magnitudes, negative where a bit of signs is set. */
+/* Eight weights of IQ2, or four of IQ3: d times a row's magnitudes, negative where the weight's bit in signs is set. */
 static inline void iq2_row(float d, uint16_t row, uint8_t signs, float *out)
 {
     for (int i = 0; i < 8; i++) {

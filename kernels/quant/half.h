@@ -1,7 +1,7 @@
 /*
- * half.h - the bits of an f32, and f16 and bf16 to and from it. Shared by C and CUDA.
+ * half.h - the bits of an f32, and conversions of f16 and bf16 to and from f32. Shared by C and CUDA.
  *
- * Pure functions, any thread: plain integer arithmetic, so that every machine gives the same bits.
+ * Pure functions, any thread: plain integer arithmetic, so that results are bit-identical on every machine.
  */
 #ifndef HEARTH_QUANT_HALF_H
 #define HEARTH_QUANT_HALF_H
@@ -16,7 +16,7 @@
 #define QUANT_FN static inline
 #endif
 #ifdef __cplusplus
-#define QUANT_TABLE static constexpr /* so that the GPU's code may have its entries as constants */
+#define QUANT_TABLE static constexpr /* so that GPU code can use its entries as constants */
 #else
 #define QUANT_TABLE static const
 #endif
@@ -38,7 +38,7 @@ QUANT_FN uint32_t f32_bits(float f)
 QUANT_FN float f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
-    if (mag >= 0x7c00) /* Inf, NaN: a NaN becomes quiet, as the machine's own conversion does */
+    if (mag >= 0x7c00) /* Inf, NaN: a NaN becomes quiet, as in the hardware's conversion */
         return f32_of_bits(sign | 0x7f800000 | (mag & 0x3ff) << 13 | (mag > 0x7c00 ? 0x400000 : 0));
     if (mag >= 0x400)
         return f32_of_bits(sign | ((mag << 13) + ((127 - 15) << 23)));
@@ -55,7 +55,7 @@ QUANT_FN uint16_t f16_of_f32(float f)
         return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
     if (mag >= 0x477ff000) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (mag < 0x38800000) /* subnormal in f16: let the adder round at 2^-24 */
+    if (mag < 0x38800000) /* subnormal in f16: adding 0.5 makes the FPU round at 2^-24 */
         return (uint16_t)(sign | (f32_bits(f32_of_bits(mag) + 0.5f) - 0x3f000000));
     return (uint16_t)(sign | ((mag - ((127u - 15) << 23) + 0xfff + (mag >> 13 & 1)) >> 13));
 }

@@ -1,5 +1,5 @@
 /*
- * ints.h - a superblock of 256 weights as integers, which the CPU multiplies by activations in integers: weight k is
+ * ints.h - a super-block of 256 weights as integers, for the CPU's integer products (kernels/cpu/kblock.h): weight k is
  * d * sc[k / 16] * q[k] - dmin * m[k / 32].
  */
 #ifndef HEARTH_QUANT_INTS_H
@@ -11,7 +11,7 @@
 enum { INTS_LEN = 256 };
 
 struct quant_ints {
-    bool mins; /* whether the type has minimums */
+    bool mins; /* whether the type has mins */
     float d, dmin;
     int8_t q[INTS_LEN], sc[INTS_LEN / 16];
     uint8_t m[INTS_LEN / 32];

@@ -1,5 +1,5 @@
-/* iq2_s.h - IQ2_S: 256 weights, eight of which are a row of 1024; 16 share a scale of 4 bits,
- * w = d * (2 * sc + 1) / 8 * row, with signs. */
+/* iq2_s.h - IQ2_S: 256 weights; each eight are one of 1024 codebook rows, each 16 share a scale of 4 bits; w = d * (2 *
+ * sc + 1) / 8 * row, with signs. */
 #ifndef HEARTH_QUANT_IQ2_S_H
 #define HEARTH_QUANT_IQ2_S_H
 
@@ -7,8 +7,8 @@
 
 struct block_iq2_s {
     uint16_t d;
-    uint8_t qs[32], signs[32]; /* of eight weights: the low byte of the row's number, eight signs */
-    uint8_t qh[8];             /* two bits more for each of four rows */
+    uint8_t qs[32], signs[32]; /* per eight weights: the low byte of the row index; eight signs */
+    uint8_t qh[8];             /* the two high bits of the index, for four rows per byte */
     uint8_t scales[8];
 };
 static_assert(sizeof(struct block_iq2_s) == 82, "packed as in the file");

@@ -1,5 +1,5 @@
-/* iq2_xs.h - IQ2_XS: 256 weights, eight of which are a row of 512; 16 share a scale of 4 bits,
- * w = d * (2 * sc + 1) / 8 * row, with signs. */
+/* iq2_xs.h - IQ2_XS: 256 weights; each eight are one of 512 codebook rows, each 16 share a scale of 4 bits; w = d * (2
+ * * sc + 1) / 8 * row, with signs. */
 #ifndef HEARTH_QUANT_IQ2_XS_H
 #define HEARTH_QUANT_IQ2_XS_H
 
@@ -7,7 +7,7 @@
 
 struct block_iq2_xs {
     uint16_t d;
-    uint16_t qs[32]; /* per eight weights: nine bits of a row, seven signs */
+    uint16_t qs[32]; /* per eight weights: nine bits of row index, seven signs */
     uint8_t scales[8];
 };
 static_assert(sizeof(struct block_iq2_xs) == 74, "packed as in the file");

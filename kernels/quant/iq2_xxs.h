@@ -1,5 +1,5 @@
-/* iq2_xxs.h - IQ2_XXS: 256 weights, eight of which are a row of 256; 32 share a scale of 4 bits,
- * w = d * (2 * sc + 1) / 8 * row, with signs. */
+/* iq2_xxs.h - IQ2_XXS: 256 weights; each eight are one of 256 codebook rows, each 32 share a scale of 4 bits; w = d *
+ * (2 * sc + 1) / 8 * row, with signs. */
 #ifndef HEARTH_QUANT_IQ2_XXS_H
 #define HEARTH_QUANT_IQ2_XXS_H
 
@@ -7,7 +7,7 @@
 
 struct block_iq2_xxs {
     uint16_t d;
-    uint16_t qs[32]; /* per 32 weights four bytes of rows, and a word of four times seven signs and the scale */
+    uint16_t qs[32]; /* per 32 weights: four row indices of a byte; a 32-bit word of four times seven signs and sc */
 };
 static_assert(sizeof(struct block_iq2_xxs) == 66, "packed as in the file");
 

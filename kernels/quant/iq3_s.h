@@ -1,5 +1,5 @@
-/* iq3_s.h - IQ3_S: 256 weights, four of which are a row of 512; 32 share a scale of 4 bits,
- * w = d * (2 * sc + 1) * row, with signs. */
+/* iq3_s.h - IQ3_S: 256 weights; each four are one of 512 codebook rows, each 32 share a scale of 4 bits; w = d * (2 *
+ * sc + 1) * row, with signs. */
 #ifndef HEARTH_QUANT_IQ3_S_H
 #define HEARTH_QUANT_IQ3_S_H
 
@@ -7,8 +7,8 @@
 
 struct block_iq3_s {
     uint16_t d;
-    uint8_t qs[64];    /* the low bytes of the rows' numbers */
-    uint8_t qh[8];     /* a bit more for each of eight rows */
+    uint8_t qs[64];    /* the low bytes of the row indices */
+    uint8_t qh[8];     /* the high bit of the index, for eight rows per byte */
     uint8_t signs[32]; /* a bit for each weight */
     uint8_t scales[4];
 };

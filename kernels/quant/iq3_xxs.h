@@ -1,5 +1,5 @@
-/* iq3_xxs.h - IQ3_XXS: 256 weights, four of which are a row of 256; 32 share a scale of 4 bits,
- * w = d * (2 * sc + 1) / 4 * row, with signs. */
+/* iq3_xxs.h - IQ3_XXS: 256 weights; each four are one of 256 codebook rows, each 32 share a scale of 4 bits; w = d * (2
+ * * sc + 1) / 4 * row, with signs. */
 #ifndef HEARTH_QUANT_IQ3_XXS_H
 #define HEARTH_QUANT_IQ3_XXS_H
 
@@ -7,8 +7,8 @@
 
 struct block_iq3_xxs {
     uint16_t d;
-    uint8_t qs[64];   /* rows */
-    uint8_t ss[8][4]; /* per 32 weights a word of four times seven signs and the scale */
+    uint8_t qs[64];   /* row indices */
+    uint8_t ss[8][4]; /* per 32 weights: a 32-bit word of four times seven signs and sc */
 };
 static_assert(sizeof(struct block_iq3_xxs) == 98, "packed as in the file");
 

@@ -1,4 +1,4 @@
-/* iq4_nl.h - IQ4_NL: 32 weights, each one of 16 values, share a scale, w = d * iq4_values[q]. */
+/* iq4_nl.h - IQ4_NL: 32 weights, each one of 16 codebook values, share a scale, w = d * iq4_values[q]. */
 #ifndef HEARTH_QUANT_IQ4_NL_H
 #define HEARTH_QUANT_IQ4_NL_H
 
@@ -32,7 +32,7 @@ static inline void iq4_nl_scale_to(void *block, float std)
     ((struct block_iq4_nl *)block)->d = f16_of_f32(std / 67.0f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { IQ4_NL_CHUNKS = 1, IQ4_NL_SCALES = 1 };
 VFN void iq4_nl_prep(const void *block, float *s)
 {

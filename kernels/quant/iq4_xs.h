@@ -1,5 +1,5 @@
-/* iq4_xs.h - IQ4_XS: 256 weights, each one of 16 values, 32 of which share a scale of 6 bits,
- * w = d * (ls - 32) * iq4_values[q]. */
+/* iq4_xs.h - IQ4_XS: 256 weights, each one of 16 codebook values; each 32 share a scale of 6 bits; w = d * (ls - 32) *
+ * iq4_values[q]. */
 #ifndef HEARTH_QUANT_IQ4_XS_H
 #define HEARTH_QUANT_IQ4_XS_H
 
@@ -7,7 +7,7 @@
 
 struct block_iq4_xs { /* per 32: q[i] is the low nibble of qs[i], q[i + 16] the high one */
     uint16_t d;
-    uint16_t scales_h; /* two bits for each 32 */
+    uint16_t scales_h; /* the two high bits of each scale; scales_l: the four low bits */
     uint8_t scales_l[4];
     uint8_t qs[128];
 };
@@ -42,7 +42,7 @@ static inline void iq4_xs_scale_to(void *block, float std)
     ((struct block_iq4_xs *)block)->d = f16_of_f32(std / 67.0f / 18.5f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { IQ4_XS_CHUNKS = 8, IQ4_XS_SCALES = 8 };
 VFN void iq4_xs_prep(const void *block, float *s)
 {

@@ -1,10 +1,11 @@
 /*
- * list.h - the element types, a row each: X(name, NAME, number) with GGUF's name and number (ggml_type), ascending.
+ * list.h - the element types, one row each: X(name, NAME, number) with GGUF's name and number (ggml_type), ascending.
  *
- * Everything that exists once a type is made of these rows: enum dtype and its table, the CPU's and the GPU's kernels,
- * the cases of the tests. What a type is stands in its own two files, quant/name.h (the block, its specification and
- * the CPU's kernels) and cuda/quant/name.cuh (the GPU's), which are included here, by whoever defines QUANT_HEADERS
- * or QUANT_KERNELS first.
+ * Everything that exists once per type is generated from these rows: enum dtype and its table, the CPU's and the GPU's
+ * kernels, the cases of the tests. A type is defined in two files of its own, quant/name.h (the block, its
+ * specification and the CPU's kernels) and cuda/quant/name.cuh (the GPU's kernels). This file includes all of the
+ * former for a source that defines QUANT_HEADERS before including it, and all of the latter for one that defines
+ * QUANT_KERNELS.
  */
 /* clang-format off */
 #ifndef HEARTH_QUANT_LIST_H
@@ -34,7 +35,7 @@
     X(mxfp4, MXFP4, 39)     \
     X(nvfp4, NVFP4, 40)
 
-/* The types of these that the CPU multiplies in integers; kernels/cpu/kblock.h. */
+/* The types that the CPU multiplies in integers; kernels/cpu/kblock.h. */
 #define QUANTS_INT(X) \
     X(q4_k, Q4_K)     \
     X(q5_k, Q5_K)     \

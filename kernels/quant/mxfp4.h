@@ -33,7 +33,7 @@ static inline void mxfp4_scale_to(void *block, float std)
     ((struct block_mxfp4 *)block)->e = (uint8_t)((f32_bits(std / 5.85f) >> 23) + 1);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { MXFP4_CHUNKS = 1, MXFP4_SCALES = 1 };
 VFN void mxfp4_prep(const void *block, float *s)
 {

@@ -35,7 +35,7 @@ static inline void nvfp4_scale_to(void *block, float std)
     while (e < 0x7e && ue4m3_half(e) < std / 5.85f)
         e++;
     for (int j = 0; j < 4; j++)
-        b->d[j] = (uint8_t)(e - j); /* no two alike, so that one in another's place is seen */
+        b->d[j] = (uint8_t)(e - j); /* all different, so that a test notices swapped scales */
 }
 
 #ifdef TUNED

@@ -1,11 +1,10 @@
-/* q2_k.h - Q2_K: 256 weights of 2 bits, 16 of which share a scale and a minimum of 4 bits, w = d * sc * q - dmin * m.
- */
+/* q2_k.h - Q2_K: 256 weights of 2 bits; each 16 share a scale and a min of 4 bits, w = d * sc * q - dmin * m. */
 #ifndef HEARTH_QUANT_Q2_K_H
 #define HEARTH_QUANT_Q2_K_H
 
 #include "kernels/quant/half.h"
 
-struct block_q2_k {     /* per half of 128: byte l of 32 has the weights l, l + 32, l + 64 and l + 96, two bits each */
+struct block_q2_k {     /* qs, per half of 128: byte l of 32 holds weights l, l + 32, l + 64, l + 96, two bits each */
     uint8_t scales[16]; /* low nibble sc, high nibble m */
     uint8_t qs[64];
     uint16_t d, dmin;
@@ -37,7 +36,7 @@ static inline void q2_k_scale_to(void *block, float std)
     b->dmin = f16_of_f32(std / 13.9f * 1.5f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q2_K_CHUNKS = 2, Q2_K_SCALES = 32 };
 VFN void q2_k_prep(const void *block, float *s)
 {

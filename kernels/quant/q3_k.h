@@ -1,4 +1,4 @@
-/* q3_k.h - Q3_K: 256 weights of 3 bits, 16 of which share a scale of 6 bits, w = d * (sc - 32) * (q - 4). */
+/* q3_k.h - Q3_K: 256 weights of 3 bits; each 16 share a scale of 6 bits, w = d * (sc - 32) * (q - 4). */
 #ifndef HEARTH_QUANT_Q3_K_H
 #define HEARTH_QUANT_Q3_K_H
 
@@ -7,7 +7,7 @@
 struct block_q3_k { /* the low two bits as in Q2_K; bit j of hmask[i] is the third bit of weight 32 * j + i */
     uint8_t hmask[32];
     uint8_t qs[64];
-    uint8_t scales[12]; /* sixteen of six bits: nibbles of the first eight bytes, pairs of bits of the last four */
+    uint8_t scales[12]; /* sixteen of six bits: low nibbles in the first eight bytes, top bit pairs in the last four */
     uint16_t d;
 };
 static_assert(sizeof(struct block_q3_k) == 110, "packed as in the file");
@@ -42,12 +42,12 @@ static inline void q3_k_scale_to(void *block, float std)
     ((struct block_q3_k *)block)->d = f16_of_f32(std / 43.0f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q3_K_CHUNKS = 2, Q3_K_SCALES = 16 };
 VFN void q3_k_prep(const void *block, float *s)
 {
     const struct block_q3_k *b = block;
-    uint32_t u[3], nib = 0x0f0f0f0f, top = 0x03030303, v[4]; /* four fields in each, sorted out word-wise */
+    uint32_t u[3], nib = 0x0f0f0f0f, top = 0x03030303, v[4]; /* v: sixteen scales, four in each word */
     memcpy(u, b->scales, sizeof u);
     for (int i = 0; i < 4; i++)
         v[i] = (u[i % 2] >> 4 * (i / 2) & nib) | (u[2] >> 2 * i & top) << 4;
@@ -56,7 +56,7 @@ VFN void q3_k_prep(const void *block, float *s)
     _mm_storeu_si128((void *)q, sc);
     v16_store(s, v16_mul(v16_of_int(v16i_load_s8(q)), v16_set1(_cvtsh_ss(b->d))));
 }
-/* 32 weights as bytes q - 4: the i-th quarter of a half, whose third bits are bit j of the mask. */
+/* 32 weights as bytes q - 4: the i-th quarter of a half, whose third bits are bit j of hmask's bytes. */
 VFN void q3_bytes(const uint8_t *qs, const uint8_t *hmask, int i, int j, int8_t out[32])
 {
     __m256i lo = _mm256_loadu_si256((const void *)qs), hi = _mm256_loadu_si256((const void *)hmask);

@@ -32,7 +32,7 @@ static inline void q4_0_scale_to(void *block, float std)
     ((struct block_q4_0 *)block)->d = f16_of_f32(std / 5.0f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q4_0_CHUNKS = 1, Q4_0_SCALES = 2 };
 VFN void q4_0_prep(const void *block, float *s)
 {

@@ -1,4 +1,4 @@
-/* q4_1.h - Q4_1: 32 weights of 4 bits share a scale and a minimum, w = d * q + m. */
+/* q4_1.h - Q4_1: 32 weights of 4 bits share a scale and a min, w = d * q + m. */
 #ifndef HEARTH_QUANT_Q4_1_H
 #define HEARTH_QUANT_Q4_1_H
 
@@ -34,7 +34,7 @@ static inline void q4_1_scale_to(void *block, float std)
     b->m = f16_of_f32(-7.5f * std / 4.6f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q4_1_CHUNKS = 1, Q4_1_SCALES = 2 };
 VFN void q4_1_prep(const void *block, float *s)
 {

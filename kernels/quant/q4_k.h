@@ -1,11 +1,10 @@
-/* q4_k.h - Q4_K: 256 weights of 4 bits, 32 of which share a scale and a minimum of 6 bits, w = d * sc * q - dmin * m.
- */
+/* q4_k.h - Q4_K: 256 weights of 4 bits; each 32 share a scale and a min of 6 bits, w = d * sc * q - dmin * m. */
 #ifndef HEARTH_QUANT_Q4_K_H
 #define HEARTH_QUANT_Q4_K_H
 
 #include "kernels/quant/k_scales.h"
 
-struct block_q4_k { /* 64 weights share 32 bytes of qs: the low nibbles are the first 32, the high ones the rest */
+struct block_q4_k { /* 32 bytes of qs hold 64 weights: the low nibbles are the first 32, the high ones the others */
     uint16_t d, dmin;
     uint8_t scales[12]; /* eight 6-bit pairs (sc, m): quant_scale_min() */
     uint8_t qs[128];
@@ -18,7 +17,7 @@ static inline void q4_k_decode(const void *src, float *dst, size_t n)
 {
     const struct block_q4_k *b = (const struct block_q4_k *)src;
     for (size_t k = 0; k < n; k += Q4_K_LEN, b++)
-        for (int j = 0; j < 8; j++) { /* 32 weights share a scale and a minimum */
+        for (int j = 0; j < 8; j++) { /* 32 weights share a scale and a min */
             uint8_t sc, m;
             quant_scale_min(b->scales, j, &sc, &m);
             float d = f16_to_f32(b->d) * (float)sc, min = f16_to_f32(b->dmin) * (float)m;
@@ -45,7 +44,7 @@ static inline void q4_k_scale_to(void *block, float std)
     b->dmin = f16_of_f32(std / 31.0f * 1.6f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q4_K_CHUNKS = 4, Q4_K_SCALES = 16 };
 VFN void q4_k_prep(const void *block, float *s)
 {
@@ -63,7 +62,7 @@ VFN void q4_k_chunk(const void *block, const float *s, int j, float *dst, const 
     EMIT(64 * j + 32, v16_fma(v16_of_int(v16i_srl(q0, 4)), d, m));
     EMIT(64 * j + 48, v16_fma(v16_of_int(v16i_srl(q1, 4)), d, m));
 }
-/* As integers: tuned-int.h, and Q4_K_GROUPS and Q4_K_SHARED are tuned-tile.h's. */
+/* For products in integers: see tuned-int.h, and tuned-tile.h for Q4_K_GROUPS and Q4_K_SHARED. */
 enum { Q4_K_OFFSET = 0, Q4_K_GROUPS = 8, Q4_K_SHARED = 8 };
 #define Q4_K_MINS(...) __VA_ARGS__
 VFN __m128i q4_k_scale_bytes(const void *block)

@@ -4,8 +4,7 @@
 
 #include "kernels/quant/half.h"
 
-struct block_q5_0 { /* q[i]: the low nibble of qs[i], q[i + 16] the high one, and bit i of qh as the fifth bit of q[i]
-                     */
+struct block_q5_0 { /* q[i] is the low nibble of qs[i], q[i + 16] the high one; bit i of qh is the fifth bit of q[i] */
     uint16_t d;
     uint8_t qh[4];
     uint8_t qs[16];
@@ -34,14 +33,14 @@ static inline void q5_0_scale_to(void *block, float std)
     ((struct block_q5_0 *)block)->d = f16_of_f32(std / 9.2f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q5_0_CHUNKS = 1, Q5_0_SCALES = 2 };
 VFN void q5_0_prep(const void *block, float *s)
 {
     s[0] = _cvtsh_ss(((const struct block_q5_0 *)block)->d);
     s[1] = -16.0f * s[0];
 }
-/* 32 weights as bytes: a byte of qh is spread over eight, each of which looks at its own bit. */
+/* 32 weights as bytes: each byte of qh is broadcast to eight bytes, each of which tests its own bit. */
 VFN void q5_0_bytes(const uint8_t *fifth, const uint8_t *nibbles, uint8_t out[32])
 {
     int qh;

@@ -1,4 +1,4 @@
-/* q5_1.h - Q5_1: 32 weights of 5 bits share a scale and a minimum, w = d * q + m. */
+/* q5_1.h - Q5_1: 32 weights of 5 bits share a scale and a min, w = d * q + m. */
 #ifndef HEARTH_QUANT_Q5_1_H
 #define HEARTH_QUANT_Q5_1_H
 
@@ -35,7 +35,7 @@ static inline void q5_1_scale_to(void *block, float std)
     b->m = f16_of_f32(-15.5f * std / 9.2f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q5_1_CHUNKS = 1, Q5_1_SCALES = 2 };
 VFN void q5_1_prep(const void *block, float *s)
 {

@@ -49,14 +49,14 @@ static inline void q5_k_scale_to(void *block, float std)
     b->dmin = f16_of_f32(std / 31.0f * 1.6f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q5_K_CHUNKS = 4, Q5_K_SCALES = 16 };
 VFN void q5_k_prep(const void *block, float *s)
 {
     const struct block_q5_k *b = block;
     k_scales(b->d, b->dmin, b->scales, s);
 }
-/* 32 weights as bytes, put together bytewise: four times fewer instructions than on dwords. */
+/* 32 weights as bytes, assembled bytewise: a quarter of the instructions that dwords would take. */
 VFN void q5_bytes(const uint8_t *qs, const uint8_t *qh, int j, uint8_t out[32])
 {
     __m256i lo = _mm256_loadu_si256((const void *)qs), hi = _mm256_loadu_si256((const void *)qh);
@@ -77,7 +77,7 @@ VFN void q5_k_chunk(const void *block, const float *s, int j, float *dst, const 
         EMIT(32 * i + 16, v16_fma(v16_of_int(v16i_load_u8(q + 16)), d, m));
     }
 }
-/* As integers: tuned-int.h, and Q5_K_GROUPS and Q5_K_SHARED are tuned-tile.h's. */
+/* For products in integers: see tuned-int.h, and tuned-tile.h for Q5_K_GROUPS and Q5_K_SHARED. */
 enum { Q5_K_OFFSET = 0, Q5_K_GROUPS = 4, Q5_K_SHARED = 8 };
 #define Q5_K_MINS(...) __VA_ARGS__
 VFN __m128i q5_k_scale_bytes(const void *block)

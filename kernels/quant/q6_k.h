@@ -1,11 +1,12 @@
-/* q6_k.h - Q6_K: 256 weights of 6 bits, 16 of which share a scale of 8 bits, w = d * sc * (q - 32). */
+/* q6_k.h - Q6_K: 256 weights of 6 bits; each 16 share a scale of 8 bits, w = d * sc * (q - 32). */
 #ifndef HEARTH_QUANT_Q6_K_H
 #define HEARTH_QUANT_Q6_K_H
 
 #include "kernels/quant/half.h"
 #include "kernels/quant/ints.h"
 
-struct block_q6_k { /* per half of 128: ql[l] and ql[l + 32] low and high nibbles, qh[l] four 2-bit tops; q - 32 */
+struct block_q6_k { /* per half of 128, l < 32: ql[l] and ql[l + 32] hold the low bits of weights l and l + 32 (low
+                       nibbles), l + 64 and l + 96 (high nibbles); qh[l] holds the top two bits of these four */
     uint8_t ql[128];
     uint8_t qh[64];
     int8_t scales[16];
@@ -51,7 +52,7 @@ static inline void q6_k_scale_to(void *block, float std)
     ((struct block_q6_k *)block)->d = f16_of_f32(std / 74.0f / 18.5f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q6_K_CHUNKS = 2, Q6_K_SCALES = 16 };
 VFN void q6_k_prep(const void *block, float *s)
 {
@@ -79,7 +80,7 @@ VFN void q6_k_chunk(const void *block, const float *s, int j, float *dst, const 
         EMIT(128 * j + 32 * i + 16, v16_mul(v16_of_int(v16i_load_s8(q + 16)), v16_set1(s[8 * j + 2 * i + 1])));
     }
 }
-/* As integers: tuned-int.h, and Q6_K_GROUPS and Q6_K_SHARED are tuned-tile.h's. */
+/* For products in integers: see tuned-int.h, and tuned-tile.h for Q6_K_GROUPS and Q6_K_SHARED. */
 enum { Q6_K_OFFSET = 32, Q6_K_GROUPS = 4, Q6_K_SHARED = 4 };
 #define Q6_K_MINS(...)
 VFN __m128i q6_k_scale_bytes(const void *block)

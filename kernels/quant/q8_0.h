@@ -24,8 +24,8 @@ static inline void q8_0_decode(const void *src, float *dst, size_t n)
     }
 }
 
-/* For KV. The scale is the largest magnitude / 127, as half precision says it; a block with a number that is not finite
- * becomes one of NaN, so that it shows. */
+/* For KV. The scale is the largest magnitude / 127, rounded to f16; a block with an infinite or NaN number becomes all
+ * NaN, so that it is noticed. */
 static inline void q8_0_encode(const float *src, void *dst, size_t n)
 {
     struct block_q8_0 *b = (struct block_q8_0 *)dst;
@@ -51,7 +51,7 @@ static inline void q8_0_scale_to(void *block, float std)
     ((struct block_q8_0 *)block)->d = f16_of_f32(std / 73.0f);
 }
 
-#ifdef TUNED /* one set of lanes of the CPU: kernels/cpu/tuned-dot.h says what these two are */
+#ifdef TUNED /* for one CPU variant; kernels/cpu/tuned-dot.h describes prep and chunk */
 enum { Q8_0_CHUNKS = 1, Q8_0_SCALES = 1 };
 VFN void q8_0_prep(const void *block, float *s)
 {
