@@ -67,18 +67,21 @@ static int send_page(struct import *im, bool more)
     return rc;
 }
 
-/* Adds a turn to the page, and sends the page and splits the turn where the page is full. */
+/* Adds a turn to the page, and sends the page and splits the turn where the page is full. Its reasoning and its message
+ * go with its first part, whole. */
 static int add(struct import *im, struct hearth_turn t)
 {
-    for (;;) {
-        size_t room = PAGE_BYTES - im->bytes;
+    size_t whole = t.reasoning.len + (t.message ? strlen(t.message) : 0);
+    int rc = im->n && im->bytes + whole > PAGE_BYTES ? send_page(im, true) : 0;
+    while (!rc) {
+        im->bytes += whole;
+        size_t room = im->bytes < PAGE_BYTES ? PAGE_BYTES - im->bytes : 0;
         size_t text = t.text.len < room ? t.text.len : room;
         size_t ids = (room - text) / ID_BYTES < t.tokens.n ? (room - text) / ID_BYTES : t.tokens.n;
         struct hearth_turn *part = &im->v[im->n++];
         *part = t;
         part->text.len = text;
         part->tokens.n = ids;
-        part->has_generation = t.has_generation && !t.continues;
         im->bytes += text + ids * ID_BYTES;
         t.text.data += text;
         t.text.len -= text;
@@ -86,13 +89,18 @@ static int add(struct import *im, struct hearth_turn t)
             t.tokens.v += ids;
         t.tokens.n -= ids;
         t.continues = true;
-        bool whole = !t.text.len && !t.tokens.n;
-        if (whole && im->n < PAGE_TURNS && PAGE_BYTES - im->bytes >= ID_BYTES)
+        t.has_generation = false;
+        t.reasoning = (struct hearth_bytes){0};
+        t.message = NULL;
+        whole = 0;
+        bool done = !t.text.len && !t.tokens.n;
+        if (done && im->n < PAGE_TURNS && im->bytes + ID_BYTES <= PAGE_BYTES)
             return 0;
-        int rc = send_page(im, true);
-        if (rc || whole)
-            return rc;
+        rc = send_page(im, true);
+        if (done)
+            break;
     }
+    return rc;
 }
 
 /* --- the document --------------------------------------------------------------------------------------------------

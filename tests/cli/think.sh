@@ -44,6 +44,19 @@ json_is "has both" "(d['transcript'][1]['reasoning'], d['transcript'][1]['text']
 status 0 "its document" "$hearth" sessions import --name again "$dir/kept.json"
 status 0 "another session" "$hearth" sessions show again --json
 json_is "that has both" "(d['transcript'][1]['reasoning'], d['transcript'][1]['text']) == ('Hm.', 'Yes!')"
+# Turns of more than a page, whose thoughts are most of one: parts of a page each, and the thoughts once.
+long() { python3 -c "
+import json, sys
+d = json.load(open('$dir/kept.json'))
+t = d['turns'][1]
+t['reasoning'], t['text'] = 'Hm. ' * 250000, 'Yes! ' * 500000
+d['turns'] += [d['turns'][0], t] * 4
+d['n_turns'], d['n_tokens'] = len(d['turns']), sum(len(t['tokens']) for t in d['turns'])
+json.dump(d, open('$dir/long.json', 'w'))"; }
+long
+status 0 "a document with long thoughts" "$hearth" sessions import --name long "$dir/long.json"
+"$hearth" sessions export long >"$dir/out"
+json_is "comes back" "d['turns'] == json.load(open('$dir/long.json'))['turns']"
 status 0 "for people" "$hearth" sessions show again
 is "they are one after the other" "$(tail -n 4 "$dir/out")" "--- assistant, 8 tokens
 Hm.
