@@ -196,7 +196,12 @@ const char *hearth_version(void)
 
 void hearth_set_client(struct hearth *h, const char *name)
 {
-    snprintf(h->client, sizeof h->client, "%s", name);
+    size_t n = strnlen(name, sizeof h->client);
+    if (n == sizeof h->client)
+        for (n--; n && ((unsigned char)name[n] & 0xc0) == 0x80;) /* no part of a character */
+            n--;
+    memcpy(h->client, name, n);
+    h->client[n] = 0;
 }
 
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why)

@@ -316,7 +316,7 @@ HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err)
 HEARTH_API void hearth_close(struct hearth *h);
 
 /* Sets the client's name for the daemon's log, such as "my-editor 1.2"; takes effect if called before the first
- * request. The name is copied and truncated to 63 bytes. */
+ * request. The name is copied and truncated to at most 63 bytes, between two characters. */
 HEARTH_API void hearth_set_client(struct hearth *h, const char *name);
 
 enum { HEARTH_READ = 1, HEARTH_WRITE = 2 };

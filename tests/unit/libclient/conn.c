@@ -30,6 +30,15 @@ static void hello_travels_with_the_first_request(void **state)
     peer_expect_silence(p);
 }
 
+static void a_long_name_ends_between_two_characters(void **state)
+{
+    struct peer *p = *state;
+    hearth_set_client(p->h, "ääääääääääääääääääääääääääääääääääääääää"); /* 40 of two bytes each */
+    peer_submit(p, "r1");
+    struct wire_hello *hello = peer_expect(p, WIRE_HELLO);
+    assert_string_equal(hello->client, "äääääääääääääääääääääääääääääää");
+}
+
 /* Any call may be made without waiting: its answer is an event, and the next one waits again. */
 static void calls_are_deferred(void **state)
 {
@@ -496,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_PEER(hello_travels_with_the_first_request),
+        WITH_PEER(a_long_name_ends_between_two_characters),
         WITH_PEER(calls_are_deferred),
         WITH_PEER(two_streams_on_one_connection_are_told_apart),
         WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
