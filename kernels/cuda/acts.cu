@@ -11,7 +11,7 @@ static uint32_t act_rows(const struct device *d, enum act a)
     return a == ACT_LOGITS ? d->ws.out_rows : d->ws.rows;
 }
 
-/* f32 rows that lie in device memory as they are; NULL for the fp16 forms. */
+/* The rows of an activation that is stored as plain f32; NULL for the fp16 ones. */
 static float *act_f32(struct device *d, enum act a, uint32_t *ld)
 {
     const struct workspace *w = &d->ws;

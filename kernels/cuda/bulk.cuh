@@ -1,8 +1,8 @@
 /*
- * bulk.cuh - copies into the stages of a ring in shared memory, and the barriers that they complete on. Hopper's copies
- * are bulk copies, one instruction of one lane each; cards since Ampere have copies of 16 bytes, which a whole warp
- * makes. A kernel that has both takes them by its argument `bulk`, so that a Hopper runs the other cards' way for a
- * test.
+ * bulk.cuh - copies into the stages of a ring in shared memory, and the mbarriers that they complete on. Hopper has
+ * bulk copies, one instruction of one lane each; cards since Ampere have cp.async of 16 bytes, which a whole warp
+ * issues. A kernel that has both selects one by its argument `bulk`, so that a test can run the other cards' path on a
+ * Hopper.
  */
 #ifndef HEARTH_CUDA_BULK_CUH
 #define HEARTH_CUDA_BULK_CUH
@@ -13,7 +13,7 @@ __device__ static inline void mbar_init(uint64_t *b, int n)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_of(b)), "r"(n));
 }
-/* Barriers that were initialised are there for the copies; __syncthreads() makes them so for the block's threads. */
+/* Makes initialised barriers visible to bulk copies; for the block's threads __syncthreads() does that. */
 __device__ static inline void mbar_init_done()
 {
 #if __CUDA_ARCH__ >= 900
@@ -43,9 +43,9 @@ __device__ static inline void mbar_arrive(uint64_t *b)
 #endif
 }
 /*
- * A warp has read a stage and gives it back: its lanes' reads come before __syncwarp, and that before lane 0's arrival.
- * compute-sanitizer's racecheck does not follow this chain and reports every refill of a stage; a build with
- * -DRACECHECK has each lane arrive for itself, and is what racecheck is run on.
+ * mbar_release: a warp has read a stage and releases it. Its lanes' reads are ordered before __syncwarp, and that
+ * before lane 0's arrival. compute-sanitizer's racecheck does not follow this chain and would report every refill of a
+ * stage; in a build with -DRACECHECK, on which racecheck is run, each lane arrives for itself.
  */
 #ifdef RACECHECK
 enum { WARP_ARRIVALS = 32 };
@@ -59,7 +59,7 @@ __device__ static inline void mbar_release(uint64_t *b, uint32_t lane)
         mbar_arrive(b);
 }
 
-/* Whether the code is for a chip that has copies which complete on barriers. */
+/* Whether the code is compiled for a chip whose copies can complete on mbarriers. */
 __host__ __device__ constexpr bool has_copies()
 {
 #if __CUDA_ARCH__ >= 800
@@ -68,12 +68,12 @@ __host__ __device__ constexpr bool has_copies()
     return false;
 #endif
 }
-/* Arrivals that fill a stage: of one lane with the bytes that it has asked for, or of the lanes of the copying warp. */
+/* Arrivals per filled stage: one lane's, with the bytes it expects (bulk), or those of the 32 lanes that copy. */
 __device__ static inline int fill_arrivals(bool bulk)
 {
     return bulk ? 1 : 32;
 }
-/* A warp's copy of n bytes, a multiple of 16, in parts of 16 bytes. Weights are read once: past the first cache. */
+/* A warp copies n bytes, a multiple of 16, 16 bytes at a time; bypassing L1 (.cg), as weights are read once. */
 __device__ static inline void cp_async_warp(void *dst, const void *src, uint32_t n, uint64_t policy, uint32_t lane)
 {
     for (uint32_t at = lane * 16; at < n; at += 512)
@@ -81,7 +81,7 @@ __device__ static inline void cp_async_warp(void *dst, const void *src, uint32_t
                      "l"((const uint8_t *)src + at), "l"(policy)
                      : "memory");
 }
-/* The calling lane's copies so far fill the stage: it arrives once they are done. */
+/* The calling lane arrives at the barrier once all of its copies so far are done. */
 __device__ static inline void cp_async_arrive(uint64_t *b)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_of(b)) : "memory");
@@ -99,7 +99,7 @@ __device__ static inline void cp_async_bulk(void *dst, const void *src, uint32_t
         "l"(src), "r"(n), "r"(smem_of(b)), "l"(policy)
         : "memory");
 }
-/* The bulk copies that follow read what ordinary stores wrote. */
+/* Makes ordinary stores visible to the bulk copies that follow. */
 __device__ static inline void fence_copies()
 {
     asm volatile("fence.proxy.async;" ::: "memory");

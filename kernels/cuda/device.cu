@@ -1,8 +1,8 @@
 /*
- * device.cu - opening a GPU, its workspace, small vectors, and the backend's table.
+ * device.cu - opening a GPU, its workspace, small vectors, and the backend's function table.
  *
- * The first failure of the runtime sticks in the device (cuda_fail); out of memory does not: it is an ordinary refusal.
- * Thread: the engine's device thread.
+ * The first failure of the runtime sticks in the device (cuda_fail). Running out of memory does not: it is an ordinary
+ * refusal. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/experts/told.cuh"
@@ -77,8 +77,8 @@ static void dev_close(struct device *d)
     free(d);
 }
 
-/* A variant, and the cards whose way it goes: those of Ampere and Ada have no bulk copies, clusters, wgmma or dependent
- * launches, and less shared memory than Hopper's. */
+/* A variant, and the architecture that it is restricted to: Ampere and Ada have no bulk copies, clusters, wgmma or
+ * dependent launches, and less shared memory than Hopper. */
 struct way {
     const char *name;
     enum variant v;
@@ -103,8 +103,8 @@ static int way_of(const char *s, struct way *out, struct hearth_err *e)
                    "the CUDA backend has no variant \"%.40s\": auto, graph, eager, reference, ampere or ada", s);
 }
 
-/* The chip's serial, its architecture and the driver: the runtime knows of the latter what it can do, the kernel's
- * module its version. */
+/* Makes device_info.id: the chip's UUID, its architecture and the driver, i.e. the CUDA version it supports, from the
+ * runtime, and its own version, from the kernel module. */
 static void dev_id(struct device *d, const cudaDeviceProp *prop)
 {
     char module[80] = "";
@@ -121,7 +121,7 @@ static void dev_id(struct device *d, const cudaDeviceProp *prop)
     snprintf(d->id + 32, sizeof(d->id) - 32, " sm_%d %d %s", d->cc, api, module);
 }
 
-/* Why the runtime finds no GPU. Where there is no driver it says what it says of one that is too old. */
+/* The reason why the runtime finds no GPU. It reports the same error for no driver as for one that is too old. */
 static int no_gpu(cudaError_t why, struct hearth_err *e)
 {
     int driver = 0, runtime = 0;
@@ -179,7 +179,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
         d->cc = way.cc;
         d->smem_max = d->smem_max < way.smem ? d->smem_max : way.smem;
     }
-    d->cc = d->cc < code ? d->cc : code; /* what older PTX became has not what the card has */
+    d->cc = d->cc < code ? d->cc : code; /* code compiled from PTX of an older architecture lacks newer features */
     d->pdl = d->cc >= 90 && way.v == VARIANT_GRAPH;
     dev_id(d, &prop);
     if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
@@ -202,7 +202,7 @@ static int dev_open(struct device **out, const struct device_params *p, struct h
 fail:
     rc = cuda_failure(d, e);
     dev_close(d);
-    cudaDeviceReset(); /* the CPU goes on in this process: a context would keep some 400 MB for nobody */
+    cudaDeviceReset(); /* this process goes on with the CPU backend: an unused context would keep about 400 MB */
     return rc;
 }
 
@@ -239,7 +239,7 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Cuts the next `bytes` of a block; with base NULL it only counts. */
+/* Takes the next `bytes` of a block; with base NULL it only counts. */
 static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
 {
     void *p = base ? base + *used : NULL;
@@ -247,7 +247,7 @@ static void *cut(uint8_t *base, uint64_t *used, uint64_t bytes)
     return p;
 }
 
-/* Lays the workspace out over `base`; the bytes it takes. */
+/* Lays out the workspace at `base`, and returns its size in bytes; with base NULL it only counts. */
 static uint64_t lay(const struct device *d, struct workspace *w, struct workspace_apart *apart, uint8_t *base)
 {
     const struct workspace_dims *s = &w->dims;
@@ -262,7 +262,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->x = (float *)cut(base, &used, r * w->ldx * 4);
     w->xn = act_prepared((__half *)cut(base, &used, xfrag_halves(s->d_model, r) * 2), s->d_model);
     w->q = (__half *)cut(base, &used, r * w->ldq * 2);
-    w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q, r) * 2); /* the step says in which form */
+    w->att.p = (__half *)cut(base, &used, xfrag_halves(s->d_q, r) * 2); /* choose_path() sets the layout */
     w->ff.p = (__half *)cut(base, &used, xfrag_halves(s->d_ff, r) * 2);
     w->tmp = (float *)cut(base, &used, r * w->ldtmp * 4);
     w->mix = (float *)cut(base, &used, r * w->ldmix * 4);
@@ -281,7 +281,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     w->experts.logits = (float *)cut(base, &used, s->d_route ? r * EXPERTS_MAX * 4 : 0);
     w->experts.said = (struct route_said *)cut(base, &used, s->d_route ? said_bytes(d->sms, s->d_experts) : 0);
     w->experts.row_gate = (float *)cut(base, &used, r * 4);
-    /* an expert's row begins a record of its own */
+    /* each expert's hidden row begins a new record */
     uint64_t records = s->d_route ? r * (s->d_experts / 256 + 1 + s->d_route / 2) : 0;
     w->experts.x = (__half *)cut(base, &used, records * XFRAG_KBLK * 2);
     w->experts.y = (float *)cut(base, &used, pairs * w->ldx * 4);
@@ -291,7 +291,7 @@ static uint64_t lay(const struct device *d, struct workspace *w, struct workspac
     apart->aside = (float *)cut(base, &used, s->d_aside ? r * w->ldx * 4 : 0);
     apart->inputs = (float *)cut(base, &used, r * s->d_inputs * 4);
     apart->latent = act_prepared((__half *)cut(base, &used, xfrag_halves(s->d_latent, r) * 2), s->d_latent);
-    w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS_CACHED ? 32ull << 20 : 0; /* copies may go within a step */
+    w->wscratch_bytes = s->n_row > LT_ABOVE_ROWS_CACHED ? 32ull << 20 : 0; /* wcache copies may be evicted in a step */
     w->wscratch = (__half *)cut(base, &used, w->wscratch_bytes);
     return used;
 }
@@ -322,14 +322,14 @@ static int dev_reserve(struct device *d, const struct workspace_dims *want, stru
     if (d->ws.block && !memcmp(s, &d->ws.dims, sizeof(*s)))
         return 0;
     w.rows = (s->n_row + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-    w.out_rows = (s->n_out + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS; /* a head's rows come in buckets, as all do */
+    w.out_rows = (s->n_out + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS; /* the head's rows come in buckets, too */
     w.bytes = lay(d, &w, &apart, NULL);
     uint8_t *block = (uint8_t *)cuda_alloc(d, w.bytes, "the workspace", e);
     if (!block)
         return d->err.code ? d->err.code : HEARTH_ENOMEM;
     lay(d, &w, &apart, block);
-    /* What is never written (padding) must be finite: it meets zero weights. Where another op may have written, its
-     * readers have zeros. */
+    /* Padding that is never written must be finite, as it is multiplied by zero weights. Padding that another op may
+     * have written is replaced by zeros by its readers. */
     cuda_ok(d, cudaMemsetAsync(block, 0, w.bytes, d->stream));
     cuda_wait(d);
     step_drop_graphs(d); /* captured graphs hold the old addresses */
@@ -367,7 +367,7 @@ static int dev_sync(struct device *d, struct hearth_err *e)
         kv_transfer_drain(d);
     int rc = cuda_failure(d, e);
     if (rc != HEARTH_EDEVICE)
-        d->err.code = 0; /* a call that asked too much, not the device's end */
+        d->err.code = 0; /* the refusal of a call, not a failure of the device */
     return rc ? rc : step_failed(d, e);
 }
 

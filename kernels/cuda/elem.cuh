@@ -1,4 +1,4 @@
-/* elem.cuh - functions of single numbers, for kernels: what kernels/cpu/elem.h is there. */
+/* elem.cuh - functions on single elements, for kernels: the counterpart of kernels/cpu/elem.h. */
 #ifndef HEARTH_CUDA_ELEM_CUH
 #define HEARTH_CUDA_ELEM_CUH
 
@@ -9,8 +9,8 @@ extern "C" {
 #include "kernels/op.h"
 }
 
-/* The greater and the lesser of two; NaN where one is, which fmaxf and fminf would lose: of a model with such weights
- * the logits must show it. */
+/* Maximum and minimum that propagate NaN, which fmaxf and fminf would drop: the logits of a model with NaN weights must
+ * show it. */
 __device__ static inline float max_nan(float a, float b)
 {
 #if __CUDA_ARCH__ >= 800
@@ -32,14 +32,14 @@ __device__ static inline float min_nan(float a, float b)
 #endif
 }
 
-/* f32 to fp16, saturating; NaN stays. */
+/* f32 to fp16, saturating; NaN stays NaN. */
 __device__ static inline __half half_sat(float v)
 {
     return __float2half_rn(min_nan(max_nan(v, -65504.f), 65504.f));
 }
 
-/* cos and sin of pos * inv_freq. The specification takes the angle in double; here it is a pair of floats, reduced by
- * 2 pi in three parts: 2^-21 absolute is enough where Q and K are fp16. */
+/* cos and sin of pos * inv_freq. The specification computes the angle in double; here it is a pair of floats, reduced
+ * by 2 pi in three parts: an absolute error of 2^-21 is small enough where Q and K are fp16. */
 __device__ static inline void rope_sincos(float pos, float inv_freq, float *s, float *c)
 {
     float a = pos * inv_freq, low = fmaf(pos, inv_freq, -a), k = rintf(a * 0.15915494309189535f);
@@ -59,7 +59,7 @@ __device__ static inline float act_gelu(float x)
     return x * act_sigmoid(fmaf(x * x, 0.044715f * 1.5957691216f, 1.5957691216f) * x);
 }
 __device__ static inline float glu_act(enum glu_kind glu,
-                                       float gate) /* multiply by up, or by 1 where there is no gate */
+                                       float gate) /* to be multiplied by up; without a gate, `gate` is up itself */
 {
     if (glu == GLU_RELU2) {
         float x = max_nan(gate, 0.f);
@@ -72,7 +72,7 @@ __host__ __device__ static inline bool has_gate(enum glu_kind glu)
 {
     return glu == GLU_SWIGLU || glu == GLU_GEGLU || glu == GLU_OAI;
 }
-/* act(gate) and up as they are joined; `up` is 1 where there is no gate. */
+/* act(gate) * up, or GLU_OAI's combination; without a gate, `gate` is the up projection and `up` is 1. */
 __device__ static inline float glu_of(enum glu_kind glu, float gate, float up)
 {
     if (glu == GLU_OAI) {
@@ -86,7 +86,7 @@ __device__ static inline float act_softcap(float x, float cap)
     return cap * tanhf(x / cap);
 }
 
-/* op_qkv.temperature by value to kernels, and what queries at a position are multiplied with. */
+/* op_qkv.temperature, passed to kernels by value, and the factor of queries at a position. */
 struct attend_temperature {
     float beta;
     uint32_t length;

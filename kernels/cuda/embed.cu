@@ -1,13 +1,13 @@
 /*
- * embed.cu - token rows into the residual stream: ACT_X = embedding[token] * scale. A token may be named by the slot
- * that sampled it, so that the host need not have seen it yet.
+ * embed.cu - token rows into the residual stream: ACT_X = embedding[token] * scale. A token may be given as the slot
+ * that sampled it, so that the host need not know it yet.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/quant/quant.cuh"
 #include "kernels/cuda/local.cuh"
 #include "kernels/cuda/plan.cuh"
 
-/* The variant `reference`: rows as in the file. */
+/* Variant `reference`: reads rows as in the file. */
 __global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint32_t n_in, float scale, float *x,
                           uint32_t ldx)
 {
@@ -21,7 +21,7 @@ __global__ void embed_raw(const step_dev *s, const int32_t *slots, wpart w, uint
         x[row * ldx + k] = dq_at(w.type, w.raw + (uint32_t)min((uint32_t)id, w.n_out - 1) * w.raw_row_bytes, k) * scale;
 }
 
-/* Rows of the packed matrix, which may be the head's as well: a thread eight elements. */
+/* Reads rows of the packed matrix, which may be the head's as well; eight elements per thread. */
 __global__ void embed(const step_dev *s, const int32_t *slots, wpart w, const uint8_t *packed, uint32_t n_kblk,
                       uint32_t n_in, float scale, float *x, uint32_t ldx)
 {

@@ -1,6 +1,6 @@
 /*
- * inputs.cu - what layers add to a token beside the residual stream: op_inputs makes it for all layers at once,
- * op_input_gate lets a layer take of its own; op.h. Their products go by the ways for few rows, in chunks.
+ * inputs.cu - per-layer inputs (Gemma): op_inputs, which computes them for all layers at once, and op_input_gate, which
+ * gates a layer's own; op.h. Their products take the paths for few rows, in chunks.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/local.cuh"
@@ -15,12 +15,12 @@ struct inputs_args {
     float w_scale, embed_scale, scale;
     const step_dev *s;
     const int32_t *slots;
-    wpart table;           /* raw, of the variant `reference`; else */
-    const uint8_t *packed; /* its tiles */
+    wpart table;           /* the embedding table: raw rows in the variant `reference`, else ... */
+    const uint8_t *packed; /* ... its tiles */
     uint32_t n_kblk;
 };
 
-/* Of a row a layer's columns: a warp, eight a lane. */
+/* Finishes one layer's columns of a row: one warp, eight columns per lane and iteration. */
 __global__ void __launch_bounds__(32) inputs_end(inputs_args a)
 {
     pdl_trigger();
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32) inputs_end(inputs_args a)
     }
 }
 
-/* gelu(gate) times the layer's columns, four a thread. */
+/* gelu(gate) times the layer's columns, four per thread. */
 __global__ void __launch_bounds__(128) input_gate_end(const float *gate, uint32_t ldgate, const float *inputs,
                                                       uint32_t ldinputs, uint32_t n, act_buf out, uint32_t row0)
 {

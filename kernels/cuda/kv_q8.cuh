@@ -1,20 +1,21 @@
 /*
- * kv_q8.cuh - what lies in a page of Q8_0 KV, apart as struct kv_desc says, and how its numbers become fp16. A head's
- * page is a tile: KV_PAGE vectors of D numbers of 8 bits, then their scales, one for 32 of them.
+ * kv_q8.cuh - the layout of a page of Q8_0 KV, with quants and scales apart as described at struct kv_desc, and the
+ * conversion to fp16. A head's part of a page is a tile: KV_PAGE vectors of D 8-bit quants, then their scales, one for
+ * every 32 quants.
  */
 #ifndef HEARTH_CUDA_KV_Q8_CUH
 #define HEARTH_CUDA_KV_Q8_CUH
 
 #include "kernels/cuda/cuda.cuh"
 
-enum { KV_Q8_BLOCK = 32 /* numbers that share a scale */ };
+enum { KV_Q8_BLOCK = 32 /* quants that share a scale */ };
 
-/* Bytes of a tile, which are whole pieces of 16. */
+/* Bytes of a tile, a multiple of 16. */
 __host__ __device__ constexpr uint32_t kv_q8_bytes(uint32_t d)
 {
     return KV_PAGE * (d + d / KV_Q8_BLOCK * 2);
 }
-/* The tile of a head's K in a page; that of its V lies v_off halves further. */
+/* The tile of a head's K in a page; that of its V is v_off halves further. */
 __device__ static inline uint8_t *kv_q8_tile(const kv_view &v, uint32_t page, uint32_t head)
 {
     return (uint8_t *)(v.base + page * v.page_step) + head * kv_q8_bytes(v.d_head);
@@ -25,7 +26,7 @@ __device__ static inline __half *kv_q8_scales(uint8_t *tile, uint32_t d, uint32_
     return (__half *)(tile + KV_PAGE * d) + slot % KV_PAGE * (d / KV_Q8_BLOCK);
 }
 
-/* Four neighbouring numbers as fp16, exactly: 1152 + q is a half whose last bits are q's, less 1152. */
+/* Four neighbouring quants as fp16, exactly: the half 0x6400 + byte is 1024 + (q + 128), and 1152 is subtracted. */
 __device__ static inline void kv_q8_halves(uint32_t q, __half2 to[2])
 {
     const uint32_t zero = 0x64806480; /* 1152 twice */
@@ -36,8 +37,8 @@ __device__ static inline void kv_q8_halves(uint32_t q, __half2 to[2])
 }
 
 /*
- * Appends a vector: the warp's, whose elements are v[0 .. d). A lane has one of each block. The numbers are those of
- * q8_0_encode() (kernels/quant/q8_0.h), which says what becomes of a block with one that is not finite.
+ * A warp appends the vector v[0 .. d); each lane quantises one element of each block. The results are those of
+ * q8_0_encode() (kernels/quant/q8_0.h), which also defines what becomes of a block with elements that are not finite.
  */
 __device__ static inline void kv_q8_append(uint8_t *tile, uint32_t d, uint32_t slot, const float *v, uint32_t lane)
 {

@@ -1,7 +1,7 @@
 /*
- * lacks.cu - what ops ask for that no launcher here computes. The step that has such an op is refused by its name, and
- * the engine runs the model on the CPU; a field of op.h that is not read here would be left out of the result in
- * silence.
+ * lacks.cu - what ops of op.h can express but no launcher here implements. A step with such an op is refused, naming
+ * the op, and the engine runs the model on the CPU. Without a check here, a field of op.h that no launcher reads would
+ * be ignored silently.
  */
 #include "kernels/cuda/local.cuh"
 

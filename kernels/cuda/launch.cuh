@@ -1,11 +1,11 @@
-/* launch.cuh - how kernels are launched, and wait for the one before. */
+/* launch.cuh - how kernels are launched, and how a kernel waits for the previous one. */
 #ifndef HEARTH_CUDA_LAUNCH_CUH
 #define HEARTH_CUDA_LAUNCH_CUH
 
 #include "kernels/cuda/device.cuh"
 
-/* The one place where kernels are launched; false where nothing was. `early`: before the kernel before it has ended;
- * `cluster`: blocks of a thread block cluster, which divide the grid. */
+/* The only place where kernels are launched; returns false where nothing was launched. `early`: the kernel may start
+ * before the previous one has ended; `cluster`: blocks in a thread block cluster, must divide the grid. */
 template <typename... P, typename... A>
 static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool early, uint32_t cluster, void (*k)(P...),
                                   dim3 grid, uint32_t block, size_t smem, A... args)
@@ -34,10 +34,10 @@ static inline bool cuda_launch_on(struct device *d, cudaStream_t stream, bool ea
 }
 
 /*
- * A kernel of a step. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an earlier kernel writes
- * or reads (weights and vectors are constants), and pdl_trigger() as soon as its successor may start. Every kernel
- * launched with LAUNCH_PDL must call pdl_wait(), or completion is not transitive. Dynamic shared memory above 48 KiB:
- * call cuda_smem() once, in the file's init.
+ * Launches a kernel of a step. LAUNCH_PDL: the kernel calls pdl_wait() before it touches anything that an earlier
+ * kernel writes or reads (weights and vectors are constants), and pdl_trigger() as soon as the next kernel may start.
+ * Every kernel launched with LAUNCH_PDL must call pdl_wait(), or completion is not transitive. For dynamic shared
+ * memory above 48 KiB, call cuda_smem() once, in the file's init.
  */
 enum { LAUNCH_PLAIN = 0, LAUNCH_PDL = 1 };
 

@@ -1,8 +1,8 @@
 /*
- * memory.cu - the device's memory, counted by what it is for, and the list of the host's pinned blocks.
+ * memory.cu - device memory, counted by what it is for, and the list of pinned blocks of host memory.
  *
- * Out of memory is an ordinary refusal and does not stick; all other failures do. The list of blocks is short (a few
- * for each matrix of a model) and is searched from its end, where the block that is freed most likely stands.
+ * Running out of memory is an ordinary refusal and does not stick; all other failures do. The list of blocks is short
+ * (a few per matrix of a model) and is searched from its end, where the block to be freed most likely is.
  *
  * Thread: the engine's device thread.
  */
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-static const enum mem_kind PINNED = MEM_KINDS; /* the host's */
+static const enum mem_kind PINNED = MEM_KINDS; /* a block of host memory */
 
 struct cuda_block {
     void *p;
@@ -24,7 +24,7 @@ void cuda_count(struct device *d, enum mem_kind kind, uint64_t bytes, bool more)
     d->held[kind] = more ? d->held[kind] + bytes : d->held[kind] - bytes;
 }
 
-/* A block for which the list has no room is not counted. */
+/* Adds a block to the list; false where that is out of memory: the block is then not counted. */
 static bool note_block(struct device *d, void *p, uint64_t bytes, enum mem_kind kind)
 {
     if (d->mem.n == d->mem.cap) {

@@ -1,6 +1,6 @@
 /*
- * metadata.cu - what the kernels of a step are told: the batch is checked, how the step goes is chosen, and the
- * metadata is filled in and brought to the device. Thread: the engine's device thread.
+ * metadata.cu - a step's metadata for its kernels (struct step_dev): the batch is checked, the step's paths are chosen,
+ * and the metadata is filled in and uploaded to the device. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -9,17 +9,18 @@
 #include <string.h>
 
 /*
- * What a step brings of its metadata, by words of 8 bytes: of each array as much as it has rows, so that a step of a
- * few is not the longer for what others may have. The arrays' places are constants, which kernels need not look up.
+ * The parts of the metadata that a step uploads, in words of 8 bytes: only the used elements of each array, so that a
+ * step of few rows does not pay for the arrays' capacity. The arrays' offsets are constants, which kernels need not
+ * look up.
  */
 enum { PARTS_MAX = 8 + KV_GROUPS_MAX + 1 };
 struct meta_parts {
-    uint32_t n, n_word; /* parts, and words of all */
+    uint32_t n, n_word; /* number of parts, and of words in all of them */
     struct {
-        uint32_t at, end; /* its first word's place; words of the parts up to its end */
+        uint32_t at, end; /* index of its first word in the metadata; words in this and all earlier parts */
     } part[PARTS_MAX];
 
-    /* The place of the i-th word. */
+    /* The index in the metadata of the i-th uploaded word. */
     __device__ uint32_t place(uint32_t i) const
     {
         uint32_t p = 0, before = 0;
@@ -29,7 +30,7 @@ struct meta_parts {
     }
 };
 
-/* Words from pinned memory, which every device sees at the host's address. */
+/* Copies the words from pinned memory, which has the same address on the device as on the host. */
 static __global__ void upload_pinned(uint2 *dst, const uint2 *src, const __grid_constant__ meta_parts parts)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -40,7 +41,7 @@ static __global__ void upload_pinned(uint2 *dst, const uint2 *src, const __grid_
 }
 static_assert(sizeof(step_dev) % 8 == 0 && sizeof(step_group) % 8 == 0, "arrays are whole words");
 
-/* Words out of the launch itself: 24 KB, where toolkit and driver know launches of more than 4. */
+/* Copies words that are kernel arguments: up to 24 KB, where toolkit and driver support more than 4 KB of arguments. */
 enum { ARG_DRIVER = 12010 };
 struct arg_words {
     uint2 w[CUDART_VERSION >= ARG_DRIVER ? 3072 : 1];
@@ -58,7 +59,7 @@ static step_dev *meta_of(struct device *d)
     return (step_dev *)d->rec->meta[(d->rec->ticket + 1) % RING];
 }
 
-/* Room for n words behind step_dev. */
+/* Makes room for n words behind step_dev, on the host and on the device. */
 static int pages_room(struct device *d, uint32_t n)
 {
     struct step_rec *r = d->rec;
@@ -104,8 +105,8 @@ void metadata_fini(struct device *d)
     cudaFree(d->step);
 }
 
-/* The bucket of n rows: what grids and templates follow. Whole GEMM launches, then the smallest that takes the rest: no
- * more than BATCH_ROWS_MAX. */
+/* The bucket of n rows, which grids and template arguments depend on: whole GEMM launches, plus the smallest small
+ * bucket for the rest. It never exceeds BATCH_ROWS_MAX. */
 static_assert(BATCH_ROWS_MAX % GEMM_ROWS == 0, "a full batch is whole launches");
 static uint32_t bucket_of(uint32_t n)
 {
@@ -119,7 +120,7 @@ static uint32_t bucket_of(uint32_t n)
     return whole + small[i];
 }
 
-/* Columns of the activations: as an op of the program leaves them, else as a test wrote them, else as reserved. */
+/* Columns of the activations: as the program leaves them, else as a test wrote them, else as reserved. */
 static void set_widths(struct device *d, const struct program *p)
 {
     const struct workspace_dims *w = &d->ws.dims;
@@ -134,16 +135,16 @@ static void set_widths(struct device *d, const struct program *p)
             r->width[a] = p->width[a];
 }
 
-/* The block tables of a step's metadata: behind its groups and attention's words. */
+/* The block tables in a step's metadata: behind its groups and attention's words. */
 static uint32_t *tables_of(step_dev *m, uint32_t n_group)
 {
     return (uint32_t *)(m->group + n_group) + attend_words();
 }
 
 /*
- * The group's part of sequence s: where its rows go, and its block table from word `at` on; returns the next. A group's
- * table begins with the chunk of attention that the first row's window begins in. The pages of that chunk before the
- * window are read and come to nothing (they are masked), so that they may be any of the sequence's own.
+ * Fills in a group's metadata of sequence s: the KV slots of its rows, and its block table at word `at`; returns the
+ * word after it. The table begins with the attention chunk in which the first row's window begins. Pages of that chunk
+ * before the window are read but masked, so that any of the sequence's own pages may stand in for them.
  */
 static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b, uint32_t s, uint32_t group,
                             uint32_t at)
@@ -152,7 +153,7 @@ static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b
     const uint32_t *from = q->pages[group];
     struct step_group *sg = &m->group[group];
     const struct kv_pool *pool = d->kv[group];
-    if (pool->desc.d_state) { /* the page that is read, where one is, and the one that is written */
+    if (pool->desc.d_state) { /* the page that is read (at position 0 none is), and the page that is written */
         uint32_t *two = tables_of(m, b->n_group) + at;
         two[0] = q->pos0 ? from[0] : from[1], two[1] = from[1];
         if (kv_page_ok(d, pool, two[0]))
@@ -171,13 +172,13 @@ static uint32_t begin_table(struct device *d, step_dev *m, const struct batch *b
     return at + n - first;
 }
 
-/* Words of a step's metadata behind step_dev, before the block tables. */
+/* Words of a step's metadata between the end of step_dev and the block tables. */
 static uint32_t words_before_tables(uint32_t n_group)
 {
     return (uint32_t)((n_group - 1) * sizeof(struct step_group) / 4) + attend_words();
 }
 
-/* Whether the workspace has room for the batch, and the metadata for its block tables; refuses it where not. */
+/* Whether the workspace has room for the batch, and the metadata for its block tables; refuses the step if not. */
 static bool has_room(struct device *d, const struct batch *b)
 {
     if (!b->n_row || b->n_row > d->ws.dims.n_row || b->n_seq > BATCH_SEQS_MAX || b->n_out > d->ws.out_rows ||
@@ -206,7 +207,7 @@ static bool has_room(struct device *d, const struct batch *b)
     return true;
 }
 
-/* The sequences, their rows and block tables; whether the step is one of decoding, and how long its sequences are. */
+/* Fills in the sequences, their rows and block tables; sets d->decode and d->max_pos. */
 static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
 {
     uint32_t at = 0;
@@ -237,7 +238,7 @@ static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
     return true;
 }
 
-/* Chooses the path of the step's products, and with it the form of its activations. */
+/* Chooses the path of the step's products, and with it the layout of its activations. */
 static void choose_path(struct device *d, const struct batch *b, const struct program *p)
 {
     d->invariant = b->invariant;
@@ -246,11 +247,11 @@ static void choose_path(struct device *d, const struct batch *b, const struct pr
             d->invariant = INVARIANT_DECODE;
     d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
     if (d->invariant == INVARIANT_PROMPT) {
-        d->decode = false; /* no graph of it: a prompt's rows are of any number */
+        d->decode = false; /* not captured: prompts have too many different row counts */
         if (d->path == PATH_NONE)
-            d->invariant = INVARIANT_DECODE; /* the model's matrices have one way alone */
+            d->invariant = INVARIANT_DECODE; /* the path for many rows does not support this model's matrices */
     }
-    bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* the library reads plain rows */
+    bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* cuBLASLt reads row-major matrices */
     __half *att = d->ws.att.p, *ff = d->ws.ff.p;
     d->ws.att = rows ? act_row_major(att, pad256(d->ws.dims.d_q)) : act_prepared(att, d->ws.dims.d_q);
     d->ws.ff = rows ? act_row_major(ff, pad256(d->ws.dims.d_ff)) : act_prepared(ff, d->ws.dims.d_ff);
@@ -346,9 +347,9 @@ static meta_parts parts_of(const struct device *d, const step_dev *m)
 }
 
 /*
- * The metadata comes with a launch, which the GPU has fetched before its turn comes; where it is too long for that, by
- * the hand of a kernel that reads the host's memory, 1.5 us later, or 9 us while KV pages are on their way to the
- * device. A copy engine's hand would be the worst: it would queue there behind those pages (transfer.cu).
+ * The metadata is passed as the arguments of a kernel, which the GPU fetches ahead of the kernel's start. Where it is
+ * too long for that, a kernel reads it from pinned host memory, which takes 1.5 us more, or 9 us while KV pages are
+ * being loaded. A copy engine would be worst: the copy would queue behind those pages (transfer.cu).
  */
 void metadata_upload(struct device *d)
 {

@@ -1,6 +1,6 @@
 /*
- * nvtx.cuh - ranges that a profiler (Nsight Systems) shows on the device thread's timeline. A build that was configured
- * without --enable-nvtx has none of it.
+ * nvtx.cuh - ranges that a profiler (Nsight Systems) shows on the device thread's timeline. They compile to nothing
+ * without --enable-nvtx.
  */
 #ifndef HEARTH_CUDA_NVTX_CUH
 #define HEARTH_CUDA_NVTX_CUH
@@ -8,7 +8,7 @@
 #ifdef HEARTH_NVTX
 #include <nvtx3/nvToolsExt.h>
 
-/* Open as long as the variable is in scope; ranges of a thread nest. */
+/* The range is open while the variable is in scope; ranges of a thread nest. */
 struct nvtx_range {
     explicit nvtx_range(const char *name)
     {

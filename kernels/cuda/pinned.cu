@@ -1,12 +1,13 @@
 /*
- * pinned.cu - host memory that the GPU reads and writes by itself.
+ * pinned.cu - host memory that the GPU accesses directly.
  *
- * Most of what pinning takes, a third of a millisecond for each MB, is the system's: it finds pages and clears them.
- * The engine pins slabs for KV while others decode, a slab of 8 MB beside a step of 3 ms. So a thread maps the next
- * block, in huge pages where the system has them, while the one before is being used; what is left to the device's
- * thread is to register it, a call a huge page.
+ * Most of the time of pinning, a third of a millisecond per MB, is spent in the operating system finding and clearing
+ * pages. The engine pins slabs for KV while sequences decode: a slab of 8 MB takes about as long as a step of 3 ms. So
+ * a helper thread maps and populates the next block ahead of need, in huge pages where the system has them; only
+ * registering it is left to the device's thread.
  *
- * Thread: an engine's device thread; prefault_main is the other. Devices are opened and closed by one thread at a time.
+ * Thread: an engine's device thread; prefault_main is the helper thread. Devices are opened and closed by one thread at
+ * a time.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
@@ -18,36 +19,36 @@
 #include <unistd.h>
 
 static const uint64_t HUGE = 2ull << 20;
-static const uint64_t PREFAULT_MAX = 160ull << 20; /* a larger block is seldom followed by another one */
+static const uint64_t PREFAULT_MAX = 160ull << 20; /* a larger block is seldom followed by another */
 
-/* The next block of a size. */
+/* The next block of a size, mapped ahead of need. */
 struct next_block {
-    uint64_t bytes; /* 0: of none */
-    bool wanted;    /* the thread is to map it */
+    uint64_t bytes; /* 0: unused */
+    bool wanted;    /* the helper thread is to map it */
     void *ready;
 };
 
-/* The host's memory is the same to all devices of a process. Two sizes come in turns: slabs of KV, and a recurrent
- * state, which is a slab by itself (151 MB of qwen3.6-27b). */
+/* Shared by all devices of the process. Two sizes of blocks alternate: slabs of KV, and slabs of one recurrent state
+ * (151 MB for qwen3.6-27b). */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     pthread_t thread;
     uint32_t n_device;
-    bool begun;                /* the thread, by the first block */
-    uint64_t mapping;          /* what it is at; 0: at nothing */
-    struct next_block next[2]; /* the size that was asked for last comes first */
+    bool begun;                /* the helper thread runs; the first block starts it */
+    uint64_t mapping;          /* size of the block that it is mapping; 0: none */
+    struct next_block next[2]; /* the most recently requested size comes first */
 } prefault = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false, 0, {}};
 
-/* A block's bytes in whole pages, and one more that nothing touches: so no two blocks are neighbours, and no run of KV
- * pages goes on from one to the next, which the runtime refuses to copy. */
+/* A block's bytes in whole pages, plus a guard page: so no two blocks are adjacent, and no run of KV pages continues
+ * from one block into the next, which the runtime would refuse to copy. */
 static uint64_t mapped_bytes(uint64_t bytes)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page + page;
 }
 
-/* Finds all of the pages now. A system before Linux 5.14 does so as they are written. */
+/* Commits all of the pages now; before Linux 5.14 by writing to them. */
 static bool populate(char *p, uint64_t bytes)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -62,7 +63,7 @@ static bool populate(char *p, uint64_t bytes)
     return true;
 }
 
-/* Returns mapped_bytes(bytes) of memory whose pages but the last are there, or NULL. */
+/* Returns mapped_bytes(bytes) of memory, all pages but the guard page populated, or NULL. */
 static void *map_block(uint64_t bytes)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), all = mapped_bytes(bytes), used = all - page;
@@ -78,8 +79,8 @@ static void *map_block(uint64_t bytes)
     if (end > p + all)
         munmap(p + all, (size_t)(end - (p + all)));
     mprotect(p + used, page, PROT_NONE);
-    madvise(p, used, MADV_HUGEPAGE); /* a refusal leaves small pages */
-    madvise(p, used, MADV_DONTFORK); /* a child's copy would move the page under the GPU */
+    madvise(p, used, MADV_HUGEPAGE); /* if refused, pages are small */
+    madvise(p, used, MADV_DONTFORK); /* copy-on-write after a fork could replace a page that the GPU uses */
     if (populate(p, used))
         return p;
     munmap(p, all);
@@ -93,7 +94,7 @@ static void drop(struct next_block *b)
     *b = next_block();
 }
 
-/* The block of that size, or NULL. */
+/* The entry of that size, or NULL. */
 static struct next_block *next_of(uint64_t bytes)
 {
     for (struct next_block &b : prefault.next)
@@ -118,7 +119,7 @@ static void *prefault_main(void *)
         void *p = map_block(bytes);
         pthread_mutex_lock(&prefault.lock);
         prefault.mapping = 0;
-        struct next_block *b = next_of(bytes); /* it may have changed places; a wanted one is not given up */
+        struct next_block *b = next_of(bytes); /* it may have moved, but put_first() never drops a wanted one */
         b->ready = p;
         b->wanted = false;
         pthread_cond_broadcast(&prefault.done);
@@ -148,7 +149,7 @@ void pinned_fini(void)
         drop(&b);
 }
 
-/* Puts that size first, in the place of one that was not asked for lately. There is none while that is being mapped. */
+/* Makes that size the first entry; a new size replaces the second entry, unless that one is still to be mapped. */
 static void put_first(uint64_t bytes)
 {
     struct next_block *first = &prefault.next[0], *second = &prefault.next[1];
@@ -163,8 +164,8 @@ static void put_first(uint64_t bytes)
     *second = was;
 }
 
-/* Returns the block that is there, and asks for the next one of its size. One that is being mapped is waited for: it is
- * there sooner than another would be. */
+/* Returns a block of that size, the one mapped ahead if there is one, and has the helper map the next. A block that is
+ * being mapped is waited for, which takes less time than mapping another. */
 static void *take_block(uint64_t bytes)
 {
     if (bytes > PREFAULT_MAX)
@@ -178,7 +179,7 @@ static void *take_block(uint64_t bytes)
     while ((b = next_of(bytes)) && prefault.mapping == bytes)
         pthread_cond_wait(&prefault.done, &prefault.lock);
     void *p = b ? b->ready : NULL;
-    if (b) { /* wanted already, and not begun: it stays so */
+    if (b) { /* it may be wanted already, if the helper has not begun with it */
         b->ready = NULL;
         b->wanted = true;
         pthread_cond_signal(&prefault.work);
@@ -196,7 +197,7 @@ int host_alloc(struct device *d, uint64_t bytes, void **out, struct hearth_err *
         *out = p;
         return 0;
     }
-    if (rc == cudaSuccess) { /* no memory for its row on the list */
+    if (rc == cudaSuccess) { /* no memory for its entry on the list */
         cudaHostUnregister(p);
         rc = cudaErrorMemoryAllocation;
     }

@@ -2,9 +2,9 @@
  * plan.cu - lowering: a program's ops become launches, each on the path that suits its rows and types.
  *
  * Two tables decide, and nothing else: `paths` (rules.c) says how many rows a path takes, `lowerings` below which
- * launcher an op has on it. What the matrices' types and the chip allow is asked of the path's own file (gemv_takes,
- * wg_supports, prefill_available, wcache_has_all). Runs at capture and in eager steps; a replayed graph is past it.
- * Thread: the engine's device thread.
+ * launcher an op has on it. Whether the matrices' types and the chip allow a path is decided by the path's own file
+ * (gemv_takes, wg_supports, prefill_available, wcache_has_all). This code runs at capture and in eager steps, not in
+ * replayed graphs. Thread: the engine's device thread.
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/local.cuh"
@@ -12,13 +12,13 @@
 
 #include <assert.h>
 
-/* To add an op: a row, at its place in op.h's list. Without a launcher for a path the op takes the next one. */
+/* To add an op: a row, in the order of op.h's list. Without a launcher on a path the op takes the next best path. */
 struct lowering {
     enum op_kind kind;
-    op_run *only; /* of an op that has one way, all rows at once; else NULL, and by path: */
-    op_run *on[PATH_COUNT];
-    uint32_t takes; /* activations that the wgmma launcher, or `only`, takes in pieces: ACT_X it completes, others it
-                       uses up; attend_run does either */
+    op_run *only;           /* launcher of an op that has a single path, all rows at once; else NULL, and ... */
+    op_run *on[PATH_COUNT]; /* ... the launchers by path */
+    uint32_t takes;         /* activations that `only` or the wgmma launcher takes in pieces: it completes ACT_X, and
+                               consumes the others; attend_run does either */
 };
 /* clang-format off */
 static const struct lowering lowerings[] = {
@@ -44,7 +44,7 @@ static const struct lowering lowerings[] = {
 };
 /* clang-format on */
 
-/* The way that takes all rows of the op at once; NULL where it has several. */
+/* The op's launcher, if it has a single path for all rows at once; else NULL. */
 static op_run *only_way(const struct lowering *l, const struct op *o)
 {
     return o->kind == OP_PROJECT && wdev_of(o->project.w)->plain ? project_plain : l->only;
@@ -65,19 +65,20 @@ enum path plan_step_path(const struct device *d, const void *model, uint32_t n_r
     can &= ~PATH_BIT(PATH_WGMMA);
     if (can && !prefill_available(d))
         return PATH_NONE;
-    /* Copies make the library worth while for fewer rows, but a decode step's rows keep their bits whatever is kept. */
+    /* With expanded copies cuBLASLt is worth while for fewer rows; but a decode step's bits must not depend on whether
+     * there are copies. */
     if (can == PATH_BIT(PATH_CUBLASLT_CACHED) && (decode || !wcache_has_all(d, model)))
         return PATH_NONE;
     return path_best(can);
 }
 
-/* The path of a call of n_row rows of the op, in a step that goes by `step`; PATH_NONE: there is none. */
+/* The path of a call of n_row rows of the op, in a step whose path is `step`; PATH_NONE: there is none. */
 static enum path call_path(const struct device *d, const struct lowering *l, const struct op *o, enum path step,
                            uint32_t n_row, enum invariance how)
 {
     uint32_t can = paths_for_rows(n_row, how) & (step == PATH_NONE ? ~PATHS_WHOLE : ~PATHS_WHOLE | PATH_BIT(step));
     if (how == INVARIANT_PROMPT && o->kind == OP_HEAD)
-        can &= ~PATHS_WHOLE; /* for rows that are few: their number must not matter */
+        can &= ~PATHS_WHOLE; /* the head's rows are few, and their bits must not depend on how many there are */
     can &= d->reference ? PATH_BIT(PATH_REF) : ~PATH_BIT(PATH_REF);
     for (int p = 0; p < PATH_COUNT; p++)
         if (!l->on[p])
@@ -113,7 +114,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;
     enum path step = plan_step_path(d, p->model, n_row, true, how), path;
     path = call_path(d, l, o, step, n_row, how);
-    if (path == PATH_NONE) /* in chunks, of which the first is as long as they get */
+    if (path == PATH_NONE) /* the op goes in chunks; the first is the longest */
         path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, how);
     return path_name(d, o, path, n_row < GEMM_ROWS ? n_row : GEMM_ROWS);
 }
@@ -141,7 +142,7 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
         act_completed(&p->acts, ACT_Q);
     }
     if (acts & ACT_BIT(ACT_ATT))
-        act_taken(&p->acts, ACT_ATT); /* made for a product that did not come: its form is nobody else's */
+        act_taken(&p->acts, ACT_ATT); /* made for a product that did not follow; no other op can read its form */
     if (acts & ACT_BIT(ACT_FF) && p->ff_made)
         act_taken(&p->acts, ACT_FF); /* likewise */
     else if (acts & ACT_BIT(ACT_FF)) {
@@ -150,7 +151,7 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts)
     }
 }
 
-/* One call of a launcher: no op reads an activation that is not whole. */
+/* Calls a launcher, and makes sure that it reads no activation that is not whole. */
 static void call(struct device *d, struct op_call *p, const struct op *o, op_run *run, uint32_t takes)
 {
     uint32_t reads = op_reads(o), writes = ACT_BIT(op_writes(o));
@@ -164,7 +165,7 @@ static void call(struct device *d, struct op_call *p, const struct op *o, op_run
         return;
     }
     if (!(reads & writes))
-        act_written(&p->acts, op_writes(o)); /* unless the launcher says otherwise */
+        act_written(&p->acts, op_writes(o)); /* unless the launcher records otherwise */
     run(d, p, o);
 }
 
@@ -195,7 +196,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     if (p->path != PATH_NONE && PATHS_WHOLE & PATH_BIT(p->path)) {
         uint32_t takes = p->path == PATH_WGMMA ? l->takes : 0;
         if (takes && o->kind == OP_PROJ && !proj_apart(&o->proj) && only_experts_left(p))
-            takes |= ACT_BIT(ACT_X); /* a shared expert's */
+            takes |= ACT_BIT(ACT_X); /* the proj of a shared expert */
         step_count(d, path_name(d, o, p->path, rows), rows);
         call(d, p, o, l->on[p->path], takes);
         return;
@@ -212,7 +213,7 @@ static void lower(struct device *d, struct op_call *p, const struct op *o)
     }
 }
 
-/* How the step goes was chosen for the matrices of the program's model. */
+/* Refuses matrices of other models: the step's path was chosen for those of the program's model. */
 static bool same_model(struct device *d, const struct program *p)
 {
     for (uint32_t i = 0; i < p->n_op; i++) {

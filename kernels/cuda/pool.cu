@@ -1,11 +1,11 @@
 /*
- * pool.cu - KV pools. Without extents a pool is one allocation. With them it is a range of addresses, and its memory
- * comes and goes by the driver's virtual memory management: an extent is one physical allocation, mapped where its
- * pages are, so that kernels, copies and captured graphs see the same addresses whatever is mapped.
+ * pool.cu - KV pools. Without extents a pool is one allocation. With extents it is a reserved range of addresses, whose
+ * memory is mapped and unmapped by the driver's virtual memory management: an extent is one physical allocation, mapped
+ * at the addresses of its pages, so that kernels, copies and captured graphs use the same addresses at all times.
  *
- * The driver's calls are looked up in libcuda.so.1, which the runtime has opened: an engine that is built with CUDA
- * also starts where there is no driver. Mapping waits for nothing; before an extent is unmapped, the caller has waited
- * for the steps and moves that may touch it.
+ * The driver's functions are looked up in libcuda.so.1, which the runtime has opened, so that an engine that is built
+ * with CUDA also starts where there is no driver. Mapping waits for nothing. Before an extent is unmapped, the caller
+ * has waited for the transfers that may touch it; kv_unmap itself waits for the work on the step stream.
  *
  * Thread: the engine's device thread.
  */
@@ -72,7 +72,7 @@ uint64_t kv_granule(struct device *d)
 
 /* --- extents -------------------------------------------------------------------------------------------------- */
 
-/* Where an extent's memory lies, and how much it is. The last one may have more than its pages need. */
+/* The size of an extent, and its address. The last extent may be larger than its pages need. */
 static uint64_t extent_bytes(const struct kv_pool *p)
 {
     return (uint64_t)p->desc.extent * p->page_bytes;
@@ -139,7 +139,7 @@ int kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_e
     if (rc)
         return refuse_driver(d, rc, "KV pages", bytes, e);
     cuda_count(d, MEM_KV, bytes, true);
-    /* Attention multiplies masked tokens by zero, so that a page's never written part must be finite. */
+    /* Attention multiplies masked values by zero, so that the unwritten part of a page must be finite. */
     cuda_ok(d, cudaMemsetAsync((void *)(uintptr_t)extent_at(p, extent), 0, bytes, d->stream));
     return 0;
 }
@@ -148,7 +148,7 @@ void kv_unmap(struct device *d, struct kv_pool *p, uint32_t extent)
 {
     if (!p->mapped || extent >= kv_extents(&p->desc) || !p->mapped[extent])
         return;
-    cuda_wait(d); /* a clear or a copy may be on its way still */
+    cuda_wait(d); /* a clear or a copy may still be in flight */
     CUresult rc = driver.cuMemUnmap(extent_at(p, extent), extent_bytes(p));
     if (!rc)
         rc = driver.cuMemRelease(p->mapped[extent]);

@@ -1,13 +1,13 @@
 /*
- * ptx.cuh - instructions that CUDA C++ has no name for, or one that gives other code: tensor cores and how fragments
- * come to registers, copies into shared memory, and some arithmetic. bulk.cuh has those of rings.
+ * ptx.cuh - instructions that CUDA C++ has no function for, or one that compiles to other code: tensor cores and loads
+ * of their fragments, copies into shared memory, and some arithmetic. Those for rings of stages are in bulk.cuh.
  */
 #ifndef HEARTH_CUDA_PTX_CUH
 #define HEARTH_CUDA_PTX_CUH
 
 #include <stdint.h>
 
-/* Sixteen bytes of memory as they are now, each four by themselves: other blocks may be writing them. */
+/* Loads 16 bytes that other blocks may be writing (relaxed, gpu scope); each 4 bytes are atomic by themselves. */
 __device__ static inline float4 load_now(const float4 *at)
 {
     float4 v;
@@ -23,7 +23,7 @@ __device__ static inline uint32_t smem_of(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* c += a * b; a: rows g (a0, a2), g + 8 (a1, a3). Turing has half of the instruction: two halves of k. */
+/* c += a * b; a: rows g (a0, a2), g + 8 (a1, a3). Turing has only k8: two instructions, one per half of k. */
 __device__ static inline void mma16816(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                        uint32_t b1)
 {
@@ -41,7 +41,7 @@ __device__ static inline void mma16816(float *c, uint32_t a0, uint32_t a1, uint3
 #endif
 }
 
-/* Four matrices of 8 by 8 halves from shared memory; a lane's `at` is a row of one of them. ldm4t: transposed. */
+/* Loads four 8 x 8 matrices of halves from shared memory; a lane's `at` is a row of one of them. ldm4t: transposed. */
 __device__ static inline void ldm4(uint32_t r[4], uint32_t at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -56,7 +56,7 @@ __device__ static inline void ldm4t(uint32_t r[4], uint32_t at)
                  : "r"(at)
                  : "memory");
 }
-/* A matrix of 8 by 8 halves, in registers. */
+/* Transposes an 8 x 8 matrix of halves in registers. */
 __device__ static inline uint32_t transpose8(uint32_t w)
 {
     uint32_t r;
@@ -64,8 +64,8 @@ __device__ static inline uint32_t transpose8(uint32_t w)
     return r;
 }
 
-/* 16 bytes to shared memory, on their way until cp_async_wait(); zeros where there is nothing to read. Turing has no
- * such copies: they are done at once. */
+/* Copies 16 bytes, or zeros where `in` is false, to shared memory; in flight until cp_async_wait(). Turing has no such
+ * copies: there it is done at once. */
 __device__ static inline void cp_async16(void *dst, const void *src, bool in)
 {
 #if __CUDA_ARCH__ >= 800
@@ -75,14 +75,14 @@ __device__ static inline void cp_async16(void *dst, const void *src, bool in)
     *(uint4 *)dst = in ? *(const uint4 *)src : make_uint4(0, 0, 0, 0);
 #endif
 }
-/* The calling thread's copies since the last call are a group. */
+/* Makes the calling thread's copies since the last call a group. */
 __device__ static inline void cp_async_commit()
 {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* Waits for the calling thread's groups but the LEFT latest. */
+/* Waits for all of the calling thread's groups but the LEFT latest. */
 template <int LEFT> __device__ static inline void cp_async_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -98,7 +98,7 @@ __device__ static inline float exp2_fast(float x)
     return y;
 }
 
-/* A barrier of N of the block's threads, whole warps; id: 1 to 15, 0 is __syncthreads()'. */
+/* A barrier of N of the block's threads, whole warps; id: 1 to 15, 0 is that of __syncthreads(). */
 template <int N> __device__ static inline void named_bar_sync(int id)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(N) : "memory");

@@ -1,21 +1,22 @@
 /*
- * rate.cu - how fast this GPU reads its memory, or the host's over its link: every thread adds up what it loads, 16
- * bytes at a time and several loads under way. Thread: the engine's device thread.
+ * rate.cu - measures how fast this GPU reads its memory, or host memory over the link: every thread adds up what it
+ * loads, 16 bytes at a time with several loads in flight. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
 
 enum {
     THREADS = 256,
-    LOADS = 8,      /* under way in a thread */
-    BLOCKS_SM = 16, /* of one launch; what does not fit at once follows */
+    LOADS = 8,      /* in flight per thread */
+    BLOCKS_SM = 16, /* blocks per SM in a launch, resident or not */
     PASSES = 5,
 };
 
-static const uint64_t own_bytes = 2ull << 30; /* forty times the largest L2 */
+static const uint64_t own_bytes = 2ull << 30; /* about forty times the largest L2 */
 static const uint64_t host_bytes = 128ull << 20;
 
-/* Of bytes of 1 no sum is 1: nothing is written, but no load can be left out. */
+/* The buffer is filled with bytes of 1, so that no sum is 1 and nothing is written; yet no load can be optimised away.
+ */
 static __global__ void __launch_bounds__(THREADS) read_all(const uint4 *buf, uint64_t n, uint32_t *out)
 {
     uint64_t stride = (uint64_t)gridDim.x * THREADS, i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;

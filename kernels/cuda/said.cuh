@@ -1,13 +1,13 @@
 /*
- * said.cuh - what a kernel tells before its end: slots of 16 bytes in memory, written and read as wholes, of which
- * eight are a tag of this step and of who tells within it, so that nobody resets them.
+ * said.cuh - how a kernel publishes results before its end: slots of 16 bytes in memory, written and read atomically.
+ * Eight bytes are the value, eight a tag of the step and of the publisher within it, so that slots need no reset.
  */
 #ifndef HEARTH_CUDA_SAID_CUH
 #define HEARTH_CUDA_SAID_CUH
 
 #include "kernels/cuda/cuda.cuh"
 
-/* nth: who tells, of the step's, from 1, so that no tag is 0, which memory begins with. */
+/* nth: number of the publisher within the step, from 1, so that no tag is 0, the initial content of memory. */
 __device__ static inline uint64_t said_tag(const step_dev *s, uint32_t nth)
 {
     return s->ticket << 16 | (nth & 0xffff);
@@ -20,7 +20,7 @@ __device__ static inline void say(ulonglong2 *slot, uint64_t v, uint64_t tag)
                  "l"(tag)
                  : "memory");
 }
-/* What a slot has now; whether it has the tag. */
+/* Reads a slot's value; returns whether the slot has the tag. */
 __device__ static inline bool heard(const ulonglong2 *slot, uint64_t tag, uint64_t *v)
 {
     uint64_t t;
@@ -30,7 +30,7 @@ __device__ static inline bool heard(const ulonglong2 *slot, uint64_t tag, uint64
                  : "memory");
     return t == tag;
 }
-/* What it has as soon as it has the tag. */
+/* Waits until the slot has the tag, and returns its value. */
 __device__ static inline uint64_t hear(const ulonglong2 *slot, uint64_t tag)
 {
     uint64_t v;

@@ -1,18 +1,18 @@
 /*
- * sample.cu - from logits to a token without the host: one kernel, a few blocks a row, which meet at barriers of their
- * own only for the passes that a slot's parameters ask for. Greedy needs none.
+ * sample.cu - samples tokens from logits on the device: one kernel, with several blocks per row, which synchronise at
+ * barriers of their own only for the passes that a slot's parameters need. Greedy sampling needs none.
  *
  * Cut-offs are found by radix histograms over the order-preserving bits of a logit, 11 + 11 + 10 of them: counts for
- * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same whatever the order, so a token depends on
- * its own row alone. The last row to finish writes the step's ticket for the host. What a slot is: slots.cu.
+ * top-k, exp() in 40-bit fixed point for top-p. Integers add up to the same sum in any order, so that a token depends
+ * only on its own row. The last row to finish writes the step's ticket for the host. Slots are set in slots.cu.
  */
 #include "kernels/cuda/sample.cuh"
 #include "kernels/philox.h"
 
 #include <float.h>
 
-/* Blocks: of a row alone, BLOCKS; of several, as many as have ROW_IDS each; no more than are there at once. */
-enum { THREADS = 512, BLOCKS = 128, AT_ONCE = 4, ROW_IDS = 4 * AT_ONCE * THREADS, RESIDENT = 2 /* of a processor */ };
+/* Blocks: BLOCKS for a single row; for several rows one per ROW_IDS ids, in any case no more than can be resident. */
+enum { THREADS = 512, BLOCKS = 128, AT_ONCE = 4, ROW_IDS = 4 * AT_ONCE * THREADS, RESIDENT = 2 /* blocks per SM */ };
 
 struct sample_args {
     const float *logits;
@@ -26,7 +26,7 @@ struct sample_args {
     struct result *ring;
 };
 
-__device__ static inline uint32_t key_of(float v) /* greater floats, greater keys */
+__device__ static inline uint32_t key_of(float v) /* monotonic: greater floats have greater keys */
 {
     uint32_t u = __float_as_uint(v + 0.f); /* +0 and -0 are one */
     return u & 0x80000000u ? ~u : u | 0x80000000u;
@@ -40,7 +40,7 @@ __device__ static inline unsigned long long rank_of(float v, uint32_t id) /* bes
     return (unsigned long long)key_of(v) << 32 | (uint32_t)~id;
 }
 
-/* The blocks of a row meet. All of a launch are resident. */
+/* A barrier of the blocks of a row. All blocks of a launch are resident. */
 __device__ static void row_barrier(row_dev *r, uint32_t *n_barrier)
 {
     __syncthreads();
@@ -66,7 +66,7 @@ __device__ static void max_into(unsigned long long v, unsigned long long *to)
         atomicMax(to, v);
 }
 
-/* ... by one of a block, which all threads reach. */
+/* The same with one atomic per block; all threads of the block must call it. */
 __device__ static void block_max_into(unsigned long long v, unsigned long long *to)
 {
     __shared__ unsigned long long best;
@@ -105,13 +105,13 @@ __device__ static inline float logit(const view &w, uint32_t id)
     return v == v ? v : -INFINITY;
 }
 
-/* ... of a logit as it came; NaN is below all, and is no candidate. */
+/* The rank of a raw logit; NaN is below all and never a candidate. */
 __device__ static inline unsigned long long raw_rank(const view &w, uint32_t id)
 {
     return isnan(w.raw[id]) ? 0 : rank_of(w.raw[id], id);
 }
 
-/* Calls f(id) for the ids of this thread: four neighbours at a time. */
+/* Calls f(id) for the ids of this thread, in groups of four neighbours. */
 template <typename F> __device__ static inline void each(uint32_t n, F f)
 {
     for (uint32_t id = 4 * (blockIdx.x * THREADS + threadIdx.x); id < n; id += 4 * THREADS * gridDim.x)
@@ -119,8 +119,8 @@ template <typename F> __device__ static inline void each(uint32_t n, F f)
             f(i);
 }
 
-/* The best of this thread's ids by the raw logits alone, of which sixteen are on their way together. Rows end on whole
- * fours. */
+/* The best rank of this thread's ids by their raw logits, with loads of sixteen logits in flight at a time. Rows are
+ * padded to a multiple of four. */
 __device__ static inline unsigned long long best_raw(const float *raw, uint32_t n)
 {
     unsigned long long best = 0;
@@ -145,7 +145,8 @@ __device__ static inline unsigned long long best_raw(const float *raw, uint32_t 
     return best;
 }
 
-/* Where the sum from the best bin down reaches `want`: *bin, and what lies above it. All threads get the answer. */
+/* Finds the bin where the sum from the best bin down reaches `want`: *bin, *above: the sum before it. For all threads.
+ */
 template <typename T>
 __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t *bin, unsigned long long *above)
 {
@@ -182,8 +183,8 @@ __device__ static void find_bin(const T *hist, unsigned long long want, uint32_t
 }
 
 /*
- * The least key such that the tokens at or above it weigh `want` or more; weigh(id, v, key) gives a token's weight, 0
- * to leave it out. want is asked for after the first pass, when the whole weight is known.
+ * The greatest key such that the tokens at or above it weigh `want` or more. weigh(v, key) returns a token's weight, 0
+ * to leave it out; goal(total) returns `want`, and is called after the first pass, when the total weight is known.
  */
 template <typename T, typename W, typename G>
 __device__ static uint32_t cut(row_dev *r, T hist[3][SAMPLE_BINS], T *sh, const view &w, uint32_t *n_barrier, W weigh,
@@ -234,7 +235,7 @@ __device__ static inline unsigned long long fixed(float x)
     return (unsigned long long)(x * 1099511627776.f);
 } /* x in [0, 1] */
 
-/* Appends the token to what the slot's penalties count. */
+/* Adds the token to the slot's counts for penalties, and removes the one that leaves the window. */
 __device__ static void remember(slot_dev *sl, uint32_t token)
 {
     if (!sl->count)
@@ -256,7 +257,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
     __shared__ bool last;
     pdl_trigger();
     uint32_t i = a.row0 + blockIdx.y, n_barrier = 0;
-    const step_dev *s = a.s; /* with the slots' parameters, there before any of the step's kernels */
+    const step_dev *s = a.s; /* like the slots' parameters, complete before any of the step's kernels */
     if (i >= s->n_sample) {
         pdl_wait();
         return;
@@ -267,13 +268,13 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
     view w = {a.logits + (uint64_t)i * a.ldl, sl,
               s->mask[i] == NO_SLOT ? NULL : a.mask + (uint64_t)s->mask[i] * ((a.n_vocab + 31) / 32), a.n_vocab};
     float temp = p->temp, top_v = 0;
-    const bool as_it_came = !sl->count && !sl->bias && !w.mask; /* the logits are what is chosen by */
+    const bool as_it_came = !sl->count && !sl->bias && !w.mask; /* raw logits are not adjusted */
     pdl_wait();
-    /* Before anything hangs on the parameters, which late blocks still wait for: most rows want this and no more. */
+    /* First, as it does not depend on the parameters, whose loads may still be in flight; most rows need no more. */
     const unsigned long long best_of_raw = best_raw(w.raw, w.n);
     bool cut_k =
         temp > 0 && p->top_k && p->top_k<w.n, cut_p = temp> 0 && p->top_p<1.f, cut_m = temp> 0 && p->min_p >= FLT_MIN;
-    uint32_t least = key_of(-FLT_MAX); /* keys below are out: forbidden tokens to begin with */
+    uint32_t least = key_of(-FLT_MAX); /* keys below are excluded: at first only forbidden tokens */
 
     float log_z = 0;
     if (p->n_logprobs) { /* of the raw logits */
@@ -317,7 +318,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
         max_into(m, &r->max);
         row_barrier(r, &n_barrier);
         top_v = value_of((uint32_t)(__ldcg(&r->max) >> 32));
-        if (!(fabsf(top_v) < INFINITY)) /* an infinite or absent best logit leaves no choice */
+        if (!(fabsf(top_v) < INFINITY)) /* with an infinite best logit, or none, there is no choice */
             temp = 0, cut_k = cut_p = cut_m = false;
     }
     if (cut_k)
@@ -356,7 +357,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
             }
             uint32_t word = (id & 2) ? (id & 1 ? noise.v[3] : noise.v[2]) : (id & 1 ? noise.v[1] : noise.v[0]);
             v /= temp;
-            if (v + philox_gumbel_bound(word) < top_z) /* hopeless: saves two logarithms */
+            if (v + philox_gumbel_bound(word) < top_z) /* cannot win: saves two logarithms */
                 return;
             v += philox_gumbel(word);
             top_z = v > top_z ? v : top_z;
@@ -380,7 +381,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
         float raw = plain && won ? value_of((uint32_t)(won >> 32)) : w.raw[token];
         out->slot = s->slot[i], out->token = token, out->logprob = raw - log_z;
         out->n_top = 0;
-        for (uint32_t k = 0; k < p->n_logprobs && __ldcg(&r->top[k]); k++) { /* a small vocabulary ends sooner */
+        for (uint32_t k = 0; k < p->n_logprobs && __ldcg(&r->top[k]); k++) { /* 0: fewer tokens than n_logprobs */
             uint32_t id = ~(uint32_t)__ldcg(&r->top[k]);
             out->n_top++;
             out->top[k].id = id, out->top[k].logprob = w.raw[id] - log_z;
@@ -392,7 +393,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
             r->top[k] = 0;
         r->arrived = r->finished = 0;
         bool all = s->n_sample == 1;
-        if (!all) { /* the rows hear of each other within the device; the host of all from the last */
+        if (!all) { /* rows are counted in device memory; the last one signals the host for all */
             __threadfence();
             all = atomicAdd(a.rows_done, 1) == s->n_sample - 1;
             if (all)

@@ -1,5 +1,5 @@
 /*
- * slots.cu - slots of sampling: a sequence's parameters, its penalties, bias and history in device memory, and the last
+ * slots.cu - sampling slots: a sequence's parameters, penalties, biases and history in device memory, and its last
  * token, which the next step's embedding reads.
  */
 #include "kernels/cuda/sample.cuh"
@@ -16,7 +16,7 @@ __global__ void slot_init(slot_dev *to, slot_dev v, int32_t *last, int32_t token
     *last = token;
 }
 
-/* Counts the history's tokens, and keeps them where there is a window. */
+/* Counts the history's tokens, and stores them in the ring where there is a window. */
 __global__ void slot_count(uint32_t *count, int32_t *ring, const int32_t *history, uint32_t n, uint32_t n_vocab)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -29,7 +29,7 @@ __global__ void slot_count(uint32_t *count, int32_t *ring, const int32_t *histor
         atomicAdd(&count[id], 1);
 }
 
-/* Adds the list's biases up, in its order: an id may be there more than once. One block. */
+/* Adds up the list's biases in its order, since an id may occur more than once. One block. */
 __global__ void slot_bias(float *bias, const struct logit_bias *list, uint32_t n)
 {
     __shared__ struct logit_bias some[BIASES];
@@ -130,7 +130,7 @@ uint32_t *mask_room(struct device *d, uint32_t n, uint32_t words)
     return s->mask;
 }
 
-/* A slot's buffer, grown to n elements of 4 bytes. */
+/* Grows a slot's buffer to n elements of 4 bytes; its contents are lost. */
 static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct hearth_err *e)
 {
     if (n <= *have)
@@ -146,7 +146,7 @@ static int room(struct device *d, void **p, uint32_t *have, uint32_t n, struct h
     return 0;
 }
 
-/* A slot's list for that many bytes, which nobody reads any more. */
+/* Makes a slot's list at least that many bytes long, once earlier kernels are done reading it. */
 static int list_room(struct device *d, struct slot_mem *m, uint64_t bytes, struct hearth_err *e)
 {
     if (m->list_read > step_completed(d))

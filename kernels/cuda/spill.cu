@@ -1,15 +1,15 @@
 /*
- * spill.cu - weights that stay in the host's memory, because the GPU has no room for them. Their tiles lie in pinned
- * memory, which kernels read over the link as they read their own: a step of few rows, which reads a matrix once, and
- * of a mixture only the experts that its tokens go to, needs nothing else, a captured step included.
+ * spill.cu - weights that stay in host memory because the GPU has no room for them. Their tiles are in pinned memory,
+ * which kernels read over the link as they read device memory. A step of few rows, which reads a matrix once, and of a
+ * mixture only the experts that its tokens go to, needs nothing else, not even a captured step.
  *
- * A prompt's products read a matrix several times. For these a stream of its own copies each dense matrix that lies
- * outside to one of two buffers, in the order of the program's ops, while the ops before it run:
+ * A prompt's products read a matrix several times. For these a separate stream copies each dense matrix that is in host
+ * memory to one of two buffers on the device, in the order of the program's ops, while the ops before it run:
  *
  *     copies    | A -> 0 | C -> 1 | E -> 0   | ...        an op waits until its buffer is full,
- *     ops                | A, B   | C, D     | E ...      a copy until the op of two copies before has ended
+ *     ops                | A, B   | C, D     | E ...      a copy until the op that used its buffer before has ended
  *
- * Such steps are not captured. A kernel's bits do not depend on where its matrix lies.
+ * Such steps are not captured. A kernel's bits do not depend on where its matrix is.
  *
  * Thread: the engine's device thread.
  */
@@ -20,9 +20,9 @@
 
 enum {
     BUFFERS = 2,
-    ROWS_MIN = GEMM_ROWS + 1, /* of a step that copies: of fewer rows each matrix is read once */
+    ROWS_MIN = GEMM_ROWS + 1, /* rows in a step that copies; steps of fewer rows read each matrix once */
 };
-static const uint64_t PIECE = 4ull << 20; /* KV pages on their way to the device take turns with these: transfer.cu */
+static const uint64_t PIECE = 4ull << 20; /* bytes per copy, so that loads of KV pages get their turn: transfer.cu */
 
 struct spill {
     cudaStream_t stream;
@@ -30,15 +30,15 @@ struct spill {
         uint8_t *p;
         cudaEvent_t full, empty; /* its copy is done; the op that read it is done */
     } buf[BUFFERS];
-    uint64_t bytes;                /* of each */
-    uint32_t n;                    /* matrices in the host's memory */
-    const struct program *program; /* of the step under way; NULL: it copies nothing */
-    uint32_t next;                 /* op of it whose matrix is copied next */
-    uint32_t copied, used;         /* matrices of it: a matrix's buffer is its number's remainder */
-    struct wdev *in;               /* is in a buffer now, or NULL */
+    uint64_t bytes;                /* size of each buffer */
+    uint32_t n;                    /* matrices in host memory */
+    const struct program *program; /* of the current step; NULL: the step copies nothing */
+    uint32_t next;                 /* where to look for the next op whose matrix is to be copied */
+    uint32_t copied, used;         /* matrices of the step copied, and used, so far; modulo BUFFERS: the next buffer */
+    struct wdev *in;               /* the matrix that the current op reads from a buffer, or NULL */
 };
 
-/* Its matrix where it is one that steps copy. Buffers are as long as the longest, unless memory was short. */
+/* The op's matrix, if it is one that steps copy. Buffers are as long as the longest such, unless memory was short. */
 static struct wdev *copied_matrix(const struct spill *s, const struct op *o)
 {
     const struct weight *w = op_weight(o);
@@ -121,7 +121,7 @@ void spill_fini(struct device *d)
     d->spill = NULL;
 }
 
-/* Copies the program's next matrix, as soon as its buffer may be written. */
+/* Enqueues the copy of the program's next matrix, to start once its buffer may be overwritten. */
 static void copy_next(struct device *d)
 {
     struct spill *s = d->spill;
@@ -158,7 +158,7 @@ void spill_op(struct device *d, const struct op *o)
         return;
     auto *from = &s->buf[s->used % BUFFERS];
     cuda_ok(d, cudaStreamWaitEvent(d->stream, from->full, 0));
-    d->pdl_chain = false; /* kernels fetch weights before they wait for the kernel before them */
+    d->pdl_chain = false; /* with PDL a kernel would fetch weights before its grid-dependency wait */
     w->packed = from->p;
     s->in = w;
 }

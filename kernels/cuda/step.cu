@@ -1,13 +1,13 @@
 /*
- * step.cu - a step: capture and replay of a program's launches, and its results. metadata.cu has what comes before.
+ * step.cu - a step: capture and replay of a program's launches, and its results. Its metadata is made in metadata.cu.
  *
- * step_run sends the metadata and then runs the program's ops; a decode step (one row a sequence) of a program and
- * shape seen before is a captured graph, replayed by one call. So replay needs no cooperation of the ops, and nothing
- * runs before its metadata is there.
+ * step_run uploads the metadata and then runs the program's ops. A decode step (one row per sequence) is captured as a
+ * graph the first time that a program runs in a shape, and later replayed by one call. Ops need no code for replays,
+ * and no op runs before its metadata is uploaded.
  *
- * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls, no call into the
- * runtime and no event. Up to MAX_IN_FLIGHT steps are in flight, each with its own metadata and result of the ring.
- * Thread: the engine's device thread.
+ * Results come back through pinned memory that the last kernel writes, `ticket` last: step_wait polls it, without a
+ * call into the runtime or an event. Up to MAX_IN_FLIGHT steps are in flight, each with its own metadata and result in
+ * a ring. Thread: the engine's device thread.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
@@ -20,7 +20,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { SPINS = 1000 }; /* about 40 us of looking before step_wait sleeps between looks */
+enum { SPINS = 1000 }; /* about 40 us of polling before step_wait sleeps between polls */
 
 void step_init(struct device *d)
 {
@@ -30,7 +30,7 @@ void step_init(struct device *d)
         return;
     }
     d->rec = r;
-    prctl(PR_SET_TIMERSLACK, 1000); /* this thread's sleeps in step_wait are meant: 50 us is the default */
+    prctl(PR_SET_TIMERSLACK, 1000); /* 1 us, for the short sleeps of step_wait; the default is 50 us */
     if (!cuda_ok(d, cudaHostAlloc((void **)&r->ring, RING * sizeof(struct result), cudaHostAllocMapped)))
         return;
     memset(r->ring, 0, RING * sizeof(struct result));
@@ -59,12 +59,12 @@ void step_drop_graphs(struct device *d)
                 cuda_wait(d);
                 cuda_ok(d, cudaGraphExecDestroy(r->shape[i].exec));
             }
-            r->shape[i].exec = NULL; /* who takes the row destroys what is there */
+            r->shape[i].exec = NULL; /* else shape_of() would destroy it again */
             r->shape[i].used = 0;
         }
 }
 
-/* --- what they do, in numbers ------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------- */
 
 void step_count(struct device *d, const char *path, uint32_t rows)
 {
@@ -94,7 +94,7 @@ void step_counts(const struct device *d, struct device_info *out)
 static void run(struct device *d)
 {
     struct step_rec *r = d->rec;
-    d->pdl_chain = false; /* the first kernel waits for all of the metadata */
+    d->pdl_chain = false; /* the first kernel starts after all of the metadata is uploaded */
     memset(r->rows, 0, sizeof(r->rows));
     plan_run(d, r->program);
     if (r->sample)
@@ -103,7 +103,7 @@ static void run(struct device *d)
         done_run(d, r->ring);
 }
 
-/* The table's row of this step's shape, made in the place of the least recently used where there is none. */
+/* The entry of this step's shape; a new shape replaces the least recently used entry. */
 static struct shape *shape_of(struct device *d)
 {
     struct step_rec *r = d->rec;
@@ -125,7 +125,7 @@ static struct shape *shape_of(struct device *d)
     return old;
 }
 
-/* Captures the step's ops as a graph. NULL where that failed without harm: the step then runs eagerly. */
+/* Captures the step's ops as a graph. Returns NULL on failure, which is recorded in the device. */
 static cudaGraphExec_t capture(struct device *d)
 {
     NVTX_RANGE("graph capture");
@@ -192,7 +192,7 @@ uint64_t step_completed(const struct device *d)
     return d->rec->completed;
 }
 
-/* What was wrong with the step of that ticket, once. */
+/* Returns and clears the error of the step with that ticket. */
 static int failed(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     struct hearth_err *mine = &d->rec->failed[ticket % RING];
@@ -222,7 +222,7 @@ int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n
 #endif
             continue;
         }
-        /* A kernel that failed never writes its ticket: ask now and then. */
+        /* After a kernel has failed the ticket is never written: query the stream now and then. */
         if (spin % 256 == 0) {
             cudaError_t now = cudaStreamQuery(d->stream);
             if (now == cudaSuccess && __atomic_load_n(&res->ticket, __ATOMIC_ACQUIRE) < ticket)

@@ -1,23 +1,22 @@
 /*
- * transfer.cu - KV pages between a pool and pinned host memory, beside the steps.
+ * transfer.cu - transfers of KV pages between a pool and pinned host memory, concurrent with the steps.
  *
- * Each direction has a stream of its own, so that a save, a load and a step use three engines of the GPU at once. The
- * order, in the runtime's own terms:
- *   - a move records `before` on the step stream and its own stream waits for it. A wait takes the state of the event
- *     at the time of the call, so one event serves all moves. The step stream itself waits for nothing.
- *   - a move ends with an event on its stream; kv_transfer_done asks it. What the host has seen done is done before
- *     anything that it submits later: a step needs no wait for the loads whose pages it was given after
- *     kv_transfer_done.
- *   - captures see none of this: they begin and end within step_run (step.cu), and the streams do not block with the
- *     legacy stream.
- * Nothing here is allocated after kv_transfer_init. Ends of the last EVENTS moves of a direction have their own events;
- * an older one is asked through the oldest that is left, which comes later: it is then told late, never early.
+ * Each direction has a stream of its own, so that a save, a load and a step use three engines of the GPU at once.
+ * Ordering:
+ *   - a transfer records the event `before` on the step stream, and its own stream waits for it. A stream wait uses the
+ *     state of the event at the time of the call, so one event serves all transfers. The step stream waits for nothing.
+ *   - a transfer ends with an event on its stream, which kv_transfer_done queries. What the host has seen completed is
+ *     complete for anything that it submits later: a step needs no wait for loads that kv_transfer_done has reported.
+ *   - captures are not affected: they begin and end within step_run (step.cu), and the streams do not synchronise with
+ *     the legacy stream.
+ * Nothing here is allocated after kv_transfer_init. Only the last EVENTS transfers of a direction have an event of
+ * their own; for an older one the oldest event that is left is used, which may report it late, never early.
  *
- * Copies of one direction share an engine, whatever their streams, and wait for each other there: a step's metadata
- * is therefore no copy (metadata.cu). What still is a copy to the device (a slot's parameters when a sequence
- * enters, the masks of a grammar) waits for the loads before it; a copy is at most PIECE long (80 us on PCIe 5)
- * although a run of neighbours may be longer, so that it gets its turn between two of them. Batched copies of CUDA 12.8
- * would save some calls, but older toolkits lack them and newer ones changed them.
+ * Copies of one direction share a copy engine, whatever their streams, and queue there. A step's metadata is therefore
+ * not copied (metadata.cu). What is copied to the device (such as the masks of a grammar) queues behind earlier loads.
+ * So that it gets its turn between two copies of a load, a copy is at most PIECE long (80 us on PCIe 5), although a run
+ * of adjacent pages may be longer. Batched copies of CUDA 12.8 would save some calls, but older toolkits lack them and
+ * newer ones changed them.
  *
  * Thread: the engine's device thread.
  */
@@ -32,11 +31,11 @@ static const uint64_t PIECE = 4ull << 20;
 
 struct channel {
     cudaStream_t stream;
-    cudaEvent_t end[EVENTS];  /* of move s at s % EVENTS, for the last EVENTS moves */
-    uint64_t submitted, done; /* moves submitted; moves known to be done, which are the first ones */
+    cudaEvent_t end[EVENTS];  /* of transfer s at s % EVENTS, for the last EVENTS transfers */
+    uint64_t submitted, done; /* number of transfers submitted; of those, the first `done` are known to be done */
 };
 struct kv_transfer {
-    cudaEvent_t before; /* what a move waits for */
+    cudaEvent_t before; /* what a transfer waits for */
     struct channel channel[CHANNELS];
 };
 
@@ -83,7 +82,7 @@ void kv_transfer_drain(struct device *d)
         cuda_ok(d, cudaStreamSynchronize(d->kv_transfer->channel[i].stream));
 }
 
-/* --- moves ---------------------------------------------------------------------------------------------------- */
+/* --- transfers ------------------------------------------------------------------------------------------------ */
 
 static uint64_t transfer(struct device *d, struct kv_pool *p, int dir, const uint32_t *pages, const void *const *host,
                          uint32_t n)
@@ -98,12 +97,12 @@ static uint64_t transfer(struct device *d, struct kv_pool *p, int dir, const uin
         return 0;
     for (uint32_t i = 0, run; i < n; i += run) {
         uint8_t *at = (uint8_t *)host[i], *page = p->base + pages[i] * p->page_bytes;
-        run = 1; /* neighbours on both sides */
+        run = 1; /* pages that are adjacent on both sides */
         while (i + run < n && (run + 1) * p->page_bytes <= PIECE && pages[i + run] == pages[i] + run &&
                host[i + run] == at + run * p->page_bytes)
             run++;
         uint64_t bytes = run * p->page_bytes, n_byte;
-        for (uint64_t k = 0; k < bytes; k += n_byte) { /* a page of states is longer than a piece */
+        for (uint64_t k = 0; k < bytes; k += n_byte) { /* a single page of states may be longer than PIECE */
             n_byte = bytes - k < PIECE ? bytes - k : PIECE;
             if (!cuda_ok(d, cudaMemcpyAsync((dir == SAVE ? at : page) + k, (dir == SAVE ? page : at) + k, n_byte,
                                             dir == SAVE ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, l->stream)))
@@ -127,7 +126,8 @@ uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pages, con
     return transfer(d, p, LOAD, pages, host, n);
 }
 
-/* The event that says whether the ticket's move is done, and the move whose end it is; NULL where *rc says more. */
+/* The event that tells whether the ticket's transfer is done; *at: the transfer that it ends. NULL: *rc is the answer.
+ */
 static cudaEvent_t done_event(struct device *d, uint64_t ticket, uint64_t *at, int *rc, struct hearth_err *e)
 {
     struct channel *l = &d->kv_transfer->channel[ticket % CHANNELS];
@@ -145,7 +145,7 @@ static cudaEvent_t done_event(struct device *d, uint64_t ticket, uint64_t *at, i
     return NULL;
 }
 
-/* What the runtime said about the event that end_of gave. */
+/* Evaluates the runtime's answer about the event that done_event() returned. */
 static int done_status(struct device *d, uint64_t ticket, uint64_t at, cudaError_t said, struct hearth_err *e)
 {
     if (said == cudaErrorNotReady)

@@ -1,16 +1,16 @@
 /*
  * upload.cu - weights from the mapped file to the GPU: helper threads copy a slice into one of four pinned buffers, a
- * copy engine moves it, a kernel packs it into T16 tiles (pack.cu). weight_load returns when its last slice left the
- * file's memory, not when it is packed: the step stream waits for that by an event.
+ * copy engine copies it to the device, and a kernel packs it into T16 tiles (pack.cu). weight_load returns when the
+ * last slice has been read from the file, not when it is packed: the step stream waits for that by an event.
  *
- * A type that the GPU has no kernels for, or a matrix with a factor of its own, becomes F16 on the way: the helpers
- * expand its blocks into the pinned buffer in place of copying them, and from there on it is a matrix of F16.
+ * A type that the GPU has no kernels for, or a matrix with a scale of its own, is converted to F16 on the way: the
+ * helpers expand its blocks into the pinned buffer instead of copying them, and from there on it is a matrix of F16.
  *
- * A matrix that is to stay in the host's memory (weight.host) is packed on the GPU all the same, in memory that it then
- * leaves: its tiles have the bits that they would have there.
+ * A matrix that is to stay in host memory (weight.host) is packed on the GPU all the same, in device memory that is
+ * freed afterwards, so that its tiles are bit-identical.
  *
- * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers.
- * Thread: the engine's device thread; helpers touch nothing but the bytes they copy.
+ * One thread's memcpy from the page cache is slower than the bus (about 10 of 55 GB/s), hence the helpers. Thread: the
+ * engine's device thread; helpers touch nothing but the bytes they copy.
  */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/local.cuh"
@@ -25,8 +25,9 @@
 
 enum { PINS = 4, HELPERS_MAX = 11, PIECE = 512 << 10 };
 static const uint64_t PIN_BYTES = 16ull << 20;
-/* Of a matrix: 16 rows fit a pinned buffer, 128 expanded ones prefill's scratch; and tiles of 8 rows a grid. No model
- * that anybody has made is near; only embedding and head, which go by other ways, have more rows. */
+/* Limits of a matrix: 16 rows must fit a pinned buffer, 128 expanded rows the cuBLASLt path's scratch, and tiles of 8
+ * rows a grid dimension. No known model is near them; only embedding and head, which take other paths, have more
+ * rows. */
 enum { COLS_MAX = 128 << 10, ROWS_MAX = 65535 * 8 };
 
 struct uploader {
@@ -34,27 +35,27 @@ struct uploader {
     uint8_t *dev[PINS]; /* its twin on the GPU */
     cudaEvent_t free[PINS];
     uint32_t next;
-    /* the copy under way, shared with the helpers */
+    /* the current copy, shared with the helpers */
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
     pthread_t helper[HELPERS_MAX];
     uint32_t n_helper, busy;
-    uint64_t generation; /* of the copy: a helper takes part once in each */
+    uint64_t generation; /* number of the copy: a helper takes part at most once in each */
     bool stop;
     uint8_t *dst;
     const uint8_t *src;
-    uint64_t bytes, taken;           /* at dst */
-    const struct dtype_info *expand; /* the type of src, where dst is F16 of it; NULL: the same bytes */
-    float scale;                     /* what `expand` multiplies by */
+    uint64_t bytes, taken;           /* total, and already taken by a thread; counted at dst */
+    const struct dtype_info *expand; /* the type of src, where dst is its expansion to F16; NULL: a plain copy */
+    float scale;                     /* factor of the expansion */
 };
 
-/* To what F16 has; NaN stays. */
+/* Clamps to the range of F16; NaN stays NaN. */
 static float saturated(float v)
 {
     return v > 65504.f ? 65504.f : v < -65504.f ? -65504.f : v;
 }
 
-/* n weights of a type, times `scale`, as F16, saturated. */
+/* Expands n weights of a type, times `scale`, to F16, saturated. */
 static void expand(const struct dtype_info *from, float scale, const uint8_t *src, uint8_t *dst, uint64_t n)
 {
     float v[BLOCK_LEN_MAX];
@@ -171,7 +172,8 @@ void upload_fini(struct device *d)
     d->up = NULL;
 }
 
-/* Moves n_out rows of part i at `data`, in slices of whole tiles; `packed`: they are packed, else kept as they are. */
+/* Uploads n_out rows of part i from `data`, in slices of whole tiles; `packed`: packs them, else keeps the file's form.
+ */
 static void upload_rows(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src,
                         const uint8_t *data, uint32_t n_out, bool packed)
 {
@@ -194,8 +196,8 @@ static void upload_rows(struct device *d, struct wdev *w, uint32_t i, const stru
     }
 }
 
-/* The matrices of all experts. Those that follow one another in the file and end with whole tiles are one tall matrix,
- * so that a slice holds many small ones. */
+/* Uploads the matrices of all experts. If they are contiguous in the file and consist of whole tiles, they are uploaded
+ * as one tall matrix, so that a slice holds many small ones. */
 static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const struct weight_part *src)
 {
     uint32_t n = w->n_expert, n_out = w->part[i].n_out;
@@ -216,8 +218,9 @@ static void upload_experts(struct device *d, struct wdev *w, uint32_t i, const s
 }
 
 /*
- * A router is kept as F32 rows, whatever it is in the file: what it decides hangs on the last bits. So is a layer's
- * mixer that is F32 in the file, as the gates of delta nets are: small, and what a state forgets hangs on it.
+ * A router is kept as F32 rows, whatever its type in the file, because its decisions depend on the last bits. So is a
+ * layer's mixer that is F32 in the file, like the gates of delta nets: these are small, and the decay of the state
+ * depends on them.
  */
 static bool kept_plain(const struct weight *w)
 {
@@ -251,7 +254,7 @@ static int upload_plain(struct device *d, struct wdev *v, const struct weight_pa
     return 0;
 }
 
-/* Each head's matrix as fp16 rows of a multiple of eight columns (attend/latent.cu). */
+/* Row stride of heads' matrices, kept as fp16 rows of a multiple of eight columns (attend/latent.cu). */
 static uint32_t heads_ld(uint32_t n_in)
 {
     return (n_in + 7) & ~7u;
@@ -297,13 +300,13 @@ static void wdev_free(struct device *d, struct wdev *w)
     free(w);
 }
 
-/* Whether the matrix is kept as plain rows, which are no tiles. */
+/* Whether the matrix is kept as plain rows instead of tiles. */
 static bool by_rows(const struct wdev *v)
 {
     return v->plain || v->role == WEIGHT_HEADS;
 }
 
-/* How the matrix will be kept, and as what; nothing is taken. *expanded as in struct weight. */
+/* Plans the form and types in which the matrix will be kept; allocates nothing. *expanded as in struct weight. */
 static int wdev_plan(const struct device *d, const struct weight *w, struct wdev *v, bool *raw, uint32_t *expanded,
                      struct hearth_err *e)
 {
@@ -355,7 +358,7 @@ uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passin
     return raw ? bytes : v.packed_bytes;
 }
 
-/* Moves a matrix that was packed in device memory to the host's. */
+/* Moves a matrix that was packed in device memory to host memory. */
 static int to_host(struct device *d, struct wdev *v, struct hearth_err *e)
 {
     void *host = NULL;
@@ -393,7 +396,7 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
         if (!(v->packed = (uint8_t *)cuda_alloc_for(d, w->host ? MEM_WORKSPACE : MEM_WEIGHTS, v->packed_bytes,
                                                     w->n_expert ? "the weights of a layer's experts" : "weights", e)))
             goto fail;
-        /* rows past the last whole tile and columns past n_in weigh nothing */
+        /* padding rows of the last tile and columns past n_in must be zero */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
     }
     for (uint32_t i = 0; i < v->n_part && !by_rows(v); i++)

@@ -1,35 +1,35 @@
-/* weights.cuh - a matrix on the device: its parts, in tiles, and who makes them. */
+/* weights.cuh - a matrix on the device: its parts, its tiles, and the functions that pack them. */
 #ifndef HEARTH_CUDA_WEIGHTS_CUH
 #define HEARTH_CUDA_WEIGHTS_CUH
 
 #include "kernels/cuda/elem.cuh"
 
-/* Tiles of 16 rows x 256 k in T16 records (gemm/tile16.cuh has their form by type); a part's tiles follow one another,
- * [n_tile][n_kblk] records, unless pack_plan() interleaves gate and up. */
+/* A matrix is stored as tiles of 16 rows x 256 k, called T16 records (gemm/tile16.cuh has their form by type); a part's
+ * records are contiguous, [n_tile][n_kblk], unless pack_plan() interleaves gate and up. */
 struct wpart {
     enum dtype type;
     uint32_t n_out, row0;   /* rows of the part, and its first row in the merged output */
     uint32_t tile0, n_tile; /* filled by pack_plan() */
     uint64_t off;           /* bytes from `packed` to its first record; filled by pack_plan() */
-    uint8_t *raw;           /* rows as in the file: the reference variant */
+    uint8_t *raw;           /* plain rows: as in the file (variant reference), or of F32 or fp16 (upload.cu) */
     uint64_t raw_row_bytes;
 };
 struct wdev {
     enum weight_role role;
     uint32_t n_in, n_out, n_kblk, n_part, n_tile;
     struct wpart part[3];
-    uint8_t *packed;       /* device memory, or `host`, or a copy of it */
-    uint8_t *host;         /* pinned host memory, where the matrix is kept there; else NULL */
+    uint8_t *packed; /* the tiles: in device memory, or at `host`, or, during an op, in a copy of that (spill.cu) */
+    uint8_t *host;   /* the tiles in pinned host memory, where the matrix is kept there; else NULL */
     uint64_t packed_bytes; /* filled by pack_plan() */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
-    uint32_t n_expert;     /* 0, or so many matrices of these parts, one after the other */
-    uint64_t expert_bytes; /* from one to the next, of all parts; filled by pack_plan() */
-    bool plain;            /* rows of F32, those of all parts at part[0].raw: multiplied by experts/route.cu */
-    __half *cached;        /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
-    struct wdev *next;     /* list of the device's weights */
-    const void *model;     /* see weight */
+    uint32_t n_expert;     /* 0, or the number of matrices of these parts, concatenated */
+    uint64_t expert_bytes; /* bytes from one expert's matrices to the next's, all parts; filled by pack_plan() */
+    bool plain;        /* F32 rows of all parts at part[0].raw, multiplied by experts/route.cu or states/project.cu */
+    __half *cached;    /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
+    struct wdev *next; /* list of the device's weights */
+    const void *model; /* see weight */
 };
-/* Whether the dense products' paths multiply by it: some are chosen for all such matrices of a model. */
+/* Whether it is a matrix of the dense products: some paths are only taken if they support all such of a model. */
 static inline bool wdev_dense(const wdev *w)
 {
     return w->role == WEIGHT_QKV || w->role == WEIGHT_PROJ || w->role == WEIGHT_GATE_UP ||
@@ -39,15 +39,15 @@ static inline const wdev *wdev_of(const struct weight *w)
 {
     return (const wdev *)w->dev;
 }
-/* Columns of ACT_FF that the op makes. */
+/* Columns of ACT_FF that the op writes. */
 static inline uint32_t d_ff_of(const struct op_ffn_up *op)
 {
     return wdev_of(op->w)->n_out / (has_gate(op->glu) ? 2 : 1);
 }
 
-/* quant/pack.cu: T16 from file blocks. pack_plan fills tile0, n_tile, off, n_tile, packed_bytes; HEARTH_EUNSUPPORTED
- * names the type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 but for the part's end,
- * from a copy of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged
+/* quant/pack.cu: T16 records from file blocks. pack_plan fills in the fields marked so above; HEARTH_EUNSUPPORTED names
+ * the type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 except at the part's end, from
+ * a copy of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged
  * output, in logical order, as fp16 [n, ld] row-major, on d->stream. */
 int pack_plan(struct wdev *w, struct hearth_err *e);
 void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw,
