@@ -1,4 +1,4 @@
-/* bf16.cuh - BF16 on the GPU: f16.cuh, with weights that become fp16 as they are multiplied (exact from 6e-5 on). */
+/* bf16.cuh - BF16 on the GPU: f16.cuh, with weights converted to fp16 when they are multiplied (exact from 6e-5 on). */
 #ifndef HEARTH_CUDA_BF16_CUH
 #define HEARTH_CUDA_BF16_CUH
 

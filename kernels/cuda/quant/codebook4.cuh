@@ -1,16 +1,18 @@
 /*
- * codebook4.cuh - what IQ4_NL, IQ4_XS and MXFP4 have in common on the GPU: weights of 4 bits that name one of sixteen
- * values, 32 of which share a scale.
+ * codebook4.cuh - what IQ4_NL, IQ4_XS and MXFP4 have in common on the GPU: weights of 4 bits that are indices of
+ * sixteen values; each 32 share a scale.
  *
- * The fragment: 0 planes [h][p] of nibbles: word i of plane p has block 4p + i, k 32(4p + i) + 4t + 0..3 from its
- * lowest nibble on and 16 more from bit 16 on; 2048 the scales, S::ROW bytes for each of 16 rows, as the type has them.
+ * The fragment, offsets in bytes:
+ *   0     planes [h][p] of nibbles: word i of plane p holds block 4p + i: k 32(4p + i) + 4t + 0..3 from its lowest
+ *         nibble on, and the elements 16 further from bit 16 on
+ *   2048  the scales, S::ROW bytes for each of 16 rows, in the type's own form
  *
- * The order of nibbles is that of PRMT's selectors: four of them choose four bytes at once, so that a look-up is two
- * PRMT (values 0..7 and 8..15) and one that takes of either.
+ * The order of nibbles is that of PRMT's selectors: four nibbles select four bytes at once, so that a look-up is two
+ * PRMT (of values 0..7 and of 8..15) and a third that selects between their results.
  *
- * Exactness: values are integers of 8 bits, which fp16 holds; products with fp16 activations are summed in f32, 32 k at
- * a time, and then scaled. IQ4_XS's scale times value (up to 4064) would not fit fp16, which is why nothing here makes
- * it before that sum; wgmma's weights are rounded to fp16 anyway.
+ * Exactness: values are integers of 8 bits, which fp16 represents; products with fp16 activations are summed in f32,
+ * 32 k at a time, and then scaled. IQ4_XS's scale times value (up to 4064) is not always exact in fp16, so scales are
+ * applied after that sum; in wgmma's path weights are rounded to fp16 anyway.
  */
 #ifndef HEARTH_CUDA_CODEBOOK4_CUH
 #define HEARTH_CUDA_CODEBOOK4_CUH
@@ -19,7 +21,7 @@
 #include "kernels/cuda/quant/slice.cuh"
 #include "kernels/quant/codebook.h"
 
-/* PRMT as it is: __byte_perm() masks the selectors' fourth bits, which look-ups below do not need. */
+/* The plain PRMT instruction; __byte_perm() would mask the selectors' fourth bits at an extra cost. */
 __device__ static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t select)
 {
     uint32_t r;
@@ -28,14 +30,14 @@ __device__ static inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t select)
 }
 
 /*
- * S is what a type has of its own:
+ * S is the part that differs by type:
  *   VALUES(i)                    the i-th value
  *   FOUR_BITS                    the values are below 16, else below 128
  *   ROW                          bytes of a row's scales in a fragment
- *   nibbles(row, j), scale(row, j)   of the j-th 32 weights of a row of the file: their 16 bytes; their scale
+ *   nibbles(row, j), scale(row, j)   of the j-th 32 weights of a row in the file: their 16 bytes; their scale
  *   pack_scales(slice, tile, r, w)   the w-th word of a fragment's scales
  *   of(scales, row, j)           in a fragment: the scale of the j-th 32 weights of a row
- *   load(scales, lane), mine(h, p)   the lane's own four: of row g or g + 8 (h), block 4p + t
+ *   load(scales, lane), mine(h, p)   the lane's own four scales: of row g or g + 8 (h), block 4p + t
  */
 template <class S> struct quant_codebook4 : quant_own {
     static constexpr uint32_t FRAGS = 1, FRAG_BYTES = 2048 + 16 * S::ROW;
@@ -50,7 +52,8 @@ template <class S> struct quant_codebook4 : quant_own {
                (uint32_t)(uint8_t)(S::VALUES(4 * i + 3) + more) << 24;
     }
 
-    /* The values of a word's nibbles as bytes, with MORE added: of its lower half in v[0], of its upper in v[1]. */
+    /* The values of a word's nibbles as bytes, with MORE added: those of the lower half in v[0], of the upper in v[1].
+     */
     template <int MORE> __device__ static inline void look_up(uint32_t w, uint32_t *v)
     {
         constexpr uint32_t A = four(0, MORE), B = four(1, MORE), C = four(2, MORE), D = four(3, MORE);
@@ -59,13 +62,13 @@ template <class S> struct quant_codebook4 : quant_own {
         v[1] = prmt(prmt(A, B, w >> 16), prmt(C, D, upper >> 16), pick >> 16);
     }
 
-    /* A nibble as fragments have it: -0 is 0. */
+    /* A nibble as stored in fragments: -0 is stored as 0. */
     __device__ static inline uint32_t code(uint32_t q)
     {
         return q == 8 && !S::VALUES(8) ? 0 : q;
     }
 
-    /* One value, by its number. */
+    /* One value, by its index. */
     __device__ static inline float value(uint32_t q)
     {
         uint32_t v[2];
@@ -137,14 +140,16 @@ template <class S> struct quant_codebook4 : quant_own {
     }
 
     /*
-     * In int8 the third PRMT is spared. Of a selector whose fourth bit is set PRMT makes 0 or -1, by the sign of the
-     * byte that the others choose: so the values 0..7 in one product and 8..15 in another, selectors inverted, add up
-     * to the value and a constant, where either table has one sign. FIRST and SECOND say what a nibble of the other
-     * table adds.
+     * mul_int() does without the third PRMT. Where the fourth bit of a selector is set, PRMT yields 0 or -1, the sign
+     * of the byte that the other bits select. So one product looks nibbles up in the table of values 0..7 and another
+     * one, with the fourth bits inverted, in that of values 8..15; a nibble of the other table yields the table's sign,
+     * which is the same for all of a table's values. The two add up to the value and a constant, which signed_four()
+     * subtracts. FIRST and SECOND are what the first and the second table yield for a nibble of the other one.
      */
     static constexpr int FIRST = S::VALUES(0) < 0 ? -1 : 0, SECOND = S::VALUES(15) < 0 ? -1 : 0;
     static_assert(FIRST != SECOND, "one table is negative");
-    /* Values 4i .. 4i + 3 of those two tables; `-0` is the first of the second one and in no fragment: see pack(). */
+    /* Bytes 4i .. 4i + 3 of these two tables. Where value 8 is -0, its entry only supplies the sign: code() keeps it
+     * out of fragments. */
     __host__ __device__ static constexpr uint32_t signed_four(int i)
     {
         uint32_t v = 0;
@@ -156,7 +161,7 @@ template <class S> struct quant_codebook4 : quant_own {
     }
 
 #if __CUDA_ARCH__ >= 800
-    /* A block of 32 k is two mma; lanes with g >> 1 == (its number) % 4 have the activations. |C| < 2^27. */
+    /* A block of 32 k takes two mma; lanes with g >> 1 == (its index) % 4 hold its activations. |C| < 2^27. */
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
     {
@@ -202,8 +207,8 @@ template <class S> struct quant_codebook4 : quant_own {
     }
 #endif
 
-    /* value / 128 (or / 16), exact, times as much more of the scale, rounded to fp16: that it does not fall among the
-     * subnormals, as the scale by itself may. */
+    /* value / 128 (or / 16), which is exact, times 128 (or 16) times the scale, rounded to fp16. Scaled up like this,
+     * the scale is not a subnormal, which by itself it might be. */
     struct wg : wg_whole {
         uint32_t a[4], b[4], dg[2], dh[2];
 

@@ -1,7 +1,7 @@
 /*
- * f16.cuh - F16 on the GPU, and what BF16 has in common with it (BF): a weight as 16 bits.
+ * f16.cuh - F16 on the GPU, and BF16 (BF), which differs from it only in the conversion of its 16 bits.
  *
- * Four fragments a k-block, planes [h][p]: k 64t + 16q + 8p + 0..7, every four in the order 0,2,1,3.
+ * Four fragments q per k-block, each of planes [h][p]: k 64t + 16q + 8p + 0..7, each four in the order 0,2,1,3.
  */
 #ifndef HEARTH_CUDA_F16_CUH
 #define HEARTH_CUDA_F16_CUH
@@ -69,9 +69,9 @@ template <int BF> struct quant_16 : quant_own {
     }
 
     /*
-     * Fragments as they lie; a half is two units of 64 k. BF16 becomes fp16, as in `wide` and in the expanded copies:
-     * its eight bits are exact from 2^-17 to 65504, and what is smaller is off by 2^-25 at most, a millionth of the
-     * weights beside it. bf16's own wgmma would round activations to eight bits.
+     * Uses fragments without rearranging them; a half is two units of 64 k. BF16 is converted to fp16, as in mul() and
+     * in the expanded copies: its eight significant bits are exact from 2^-17 to 65504, and smaller numbers are off by
+     * at most 2^-25, about a millionth of typical weights. wgmma in bf16 would round activations to eight bits.
      */
     struct wg {
         enum { PLANES = 2, FRAG = 1, PAIRS = 2 };

@@ -1,7 +1,7 @@
 /*
- * f32.cuh - F32 on the GPU. Eight fragments a k-block, planes [h][p]: k 64t + 8q + 4p + 0..3.
+ * f32.cuh - F32 on the GPU. Eight fragments q per k-block, each of planes [h][p]: k 64t + 8q + 4p + 0..3.
  *
- * A weight is split into hi + lo / 2048, two fp16 of 22 bits together.
+ * A weight is split into hi + lo / 2048, two fp16 numbers with 22 significant bits in all.
  */
 #ifndef HEARTH_CUDA_F32_CUH
 #define HEARTH_CUDA_F32_CUH

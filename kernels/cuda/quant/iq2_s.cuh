@@ -1,4 +1,4 @@
-/* iq2_s.cuh - IQ2_S on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* iq2_s.cuh - IQ2_S on the GPU: no kernels of its own; the upload converts the weights to F16. */
 #ifndef HEARTH_CUDA_IQ2_S_CUH
 #define HEARTH_CUDA_IQ2_S_CUH
 

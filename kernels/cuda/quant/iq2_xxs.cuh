@@ -1,4 +1,4 @@
-/* iq2_xxs.cuh - IQ2_XXS on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* iq2_xxs.cuh - IQ2_XXS on the GPU: no kernels of its own; the upload converts the weights to F16. */
 #ifndef HEARTH_CUDA_IQ2_XXS_CUH
 #define HEARTH_CUDA_IQ2_XXS_CUH
 

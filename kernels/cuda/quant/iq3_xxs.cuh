@@ -1,4 +1,4 @@
-/* iq3_xxs.cuh - IQ3_XXS on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* iq3_xxs.cuh - IQ3_XXS on the GPU: no kernels of its own; the upload converts the weights to F16. */
 #ifndef HEARTH_CUDA_IQ3_XXS_CUH
 #define HEARTH_CUDA_IQ3_XXS_CUH
 

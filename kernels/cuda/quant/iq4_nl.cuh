@@ -1,4 +1,4 @@
-/* iq4_nl.cuh - IQ4_NL on the GPU: codebook4.cuh with a scale in fp16 for 32 weights, [16 rows][8]. */
+/* iq4_nl.cuh - IQ4_NL on the GPU: codebook4.cuh with an fp16 scale per 32 weights; in a fragment [16 rows][8]. */
 #ifndef HEARTH_CUDA_IQ4_NL_CUH
 #define HEARTH_CUDA_IQ4_NL_CUH
 
@@ -29,7 +29,7 @@ struct codebook_iq4_nl {
         return __half2float(((const __half *)scales)[row * 8 + j]);
     }
 
-    const __half *own; /* the lane's first */
+    const __half *own; /* the lane's first scale */
     __device__ inline void load(const uint8_t *scales, int lane)
     {
         own = (const __half *)scales + (lane >> 2) * 8 + (lane & 3);

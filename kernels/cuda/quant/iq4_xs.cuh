@@ -1,8 +1,10 @@
 /*
- * iq4_xs.cuh - IQ4_XS on the GPU: codebook4.cuh with scales of 6 bits for 32 weights under one in fp16 for 256.
+ * iq4_xs.cuh - IQ4_XS on the GPU: codebook4.cuh with a 6-bit scale per 32 weights times an fp16 scale per 256.
  *
- * Scales in a fragment, by the lane that multiplies by them: u16 a lane: of g's blocks t and 4 + t, and four bits of
- * that of g + 8's block t; 64 u8 a lane: its other two bits, and that of g + 8's block 4 + t; 96 d [16].
+ * Scales in a fragment, offsets in bytes; 24 bits per lane, of the lane that multiplies by them:
+ *   0     u16 per lane: the scales of g's blocks t and 4 + t, and four bits of that of g + 8's block t
+ *   64    u8 per lane: its other two bits, and the scale of g + 8's block 4 + t
+ *   96    d [16 rows]
  */
 #ifndef HEARTH_CUDA_IQ4_XS_CUH
 #define HEARTH_CUDA_IQ4_XS_CUH
@@ -21,7 +23,7 @@ struct codebook_iq4_xs {
     {
         return row + j / 8 * BLOCK + 8 + 16 * (j % 8);
     }
-    /* Six bits, of which 32 are to be taken off: of the j-th 32 weights of a block. */
+    /* The scale plus 32, six bits, of the j-th 32 weights of a block. */
     __device__ static inline uint32_t six_bits(const uint8_t *b, uint32_t j)
     {
         return (b[4 + j / 2] >> 4 * (j % 2) & 15) | (u16_at(b + 2) >> 2 * j & 3) << 4;
@@ -31,7 +33,7 @@ struct codebook_iq4_xs {
         const uint8_t *b = row + j / 8 * BLOCK;
         return dq_half(b) * (float)((int)six_bits(b, j % 8) - 32);
     }
-    /* The 24 bits of a lane as far as the slice has the rows: g's blocks t and 4 + t, then g + 8's. */
+    /* A lane's 24 bits, of g's blocks t and 4 + t, then g + 8's; bits of rows that are not in the slice are 0. */
     __device__ static inline uint32_t of_lane(const slice &s, uint32_t tile, uint32_t r, uint32_t lane)
     {
         uint32_t v = 0;

@@ -1,4 +1,4 @@
-/* mxfp4.cuh - MXFP4 on the GPU: codebook4.cuh with a power of two for 32 weights, its exponents [16 rows][8]. */
+/* mxfp4.cuh - MXFP4 on the GPU: codebook4.cuh with a power of two per 32 weights; its exponents are [16 rows][8]. */
 #ifndef HEARTH_CUDA_MXFP4_CUH
 #define HEARTH_CUDA_MXFP4_CUH
 
@@ -20,7 +20,7 @@ struct codebook_mxfp4 {
     {
         return e8m0_half(row[j * BLOCK]);
     }
-    /* Weights that are not there have a scale, but they are zeros. */
+    /* Padding has a scale other than 0 (the exponent is 0), but its weights are zeros. */
     __device__ static inline uint32_t pack_scales(const slice &s, uint32_t tile, uint32_t r, uint32_t w)
     {
         const uint8_t *b = s.row(tile, w >> 4, w >> 1 & 7);
@@ -34,7 +34,7 @@ struct codebook_mxfp4 {
         return e8m0_half(scales[row * 8 + j]);
     }
 
-    const uint8_t *own; /* the lane's first */
+    const uint8_t *own; /* the lane's first scale */
     __device__ inline void load(const uint8_t *scales, int lane)
     {
         own = scales + (lane >> 2) * 8 + (lane & 3);

@@ -1,4 +1,4 @@
-/* nvfp4.cuh - NVFP4 on the GPU: no kernels of its own, the upload makes F16 of the weights. */
+/* nvfp4.cuh - NVFP4 on the GPU: no kernels of its own; the upload converts the weights to F16. */
 #ifndef HEARTH_CUDA_NVFP4_CUH
 #define HEARTH_CUDA_NVFP4_CUH
 

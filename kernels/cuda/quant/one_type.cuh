@@ -1,6 +1,6 @@
 /*
- * one_type.cuh - the type that a source is compiled for, by -DQUANT=q5_k, once for each: TYPE is DT_Q5_K then, and
- * OF_TYPE(gemm) the name gemm_q5_k.
+ * one_type.cuh - for sources that are compiled once per type, with e.g. -DQUANT=q5_k: then TYPE is DT_Q5_K, and
+ * OF_TYPE(gemm) is the name gemm_q5_k.
  */
 #ifndef HEARTH_CUDA_QUANT_ONE_TYPE_CUH
 #define HEARTH_CUDA_QUANT_ONE_TYPE_CUH

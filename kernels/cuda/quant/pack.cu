@@ -1,13 +1,14 @@
 /*
- * pack.cu - weights from the file's blocks into the fragments of T16 tiles (tile16.cuh, and each type's file) and back.
+ * pack.cu - converts weights from the file's blocks to the fragments of T16 tiles (tile16.cuh, and each type's file)
+ * and back.
  *
  * A word of a fragment may hold bits of two rows that arrive in different slices of the upload (gate and up share
- * tiles), so words are or-ed into a zeroed buffer; slices are packed in stream order, and within a slice a word has one
- * thread.
+ * tiles), so words are or-ed into a zeroed buffer. Slices are packed in stream order, and within a slice each word is
+ * written by one thread.
  */
 #include "kernels/cuda/quant/quant.cuh"
 
-/* Word w of fragment q of k-block r of a tile, as far as this slice knows it. */
+/* Word w of fragment q of k-block r of a tile; bits of rows that are not in this slice are 0. */
 __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, uint32_t q, uint32_t w)
 {
     uint32_t v;
@@ -15,7 +16,7 @@ __device__ static uint32_t pack_word(const slice &s, uint32_t tile, uint32_t r, 
     return v;
 }
 
-/* A block packs a k-block of a tile. */
+/* Each block packs one k-block of a tile. */
 __global__ void pack_tiles(slice s)
 {
     uint32_t r = blockIdx.x, tile = s.tile0 + blockIdx.y, per = t16_frags(s.type), frag = t16_frag_bytes(s.type) / 4;
@@ -27,7 +28,7 @@ __global__ void pack_tiles(slice s)
     }
 }
 
-/* A warp unpacks a k-block of a row, a lane eight elements of it. */
+/* Each warp unpacks one k-block of a row, eight elements per lane. */
 __global__ void unpack_rows(wdev w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)
 {
     uint32_t at = blockIdx.y * 16 + threadIdx.x / 32, k = blockIdx.x * 256 + threadIdx.x % 32 * 8, row = row0 + at,

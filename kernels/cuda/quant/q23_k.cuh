@@ -1,19 +1,23 @@
 /*
- * q23_k.cuh - what Q2_K and Q3_K have in common on the GPU: 256 weights of 2 bits, 16 of which share a scale. Q2_K has
- * a minimum beside it, of 4 bits as the scale is; Q3_K (THREE) a third bit, and scales of 6 bits.
+ * q23_k.cuh - what Q2_K and Q3_K have in common on the GPU: 256 weights of 2 bits; each 16 share a scale. Q2_K also has
+ * a min, and both are of 4 bits; Q3_K (THREE) has a third bit per weight, and scales of 6 bits.
  *
- * The fragment, offsets in bytes (tile16.cuh says what a half is); t + 4j is a lane's j-th sub-block of 16. Byte m of
- * a word has element 4t + m of sub-blocks, and section n is sub-blocks 8n .. 8n + 7:
- *   0     Q2_K: planes [h]: word j's bytes have sub-blocks 4j + i at bit 2i
- *         THREE: planes [h]: words 2n and 2n + 1: sub-blocks 0, 1 and 2, 3 of section n at bits 0 and 3, and at bit 6
- * the low bits of 6 and 7 1024  THREE: u32 [h][n] a lane: sub-blocks 4, 5 at bits 0 and 3, at bit 6 and 7 the third
- * bits of 6 and 7 Q2_K: u32 [h] a lane: the scale and minimum of sub-block t + 4j in byte j 1280  Q2_K: (d, dmin) a row
- *   1536  THREE: u32 a lane: scales of g's sub-blocks t + 4j at bit 6j, and 8 bits of those of g + 8; 1664 u16 a lane:
- * 16 bits more of the latter; 1728 d [16] So most sub-blocks are a mask away from bytes, times 8 or 4^t, which their
- * sums are then divided by.
+ * The fragment, offsets in bytes (tile16.cuh says what a half is). A lane's j-th sub-block of 16 is t + 4j. Byte m of a
+ * word holds bits of element 4t + m of several sub-blocks. Section n is sub-blocks 8n .. 8n + 7.
+ *   0     Q2_K: planes [h]: in word j, sub-blocks 4j + i at bit 2i of each byte
+ *         Q3_K: planes [h]: in words 2n and 2n + 1, sub-blocks 0, 1 and 2, 3 of section n at bits 0 and 3; at bit 6 the
+ *         low two bits of sub-blocks 6 and 7
+ *   1024  Q2_K: u32 [h] per lane: the scale and min of sub-block t + 4j in byte j
+ *         Q3_K: u32 [h][n] per lane: sub-blocks 4, 5 at bits 0 and 3; at bits 6 and 7 the third bits of 6 and 7
+ *   1280  Q2_K: (d, dmin) per row
+ *   1536  Q3_K: u32 per lane: the scales of g's sub-blocks t + 4j at bit 6j, and the low 8 bits of those of g + 8
+ *   1664  Q3_K: u16 per lane: the other 16 bits of those of g + 8
+ *   1728  Q3_K: d [16 rows]
+ * So most sub-blocks need only a mask to become bytes, which are 8 or 4^t times the weights; their sums are divided by
+ * that factor.
  *
- * Exactness: sc * q (at most 128 in magnitude) is an integer that fp16 holds, and so is a minimum. A sub-block's sum of
- * integers, eightfold or less, stays below 2^24, and that of four times their scales below 2^31.
+ * Exactness: sc * q (at most 128 in magnitude) and a min are integers that fp16 represents. A sub-block's sum of
+ * integers, including that factor, stays below 2^24, and the sum of four of them times their scales below 2^31.
  */
 #ifndef HEARTH_CUDA_Q23_K_CUH
 #define HEARTH_CUDA_Q23_K_CUH
@@ -41,14 +45,14 @@ template <int THREE> struct quant_q23_k : quant_own {
     {
         return low_bits(b, k) | third_bit(b, k) << 2;
     }
-    /* Six bits, of which 32 are to be taken off. */
+    /* The scale plus 32, six bits, of the j-th sub-block. */
     __device__ static inline uint32_t six_bits(const uint8_t *b, uint32_t j)
     {
         const uint8_t *s = b + 96;
         return (s[j % 8] >> 4 * (j / 8) & 15) | (s[8 + j % 4] >> 2 * (j / 4) & 3) << 4;
     }
 
-    /* One weight: sc and q are what they are less 32 and 4 in Q3_K. */
+    /* One weight; for Q3_K, the caller has subtracted 32 from sc and 4 from q. */
     __device__ static inline float weight(float d, float dmin, int sc, int min, int q)
     {
         return THREE ? d * (float)(sc * q) : d * (float)(sc * q) - dmin * (float)min;
@@ -132,7 +136,7 @@ template <int THREE> struct quant_q23_k : quant_own {
 
     /* --- the fragment ------------------------------------------------------------------------------------------- */
 
-    /* A lane's scales of row g (0) or g + 8 (1): THREE: six bits each; else a scale and minimum a byte. */
+    /* A lane's scales of row g (h = 0) or g + 8 (1): THREE: six bits each; else a scale and a min per byte. */
     __device__ static inline uint32_t scales(const uint8_t *u, uint32_t h, uint32_t lane)
     {
         if (!THREE)
@@ -149,14 +153,14 @@ template <int THREE> struct quant_q23_k : quant_own {
     }
     /* A lane's words of one row and section n: sub-blocks 8n + s, s = 0..7. */
     struct eight_blocks {
-        uint32_t w[2], c; /* c: THREE alone */
+        uint32_t w[2], c; /* c: THREE only */
 
         __device__ void load(const uint8_t *u, int h, int n, int lane)
         {
             two_of(w, ((const uint2 *)(u + 512 * h + lane * 16))[n]);
             c = THREE ? ((const uint32_t *)(u + 1024 + 256 * h + lane * 8))[n] : 0;
         }
-        /* Sub-block s at bit 0 of the bytes, with others above it. */
+        /* Sub-block s at bit 0 of the bytes; higher bits may be those of others. */
         __device__ uint32_t at_zero(int s) const
         {
             if (!THREE)
@@ -200,7 +204,7 @@ template <int THREE> struct quant_q23_k : quant_own {
         }
     }
 
-    /* sc (q - 4), or sc q, and the minimum: integers in fp16. */
+    /* Multiplies by sc (q - 4), or by sc q and the min: integers in fp16. */
     template <int NT>
     __device__ static inline void mul(const uint8_t *r, int, const xfrag &v, int lane, float (&acc)[NT][4])
     {
@@ -243,8 +247,9 @@ template <int THREE> struct quant_q23_k : quant_own {
         }
     }
 
-    /* Sixteen sub-blocks of 16 k, an mma each; q as it lies, whose 4 the sums of the activations take off. The sum of
-     * four sub-blocks times their scales is at most 4 * 32 * 16 * 8 * 4 * 32639 < 2^31 in magnitude. */
+    /* One mma per sub-block of 16 k; for Q3_K they multiply by q, and 4 times the activations' sums is subtracted
+     * afterwards. The sum of four sub-blocks times their scales is at most 4 * 32 * 16 * 8 * 4 * 32639 < 2^31 in
+     * magnitude. */
 #if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
@@ -273,7 +278,7 @@ template <int THREE> struct quant_q23_k : quant_own {
                     imma16(c[m][j], e, f, own.of(x[m], i));
             }
         }
-        const int times = t & 1 ? 32 : 4; /* what q is too great by, as often as bytes() has it */
+        const int times = t & 1 ? 32 : 4; /* the 4 to be subtracted from q, times the factor of bytes() */
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float2 d = factors(r, g + 8 * h);
@@ -301,10 +306,10 @@ template <int THREE> struct quant_q23_k : quant_own {
     }
 #endif
 
-    /* Q3_K: q - 4, exact, times the sub-block's factor rounded to fp16. Q2_K: sc q, exact, times d, less the
-     * sub-block's minimum rounded to fp16. */
+    /* Q3_K: q - 4, exact, times the sub-block's scale rounded to fp16. Q2_K: sc q, exact, times d, less the sub-block's
+     * min rounded to fp16. */
     struct wg : wg_whole {
-        /* s: of either row the scales of a half's sub-blocks i and i + 4, i = 0..3, in its lower and upper 16 bits */
+        /* s[i]: scales of a half's sub-blocks i and i + 4, row g's in the lower 16 bits, row g + 8's in the upper */
         uint32_t dg, dh, s[4];
         eight_blocks a, b;
 
@@ -326,7 +331,8 @@ template <int THREE> struct quant_q23_k : quant_own {
                              : __byte_perm(sg, sh, p ? 0x7632 : 0x5410);
             }
         }
-        /* The scales at bit `at` of sub-blocks i and i + 1 of row g (or, 16 on, g + 8), `bits` wide, in fp16. */
+        /* In fp16: the fields at bit `at`, masked with `bits`, of s[i] and s[i + 1]; row g + 8's are 16 bits further.
+         */
         __device__ uint32_t two_scales(int i, int at, uint32_t bits) const
         {
             return h2sub((s[i] >> at & bits) | (s[i + 1] >> at & bits) << 16 | 0x64006400u,

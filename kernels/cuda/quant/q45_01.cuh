@@ -1,15 +1,16 @@
 /*
  * q45_01.cuh - what Q4_1, Q5_0 and Q5_1 have in common on the GPU: 32 weights of 4 bits (and a fifth, where FIVE) share
- * a scale and, where MIN, a minimum.
+ * a scale and, where MIN, a min.
  *
  * The fragment, offsets in bytes (tile16.cuh says what a plane and a half are):
- *   0     planes [h][p] of nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each byte) and s
- *         + 1 (high)
- *   2048  FIVE alone: u32 [h][p] a lane: word i's byte m has bit i of byte m for the low nibble, bit 4 + i for the high
- *   D     d [16 rows][8], then, MIN alone, m [16 rows][8]
+ *   0     planes [h][p] of nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each byte) and
+ *         s + 1 (high)
+ *   2048  FIVE only: fifth bits, u32 [h][p] per lane: for byte m of word i, bit i of byte m is that of the low nibble,
+ *         bit 4 + i that of the high one
+ *   D     d [16 rows][8], then, MIN only, m [16 rows][8]
  *
- * Exactness: q (or q - 16) is an integer that fp16 holds, a minimum is fp16; products with fp16 activations are summed
- * in f32, 32 k at a time, and minimums times the activations' sums.
+ * Exactness: q (or q - 16) is an integer that fp16 represents, a min is fp16. Products with fp16 activations are summed
+ * in f32, 32 k at a time, and so are mins times the activations' sums.
  */
 #ifndef HEARTH_CUDA_Q45_01_CUH
 #define HEARTH_CUDA_Q45_01_CUH
@@ -22,7 +23,7 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
     static constexpr uint32_t BLOCK_QH = MIN ? 4 : 2, BLOCK_QS = BLOCK_QH + (FIVE ? 4 : 0), BLOCK = BLOCK_QS + 16;
     static constexpr uint32_t D = FIVE ? 2560 : 2048, FRAGS = 1, FRAG_BYTES = D + (MIN ? 512 : 256);
     static constexpr uint32_t MINS = D + 256;
-    static constexpr int ZERO = MIN ? 0 : 16; /* what q is less */
+    static constexpr int ZERO = MIN ? 0 : 16; /* zero point: subtracted from q */
     static constexpr bool INT8 = true, WGMMA = true;
     static constexpr int WG_ORDER = 1;
 
@@ -45,7 +46,7 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
         if (w < 512) {
             uint32_t plane = w >> 7, lane = w >> 2 & 31, k = 256 * r + 32 * (4 * (plane & 1) + (w & 3));
             const uint8_t *b = k < s.n_in ? s.row(tile, plane >> 1, lane >> 2) : NULL;
-            for (uint32_t m = 0; b && m < 4; m++) /* the byte holds elements 4t + m and 16 more */
+            for (uint32_t m = 0; b && m < 4; m++) /* the byte holds elements 4t + m and 4t + m + 16 */
                 v |= (uint32_t)b[k / 32 * BLOCK + BLOCK_QS + 4 * (lane & 3) + m] << 8 * m;
             return v;
         }
@@ -80,7 +81,7 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
         }
     }
 
-    /* What a lane reads of half p of a k-block. */
+    /* A lane's words of half p of a k-block. */
     struct lane_words {
         uint32_t a[4], b[4], dg[2], dh[2], fg, fh;
 
@@ -96,8 +97,8 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
             }
         }
 
-        /* The A fragments of word u, as q less ZERO: rows g and g + 8 by turns, the low nibbles' k16 step, then the
-         * high ones'. */
+        /* The A fragments of word u, as q - ZERO: rows g and g + 8 alternate; first the k16 step of the low nibbles,
+         * then that of the high ones. */
         __device__ void fragments(int u, uint32_t *A) const
         {
             constexpr uint32_t M = 0x64006400u, BY = 0x2C002C00u; /* 1024, 1/16 */
@@ -119,8 +120,8 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
                 A[i] = h2sub(lo[i], LO), A[4 + i] = h2fma(hi[i], BY, HI);
         }
 
-        /* The i-th block's fragments as bytes, 8 or 16 times q (8 (q - 16) without a minimum): rows g and g + 8 of its
-         * first 16 k, then of the rest. */
+        /* The i-th block's fragments as bytes, 8 or 16 times q (8 (q - 16) without a min): rows g and g + 8 of its
+         * first 16 k, then of the others. */
         __device__ void int8_fragments(int i, uint32_t *A) const
         {
             constexpr uint32_t F = 0x80808080u, N = FIVE ? 0x78787878u : 0xf0f0f0f0u;
@@ -165,14 +166,14 @@ template <int FIVE, int MIN> struct quant_q45_01 : quant_own {
             return;
         uint32_t mg = ((const uint32_t *)(r + MINS))[g * 4 + t], mh = ((const uint32_t *)(r + MINS))[(g + 8) * 4 + t];
 #pragma unroll
-        for (int n = 0; n < NT; n++) { /* eight minimums times eight sums, in two parts each */
+        for (int n = 0; n < NT; n++) { /* eight mins times eight sums, each sum as hi + lo */
             const uint32_t *sum = (const uint32_t *)(v.sum + n * v.sum_step);
             mma16816(acc[n], mg, mh, mg, mh, sum[t], sum[4 + t]);
         }
     }
 
 #if __CUDA_ARCH__ >= 800
-    /* A block of 32 k is an mma; lanes with g >> 1 == (its number) % 4 have the activations. |C| < 2^28. */
+    /* A block of 32 k takes one mma; lanes with g >> 1 == (its index) % 4 hold its activations. |C| < 2^28. */
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
     {

@@ -1,17 +1,18 @@
 /* clang-format off */
 /*
- * q45_k.cuh - what Q4_K and Q5_K have in common on the GPU: 256 weights of 4 bits (and a fifth, where FIVE), 32 of which
- * share a scale and a minimum of six bits each.
+ * q45_k.cuh - what Q4_K and Q5_K have in common on the GPU: 256 weights of 4 bits (and a fifth, where FIVE); each 32
+ * share a scale and a min of six bits.
  *
  * The fragment, offsets in bytes (tile16.cuh says what a plane and a half are):
  *   0     planes [h][p]: file bytes qs[32t + 16p ..], nibbles of sub-blocks 2t (low) and 2t + 1 (high)
- *   2048  FIVE alone: planes of fifth bits, u32 [h][p] a lane: word u's byte i has bit u of byte i for the low nibble, bit
- *         4 + u for the high one
- *   S     u32 a lane: sc(2t), sc(2t+1) of g, the same of g + 8, m(2t) of g, 2 bits of m(2t+1) of g + 8
- *   + 128 u16 a lane: m(2t+1) of g, m(2t) of g + 8, 4 bits of m(2t+1) of g + 8
- *   + 192 (d, dmin) a row
+ *   2048  FIVE only: fifth bits, u32 [h][p] per lane: for byte i of word u of the plane, bit u of byte i is that of the
+ *         low nibble, bit 4 + u that of the high one
+ *   S     (2560 where FIVE, else 2048) u32 per lane: sc(2t), sc(2t+1) of g, the same of g + 8, m(2t) of g, the low 2
+ *         bits of m(2t+1) of g + 8
+ *   + 128 u16 per lane: m(2t+1) of g, m(2t) of g + 8, the high 4 bits of m(2t+1) of g + 8
+ *   + 192 (d, dmin) per row
  *
- * Exactness: sc * q <= 63 * 31 = 1953 is an integer that fp16 holds, and a sub-block's integer sum stays below 2^24.
+ * Exactness: sc * q <= 63 * 31 = 1953 is exact in fp16, and a sub-block's integer sum stays below 2^24.
  */
 /* clang-format on */
 #ifndef HEARTH_CUDA_Q45_K_CUH
@@ -21,7 +22,7 @@
 #include "kernels/cuda/quant/slice.cuh"
 #include "kernels/quant/k_scales.h"
 
-/* Scale and minimum of sub-block j from the 12 bytes of a block. */
+/* Scale and min of sub-block j from the 12 bytes of a block. */
 __device__ static inline void k_scale_min(const uint8_t *s, uint32_t j, uint32_t *sc, uint32_t *m)
 {
     uint8_t scale, min;
@@ -56,7 +57,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
         if (w < S) { /* fifth bits: word j = 2h + p of a lane */
             h = j >> 1, p = j & 1;
             const uint8_t *b = s.row(tile, h, g);
-            for (uint32_t i = 0; b && i < 16; i++) { /* bit i / 4 of byte i % 4, and 4 further */
+            for (uint32_t i = 0; b && i < 16; i++) { /* to bits i / 4 and i / 4 + 4 of byte i % 4 */
                 uint32_t bits = b[at + 16 + 16 * p + i] >> 2 * t & 3, pos = 8 * (i & 3) + (i >> 2);
                 v |= (bits & 1) << pos | bits >> 1 << (pos + 4); /* of sub-blocks 2t, 2t + 1 */
             }
@@ -116,7 +117,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
         }
     }
 
-    /* 1024 + q less 1024, times sc, in one exact fma; the upper nibble without a shift as 1024 + 16q. */
+    /* sc q from 1024 + q in one exact fma; the high nibble, which is not shifted, from 1024 + 16q. */
     template <int NT>
     __device__ static inline void mul(const uint8_t *r, int, const xfrag &v, int lane, float (&acc)[NT][4])
     {
@@ -129,7 +130,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
         g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);            /* sc / 16 */
         uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
         uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-        float q[NT][4]; /* one chain of sums: another set of registers costs wide a block */
+        float q[NT][4]; /* one chain of sums: registers for another would cost the wide kernel a block per SM */
         zero(q);
 #pragma unroll(unroll <NT>::value)
         for (int p = 0; p < 2; p++) {
@@ -140,7 +141,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
             four_of(a, ((const uint4 *)r)[p * 32 + lane]);
             four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
 #pragma unroll
-            for (int u2 = 0; u2 < 2; u2++) { /* two words: the A fragments of four mma, then every column's */
+            for (int u2 = 0; u2 < 2;
+                 u2++) { /* two words: the A fragments of four mma, then those mma for all columns */
                 uint32_t A[2][8];
 #pragma unroll
                 for (int w = 0; w < 2; w++) {
@@ -185,8 +187,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
         }
     }
 
-    /* |C| <= 32 * 15 * 32639 < 2^24, times two scales of 6 bits: in an int still. Q5_K's is twice that: scaled in
-     * floats. */
+    /* C| <= 32 * 15 * 32639 < 2^24: two of them times 6-bit scales still fit an int. Q5_K's are twice as large, and are
+     * scaled in floats. */
 #if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
@@ -252,8 +254,9 @@ template <int FIVE> struct quant_q45_k : quant_own {
 #endif
 
     /*
-     * 1024 + q, times sc, plus k: k is near -1032 sc (Q5_K: -1039), what it is off is put right in c, so the sum is an
-     * integer and exact. Then times d, plus c = d z - dmin m with z = -k - 1024 sc: one rounding, and a small c's.
+     * (1024 + q) sc + k, where k is -1032 sc (Q5_K: -1039 sc) rounded to fp16: the sum is a small integer and exact.
+     * Then times d, plus c = d z - dmin m with z = -k - 1024 sc, which corrects for k: one rounding, and that of c,
+     * which is small.
      */
     struct wg : wg_whole {
         uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1, a[4], b[4], fg, fh;
@@ -270,7 +273,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
             constexpr uint32_t LO = FIVE ? 0xE40FE40Fu : 0xE408E408u, HI = FIVE ? 0xD500D500u : 0xD480D480u,
                                Z = FIVE ? 0xCC00CC00u : 0xC800C800u;
             kg0 = h2mul(g0, LO), kh0 = h2mul(h0, LO);
-            kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q meets sc / 16: -64 sc - 8 sc, exact */
+            kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q is multiplied by sc / 16: -64 sc - 8 sc, exact */
             uint32_t zg0 = h2fma(g0, 0x64006400u, kg0), zh0 = h2fma(h0, 0x64006400u, kh0); /* -z */
             uint32_t zg1 = h2mul(g1, Z), zh1 = h2mul(h1, Z);
             g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);

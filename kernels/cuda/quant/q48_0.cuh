@@ -1,5 +1,5 @@
 /*
- * q48_0.cuh - the product in int8 that Q4_0 and Q8_0 have in common: blocks of 32 weights and a scale.
+ * q48_0.cuh - the product in int8 that Q4_0 and Q8_0 have in common: blocks of 32 weights with a scale.
  */
 #ifndef HEARTH_CUDA_Q48_0_CUH
 #define HEARTH_CUDA_Q48_0_CUH
@@ -7,7 +7,7 @@
 #include "kernels/cuda/gemm/tile16_int.cuh"
 
 #if __CUDA_ARCH__ >= 800
-/* Blocks of 32 k, an mma each: eight of them (Q4_0), or four in each of two units (Q8_0). */
+/* One mma per block of 32 k: eight blocks (Q4_0, EIGHT 0), or the four of a fragment (Q8_0, EIGHT 1). */
 template <int EIGHT, int M>
 __device__ static inline void int_q_0(const uint8_t *r, int frag, const ix_frag &v, int lane, float (&acc)[M][2])
 {

@@ -1,10 +1,13 @@
 /*
  * q4_0.cuh - Q4_0 on the GPU: 32 weights of 4 bits share a scale.
  *
- * The fragment: 0 planes [h][p] of nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each
- * byte) and s + 1 (high); 2048 d [16 rows][8].
+ * The fragment, offsets in bytes:
+ *   0     planes [h][p] of nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each byte) and
+ *         s + 1 (high)
+ *   2048  d [16 rows][8]
  *
- * Exactness: q - 8 is an integer that fp16 holds; products with fp16 activations are summed in f32, 32 k at a time.
+ * Exactness: q - 8 is an integer that fp16 represents; products with fp16 activations are summed in f32, 32 k at a
+ * time.
  */
 #ifndef HEARTH_CUDA_Q4_0_CUH
 #define HEARTH_CUDA_Q4_0_CUH
@@ -31,7 +34,7 @@ template <> struct quant<DT_Q4_0> : quant_own {
         if (w < 512) {
             uint32_t k = 256 * r + 32 * (4 * p + j);
             const uint8_t *b = k < n_in ? s.row(tile, h, g) : NULL;
-            for (uint32_t m = 0; b && m < 4; m++) { /* the byte holds elements 4t + m and 16 more */
+            for (uint32_t m = 0; b && m < 4; m++) { /* the byte holds elements 4t + m and 4t + m + 16 */
                 uint32_t c = b[k / 32 * 18 + 2 + 4 * t + m];
                 v |= c << 8 * m;
             }

@@ -1,4 +1,4 @@
-/* q4_1.cuh - Q4_1 on the GPU: q45_01.cuh without the fifth bit, with a minimum. */
+/* q4_1.cuh - Q4_1 on the GPU: q45_01.cuh without the fifth bit, with a min. */
 #ifndef HEARTH_CUDA_Q4_1_CUH
 #define HEARTH_CUDA_Q4_1_CUH
 

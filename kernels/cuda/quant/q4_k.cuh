@@ -1,4 +1,4 @@
-/* q4_k.cuh - Q4_K on the GPU: q45_k.cuh without the fifth bit, and an expansion of whole fragments. */
+/* q4_k.cuh - Q4_K on the GPU: q45_k.cuh without the fifth bit, and the expansion of whole fragments to fp16. */
 #ifndef HEARTH_CUDA_Q4_K_CUH
 #define HEARTH_CUDA_Q4_K_CUH
 

@@ -1,11 +1,16 @@
 /*
- * q6_k.cuh - Q6_K on the GPU: 256 weights of 6 bits, 16 of which share a scale of 8 bits.
+ * q6_k.cuh - Q6_K on the GPU: 256 weights of 6 bits; each 16 share a scale of 8 bits.
  *
- * The fragment: 0 planes [h][p] of low nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each
- * byte) and s + 1 (high); 2048 planes [h] of upper bits: word j's byte i has those of byte i of words 2j and 2j + 1,
- * low nibble first, two bits each; 3072 scales [16 rows][16], their sign bit flipped; 3328 d [16].
+ * The fragment, offsets in bytes:
+ *   0     planes [h][p] of low nibbles: word 4p + i holds k 16s + 4t + 0..3 for s = 2(4p+i) (low nibble of each byte)
+ *         and s + 1 (high)
+ *   2048  planes [h] of upper bits: byte i of word j has those of byte i of words 2j and 2j + 1, low nibble first, two
+ *         bits each
+ *   3072  scales [16 rows][16], with the sign bit flipped
+ *   3328  d [16 rows]
  *
- * Exactness: q - 32 is an integer that fp16 holds; products with fp16 activations are summed in f32, 16 k at a time.
+ * Exactness: q - 32 is an integer that fp16 represents; products with fp16 activations are summed in f32, 16 k at a
+ * time.
  */
 #ifndef HEARTH_CUDA_Q6_K_CUH
 #define HEARTH_CUDA_Q6_K_CUH
@@ -105,7 +110,8 @@ template <> struct quant<DT_Q6_K> : quant_own {
 #pragma unroll
             for (int u = 0; u < 4; u++) {
                 int h = u / 2, s = 2 * (4 * p + u), c = 2 * u % 4;
-                /* upper bits of a byte: 0, 2 of the even word's low and high nibble, 4, 6 of the odd one's */
+                /* upper bits in a byte: bits 0 and 2: of the even word's low and high nibble; 4 and 6: of the odd one's
+                 */
                 uint32_t f = u & 1 ? fg[h] >> 4 : fg[h], k = u & 1 ? fh[h] >> 4 : fh[h];
                 uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
                 uint32_t al = h2sub(lop_or(f << 4, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u);
@@ -136,7 +142,8 @@ template <> struct quant<DT_Q6_K> : quant_own {
             add_scaled(acc[n], kblk[n], dg, dh);
     }
 
-    /* Sixteen sub-blocks of 16 k, an mma each; q without its 32, which the sums of the activations take off. */
+    /* One mma per sub-block of 16 k; they multiply by q, and 32 times the activations' sums is subtracted afterwards.
+     */
 #if __CUDA_ARCH__ >= 800
     template <int M>
     __device__ static inline void mul_int(const uint8_t *r, int, const ix_frag &v, int lane, float (&acc)[M][2])
@@ -192,7 +199,7 @@ template <> struct quant<DT_Q6_K> : quant_own {
     }
 #endif
 
-    /* q - 32, exact, times the sub-block's factor rounded to fp16. */
+    /* q - 32, exact, times the sub-block's scale rounded to fp16. */
     struct wg : wg_whole {
         uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
 

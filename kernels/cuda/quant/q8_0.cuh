@@ -1,10 +1,12 @@
 /*
  * q8_0.cuh - Q8_0 on the GPU: 32 weights of 8 bits share a scale.
  *
- * Two fragments a k-block: 0 planes [h][p]: word s & 3 of plane p holds k 128q + 16s + 4t + 0..3, s = 4p + i, the sign
- * bits flipped; 2048 d [16 rows][4].
+ * Two fragments q per k-block, offsets in bytes:
+ *   0     planes [h][p]: word i of plane p holds k 128q + 16s + 4t + 0..3, s = 4p + i, with the sign bits flipped
+ *   2048  d [16 rows][4]
  *
- * Exactness: q is an integer that fp16 holds; products with fp16 activations are summed in f32, 32 k at a time.
+ * Exactness: a weight's 8-bit integer is exact in fp16; products with fp16 activations are summed in f32, 32 k at a
+ * time.
  */
 #ifndef HEARTH_CUDA_Q8_0_CUH
 #define HEARTH_CUDA_Q8_0_CUH
@@ -96,7 +98,8 @@ template <> struct quant<DT_Q8_0> : quant_own {
     }
 #endif
 
-    /* q + 128 from the bytes as they lie, less 1152: exact; times the block's d. A half is a fragment of two planes. */
+    /* 1024 + (q + 128), the byte inserted into an fp16, less 1152, which is exact; then times the block's d. A half is
+     * one fragment, of two planes. */
     struct wg {
         enum { PLANES = 2, FRAG = 2, PAIRS = 2 };
         uint32_t a[4], b[4], dg, dh;

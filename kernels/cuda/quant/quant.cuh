@@ -1,8 +1,9 @@
 /*
- * quant.cuh - all types on the GPU: their files, and the few places where a type is known at run time alone.
+ * quant.cuh - all types on the GPU: includes their files, and has the few functions whose type is only known at run
+ * time.
  *
- * Everything here is made of kernels/quant/list.h. A type that is not in it has no quant<T>, so that a kernel of it
- * does not compile; a type without kernels of its own is never seen on the GPU, as upload.cu makes F16 of it.
+ * Everything here is generated from kernels/quant/list.h. A type that is not in it has no quant<T>, so that a kernel
+ * for it does not compile. A type without kernels of its own never reaches the GPU, as upload.cu converts it to F16.
  */
 #ifndef HEARTH_CUDA_QUANT_CUH
 #define HEARTH_CUDA_QUANT_CUH
@@ -13,7 +14,7 @@
 #define QUANT_KERNELS
 #include "kernels/quant/list.h"
 
-/* f(quant<type>()) for a type that is a number; 0 where there is no such type. */
+/* f(quant<T>()) for the type with that number; 0 where there is no such type. */
 template <class R, class F> __host__ __device__ constexpr R quant_member(int type, F f)
 {
     switch (type) {
@@ -37,7 +38,7 @@ __host__ __device__ constexpr uint32_t t16_frag_bytes(int type)
 {
     return quant_member<uint32_t>(type, [](auto q) { return q.FRAG_BYTES; });
 }
-/* Whether few rows multiply in integers. */
+/* Whether the type can be multiplied in integers, for few rows. */
 __host__ __device__ constexpr bool int_type(int type)
 {
     return quant_member<bool>(type, [](auto q) { return q.INT8; });
@@ -51,7 +52,7 @@ __host__ __device__ constexpr uint32_t t16_kblk_bytes(int type)
     return t16_frag_bytes(type) * t16_frags(type);
 }
 
-/* f(quant<T>()) for the type `type`, which has kernels of its own: pack_plan() and upload.cu let nothing else in. */
+/* f(quant<T>()) for the type `type`, which has kernels of its own: pack_plan() and upload.cu admit no others. */
 template <class F> __device__ static inline void quant_visit(int type, F f)
 {
     switch (type) {
@@ -68,7 +69,7 @@ template <class F> __device__ static inline void quant_visit(int type, F f)
     __trap();
 }
 
-/* Element k of a row as it lies in the file, as f32: what the embedding and the reference GEMM read. */
+/* Element k of a row in the file's form, as f32; for the embedding and the reference GEMM. */
 __device__ static inline float dq_at(enum dtype type, const uint8_t *row, uint32_t k)
 {
     float v;
@@ -76,8 +77,8 @@ __device__ static inline float dq_at(enum dtype type, const uint8_t *row, uint32
     return v;
 }
 
-/* Elements k .. k + 7 (k % 8 == 0) of row (h, g) of a tile, as f32: the bits of dq_at(), as every product is exact but
- * the last rounding. For who wants single rows of a packed matrix. */
+/* Elements k .. k + 7 (k % 8 == 0) of row (h, g) of a tile, as f32, for reading single rows of a packed matrix.
+ * Bit-identical to dq_at(), as all operations but the last are exact. */
 __device__ static inline void unpack_eight(uint32_t type, const uint8_t *tile, uint32_t n_kblk, uint32_t h, uint32_t g,
                                            uint32_t k, float out[8])
 {

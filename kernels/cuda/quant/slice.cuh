@@ -1,12 +1,12 @@
 /*
- * slice.cuh - some rows of a matrix as they lie in the file, seen as a tile's rows: what a type's pack() reads.
+ * slice.cuh - some rows of a matrix in the file's form, addressed as rows of tiles: the input of a type's pack().
  */
 #ifndef HEARTH_CUDA_SLICE_CUH
 #define HEARTH_CUDA_SLICE_CUH
 
 #include "kernels/cuda/gemm/tile16.cuh"
 
-/* The rows of a slice, as a tile's rows. */
+/* A slice of rows [row0, row0 + n) of a part. */
 struct slice {
     const uint8_t *raw;
     uint64_t row_bytes;
@@ -14,7 +14,7 @@ struct slice {
     uint32_t tile0;  /* first tile of the slice within the part */
     uint32_t side;   /* 0, 1: the part fills this half of every tile; 2: whole tiles */
     uint8_t *packed; /* the part's first tile */
-    /* row g of half h of a tile, or NULL where it is not in this slice */
+    /* the file's bytes of row g of half h of a tile, or NULL where that is not in this slice */
     __device__ const uint8_t *row(uint32_t tile, uint32_t h, uint32_t g) const
     {
         if (side < 2 && h != side)
@@ -29,7 +29,7 @@ __device__ static inline uint32_t u16_at(const uint8_t *p)
     return *(const uint16_t *)p;
 }
 
-/* Two f16 scales of rows' blocks, `bytes` long, where the first exists. */
+/* The f16 numbers at the start of two consecutive blocks of `bytes` of a row; 0 for a block that does not exist. */
 __device__ static inline uint32_t two_d(const uint8_t *row, uint32_t block, uint32_t bytes, uint32_t blocks)
 {
     uint32_t v = 0;
@@ -40,7 +40,7 @@ __device__ static inline uint32_t two_d(const uint8_t *row, uint32_t block, uint
     return v;
 }
 
-/* Blocks of 34, 144 or 210 bytes keep their halves on even addresses. */
+/* An f16 as f32; as blocks have 34, 144 or 210 bytes and so on, halves are on even addresses. */
 __device__ static inline float dq_half(const uint8_t *p)
 {
     return __half2float(*(const __half *)p);
