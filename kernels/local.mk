@@ -18,17 +18,17 @@ EXTRA_DIST += kernels/README.md kernels/cuda/README.md kernels/cuda/attend/READM
 	kernels/cuda/quant/README.md kernels/cuda/experts/README.md kernels/cuda/states/README.md
 KERNELS_LIBS = kernels/libkernels.a -lpthread -lm
 
-# CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, the runtime is
-# static and opens the driver itself.
-# The types: a header each, of which the build makes an object each (.cuh.o).
+# CUDA: C with templates. Plain objects in the same archive, linked by CC: nothing of libstdc++ is used, and the runtime
+# is static and opens the driver itself.
+# The types with kernels: one header each, from which the build makes two objects each (.o and .experts).
 cuda_quants = kernels/cuda/quant/f32.cuh kernels/cuda/quant/f16.cuh kernels/cuda/quant/bf16.cuh kernels/cuda/quant/q4_0.cuh kernels/cuda/quant/q4_1.cuh \
 	kernels/cuda/quant/q5_0.cuh kernels/cuda/quant/q5_1.cuh kernels/cuda/quant/q8_0.cuh kernels/cuda/quant/q2_k.cuh kernels/cuda/quant/q3_k.cuh \
 	kernels/cuda/quant/q4_k.cuh kernels/cuda/quant/q5_k.cuh kernels/cuda/quant/q6_k.cuh kernels/cuda/quant/iq4_nl.cuh kernels/cuda/quant/iq4_xs.cuh \
 	kernels/cuda/quant/mxfp4.cuh
-# Types that are kept as F16 on the GPU: nothing to compile.
+# Types that are converted to F16 for the GPU: nothing to compile.
 cuda_expanded = kernels/cuda/quant/iq2_xxs.cuh kernels/cuda/quant/iq2_xs.cuh kernels/cuda/quant/iq2_s.cuh kernels/cuda/quant/iq3_xxs.cuh kernels/cuda/quant/iq3_s.cuh \
 	kernels/cuda/quant/nvfp4.cuh
-# Nothing of these is compiled by itself.
+# Headers that are only included.
 cuda_headers = kernels/cuda/cuda.cuh kernels/cuda/act.cuh kernels/cuda/elem.cuh kernels/cuda/weights.cuh kernels/cuda/device.cuh kernels/cuda/launch.cuh kernels/cuda/sample.cuh kernels/cuda/ptx.cuh kernels/cuda/bulk.cuh kernels/cuda/local.cuh kernels/cuda/step.cuh kernels/cuda/said.cuh kernels/cuda/nvtx.cuh kernels/cuda/plan.cuh kernels/cuda/kv_q8.cuh kernels/cuda/attend/attend.cuh kernels/cuda/attend/plan.cuh kernels/cuda/attend/pages.cuh kernels/cuda/attend/prefill.cuh kernels/cuda/attend/split_kv.cuh kernels/cuda/attend/tailed.cuh \
 	kernels/cuda/gemm/tile16.cuh kernels/cuda/gemm/tile16_int.cuh kernels/cuda/gemm/gemm.cuh kernels/cuda/gemm/items.cuh kernels/cuda/gemm/prepare.cuh kernels/cuda/gemm/epilogue.cuh kernels/cuda/gemm/gemv.cuh kernels/cuda/gemm/gemv_block.cuh kernels/cuda/gemm/gemv_ring.cuh kernels/cuda/gemm/gemv_x.cuh kernels/cuda/gemm/gemv_end.cuh kernels/cuda/gemm/gemv_launch.cuh kernels/cuda/gemm/rounds.cuh kernels/cuda/gemm/heads.cuh kernels/cuda/gemm/rownorm.cuh \
 	kernels/cuda/gemm/rows.cuh kernels/cuda/gemm/skinny.cuh kernels/cuda/gemm/copied.cuh kernels/cuda/gemm/split_k.cuh kernels/cuda/gemm/tail.cuh kernels/cuda/gemm/wgmma.cuh kernels/cuda/gemm/wgmma_mma.cuh kernels/cuda/gemm/batch.cuh kernels/cuda/gemm/batch_types.cuh kernels/cuda/states/states.cuh kernels/cuda/states/recur.cuh kernels/cuda/states/chunk.cuh kernels/cuda/experts/row.cuh kernels/cuda/experts/route.cuh kernels/cuda/experts/sums.cuh kernels/cuda/experts/told.cuh kernels/cuda/experts/choice.cuh \
@@ -43,8 +43,8 @@ cuda_sources = kernels/cuda/device.cu kernels/cuda/memory.cu kernels/cuda/pool.c
 	kernels/cuda/experts/route.cu kernels/cuda/experts/route_gemm.cu kernels/cuda/experts/shares.cu kernels/cuda/experts/experts.cu kernels/cuda/experts/pairs.cu kernels/cuda/experts/wgmma.cu \
 	kernels/cuda/states/states.cu kernels/cuda/states/project.cu kernels/cuda/states/shortconv.cu kernels/cuda/states/recur.cu kernels/cuda/states/chunk.cu kernels/cuda/states/chunk_within.cu kernels/cuda/states/decode.cu
 EXTRA_DIST += $(cuda_headers) $(cuda_quants) $(cuda_expanded) $(cuda_experts) $(cuda_sources) kernels/cuda/gemm/one_type.cu
-# -lineinfo lets profilers and compute-sanitizer name source lines; the machine code is the same without it. NVCC_DEFS is
-# for builds such as sanitize-gpu's.
+# -lineinfo lets profilers and compute-sanitizer show source lines; it does not change the machine code. NVCC_DEFS is for
+# builds such as sanitize-gpu's.
 NVCC_DEFS =
 NVCCFLAGS = -std=c++17 -O3 -lineinfo $(NVCC_DEFS) $(NVTX_CPPFLAGS) -I$(top_srcdir) -I$(top_builddir) -Xcompiler -Wall,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 
@@ -53,17 +53,17 @@ SUFFIXES = .cu .cuh .experts
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -c -o $@ $<
 
-# A type's GEMM bodies: one source, compiled once for each.
+# The GEMM kernels of a type: one source, compiled once per type.
 .cuh.o:
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/gemm/one_type.cu
 
-# ... and those of its experts, an object of their own.
+# The experts' kernels of a type, likewise.
 .cuh.experts:
 	@$(MKDIR_P) $(@D)
 	@echo "  NVCC     $@"; $(NVCC) $(NVCCFLAGS) $(NVCC_GENCODE) -DQUANT=$(*F) -c -o $@ $(top_srcdir)/kernels/cuda/experts/one_type.cu
 
-# wgmma is an instruction of sm_90a alone, and asked for where the card has it.
+# wgmma exists only on sm_90a; these kernels are launched only on cards that have it.
 kernels/cuda/gemm/wgmma.o kernels/cuda/gemm/norm.o kernels/cuda/gemm/batch.o kernels/cuda/experts/wgmma.o: NVCC_GENCODE = $(NVCC_GENCODE_90A)
 
 if HAVE_CUDA

@@ -130,7 +130,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
         g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);            /* sc / 16 */
         uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
         uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-        float q[NT][4]; /* one chain of sums: registers for another would cost the wide kernel a block per SM */
+        float q[NT][4]; /* one chain of sums: registers for another would cost skinny a resident block */
         zero(q);
 #pragma unroll(unroll <NT>::value)
         for (int p = 0; p < 2; p++) {
