@@ -356,9 +356,9 @@ struct backend {
     void (*kv_free)(struct device *d, struct kv_pool *p);
     /*
      * Memory of a pool with extents, which has none at first. kv_map gives the extent's pages memory, filled with
-     * zeros, and waits for nothing; HEARTH_ENOMEM is an ordinary refusal. kv_unmap frees it with its contents; no step
-     * or transfer that names one of its pages may be running. It may wait for the steps in flight. NULL where
-     * kv_granule is 0.
+     * zeros; HEARTH_ENOMEM is an ordinary refusal. kv_unmap frees it with its contents; no step or transfer that names
+     * one of its pages may be running. kv_map waits for steps only if it has to free MEM_CACHE; kv_unmap may wait for
+     * the steps in flight. NULL where kv_granule is 0.
      */
     int (*kv_map)(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e);
     void (*kv_unmap)(struct device *d, struct kv_pool *p, uint32_t extent);

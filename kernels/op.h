@@ -26,7 +26,7 @@ struct weight; /* backend.h */
 enum act {
     ACT_X,      /* residual stream  [n_row, d_model] f32 */
     ACT_Q,      /* queries          [n_row, n_head, d_head] */
-    ACT_ATT,    /* attention output [n_row, n_head, d_head], or another mixer's, for an op_proj to add to ACT_X */
+    ACT_ATT,    /* attention output [n_row, n_head, d_head], or another op's result for an op_proj to add to ACT_X */
     ACT_FF,     /* FFN hidden       [n_row, d_ff] */
     ACT_LOGITS, /* [n_out, n_vocab] f32 */
     /* [n_row, 2 n_used] f32: a row's expert ids, converted to float, the best first; then the weights of the experts */

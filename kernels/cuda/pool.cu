@@ -4,8 +4,9 @@
  * at the addresses of its pages, so that kernels, copies and captured graphs use the same addresses at all times.
  *
  * The driver's functions are looked up in libcuda.so.1, which the runtime has opened, so that an engine that is built
- * with CUDA also starts where there is no driver. Mapping waits for nothing. Before an extent is unmapped, the caller
- * has waited for the transfers that may touch it; kv_unmap itself waits for the work on the step stream.
+ * with CUDA also starts where there is no driver. Mapping does not wait for steps, unless it evicts expanded copies of
+ * matrices. Before an extent is unmapped, the caller has waited for the transfers that may touch it; kv_unmap itself
+ * waits for the work on the step stream.
  *
  * Thread: the engine's device thread.
  */

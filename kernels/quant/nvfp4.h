@@ -1,4 +1,4 @@
-/* nvfp4.h - NVFP4: 64 weights of E2M1, 16 of which share a scale of E4M3, w = ue4m3_half(d) * fp4_values[q]. */
+/* nvfp4.h - NVFP4: 64 weights of E2M1; each 16 share a scale of UE4M3, w = ue4m3_half(d) * fp4_values[q]. */
 #ifndef HEARTH_QUANT_NVFP4_H
 #define HEARTH_QUANT_NVFP4_H
 

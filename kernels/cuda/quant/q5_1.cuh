@@ -1,4 +1,4 @@
-/* q5_1.cuh - Q5_1 on the GPU: q45_01.cuh with the fifth bit and a minimum. */
+/* q5_1.cuh - Q5_1 on the GPU: q45_01.cuh with the fifth bit and a min. */
 #ifndef HEARTH_CUDA_Q5_1_CUH
 #define HEARTH_CUDA_Q5_1_CUH
 
