@@ -78,7 +78,7 @@ static void test_file(void **state)
     assert_int_equal(c.kv_disk_per_uid, CONF_IS_AUTO);
     assert_int_equal(c.streams, 7);
     assert_int_equal(c.idle_unload, 90);
-    assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf.5 gives it */
+    assert_int_equal(c.streams_per_uid, 64); /* the default, as hearth.conf(5) states it */
     conf_fini(&c);
 }
 
@@ -120,7 +120,7 @@ static void test_refused(void **state)
         {"gpus = 0, 1\n", "gpus"},
         {"gpus = 16\n", "gpus"},
         {"gpus = -1\n", "gpus"},
-        {"threads = 257\n", "between 0 and 256"}, /* of which the engine's CPU has no more */
+        {"threads = 257\n", "between 0 and 256"}, /* the engine's CPU backend has no more threads */
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct conf c;
@@ -139,7 +139,7 @@ static void test_refused(void **state)
     conf_fini(&c);
 }
 
-/* A FIFO that nobody writes to would have the reader wait for good: the alarm ends the test then. */
+/* Opening a FIFO that has no writer would block the reader for ever; the alarm then ends the test. */
 static void test_irregular(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_environment(void **state)
     conf_fini(&c);
 }
 
-/* Without HOME the password database knows it; root's daemon has the system's place. */
+/* Without HOME, the home directory comes from the password database; a daemon of root uses the system directory. */
 static void test_no_home(void **state)
 {
     (void)state;

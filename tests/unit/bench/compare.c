@@ -1,8 +1,9 @@
 /*
- * compare.c - the bench compares a mixture's logits with those of a CPU that goes to the same experts: a device whose
- * residual stream is rounded may choose others where it is close, and one that goes to others where it is not is found.
+ * compare.c - the bench compares the logits of a mixture-of-experts model with those of a CPU that is made to use the
+ * same experts. A device whose residual stream is rounded may choose other experts where the choice is close; one that
+ * chooses others where it is not close is detected.
  *
- * The device is the CPU that rounds what its routers read, as coarsely as bfloat16.
+ * The device under test is the CPU with the inputs of its routers rounded, as coarsely as bfloat16.
  */
 #include "config.h"
 
@@ -20,9 +21,9 @@
 
 static const struct backend *real;
 static uint32_t wrong_router = UINT32_MAX, wrong_row = UINT32_MAX; /* counted from 0; UINT32_MAX: none */
-static int steps_of = 1 << 8;                                      /* what a mantissa is rounded to */
+static int steps_of = 1 << 8; /* the number of steps to which a mantissa is rounded */
 static uint64_t steps;
-static struct hearth_err failed; /* of the last step */
+static struct hearth_err failed; /* the error of the last step */
 
 static float coarse(float x)
 {
@@ -43,7 +44,7 @@ static int round_rows(struct device *d, uint32_t n, uint32_t width)
     return rc;
 }
 
-/* The row goes to other experts, those of the next ids. */
+/* Sends the row to other experts, those with the next ids. */
 static int mislead(struct device *d, const struct op_route *op, uint32_t row)
 {
     float route[2 * EXPERTS_USED_MAX];
@@ -81,7 +82,7 @@ static uint64_t step_run(struct device *d, const struct batch *batch, const stru
         if (!(rc = run_part(d, batch, p, from, i, false)) && !(rc = round_rows(d, n, p->op[i].route.w->n_in)) &&
             !(rc = run_part(d, batch, p, i, i + 1, false)) && router == wrong_router && wrong_row < n &&
             !(rc = mislead(d, &p->op[i].route, wrong_row)))
-            rc = run_part(d, batch, p, i + 1, i + 1, false); /* what was written is there */
+            rc = run_part(d, batch, p, i + 1, i + 1, false); /* continues with the routing that was written */
         router++, from = i + 1;
     }
     if (!rc && from < p->n_op)
@@ -126,8 +127,8 @@ static struct bench_check compare(const char *name)
     return out;
 }
 
-/* Where others are chosen because it is close the logits are compared all the same: the CPU's own choice gives 0.33 and
- * 0.63 in the place of 0.016 and 0.09. */
+/* Where other experts are chosen because the choice is close, the logits are still compared for the same experts: with
+ * its own choice the CPU would differ by 0.33 and 0.63 instead of 0.016 and 0.09. */
 static void close_choices_are_followed(void **state)
 {
     (void)state;

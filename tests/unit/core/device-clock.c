@@ -1,7 +1,7 @@
 /*
- * device-clock.c - what the device thread does by the clock, which is the toy's (toy.h): tokens that wait for others,
- * the unloading of idle models, the counters of memory. device-stops.c has steps that are stopped. Also run under the
- * thread sanitizer.
+ * device-clock.c - what the device thread does by the clock, here the toy's (toy.h): batching tokens before they are
+ * handed over, unloading idle models, measuring memory. Steps that are stopped are tested by device-stops.c. Also run
+ * under the thread sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,15 +18,15 @@
 
 /* --- when tokens are handed over ------------------------------------------------------------------------- */
 
-/* What each hand-over had in it: the linker puts this function in the place of the real one (tests/local.mk). */
+/* What each hand-over contained. The linker replaces the real function by this one (tests/local.mk). */
 static struct {
     pthread_t loop;
     const struct heard *watched;
-    uint32_t n, of[400], tokens[400]; /* hand-overs of the watched one's tokens: how many, and of all sequences */
+    uint32_t n, of[400], tokens[400]; /* tokens handed over: of the watched sequence, and of all sequences */
     bool ends[400];
     double at[400];
-    bool admitted, ended; /* alone: before its first token; while the other one runs */
-    struct engine *eng;   /* whose numbers are looked at when an end is handed over, or NULL */
+    bool admitted, ended; /* handed over separately: before its first token; while the other one runs */
+    struct engine *eng;   /* the engine whose counters are read when an end is handed over, or NULL */
     uint32_t running, queued;
     uint64_t moving;
 } told;
@@ -37,7 +37,8 @@ void __wrap_post_send(struct post *p, struct post_list *l)
 {
     uint32_t of = 0, tokens = 0;
     bool ends = false, its_end = false, admits = false;
-    bool events = toy_clock_on && !pthread_equal(pthread_self(), told.loop); /* the loop thread sends orders */
+    bool events =
+        toy_clock_on && !pthread_equal(pthread_self(), told.loop); /* the loop thread sends orders, not events */
     for (struct post_item *i = events ? l->first : NULL; i; i = i->next) {
         const struct event_step *st = (const struct event_step *)i;
         const void *owner = st->ev.kind == EV_ADMIT ? ((const struct event_admit *)i)->owner
@@ -51,7 +52,7 @@ void __wrap_post_send(struct post *p, struct post_list *l)
             of += st->token[k].owner == told.watched;
         }
     }
-    if (admits && told.n == 0 && of == 0) /* the loop thread, which has no events, touches nothing here */
+    if (admits && told.n == 0 && of == 0) /* the loop thread, which has no events, must not write here */
         told.admitted = true;
     if (its_end && !ends)
         told.ended = true;
@@ -69,8 +70,9 @@ void __wrap_post_send(struct post *p, struct post_list *l)
     __real_post_send(p, l);
 }
 
-/* One sequence of `max` tokens, in steps of that length; `beside` it, or `later`, one of a quarter of that
- * begins, and is watched. */
+/* Generates one sequence of `max` tokens in steps of length `step`. With `beside` or `later` a second sequence of a
+ * quarter of that length begins, together with the first or after it has run a while, and is the one that is
+ * watched. */
 static void tell(uint32_t max, double step, bool beside, bool later)
 {
     static struct heard a, b;
@@ -99,22 +101,23 @@ static void tell(uint32_t max, double step, bool beside, bool later)
     for (uint32_t i = 0; i < told.n; i++)
         n += told.of[i];
     assert_int_equal(n, told.watched == &b ? max / 4 : max);
-    assert_int_equal(told.of[0], 1); /* the first token comes at once, as do the admission before it and the end */
+    assert_int_equal(told.of[0],
+                     1); /* the first token is handed over at once, and so are the admission before it and the end */
     assert_true(told.admitted && told.ended);
 }
 
 static void tokens_are_handed_over_together(void **state)
 {
     (void)state;
-    const double ms = 1.0 / 1024; /* sums of it are exact */
+    const double ms = 1.0 / 1024; /* a power of two, so that sums are exact */
 
-    /* No time passes: the first token goes alone and at once, the others wait for the end. */
+    /* No time passes: the first token is handed over on its own and at once, the others wait for the end. */
     tell(40, 0, false, false);
     assert_int_equal(told.n, 2);
     assert_int_equal(told.of[1], 39);
     assert_true(told.ends[1]);
 
-    /* Steps of half a millisecond: those of two go together, no more and no fewer. */
+    /* Steps of half a millisecond: the tokens of at least 2 ms are handed over together, and no more. */
     tell(42, ms / 2, false, false);
     for (uint32_t i = 1; i < told.n; i++) {
         double waited = told.at[i] - told.at[i - 1];
@@ -123,21 +126,21 @@ static void tokens_are_handed_over_together(void **state)
     }
     assert_in_range(told.n, 42 / 6, 42 / 4 + 2);
 
-    /* Steps of three: nothing waits. */
+    /* Steps of 3 ms: no token waits. */
     tell(20, 3 * ms, false, false);
     assert_int_equal(told.n, 20);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(told.of[i], 1);
 
-    /* And of one that begins while another's tokens wait. */
+    /* The same for a sequence that begins while another's tokens wait. */
     tell(100, 0, true, false);
     tell(300, 0, false, true);
 }
 
-/* --- how far a device is ahead ---------------------------------------------------------------------------- */
+/* --- how far ahead of a device steps are queued ----------------------------------------------------------- */
 
-/* A prompt is read in many steps beside somebody who decodes, on a device that takes four at once: it has a second one
- * with prompts in it, and no third, which who comes now would have to wait for. */
+/* A prompt takes many steps beside a decoding sequence, on a device that takes four steps at once. There are never more
+ * than two steps with prompt rows in flight, because an arriving request would have to wait for them. */
 static void prompts_do_not_queue_up(void **state)
 {
     (void)state;
@@ -166,16 +169,17 @@ static void prompts_do_not_queue_up(void **state)
     hear_all(&w);
     check_heard(&a);
     check_heard(&b);
-    assert_true(engine_counters(w.eng)->rows_max <= 65); /* it was cut */
+    assert_true(engine_counters(w.eng)->rows_max <= 65); /* the prompt was split */
     assert_int_equal(toy_chunks, 2);
     world_close(&w);
     toy_clock_on = false;
     toy_row_s = 0;
 }
 
-/* --- models that nobody uses ----------------------------------------------------------------------------- */
+/* --- idle models ----------------------------------------------------------------------------------------- */
 
-/* Two rounds of the device thread's loop, and nothing asked of a model: what the first found due is done. */
+/* Two iterations of the device thread's loop without a use of the model, so that whatever the first one finds due is
+ * done. */
 static void go_round(struct world *w)
 {
     static struct model_entry nobody;
@@ -189,7 +193,7 @@ static void go_round(struct world *w)
 
 static bool is_loaded_at(struct world *w, double now)
 {
-    go_round(w); /* a step that names what has ended may be under way */
+    go_round(w); /* a step that names ended sequences may be in flight */
     toy_now = now;
     go_round(w);
     return atomic_load(&w->m.loaded);
@@ -215,14 +219,14 @@ static void an_idle_model_goes_by_itself(void **state)
     assert_true(w.m.unload_at == 1060);
     assert_false(is_loaded_at(&w, 1060));
 
-    /* the next request loads it, and has what was computed before */
+    /* the next request loads the model again, and reuses what was computed before */
     engine_submit(w.eng, make(&w, &b, prompt, 5 * KV_PAGE, 10));
     hear_all(&w);
     check_heard(&b);
     assert_int_equal(b.end.n_restored, 4 * KV_PAGE);
     assert_int_equal(b.n_got, a.n_got);
 
-    /* who waits for it keeps it, however long */
+    /* a request that waits for the model keeps it loaded, however long it waits */
     engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &c, prompt, 1, 10));
     assert_true(is_loaded_at(&w, 9000));
@@ -231,12 +235,12 @@ static void an_idle_model_goes_by_itself(void **state)
     hear_all(&w);
     check_heard(&c);
     assert_true(is_loaded_at(&w, 9059));
-    ask(&w, engine_load); /* a use */
+    ask(&w, engine_load); /* this is a use */
     assert_true(is_loaded_at(&w, 9100));
     assert_false(is_loaded_at(&w, 9119.5));
     world_close(&w);
 
-    world_open(&w, 1); /* without a limit */
+    world_open(&w, 1); /* without idle_ms */
     ask(&w, engine_load);
     assert_true(is_loaded_at(&w, 1e9));
     assert_true(w.m.unload_at == 0);
@@ -253,7 +257,7 @@ static void unpin(struct engine *eng, struct model_entry *m, void *owner)
     engine_pin(eng, m, false, owner);
 }
 
-/* A pinned model is not idle, whatever the time; and where no model is held for a minute, that is told, each minute. */
+/* A pinned model is never idle. If no model is loaded for a minute, EV_IDLE reports it, and again after each minute. */
 static void pinned_models_and_empty_engines(void **state)
 {
     (void)state;
@@ -284,10 +288,10 @@ static void pinned_models_and_empty_engines(void **state)
     toy_now = 9182;
     go_round(&w);
     assert_int_equal(w.n_idle, 2);
-    ask(&w, unpin); /* nothing is loaded for that */
+    ask(&w, unpin); /* this loads nothing */
     assert_false(atomic_load(&w.m.loaded) || atomic_load(&w.m.pinned));
     ask(&w, pin);
-    ask(&w, engine_unload); /* which somebody wants */
+    ask(&w, engine_unload); /* an explicit unload also unloads a pinned model */
     assert_false(atomic_load(&w.m.loaded) || atomic_load(&w.m.pinned));
     world_close(&w);
     toy_clock_on = false;
@@ -300,7 +304,7 @@ static struct ledger counted(struct world *w)
     return l;
 }
 
-/* What the device keeps is told once it has nothing to do, and else every ten seconds. */
+/* The memory that the device holds is measured when it has become idle, and otherwise every ten seconds. */
 static void memory_is_counted(void **state)
 {
     (void)state;
@@ -317,7 +321,7 @@ static void memory_is_counted(void **state)
     assert_int_equal(counted(&w).total, 1 << 30);
     toy_mem_cached = 1234;
     go_round(&w);
-    assert_int_equal(counted(&w).held[MEM_CACHE], 0); /* nothing was done, nothing is asked */
+    assert_int_equal(counted(&w).held[MEM_CACHE], 0); /* no step has run, so nothing is measured */
     engine_submit(w.eng, make(&w, &a, (int32_t[]){1, 2, 3}, 3, 10));
     hear_all(&w);
     go_round(&w);
@@ -330,7 +334,7 @@ static void memory_is_counted(void **state)
     toy_mem_cached = 5678;
     toy_step_s = 0.5;
     engine_submit(w.eng, make(&w, &b, (int32_t[]){3, 2, 1}, 3, 60));
-    while (b.n_got < 40) /* it is busy */
+    while (b.n_got < 40) /* the device is busy */
         hear_one(&w);
     assert_int_equal(counted(&w).held[MEM_CACHE], 5678);
     hear_all(&w);
@@ -339,7 +343,8 @@ static void memory_is_counted(void **state)
     toy_mem_cached = 0;
 }
 
-/* Whoever hears that a model was unloaded may ask at once who has the memory: the event waits for the count. */
+/* A client that is notified that a model was unloaded may query the memory at once, so the event is sent after the
+ * measurement. */
 static void an_unload_is_counted_before_it_is_told(void **state)
 {
     (void)state;
@@ -363,7 +368,8 @@ static void an_unload_is_counted_before_it_is_told(void **state)
     toy_mem_cached = 0;
 }
 
-/* Whoever hears of an end may ask at once who runs, and whether the turn is saved. */
+/* A client that is notified of an end may query at once how many sequences run and whether the turn's KV is being
+ * saved. */
 static void an_end_is_counted_before_it_is_told(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * device-memory.c - the device thread with a pool of KV that is too small for all: who has its pages, who makes way,
- * and that the texts are the same. On the toy (toy.h); also run under the thread sanitizer.
+ * device-memory.c - the device thread with a KV pool that is too small for all sequences: who gets its pages, who is
+ * preempted, and that the texts are the same. On the toy (toy.h); also run under the thread sanitizer.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 #include "daemon/engine/core/device.h"
 #include "tests/unit/core/toy.h"
 
-/* A pool has memory for what was needed, and no more; where there is no more, sequences make way for each other, and
- * all of them end with the texts that they have in a whole one. */
+/* A pool that grows has memory only for what was needed. When there is no more memory, sequences preempt each other,
+ * and all of them end with the texts that a whole pool gives. */
 static void memory_comes_as_it_is_needed(void **state)
 {
     (void)state;
@@ -47,7 +47,8 @@ static void memory_comes_as_it_is_needed(void **state)
     toy_pages = 64;
 }
 
-/* A pool smaller than the context: what cannot fit is refused with the numbers, what may outgrow it ends there. */
+/* A pool smaller than the context: a prompt that cannot fit is refused with the numbers, and a sequence that outgrows
+ * the pool ends with END_CONTEXT. */
 static void the_pool_is_a_limit(void **state)
 {
     (void)state;
@@ -73,8 +74,8 @@ static void the_pool_is_a_limit(void **state)
     world_close(&w);
 }
 
-/* Of streams that do not fit together some make way: their KV goes to host memory and comes back, however late the
- * copies are, and none of it is computed twice but for what fills no page. */
+/* Of streams that do not fit together some are preempted: their KV is copied to host memory and back, however late the
+ * copies are, and nothing is computed twice except tokens that do not fill a page. */
 static void who_makes_way_is_parked(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void who_makes_way_is_parked(void **state)
             check_heard(&h[k]);
             assert_int_equal(h[k].end.reason, END_LENGTH);
             assert_int_equal(h[k].end.n_computed, 100);
-            assert_int_equal(h[k].end.n_restored, 0); /* of what it began with */
+            assert_int_equal(h[k].end.n_restored, 0); /* this counts only what it began with */
         }
         const struct engine_counters *c = engine_counters(w.eng);
         const struct tier_counters *t = engine_tiers(w.eng);
@@ -115,8 +116,8 @@ static void who_makes_way_is_parked(void **state)
     toy_moves_late = false;
 }
 
-/* Two streams in step fill their pages, and the pool, with the same token: neither has a row in the next step until the
- * KV of the one that makes way was saved, and nothing else happens meanwhile that would have the engine look. */
+/* Two streams in lockstep fill their pages, and with them the pool, at the same token. Neither has a row in the next
+ * step until the KV of the preempted one is saved, and no other event wakes the engine meanwhile. */
 static void all_wait_for_who_makes_way(void **state)
 {
     (void)state;
@@ -141,13 +142,13 @@ static void all_wait_for_who_makes_way(void **state)
             check_heard(&h[k]);
             assert_int_equal(h[k].end.reason, END_LENGTH);
         }
-        assert_true(engine_tiers(w.eng)->pages_restored > 0); /* one made way */
+        assert_true(engine_tiers(w.eng)->pages_restored > 0); /* one was preempted */
         world_close(&w);
     }
     toy_pages = 64;
 }
 
-/* Whoever finds no memory when nothing else goes on is served once there is some. */
+/* A request that finds no memory while nothing else runs is served once there is memory. */
 static void who_finds_no_memory_asks_again(void **state)
 {
     (void)state;

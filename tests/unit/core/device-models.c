@@ -1,6 +1,6 @@
 /*
- * device-models.c - the device thread loads and unloads: which models fit, on which device and where their weights lie,
- * and why. On the toy (toy.h); also run under the thread sanitizer.
+ * device-models.c - the device thread loads and unloads models: which ones fit, on which device, where their weights
+ * are placed, and the reasons that are reported. On the toy (toy.h); also run under the thread sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,12 +37,12 @@ static void a_busy_model_is_not_unloaded(void **state)
     static struct heard h;
     struct world w;
     world_open(&w, 2);
-    engine_throttle(w.eng, true); /* it cannot end before it was asked */
+    engine_throttle(w.eng, true); /* the sequence cannot end before the unload is requested */
     engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 50));
     ask(&w, engine_unload);
     assert_int_equal(w.answer.code, HEARTH_ELIMIT);
     assert_false(h.ended);
-    assert_int_equal(h.n_got, 0); /* held: no step was begun */
+    assert_int_equal(h.n_got, 0); /* throttled: no step was begun */
     engine_throttle(w.eng, false);
     hear_all(&w);
     check_heard(&h);
@@ -55,7 +55,8 @@ static void a_busy_model_is_not_unloaded(void **state)
     world_close(&w);
 }
 
-/* While a second model comes in, the first one's streams go on, and another one comes, is served, or is cancelled. */
+/* While a second model is being loaded, the streams of the first one go on, and another request arrives and is served,
+ * or is cancelled. */
 static void a_load_does_not_stop_the_others(void **state)
 {
     (void)state;
@@ -66,8 +67,8 @@ static void a_load_does_not_stop_the_others(void **state)
     struct model_entry second = {.hp = w.m.hp};
     engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
-    ask(&w, engine_load); /* the order before it was carried out: the stream has not begun */
-    toy_load_steps = 100; /* would never end if the others had to wait for it */
+    ask(&w, engine_load); /* the previous order was carried out: the stream has not begun */
+    toy_load_steps = 100; /* the load would never end if the other streams had to wait for it */
     engine_load(w.eng, &second, &w);
     engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 5, 6}, 3, 5));
     engine_submit(w.eng, make(&w, &gone, (int32_t[]){7, 8, 9}, 3, 300));
@@ -88,7 +89,8 @@ static void a_load_does_not_stop_the_others(void **state)
     toy_load_steps = 0;
 }
 
-/* What hearth may have of the GPU is checked before anything is loaded: the CPU runs what never fits, and says why. */
+/* The limit on GPU memory is checked before anything is loaded: a model that can never fit runs on the CPU, with the
+ * reason. */
 static void gpu_memory_is_a_limit(void **state)
 {
     (void)state;
@@ -104,7 +106,7 @@ static void gpu_memory_is_a_limit(void **state)
         engine_ledger(w.eng, &l);
         assert_int_equal(l.limit, 50 * ((1u << 30) / 100));
         assert_int_equal(atomic_load(&w.m.on_gpu), fits);
-        assert_int_equal(toy_loads, 1); /* that which did not fit was not begun */
+        assert_int_equal(toy_loads, 1); /* the load of a model that does not fit was not begun */
         if (!fits)
             assert_non_null(strstr(atomic_load(&w.m.self_check), "it needs 0.6 GB on the GPU (weights 0.6 GB"));
         world_close(&w);
@@ -112,16 +114,16 @@ static void gpu_memory_is_a_limit(void **state)
     }
 }
 
-/* What of a model has no room on the GPU stays in the host's memory, as far as the configuration lets it; how much that
- * is, and how quick it will be, is told while it loads. */
+/* Weights for which the GPU has no room stay in host memory, as far as the configuration allows it; their size and the
+ * speed to expect are reported while the model loads. */
 static void what_does_not_fit_stays_outside(void **state)
 {
     (void)state;
     static const struct {
         uint64_t host_weights;
-        uint32_t outside; /* matrices; 0: the CPU runs it */
+        uint32_t outside; /* matrices in host memory; 0: the CPU runs the model */
         const char *why;
-        uint32_t sharers; /* of what is free: only where no size is given */
+        uint32_t sharers; /* engines among which free host memory is shared; applies only if no size is configured */
     } rows[] = {
         {UINT64_MAX, 6, "passed"},
         {UINT64_C(6) * TOY_MATRIX, 6, "passed"},
@@ -155,7 +157,8 @@ static void what_does_not_fit_stays_outside(void **state)
     toy_matrices = 0;
 }
 
-/* Where others hold memory of the GPU they make way first: a model is loaded in part only where it is alone. */
+/* Idle models that hold GPU memory are unloaded first: a model is loaded with weights in host memory only if nothing
+ * else is on the GPU. */
 static void who_is_idle_makes_way_first(void **state)
 {
     (void)state;
@@ -173,15 +176,17 @@ static void who_is_idle_makes_way_first(void **state)
     assert_int_equal(w.answer.code, 0);
     assert_false(atomic_load(&w.m.loaded));
     assert_true(atomic_load(&other.on_gpu));
-    assert_int_equal(atomic_load(&other.host_bytes), 0); /* alone it fits after all: its matrices are smaller */
+    assert_int_equal(atomic_load(&other.host_bytes),
+                     0); /* with the GPU to itself it fits after all, because its matrices are smaller */
     assert_int_equal(toy_loads, 2);
     world_close(&w);
     entry_fini(&other);
     toy_matrices = 0;
 }
 
-/* There is memory for one of two models, and both are asked for: in order of arrival, each loaded once for its turn.
- * But who comes for the one that is in use, before it is known that the other has no room, is served with it. */
+/* There is memory for one of two models, and both are requested: they take turns in order of arrival, and each turn
+ * loads its model once. A request for the model in use that arrives before the other model was found to have no room is
+ * served in the current turn. */
 static void two_models_take_turns(void **state)
 {
     (void)state;
@@ -200,9 +205,9 @@ static void two_models_take_turns(void **state)
             q->model = &other;
         engine_submit(w.eng, q);
     }
-    ask(&w, engine_load); /* all of this has arrived */
+    ask(&w, engine_load); /* all requests have arrived */
     assert_int_equal(w.answer.code, 0);
-    assert_int_equal(toy_loads, 2); /* the second time there was no room */
+    assert_int_equal(toy_loads, 2); /* the second load found no room */
     assert_int_equal(engine_counters(w.eng)->queued, N);
     engine_cancel(w.eng, h[GIVEN_UP].id);
     engine_throttle(w.eng, false);
@@ -213,14 +218,15 @@ static void two_models_take_turns(void **state)
             check_heard(&h[i]);
     }
     assert_int_equal(h[GIVEN_UP].end.reason, END_CANCELLED);
-    /* Of one model meet the first two, and two of which the one between them has gone: two turns less each. */
+    /* The first two requests of a model share a turn, and so do two requests whose intermediate one was cancelled: each
+     * saves two turns. */
     assert_int_equal(toy_loads, 2 + N - 1 - 2 - 2);
     world_close(&w);
     entry_fini(&other);
 }
 
-/* A GPU that does not serve one model keeps the others; that one runs on the CPU, beside them, with the same results,
- * and says why. */
+/* A GPU that cannot serve one model keeps serving the others; that model runs on the CPU beside them, with the same
+ * results, and the reason is reported. */
 static void runs_on_the_cpu(struct world *w, struct model_entry *other, const char *why)
 {
     static struct heard h[40];
@@ -283,7 +289,8 @@ static void a_device_without_the_kernels(void **state)
     entry_fini(&other);
 }
 
-/* Only where nobody else holds its memory: who is idle goes first, and comes back once it is asked for. */
+/* The GPU counts as too small only when nothing else holds its memory: an idle model is unloaded first, and loaded
+ * again when it is requested. */
 static void a_device_without_room(void **state)
 {
     (void)state;
@@ -293,25 +300,26 @@ static void a_device_without_room(void **state)
     ask(&w, engine_load);
     toy_refuses = HEARTH_ENOMEM;
     runs_on_the_cpu(&w, &other, "the toy is too small");
-    assert_int_equal(toy_loads, 1 + 3 + 1); /* the other: beside the first, alone, on the CPU */
+    assert_int_equal(toy_loads,
+                     1 + 3 + 1); /* loads of the other model: beside the first, with the GPU to itself, on the CPU */
     assert_true(w.m.loaded && w.m.on_gpu);
     world_close(&w);
     entry_fini(&other);
 }
 
-/* A pool for a few tokens is of no use to anybody. */
+/* A pool for only a few tokens is refused. */
 static void a_device_without_room_for_kv(void **state)
 {
     (void)state;
     struct world w;
-    toy_pages = 0; /* as it likes */
+    toy_pages = 0; /* the engine chooses */
     toy_free = 2 * 10 * TOY_PAGE_BYTES;
     world_open_on(&w, MAX_IN_FLIGHT, true);
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);
     assert_false(w.m.on_gpu);
     assert_non_null(strstr(w.m.self_check, "KV of 400 tokens"));
-    assert_int_equal(toy_loads, 1); /* the CPU's */
+    assert_int_equal(toy_loads, 1); /* the load on the CPU */
     toy_free = 2 * 20 * TOY_PAGE_BYTES;
     ask(&w, engine_unload);
     ask(&w, engine_load);
@@ -327,8 +335,8 @@ static void a_device_without_room_for_kv(void **state)
     toy_free = 1 << 30;
 }
 
-/* Where the machine has other devices, one whose memory other programs have sends the model away, whether it is loaded
- * by itself or for a sequence, until it is told that none has the room. */
+/* If the machine has other devices, a device whose memory is held by other programs refuses the model with EELSEWHERE,
+ * whether it is loaded explicitly or for a sequence, until it is ordered to keep it because no device has room. */
 static void a_full_device_among_others(void **state)
 {
     (void)state;
@@ -352,7 +360,7 @@ static void a_full_device_among_others(void **state)
     check_heard(&h[1]);
     ask(&w, engine_unload);
     ask(&w, engine_load);
-    assert_int_equal(w.answer.code, HEARTH_EELSEWHERE); /* by now another one may have room */
+    assert_int_equal(w.answer.code, HEARTH_EELSEWHERE); /* meanwhile another device may have room */
     toy_free = 1 << 30;
     ask(&w, engine_load);
     assert_int_equal(w.answer.code, 0);

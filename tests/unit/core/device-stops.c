@@ -1,6 +1,7 @@
 /*
- * device-stops.c - what the device thread hurries and stops by the clock, which is the toy's (toy.h): the saves of a
- * model that goes, and steps that nobody waits for any more or that are late. Also run under the thread sanitizer.
+ * device-stops.c - what the device thread hurries and stops by the clock, here the toy's (toy.h): the saves of a model
+ * that is being unloaded, and steps that nobody waits for any more or that are late. Also run under the thread
+ * sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,14 +13,14 @@
 
 #include "tests/unit/core/toy.h"
 
-/* --- what is saved of a model that goes ------------------------------------------------------------------ */
+/* --- the saves of a model that is unloaded --------------------------------------------------------------- */
 
-enum { SLAB_PAGES = 32 << 20, PLACES = 24 /* of the turn that is saved */ };
+enum { SLAB_PAGES = 32 << 20, PLACES = 24 /* pages of the turn that is saved */ };
 
 /*
- * A turn of the first model has ended and the other one decodes, when the device stands in a step. A page of KV is as
- * large as a slab of pinned memory, which takes as long as three steps: so what was pinned ahead has been used up, and
- * the save has had no more than a slab or two since. Returns how many pages were saved by then.
+ * A turn of the first model has ended and the other model decodes when the device is held in a step. A page of KV is as
+ * large as a slab of pinned memory, which takes as long as three steps to pin: the slabs that were pinned ahead have
+ * been used up, and the save has had no more than one or two since. Returns how many pages have been saved by then.
  */
 static uint64_t open_beside(struct world *w, struct model_entry *other, struct heard *a, struct heard *b)
 {
@@ -42,7 +43,7 @@ static uint64_t open_beside(struct world *w, struct model_entry *other, struct h
     struct seq *q = make(w, b, (int32_t[]){1, 2, 3}, 3, MAX_LEN - 10);
     q->model = other;
     engine_submit(w->eng, q);
-    ask(w, engine_load); /* both have come, so both are loaded */
+    ask(w, engine_load); /* both requests have arrived, so both models are loaded */
     toy_slab_s = 10e-3;
     toy_hold_at = 60;
     engine_throttle(w->eng, false);
@@ -65,8 +66,8 @@ static void close_beside(struct world *w, struct model_entry *other)
     toy_clock_on = false;
 }
 
-/* An unload waits for the saves of its model, so memory is pinned for these as quickly as the others' steps allow: half
- * of the time is theirs. */
+/* An unload waits for the saves of its model, so memory is pinned for them as quickly as the steps of other models
+ * allow: half of the time goes to pinning. */
 static void an_unload_hurries_its_saves(void **state)
 {
     (void)state;
@@ -92,7 +93,7 @@ static void an_unload_hurries_its_saves(void **state)
     close_beside(&w, &other);
 }
 
-/* Who wants the memory waits for a tenth of a second: in it as much is saved as would be of an unload. */
+/* A yield waits for saves for a tenth of a second, in which as much is saved as during an unload. */
 static void a_yield_hurries_its_saves(void **state)
 {
     (void)state;
@@ -125,7 +126,8 @@ static void wait_for_endless(void)
         sched_yield();
 }
 
-/* A prompt of `n` tokens whose first step, of 8 rows, takes 50 ms by the toy's clock; its second does not end. */
+/* Begins a prompt of `n` tokens whose first step, of 8 rows, takes 50 ms of the toy's clock, and whose second step does
+ * not end by itself. */
 static void open_endless(struct world *w, struct heard *a, uint32_t n)
 {
     int32_t prompt[MAX_LEN];
@@ -151,21 +153,21 @@ static void close_endless(struct world *w)
     toy_clock_on = false;
 }
 
-/* A cancelled prompt ends within its step, and what it had by then is counted and can be reused. */
+/* A cancelled prompt ends within its step. What it had computed by then is counted and can be reused. */
 static void a_cancel_stops_its_step(void **state)
 {
     (void)state;
     static struct heard a, b, first, again;
     struct world w;
     open_endless(&w, &first, 200);
-    engine_cancel(w.eng, 999); /* of nobody in it */
+    engine_cancel(w.eng, 999); /* not in the step: no effect */
     engine_cancel(w.eng, first.id);
     hear_all(&w);
     assert_int_equal(first.end.reason, END_CANCELLED);
     assert_int_equal(first.end.n_computed, 8);
     assert_int_equal(toy_stopped, 1);
 
-    /* Of two in a step one alone does not stop it, the second does. */
+    /* Cancelling one of two sequences in a step does not stop it; cancelling the second one does. */
     engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &a, first.prompt, 200, 20));
     engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 7, 7}, 3, 20));
@@ -188,14 +190,15 @@ static void a_cancel_stops_its_step(void **state)
     close_endless(&w);
 }
 
-/* Who comes while a long prompt is alone does not wait for its step's end; the prompt loses that step and no more. */
+/* A request that arrives while a long prompt runs alone does not wait for the end of the prompt's step; the prompt
+ * loses that step and no more. */
 static void an_arrival_stops_a_long_step(void **state)
 {
     (void)state;
     static struct heard a, b;
     struct world w;
     open_endless(&w, &a, 300);
-    toy_endless = 0; /* those that follow end: how many there are before b's token is heard is not for us to say */
+    toy_endless = 0; /* later steps end by themselves; how many there are before b's first token is not determined */
     engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 8, 9}, 3, 5));
     while (!b.n_got)
         hear_one(&w);
@@ -209,7 +212,7 @@ static void an_arrival_stops_a_long_step(void **state)
     close_endless(&w);
 }
 
-/* What has no token by its deadline ends, what has one goes on, and nobody need come for it. */
+/* A sequence without a token by its deadline ends; one with a token goes on. No further request is needed for that. */
 static void a_deadline_ends_what_is_late(void **state)
 {
     (void)state;
@@ -226,7 +229,7 @@ static void a_deadline_ends_what_is_late(void **state)
     engine_submit(w.eng, early);
     while (!a.n_got)
         hear_one(&w);
-    engine_throttle(w.eng, true); /* nothing goes on, but time */
+    engine_throttle(w.eng, true); /* only time passes */
     late = make(&w, &b, (int32_t[]){4, 5, 6}, 3, 100);
     late->time.submit = now;
     late->deadline = now + 0.05;
@@ -243,7 +246,7 @@ static void a_deadline_ends_what_is_late(void **state)
     world_close(&w);
 }
 
-/* Nor does it wait for memory any longer than that. */
+/* A deadline also ends a sequence that waits for memory. */
 static void a_deadline_holds_without_memory(void **state)
 {
     (void)state;

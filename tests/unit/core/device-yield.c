@@ -1,6 +1,6 @@
 /*
- * device-yield.c - the device's memory is given back to others, asked and unasked, while streams run on the toy
- * (toy.h). Also run under the thread sanitizer.
+ * device-yield.c - the device's memory is given back to other programs, on request or because they need it, while
+ * streams run on the toy (toy.h). Also run under the thread sanitizer.
  */
 #include <dlfcn.h>
 #include <unistd.h>
@@ -17,14 +17,14 @@
 #include "tests/unit/core/toy.h"
 #include "tests/unit/engine/fake-nvml.h"
 
-/* The device stands in a step. */
+/* Waits until the device is held in a step. */
 static void wait_until_held(void)
 {
     while (!toy_held)
         sched_yield();
 }
 
-/* Yields; a device that stands in a step goes on once it was asked for that. */
+/* Yields. If the device is held in a step, that is released once the yield has been requested. */
 static void yield(struct world *w, uint64_t bytes, bool all, double seconds)
 {
     w->answered = false;
@@ -34,8 +34,8 @@ static void yield(struct world *w, uint64_t bytes, bool all, double seconds)
         hear_one(w);
 }
 
-/* Ends a yield; from then on the device stops after so many steps, 0: never. That is said first: it may have done them
- * all by the time that this thread runs again. */
+/* Ends a yield; from then on the device is held after `hold_at` steps in all, 0: never. That is set before the yield
+ * ends, because the steps may be done by the time this thread runs again. */
 static void end_yield(struct world *w, uint64_t hold_at)
 {
     toy_hold_at = hold_at;
@@ -45,8 +45,8 @@ static void end_yield(struct world *w, uint64_t hold_at)
         hear_one(w);
 }
 
-/* All is given back under eight streams that are somewhere in their texts, again and again: they are parked, nothing is
- * held, nothing is computed, and afterwards each goes on with the token after its last. */
+/* All memory is given back while eight streams are in the middle of their texts, several times: they are parked,
+ * nothing is held or computed, and afterwards each continues with the token after its last. */
 static void streams_outlive_a_yield(void **state)
 {
     (void)state;
@@ -81,8 +81,8 @@ static void streams_outlive_a_yield(void **state)
             ask(&w, engine_load);
             assert_int_equal(w.answer.code, HEARTH_ENOMEM);
             assert_non_null(strstr(w.answer.msg, "hearth yield --end"));
-            assert_int_equal(c->rows, rows); /* nobody went on */
-            if (turn == 2)                   /* who comes meanwhile waits, too */
+            assert_int_equal(c->rows, rows); /* no stream went on */
+            if (turn == 2)                   /* a request that arrives meanwhile waits too */
                 engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 4, 4}, 3, 20));
             end_yield(&w, turn < 3 ? c->steps + 40 : 0);
         }
@@ -94,7 +94,7 @@ static void streams_outlive_a_yield(void **state)
             assert_int_equal(h[k].end.n_computed, h[k].n_prompt);
         }
         check_heard(&late);
-        assert_int_equal(w.n_parked[0], 25); /* the late one, too, heard what it waited for */
+        assert_int_equal(w.n_parked[0], 25); /* the late request, too, was notified of what it waited for */
         assert_int_equal(engine_tiers(w.eng)->pages_dropped, 0);
         world_close(&w);
     }
@@ -103,8 +103,8 @@ static void streams_outlive_a_yield(void **state)
     toy_moves_late = false;
 }
 
-/* Cached KV goes before the model does, and no more of either than is wanted; what cannot be had is an error, and the
- * time of a yield ends by itself. */
+/* Cached KV is freed before the model, and no more of either than was requested. If less is free at the end, the yield
+ * fails, and its time ends by itself. */
 static void a_yield_takes_what_it_must(void **state)
 {
     (void)state;
@@ -119,15 +119,15 @@ static void a_yield_takes_what_it_must(void **state)
     hear_all(&w);
     uint32_t had = toy_mapped;
     assert_true(had >= 4);
-    yield(&w, 1000000, false, 3600); /* they are free */
+    yield(&w, 1000000, false, 3600); /* this much is free already */
     assert_int_equal(w.answer.code, 0);
     assert_true(w.freed == 0 && w.free == 1000000 && toy_mapped == had && atomic_load(&w.m.loaded));
     end_yield(&w, 0);
-    yield(&w, 2000000, false, 0.001); /* the toy has not so much */
+    yield(&w, 2000000, false, 0.001); /* the toy does not have so much */
     assert_int_equal(w.answer.code, HEARTH_ELIMIT);
     assert_true(toy_mapped == 0 && !atomic_load(&w.m.loaded));
     engine_submit(w.eng, make(&w, &after, (int32_t[]){1, 2, 3}, 3, 300));
-    hear_all(&w); /* it is over by itself */
+    hear_all(&w); /* the yield has ended by itself */
     check_heard(&after);
     world_close(&w);
     toy_granule = 0;
@@ -141,8 +141,8 @@ static void wait_until(const _Atomic bool *flag, bool is)
         sched_yield();
 }
 
-/* Another program takes the card while eight streams run: they are parked, unasked, and go on when it has gone. What
- * hearth has itself is no reason. */
+/* Another program takes GPU memory while eight streams run: they are parked without a request, and go on when it has
+ * exited. Memory that hearth itself holds does not count as pressure. */
 static void others_get_what_they_take(void **state)
 {
     (void)state;
@@ -165,7 +165,8 @@ static void others_get_what_they_take(void **state)
                                     .kv_pool = KV_POOL_GROWING};
     world_open_with(&w, &p, 2, true);
     w.m.vocab = NULL; /* no end tokens */
-    /* What others have at first was told before the second look, and the device thread has heard of it. */
+    /* The first look at other programs' memory was reported before the second look, and the device thread has processed
+     * it. */
     while (fake->looks < 2 || atomic_load(&w.eng->neighbours_pressed))
         sched_yield();
     engine_throttle(w.eng, true);

@@ -1,7 +1,7 @@
 /*
  * device.c - the device thread through engine.h, with a toy model on a toy backend (toy.h): requests and their texts.
- * What memory and models there are is device-memory.c's, device-models.c's and device-yield.c's. Also run under the
- * thread sanitizer.
+ * Memory and models are tested by device-memory.c, device-models.c and device-yield.c. Also run under the thread
+ * sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void any_number_of_steps_in_flight(void **state)
         for (int i = 0; i < 120; i++) {
             int32_t prompt[90];
             uint32_t n = 1 + rnd(90), k = 0;
-            if (i && rnd(2)) /* another turn of an earlier one */
+            if (i && rnd(2)) /* a further turn of an earlier one */
                 for (; k < n && k < h[i / 2].n_prompt; k++)
                     prompt[k] = h[i / 2].prompt[k];
             for (; k < n; k++)
@@ -62,8 +62,8 @@ static void cancelled_before_it_began(void **state)
     engine_submit(w.eng, make(&w, &h[0], (int32_t[]){1, 2, 3}, 3, 50));
     engine_submit(w.eng, make(&w, &h[1], (int32_t[]){3, 2, 1}, 3, 50));
     engine_cancel(w.eng, h[0].id);
-    engine_cancel(w.eng, 12345); /* nobody */
-    ask(&w, engine_load);        /* all of this has arrived */
+    engine_cancel(w.eng, 12345); /* no such request */
+    ask(&w, engine_load);        /* everything above has arrived */
     engine_throttle(w.eng, false);
     hear_all(&w);
     assert_int_equal(h[0].end.reason, END_CANCELLED);
@@ -74,7 +74,8 @@ static void cancelled_before_it_began(void **state)
     world_close(&w);
 }
 
-/* Resumed with all its tokens, as after an engine's death between the last one and the end, and their KV is there. */
+/* A sequence is resumed with all its tokens, as after an engine that died between the last token and the end; its KV is
+ * still in the pool. */
 static void who_lost_only_its_end_has_it(void **state)
 {
     (void)state;
@@ -113,15 +114,15 @@ static void a_failed_device_ends_everything(void **state)
         struct world w;
         world_open(&w, max_in_flight);
         toy_fail_at = 20;
-        w.m.vocab = NULL;             /* no end tokens: nobody ends before it */
-        engine_throttle(w.eng, true); /* until it has them all */
+        w.m.vocab = NULL;             /* no end tokens: no sequence ends before the failure */
+        engine_throttle(w.eng, true); /* until all have been submitted */
         for (int i = 0; i < 10; i++)
             engine_submit(w.eng, make(&w, &h[i], (int32_t[]){1, 2, 1 + i}, 3, 300));
         ask(&w, engine_load);
         engine_throttle(w.eng, false);
         while (!w.fatal.code)
             hear_one(&w);
-        assert_int_equal(w.live, 0); /* all had been told */
+        assert_int_equal(w.live, 0); /* all have been notified */
         uint32_t failed = 0;
         for (int i = 0; i < 10; i++) {
             check_heard(&h[i]);
@@ -136,7 +137,7 @@ static void a_failed_device_ends_everything(void **state)
     }
 }
 
-/* An ordinary refusal of one request: the others have their tokens. */
+/* One request is refused for an ordinary reason: the others get their tokens. */
 static void a_slot_without_room(void **state)
 {
     (void)state;
@@ -193,7 +194,8 @@ static void eval_is_what_generate_does(void **state)
     world_close(&w);
 }
 
-/* Whether the text is what its prompt gives alone, on a device that computes prompts in a way of their own. */
+/* Whether the text is the one that its prompt gives when it is computed with the prompts' own kernels (TOY_PROMPT) and
+ * decoded in a batch of its own. */
 static bool is_its_own(const struct heard *h)
 {
     uint64_t p = prefix_of(NULL, 0);
@@ -205,8 +207,8 @@ static bool is_its_own(const struct heard *h)
     return true;
 }
 
-/* Prompts that share no page, `most` at a time, each once more as it is after an engine's death; how many have texts
- * that are not their own. */
+/* Runs prompts that share no page, `most` at a time, and then each once more, resumed as after an engine's death.
+ * Returns how many tokens and texts differ from the invariant ones. */
 static uint32_t in_company(enum engine_invariant invariant, uint32_t decode_rows, uint32_t most)
 {
     enum { TEXTS = 60 };
@@ -254,18 +256,18 @@ static void texts_are_their_own_in_any_company(void **state)
     (void)state;
     assert_int_equal(in_company(INVARIANT_PROMPTS, 4, 4), 0);
     assert_int_equal(in_company(INVARIANT_ALL, 4, 20), 0);
-    assert_true(in_company(INVARIANT_PROMPTS, 4, 20) > 0); /* more than four decode */
+    assert_true(in_company(INVARIANT_PROMPTS, 4, 20) > 0); /* more than four decode at once */
     assert_true(in_company(INVARIANT_NOTHING, 4, 4) > 0);
 }
 
-/* Where nothing is configured: those of models whose prompts are quick in their own way. */
+/* With INVARIANT_AUTO, texts are invariant for models whose prompts are quick in invariant mode. */
 static void texts_are_their_own_where_that_is_quick(void **state)
 {
     (void)state;
     assert_true(in_company(INVARIANT_AUTO, 4, 4) > 0);
     toy_prompt_quick = true;
     assert_int_equal(in_company(INVARIANT_AUTO, 4, 4), 0);
-    assert_true(in_company(INVARIANT_AUTO, 4, 20) > 0); /* more than four decode */
+    assert_true(in_company(INVARIANT_AUTO, 4, 20) > 0); /* more than four decode at once */
     assert_true(in_company(INVARIANT_NOTHING, 4, 4) > 0);
     toy_prompt_quick = false;
 }
@@ -282,7 +284,7 @@ static void closing_with_work_under_way(void **state)
             engine_submit(w.eng, make(&w, &h[k], (int32_t[]){1, 2, k}, 3, 300));
         for (uint32_t k = rnd(30); k; k--)
             hear_one(&w);
-        world_close(&w); /* leaks would be told by the sanitizer */
+        world_close(&w); /* the sanitizer would report leaks */
     }
 }
 

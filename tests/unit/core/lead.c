@@ -1,7 +1,7 @@
 /*
- * lead.c - when the next plan is made, and what is learnt of a step's end, on a device whose times are known to the
- * test and a clock that stands still between them. The host plans as the engine does: two steps, or what lead_left()
- * says.
+ * lead.c - when the next step is planned, and what is learnt from a step's end, on a device whose times are known to
+ * the test and with a clock that stands still in between. The host plans as the engine does: two steps ahead, or what
+ * lead_left() allows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
     return 0;
 }
 
-/* A GPU beside 16 streams, and the host that submits its steps. */
+/* A GPU on which 16 streams decode, and the host that submits its steps. */
 static const double submission = 4e-3, gap = 0.04;
 enum { STREAMS = 16, ROWS = 496 };
 static struct world {
@@ -33,8 +33,8 @@ static struct world {
     struct model_entry m;
     struct model model;
     struct seq seq;
-    double done[IN_FLIGHT_MAX]; /* the device is, with the step in this place of the ring */
-    double idle;                /* and with all that it has */
+    double done[IN_FLIGHT_MAX]; /* when the device has finished the step in this place of the ring */
+    double idle;                /* when it has finished all submitted steps */
 } w;
 
 static void begin_world(void)
@@ -75,7 +75,7 @@ static void submit(struct cost_work of, double takes)
     lead_submitted(&w.eng, f);
 }
 
-/* Waits for the oldest. */
+/* Waits for the oldest step in flight. */
 static void finish(void)
 {
     struct in_flight *f = place(0);
@@ -86,7 +86,7 @@ static void finish(void)
     w.eng.n_in_flight--;
 }
 
-/* A long prompt of so many steps is read beside the streams; returns the seconds that the device had nothing to do. */
+/* A long prompt of so many steps is read beside the streams. Returns the seconds for which the device was idle. */
 static double read_prompt(uint32_t steps, double *longest_wait)
 {
     double idle = 0;
@@ -119,7 +119,7 @@ static void assert_knows(double share)
     }
 }
 
-/* Nobody's step is planned long before its turn, and the device is never without one. */
+/* No step is planned long before its turn, and the device never runs out of steps. */
 static void a_step_is_planned_when_the_one_before_it_ends(void **state)
 {
     (void)state;
@@ -132,12 +132,12 @@ static void a_step_is_planned_when_the_one_before_it_ends(void **state)
     struct cost_work last = work_at(30 * ROWS);
     assert_true(longest > time_of(&last) - submission - 8e-3);
 
-    begin_world(); /* what it costs is not known: nothing is waited for */
+    begin_world(); /* the cost of a step is not known yet: no wait */
     submit(work_at(0), submission);
     assert_true(lead_left(&w.eng) <= 0);
 }
 
-/* Nobody waits where nobody decodes beside a prompt, and where nobody has a prompt. */
+/* There is no wait for a prompt without decoding streams, nor for streams without a prompt. */
 static void lone_prompts_and_streams_are_planned_ahead(void **state)
 {
     (void)state;
@@ -150,15 +150,16 @@ static void lone_prompts_and_streams_are_planned_ahead(void **state)
     submit(lone, submission);
     submit(streams, 0);
     assert_true(lead_left(&w.eng) <= 0);
-    w.eng.in_flight[w.eng.first_in_flight].plan.users = true; /* but where it is one of several users' */
+    w.eng.in_flight[w.eng.first_in_flight].plan.users =
+        true; /* there is one if several users' sequences are in the step */
     assert_true(lead_left(&w.eng) > 0);
     w.eng.in_flight[w.eng.first_in_flight].plan.users = false;
     submit(work_at(0), submission);
     assert_true(lead_left(&w.eng) > 0);
 }
 
-/* A long step of a lone prompt has no second one behind it before an eighth of it is left, and the device is never
- * without one: who comes waits for a step and an eighth at most. */
+/* A long step of a prompt without streams has no second step queued behind it until an eighth of it is left, and the
+ * device never runs out of steps: an arriving request waits for a step and an eighth at most. */
 static void long_steps_of_lone_prompts_are_not_queued(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void long_steps_of_lone_prompts_are_not_queued(void **state)
     assert_true(most < 0.15);
 }
 
-/* The host was kept from asking, and then finds three steps done at once: none of them took no time. */
+/* The host was delayed, and then finds three steps done at once: that does not mean that they took no time. */
 static void ends_that_were_not_seen_are_no_measure(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void ends_that_were_not_seen_are_no_measure(void **state)
             finish();
         assert_knows(0.05);
     }
-    /* a submission that takes long, as where kernels are tried, is not the step's time either */
+    /* a submission that takes long, as when kernels are being tried, is not part of the step's time either */
     for (int i = 0; i < 40; i++) {
         submit(work_at(ROWS * (uint32_t)(i % 30)), 0.12);
         finish();
@@ -203,7 +204,7 @@ static void ends_that_were_not_seen_are_no_measure(void **state)
     }
 }
 
-/* An estimate that is far off comes back, whichever way, and meanwhile nobody waits longer than the gap. */
+/* An estimate that is far off recovers, in either direction, and meanwhile no wait is longer than the gap. */
 static void estimates_recover(void **state)
 {
     (void)state;
@@ -222,7 +223,7 @@ static void estimates_recover(void **state)
     }
 }
 
-/* What was made is not kept while the next plan waits, and a command ends the wait. */
+/* Generated tokens are delivered while the next plan waits, and a command ends the wait. */
 static void tokens_do_not_wait(void **state)
 {
     (void)state;
@@ -236,7 +237,7 @@ static void tokens_do_not_wait(void **state)
     engine_event_new(&w.eng, EV_STEP, sizeof(struct event_step));
     engine_notify(&w.eng, false);
     engine_take(&w.eng);
-    assert_null(engine_next(&w.eng)); /* it waits for others */
+    assert_null(engine_next(&w.eng)); /* held back to be batched with others */
     assert_false(lead_wait(&w.eng, 1e-4));
     engine_take(&w.eng);
     struct engine_event *ev = engine_next(&w.eng);

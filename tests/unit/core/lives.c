@@ -1,11 +1,11 @@
 /*
  * lives.c - KV moves between the toy device, host memory and files, through engine.h.
  *
- * The toy's tokens are a hash of what its pages hold, and it does transfers as late as it may, so a page that was
- * restored wrongly, too early or for another sequence shows in the text, and one that was released too early stops the
- * test. Turns of many sessions of two users come in any order, with cancellations, unloads, other sizes of host memory
- * and new engines on the same folder; in one test files are damaged and removed under the engine. The seed of a run is
- * printed; HEARTH_SEED repeats it, HEARTH_TURNS makes it longer. Also run under the thread sanitizer.
+ * The toy's tokens are a hash of the contents of its pages, and it performs transfers as late as it may. So a page that
+ * was restored wrongly, too early or for another sequence shows in the text, and one that was released too early stops
+ * the test. Turns of many sessions of two users arrive in any order, with cancellations, unloads, changed sizes of host
+ * memory and new engines on the same folder; in one test files are damaged and removed while the engine runs. The seed
+ * of a run is printed; HEARTH_SEED repeats it, HEARTH_TURNS makes it longer. Also run under the thread sanitizer.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static struct sum {
     uint64_t prompt, reused, restored, computed, files, bad;
 } sum;
 
-/* What some turns have shown is taken over into their sessions. */
+/* Adds the results of some turns to their sessions. */
 static void collect(void)
 {
     for (struct session *s = session; s < session + SESSIONS; s++) {
@@ -59,7 +59,8 @@ static void collect(void)
     }
 }
 
-/* The next turn of a session; one that is long begins anew, often with what another one of either user began with. */
+/* Begins the next turn of a session. A session that has become long starts anew, often with the beginning of another
+ * session of either user. */
 static void turn(struct world *w, struct session *s)
 {
     if (s->n > MAX_LEN - 100) {
@@ -75,7 +76,7 @@ static void turn(struct world *w, struct session *s)
     engine_submit(w->eng, q);
 }
 
-/* Some files lose their end, a bit, or their name. */
+/* Truncates, corrupts or renames some of the files. */
 static void damage(void)
 {
     DIR *d = opendir(folder);
@@ -133,7 +134,7 @@ static void life(bool damages)
     }
     hear_all(&w);
     collect();
-    if (rnd(2)) { /* with its saves, or in the middle of them */
+    if (rnd(2)) { /* ends after its saves, or in the middle of them */
         engine_finish(w.eng, 30);
         while (!w.finished)
             hear_one(&w);
@@ -162,7 +163,7 @@ static void lives(bool damages)
     DIR *d = opendir(folder);
     struct dirent *en;
     while ((en = readdir(d))) {
-        assert_null(strstr(en->d_name, ".tmp")); /* nothing half written is left */
+        assert_null(strstr(en->d_name, ".tmp")); /* no partial file is left */
         unlinkat(dirfd(d), en->d_name, 0);
     }
     closedir(d);
@@ -174,8 +175,8 @@ static void sessions_go_on_from_where_they_were(void **state)
     (void)state;
     lives(false);
     assert_int_equal(sum.bad, 0);
-    assert_true(sum.files > 20);              /* a slow disk writes fewer before an engine ends */
-    assert_true(sum.reused > sum.prompt / 2); /* the rest is new, or was under way when an engine ended */
+    assert_true(sum.files > 20);              /* with a slow disk fewer are written before an engine ends */
+    assert_true(sum.reused > sum.prompt / 2); /* the rest is new, or was not saved yet when an engine ended */
     assert_true(sum.restored > sum.prompt / 10);
 }
 

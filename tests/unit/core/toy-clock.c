@@ -1,6 +1,6 @@
 /*
- * toy-clock.c - the toy's clock for the engine's, while toy_clock_on. For programs that are linked with
- * --wrap=clock_gettime (tests/local.mk): the linker puts this function in the place of the real one.
+ * toy-clock.c - replaces the engine's clock by the toy's while toy_clock_on is set. For programs that are linked with
+ * --wrap=clock_gettime (tests/local.mk), by which the linker replaces the real function by this one.
  */
 #include "tests/unit/core/toy.h"
 

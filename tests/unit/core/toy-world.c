@@ -1,4 +1,4 @@
-/* toy-world.c - the loop thread's side of the engine's door; see toy.h. */
+/* toy-world.c - the loop thread's side of the engine's interface; see toy.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -16,10 +16,10 @@ enum { PAGES_MAX = 160 };
 
 /* --- the toy --------------------------------------------------------------------------------------------- */
 
-/* A pool; one model's pages are not another's. */
+/* A KV pool; each model has its own pages. */
 struct kv_pool {
     uint64_t memory[PAGES_MAX][KV_PAGE];
-    uint32_t extent; /* pages that have memory together; 0: all have */
+    uint32_t extent; /* pages in an extent, which are mapped together; 0: all have memory */
     bool mapped[PAGES_MAX];
 };
 
@@ -33,9 +33,9 @@ struct device {
     struct {
         struct sampled s[BATCH_SEQS_MAX];
         uint32_t n, n_row;
-    } ring[MAX_IN_FLIGHT]; /* results of the steps under way */
+    } ring[MAX_IN_FLIGHT]; /* results of the steps in flight */
     uint64_t submitted, waited;
-    bool stopped; /* the last step was */
+    bool stopped; /* the last step was stopped */
     uint32_t n_pool;
 };
 uint64_t toy_fail_at, toy_load_steps;
@@ -88,8 +88,8 @@ uint32_t toy_next(uint64_t prefix)
 }
 
 /*
- * Moves. They are done as late as they may be, and in the meantime what must not be touched is watched: the pages of a
- * save, the host memory of a load, and nobody may read the pages of a load (they hold rubbish until then).
+ * Moves. They are done as late as is allowed, and until then the toy checks what must not be touched: the pages of a
+ * save and the host memory of a load. Nobody may read the pages of a load, which hold rubbish until then.
  */
 struct move {
     uint64_t ticket;
@@ -102,7 +102,7 @@ enum { SAVE, LOAD, MOVES = 32 };
 static struct moves {
     struct move q[MOVES];
     uint32_t first, n;
-    uint64_t last; /* ticket done */
+    uint64_t last; /* the last ticket that is done */
 } moves[2];
 static uint64_t last_ticket;
 static uint32_t host_slabs, moves_rng = 1;
@@ -177,7 +177,7 @@ static uint64_t toy_kv_load(struct device *d, struct kv_pool *p, const uint32_t 
 static int toy_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     (void)d, (void)e;
-    moves_rng = moves_rng * 1664525 + 1013904223; /* of its own: another thread draws from rnd() */
+    moves_rng = moves_rng * 1664525 + 1013904223; /* a generator of its own: another thread uses rnd() */
     for (int way = 0; way < 2; way++)
         if (moves[way].n && (moves_rng >> 8) % 3 == 0)
             move_finish(way);
@@ -205,7 +205,7 @@ static int toy_open(struct device **out, const struct device_params *p, struct h
 }
 static void toy_close(struct device *d)
 {
-    assert_int_equal(d->n_pool + host_slabs, 0); /* everything was given back */
+    assert_int_equal(d->n_pool + host_slabs, 0); /* everything was freed */
     free(d);
 }
 static void toy_info(struct device *d, struct device_info *out)
@@ -229,7 +229,7 @@ static void toy_info(struct device *d, struct device_info *out)
                                 .n_path = 1};
     snprintf(out->id, sizeof out->id, "%s", toy_id);
 }
-/* The same toy, as the CPU beside it: no steps ahead. */
+/* The same toy as the CPU beside the GPU: it takes one step at a time. */
 static void toy_cpu_info(struct device *d, struct device_info *out)
 {
     (void)d;
@@ -316,7 +316,7 @@ static void count_chunks(const struct device *d)
 {
     uint32_t n = 0;
     for (uint64_t i = d->waited; i <= d->submitted; i++)
-        n += d->ring[i % MAX_IN_FLIGHT].n_row > 2; /* not those of two that decode */
+        n += d->ring[i % MAX_IN_FLIGHT].n_row > 2; /* not steps in which two sequences decode */
     if (n > toy_chunks)
         toy_chunks = n;
 }
@@ -328,7 +328,7 @@ static bool toy_prompt_is_quick(struct device *d, const void *model, const struc
 
 static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
-    (void)p; /* the toy's forward pass is what follows */
+    (void)p; /* what follows is the toy's forward pass */
     assert_true(d->submitted - d->waited < toy_max_in_flight);
     while (toy_hold_at && d->submitted >= toy_hold_at) {
         toy_held = true;
@@ -367,7 +367,7 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
 }
 static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
-    assert_true(ticket == ++d->waited); /* in order, each once */
+    assert_true(ticket == ++d->waited); /* in order, each ticket once */
     if (ticket == toy_fail_at)
         return err_set(e, HEARTH_EDEVICE, "the toy broke");
     if (d->stopped)
@@ -396,7 +396,7 @@ static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_
 static uint64_t toy_weight_bytes(struct device *d, const struct weight *w, uint64_t *passing)
 {
     (void)d, (void)w, (void)passing;
-    fail(); /* model_find_places is ours */
+    fail(); /* the toy replaces model_find_places() */
     return 0;
 }
 static int toy_read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e)
@@ -433,7 +433,7 @@ static const struct backend toy = {
     .sync = toy_sync,
     .act_read = toy_act_read,
 };
-/* One step at a time. */
+/* The CPU runs one step at a time. */
 static uint64_t toy_cpu_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     assert_int_equal(d->submitted, d->waited);
@@ -461,7 +461,7 @@ int selfcheck_verify(const struct model *m, const char *record, struct selfcheck
     (void)e;
     toy_checks++;
     assert_string_equal(record, "/nowhere/checked");
-    assert_ptr_equal(m->be, &toy); /* the CPU is not asked */
+    assert_ptr_equal(m->be, &toy); /* the CPU is never checked */
     *out = (struct selfcheck_verdict){.ok = !toy_distrusted};
     snprintf(out->why, sizeof out->why, "the toy cannot count");
     return 0;
