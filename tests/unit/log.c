@@ -1,4 +1,4 @@
-/* log.c - the log: levels, time and program, lines that a client's words cannot forge, lines of several threads. */
+/* log.c - the log: levels, time and program, lines that a client's words cannot forge, lines from several threads. */
 #include "config.h"
 
 #include <errno.h>
@@ -100,7 +100,7 @@ static void test_level(void **state)
     assert_int_equal(log_level_find("loud"), -1);
 }
 
-/* A name with a line's end, an escape sequence, a tab, DEL and a C1 control; "é" and "…" stay. */
+/* A name with a newline, an escape sequence, a tab, DEL and a C1 control; "é" and "…" are kept. */
 static void test_injection(void **state)
 {
     log_info("\"%s\"", "a\n2026-01-01 hearthd[1] error: forged\x1b[2J\t\x7f\xc2\x9b \xc3\xa9 \xe2\x80\xa6");
@@ -117,7 +117,8 @@ static size_t count_of(const char *in, const char *what)
     return n;
 }
 
-/* What a peer causes as often as it likes takes no more room than so many lines a second, and is counted. */
+/* A message that a peer can cause at will takes only a limited number of lines per second, and the dropped ones are
+ * counted. */
 static void test_often(void **state)
 {
     enum { TIMES = 10000 };
@@ -129,14 +130,14 @@ static void test_often(void **state)
     clock_gettime(CLOCK_MONOTONIC, &to);
     size_t seconds = (size_t)(to.tv_sec - from.tv_sec) + 1, n = count_of(text(*state), "refused");
     assert_true(n >= LOG_OFTEN && n <= LOG_OFTEN * seconds);
-    limit = (struct log_limit){.second = to.tv_sec - 1, .n = 120, .dropped = 100}; /* of another second */
+    limit = (struct log_limit){.second = to.tv_sec - 1, .n = 120, .dropped = 100}; /* as if in another second */
     log_limited(&limit, LOG_LEVEL_WARN, "and again");
     assert_non_null(strstr(text(*state), "warn: 100 more lines like the next one are left out\n"));
     assert_int_equal(limit.dropped, 0);
     assert_int_equal(limit.n, 1);
 }
 
-/* The file stays within its bound, and one that was full is kept. */
+/* The file stays within its bound, and one full file is kept. */
 static void test_bound(void **state)
 {
     enum { MOST = 64 << 10, LINE = 100, SLACK = 64 * 1024 };
@@ -178,7 +179,7 @@ static void test_long(void **state)
     free(words);
 }
 
-/* The variable alone says nothing: standard error must be the stream that it names. */
+/* JOURNAL_STREAM alone is not enough: standard error must be the stream that it names. */
 static void test_journal(void **state)
 {
     struct capture *c = *state;
@@ -205,7 +206,7 @@ static int write_lines(void *arg)
     return 0;
 }
 
-/* Each line is whole, and those of a thread are in their order. */
+/* Each line is whole, and the lines of each thread are in order. */
 static void test_threads(void **state)
 {
     thrd_t t[THREADS];

@@ -1,5 +1,5 @@
-/* loop.c - timers and watched descriptors: a function is called once, in the order of the times, and not after its end.
- */
+/* loop.c - timers and watched descriptors: a callback is called once, in the order of the times, and not after it was
+ * freed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void on_b(void *arg)
     note('b');
 }
 
-/* Sets itself twice more. */
+/* Sets the timer twice more. */
 static void on_again(void *arg)
 {
     struct timer **t = arg;
@@ -62,7 +62,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Sets two at once, the later one first: within a turn the loop's clock stands still. */
+/* Sets two timers at once, the later one first: within an iteration the loop's clock stands still. */
 static void on_begin(void *arg)
 {
     struct timer **t = arg;
@@ -90,14 +90,14 @@ static void test_set_anew(void **state)
 {
     struct timer *a = timer_new(*state, on_a, NULL), *b = timer_new(*state, on_b, NULL);
     assert_int_equal(timer_set(a, 3600 * 1000), 0);
-    assert_int_equal(timer_set(a, 0), 0); /* the hour is forgotten */
+    assert_int_equal(timer_set(a, 0), 0); /* replaces the timer of an hour */
     assert_int_equal(timer_set(b, 0), 0);
     timer_clear(b);
     assert_false(timer_is_set(b));
     event_base_dispatch(*state);
     assert_string_equal(order, "a");
     assert_int_equal(timer_set(b, 0), 0);
-    timer_free(b); /* while it is set */
+    timer_free(b); /* frees a timer that is set */
     timer_free(a);
     timer_free(NULL);
     event_base_dispatch(*state);
@@ -129,7 +129,7 @@ static void test_watch(void **state)
     watch_free(NULL);
     event_base_dispatch(*state);
     assert_string_equal(order, "xy");
-    close(fd[0]); /* it is still the caller's */
+    close(fd[0]); /* the caller still owns it */
     close(fd[1]);
 }
 

@@ -1,4 +1,5 @@
-/* sd.c - systemd's protocols: sockets that were passed to us are taken, others are left, and the state is notified. */
+/* sd.c - systemd's protocols: sockets that were passed to this process are taken, others are left, and the state is
+ * notified. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -47,7 +48,7 @@ static void test_notify(void **state)
     close(fd);
     unlink(path);
     rmdir(dir);
-    sd_notify(&sd, "STOPPING=1"); /* nobody there: no harm */
+    sd_notify(&sd, "STOPPING=1"); /* nobody listens: no harm */
 }
 
 static void test_nothing(void **state)
@@ -70,7 +71,7 @@ static void test_nothing(void **state)
 
 enum { WITH_LISTENER, WITH_PIPE, WITH_TWO };
 
-/* Descriptor 3 is another's in this process, so the handing over happens in a child; its exit status is the verdict. */
+/* Descriptor 3 is in use in this process, so the hand-over happens in a child; its exit status is the verdict. */
 static int in_child(int with)
 {
     pid_t pid = fork();

@@ -1,4 +1,4 @@
-/* fake-nvml.c - a stand-in for libnvidia-ml.so.1: what it says is in fake_nvml. */
+/* fake-nvml.c - a stand-in for libnvidia-ml.so.1; what it reports is in fake_nvml. */
 #include "tests/unit/engine/fake-nvml.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ int nvmlDeviceGetDisplayMode(void *device, int *out)
     return 0;
 }
 
-/* As the library does: too small an array gets nothing but the number. */
+/* Like the library, reports only the number of entries if the array is too small. */
 static int list(const struct fake_list *l, unsigned *n, struct process *out)
 {
     unsigned room = *n;

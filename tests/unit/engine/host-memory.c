@@ -1,4 +1,4 @@
-/* host-memory.c - what may be pinned of the host's memory. */
+/* host-memory.c - how much host memory may be pinned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

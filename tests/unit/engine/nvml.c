@@ -1,4 +1,5 @@
-/* nvml.c - what other programs have of a GPU, as a stand-in for NVIDIA's library says; and where there is none. */
+/* nvml.c - the GPU memory that other programs hold, as a stand-in for NVIDIA's library reports it; and what happens
+ * without the library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,9 +53,9 @@ static void memory_and_processes(void **state)
     assert_true(m.total == 80000 && m.free == 30000 && m.used == 50000 && m.display);
     assert_int_equal(m.n, 4); /* 7 was in both lists */
     assert_true(m.process[0].pid == 8 && m.process[1].pid == 10 && m.process[2].pid == 7 && m.process[3].pid == 9);
-    assert_true(m.process[0].bytes == 300 && m.process[3].bytes == 0); /* of the last nothing is told */
+    assert_true(m.process[0].bytes == 300 && m.process[3].bytes == 0); /* of the last one the size is not reported */
 
-    fake->compute = (struct fake_list){.n = 200}; /* more than are kept: those with the most are */
+    fake->compute = (struct fake_list){.n = 200}; /* more than fit: those with the most memory are kept */
     for (unsigned i = 0; i < 200; i++)
         fake->compute.v[i].pid = 1000 + i, fake->compute.v[i].bytes = 10 + i * 37 % 200;
     fake->graphics.n = 0;
@@ -62,7 +63,7 @@ static void memory_and_processes(void **state)
     assert_int_equal(m.n, NVML_PROCESSES_MAX);
     for (uint32_t i = 0; i < m.n; i++)
         assert_int_equal(m.process[i].bytes, 209 - i);
-    fake->compute.n = FAKE_PROCESSES; /* more than it was asked for: it says nothing of them */
+    fake->compute.n = FAKE_PROCESSES; /* more than the array holds: the library reports none of them */
     assert_int_equal(nvml_read(n, &m, &e), 0);
     assert_int_equal(m.n, 0);
 
@@ -88,7 +89,7 @@ static void what_is_absent_is_told(void **state)
     assert_int_equal(nvml_open(&n, library, uuid, &e), HEARTH_EDEVICE);
     assert_non_null(strstr(e.msg, "error 9"));
     fake->init = 0;
-    fake->handle = 6; /* a GPU that it does not know */
+    fake->handle = 6; /* an unknown GPU */
     assert_int_equal(nvml_open(&n, library, uuid, &e), HEARTH_EDEVICE);
     assert_non_null(strstr(e.msg, "does not know GPU-01234567-"));
     assert_int_equal(fake->begun, 0);
@@ -100,10 +101,10 @@ static struct watcher {
     pthread_mutex_t lock;
     pthread_cond_t cond;
     int n;
-    unsigned long long then; /* what others take once it was told the first time */
+    unsigned long long then; /* what others hold after the first notification */
 } watcher = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
 
-/* The watching thread's, as are the stand-in's numbers while it runs. */
+/* Called on the watching thread, which also reads the stand-in's numbers while it runs. */
 static void on_changed(void *arg)
 {
     struct watcher *w = arg;
@@ -132,13 +133,13 @@ static void neighbours_are_named(void **state)
     watcher.then = 2500;
     fake->compute = (struct fake_list){.n = 2, .v = {{(unsigned)getpid(), 20000}, {(unsigned)getppid(), 700}}};
     assert_int_equal(neighbours_open(&n, library, uuid, 0.001, on_changed, &watcher, &e), 0);
-    wait_for(2); /* at first, and when others had more */
+    wait_for(2); /* at first, and when others held more */
     neighbours_get(n, &seen);
     assert_true(seen.known && seen.used == 52500 && seen.own == 20000 && !seen.display);
     assert_int_equal(seen.n, 1);
     assert_true(seen.v[0].pid == getppid() && seen.v[0].bytes == 700 && seen.v[0].name[0]);
     neighbours_close(n);
-    assert_int_equal(watcher.n, 2); /* nothing of looks that saw the same */
+    assert_int_equal(watcher.n, 2); /* nothing for looks at unchanged numbers */
 }
 
 static void nobody_to_ask(void **state)

@@ -1,4 +1,5 @@
-/* post.c - the queue between two threads loses nothing, keeps the order and wakes seldom. Run under TSan as well. */
+/* post.c - the queue between two threads loses nothing, keeps the order and wakes its reader rarely. Also run under the
+ * thread sanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ struct number {
 enum { N_STEP = 20000, PER_STEP = 8 };
 static struct post to_other, to_here;
 
-/* Sends back what comes, until 0 has come. */
+/* Sends back what it receives, until it receives 0. */
 static void *echo(void *arg)
 {
     (void)arg;
@@ -83,7 +84,7 @@ static void one_wake_for_many(void **state)
     struct number n[3] = {{.value = 1}, {.value = 2}, {.value = 3}};
     struct post_list l;
     post_list_init(&l);
-    post_send(&to_here, &l); /* nothing to say: no wake */
+    post_send(&to_here, &l); /* an empty list: no wake */
     assert_false(readable(&to_here));
     for (int i = 0; i < 3; i++) {
         post_list_push(&l, &n[i].item);

@@ -1,6 +1,6 @@
 /*
- * chat.c - what messages append to a timeline, with the vocabularies beside the checkout: turn by turn the timeline is
- * the ids of the whole text, whatever a vocabulary does to spaces.
+ * chat.c - what messages append to a timeline, with the vocabularies of the source tree: turn by turn the timeline
+ * equals the ids of the whole text, whatever a vocabulary does to spaces.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 
 static const char chatml[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
                              "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-/* Llama 2's: blanks and BOS around each turn. */
+/* Llama 2's template: spaces and BOS around each turn. */
 static const char inst[] =
     "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]"
     "{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}";
@@ -45,7 +45,8 @@ static void push(struct ids *to, const struct ids *more)
         assert_int_equal(ids_push(to, more->v[i]), 0);
 }
 
-/* The messages after `kept` turns of them; an answer is what the model would say: the ids of its text, going on. */
+/* Renders the messages after `kept` turns of them. The model's answer is given by the ids of its text, as a
+ * continuation. */
 static void talk(struct model_entry *m, const char *template, const char *lead)
 {
     static const char *const said[] = {"Tell me a tale.",
@@ -75,7 +76,7 @@ static void talk(struct model_entry *m, const char *template, const char *lead)
             fail_msg("%s", e.msg);
         assert_false(told.history_kept);
         push(&line, &more);
-        if (i + 1 < N) { /* an answer begins as the template has it */
+        if (i + 1 < N) { /* an answer begins as it does in the template's text */
             char answer[128];
             snprintf(answer, sizeof answer, "%s%s", lead, said[i + 1]);
             assert_int_equal(tok_encode(m->vocab, answer, strlen(answer), TOK_GOES_ON, &line, &e), 0);

@@ -1,6 +1,6 @@
 /*
- * reasoning.c - reasoning and text of every family of markers, the expected parts written by hand: however the text is
- * cut into tokens, whether markers are special tokens or text, with stop strings, and from tokens that are replayed.
+ * reasoning.c - reasoning and text for every family of markers, with expected parts written by hand: however the text
+ * is cut into tokens, whether markers are special tokens or text, with stop strings, and from replayed tokens.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 #include "daemon/engine/front/text.h"
 
-/* A vocabulary of the 256 bytes and, where `specials` is set, of the families' tokens from SPECIAL on. */
+/* A vocabulary of the 256 bytes and, if `specials` is set, of the families' tokens from SPECIAL on. */
 enum { SPECIAL = 1000 };
 static bool specials;
 static const char *const special[] = {"<think>",  "</think>",           "<|channel|>",      "<|message|>", "<|start|>",
@@ -94,7 +94,8 @@ struct parts {
     bool stopped;
 };
 
-/* What comes of two calls is text, and then reasoning: no example needs the order of the two within one. */
+/* Takes what two calls returned, first text and then reasoning: no example depends on the order of the two within a
+ * call. */
 static void take(struct parts *p, const struct text *t, const char *s, size_t n)
 {
     strncat(p->text, s, n);
@@ -102,7 +103,7 @@ static void take(struct parts *p, const struct text *t, const char *s, size_t n)
     assert_true(strlen(p->text) < 1000 && strlen(p->reasoning) < 1000);
 }
 
-/* What is held back, as at the end. */
+/* Takes what is held back, as at the end of a generation. */
 static void take_held(struct parts *p, struct text *t)
 {
     struct hearth_err e;
@@ -186,7 +187,7 @@ static void every_cut(void **state)
     }
 }
 
-/* Stop strings look at the text alone. */
+/* Stop strings are matched against the text alone. */
 static void stop_strings(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static void stop_strings(void **state)
     }
 }
 
-/* Byte tokens, or special ones: the id at s. */
+/* The id at s, of a byte or of a special token. */
 static int32_t next(const char **s)
 {
     int32_t id = special_at(*s);
@@ -215,7 +216,8 @@ static int32_t next(const char **s)
     return id < 0 ? (unsigned char)(*s)[-1] : id;
 }
 
-/* Tokens, each with what came with it: what reasoning they are, and that a replay goes on in the same way. */
+/* Cases with their number of reasoning tokens, as text and as special tokens. A replay of the first tokens continues in
+ * the same way. */
 static void tokens_and_replays(void **state)
 {
     (void)state;
@@ -238,7 +240,7 @@ static void tokens_and_replays(void **state)
         for (const char *s = in; *s; many++)
             next(&s);
         for (size_t replayed = 0; replayed <= many;
-             replayed++) { /* these are pushed, and what comes of them is not told */
+             replayed++) { /* these are replayed, and their output is discarded */
             struct text t;
             struct parts p = {.n_tokens = 0}, before = {.n_tokens = 0};
             const char *s = in;
@@ -261,7 +263,7 @@ static void tokens_and_replays(void **state)
     }
 }
 
-/* No more than some newlines are held back, and no text by more than a marker. */
+/* At most some newlines and a possible marker are held back. */
 static void what_is_held_back(void **state)
 {
     (void)state;
@@ -321,7 +323,7 @@ static void families(void **state)
         key = reasoning_key(f, cases[i].source, n, &before, &after);
         assert_string_equal(key ? key : "", cases[i].key ? cases[i].key : "");
     }
-    specials = true; /* a vocabulary has them all: the first family is taken, and without a template too */
+    specials = true; /* the vocabulary has all markers: the first family is chosen, also without a template */
     assert_string_equal(reasoning_family_name(reasoning_family_of(NULL, 0, a_vocab)), "harmony");
     const struct reasoning_family *f = reasoning_family_named("think");
     assert_true(reasoning_is_open(f, "a<think>\n", 9));

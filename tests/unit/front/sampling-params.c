@@ -1,6 +1,6 @@
 /*
- * sampling-params.c - what a request's sampling fields become, with what the model's file says of tokens that are never
- * sampled.
+ * sampling-params.c - the parameters that result from a request's sampling fields and from the tokens that the model's
+ * file suppresses.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 enum { N_VOCAB = 10 };
 
-/* A file of this list alone, or of no key where `ids` is NULL. */
+/* A file with only this list of suppressed tokens, or with no key if `ids` is NULL. */
 static struct gguf *file_of(const int32_t *ids, size_t n)
 {
     struct gguf *g;
@@ -31,7 +31,7 @@ static struct gguf *file_of(const int32_t *ids, size_t n)
     return g;
 }
 
-/* What the biases of a token add up to. */
+/* The sum of a token's biases. */
 static float bias_of(const struct sample_params *p, uint32_t id)
 {
     float sum = 0;

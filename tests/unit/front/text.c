@@ -8,7 +8,7 @@
 
 #include "daemon/engine/front/text.h"
 
-/* The tokens' bytes are given directly: a vocabulary is not needed here. */
+/* The tokens' bytes are given directly, because no vocabulary is needed here. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap)
 {
     (void)v, (void)special;
@@ -49,7 +49,7 @@ static void push(struct text *t, struct told *to, const char *s, size_t n)
     const char *out;
     size_t len;
     assert_int_equal(text_push_bytes(t, s, n, &out, &len, &e), 0);
-    assert_int_equal(text_held(t, &e), 0); /* changes nothing */
+    assert_int_equal(text_held(t, &e), 0); /* has no side effects */
     take(to, out, len);
 }
 
@@ -63,7 +63,7 @@ static void finish(struct text *t, struct told *to)
 
 #define BAD "\xef\xbf\xbd"
 
-/* Expected values as Python's bytes.decode("utf-8", "replace") gives them. */
+/* The expected values are those of Python's bytes.decode("utf-8", "replace"). */
 static void bad_bytes_become_replacement_characters(void **state)
 {
     (void)state;
@@ -127,9 +127,9 @@ static void stop_strings(void **state)
         {{"END"}, "the story ENDs here", "the story ", true},
         {{"END"}, "the story EN", "the story EN", false},
         {{"\n\n", "###"}, "a\nb\n###c", "a\nb\n", true},
-        {{"aab"}, "aaaab", "aa", true},         /* a false start inside a true one */
-        {{"abcd", "c"}, "xabcdy", "xab", true}, /* the one that is complete first */
-        {{"cd", "abcd"}, "xabcdy", "x", true},  /* complete together: the longer */
+        {{"aab"}, "aaaab", "aa", true},         /* a false start inside a real one */
+        {{"abcd", "c"}, "xabcdy", "xab", true}, /* the stop string that is complete first */
+        {{"cd", "abcd"}, "xabcdy", "x", true},  /* complete at the same byte: the longer one */
         {{"abx", "bc"}, "abc", "a", true},
         {{"\xe2\x82\xac"}, "1\xe2\x82\xac", "1", true},
         {{"x"}, "x", "", true},
@@ -139,7 +139,7 @@ static void stop_strings(void **state)
         size_t n_stop = 0, n = strlen(cases[i].in);
         while (n_stop < 3 && cases[i].stop[n_stop])
             n_stop++;
-        for (size_t cut = 1; cut <= n; cut++) { /* also all of it in one token */
+        for (size_t cut = 1; cut <= n; cut++) { /* the last cut puts all of it into one token */
             struct text t;
             struct told got = {.n = 0};
             open_text(&t, cases[i].stop, n_stop);
@@ -152,7 +152,7 @@ static void stop_strings(void **state)
     }
 }
 
-/* Only what may still become a stop string is held back. */
+/* Only a possible beginning of a stop string is held back. */
 static void nothing_else_is_held_back(void **state)
 {
     (void)state;
@@ -170,7 +170,8 @@ static void nothing_else_is_held_back(void **state)
     assert_string_equal(got.s, "xxabcababab");
 }
 
-/* Random bytes, cuts and stop strings of a small alphabet: the same text for every cut, never with a stop in it. */
+/* Random bytes, cuts and stop strings over a small alphabet: every cut gives the same text, which never contains a stop
+ * string. */
 static void cuts_do_not_matter(void **state)
 {
     (void)state;
@@ -202,7 +203,7 @@ static void cuts_do_not_matter(void **state)
             finish(&t, &got[k]);
             assert_null(strstr(got[k].s, stop[0]));
             assert_null(strstr(got[k].s, stop[1]));
-            if (!stopped) /* all told: with the bytes in it that are a character */
+            if (!stopped) /* everything was output, and invalid bytes became longer */
                 assert_true(got[k].n >= sizeof in);
         }
         assert_string_equal(got[0].s, got[1].s);

@@ -1,4 +1,5 @@
-/* dtype.c - element types against blocks worked out by hand, f16 and bf16 exhaustively, exp, log and the noise. */
+/* dtype.c - element types against blocks that were computed by hand; f16 and bf16 exhaustively; exp, log and the
+ * noise. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static void test_table(void **state)
     (void)state;
     assert_null(dtype_get(-1));
     assert_null(dtype_get(DT_COUNT));
-    assert_null(dtype_get(4)); /* Q4_2, which nobody has any more: a row between ours */
+    assert_null(dtype_get(4)); /* Q4_2, which is obsolete: a gap in the table */
     assert_string_equal(dtype_get(DT_Q6_K)->name, "Q6_K");
     assert_int_equal(dtype_bytes(DT_Q4_K, 512), 288);
     assert_int_equal(dtype_bytes(DT_Q4_K, 511), 0);
@@ -27,7 +28,7 @@ static void test_table(void **state)
     assert_int_equal(dtype_bytes(DT_F32, UINT64_MAX / 2), 0); /* overflows */
     assert_int_equal(dtype_bytes(9, 32), 0);
     assert_string_equal(dtype_name(DT_IQ4_XS), "IQ4_XS");
-    assert_string_equal(dtype_name(19), "IQ1_S"); /* the field's name of a type that does not run */
+    assert_string_equal(dtype_name(19), "IQ1_S"); /* a known name, of a type that cannot run */
     assert_string_equal(dtype_name(35), "TQ2_0");
     assert_null(dtype_name(4));
     assert_null(dtype_name(-1));
@@ -52,7 +53,7 @@ static void test_f16(void **state)
         assert_int_equal(f16_of_f32(-f), h | 0x8000);
         if (h + 1 == 0x7c00)
             break;
-        /* Halfway to the next goes to the even one; a hair beside it to the nearer. */
+        /* The exact middle rounds to even, and its neighbours to the nearer number. */
         float mid = (float)((f16_value((uint16_t)h) + f16_value((uint16_t)(h + 1))) / 2);
         assert_int_equal(f16_of_f32(mid), h + (h & 1));
         assert_int_equal(f16_of_f32(nextafterf(mid, INFINITY)), h + 1);
@@ -96,7 +97,7 @@ static void test_q5_0(void **state)
     (void)state;
     struct block_q5_0 b = {.d = 0xb800 /* -0.5 */};
     float w[32];
-    for (int k = 0; k < 32; k++) { /* weight k has q = 7 k + 3 mod 32: every number once */
+    for (int k = 0; k < 32; k++) { /* weight k has q = 7 k + 3 mod 32: each number once */
         int q = (7 * k + 3) % 32;
         b.qs[k % 16] |= (uint8_t)((q & 15) << (k < 16 ? 0 : 4));
         b.qh[k / 8] |= (uint8_t)(q >> 4 << k % 8);
@@ -122,7 +123,7 @@ static void test_q8_0(void **state)
     }
 }
 
-/* Scales 1..4 and 40, 50, 60, 63 take both packings of the twelve bytes; minimums 63 - scale. */
+/* Scales 1..4 and 40, 50, 60, 63 exercise both packings of the twelve bytes; mins are 63 - scale. */
 static const int sc[8] = {1, 2, 3, 4, 40, 50, 60, 63};
 static void pack_scales(uint8_t out[12])
 {
@@ -197,7 +198,7 @@ static void test_q4_1(void **state)
     }
 }
 
-/* The 32 numbers 7 k mod 32: nibbles, and fifth bits. */
+/* The 32 numbers 7 k mod 32, as nibbles and fifth bits. */
 static void pack_fives(uint8_t qh[4], uint8_t qs[16])
 {
     for (int k = 0; k < 32; k++) {
@@ -239,7 +240,7 @@ static void test_q3_k(void **state)
     (void)state;
     struct block_q3_k b = {.d = 0x3000 /* 0.125 */};
     float w[256];
-    for (int j = 0; j < 16; j++) { /* the j-th scale is 11 j mod 64: four bits here, two there */
+    for (int j = 0; j < 16; j++) { /* the j-th scale is 11 j mod 64: four bits in one array, two in another */
         int s = 11 * j % 64;
         b.scales[j % 8] |= (uint8_t)((s & 15) << 4 * (j / 8));
         b.scales[8 + j % 4] |= (uint8_t)(s >> 4 << 2 * (j / 4));
@@ -285,7 +286,8 @@ static void test_iq4_xs(void **state)
         b.scales_l[j / 2] |= (uint8_t)((ls[j] & 15) << 4 * (j % 2));
         b.scales_h |= (uint16_t)(ls[j] >> 4 << 2 * j);
     }
-    for (int i = 0; i < 128; i++) /* weight 32 j + i has q = i + j, the one 16 later 7 (i + j), both mod 16 */
+    for (int i = 0; i < 128;
+         i++) /* weight 32 j + i has q = i + j, and weight 32 j + i + 16 has 7 (i + j), both mod 16 */
         b.qs[i] = (uint8_t)((i % 16 + i / 16) % 16 | 7 * (i % 16 + i / 16) % 16 << 4);
     dtype_get(DT_IQ4_XS)->to_f32(&b, w, 256);
     for (int k = 0; k < 256; k++) {
@@ -297,7 +299,7 @@ static void test_iq4_xs(void **state)
 static void test_mxfp4(void **state)
 {
     (void)state;
-    static const uint8_t e[] = {0, 1, 2, 127, 130, 252}; /* 2^(e - 127) times E2M1; small ones are subnormal */
+    static const uint8_t e[] = {0, 1, 2, 127, 130, 252}; /* 2^(e - 127) times E2M1; small values are subnormal */
     for (size_t n = 0; n < sizeof e; n++) {
         struct block_mxfp4 b = {.e = e[n]};
         float w[32];
@@ -333,7 +335,7 @@ static void test_nvfp4(void **state)
     }
 }
 
-/* Four rows of each codebook, as published; the l-th eight (four) weights of a block have row ROW(l). */
+/* Four rows of each codebook, as published; the l-th group of eight (four) weights of a block has row ROW(l). */
 static const struct known2 {
     int row;
     int w[8];
@@ -356,7 +358,7 @@ static const struct known3 {
   s3[4] = {{1, {3, 1, 1, 1}}, {200, {15, 1, 1, 5}}, {300, {3, 5, 3, 7}}, {511, {1, 1, 15, 15}}};
 #define ROW(l) (((l) + (l) / 4) % 4)
 
-/* Seven signs of the l-th eight weights; the eighth makes them even. */
+/* Seven signs of the l-th group of eight weights; the eighth sign makes their number even. */
 static uint32_t signs(int l)
 {
     return (uint32_t)(37 * l + 11) % 128;
@@ -435,8 +437,8 @@ static void test_iq3(void **state)
     }
 }
 
-/* FNV-1a of a codebook's rows: no entry changes unseen. Rows ascend; those of IQ2 are of the E8 lattice, whose points
- * have an even sum, and of IQ3_XXS's D4 likewise. */
+/* FNV-1a of a codebook's rows, so that any change of an entry is noticed. Rows ascend. Those of IQ2 are points of the
+ * E8 lattice, which have an even sum, and those of IQ3_XXS points of D4, likewise. */
 static void check_grid(const uint16_t *row, int n, int bits, bool even, uint64_t want)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -463,7 +465,7 @@ static void test_grids(void **state)
     check_grid(iq3_s_grid, 512, 3, false, 0x55b224116d1e5ca2u);
 }
 
-/* Error in units of the last place of the f32 nearest to the exact value. */
+/* The error in units in the last place of the f32 nearest to the exact value. */
 static double ulps(float got, double want)
 {
     float near = (float)want;
@@ -521,7 +523,7 @@ static void test_philox(void **state)
 static void test_gumbel(void **state)
 {
     (void)state;
-    /* Against -log(-log u) in double, over all magnitudes of n and of 2^32 - n. */
+    /* Against -log(-log u) in double precision, over all magnitudes of n and of 2^32 - n. */
     double worst = 0;
     for (uint32_t n = 0; n < 0xfff00000u; n += 65521 + n / 997) {
         double want = -log(-log(((double)n + 0.5) / 4294967296.0));
@@ -533,9 +535,9 @@ static void test_gumbel(void **state)
         worst = fmax(worst, fabs((double)philox_gumbel(n) - want));
         assert_true(philox_gumbel(n) <= philox_gumbel_bound(n));
     }
-    if (worst > 4e-6) /* two ulp at its greatest value, 22.9 */
+    if (worst > 4e-6) /* two ulp at the greatest value, 22.9 */
         fail_msg("the noise is off by %g", worst);
-    /* Mean and variance of a million draws: Euler's constant and pi^2 / 6, five standard errors wide. */
+    /* Mean and variance of a million draws are Euler's constant and pi^2 / 6, within five standard errors. */
     double sum = 0, sq = 0;
     for (uint32_t id = 0; id < 1000000; id++) {
         double g = (double)philox_token_gumbel(42, 7, id);
@@ -546,7 +548,7 @@ static void test_gumbel(void **state)
     double mean = sum / 1e6, var = sq / 1e6 - mean * mean;
     assert_true(fabs(mean - 0.5772157) < 5 * 1.2825 / 1000);
     assert_true(fabs(var - 1.6449341) < 5 * 3.5 / 1000);
-    /* Seed, index and id all matter. */
+    /* The noise depends on seed, index and id. */
     assert_true(philox_token_gumbel(1, 0, 0) != philox_token_gumbel(2, 0, 0));
     assert_true(philox_token_gumbel(1ull << 32, 0, 0) != philox_token_gumbel(0, 0, 0));
     assert_true(philox_token_gumbel(1, 1, 0) != philox_token_gumbel(1, 0, 0));

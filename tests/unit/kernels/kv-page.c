@@ -1,4 +1,4 @@
-/* kv-page.c - pages of Q8_0 in blocks and apart: where each byte goes, and back. */
+/* kv-page.c - pages of Q8_0, with numbers and scales in blocks or apart: where each byte goes, and back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { LAYERS = 2, HEADS = 3, D_K = 96, D_V = 64 };
 
 static const struct kv_desc desc = {LAYERS, HEADS, D_K, D_V, 0, DT_Q8_0, 1, 0, 0};
 
-/* The number and the scale of element i of a vector, both its own. */
+/* The number and the scale of element i of a vector; all are different. */
 static int8_t number(uint32_t layer, bool v, uint32_t head, uint32_t pos, uint32_t i)
 {
     return (int8_t)(layer * 101 + v * 53 + head * 29 + pos * 7 + i);

@@ -1,5 +1,6 @@
 /*
- * program.c - what the list of ops says of each, and programs: their ids, their widths, whose their ops are.
+ * program.c - what the list of ops reports for each op, and programs: their ids, their widths, and the ownership of
+ * their ops.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,7 @@ static void a_row_says_what_its_op_does(void **state)
         const struct weight *w;
         uint32_t reads;
         enum act writes;
-        uint32_t in, out; /* columns of what it reads, or the last of it; of what it writes */
+        uint32_t in, out; /* columns of its input, or of the last of several; and of its output */
         const char *text;
     } rows[] = {
         {{.kind = OP_EMBED, .embed = {&embed, 1}}, &embed, 0, ACT_X, 0, D, "embed (Q6_K; 64 to 50)"},
@@ -112,7 +113,7 @@ static void a_program_is_a_copy_with_an_id(void **state)
     uint64_t one = p.id;
     assert_int_equal(p.width[ACT_X], D);
     assert_int_equal(p.width[ACT_FF], 0);
-    for (int i = 0; i < 1000; i++) { /* it grows, and keeps what it has */
+    for (int i = 0; i < 1000; i++) { /* the array grows and keeps its ops */
         program_ffn_up(&p, (struct op_ffn_up){.w = &gate_up});
         program_proj(&p, (struct op_proj){.in = ACT_FF, .w = &down});
     }
@@ -121,14 +122,14 @@ static void a_program_is_a_copy_with_an_id(void **state)
     assert_true(p.op[0].kind == OP_EMBED && p.op[0].embed.w == &embed && p.op[0].embed.scale == 3.0f);
     assert_true(p.op[2000].kind == OP_PROJ && p.op[2000].proj.w == &down);
     assert_int_equal(p.width[ACT_FF], FF);
-    assert_int_not_equal(p.id, one); /* other ops: no graph of the first is found */
+    assert_int_not_equal(p.id, one); /* other ops: no graph of the first program is found for them */
     struct program part = program_of(p.model, p.op + 1, 2), again = program_of(p.model, p.op + 1, 2);
     assert_ptr_equal(part.op, p.op + 1);
     assert_int_equal(part.width[ACT_FF], FF);
     assert_int_equal(part.width[ACT_LOGITS], 0);
     assert_int_not_equal(part.id, again.id);
     assert_int_not_equal(part.id, p.id);
-    program_free(&part); /* the ops are not its own */
+    program_free(&part); /* part does not own the ops */
     assert_true(p.op[1].kind == OP_FFN_UP && part.n_op == 0);
     program_free(&p);
 }

@@ -1,6 +1,6 @@
 /*
  * rules.c - the decisions of CUDA's lowering, on any machine: which path takes how many rows, and that no op reads an
- * activation that another one left in pieces, whatever the order of a program's ops.
+ * activation that another op left as partial sums ("pieces"), whatever the order of a program's ops.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,26 +39,28 @@ static void rows_have_their_paths(void **state)
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         for (uint32_t n = plain[i].from; n <= plain[i].to; n++)
             assert_int_equal(paths_for_rows(n, INVARIANT_OFF), plain[i].want);
-    for (uint32_t n = 1; n <= 64; n++) /* a row's bits do not follow its batch: the same paths for any */
+    for (uint32_t n = 1; n <= 64;
+         n++) /* a row's bits must not depend on its batch: the same paths for any number of rows */
         assert_int_equal(paths_for_rows(n, INVARIANT_DECODE), body | gemv);
-    for (uint32_t n = 1; n <= BATCH_ROWS_MAX; n++) /* one for a whole step, however long it is */
+    for (uint32_t n = 1; n <= BATCH_ROWS_MAX; n++) /* one path for a whole step, however many rows it has */
         assert_int_equal(paths_for_rows(n, INVARIANT_PROMPT), wgmma | (n <= 64 ? body | gemv : 0));
     assert_int_equal(path_best(0), PATH_NONE);
     assert_int_equal(path_best(gemv | PATH_BIT(PATH_SKINNY)), PATH_GEMV);
     assert_int_equal(path_best(lt | cached), PATH_CUBLASLT);
 }
 
-/* --- activations in pieces ------------------------------------------------------------------------------- */
+/* --- activations left as partial sums -------------------------------------------------------------------- */
 
-/* A workspace with version numbers for values: what an op reads must be the latest version. */
+/* A workspace that holds version numbers instead of values: an op must read the latest version. */
 struct memory {
     struct act_state s;
     uint32_t latest[ACT_COUNT], held[ACT_COUNT];
-    bool complete; /* does what acts_to_complete() says */
+    bool complete; /* completes the activations that acts_to_complete() names */
     uint32_t n_stale, n_in_pieces;
 };
 
-/* One op as plan.cu lowers it. `pieces`: its launcher leaves the result in pieces, and takes some as lowerings say. */
+/* Runs one op as plan.cu lowers it. `pieces`: its launcher leaves the result as partial sums, and adds up those that
+ * the lowering says it takes. */
 static void step(struct memory *m, const struct op *o, bool pieces, bool read_again)
 {
     uint32_t reads = op_reads(o), writes = op_writes(o), takes = 0;
@@ -79,13 +81,13 @@ static void step(struct memory *m, const struct op *o, bool pieces, bool read_ag
             bool taken = m->s.pieces & takes & ACT_BIT(a);
             assert_int_equal(!!(stale & ACT_BIT(a)), !taken && m->held[a] != m->latest[a]);
             m->n_stale += !!(stale & ACT_BIT(a));
-            if (taken && a == ACT_X) { /* the norm writes it back */
+            if (taken && a == ACT_X) { /* the norm writes the sum back */
                 m->held[a] = m->latest[a];
                 act_completed(&m->s, ACT_X);
             } else if (taken)
                 act_taken(&m->s, (enum act)a);
         }
-    if (pieces) /* its pieces lie where others lay */
+    if (pieces) /* its partial sums overwrite earlier ones */
         assert_int_equal(m->complete ? m->s.pieces : 0, 0);
     if (!(reads & ACT_BIT(writes)))
         act_written(&m->s, (enum act)writes);
@@ -104,7 +106,7 @@ static uint32_t rnd(uint32_t n)
     return (rng >> 8) % n;
 }
 
-/* A program of n random ops; weights are not looked at, but for their being there. */
+/* A program of n random ops. Only the presence of weights matters. */
 static void random_program(struct program *p, uint32_t n)
 {
     static const struct weight w = {.n_in = 8, .n_out = 8, .n_part = 1, .part = {{DT_F16, 8, NULL}}};
@@ -155,7 +157,8 @@ static void no_op_reads_what_is_in_pieces(void **state)
     uint32_t n = 0;
     assert_int_equal(run(true, &n), 0);
     assert_true(n > 1000);
-    assert_true(run(false, &n) > 100); /* without completing them, ops would: and it is noticed, each time */
+    assert_true(run(false, &n) >
+                100); /* without completing activations, ops would read stale ones, and each time that is noticed */
 }
 
 static void what_is_read_later_is_known(void **state)
@@ -171,7 +174,7 @@ static void what_is_read_later_is_known(void **state)
     program_proj(&p, (struct op_proj){.in = ACT_FF, .w = &w});
     assert_int_equal(acts_read_from(&p, 0), ACT_BIT(ACT_X));
     assert_int_equal(acts_read_from(&p, 1) & ACT_BIT(ACT_FF), ACT_BIT(ACT_FF));
-    assert_int_equal(acts_read_from(&p, 2) & ACT_BIT(ACT_FF), 0); /* the second ffn_up writes it anew */
+    assert_int_equal(acts_read_from(&p, 2) & ACT_BIT(ACT_FF), 0); /* the second ffn_up overwrites it */
     assert_int_equal(acts_read_from(&p, 5) & ACT_BIT(ACT_FF), ACT_BIT(ACT_FF));
     assert_int_equal(acts_read_from(&p, 6), 0);
     program_free(&p);
