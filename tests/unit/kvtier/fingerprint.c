@@ -1,5 +1,5 @@
 /* fingerprint.c - the fingerprint of a model's KV: equal for equal files, and different, in the digest that covers it,
- * for a file that differs in anything that KV depends on. On copies of the embedded model. */
+ * for a file that differs in anything that KV depends on. Uses copies of the embedded model. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static unsigned char *file;
 static size_t n_file;
 static struct kv_fingerprint original;
 
-/* The fingerprint of what is in `file` now, its KV being of that type. */
+/* The fingerprint of the contents of `file` with KV of that type. */
 static struct kv_fingerprint print_of(enum dtype type)
 {
     struct hearth_err e = {0};
@@ -37,7 +37,7 @@ static struct kv_fingerprint print_of(enum dtype type)
     if (gguf_open(&g, path, &e) || model_load(&m, g, be, dev, NULL, NULL, &e))
         fail_msg("%s", e.msg);
     model_kv_descs(m, type, desc);
-    desc->n_page = 77; /* does not matter */
+    desc->n_page = 77; /* must not matter */
     assert_int_equal(kv_fingerprint_make(p, m, desc, &e), 0);
     model_free(m);
     gguf_close(g);
@@ -73,7 +73,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What differs where one byte of the file does. */
+/* Checks which digest differs if one byte of the file does. */
 static void differs(size_t at, const char *in)
 {
     char diff[HEARTH_ERR_MSG];
@@ -84,7 +84,7 @@ static void differs(size_t at, const char *in)
     assert_true(kv_fingerprint_id(&p) != kv_fingerprint_id(&original));
 }
 
-/* Where the value of a number's key stands. */
+/* The offset of the value of a key with a number. */
 static size_t value_of(const char *key)
 {
     unsigned char *at = memmem(file, n_file, key, strlen(key));
@@ -114,7 +114,7 @@ static void weights(void **state)
     assert_int_equal(gguf_open(&g, path, &e), 0);
     size_t n = gguf_n_tensor(g), first = n_file;
     const char *low = gguf_tensor_at(g, 0)->data;
-    for (size_t i = 0; i < n; i++) { /* the data begins where its first tensor does, and the file ends with its last */
+    for (size_t i = 0; i < n; i++) { /* the data begins with the first tensor, and the file ends with the last one */
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         low = (const char *)t->data < low ? t->data : low;
     }
@@ -140,7 +140,7 @@ static void weights(void **state)
 static void metadata(void **state)
 {
     (void)state;
-    differs(value_of("general.name") + 8, "the model"); /* after the length */
+    differs(value_of("general.name") + 8, "the model"); /* 8: past the string's length */
     differs(value_of("tokenizer.ggml.eos_token_id"), "the tokenizer");
     differs(value_of("llama.rope.freq_base"), "the model, the RoPE parameters");
 }

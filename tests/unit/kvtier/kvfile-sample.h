@@ -1,4 +1,4 @@
-/* kvfile-sample.h - the extent that kvfile.py makes as well, and a private folder to keep files in. */
+/* kvfile-sample.h - the extent that kvfile.py writes too, and a private folder for files. */
 #ifndef HEARTH_TEST_KVFILE_SAMPLE_H
 #define HEARTH_TEST_KVFILE_SAMPLE_H
 
@@ -84,7 +84,7 @@ static inline void folder_make(char path[64], int *dir)
     assert_int_equal(kvfile_dir_open(dir, path, &e), 0);
 }
 
-/* Removes what is in the folder, and returns how many there were. */
+/* Removes the files in the folder and returns how many there were. */
 static inline int folder_empty(const char *path)
 {
     DIR *d = opendir(path);

@@ -1,7 +1,7 @@
 /*
- * kvfile.c - KV files: the writer's bytes are those of the format (kvfile.py makes them independently), the reader gets
- * back what was written, anything else in its place is refused with the reason, and a sound file beside it is read as
- * before.
+ * kvfile.c - KV files: the writer's bytes are those of the format (kvfile.py produces them independently), the reader
+ * returns what was written, anything else in the file's place is refused with the reason, and then a sound file is
+ * still read.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@ static size_t n_sound;
 
 static void write_file(const char *to, const void *p, size_t n)
 {
-    unlinkat(dir, to, 0); /* a new file: some file systems sync one that was truncated and written again */
+    unlinkat(dir, to, 0); /* a new file, because some file systems sync one that is truncated and written again */
     int fd = openat(dir, to, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, p, n), n);
@@ -98,7 +98,7 @@ static void what_was_written_comes_back(void **state)
     assert_true(kv_hash_same(&x->parent, &sample.extent.parent));
     assert_memory_equal(x->page, sample.page, sizeof sample.page);
     assert_int_equal(kvfile_bytes(f), n_sound);
-    for (uint32_t i = SAMPLE_PAGES; i-- > 0;) { /* in any order */
+    for (uint32_t i = SAMPLE_PAGES; i-- > 0;) { /* in an unusual order */
         kvfile_readahead(f, i, 1);
         assert_int_equal(kvfile_read(f, i, page, &e), 0);
         assert_memory_equal(page, sample.data[i], sizeof page);
@@ -136,8 +136,8 @@ static void a_chain_depends_on_all_of_it(void **state)
 
 static unsigned n_damaged;
 
-/* What stands under the sample's name is refused for the reason that `says` is a part of, and set aside where it is
- * damaged; after that, and beside it, a good file is read. */
+/* Checks that the file under the sample's name is refused with a reason that contains `says`, and that a damaged one is
+ * set aside; afterwards, and beside it, a sound file is read. */
 static void refused(int code, const char *says)
 {
     struct hearth_err e = {0};
@@ -195,7 +195,7 @@ static void any_bit_turned(void **state)
     assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 0);
 }
 
-/* Somebody who knows the format: the head's sum is right, what it says is not. */
+/* Heads whose checksum is right but whose contents are not, as somebody who knows the format could make them. */
 static void crafted(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void not_our_file(void **state)
         assert_int_equal(fchmodat(dir, name, (mode_t)mode, 0), 0);
         refused(HEARTH_ESTORE, "may be written by others");
     }
-    assert_int_equal(fchmodat(dir, name, 0640, 0), 0); /* to be read by others is the owner's affair */
+    assert_int_equal(fchmodat(dir, name, 0640, 0), 0); /* whether others may read the file is up to its owner */
     assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, NULL), 0);
     if (geteuid() == 0) {
         assert_int_equal(fchownat(dir, name, 65534, (gid_t)-1, 0), 0);
@@ -433,7 +433,7 @@ static void the_longer_one_is_kept(void **state)
     assert_int_equal(write_from(1, &e), HEARTH_ECONFLICT);
     assert_int_equal(read_file(dir, name, b, sizeof b), n_sound);
     assert_memory_equal(b, sound, n_sound);
-    write_file(name, sound, n_sound - 1); /* damaged: in nobody's way */
+    write_file(name, sound, n_sound - 1); /* damaged: does not count as present */
     assert_int_equal(write_from(1, &e), 0);
     assert_int_equal(read_file(dir, name, b, sizeof b), n_sound - SAMPLE_BYTES);
     assert_int_equal(read_all_of(name, &sample.fingerprint, &sample_uid, &e), 0);
@@ -452,10 +452,10 @@ static void what_was_left_is_written_over(void **state)
     write_file(tmp, "half", 4);
     assert_int_equal(write_from(0, &e), 0);
     assert_int_equal(folder_empty(folder), 1);
-    assert_int_equal(mkdirat(dir, tmp, 0700), 0); /* not ours to remove */
+    assert_int_equal(mkdirat(dir, tmp, 0700), 0); /* cannot be removed by the writer */
     assert_int_equal(write_from(0, &e), HEARTH_EIO);
     assert_int_equal(folder_empty(folder), 1);
-    assert_int_equal(mkdirat(dir, name, 0700), 0); /* and where the file should be */
+    assert_int_equal(mkdirat(dir, name, 0700), 0); /* nor can what is in the file's place */
     assert_int_equal(write_from(0, &e), HEARTH_EIO);
     assert_int_equal(folder_empty(folder), 1);
 }
@@ -479,7 +479,7 @@ static void a_full_disk(void **state)
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
     small = was;
-    small.rlim_cur = 6000; /* the head and a bit */
+    small.rlim_cur = 6000; /* the head and a little more */
     setrlimit(RLIMIT_FSIZE, &small);
     int rc = write_from(0, &e);
     setrlimit(RLIMIT_FSIZE, &was);
@@ -495,7 +495,7 @@ static void a_folder_that_cannot_be_written(void **state)
     (void)state;
     struct hearth_err e;
     bool root = geteuid() == 0;
-    if (root) /* whom no mode stops */
+    if (root) /* file modes do not stop root */
         assert_int_equal(chown(folder, 65534, (gid_t)-1) | seteuid(65534), 0);
     assert_int_equal(chmod(folder, 0500), 0);
     int rc = write_from(0, &e);

@@ -1,9 +1,9 @@
 /*
- * kvio.c - the I/O thread: the order of its events, what it delivers of a job that fails or is cancelled, and that it
- * leaves nothing behind. Run under TSan as well.
+ * kvio.c - the I/O thread: the order of its events, what it delivers for a job that fails or is cancelled, and that it
+ * leaves nothing behind. Also run under the thread sanitizer.
  *
- * The thread calls `wake` after it has posted events: the tests hold it there, so that all they submit meanwhile is
- * queued when it continues. Nothing here depends on time.
+ * The thread calls `wake` after it has posted events. The tests hold it there, so that everything they submit meanwhile
+ * is queued when it continues. Nothing here depends on time.
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@ static struct kvfile_extent big;
 static struct kvfile_page big_page[BIG_PAGES];
 static unsigned char (*big_data)[BIG_BYTES], (*big_out)[BIG_BYTES];
 
-/* The thread waits in `wake` for as long as `holding`: posted once for each time it may go on. */
+/* The thread waits in `wake` while this is set, for one post of `go_on` each time. */
 static _Atomic bool holding;
 static sem_t held, go_on;
 static void wake(void *arg)
@@ -51,7 +51,7 @@ static struct kvio_event *next_event(void)
     return ev;
 }
 
-/* The next event is of this kind and job; its other fields go to *out. */
+/* Checks that the next event is of this kind and job; its other fields go to *out. */
 static void expect(enum kvio_kind kind, uint64_t job, struct kvio_event *out)
 {
     struct kvio_event *ev = next_event();
@@ -60,7 +60,7 @@ static void expect(enum kvio_kind kind, uint64_t job, struct kvio_event *out)
                  (int)kind, (int)job);
     assert_ptr_equal(ev->owner, &sample);
     *out = *ev;
-    out->extent.page = NULL; /* goes with the event */
+    out->extent.page = NULL; /* its memory goes with the event */
     kvio_event_free(ev);
 }
 
@@ -108,8 +108,8 @@ static void wait_held(void)
     }
 }
 
-/* Holds the thread in the wake after a scan's end: a scan that finds nothing of a fingerprint that nobody has. Where it
- * comes to the wake of earlier events first, it is held there and let go on. */
+/* Holds the thread in the wake after the end of a scan, namely one for a fingerprint that no file has. If the thread
+ * gets to the wake of earlier events first, it is held there and released. */
 static void hold(void)
 {
     struct kvio_event *ev;
@@ -128,7 +128,7 @@ static void hold(void)
     kvio_event_free(ev);
 }
 
-/* Lets the thread go on to its next events. */
+/* Lets the thread continue to its next events. */
 static void step(void)
 {
     sem_post(&go_on);
@@ -213,7 +213,7 @@ static void in_pieces(void **state)
     char file[KVFILE_NAME];
     (void)state;
     uint64_t w = begin_write(&big_fingerprint, &big);
-    for (uint32_t first = 0; first < BIG_PAGES; first += 5) { /* five buffers would do */
+    for (uint32_t first = 0; first < BIG_PAGES; first += 5) { /* the I/O thread has five buffers at most */
         put_big(w, first, 5);
         expect(KVIO_PIECE, w, &ev);
         assert_int_equal(ev.first, first);
@@ -233,7 +233,7 @@ static void in_pieces(void **state)
         expect(KVIO_PIECE, r, &ev);
         assert_int_equal(ev.first, first);
         assert_int_equal(ev.n, n);
-        assert_memory_equal(big_out[first], big_data[first], n * BIG_BYTES); /* there already */
+        assert_memory_equal(big_out[first], big_data[first], n * BIG_BYTES); /* already delivered */
     }
     expect(KVIO_END, r, &ev);
     assert_int_equal(ev.err.code, 0);
@@ -291,7 +291,7 @@ static void what_is_not_there_is_a_quiet_miss(void **state)
     expect(KVIO_END, r, &ev);
     assert_true(ev.missing);
     assert_int_equal(ev.n, 1);
-    r = read_sample(name, out); /* nothing happened to it */
+    r = read_sample(name, out); /* not affected */
     expect(KVIO_PIECE, r, &ev);
     expect(KVIO_END, r, &ev);
     assert_int_equal(ev.err.code, 0);
@@ -341,7 +341,7 @@ static void a_scan_finds_what_is_ours(void **state)
     sample_write(&sample, dir, name);
     s.extent.page = s.page;
     s.fingerprint.numerics = 5;
-    sample_write(&s, dir, other); /* another fingerprint's: not even opened */
+    sample_write(&s, dir, other); /* of another fingerprint: not even opened */
     assert_int_equal(symlinkat("/etc/passwd", dir, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv"), 0);
     assert_int_equal(mkdirat(dir, "folder", 0700), 0);
 
@@ -361,7 +361,7 @@ static void a_scan_finds_what_is_ours(void **state)
     assert_int_equal(ev.err.code, 0);
     assert_int_equal(ev.n, 1);
 
-    /* A name of ours with nothing behind it that is ours: one that can be moved, and one that cannot. */
+    /* A valid file name that is not a file of ours: one that can be moved, and one that cannot. */
     char bad[KVFILE_NAME + 4];
     snprintf(bad, sizeof bad, "%s.bad", name);
     assert_int_equal(unlinkat(dir, name, 0) | symlinkat(other, dir, name), 0);
@@ -392,7 +392,7 @@ static void readers_go_first(void **state)
     (void)state;
     sample_write(&sample, dir, name);
     hold();
-    uint64_t waiting = begin_write(&big_fingerprint, &big); /* nothing of it comes: it holds up nobody */
+    uint64_t waiting = begin_write(&big_fingerprint, &big); /* it gets no pages, but must not block others */
     uint64_t w = begin_write(&sample.fingerprint, &sample.extent);
     put_sample(w);
     uint64_t s = kvio_scan(io, &sample, &big_fingerprint);
@@ -422,7 +422,7 @@ static void cancelled_before_it_began(void **state)
     put_sample(w);
     kvio_cancel(io, w);
     kvio_cancel(io, r);
-    kvio_cancel(io, r); /* ended: nothing happens */
+    kvio_cancel(io, r); /* it has ended: no effect */
     kvio_cancel(io, 4711);
     release();
     expect(KVIO_END, w, &ev);
@@ -498,7 +498,7 @@ static void a_full_disk(void **state)
     uint64_t w = begin_write(&big_fingerprint, &big);
     put_big(w, 0, BIG_PAGES);
     release();
-    struct kvio_event *ev = next_event(); /* the limit holds until it has failed */
+    struct kvio_event *ev = next_event(); /* the limit stays until the write has failed */
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(ev->kind, KVIO_END);
     assert_int_equal(ev->job, w);
@@ -515,7 +515,7 @@ static void a_folder_that_cannot_be_written(void **state)
     struct kvio_event *ev;
     (void)state;
     bool root = geteuid() == 0;
-    if (root) /* whom no mode stops */
+    if (root) /* file modes do not stop root */
         assert_int_equal(chown(folder, 65534, (gid_t)-1) | seteuid(65534), 0);
     assert_int_equal(chmod(folder, 0500), 0);
     uint64_t w = begin_write(&big_fingerprint, &big);
@@ -529,7 +529,7 @@ static void a_folder_that_cannot_be_written(void **state)
     assert_int_equal(ev->err.code, HEARTH_EIO);
     assert_non_null(strstr(ev->err.msg, strerror(EACCES)));
     kvio_event_free(ev);
-    put_big(w, 0, 3); /* too late: nothing */
+    put_big(w, 0, 3); /* too late: no effect */
     char file[KVFILE_NAME];
     write_all_of_big(file);
 }
@@ -546,7 +546,7 @@ static void a_folder_that_is_gone(void **state)
     uint64_t s = kvio_scan(io, &sample, &big_fingerprint);
     expect(KVIO_END, s, &ev);
     assert_int_equal(ev.n, 0);
-    assert_int_equal(mkdir(folder, 0700), 0); /* for the end of the test */
+    assert_int_equal(mkdir(folder, 0700), 0); /* for the teardown */
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, open_io, close_io)

@@ -1,5 +1,5 @@
 /*
- * tier-loss.c - losses under the tiers: files or bytes of them, requests, models and host memory disappear.
+ * tier-loss.c - losses below the tiers: files or parts of them, requests, models and host memory disappear.
  */
 #include "config.h"
 
@@ -34,7 +34,7 @@ static void what_came_before_the_damage_counts(void **state)
     world_take_turn(w, world_seq(w, UID, N, N, 0));
     world_settle(w);
     world_restart(w, true, 0);
-    world_settle(w); /* scanned: its head is well */
+    world_settle(w); /* the scan finds the file's head sound */
     damage(w, 8);
     struct seq *q = world_seq(w, UID, N, N, 0);
     uint32_t got = world_pages_back(w, q);
@@ -43,7 +43,7 @@ static void what_came_before_the_damage_counts(void **state)
     seq_free(q);
     assert_int_equal(w->bad, 1);
     assert_int_equal(w->counters.files_bad, 1);
-    world_take_turn(w, world_seq(w, UID, N, N, 0)); /* it is computed again, and saved again */
+    world_take_turn(w, world_seq(w, UID, N, N, 0)); /* computed again, and saved again */
     world_settle(w);
     world_fresh_pool(w);
     assert_int_equal(world_back(w, UID, N, N, 0), N);
@@ -69,24 +69,24 @@ static void remove_file(const struct world *w, const char *name)
     assert_int_equal(unlink(path), 0);
 }
 
-/* A file that hearthd has removed: its pages are written again when a turn that has them ends. */
+/* Pages of a file that hearthd has removed are written again when a turn that contains them ends. */
 static void a_file_that_is_told_to_be_gone_is_written_again(void **state)
 {
     struct world *w = *state;
     for (int ram = 0; ram < 2; ram++) {
         world_open(w, true, ram ? 4 * N * w->fingerprint.page_bytes : 0);
         world_take_turn(w, world_seq(w, UID, N, N, 0));
-        world_take_turn(w, world_seq(w, UID, N, 0, 1)); /* of another file */
+        world_take_turn(w, world_seq(w, UID, N, 0, 1)); /* in another file */
         world_settle(w);
         assert_int_equal(w->saved, 2);
         remove_file(w, w->last_file);
         tier_file_evicted(w->tier, w->last_file, true, 0);
         tier_file_evicted(w->tier, "0123456789abcdef-0123456789abcdef0123456789abcdef.kv", true,
-                          0); /* of which nobody knew */
+                          0); /* an unknown file */
         world_turn(w);
         assert_int_equal(w->counters.file_pages, N);
         assert_int_equal(w->counters.host_pages, ram ? 2 * N : 0);
-        world_take_turn(w, world_seq(w, UID, N, N, 0)); /* is there */
+        world_take_turn(w, world_seq(w, UID, N, N, 0)); /* these pages are in a file */
         world_take_turn(w, world_seq(w, UID, N, 0, 1));
         world_settle(w);
         world_turn(w);
@@ -103,7 +103,7 @@ static void a_file_that_is_told_to_be_gone_is_written_again(void **state)
     world_open(w, true, 0); /* for the teardown */
 }
 
-/* And one that is being read: what has come counts. */
+/* The same for a file that is being read: pages that have been delivered count. */
 static void a_file_may_go_while_it_is_read(void **state)
 {
     struct world *w = *state;
@@ -151,7 +151,7 @@ static void a_cancelled_restore_leaves_nothing(void **state)
     assert_int_equal(w->counters.moving, 0);
 }
 
-/* A model that goes before its pages are copied: what is on its way still arrives, and nothing hangs. */
+/* A model is unloaded before its pages are copied: copies that are under way still complete, and nothing hangs. */
 static void a_model_may_go_at_any_time(void **state)
 {
     struct world *w = *state;
@@ -176,7 +176,7 @@ static int no_host_memory(struct device *d, uint64_t bytes, void **out, struct h
     return err_set(e, HEARTH_ENOMEM, "no %llu bytes", (unsigned long long)bytes);
 }
 
-/* A machine that gives no host memory at all: nobody waits for it, and no page of the pool is held for it. */
+/* On a machine that provides no host memory nobody waits for it, and no page of the pool is held for it. */
 static void without_host_memory_there_are_no_tiers(void **state)
 {
     enum { LONG = 100 /* turns */ };

@@ -1,6 +1,6 @@
 /*
- * tier-states.c - the tiers of a model whose second layer group is one of recurrent states: they go to host memory and
- * into files as pages of KV do, and a timeline is gone on from where a state came back, or from its beginning.
+ * tier-states.c - the tiers of a model whose second layer group has recurrent states. States go to host memory and into
+ * files as pages of KV do, and a timeline continues from where a state was restored, or starts from its beginning.
  */
 #include "config.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where states are kept of a turn of N places whose prompt ends after five. */
+/* The pages after which states are kept in a turn of N pages whose prompt ends after five. */
 enum { KEEP = 5 * KV_PAGE, PROMPT = KEEP / KV_PAGE - KV_SLACK / KV_PAGE, TURN = STATE_SAID / KV_PAGE };
 
 static void turn(struct world *w, int32_t seed)
@@ -31,20 +31,20 @@ static void a_state_comes_back_with_the_rest(void **state)
     assert_int_equal(w->counters.pages_saved, N + 2);
     uint64_t saved = w->counters.pages_saved;
     turn(w, 0);
-    assert_int_equal(w->counters.pages_saved, saved + 1); /* the very end's, which the next turn knew */
+    assert_int_equal(w->counters.pages_saved, saved + 1); /* the state at the very end, which the next turn names */
 
     world_restart(w, true, 0);
-    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* KV of another user is not used */
     assert_int_equal(world_back(w, UID, N - 1, N, 0), TURN);
     uint64_t restored = w->counters.pages_restored;
     assert_int_equal(restored, TURN + 1); /* one state, and the KV before it */
     world_restart(w, true, 0);
-    assert_int_equal(world_back(w, UID, KEEP / KV_PAGE, N, 0), PROMPT); /* from where the prompt ended, nearly */
+    assert_int_equal(world_back(w, UID, KEEP / KV_PAGE, N, 0), PROMPT); /* from just before the end of the prompt */
     world_fresh_pool(w);
-    assert_int_equal(world_back(w, UID, N, TURN - 1, 3), PROMPT); /* and somewhere else from there */
+    assert_int_equal(world_back(w, UID, N, TURN - 1, 3), PROMPT); /* and a different continuation from there */
 }
 
-/* The device has the timeline, but the small pool of states was needed for others. */
+/* The device has the timeline's KV, but its small pool of states was needed for other sequences. */
 static void states_alone_come_back(void **state)
 {
     struct world *w = *state;
@@ -80,7 +80,7 @@ static void a_lost_state_is_computed_again(void **state)
     world_open(w, true, 0);
 }
 
-/* A file of states of another model, or of another layout of states, is not taken for this one's. */
+/* A file of states of another model, or of another layout of states, is not used for this one. */
 static void another_models_states_stay_where_they_are(void **state)
 {
     struct world *w = *state;
@@ -107,7 +107,7 @@ static void from_host_memory(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), TURN);
 }
 
-/* The state before the prompt's end is saved of a turn that ends with the step which gave it on its way. */
+/* If a turn ends with the step that gave the state before the prompt's end, that state is saved too. */
 static void from_within_the_last_step(void **state)
 {
     struct world *w = *state;
@@ -122,7 +122,8 @@ static void from_within_the_last_step(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), N - KV_SLACK / KV_PAGE);
 }
 
-/* A timeline that is in files up to a place where nothing was kept cannot be gone on from there; the next can. */
+/* A timeline in files cannot be continued from a place where no state was kept. The first request to continue from
+ * there finds the place (kv.part) and keeps a state, so the next one can. */
 static void where_timelines_part_is_told(void **state)
 {
     struct world *w = *state;
@@ -131,7 +132,7 @@ static void where_timelines_part_is_told(void **state)
     world_take_turn(w, world_seq(w, UID, PLACES, PLACES, 0));
     world_settle(w);
     world_restart(w, true, 0);
-    world_settle(w); /* the folder was looked through */
+    world_settle(w); /* the folder has been scanned */
     struct seq *q = world_seq(w, UID, PLACES, PART, 1);
     q->kv.keep = q->n_tokens;
     assert_false(tier_submit(w->tier, q, engine_now()));
@@ -142,11 +143,12 @@ static void where_timelines_part_is_told(void **state)
     assert_int_equal(world_back(w, UID, PLACES, PART, 2), PART);
 }
 
-/* A later turn's states replace an earlier one's, which make room first: before KV that the later ones need. */
+/* The states of a later turn replace those of an earlier one, which are evicted first, before KV that the later states
+ * need. */
 static void replaced_states_make_room_first(void **state)
 {
     struct world *w = *state;
-    enum { PAGES = 25, SECOND = 18, LAST = 24 }; /* and the place before the second prompt's end */
+    enum { PAGES = 25, SECOND = 18, LAST = 24 }; /* LAST: the page before the end of the second prompt */
     world_open(w, false, 64 << 20);
     turn(w, 0);
     struct seq *q = world_seq(w, UID, PAGES, PAGES, 0);
@@ -157,7 +159,7 @@ static void replaced_states_make_room_first(void **state)
     for (int i = 0; i < 2; i++)
         assert_true(index_evict_oldest(&w->tier->index));
     world_fresh_pool(w);
-    assert_int_equal(world_back(w, UID, N, PAGES, 0), 0); /* the first turn's two */
+    assert_int_equal(world_back(w, UID, N, PAGES, 0), 0); /* the two states of the first turn */
     assert_int_equal(world_back(w, UID, PAGES, PAGES, 0), LAST);
 }
 

@@ -1,6 +1,6 @@
 /*
- * tier-windows.c - the tiers of a model with two layer groups, of which one has a window: what is saved of it is what
- * somebody may go on from, and what comes back is all that is needed, or nothing.
+ * tier-windows.c - the tiers of a model with two layer groups, one of which has a window: the pages saved of that group
+ * are those from which a sequence may continue, and a restore brings back all that is needed, or nothing.
  */
 #include "config.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Pages of the group that others may find on the device. */
+/* Cached pages of the group, which other sequences can find on the device. */
 static uint32_t cached(const struct world *w, uint32_t group)
 {
     struct kv_counts c;
@@ -20,7 +20,7 @@ static uint32_t cached(const struct world *w, uint32_t group)
     return c.cached;
 }
 
-enum { ENDS = (WINDOW + KV_SLACK) / KV_PAGE + 2 /* pages that are kept before an end, at most */ };
+enum { ENDS = (WINDOW + KV_SLACK) / KV_PAGE + 2 /* the most pages that are kept before an end */ };
 
 static void turn(struct world *w, uint32_t n, uint32_t fork, int32_t seed, uint32_t keep)
 {
@@ -35,31 +35,31 @@ static void a_window_comes_back_with_the_rest(void **state)
     struct world *w = *state;
     world_open(w, true, 0);
     turn(w, N, N, 0, 5 * KV_PAGE);
-    assert_int_equal(w->saved, 3); /* all of one group; of the other the windows before place 5 and the end */
+    assert_int_equal(w->saved, 3); /* all of one group; of the other, the windows before page 5 and before the end */
     assert_true(cached(w, 1) <= 2 * ENDS && cached(w, 1) < N);
     assert_int_equal(w->counters.pages_saved, N + cached(w, 1));
     uint64_t saved = w->counters.pages_saved;
     turn(w, N, N, 0, 5 * KV_PAGE);
-    assert_int_equal(w->counters.pages_saved, saved); /* nothing of it is new */
+    assert_int_equal(w->counters.pages_saved, saved); /* none of its pages are new */
 
     world_restart(w, true, 0);
-    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* KV of another user is not used */
     assert_int_equal(world_back(w, UID, N, N, 0), N);
     assert_true(w->counters.pages_restored > N && w->counters.pages_restored <= N + ENDS);
 
     world_restart(w, true, 0);
-    assert_int_equal(world_back(w, UID, 5, N, 0), 5); /* from where the prompt ended */
+    assert_int_equal(world_back(w, UID, 5, N, 0), 5); /* from the end of the prompt */
     uint64_t restored = w->counters.pages_restored;
     world_fresh_pool(w);
-    assert_int_equal(world_back(w, UID, N, 5, 3), 5); /* and somewhere else from there */
+    assert_int_equal(world_back(w, UID, N, 5, 3), 5); /* and a different continuation from there */
     assert_true(w->counters.pages_restored > restored);
     world_fresh_pool(w);
     restored = w->counters.pages_restored;
-    assert_int_equal(world_back(w, UID, N, 8, 3), 5); /* of place 8 no window was kept */
+    assert_int_equal(world_back(w, UID, N, 8, 3), 5); /* no window was kept before page 8 */
     assert_true(w->counters.pages_restored > restored);
 }
 
-/* The device has the timeline, but the small pool of windows was needed for others. */
+/* The device has the timeline's KV, but its small pool of windows was needed for other sequences. */
 static void windows_alone_come_back(void **state)
 {
     struct world *w = *state;

@@ -130,7 +130,7 @@ int world_teardown(void **state)
     for (uint32_t g = 0; g < w->m.n_group; g++) {
         struct kv_counts c;
         kv_count(w->m.group.kv, g, &c);
-        assert_int_equal(c.held, 0); /* no job has kept a page */
+        assert_int_equal(c.held, 0); /* no job holds a page */
     }
     assert_int_equal(w->m.group.n_seq, 0);
     kv_cache_free(w->m.group.kv);
@@ -156,7 +156,7 @@ struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, i
     return q;
 }
 
-/* What the group's page of that place has to hold. */
+/* The expected contents of the group's page i. */
 static void fill(const struct seq *q, uint32_t group, uint32_t i, uint8_t *page)
 {
     struct kv_hash *h = tier_chain(q, i + 1);
@@ -185,7 +185,7 @@ void world_damage(const struct world *w, const struct kv_fingerprint *p, bool cu
     assert_true(n > 0);
 }
 
-/* A page of the device gets what that place has to hold. */
+/* Writes the expected contents of a page to the device. */
 static void load(struct world *w, const struct seq *q, uint32_t group, uint32_t i, const uint32_t *to)
 {
     uint8_t page[BYTES];

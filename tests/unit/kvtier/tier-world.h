@@ -1,7 +1,6 @@
 /*
  * tier-world.h - the fixture of the tiers' tests: a folder, a pool of the CPU backend, a model without weights, and
- * sequences whose pages hold what their timeline says. Nothing computes here: a page's content is made from its
- * timeline, and compared when it is restored.
+ * sequences. Nothing is computed: the content of a page is derived from its timeline, and compared when it is restored.
  */
 #ifndef TESTS_UNIT_TIER_WORLD_H
 #define TESTS_UNIT_TIER_WORLD_H
@@ -26,35 +25,39 @@ struct world {
     struct kv_fingerprint fingerprint, window_fingerprint;
     struct tier *tier;
     struct tier_counters counters;
-    uint32_t step; /* pages that a step of a turn computes, and gives states on its way; 0: one page, and does not */
+    uint32_t step; /* pages that a step of a turn computes, with states within the step; 0: one page, without them */
     int saved, used, bad;
-    char bad_file[KVFILE_NAME], last_file[KVFILE_NAME]; /* of those saved */
+    char bad_file[KVFILE_NAME], last_file[KVFILE_NAME]; /* names of saved files */
 };
 
-/* cmocka fixtures: *state is the world. A test opens the tier; the teardown closes it, and finds nothing held. */
+/* cmocka fixtures: *state is the world. A test opens the tier; the teardown closes it and checks that nothing is
+ * held. */
 int world_setup(void **state);
-int world_setup_windows(void **state); /* a second layer group, of a window of WINDOW tokens and a small pool */
-int world_setup_states(void **state);  /* a second layer group, of recurrent states */
+int world_setup_windows(
+    void **state); /* with a second layer group that has a window of WINDOW tokens and a small pool */
+int world_setup_states(void **state); /* with a second layer group of recurrent states */
 int world_teardown(void **state);
 
 void world_open(struct world *w, bool files, uint64_t ram);
-/* The device's pages go: what an unload or a new process leaves. */
+/* Drops the device's pages, as an unload or a new process does. */
 void world_fresh_pool(struct world *w);
 /* A new process: nothing is known but the files. */
 void world_restart(struct world *w, bool files, uint64_t ram);
 void world_empty_folder(const struct world *w);
 
-/* Every file of the group loses its last three bytes, or has one of them changed. */
+/* Truncates each file of the group by three bytes, or changes one of its bytes. */
 void world_damage(const struct world *w, const struct kv_fingerprint *p, bool cut);
-/* A timeline of n pages and a token; `seed` tells one from another, from page `fork` on. */
+/* A timeline of n pages and one token. From page `fork` on its ids depend on `seed`. */
 struct seq *world_seq(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
-/* Computes the sequence and ends its turn, of which q->kv.keep is a place to go on from; q is gone. */
+/* Computes the sequence and ends its turn, for which q->kv.keep is a place to continue from. Frees q. */
 void world_take_turn(struct world *w, struct seq *q);
-/* One turn of the tier, which waits 10 ms at most for the I/O thread; and until nothing is on its way. */
+/* One iteration of the tier, which waits for the I/O thread for at most 10 ms; and iterations until nothing is under
+ * way. */
 void world_turn(struct world *w);
 void world_settle(struct world *w);
 
-/* The pages of the timeline that can be gone on from, after the tiers had their say; their content must be right. */
+/* The number of pages from which the timeline can continue after the tiers have restored what they can. Checks their
+ * contents. */
 uint32_t world_pages_back(struct world *w, struct seq *q);
 uint32_t world_back(struct world *w, int64_t uid, uint32_t n, uint32_t fork, int32_t seed);
 

@@ -18,20 +18,20 @@ static void pages_come_back_from_files(void **state)
     world_settle(w);
     assert_int_equal(w->saved, 1);
     assert_int_equal(atomic_load(&w->counters.host_pages), 0);
-    world_take_turn(w, world_seq(w, UID, N, N, 0)); /* nothing of it is new */
+    world_take_turn(w, world_seq(w, UID, N, N, 0)); /* none of its pages are new */
     world_take_turn(w, world_seq(w, UID, N + 2, N, 1));
     world_settle(w);
     assert_int_equal(w->saved, 2);
-    assert_int_equal(w->counters.pages_dropped, 0); /* they left host memory, and are in files */
+    assert_int_equal(w->counters.pages_dropped, 0); /* they left host memory, but are in files */
     world_restart(w, true, 0);
-    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* nobody else's */
+    assert_int_equal(world_back(w, UID + 1, N, N, 0), 0); /* KV of another user is not used */
     assert_int_equal(world_back(w, UID, N + 2, N, 1), N + 2);
     assert_int_equal(w->counters.pages_restored, N + 2);
-    assert_int_equal(world_back(w, UID, N + 2, N, 2), N); /* the device has what they share */
+    assert_int_equal(world_back(w, UID, N + 2, N, 2), N); /* the device has the common part */
     assert_int_equal(world_back(w, UID, N, 3, 3), 3);
     assert_int_equal(w->counters.pages_restored, N + 2);
     assert_true(w->used > 0);
-    world_fresh_pool(w); /* an unload: the index is there still */
+    world_fresh_pool(w); /* an unload: the index is kept */
     assert_int_equal(world_back(w, UID, N, 5, 4), 5);
 }
 
@@ -52,14 +52,14 @@ static void pages_come_back_from_host_memory(void **state)
     }
     world_fresh_pool(w);
     assert_true(w->counters.host_pages <= 4 * N);
-    assert_int_equal(world_back(w, UID, N, 0, 1), N); /* ... so others were dropped for the new ones */
+    assert_int_equal(world_back(w, UID, N, 0, 1), N); /* ... so other pages were dropped for the new ones */
     assert_int_equal(world_back(w, UID, N, 0, 0), 0);
     assert_true(w->counters.pages_dropped > 0);
     world_fresh_pool(w);
     assert_int_equal(world_back(w, UID, N, 0, 6), N);
 }
 
-/* One user's many pages do not cost another his few, though those are older. */
+/* A user with many pages does not displace the few pages of another user, even if those are older. */
 static void who_has_the_most_gives(void **state)
 {
     struct world *w = *state;
@@ -71,11 +71,11 @@ static void who_has_the_most_gives(void **state)
     }
     assert_int_equal(w->counters.pages_dropped, 2 * N);
     assert_int_equal(world_back(w, UID + 1, N, 0, 0), N);
-    assert_int_equal(world_back(w, UID, N, 0, 1) + world_back(w, UID, N, 0, 2), 0); /* his oldest */
+    assert_int_equal(world_back(w, UID, N, 0, 1) + world_back(w, UID, N, 0, 2), 0); /* the user's oldest pages */
     for (int i = 3; i < 6; i++)
         assert_int_equal(world_back(w, UID, N, 0, i), N);
 
-    /* up to the same for both: the other one's next comes out of the many */
+    /* this holds until both have equally much: the other user's next pages displace some of the many */
     for (int i = 6; i < 9; i++) {
         world_fresh_pool(w);
         world_take_turn(w, world_seq(w, UID + 1, N, 0, i));
@@ -98,14 +98,14 @@ static void the_cheaper_way_is_taken(void **state)
     assert_int_equal(world_back(w, UID, N, N, 0), N); /* measures the rates of disk and link */
     assert_true(w->counters.read_rate > 0 && w->counters.device_rate > 0);
     world_fresh_pool(w);
-    tier_computed(w->tier, &w->m, 1 << 20, 1e-9); /* computing takes no time */
+    tier_computed(w->tier, &w->m, 1 << 20, 1e-9); /* as if computing took no time */
     assert_int_equal(world_back(w, UID, N, N, 0), 0);
     for (int i = 0; i < 64; i++)
-        tier_computed(w->tier, &w->m, 64, 100); /* it takes for ever */
+        tier_computed(w->tier, &w->m, 64, 100); /* as if it took very long */
     assert_int_equal(world_back(w, UID, N, N, 0), N);
 }
 
-/* The clock is ours: the disk is slow where we say so. */
+/* The test sets the clock, and so decides how slow the disk is. */
 static void a_restore_that_falls_behind_is_stopped(void **state)
 {
     struct world *w = *state;
@@ -119,7 +119,8 @@ static void a_restore_that_falls_behind_is_stopped(void **state)
         tier_computed(w->tier, &w->m, N * KV_PAGE, 10); /* computing would take ten seconds */
         struct seq *q = world_seq(w, UID, N, N, 0), *ready;
         assert_true(tier_submit(w->tier, q, 100));
-        assert_true(tier_poll(w->tier, late ? 101.5 : 100.5, &e) >= 0); /* nothing can have come before this one */
+        assert_true(tier_poll(w->tier, late ? 101.5 : 100.5, &e) >=
+                    0); /* this is the first call that can process events */
         ready = tier_ready(w->tier);
         assert_ptr_equal(ready, late ? q : NULL);
         while (!ready && !(ready = tier_ready(w->tier))) {
@@ -133,8 +134,8 @@ static void a_restore_that_falls_behind_is_stopped(void **state)
     }
 }
 
-/* With a GPU host memory is pinned where there is nothing else to do, and who waits for a file's answer is something.
- */
+/* With a GPU, host memory is pinned when there is nothing else to do; a request that waits for an answer about files
+ * takes precedence. */
 static void pinning_delays_no_restore(void **state)
 {
     struct world *w = *state;
@@ -144,27 +145,27 @@ static void pinning_delays_no_restore(void **state)
     world_restart(w, true, 128 << 20);
     w->tier->p.gpu = true;
     struct seq *q = world_seq(w, UID, 3, 0, 1);
-    assert_true(tier_submit(w->tier, q, engine_now())); /* the folder is being looked through */
+    assert_true(tier_submit(w->tier, q, engine_now())); /* the folder is being scanned */
     while (!tier_ready(w->tier)) {
         assert_false(tier_idle(w->tier));
         world_turn(w);
     }
     assert_int_equal(q->restored_to, 3 * KV_PAGE);
-    w->tier->pin_took = 0; /* nothing of its pace here */
+    w->tier->pin_took = 0; /* without the pace of earlier pinning */
     assert_true(tier_idle(w->tier));
     w->tier->p.gpu = false;
     seq_free(q);
 }
 
-/* A slab has just been pinned, and took an hour: what is paced by it does not come in this test. */
+/* Pretends that a slab has just been pinned and that this took an hour: pinning that is paced by it does not happen in
+ * this test. */
 static void pin_slowly(struct world *w)
 {
     w->tier->pin_ended = engine_now();
     w->tier->pin_took = 3600;
 }
 
-/* Where others would stand still a GPU's host memory is pinned at a pace of its own; a save waits for that, and is not
- * lost. */
+/* While other streams run, a GPU's host memory is pinned at a limited pace; a save waits for it and is not lost. */
 static void pinning_for_a_save_is_paced(void **state)
 {
     struct world *w = *state;
@@ -181,7 +182,7 @@ static void pinning_for_a_save_is_paced(void **state)
         assert_true(patience > 3600 * (most - 1) && patience <= 3600 * most);
     }
     w->tier->pin_took = 0;
-    tier_foreground(w->tier, TIER_FG_SUBMIT); /* then in the next turn, when its step is under way */
+    tier_foreground(w->tier, TIER_FG_SUBMIT); /* pins in the next iteration, when the step has been submitted */
     assert_int_equal(tier_poll(w->tier, engine_now(), &e), 1);
     assert_int_equal(w->tier->host.bytes, 0);
     pin_slowly(w);
@@ -194,7 +195,8 @@ static void pinning_for_a_save_is_paced(void **state)
     w->tier->p.gpu = false;
 }
 
-/* A save holds pages of the pool: when those run short it is not paced so that prompts wait for it. */
+/* A save holds pages of the pool. When the pool runs short, pinning for the save is not paced, because prompts would
+ * wait for it. */
 static void a_short_pool_hurries_a_save(void **state)
 {
     struct world *w = *state;
@@ -215,7 +217,7 @@ static void a_short_pool_hurries_a_save(void **state)
     w->tier->p.gpu = false;
 }
 
-/* Who has got an answer may ask again at once, and finds nobody at pinning. */
+/* Pinning ahead waits after a step, because a client that has just got its answer may send its next request at once. */
 static void pinning_ahead_waits_after_a_step(void **state)
 {
     struct world *w = *state;
@@ -237,7 +239,7 @@ static void pinning_ahead_waits_after_a_step(void **state)
     w->tier->p.gpu = false;
 }
 
-/* As long as host memory may grow, what one conversation left there stays when another is saved. */
+/* While host memory may still grow, saving a conversation does not evict pages of another one from it. */
 static void memory_is_pinned_before_pages_go(void **state)
 {
     struct world *w = *state;
@@ -251,14 +253,15 @@ static void memory_is_pinned_before_pages_go(void **state)
         world_settle(w);
         assert_int_equal(atomic_load(&w->counters.host_pages), 3 * seed);
         while (n < SLAB && (held[n] = host_take(&w->tier->host, w->fingerprint.page_bytes)))
-            n++; /* the next save finds no page that is free */
+            n++; /* the next save finds no free page */
     }
     while (n)
         host_give(&w->tier->host, held[--n]);
     w->tier->p.gpu = false;
 }
 
-/* A file's sync takes as long as we say: the linker puts this in the place of the real one (tests/local.mk). */
+/* The sync of a file takes as long as the test wants: the linker replaces the real function by this one
+ * (tests/local.mk). */
 static sem_t synced;
 static _Atomic bool syncs_slowly;
 int __real_fdatasync(int fd);
@@ -284,20 +287,22 @@ static int setup_sync(void **state)
 
 static int teardown_sync(void **state)
 {
-    end_sync(); /* where the test failed before it did */
+    end_sync(); /* in case the test failed before it did so */
     int rc = world_teardown(state);
     sem_destroy(&synced);
     return rc;
 }
 
-/* An unload right after a turn, and a resume before its file is there: the pages are nowhere else any more. */
+/* A model is unloaded right after a turn, and the turn is resumed before its file is complete: the pages are in no
+ * other place. */
 static void a_file_on_its_way_is_waited_for(void **state)
 {
     struct world *w = *state;
     struct hearth_err e;
     world_open(w, true, 0);
     for (int late = 0; late < 3; late++) {
-        bool computes = late == 1; /* it is late the third time, too, but is to be restored whatever that costs */
+        bool computes =
+            late == 1; /* the file is late the third time too, but then TIER_ALWAYS restores it whatever that costs */
         w->tier->p.policy = late < 2 ? TIER_BY_COST : TIER_ALWAYS;
         world_settle(w);
         syncs_slowly = true;
@@ -312,7 +317,7 @@ static void a_file_on_its_way_is_waited_for(void **state)
         assert_true(tier_submit(w->tier, q, 100));
         assert_true(tier_poll(w->tier, 100.9, &e) >= 0);
         assert_null(tier_ready(w->tier));
-        if (late) { /* a tenth of that has gone by */
+        if (late) { /* a tenth of that has passed */
             assert_true(tier_poll(w->tier, 101.5, &e) >= 0);
             assert_ptr_equal(ready = tier_ready(w->tier), computes ? q : NULL);
         }
@@ -323,7 +328,7 @@ static void a_file_on_its_way_is_waited_for(void **state)
         }
         assert_int_equal(q->restored_to, computes ? 0 : N * KV_PAGE);
         world_settle(w);
-        assert_int_equal(world_pages_back(w, q), N); /* by now in any case */
+        assert_int_equal(world_pages_back(w, q), N); /* the file is complete by then in any case */
         seq_free(q);
     }
 }
@@ -367,7 +372,7 @@ static void a_full_pool_takes_what_fits(void **state)
     kv_release(w->m.group.kv, &other, NULL, 0);
 }
 
-/* What is taken by itself of the machine's memory is shared between engines. */
+/* The default size of host memory is shared between engines. */
 static void host_memory_is_shared(void **state)
 {
     struct world *w = *state;
@@ -391,7 +396,7 @@ static void host_memory_is_shared(void **state)
     }
     assert_true(limit[0] > 0 && limit[0] <= ram / 4 && limit[0] <= UINT64_C(16) << 30);
     assert_true(limit[1] > 0 && limit[1] <= ram / 4000);
-    assert_int_equal(limit[2], 12345678); /* as it was wanted, each */
+    assert_int_equal(limit[2], 12345678); /* each as it was configured */
     assert_int_equal(limit[3], limit[0]);
 }
 
@@ -401,7 +406,7 @@ static uint64_t ram_left(void)
     return machine_has;
 }
 
-/* ... and goes no further than what the machine has left. */
+/* ... and is at most what the machine has left. */
 static void host_memory_follows_the_machine(void **state)
 {
     struct world *w = *state;
@@ -424,13 +429,13 @@ static void host_memory_follows_the_machine(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         machine_has = rows[i].has;
         assert_int_equal(tier_poll(t, rows[i].at, &e), 0);
-        uint64_t half = machine_has / 2, want = half < transit ? 0 : half - transit; /* there are no slabs yet */
-        want = i == 1 || want > most ? most : want;                                  /* it was looked at just before */
+        uint64_t half = machine_has / 2, want = half < transit ? 0 : half - transit; /* no slabs have been pinned yet */
+        want = i == 1 || want > most ? most : want;                                  /* measured just before */
         assert_int_equal(t->ram, want);
         assert_int_equal(t->host.limit, want + transit);
         assert_int_equal(atomic_load(&w->counters.host_limit), want);
     }
-    machine_has = 0; /* what has been taken stays */
+    machine_has = 0; /* memory that has been taken is kept */
     assert_true(host_grow(&t->host, 4096));
     uint64_t has = t->host.bytes;
     assert_true(has > 0 && has < transit && transit < gib);

@@ -19,12 +19,12 @@ static void test_clock(void **state)
 {
     (void)state;
     const double wall = 1.8e9;
-    assert_true(kv_eviction_clock(0, 0, wall) == 0); /* the first start of all */
+    assert_true(kv_eviction_clock(0, 0, wall) == 0); /* the very first start */
     assert_true(kv_eviction_clock(100, wall, wall + 50) == 150);
     assert_true(kv_eviction_clock(100, wall, wall) == 100);
     assert_true(kv_eviction_clock(100, wall, wall + 10 * year) == 100 + 7 * day);
     assert_true(kv_eviction_clock(100, wall, 0) == 100);           /* back to 1970 */
-    assert_true(kv_eviction_clock(100, 3, wall) == 100 + 7 * day); /* and from there to now */
+    assert_true(kv_eviction_clock(100, 3, wall) == 100 + 7 * day); /* and from there to the present */
     assert_true(kv_eviction_clock(100, NAN, wall) == 100);
     assert_true(kv_eviction_clock(100, wall, INFINITY) == 100 + 7 * day);
     assert_true(kv_eviction_clock(NAN, wall, wall + 1) == 1);
@@ -32,9 +32,9 @@ static void test_clock(void **state)
     assert_true(kv_eviction_clock(1e300, wall, wall + 1) == 1);
 }
 
-/* --- what goes ------------------------------------------------------------------------------------------ */
+/* --- what is evicted ------------------------------------------------------------------------------------ */
 
-/* A file: of a user, of so many bytes, at a position, used then. `name` is one character. */
+/* A file: its user, size, position and time of last use. `name` is one character. */
 static struct kv_manifest_row file(char name, uid_t uid, int64_t bytes, int64_t pos, double used)
 {
     struct kv_manifest_row f = {.uid = uid, .bytes = bytes, .tokens = 16, .pos = pos, .used = used};
@@ -42,7 +42,7 @@ static struct kv_manifest_row file(char name, uid_t uid, int64_t bytes, int64_t 
     return f;
 }
 
-/* What goes of the files, as their names' letters in order. */
+/* The evicted files, as the letters of their names in order. */
 static const char *picked(const struct kv_eviction_policy *r, struct kv_manifest_row *files, size_t n, double now)
 {
     static char letters[64];
@@ -71,17 +71,17 @@ static void test_oldest_first(void **state)
     assert_string_equal(picked(&r, v, 4, 10), "d");
     r.bytes = r.bytes_per_uid = 15;
     assert_string_equal(picked(&r, v, 4, 10), "dba");
-    r.bytes = r.bytes_per_uid = 9; /* not even the newest fits */
+    r.bytes = r.bytes_per_uid = 9; /* not even the newest file fits */
     assert_string_equal(picked(&r, v, 4, 10), "dbac");
     struct kv_manifest_row large[] = {file('a', 1, 10, 0, 5), file('b', 1, 41, 0, 9)};
     r.bytes = r.bytes_per_uid = 40;
-    assert_string_equal(picked(&r, large, 2, 10), "b"); /* and not all the others for its sake */
+    assert_string_equal(picked(&r, large, 2, 10), "b"); /* and the other files are not evicted for it */
     r = (struct kv_eviction_policy){.bytes = 40, .bytes_per_uid = 40, .files = 2};
     assert_string_equal(picked(&r, v, 4, 10), "db");
     assert_string_equal(picked(&r, v, 0, 10), "");
 }
 
-/* The end of a timeline goes before its beginning, without which it would be of no use. */
+/* The end of a timeline is evicted before its beginning, without which the end would be useless. */
 static void test_ends_first(void **state)
 {
     (void)state;
@@ -103,29 +103,29 @@ static void test_age(void **state)
     r.age = 0;
     assert_string_equal(picked(&r, v, 3, 100 * year), "");
 
-    r.age_unowned = day; /* what is no session's */
+    r.age_unowned = day; /* for files that belong to no session */
     memcpy(v[0].session, "0123456789abcdef", 17);
     assert_string_equal(picked(&r, v, 3, 29.5 * day), "b");
     memset(v[0].session, 0, 17);
     r.age_unowned = 0;
 
-    /* A jump of ten years between two hearthds takes a week, and what was used lately stays; nor does it bring the
-     * order about. */
+    /* A jump of ten years between two runs of hearthd counts as a week, and files that were used lately stay. It does
+     * not change the order of eviction either. */
     r.age = 30 * day;
     assert_string_equal(picked(&r, v, 3, kv_eviction_clock(30 * day, 1.8e9, 1.8e9 + 10 * year)), "ab");
     assert_string_equal(picked(&r, v, 3, kv_eviction_clock(30 * day, 1.8e9, 0)), "");
 }
 
-/* One user's files do not push out another's. */
+/* One user's files do not displace another's. */
 static void test_shares(void **state)
 {
     (void)state;
     struct kv_manifest_row v[] = {file('a', 1, 10, 0, 1), file('b', 2, 10, 0, 2), file('c', 2, 10, 0, 3),
                                   file('d', 2, 10, 0, 4), file('e', 2, 10, 0, 5)};
     struct kv_eviction_policy r = {.bytes = 1000, .bytes_per_uid = 25, .files = 100};
-    assert_string_equal(picked(&r, v, 5, 10), "bc"); /* his own oldest */
+    assert_string_equal(picked(&r, v, 5, 10), "bc"); /* the user's own oldest files */
     r = (struct kv_eviction_policy){.bytes = 30, .bytes_per_uid = 1000, .files = 100};
-    assert_string_equal(picked(&r, v, 5, 10), "bc"); /* who has the most gives */
+    assert_string_equal(picked(&r, v, 5, 10), "bc"); /* the user with the most is evicted from */
     r.bytes = 10;
     const char *gone = picked(&r, v, 5, 10);
     assert_int_equal(strlen(gone), 4);
@@ -133,7 +133,8 @@ static void test_shares(void **state)
     assert_string_equal(picked(&r, v, 5, 10), "bc");
 }
 
-/* Any limits and any files: nothing overflows, what is left is within them, and no more goes than must. */
+/* Any limits and any files: nothing overflows, the remaining files are within the limits, and no more are evicted than
+ * necessary. */
 static void test_random(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void test_random(void **state)
         assert_true(total <= r.bytes && left <= r.files);
         for (int u = 0; u < 4; u++)
             assert_true(of[u] <= r.bytes_per_uid);
-        /* Of one user alone: the last one that went, back again, would be too much. */
+        /* With a single user, adding back the last evicted file would exceed a limit. */
         size_t last = n;
         for (size_t i = 0; i < n; i++)
             if (gone[i] && (r.age == 0 || 20 - v[i]->used <= r.age) && v[i]->bytes <= r.bytes_per_uid)

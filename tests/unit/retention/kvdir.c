@@ -1,4 +1,4 @@
-/* kvdir.c - files that come while others are still being removed to make room: those give way only once. */
+/* kvdir.c - files that are saved while others are still being removed to make room: those are evicted only once. */
 #include "tests/unit/store/store-box.h"
 
 #include <event2/event.h>
@@ -47,14 +47,14 @@ static void test_what_is_being_removed_does_not_count(void **state)
         save(d, i);
     assert_int_equal(files(d), FILES);
     conf.kv_disk = (int64_t)MOST * BYTES;
-    save(d, FILES); /* many give way, and there is room for some more then */
+    save(d, FILES); /* many are evicted, which leaves some room */
     assert_true(files(d) > MOST);
     for (int i = 1; i <= MORE; i++)
         save(d, FILES + i);
     assert_true(files(d) > MOST); /* they are still being removed */
     event_base_dispatch(s.base);
     assert_int_equal(files(d), MOST);
-    save(d, FILES + MORE + 1); /* one comes, and one goes */
+    save(d, FILES + MORE + 1); /* one is added, and one is evicted */
     event_base_dispatch(s.base);
     assert_int_equal(files(d), MOST);
     kvdir_close(d);

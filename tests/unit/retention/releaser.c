@@ -18,7 +18,7 @@
 
 enum { BYTES = 1 << 20, MANY = 200 };
 
-/* A descriptor of a file that has no name. */
+/* A descriptor of a file without a name. */
 static int removed(void)
 {
     int fd = memfd_create("removed", MFD_CLOEXEC);
@@ -59,7 +59,7 @@ static void test_many(void **state)
         releaser_close(r, fd[i], BYTES);
         assert_in_range(releaser_bytes(r), 0, (int64_t)(i + 1) * BYTES);
     }
-    releaser_stop(r); /* after all of them */
+    releaser_stop(r); /* returns after all have been closed */
     for (int i = 0; i < MANY; i++)
         assert_false(is_open(fd[i]));
 }

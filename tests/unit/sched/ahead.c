@@ -1,6 +1,7 @@
 /*
- * ahead.c - clients that bring the same tokens at once: they are computed once, and nobody waits for what does not
- * come. sched-world.h has the model of the device, which shows every page that was taken too early.
+ * ahead.c - clients that send the same tokens at the same time: the tokens are computed once, and no request waits for
+ * a computation that will not happen. sched-world.h has the model of the device, which shows every page that was used
+ * too early.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,7 @@ enum { COMMON = 600, WHOLE = 640 };
 
 static int32_t prompt[MAX_LEN];
 
-/* The common beginning, and then ids that are the number's own. */
+/* A prompt: the common beginning, then ids that depend on n. */
 static struct request *ask(int64_t uid, int64_t client, enum seq_class class, uint32_t n, uint32_t common,
                            int32_t number)
 {
@@ -33,7 +34,7 @@ static void run_all(uint32_t in_flight)
         check_tokens(&w.req[i]);
 }
 
-/* In steps of any size, and with several under way. */
+/* With steps of any size, and with several in flight. */
 static void is_computed_once(void **state)
 {
     (void)state;
@@ -49,7 +50,7 @@ static void is_computed_once(void **state)
         }
 }
 
-/* ... and where a timeline can only be gone on from at few places: the one that is waited for is kept. */
+/* ... also if a timeline can be continued only from a few places: the place that others wait for is kept. */
 static void is_computed_once_of_states(void **state)
 {
     (void)state;
@@ -79,7 +80,7 @@ static void is_of_one_user(void **state)
     world_fini();
 }
 
-/* Where the first is cancelled, the next computes it, and the others wait for that one. */
+/* If the first request is cancelled, the next one computes the tokens, and the others wait for that one. */
 static void the_first_goes(void **state)
 {
     (void)state;
@@ -100,7 +101,7 @@ static void the_first_goes(void **state)
     }
 }
 
-/* Nobody waits for who is served after him. */
+/* No request waits for one that is served after it. */
 static void a_lower_class_is_not_waited_for(void **state)
 {
     (void)state;
@@ -118,13 +119,13 @@ static void a_lower_class_is_not_waited_for(void **state)
     world_fini();
 }
 
-/* Who waits for a part of a longer prompt goes on when that part is there. */
+/* A request that waits for a part of a longer prompt goes on when that part is computed. */
 static void the_rest_is_not_waited_for(void **state)
 {
     (void)state;
     world_init(5, 1, 256, 256, 256);
     struct request *first = ask(7, 0, CLASS_NORMAL, 690, 690, 1);
-    turn(1); /* its first chunk is under way */
+    turn(1); /* its first chunk is in flight */
     struct request *second = ask(7, 1, CLASS_NORMAL, 560, 544, 2);
     while (second->n_got == 0 && turn(1))
         w.now += 1e-3;
@@ -135,7 +136,7 @@ static void the_rest_is_not_waited_for(void **state)
     world_fini();
 }
 
-/* What is in common is less than a step takes: it is computed twice. */
+/* If the common part is less than a step, it is computed twice. */
 static void little_is_not_waited_for(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static void little_is_not_waited_for(void **state)
     world_fini();
 }
 
-/* Who waits is passed by those behind him. */
+/* Requests behind a waiting one pass it. */
 static void others_pass(void **state)
 {
     (void)state;
@@ -164,11 +165,11 @@ static void others_pass(void **state)
     world_fini();
 }
 
-/* Many documents, many clients, cancels and little room: all end, with their own tokens. */
+/* Many documents, many clients, cancellations and little room: all requests end, with their own tokens. */
 static void random_crowds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 100; seed++) { /* from the 40th on there are few places to go on from */
+    for (uint64_t seed = 0; seed < 100; seed++) { /* from the 40th on there are few places to continue from */
         bool few = seed >= 40;
         world_states = few && seed % 4 ? 1 + seed % 2 : NO_STATES;
         world_window = few && !world_states ? 1 + (uint32_t)(seed * 11 % 60) : 0;

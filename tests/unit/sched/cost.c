@@ -13,7 +13,7 @@ static double rnd(void) /* [0, 1) */
     return (double)(rng_state >> 11) / 9007199254740992.0;
 }
 
-/* A machine: seconds by the formula, times 1 +- noise. */
+/* A machine: seconds by the formula, with relative noise. */
 struct machine {
     double step, decode, prompt, key, noise;
 };
@@ -30,7 +30,7 @@ static double measure(const struct machine *m, const struct cost_work *w)
 static struct cost_work any(uint32_t decode, uint32_t prompt)
 {
     struct cost_work w = {.decode = (uint32_t)(rnd() * (decode + 1))};
-    if (rnd() < 0.5) /* half of the steps have a prompt */
+    if (rnd() < 0.5) /* half of the steps have prompt rows */
         w.prompt = (uint32_t)(rnd() * (prompt + 1));
     if (!w.decode && !w.prompt)
         w.decode = 1;
@@ -70,7 +70,8 @@ static void learns_from_mixed_steps(void **state)
     }
 }
 
-/* One step is enough to cut the next by: it is thought to have been all rows, so that the next is not too long. */
+/* One step is enough to size the next one: its whole time is attributed to its rows, so that the next one is not too
+ * long. */
 static void the_first_step_is_believed(void **state)
 {
     (void)state;
@@ -93,7 +94,7 @@ static void hours_of_decoding_forget_no_prompt(void **state)
     assert_knows(&c, &cpu, 0.2);
 }
 
-/* The machine was suspended during one step; then it becomes half as fast. */
+/* The machine is suspended during one step; later it becomes half as fast. */
 static void pauses_pass_and_changes_are_seen(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void pauses_pass_and_changes_are_seen(void **state)
     assert_knows(&c, &slow, 0.25);
 }
 
-/* The rows that fit are the most that fit, at any position, and fewer the more keys there are. */
+/* The number of rows that fit is the largest possible at any position, and falls with the number of keys. */
 static void rows_fit_their_time(void **state)
 {
     (void)state;
@@ -125,8 +126,8 @@ static void rows_fit_their_time(void **state)
     assert_int_equal(cost_prompt_rows(&c, 0, 1, 0), 0);
 }
 
-/* Of steps whose begin or end was not seen: bounds that hold teach nothing, so that what is known stays; those that do
- * not hold bring an estimate down, or up, and what nothing is known of is thought to have taken the most. */
+/* For steps whose beginning or end was not observed there are only bounds. Bounds that the estimate satisfies teach
+ * nothing; others bring an estimate down, or up; and where nothing is known the upper bound is taken. */
 static void bounds_correct_and_do_not_measure(void **state)
 {
     (void)state;
@@ -145,11 +146,11 @@ static void bounds_correct_and_do_not_measure(void **state)
     for (int i = 0; i < 200; i++)
         cost_learn_between(&c, &w, 2 * takes, 3 * takes);
     assert_within(cost_of(&c, &w), 2 * takes, 0.1);
-    cost_learn_between(&c, &w, takes, takes); /* a measure */
+    cost_learn_between(&c, &w, takes, takes); /* an exact measurement */
     assert_true(cost_of(&c, &w) < 1.9 * takes);
 }
 
-/* What no step can have taken teaches nothing. */
+/* Impossible times teach nothing. */
 static void nonsense_is_ignored(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* fair.c - classes, users and clients: who has how much, who waits how long, who makes way. */
+/* fair.c - classes, users and clients: how much work each gets, how long requests wait, who is preempted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,8 @@ static void accounts(void **state)
     share_charge(a, 2);
     assert_true(share_before(b, a) && share_before(b2, a));
 
-    /* Leaving is no way to be rid of what one had, nor to save: who comes new begins little before the least. */
+    /* Leaving neither clears an account's work nor saves up credit: a new account begins slightly below the least
+     * work. */
     share_leave(&s, a);
     share_charge(b, 0.5);
     a = share_join(&s, ALICE, 1);
@@ -38,9 +39,9 @@ static void accounts(void **state)
     share_leave(&s, a);
     share_charge(c, 20);
     a = share_join(&s, ALICE, 1);
-    assert_true(a->user->work == 15.5 - SHARE_CREDIT); /* of idling there is no more credit than that */
+    assert_true(a->user->work == 15.5 - SHARE_CREDIT); /* idle time gives no more credit than this */
 
-    /* When all have gone nothing is remembered. */
+    /* Nothing is remembered when all have left. */
     struct share *all[] = {a, b, b2, c};
     for (int i = 0; i < 4; i++)
         share_leave(&s, all[i]);
@@ -48,7 +49,7 @@ static void accounts(void **state)
     shares_fini(&s);
 }
 
-/* Clients that come once each and go are not remembered for ever. */
+/* Clients that send one request each and leave are not remembered for ever. */
 static void accounts_are_bounded(void **state)
 {
     (void)state;
@@ -73,7 +74,7 @@ static void accounts_are_bounded(void **state)
 
 /* --- two users ------------------------------------------------------------------------------------------- */
 
-/* A prompt that nobody else has. */
+/* A prompt that no other request has. */
 static const int32_t *prompt_of(uint32_t n)
 {
     static int32_t p[MAX_LEN], number;
@@ -89,8 +90,8 @@ static struct request *ask(int64_t uid, int64_t client, enum seq_class class, ui
     return submit_as(&w.pool[0], uid, client, class, prompt_of(n), n, max);
 }
 
-/* Alice has one client, Bob fifteen; each asks again when it has its answer. What was computed of whose prompts is
- * theirs in equal parts, and Alice's next prompt never waits for all of Bob's. */
+/* Alice has one client, Bob fifteen; each sends its next request when it has its answer. Each user gets half of the
+ * computed prompt tokens, and Alice's next prompt never waits for all of Bob's. */
 static void prompts_are_shared_by_user(void **state)
 {
     (void)state;
@@ -119,9 +120,9 @@ static void prompts_are_shared_by_user(void **state)
     world_fini();
 }
 
-/* The same where each step is planned before what the one before it gave is known, so that Alice's next prompt misses
- * one. She reads `n` tokens a prompt, Bob's clients `n_bob`, each time as another one if they like; returns her share.
- */
+/* The same when each step is planned before the result of the previous one is known, so that Alice's next prompt misses
+ * a step. Her prompts have `n` tokens, those of Bob's clients `n_bob`, each from another client if `other_clients` is
+ * set. Returns her share. */
 static double share_of_alice(uint32_t n, uint32_t n_bob, bool other_clients)
 {
     world_init(29, 1, 256, 256, 32);
@@ -165,7 +166,7 @@ static void who_asks_again_loses_no_turn(void **state)
         }
 }
 
-/* Those who decode have a row in each step, whoever has how many. */
+/* Every decoding sequence has a row in each step, whatever its user has. */
 static void decoding_is_shared_by_step(void **state)
 {
     (void)state;
@@ -179,7 +180,7 @@ static void decoding_is_shared_by_step(void **state)
     struct request *alice = ask(ALICE, 0, CLASS_NORMAL, 20, 100);
     timed_turn();
     timed_turn();
-    assert_true(alice->n_got >= 1); /* in two steps */
+    assert_true(alice->n_got >= 1); /* within two steps */
     uint32_t had = bob[0]->n_got, got = alice->n_got;
     while (alice->live)
         timed_turn();
@@ -191,20 +192,20 @@ static void decoding_is_shared_by_step(void **state)
     world_fini();
 }
 
-/* Bob's streams hold all pages, or all seats; Alice asks. Returns the steps until she is admitted. */
+/* Bob's streams hold all pages, or all seats, when Alice sends a request. Returns the steps until it is admitted. */
 static uint32_t steps_to_admission(uint32_t n_page, uint32_t streams, uint32_t prompt, uint32_t max)
 {
     world_init(23, 1, n_page, 256, 64);
     w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
     for (uint32_t k = 0; k < streams; k++)
         ask(BOB, k, CLASS_NORMAL, prompt, max);
-    while (w.s.count[SEQ_WAIT] || w.s.count[SEQ_RUN] < streams) /* all are admitted, or as many as can be */
+    while (w.s.count[SEQ_WAIT] || w.s.count[SEQ_RUN] < streams) /* until all are admitted, or as many as possible */
         if (timed_turn() > 0 && w.s.count[SEQ_WAIT] && w.pool[0].group.line_stands)
             break;
     while (!w.s.count[SEQ_WAIT])
         timed_turn();
     for (double since = w.now;
-         w.now < since + 3 && w.s.count[SEQ_WAIT];) /* that they wait for long is their own doing */
+         w.now < since + 3 && w.s.count[SEQ_WAIT];) /* it is Bob's own streams that keep these waiting */
         timed_turn();
     struct request *alice = ask(ALICE, 0, CLASS_NORMAL, 40, 4);
     uint32_t steps = 0, to_first = 0;
@@ -216,9 +217,9 @@ static uint32_t steps_to_admission(uint32_t n_page, uint32_t streams, uint32_t p
     while (timed_turn() > 0) {
     }
     assert_int_equal(w.n_done, w.n_req);
-    assert_true(w.rows < 1.5 * streams * (prompt + max)); /* hardly anything was computed twice */
+    assert_true(w.rows < 1.5 * streams * (prompt + max)); /* almost nothing was computed twice */
     for (uint32_t i = 0; i < w.n_req; i++)
-        check_tokens(&w.req[i]); /* those who made way lost nothing */
+        check_tokens(&w.req[i]); /* the preempted ones lost nothing */
     world_fini();
     return steps;
 }
@@ -228,10 +229,10 @@ static void a_full_pool_is_not_one_users(void **state)
     (void)state;
     assert_in_range(steps_to_admission(256, 60, 60, 200), 1, 3);  /* pages */
     assert_in_range(steps_to_admission(256, 100, 20, 100), 1, 3); /* seats */
-    assert_in_range(steps_to_admission(40, 60, 150, 100), 1, 3);  /* a pool for a few */
+    assert_in_range(steps_to_admission(40, 60, 150, 100), 1, 3);  /* a pool for a few sequences */
 }
 
-/* One stream holds the whole pool: it makes way after a while, and comes back. */
+/* One stream holds the whole pool: it is preempted after a while, and comes back. */
 static void one_stream_does_not_keep_the_pool(void **state)
 {
     (void)state;
@@ -255,7 +256,7 @@ static void one_stream_does_not_keep_the_pool(void **state)
 
 /* --- classes --------------------------------------------------------------------------------------------- */
 
-/* Reading in the background goes on beside somebody's own prompts, slowly, and does not keep them waiting. */
+/* Background prompts progress slowly beside other prompts of the same user, and do not delay them. */
 static void background_waits_but_goes_on(void **state)
 {
     (void)state;
@@ -282,7 +283,8 @@ static void background_waits_but_goes_on(void **state)
     world_fini();
 }
 
-/* Background streams that hold the pool make way at once, also for their own client's; what they had is not lost. */
+/* Background streams that hold the pool are preempted at once, even for the same client, and what they had computed is
+ * not lost. */
 static void the_foreground_takes_the_pool(void **state)
 {
     (void)state;
@@ -305,7 +307,7 @@ static void the_foreground_takes_the_pool(void **state)
     world_fini();
 }
 
-/* A stream that nobody reads any more is of the background from then on. */
+/* A stream whose client has disconnected is in the background class from then on. */
 static void who_has_gone_makes_way(void **state)
 {
     (void)state;
@@ -328,7 +330,7 @@ static void who_has_gone_makes_way(void **state)
     world_fini();
 }
 
-/* Where all who decode would take longer than the gap, the background pauses, not the foreground. */
+/* If a step with all decoding sequences would take longer than the gap, the background pauses, not the foreground. */
 static void decoding_keeps_the_gap(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
-/* kv-groups.c - groups of pages that have a window, or keep states: what is freed behind them and what is kept for who
- * goes on. */
+/* kv-groups.c - groups of pages that have a window or hold states: what is freed behind a sequence, and what is kept
+ * for sequences that continue from it. */
 #include "tests/unit/sched/kv-world.h"
 
-/* A long prompt and its answer: the pages that a window has left are free, and where the prompt and the turn end the
- * window stays, so that those who go on from there, or a few tokens before, compute nothing twice. */
+/* A long prompt and its answer. Pages that the window has passed are free, but at the ends of the prompt and of the
+ * turn the window is kept, so that sequences that continue from there, or from a few tokens before, compute nothing
+ * twice. */
 static void windows_are_freed_and_kept(void **state)
 {
     (void)state;
@@ -24,7 +25,7 @@ static void windows_are_freed_and_kept(void **state)
     assert_int_equal(counted(kv, 0).held, N / KV_PAGE);
     assert_true(most <= kv_most(WINDOW, LOOKAHEAD));
     uint32_t ends = (WINDOW + KV_SLACK) / KV_PAGE + 2;
-    assert_true(counted(kv, 1).cached <= ends); /* before the prompt's end */
+    assert_true(counted(kv, 1).cached <= ends); /* before the end of the prompt */
     kv_release(kv, &t, id, N);
     assert_int_equal(counted(kv, 1).held, 0);
     assert_true(counted(kv, 1).cached <= 2 * ends);
@@ -42,7 +43,7 @@ static void windows_are_freed_and_kept(void **state)
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         struct kv_table again = {.uid = 1};
         uint32_t found = kv_match(kv, &again, id, asked[i].n);
-        /* Of what goes on behind the window that was kept, what is left of its last page may be there too. */
+        /* If more of the kept window's last page was computed, that part may be found too. */
         if (found < asked[i].found || found > asked[i].found + KV_PAGE ||
             (asked[i].n <= asked[i].found && found != asked[i].found))
             fail_msg("%u of %u tokens are found, not %u", found, asked[i].n, asked[i].found);
@@ -52,9 +53,9 @@ static void windows_are_freed_and_kept(void **state)
     kv_cache_free(kv);
 }
 
-/* A long prompt and its answer: what is kept of its states are a few, and who goes on from the end of either computes
- * 512 tokens at most again; so does one whose step was stopped. Where a step gives a state on its way there are fewer
- * steps, and the same is kept. */
+/* A long prompt and its answer: a few of its states are kept, and a sequence that continues from the end of either
+ * recomputes 512 tokens at most, also if its step was stopped. If a step gives states within it, there are fewer steps,
+ * and the same states are kept. */
 static void keep_states(bool within, uint32_t n_step)
 {
     enum { N = 5000, TURN = 300 };
@@ -76,7 +77,7 @@ static void keep_states(bool within, uint32_t n_step)
         assert_true(counted(kv, 1).held + counted(kv, 1).cached <= (within ? 7 : 6));
     }
     assert_int_equal(steps, n_step);
-    assert_int_equal(most, within ? 4 : 3); /* its own, and the last that was kept */
+    assert_int_equal(most, within ? 4 : 3); /* the sequence's own, and the last one kept */
     kv_advance(kv, &t, N);
     kv_release(kv, &t, id, N);
     assert_int_equal(counted(kv, 1).held, 0);
@@ -105,12 +106,12 @@ static void keep_states(bool within, uint32_t n_step)
 static void states_are_kept(void **state)
 {
     (void)state;
-    keep_states(false, 17); /* six of 300 tokens and one of 248, twice, then 300, 260 and 44 */
-    keep_states(true, 17);  /* 300 each; the last would pass two states, and is two */
+    keep_states(false, 17); /* six steps of 300 tokens and one of 248, twice, then 300, 260 and 44 */
+    keep_states(true, 17);  /* 300 each; the last would pass two states, and is split in two */
 }
 
-/* A prompt whose step gives the state before its end on its way: one step where there is a third page, else two. The
- * state is found, also where the sequence ends with that step, and not where the step was stopped. */
+/* A prompt whose step also gives the state before the prompt's end is one step if there is a third page, and two
+ * otherwise. The state is found, even if the sequence ends with that step, but not if the step was stopped. */
 static void a_prompt_is_one_step(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static void a_prompt_is_one_step(void **state)
             assert_true(kv_grow(kv, &t, 0, N, 256));
             assert_int_equal(kv_cut(kv, &t, 0, N), once ? N : KEPT);
             assert_int_equal(t.within, once ? KEPT : 0);
-            if (way == 0 && n_page > 2) { /* it goes on */
+            if (way == 0 && n_page > 2) { /* the sequence continues */
                 assert_true(kv_grow(kv, &t, N, N + 1, 256));
                 assert_int_equal(kv_cut(kv, &t, N, 1), 1);
                 assert_true(kv_check(kv));
@@ -142,20 +143,21 @@ static void a_prompt_is_one_step(void **state)
             assert_int_equal(kv_match(kv, &again, id, N - 1), done ? KEPT : 0);
             kv_release(kv, &again, id, again.at);
         }
-        struct kv_table t = {.uid = 3, .keep = N}; /* its step ends there after all, and the third page goes */
+        struct kv_table t = {.uid = 3,
+                             .keep = N}; /* the sequence ends with that step after all, and the third page is freed */
         assert_true(kv_grow(kv, &t, 0, N, 256));
         assert_int_equal(counted(kv, 1).held, once ? 2 : 1);
         assert_int_equal(kv_cut(kv, &t, 0, KEPT), KEPT);
         assert_int_equal(t.within, 0);
-        assert_int_equal(kv_grow(kv, &t, KEPT, N, 256), once); /* what was kept, and what is written next */
+        assert_int_equal(kv_grow(kv, &t, KEPT, N, 256), once); /* the kept state, and the one that is written next */
         assert_int_equal(counted(kv, 1).held, once ? 2 : 1);
         kv_release(kv, &t, NULL, 0);
         kv_cache_free(kv);
     }
 }
 
-/* Of timelines that begin alike, and go on each in its own way, the second finds out where, and from the third on
- * nothing of what they have in common is computed again: of windows and of states. */
+/* Of several timelines with a common beginning, the second one finds where they part, and from the third on none of the
+ * common part is computed again: with windows and with states. */
 static void where_timelines_part_is_kept(void **state)
 {
     (void)state;
@@ -167,7 +169,7 @@ static void where_timelines_part_is_kept(void **state)
     } rows[] = {{STATES, COMMON, {0, 0, COMMON, COMMON}, false},
                 {STATES, COMMON, {0, 0, COMMON, COMMON}, true},
                 {40, COMMON, {0, 0, COMMON, COMMON}, false},
-                {STATES, LITTLE, {0, 0, 0, 0}, true}, /* not worth a state */
+                {STATES, LITTLE, {0, 0, 0, 0}, true}, /* too short for a state */
                 {40, LITTLE, {0, 0, 0, 0}, false}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         states_within = rows[k].within;
@@ -191,7 +193,7 @@ static void where_timelines_part_is_kept(void **state)
     }
 }
 
-/* The state that a step has begun with goes when it has given a later one, which is to be found in its place. */
+/* The state from which a step began is freed when the step has given a later one that can be found instead. */
 static void what_a_step_replaces_goes(void **state)
 {
     (void)state;
@@ -207,14 +209,14 @@ static void what_a_step_replaces_goes(void **state)
     }
     kv_advance(kv, &t, N);
     kv_release(kv, &t, id, N);
-    assert_int_equal(counted(kv, 1).cached, 2); /* before the prompt's end, and at it */
+    assert_int_equal(counted(kv, 1).cached, 2); /* before the end of the prompt, and at it */
     assert_int_equal(kv_match(kv, &again, id, KEPT), KEPT);
     kv_release(kv, &again, id, KEPT);
     assert_true(kv_check(kv));
     kv_cache_free(kv);
 }
 
-/* A turn goes on from the turn before it, and a retry from the same prompt: each computes one token at least. */
+/* A turn continues from the previous one, and a retry starts from the same prompt: each computes at least one token. */
 static void windows_resume(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-/* kv-size.c - how many pages a budget of memory buys, in how large extents, and what a long prompt takes of them. */
+/* kv-size.c - how many pages a memory budget buys, in extents of which size, and how many of them a long prompt
+ * needs. */
 #include "tests/unit/sched/kv-world.h"
 
-/* Gemma 3 12B as it is: 8 layers of 48 see everything, the others 1,024 tokens. */
+/* The real shape of Gemma 3 12B: 8 of 48 layers see everything, the others 1,024 tokens. */
 static const struct kv_desc gemma[] = {
     {.n_layer = 8, .n_kv = 8, .d_k = 256, .d_v = 256, .type = DT_F16},
     {.n_layer = 40, .n_kv = 8, .d_k = 256, .d_v = 256, .window = 1024, .type = DT_F16}};
@@ -37,7 +38,7 @@ static void a_long_prompt_of_gemma3_12b(void **state)
     kv_cache_free(kv);
 }
 
-/* What a budget buys: no pool is more than it says, and a page of timeline more would be. */
+/* Pools fit their budget, and with one more page of the timeline they would not. */
 static void pools_fit_their_budget(void **state)
 {
     (void)state;
@@ -56,14 +57,15 @@ static void pools_fit_their_budget(void **state)
                 assert_true(desc[1].n_page == pages || desc[1].n_page >= kv_most(1024, 512));
             }
         }
-    struct kv_desc slides = gemma[1]; /* all layers have the window: the timeline may be of any length */
+    struct kv_desc slides = gemma[1]; /* all layers have the window: the timeline may have any length */
     slides.n_page = kv_most(1024, 512);
     assert_true(kv_size_room(&slides, 1, 512) == UINT64_MAX);
     slides.n_page--;
     assert_int_equal(kv_size_room(&slides, 1, 512), (uint64_t)slides.n_page * KV_PAGE);
 }
 
-/* Qwen3.6 35B as it is: states of 66 MB beside pages of 0.33 MB. A small budget is not all states. */
+/* The real shape of Qwen3.6 35B: states of 66 MB beside pages of 0.33 MB. With a small budget not all memory goes to
+ * states. */
 static void large_states_leave_pages(void **state)
 {
     (void)state;
@@ -82,11 +84,12 @@ static void large_states_leave_pages(void **state)
     }
 }
 
-/* Nor do many of any other size take all of it. */
+/* Nor do states of any other size take all of it, however many there are. */
 static void states_leave_pages(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {700, 14592, 70000, 280000, 400000}; /* numbers of a layer; 1 GiB holds over 16 */
+    static const uint32_t sizes[] = {700, 14592, 70000, 280000,
+                                     400000}; /* values in a layer's state; 1 GiB holds over 16 states */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const struct kv_desc of[] = {{.n_layer = 6, .n_kv = 2, .d_k = 256, .d_v = 256, .type = DT_F16},
                                      {.n_layer = 18, .d_state = sizes[i]}};
@@ -103,7 +106,7 @@ static void states_leave_pages(void **state)
     }
 }
 
-/* An extent is whole granules, whatever the page's size. */
+/* An extent is a whole number of granules, whatever the page's size. */
 static void extents_are_whole_granules(void **state)
 {
     (void)state;
@@ -115,7 +118,7 @@ static void extents_are_whole_granules(void **state)
     uint32_t n = kv_size_extent(&odd, 2 << 20);
     assert_int_equal(n * kv_page_bytes(&odd) % (2 << 20), 0);
     assert_true(kv_size_extent(&odd, 1) * kv_page_bytes(&odd) <= 16 << 20);
-    eight_b.n_page = 64; /* a small pool has many all the same */
+    eight_b.n_page = 64; /* a small pool also has many extents */
     assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 2);
     odd.n_layer = 100000;
     assert_int_equal(kv_size_extent(&odd, 1), 1);

@@ -11,8 +11,8 @@ uint32_t rnd(uint32_t n)
 uint32_t len_max = 120;
 struct kv_shape shape[KV_GROUPS_MAX];
 uint32_t n_group;
-static uint64_t memory[KV_GROUPS_MAX][MAX_PAGES][KV_PAGE]; /* 0: cleared */
-static uint64_t owner[KV_GROUPS_MAX][MAX_PAGES];           /* uid + 1 that wrote the page since it was cleared */
+static uint64_t memory[KV_GROUPS_MAX][MAX_PAGES][KV_PAGE]; /* 0: the row was cleared */
+static uint64_t owner[KV_GROUPS_MAX][MAX_PAGES];           /* uid + 1 of the writer since the page was cleared */
 
 uint32_t extent;
 struct extents extents;
@@ -31,7 +31,7 @@ static bool map(void *arg, uint32_t group, uint32_t x)
     return true;
 }
 
-/* Whoever writes to such a page meets another's. */
+/* Fills the pages as if another sequence had written them, so that any use is noticed. */
 static void unmap(void *arg, uint32_t group, uint32_t x)
 {
     struct extents *e = arg;
@@ -97,7 +97,8 @@ void compute(struct timeline *s, uint32_t upto)
                 continue;
             uint32_t page = s->t.page[g][s->done / KV_PAGE];
             assert_true(page < shape[g].n_page);
-            assert_true(owner[g][page] == 0 || owner[g][page] == (uint64_t)s->t.uid + 1); /* nobody else's KV is met */
+            assert_true(owner[g][page] == 0 ||
+                        owner[g][page] == (uint64_t)s->t.uid + 1); /* no KV of another user is seen */
             owner[g][page] = (uint64_t)s->t.uid + 1;
             memory[g][page][s->done % KV_PAGE] = prefix_hash(s->t.uid, s->id, s->done + 1);
         }
@@ -107,7 +108,7 @@ void verify(const struct timeline *s)
 {
     for (uint32_t g = 0; g < n_group; g++) {
         const struct kv_state *own = &s->t.state[g];
-        if (shape[g].state && s->done) /* what was written lately, or what it will go on from */
+        if (shape[g].state && s->done) /* the state that was just written, or the one from which it will continue */
             assert_true(memory[g][own->page[s->t.at != s->done]][0] == prefix_hash(s->t.uid, s->id, s->done));
         for (uint32_t i = kv_first_visible(s->done, shape[g].window); i < s->done && !shape[g].state; i++) {
             assert_true(s->t.page[g][i / KV_PAGE] < shape[g].n_page);
@@ -116,7 +117,7 @@ void verify(const struct timeline *s)
     }
 }
 
-/* What was released before, to compare the length of a match with. */
+/* Timelines that were released, against which the length of a match is checked. */
 struct past {
     int64_t uid;
     int32_t id[MAX_LEN];

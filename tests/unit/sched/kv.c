@@ -1,8 +1,8 @@
 /* kv.c - the page table and prefix cache against the model of the device's memory in kv-world.h: what is matched,
- * shared and evicted, and whose memory comes in extents. */
+ * shared and evicted, with and without extents. */
 #include "tests/unit/sched/kv-world.h"
 
-/* One at a time in a pool that never fills: a match is as long as the longest beginning ever released. */
+/* One timeline at a time in a pool that never fills: a match has the length of the longest beginning ever released. */
 static void match_is_longest(void **state)
 {
     (void)state;
@@ -27,8 +27,8 @@ static void match_is_longest(void **state)
     }
 }
 
-/* Many at once in pools that are always full, three uids; with windows, in pieces of up to LOOKAHEAD tokens. Returns
- * the longest prefix that was found. */
+/* Many timelines at once in pools that are always full, with three uids; with windows, in chunks of up to LOOKAHEAD
+ * tokens. Returns the longest prefix that was found. */
 static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t seed)
 {
     uint32_t n_page = len_max / 12 + rnd(len_max / 2), most = 0;
@@ -95,7 +95,7 @@ static uint32_t share_and_evict(const uint32_t *window, uint32_t n, uint64_t see
     }
     assert_true(kv_check(kv));
     assert_int_equal(extents.mapped, extents.unmapped);
-    assert_true(!extent || extents.mapped > n_page / extent); /* some came more than once */
+    assert_true(!extent || extents.mapped > n_page / extent); /* some extents were mapped more than once */
     kv_cache_free(kv);
     return most;
 }
@@ -107,7 +107,7 @@ static void shared_and_evicted(void **state)
         assert_true(share_and_evict((uint32_t[]){0}, 1, 100 + seed) > KV_PAGE);
 }
 
-/* The same while memory comes and goes. */
+/* The same while extents are mapped and unmapped. */
 static void extents_come_and_go(void **state)
 {
     (void)state;
@@ -119,8 +119,8 @@ static void extents_come_and_go(void **state)
     extent = 0;
 }
 
-/* A pool asks for memory where no page is free, and evicts where there is none; a shrink takes what is free first, and
- * from the least recently used on only what it must. */
+/* A pool asks for memory if no page is free, and evicts if there is no memory. A shrink takes free extents first, and
+ * evicts the least recently used pages only as far as necessary. */
 static void memory_before_eviction(void **state)
 {
     (void)state;
@@ -146,10 +146,11 @@ static void memory_before_eviction(void **state)
     assert_true(c.total == 20 && c.cached == 17 && c.held == 3);
     assert_int_equal(kv_available(kv), 17);
     kv_release(kv, &t, id, 0);
-    assert_int_equal(kv_shrink(kv, 0, 9, false), 0); /* 3 free pages are no extent */
+    assert_int_equal(kv_shrink(kv, 0, 9, false), 0); /* 3 free pages are not an extent */
     assert_int_equal(kv_shrink(kv, 0, 1, true), 1);
     kv_count(kv, 0, &c);
-    assert_true(c.total == 16 && c.cached == 15 && c.free == 1); /* two pages went, which made their extent free */
+    assert_true(c.total == 16 && c.cached == 15 &&
+                c.free == 1); /* two pages were evicted, which made their extent free */
     extents.full = false;
     kv_may_grow(kv);
     assert_true(kv_ahead(kv, 14));
@@ -192,7 +193,7 @@ static void states_shared_and_evicted(void **state)
         assert_true(most[i] > 3 * KV_PAGE);
 }
 
-/* A conversation: each turn reuses everything up to the last token, without a copy where nobody else holds it. */
+/* A conversation: each turn reuses everything up to the last token, without a copy unless another sequence holds it. */
 static void resume_continues_in_place(void **state)
 {
     (void)state;
@@ -213,7 +214,7 @@ static void resume_continues_in_place(void **state)
     struct kv_counts c;
     kv_count(kv, 0, &c);
     assert_int_equal(kv_longest(kv), s.done);
-    assert_int_equal(c.cached, (s.done + KV_PAGE - 1) / KV_PAGE); /* no leftovers of earlier turns */
+    assert_int_equal(c.cached, (s.done + KV_PAGE - 1) / KV_PAGE); /* nothing is left over from earlier turns */
     kv_cache_free(kv);
 }
 
@@ -226,7 +227,7 @@ static void other_uid_finds_nothing_and_a_clean_page(void **state)
     assert_true(kv_grow(kv, &a.t, 0, 32, LOOKAHEAD));
     compute(&a, 32);
     kv_release(kv, &a.t, a.id, 32);
-    assert_int_equal(kv_match(kv, &b.t, b.id, 31), 0); /* the same ids */
+    assert_int_equal(kv_match(kv, &b.t, b.id, 31), 0); /* the same ids of another uid */
     assert_true(kv_grow(kv, &b.t, 0, 32, LOOKAHEAD));
     struct kv_action act;
     for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-/* ledger.c - who has the device's memory, and what may still be taken. */
+/* ledger.c - what holds the device's memory, and how much may still be taken. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 static const uint64_t G = UINT64_C(1000000000);
 
-/* 80 GB, of which hearth has 20 and copies of 10 more, and its context half a gigabyte. */
+/* 80 GB, of which hearth holds 20, and 10 more in its weight cache; its context takes half a gigabyte. */
 static const struct device_info info = {
     .gpu = true,
     .mem_total = 80000000000,
@@ -30,7 +30,7 @@ static struct ledger count(uint64_t limit, struct ledger_seen seen)
     return l;
 }
 
-/* What is seen of hearth from outside is some time old: while memory is given back, or taken, the difference is no
+/* What is seen of hearth from outside lags behind: while memory is being freed or allocated, the difference is not the
  * context. */
 static void the_context_is_told_by_a_look_at_what_is_held(void **state)
 {
@@ -39,14 +39,14 @@ static void the_context_is_told_by_a_look_at_what_is_held(void **state)
     struct device_info d = info;
     struct ledger_seen seen = {true, false, 50 * G, 30 * G + G / 2, 1};
     ledger_count(&l, &d, &seen, 2);
-    assert_true(l.context == 0); /* so much is held since now: the look may have been before */
+    assert_true(l.context == 0); /* this amount was held only after the look */
     seen.at = 3;
     ledger_count(&l, &d, &seen, 4);
     assert_true(l.context == G / 2 && l.others == 19 * G + G / 2);
-    d.held[MEM_WEIGHTS] = 0; /* a model goes, and with it 12 GB */
+    d.held[MEM_WEIGHTS] = 0; /* a model is unloaded, which frees 12 GB */
     ledger_count(&l, &d, &seen, 5);
     assert_true(l.context == G / 2 && ledger_own(&l) == 8 * G + G / 2 && l.others == 19 * G + G / 2);
-    seen.at = 4.5; /* of before */
+    seen.at = 4.5; /* a look from before */
     ledger_count(&l, &d, &seen, 6);
     assert_true(l.context == G / 2);
     seen = (struct ledger_seen){true, false, 38 * G + G / 4, 18 * G + G * 3 / 4, 7}; /* the context grew */
@@ -57,10 +57,10 @@ static void the_context_is_told_by_a_look_at_what_is_held(void **state)
     seen.own -= G;
     ledger_count(&l, &d, &seen, 10);
     assert_true(l.context == G * 3 / 4);
-    d.held[MEM_WEIGHTS] = 12 * G; /* another comes */
+    d.held[MEM_WEIGHTS] = 12 * G; /* another model is loaded */
     ledger_count(&l, &d, &seen, 11);
     assert_true(l.context == G * 3 / 4);
-    seen.own = 0; /* it is not told any more */
+    seen.own = 0; /* it is no longer reported */
     ledger_count(&l, &d, &seen, 12);
     assert_true(l.context == 0);
 }
@@ -74,7 +74,8 @@ static void everything_is_somebodys(void **state)
     assert_true(l.held[MEM_WEIGHTS] + l.held[MEM_KV] + l.held[MEM_WORKSPACE] + l.held[MEM_CACHE] + l.context +
                     l.others + (l.free - l.held[MEM_CACHE]) ==
                 l.total);
-    l = count(0, (struct ledger_seen){true, false, 50 * G, 0}); /* a container: which process is which is not told */
+    l = count(0, (struct ledger_seen){true, false, 50 * G,
+                                      0}); /* a container: the memory of single processes is not reported */
     assert_true(l.context == 0 && l.others == 20 * G && l.others_known);
     l = count(0, (struct ledger_seen){true, false, 1, 2}); /* numbers of different moments */
     assert_true(l.context == 0 && l.others == 0);
@@ -87,7 +88,7 @@ static void room_is_bounded_twice(void **state)
     (void)state;
     struct ledger l = count(0, (struct ledger_seen){0});
     assert_true(ledger_room(&l) == 40 * G);
-    l = count(24 * G, (struct ledger_seen){0}); /* copies do not count */
+    l = count(24 * G, (struct ledger_seen){0}); /* the weight cache does not count */
     assert_true(ledger_room(&l) == 4 * G);
     l = count(24 * G, (struct ledger_seen){true, false, 50 * G, 30 * G + G / 2}); /* the context does */
     assert_true(ledger_room(&l) == 3 * G + G / 2);
@@ -95,7 +96,7 @@ static void room_is_bounded_twice(void **state)
     assert_true(ledger_room(&l) == 0);
     l = count(79 * G, (struct ledger_seen){0});
     assert_true(ledger_room(&l) == 40 * G);
-    l = count(0, (struct ledger_seen){true, true, 50 * G, 0}); /* a screen */
+    l = count(0, (struct ledger_seen){true, true, 50 * G, 0}); /* a GPU with a display */
     assert_true(ledger_room(&l) == 40 * G - (UINT64_C(1) << 30));
     l.free = 5;
     assert_true(ledger_room(&l) == 0);
@@ -124,7 +125,8 @@ static void a_refusal_is_a_sentence(void **state)
     assert_int_equal(ledger_check(&l, &need, &e), 0);
 }
 
-/* Who goes first: the larger, the sooner back, the longer unused; nothing of it alone decides. */
+/* Which model is unloaded first depends on its size, how soon it will be used again and how long it has been idle; none
+ * of these decides alone. */
 static void idle_models_are_compared(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* models.c - which entry a path means when its file was replaced and the weights of the old one are still in memory. */
+/* models.c - which entry a path refers to when its file was replaced while the weights of the old file are in
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -43,8 +44,7 @@ static int bed_close(void **state)
     return 0;
 }
 
-/* Puts a file of that size in the place of the one that is there, and returns its entry, which is being read and has
- * one user. */
+/* Replaces the file by one of that size and returns its entry, which is being read and has one user. */
 static struct model_entry *put(struct bed *b, off_t size)
 {
     struct model_entry *m;
@@ -87,9 +87,9 @@ static void test_a_file_that_was_replaced(void **state)
     struct model_entry *new = put(b, 2);
     assert_ptr_not_equal(old, new);
     assert_true(old->replaced && !new->replaced);
-    assert_ptr_equal(find(b), new); /* it may be about to be loaded */
+    assert_ptr_equal(find(b), new); /* the new entry may be about to be loaded */
     models_put(&b->models, new);
-    assert_ptr_equal(find(b), old); /* the only one whose weights are in memory */
+    assert_ptr_equal(find(b), old); /* the only entry whose weights are in memory */
     atomic_store(&new->loaded, true);
     assert_ptr_equal(find(b), new);
     atomic_store(&old->loaded, false);

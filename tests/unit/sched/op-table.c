@@ -1,4 +1,5 @@
-/* op-table.c - which ops of a model are said to be off the fast paths, by what a backend says of their paths. */
+/* op-table.c - which ops of a model are reported as off the fast paths, given a backend's description of their
+ * paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@ static void test_reasons(void **state)
     static const struct {
         struct op_paths paths;
         const struct weight *w;
-        const char *says; /* NULL: it is fast */
+        const char *says; /* NULL: the op is fast */
     } rows[] = {
         {{{"gemv", "wgmma", "cublaslt", "gemv"}}, &quantised, NULL},
         {{{"skinny", "wgmma", "cublaslt", "skinny"}}, &floats, NULL},
@@ -61,7 +62,7 @@ static void test_reasons(void **state)
     }
 }
 
-/* What has a kernel of its own is told by the kind of op. */
+/* Ops with a kernel of their own are reported by the kind of op. */
 static void test_kernels_of_their_own(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void test_table(void **state)
     program_free(&p);
 }
 
-/* However many ops are slow, each of its own shape, so many are told, the first ones. */
+/* However many ops are slow, each with its own shape, only the first ones are reported. */
 static void test_bounded(void **state)
 {
     (void)state;

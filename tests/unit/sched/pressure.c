@@ -1,5 +1,6 @@
 /*
- * pressure.c - when memory is given to programs that ask for none: a card of 80 GB, hearth and another program.
+ * pressure.c - when memory is given to programs that do not request it, on a GPU of 80 GB with hearth and one other
+ * program.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -28,21 +29,21 @@ static enum pressure_act look(struct card *c)
     return pressure_look(&c->p, &l, l.free);
 }
 
-/* Hearth fills the card; that is nobody's pressure, nor is a program that was there before. */
+/* Hearth fills the GPU. Neither that nor a program that was there before is pressure. */
 static void what_hearth_takes_is_no_pressure(void **state)
 {
     (void)state;
     struct card c = {.p.headroom = GB, .others = 3 * GB};
     for (c.hearth = 0; c.hearth <= 77 * GB; c.hearth += GB / 4)
         assert_int_equal(look(&c), PRESSURE_NONE);
-    c.others += GB / 20; /* little */
+    c.others += GB / 20; /* a small amount */
     assert_int_equal(look(&c), PRESSURE_NONE);
     c.others -= GB;
     assert_int_equal(look(&c), PRESSURE_NONE);
 }
 
-/* A program wants all but 2 GB, a piece at a time, and tries again every 20 ms where it is refused. Others are looked
- * at as neighbours.h says, and hearth gives what it is told to, 5 ms for each GB. The clock is the test's, in ms. */
+/* A program wants all but 2 GB, one piece after another, and retries every 20 ms when it is refused. Looks happen as
+ * neighbours.h describes, and hearth frees what it is told to free, at 5 ms per GB. The clock is the test's, in ms. */
 static void a_program_gets_all_that_it_wants(void **state)
 {
     (void)state;
@@ -87,7 +88,7 @@ static void a_program_gets_all_that_it_wants(void **state)
         }
 }
 
-/* One that wants a little gets a part of the card, not hearth. */
+/* A program that wants little gets the free part of the GPU, and nothing from hearth. */
 static void a_little_is_a_little(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void a_little_is_a_little(void **state)
     assert_true(c.p.want == 10 * GB);
 }
 
-/* Hearth has it back when the program ends, and not before. */
+/* Hearth takes the memory back when the program ends, and not before. */
 static void it_comes_back(void **state)
 {
     (void)state;
@@ -117,9 +118,9 @@ static void it_comes_back(void **state)
     c.hearth = GB;
     c.others = 77 * GB;
     assert_int_equal(look(&c), PRESSURE_NONE);
-    c.others -= 40 * GB; /* much, and not most */
+    c.others -= 40 * GB; /* much, but not most of it */
     assert_int_equal(look(&c), PRESSURE_NONE);
-    c.others += 30 * GB; /* there is room for that */
+    c.others += 30 * GB; /* there is room for this */
     assert_int_equal(look(&c), PRESSURE_NONE);
     c.others = GB;
     assert_int_equal(look(&c), PRESSURE_TAKE);
@@ -134,19 +135,19 @@ static void it_is_known_or_off(void **state)
     struct card c = {.hearth = 79 * GB};
     assert_int_equal(look(&c), PRESSURE_NONE);
     c.others = GB;
-    assert_int_equal(look(&c), PRESSURE_NONE); /* there is no headroom */
+    assert_int_equal(look(&c), PRESSURE_NONE); /* no headroom is configured */
     struct pressure p = {.headroom = GB};
     struct ledger l = {.total = 80 * GB, .others_known = true, .others = GB, .others_apart = true};
     assert_int_equal(pressure_look(&p, &l, 2 * GB), PRESSURE_NONE);
     l.others = 3 * GB;
-    l.others_apart = false; /* which memory is hearth's is not told: others' is not either */
+    l.others_apart = false; /* the memory of hearth is not reported separately, so that of others is not known either */
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_NONE);
     l.others_apart = true;
     l.others = GB;
     assert_int_equal(pressure_look(&p, &l, 2 * GB), PRESSURE_NONE);
     l.others = 3 * GB;
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_GIVE);
-    pressure_accept(&p, &l); /* somebody says that it is theirs */
+    pressure_accept(&p, &l); /* the present amount is accepted as that of others */
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_NONE);
     l.others = 4 * GB;
     assert_int_equal(pressure_look(&p, &l, 0), PRESSURE_GIVE);

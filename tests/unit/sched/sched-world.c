@@ -63,7 +63,7 @@ void world_fini(void)
     assert_int_equal(w.s.slots, 0);
     for (int i = 0; i < SEQ_STATES; i++)
         assert_int_equal(w.s.count[i], 0);
-    assert_true(w.computed == w.computed_of_ended); /* tokens_computed is what the usages say */
+    assert_true(w.computed == w.computed_of_ended); /* tokens_computed equals the sum of the usages */
     for (uint32_t i = 0; i < w.n_pool; i++) {
         for (uint32_t g = 0; g < n_group(); g++) {
             struct kv_counts c;
@@ -116,7 +116,7 @@ void end(struct request *r)
     sched_end(&w.s, q, q->n_tokens);
 }
 
-/* A state after `at` tokens, of which this is the hash: the step goes on from it, or gives it. */
+/* Checks the state after `at` tokens, whose hash is h: the step continues from it, or gives it. */
 static void check_state(struct device *d, const struct plan_seq *ps, uint32_t at, uint64_t h)
 {
     const struct kv_state *s = &ps->seq->kv.state[1];
@@ -134,7 +134,7 @@ static void check_state(struct device *d, const struct plan_seq *ps, uint32_t at
     }
 }
 
-/* The device runs the plan. */
+/* Runs the plan as the device would. */
 void run_plan(const struct plan *p, int32_t *sampled)
 {
     struct pool *pool = (struct pool *)p->group;
@@ -181,7 +181,7 @@ void run_plan(const struct plan *p, int32_t *sampled)
                 d->memory[1][page][pos % KV_PAGE] = h;
         }
         if (ps->sample) {
-            assert_false(others); /* those that sample come first */
+            assert_false(others); /* sequences that sample come first */
             assert_int_equal(ps->n_out, 1);
             assert_int_equal(ps->index, ps->pos0 + ps->n_row - q->n_prompt);
             sampled[n_sample++] = d->slot[q->slot] = next_token(h);
@@ -215,7 +215,7 @@ void finish_step(void)
     w.n_in_flight--;
 }
 
-/* Plans a step and runs it; false where there is none, or as many are in flight. */
+/* Plans a step and runs it. False if there is none, or if the maximum is in flight. */
 static bool begin_step(uint32_t max_in_flight)
 {
     struct plan p;
@@ -223,7 +223,7 @@ static bool begin_step(uint32_t max_in_flight)
         return false;
     uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
     w.in_flight[at].plan = p;
-    if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is anything */
+    if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is undefined */
         for (uint32_t i = 0; i < p.n_seq; i++) {
             const struct kv_state *s = &p.seq[i].seq->kv.state[1];
             struct pool *pool = (struct pool *)p.group;
@@ -241,7 +241,7 @@ static bool begin_step(uint32_t max_in_flight)
     return true;
 }
 
-/* One turn of the engine's loop; false when there is nothing left to do. */
+/* One iteration of the engine's loop. False when there is nothing left to do. */
 bool turn(uint32_t max_in_flight)
 {
     if (begin_step(max_in_flight))
@@ -264,13 +264,13 @@ void check_tokens(const struct request *r)
     }
 }
 
-/* A machine whose steps take time: what a step costs is what the model of costs learns from. */
+/* A machine whose steps take time, from which the cost model learns. */
 const double c_step = 0.05, c_decode = 5e-3, c_prompt = 12e-3, c_key = 2e-6;
 static double seconds_of(const struct cost_work *k)
 {
     return c_step + c_decode * k->decode + c_prompt * k->prompt + c_key * k->keys;
 }
-/* A turn on that machine: what may be in flight is planned, and the first of it is done. */
+/* An iteration on that machine: plans as many steps as may be in flight, and finishes the first. */
 static double timed(uint32_t max_in_flight)
 {
     while (begin_step(max_in_flight)) {

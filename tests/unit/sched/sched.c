@@ -26,7 +26,7 @@ static void random_workloads(void **state)
                 uint32_t n = 1 + rnd(rnd(3) ? 40 : 190), max = rnd(4) ? rnd(100) : rnd(2);
                 const struct request *old = w.n_req ? &w.req[rnd(w.n_req)] : NULL;
                 uint32_t k = 0;
-                if (old && rnd(3)) /* goes on from an earlier one, sometimes from its completion */
+                if (old && rnd(3)) /* continues an earlier one, sometimes within its completion */
                     for (; k < n && k < old->n_prompt + old->n_got; k++)
                         prompt[k] = k < old->n_prompt ? old->prompt[k] : old->got[k - old->n_prompt];
                 for (; k < n; k++)
@@ -35,7 +35,7 @@ static void random_workloads(void **state)
                           max);
             }
             w.now += 1e-3 * rnd(100);
-            if (rnd(40) == 0 && w.n_req) { /* cancelled, in whatever state */
+            if (rnd(40) == 0 && w.n_req) { /* cancelled in any state */
                 struct request *r = &w.req[rnd(w.n_req)];
                 if (r->live)
                     end(r);
@@ -46,7 +46,7 @@ static void random_workloads(void **state)
         }
         while (turn(max_in_flight)) {
         }
-        assert_int_equal(w.n_done, w.n_req); /* everybody ends */
+        assert_int_equal(w.n_done, w.n_req); /* all requests end */
         for (uint32_t i = 0; i < w.n_req; i++)
             check_tokens(&w.req[i]);
         world_fini();
@@ -55,8 +55,8 @@ static void random_workloads(void **state)
     world_states = NO_STATES;
 }
 
-/* A prompt of a model with recurrent states is one step where that gives the state before the prompt's end on its way,
- * and else two; who goes on from there computes as little. */
+/* The prompt of a model with recurrent states takes one step if that also gives the state before the prompt's end, and
+ * two otherwise; continuing from there computes equally little. */
 static void a_prompt_is_one_step(void **state)
 {
     (void)state;
@@ -80,8 +80,8 @@ static void a_prompt_is_one_step(void **state)
     world_states = NO_STATES;
 }
 
-/* A timeline that outgrows RoPE's first set of frequencies is read again, once; what was computed by that set stays
- * there for others, and what came after is found by those who go on from the end. */
+/* A timeline that outgrows RoPE's first set of frequencies is computed again, once. What was computed with the first
+ * set stays available to others, and what came after it is found by requests that continue from the end. */
 static void outgrown_frequencies(void **state)
 {
     (void)state;
@@ -94,14 +94,15 @@ static void outgrown_frequencies(void **state)
         }
         assert_int_equal(a->n_got, 60);
         assert_int_equal(a->computed, 20);
-        assert_int_equal(w.rows, 20 + 12 + 33 + 46 + 24 + 7); /* to 32, 33 again, to 79, and all of b */
+        assert_int_equal(w.rows, 20 + 12 + 33 + 46 + 24 + 7); /* a up to 32, 33 again, up to 79; and all of b */
         check_tokens(a);
         check_tokens(b);
         memcpy(prompt + 20, a->got, 60 * sizeof *prompt);
         struct request *again = submit(&w.pool[0], 7, prompt, 32, 1), *next = submit(&w.pool[0], 7, prompt, 101, 5);
         while (turn(in_flight)) {
         }
-        assert_in_range(again->reused, 32 - in_flight, 31); /* what was in flight is unknown when it is read again */
+        assert_in_range(again->reused, 32 - in_flight,
+                        31); /* tokens in flight were not known when it was computed again */
         assert_int_equal(next->reused, 79);
         check_tokens(again);
         check_tokens(next);
@@ -126,7 +127,7 @@ static void clients_share_steps(void **state)
     world_fini();
 }
 
-/* Of a turn's timeline all but the last token is reused by the next; somebody else reuses none of it. */
+/* The next turn of a timeline reuses all but the last token; another user reuses none. */
 static void reuse_is_capped_and_private(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void reuse_is_capped_and_private(void **state)
     struct request *next = submit(&w.pool[0], 7, more, 45, 5);
     while (turn(1)) {
     }
-    assert_int_equal(next->reused, 44); /* the last sampled token was never fed */
+    assert_int_equal(next->reused, 44); /* the last sampled token was never computed */
     struct request *stranger = submit(&w.pool[0], 8, prompt, 40, 5);
     while (turn(1)) {
     }
@@ -156,7 +157,8 @@ static void reuse_is_capped_and_private(void **state)
     world_fini();
 }
 
-/* Two that fit alone but not together: the younger waits its turn and still ends right. */
+/* Two sequences that fit one at a time but not together: the younger one is preempted and still ends with the right
+ * tokens. */
 static void youngest_gives_way(void **state)
 {
     (void)state;
@@ -167,18 +169,18 @@ static void youngest_gives_way(void **state)
     while (turn(1)) {
         if (a->live && b->live && b->n_got && b->seq->state == SEQ_WAIT)
             gave_way = true;
-        assert_true(b->live || !a->live); /* the older ends first */
+        assert_true(b->live || !a->live); /* the older one ends first */
     }
     assert_true(gave_way);
     assert_int_equal(a->n_got, 80);
     assert_int_equal(b->n_got, 80);
-    assert_int_equal(b->computed + b->reused, 40); /* computing again is not counted again */
+    assert_int_equal(b->computed + b->reused, 40); /* recomputation is not counted again */
     check_tokens(a);
     check_tokens(b);
     world_fini();
 }
 
-/* A long prompt does not stop those who decode: they have a row in every step. */
+/* A long prompt does not stall decoding sequences, which have a row in every step. */
 static void prompts_come_in_pieces(void **state)
 {
     (void)state;
@@ -200,8 +202,8 @@ static void prompts_come_in_pieces(void **state)
     world_fini();
 }
 
-/* A prompt that takes a moment is read in a step of its own, whatever else is nearly read, and those behind it wait for
- * no more than that: they have the next one. */
+/* A short prompt is read in a step of its own, whatever else is nearly done, and longer prompts wait for no more than
+ * that: the next step is theirs. */
 static void a_moment_is_a_step(void **state)
 {
     (void)state;
@@ -214,14 +216,14 @@ static void a_moment_is_a_step(void **state)
     }
     turn(1);
     assert_int_equal(w.in_flight[w.first].plan.n_row, 64);
-    for (int i = 0; i < 2; i++) { /* they come while the others are read */
+    for (int i = 0; i < 2; i++) { /* they arrive while the others are read */
         shrt[1] = i;
         b[i] = submit(&w.pool[0], 9, shrt, 8, 1);
     }
     turn(1);
     turn(1);
     assert_int_equal(w.in_flight[w.first].plan.n_row, 16);
-    shrt[0] = 7; /* the next of this kind comes at once */
+    shrt[0] = 7; /* the next short prompt arrives at once */
     struct request *c = submit(&w.pool[0], 9, shrt, 8, 1);
     turn(1);
     assert_false(b[0]->live || b[1]->live);
@@ -238,7 +240,7 @@ static void a_moment_is_a_step(void **state)
     world_fini();
 }
 
-/* Short prompts do not wait for the long one before them, and have every other step at most. */
+/* Short prompts do not wait for a long one before them, and get every other step at most. */
 static void short_prompts_pass_long_ones(void **state)
 {
     (void)state;
@@ -253,7 +255,7 @@ static void short_prompts_pass_long_ones(void **state)
     turn(1);
     assert_int_equal(a->seq->n_computed, 0);
     for (int i = 0; i < 4; i++)
-        assert_false(b[i]->live); /* what 64 rows have room for is done in the first step */
+        assert_false(b[i]->live); /* what fits in 64 rows is done in the first step */
     turn(1);
     turn(1);
     assert_int_equal(a->seq->n_computed, 64);
@@ -266,8 +268,8 @@ static void short_prompts_pass_long_ones(void **state)
     world_fini();
 }
 
-/* However long the context, the steps beside somebody who decodes keep the promise, and hardly less: they are as large
- * as they may be. Alone, a prompt's steps are as long as allowed. */
+/* With any length of context, steps beside a decoding sequence stay within the gap, and are nearly as long as that
+ * allows. Without one, a prompt's steps are as long as allowed. */
 static void steps_keep_their_time(void **state)
 {
     (void)state;
@@ -277,7 +279,7 @@ static void steps_keep_their_time(void **state)
     int32_t shrt[4] = {3, 2, 1, 0}, lng[290] = {9};
     submit(&w.pool[0], 0, lng, 290, 1);
     double longest = 0;
-    for (int i = 0; i < 3; i++) { /* nobody beside it: the first is cut by guess, the others by time */
+    for (int i = 0; i < 3; i++) { /* no decoding sequence: the first step is sized by a guess, the others by time */
         double t = timed_turn();
         longest = t > longest ? t : longest;
     }
@@ -302,7 +304,7 @@ static void steps_keep_their_time(void **state)
     world_fini();
 }
 
-/* Where decoding alone takes the whole gap, a prompt still goes on, and a step takes twice the time at most. */
+/* If decoding alone takes the whole gap, prompts still progress, and a step takes twice that time at most. */
 static void a_slow_machine_still_reads_prompts(void **state)
 {
     (void)state;
@@ -327,7 +329,7 @@ static void a_slow_machine_still_reads_prompts(void **state)
     world_fini();
 }
 
-/* After an arrival the chunks of a prompt that is alone again grow with the quiet since. */
+/* After an arrival, the chunks of a prompt that is the only one again grow with the time without arrivals. */
 static void quiet_makes_chunks_longer(void **state)
 {
     (void)state;
@@ -346,9 +348,9 @@ static void quiet_makes_chunks_longer(void **state)
     world_fini();
 }
 
-/* Where bits depend on how a prompt is cut, one that nobody decodes beside is cut by rows: by as many as are allowed,
- * or a power of two less as they grow dearer, however long those take that it has in any case. Beside somebody it is
- * cut by time. */
+/* If bits depend on how a prompt is split, a prompt without decoding sequences beside it is split by rows: as many as
+ * allowed, halved as rows grow dearer, but never fewer than rows_alone, whatever those take. Beside decoding sequences
+ * it is split by time. */
 static void alone_prompts_are_cut_by_rows(void **state)
 {
     (void)state;
@@ -358,7 +360,7 @@ static void alone_prompts_are_cut_by_rows(void **state)
         struct sched_pace *pace = &w.pool[0].group.pace;
         *pace = (struct sched_pace){.rows_first = 8, .gap = 0.4, .alone = alone[i], .rows_alone = 64};
         w.pool[0].group.cost.many = 32;
-        w.now = 100; /* nobody has come for long */
+        w.now = 100; /* no request has arrived for a long time */
         int32_t lng[690] = {i};
         struct request *r = submit(&w.pool[0], 0, lng, 690, 1);
         for (uint32_t n = 0;; n++) {
@@ -368,7 +370,7 @@ static void alone_prompts_are_cut_by_rows(void **state)
                 break;
             uint32_t rows = r->seq->n_computed - at;
             if (n == 0)
-                assert_int_equal(rows, 64); /* what they cost is not known */
+                assert_int_equal(rows, 64); /* their cost is not known yet */
             if (n < 3)
                 continue;
             while (most < 256 && c_prompt * 2 * most + c_key * cost_keys(at, 2 * most) + c_step <= alone[i])
@@ -380,7 +382,7 @@ static void alone_prompts_are_cut_by_rows(void **state)
         }
         world_fini();
     }
-    world_init(12, 1, 256, 512, 8); /* the group's own limit counts as well */
+    world_init(12, 1, 256, 512, 8); /* the group's own limit counts too */
     w.pool[0].group.rows_max = 128;
     w.pool[0].group.pace = (struct sched_pace){.rows_first = 8, .gap = 0.4, .alone = 9, .rows_alone = 64};
     w.pool[0].group.cost.many = 32;
@@ -390,8 +392,8 @@ static void alone_prompts_are_cut_by_rows(void **state)
     timed_turn();
     timed_turn();
     assert_int_equal(r->seq->n_computed, 64 + 128);
-    struct request *a = submit(&w.pool[0], 0, shrt, 4, 100); /* who comes is in the next step, */
-    assert_true(timed_turn() <= 0.4 + 0.01);                 /* which is short after an arrival */
+    struct request *a = submit(&w.pool[0], 0, shrt, 4, 100); /* the new request is in the next step, ... */
+    assert_true(timed_turn() <= 0.4 + 0.01);                 /* ... which is short after an arrival */
     while (r->live) {
         double t = timed_turn();
         assert_true(t < 0.44);
@@ -402,7 +404,7 @@ static void alone_prompts_are_cut_by_rows(void **state)
     world_fini();
 }
 
-/* Where two users have prompts steps are short, and what plans them is told: each is in every other one. */
+/* If two users have prompts, steps are short, and the plan is marked: each user has every other step. */
 static void users_share_short_steps(void **state)
 {
     (void)state;
@@ -443,7 +445,7 @@ static void models_wait_no_longer_than_the_gap(void **state)
     world_fini();
 }
 
-/* eval: all its rows have logits, within the budget, and it samples nothing. */
+/* eval has logits for all its rows, within the budget, and samples nothing. */
 static void eval_wants_every_row(void **state)
 {
     (void)state;
@@ -468,7 +470,7 @@ static void eval_wants_every_row(void **state)
         finish_step();
     }
     assert_int_equal(rows, 100);
-    w.computed_of_ended -= ev->computed; /* has no usage */
+    w.computed_of_ended -= ev->computed; /* eval has no usage */
     while (turn(1)) {
     }
     assert_int_equal(gen->n_got, 30);
