@@ -1,11 +1,12 @@
 /*
- * abi.c - results keep their size and their members their places: a program built against an older hearth.h reads them.
+ * abi.c - results keep their size and the offsets of their members, so that a program built against an older hearth.h
+ * can read them.
  *
- *     tests/unit/libclient/abi print      the table of today, for tests/unit/data/abi.txt
+ * tests/unit/libclient/abi print the present table, for tests/unit/data/abi.txt
  *
- * The file has one line for each struct that a client is given, as a method or event has it: its size, and its members
- * with their offsets. Once 0.1.0 is released, a change may add members, in the room that HEARTH_ROOM keeps, and lines;
- * nothing else. Until then the file is made anew where a struct has grown.
+ * The file has one line for each struct that a client receives, named after its method or event: its size, and its
+ * members with their offsets. Once 0.1.0 is released, a change may only add lines, and members in the room that
+ * HEARTH_ROOM reserves. Until then the file is written anew when a struct has grown.
  */
 #include "config.h"
 
@@ -59,7 +60,7 @@ static const char *find(const char *path, size_t len)
     return NULL;
 }
 
-/* Every word of the old line is one of the new: its size, its members in their places. */
+/* Checks that each word of the old line is in the new one: the size and the members at their offsets. */
 static void check_line(char *old)
 {
     size_t len = strcspn(old, " ");

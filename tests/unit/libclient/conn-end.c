@@ -1,5 +1,6 @@
 /*
- * conn-end.c - a connection of libhearth as bytes: how it begins, any cut of its input, and every way it ends.
+ * conn-end.c - a connection of libhearth as bytes: how it begins, input that is split at any place, and every way in
+ * which the connection ends.
  */
 #include "config.h"
 
@@ -59,21 +60,21 @@ static void the_end_of_the_connection_comes_after_its_last_frame(void **state)
     assert_int_equal(hearth_status(p->h, &status, NULL, &err), HEARTH_ECONNECT);
 }
 
-/* A daemon that is killed between a connection and the request on it. */
+/* The daemon is killed after it has accepted a connection and before the request arrives. */
 static void a_daemon_that_ended_is_named(void **state)
 {
     struct peer *p = *state;
     peer_submit(p, "a");
     while (hearth_events(p->h) & HEARTH_WRITE)
         assert_int_equal(hearth_io(p->h, HEARTH_WRITE, &err), 0);
-    assert_int_equal(dup2(hearth_fd(p->h), p->fd), p->fd); /* closes the daemon's end, with all that lies there */
+    assert_int_equal(dup2(hearth_fd(p->h), p->fd), p->fd); /* closes the daemon's end, with all unread bytes */
     assert_int_equal(hearth_io(p->h, HEARTH_READ, &err), HEARTH_ECONNECT);
     assert_string_equal(err.msg, "the daemon ended before it read this request; a new one may be sent to the daemon "
                                  "that takes its place");
 }
 
-/* The daemon cannot name the request where it could not read the frame, or lets nobody in: it answers id 0 and hangs
- * up. */
+/* The daemon cannot name the request if it cannot read the frame or accepts no connection: it answers id 0 and closes
+ * the connection. */
 static void an_error_of_no_request_ends_the_connection(void **state)
 {
     struct peer *p = *state;
@@ -111,7 +112,7 @@ static void what_is_not_the_protocol_ends_the_connection(void **state)
     }
 }
 
-/* The daemon's frames one byte at a time, and a frame larger than the read size. */
+/* The daemon's frames arrive one byte at a time, and one frame is larger than a read. */
 static void frames_come_in_any_pieces(void **state)
 {
     struct peer *p = *state;
@@ -153,7 +154,7 @@ static void frames_come_in_any_pieces(void **state)
     free(big);
 }
 
-/* While a whole frame waits, nothing more is read: the bound of the input buffer. */
+/* While a whole frame is waiting, nothing more is read: that bounds the input buffer. */
 static void an_event_not_taken_stops_the_reading(void **state)
 {
     struct peer *p = *state;

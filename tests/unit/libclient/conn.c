@@ -25,7 +25,7 @@ static void hello_travels_with_the_first_request(void **state)
     assert_string_equal(g->request, "r1");
     assert_true(g->sampling.temperature == HEARTH_UNSET);
     peer_submit(p, NULL);
-    g = peer_expect(p, WIRE_GENERATE); /* no second hello, and a request id of the library's own */
+    g = peer_expect(p, WIRE_GENERATE); /* no second hello, and a request id that the library generated */
     assert_true(strlen(g->request) > 16);
     peer_expect_silence(p);
 }
@@ -33,13 +33,13 @@ static void hello_travels_with_the_first_request(void **state)
 static void a_long_name_ends_between_two_characters(void **state)
 {
     struct peer *p = *state;
-    hearth_set_client(p->h, "ääääääääääääääääääääääääääääääääääääääää"); /* 40 of two bytes each */
+    hearth_set_client(p->h, "ääääääääääääääääääääääääääääääääääääääää"); /* 40 characters of two bytes each */
     peer_submit(p, "r1");
     struct wire_hello *hello = peer_expect(p, WIRE_HELLO);
     assert_string_equal(hello->client, "äääääääääääääääääääääääääääääää");
 }
 
-/* Any call may be made without waiting: its answer is an event, and the next one waits again. */
+/* Any call may be made without waiting: its answer is an event, and the next call waits again. */
 static void calls_are_deferred(void **state)
 {
     struct peer *p = *state;
@@ -68,7 +68,7 @@ static void calls_are_deferred(void **state)
     assert_int_equal(peer_next(p, &ev), 1);
     assert_true(ev.type == HEARTH_EVENT_ERROR && ev.request == loading && ev.err.code == HEARTH_ENOMODEL);
 
-    /* A call that fails at once takes the deferral back. */
+    /* A call that fails at once cancels the deferral. */
     struct hearth_session_import page;
     struct timespec soon = {.tv_nsec = 1000000};
     memset(&page, 0, sizeof page);
@@ -96,7 +96,7 @@ static void two_streams_on_one_connection_are_told_apart(void **state)
 
     assert_int_equal(peer_next(p, &ev), 0);
     peer_greet(p, hello);
-    peer_begin(p, 71, request_b); /* the second begins first */
+    peer_begin(p, 71, request_b); /* the second request's stream begins first */
     peer_begin(p, 70, "a");
     peer_tokens(p, 70, 0, "A0");
     peer_tokens(p, 71, 0, "B0");
@@ -167,7 +167,7 @@ static void cancel_goes_by_request_before_the_stream_has_a_number(void **state)
     peer_answer(p, p->frame.id, WIRE_CANCEL, &yes);
     assert_int_equal(peer_next(p, &ev), 1);
     assert_int_equal(ev.type, HEARTH_EVENT_BEGIN);
-    assert_int_equal(peer_next(p, &ev), 0); /* cancel's own answer is no event */
+    assert_int_equal(peer_next(p, &ev), 0); /* the answer to cancel is not an event */
 
     assert_int_equal(hearth_cancel(p->h, a, &err), 0);
     c = peer_expect(p, WIRE_CANCEL);
@@ -179,7 +179,8 @@ static void cancel_goes_by_request_before_the_stream_has_a_number(void **state)
     assert_string_equal(ev.body.result->finish_reason, "cancelled");
 }
 
-/* A request with several choices has one number here, whichever of its streams an event is of; cancelling ends all. */
+/* A request with several choices has one id in the library, whichever stream an event belongs to; cancelling it ends
+ * all of them. */
 static void several_streams_are_one_request(void **state)
 {
     struct peer *p = *state;
@@ -203,7 +204,7 @@ static void several_streams_are_one_request(void **state)
         if (i < 4)
             assert_int_equal(ev.body.begin->choice, i == 3 ? -1 : i);
     }
-    peer_tokens(p, 8, 0, "x"); /* of nobody here */
+    peer_tokens(p, 8, 0, "x"); /* a stream of no request here */
     assert_int_equal(peer_next(p, &ev), 0);
     assert_int_equal(hearth_cancel(p->h, a, &err), 0);
     struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
@@ -214,7 +215,8 @@ static void several_streams_are_one_request(void **state)
     assert_int_equal(ev.request, a);
 }
 
-/* By number it knows its events at once, by request id from its begin on; either can be cancelled. */
+/* Attaching by stream number identifies the events at once, attaching by request id only from stream.begin on. Either
+ * can be cancelled. */
 static void attach_goes_on_with_a_stream(void **state)
 {
     struct peer *p = *state;
@@ -265,7 +267,7 @@ static int count_tokens(void *arg, const struct hearth_event *ev)
     return *n >= 100 ? 1 : 0;
 }
 
-/* A blocking call finds its answer already there: it must not lose the other stream's events. */
+/* A blocking call whose answer has already arrived must not lose the events of the other stream. */
 static void blocking_calls_keep_other_streams_events(void **state)
 {
     struct peer *p = *state;
@@ -337,7 +339,7 @@ static void run_returns_the_result_and_shows_its_events(void **state)
     assert_int_equal(hearth_run(p->h, &g, NULL, NULL, NULL, &r, &err), HEARTH_ESESSIONBUSY);
     assert_string_equal(err.msg, "busy");
 
-    /* a callback that says stop: a cancel goes out, the result still comes */
+    /* a callback that returns "stop": a cancel is sent, and the result still arrives */
     n = 99;
     peer_begin(p, 2, "q");
     peer_tokens(p, 2, 0, "x");
@@ -350,7 +352,7 @@ static void run_returns_the_result_and_shows_its_events(void **state)
         peer_expect(p, WIRE_GENERATE);
     struct wire_cancel *c = peer_expect(p, WIRE_CANCEL);
     assert_int_equal(c->stream, 2);
-    peer_expect_silence(p); /* once */
+    peer_expect_silence(p); /* only once */
 }
 
 static void a_prompt_that_is_read_is_told(void **state)
@@ -359,7 +361,7 @@ static void a_prompt_that_is_read_is_told(void **state)
     struct hearth_event ev;
     uint32_t id = peer_submit(p, "q");
     struct wire_stream_progress s = {.stream = 4, .done = 256, .total = 1000};
-    peer_tell(p, WIRE_STREAM_PROGRESS, &s); /* nobody's yet */
+    peer_tell(p, WIRE_STREAM_PROGRESS, &s); /* not yet the stream of a request */
     peer_begin(p, 4, "q");
     peer_tell(p, WIRE_STREAM_PROGRESS, &s);
     assert_int_equal(peer_next(p, &ev), 1);
@@ -430,7 +432,7 @@ static void timeouts_leave_the_connection_usable(void **state)
     peer_expect(p, WIRE_STATUS);
     struct wire_status_result r = {.pid = 1};
     peer_answer(p, p->frame.id, WIRE_STATUS, &r);
-    assert_int_equal(peer_next(p, &ev), 0); /* the late answer is nobody's */
+    assert_int_equal(peer_next(p, &ev), 0); /* the late answer is dropped */
 
     struct hearth_generate g;
     struct hearth_generate_result *result = NULL;
@@ -473,7 +475,7 @@ static void bad_parameters_never_leave(void **state)
     peer_expect_silence(p);
 }
 
-/* A program built against a hearth.h that ends after `model`, or that has fields of tomorrow. */
+/* A program built against a hearth.h that ends after `model`, or that has newer fields. */
 static void parameter_structs_of_other_ages_work(void **state)
 {
     struct peer *p = *state;

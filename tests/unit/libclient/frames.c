@@ -83,7 +83,7 @@ static const uint8_t *expect_frame(struct ends *x, const uint8_t *want, size_t l
     assert_int_equal(frames_next(&x->f, &got, &err), len);
     assert_memory_equal(got, want, len);
     assert_int_equal(frames_next(&x->f, &again, &err), len);
-    assert_ptr_equal(again, got); /* until it is dropped */
+    assert_ptr_equal(again, got); /* the same frame, until it is dropped */
     assert_int_equal(frames_front(&x->f, &again), len);
     assert_ptr_equal(again, got);
     frames_drop(&x->f);
@@ -97,9 +97,10 @@ static void expect_none(struct ends *x)
     assert_int_equal(frames_next(&x->f, &frame, &err), 0);
 }
 
-/* --- in ------------------------------------------------------------------------------------------------- */
+/* --- input ---------------------------------------------------------------------------------------------- */
 
-/* Lengths on either side of the buffer's first size, so that frames end at its end, cross it and outgrow it. */
+/* Lengths on either side of the buffer's first size, so that frames end at the buffer's end, cross it and outgrow
+ * it. */
 static const size_t lengths[] = {3, 61, 64, 3, 65, 200, 3, 127};
 enum { N_FRAMES = sizeof lengths / sizeof *lengths };
 
@@ -147,7 +148,7 @@ static void every_byte_may_come_alone(void **state)
     }
 }
 
-/* What is read between two frames does not move the first one's successor out of its place. */
+/* Reading between two frames does not displace the second one. */
 static void reading_and_dropping_may_alternate(void **state)
 {
     struct ends *x = *state;
@@ -180,7 +181,7 @@ static void a_frame_of_the_limit_passes_and_one_byte_more_does_not(void **state)
         continue;
     expect_frame(x, bytes, FRAME_MAX);
 
-    /* The head alone tells; the rest is not waited for. */
+    /* The head alone is enough to refuse the frame; the rest is not waited for. */
     make_frame(bytes, FRAME_MAX + 1, 7);
     peer_writes(x, bytes, 3);
     assert_int_equal(frames_fill(&x->f, x->fd), 3);
@@ -201,7 +202,7 @@ static void what_is_no_frame_is_found_behind_one_that_is(void **state)
     assert_int_equal(frames_next(&x->f, &frame, &err), HEARTH_EINVALID);
 }
 
-/* A claimed length allocates nothing, and a large frame's memory goes when the connection is idle. */
+/* A claimed length allocates nothing, and the memory of a large frame is freed when the connection is idle. */
 static void memory_follows_what_really_came(void **state)
 {
     struct ends *x = *state;
@@ -223,7 +224,7 @@ static void memory_follows_what_really_came(void **state)
     assert_int_equal(x->f.in.cap, 0);
 }
 
-/* A stream that is never empty between reads does not push its bytes ever further back. */
+/* If the buffer is never empty between reads, the bytes still do not move ever further back in it. */
 static void memory_stays_while_a_part_of_a_frame_is_always_left(void **state)
 {
     struct ends *x = *state;
@@ -242,7 +243,7 @@ static void memory_stays_while_a_part_of_a_frame_is_always_left(void **state)
     }
 }
 
-/* A large frame's buffer doubles at first and then grows by what a socket holds. */
+/* The buffer of a large frame doubles at first and then grows by what a socket holds. */
 static void a_large_frame_grows_the_buffer_by_steps(void **state)
 {
     static const struct frames_limits large = {.frame = 8 << 20, .read = READ};
@@ -283,7 +284,7 @@ static void the_end_comes_after_the_last_frame(void **state)
     assert_int_equal(frames_flush(&x->f, x->fd), 0); /* there is nothing to send */
 }
 
-/* --- out ------------------------------------------------------------------------------------------------ */
+/* --- output --------------------------------------------------------------------------------------------- */
 
 /* A message as a user packs it. */
 static void pack_message(struct ends *x, size_t text)
@@ -305,7 +306,7 @@ static void what_is_packed_is_sent(void **state)
     assert_int_equal(wire_pack_error(&want, 1, HEARTH_EINVALID, "mmmmmmmmmm", &err), 0);
     assert_int_equal(wire_pack_error(&want, 1, HEARTH_EINVALID, "mmmmmmmmmmmmmmmmmmmm", &err), 0);
     assert_int_equal(frames_pending(&x->f), want.len);
-    assert_int_equal(peer_reads(x, got, sizeof got), 0); /* nothing goes before the flush */
+    assert_int_equal(peer_reads(x, got, sizeof got), 0); /* nothing is sent before the flush */
     assert_int_equal(frames_flush(&x->f, x->fd), 0);
     assert_int_equal(frames_pending(&x->f), 0);
     assert_int_equal(peer_reads(x, got, sizeof got), want.len);
@@ -313,7 +314,7 @@ static void what_is_packed_is_sent(void **state)
     wire_buf_fini(&want);
 }
 
-/* Numbered bytes through a socket that takes little at a time, with more packed while some are on their way. */
+/* Numbered bytes go through a socket that accepts little at a time, while more are being packed. */
 static void short_writes_keep_the_order(void **state)
 {
     struct ends *x = *state;
@@ -325,7 +326,8 @@ static void short_writes_keep_the_order(void **state)
     size_t packed = 0, came = 0;
     bool was_full = false;
     while (came < TOTAL) {
-        for (int k = 0; k < 30 && packed < TOTAL; k++) { /* thirty pieces a turn are more than the socket takes */
+        for (int k = 0; k < 30 && packed < TOTAL;
+             k++) { /* thirty pieces per iteration are more than the socket accepts */
             struct wire_buf *out = frames_out(&x->f);
             if (out->cap - out->len < PIECE) {
                 out->cap = 2 * out->cap + PIECE;
@@ -348,7 +350,7 @@ static void short_writes_keep_the_order(void **state)
     free(got);
 }
 
-/* Sent bytes do not stay in front of what is pending, and an idle connection has no large buffer. */
+/* Sent bytes do not stay in front of pending ones, and an idle connection has no large buffer. */
 static void sent_bytes_are_given_back(void **state)
 {
     struct ends *x = *state;
@@ -367,7 +369,7 @@ static void sent_bytes_are_given_back(void **state)
         assert_true(x->f.out_pos <= x->f.out.len / 2);
         compactions += frames_pending(&x->f) && x->f.out.len < len;
     }
-    assert_true(compactions > 3 && compactions < 20); /* the buffer halves from one to the next */
+    assert_true(compactions > 3 && compactions < 20); /* the buffer halves between compactions */
     while (left > 0) {
         uint8_t got[65536];
         size_t n = peer_reads(x, got, sizeof got);
@@ -387,7 +389,7 @@ static void a_peer_that_has_gone_is_an_error_and_no_signal(void **state)
     assert_true(frames_pending(&x->f) > 0);
     frames_discard(&x->f);
     assert_int_equal(frames_pending(&x->f), 0);
-    pack_message(x, 50); /* its user may not have noticed yet */
+    pack_message(x, 50); /* its user may not have noticed the error yet */
     assert_int_equal(frames_flush(&x->f, x->fd), EPIPE);
 }
 
@@ -406,7 +408,7 @@ static void watermarks_are_of_what_is_pending(void **state)
     pack_message(x, 199);
     assert_int_equal(frames_level(&x->f), FRAMES_HIGH);
 
-    /* The marks themselves are in between: above the one, below the other. */
+    /* A level that equals a mark is between them. */
     size_t all = out->len;
     out->len = HIGH;
     assert_int_equal(frames_level(&x->f), FRAMES_BETWEEN);
@@ -435,7 +437,7 @@ static int n_open_fds(void)
     return n;
 }
 
-/* A descriptor of a new file, by whose inode it is known again. */
+/* A descriptor of a new file, which its inode identifies. */
 static int new_file(ino_t *ino)
 {
     struct stat st;
@@ -465,7 +467,8 @@ static void pack(struct frames *f, size_t len, uint8_t fill, int fd)
         assert_int_equal(frames_attach(f, before, fd, &err), 0);
 }
 
-/* Of frames of many lengths every third has a descriptor; one is put before all others. They arrive with their own. */
+/* Of frames of many lengths every third has a descriptor, and one descriptor is queued before all others. Each arrives
+ * with its frame. */
 static void a_descriptor_travels_with_its_frame(void **state)
 {
     struct ends *x = *state;
@@ -502,7 +505,7 @@ static void a_descriptor_travels_with_its_frame(void **state)
     assert_int_equal(n_open_fds(), before);
 }
 
-/* What nobody takes is closed: with its frame, at the end, and where it was never sent. */
+/* Descriptors that nobody takes are closed: when their frame is dropped, at the end, and if they were never sent. */
 static void descriptors_that_nobody_takes_are_closed(void **state)
 {
     struct ends *x = *state;
@@ -524,7 +527,7 @@ static void descriptors_that_nobody_takes_are_closed(void **state)
     assert_int_equal(n_open_fds(), before);
 }
 
-/* A peer that sends more than fit at a time has ended its stream, and what it sent is closed. */
+/* A peer that sends more descriptors than are allowed at a time has its stream ended, and they are closed. */
 static void too_many_descriptors_end_the_stream(void **state)
 {
     struct ends *x = *state;
@@ -533,7 +536,7 @@ static void too_many_descriptors_end_the_stream(void **state)
     struct frames from;
     frames_init(&from, &limits);
     x->f.limits = &taking;
-    uint8_t byte = 0xc5; /* the frame never ends */
+    uint8_t byte = 0xc5; /* the head of a frame that never ends */
     for (int i = 0; i <= FRAMES_FDS_IN; i++) {
         assert_int_equal(wire_buf_add(frames_out(&from), &byte, 1, SIZE_MAX), 0);
         assert_int_equal(frames_attach(&from, 0, new_file(&ino), &err), 0);
@@ -548,7 +551,7 @@ static void too_many_descriptors_end_the_stream(void **state)
     assert_int_equal(n_open_fds(), before);
 }
 
-/* A side that takes none gets the bytes alone. */
+/* A side that does not accept descriptors gets only the bytes. */
 static void descriptors_are_not_taken_unasked(void **state)
 {
     struct ends *x = *state;

@@ -1,4 +1,4 @@
-/* scan.c - the structural scan: what it accepts and refuses, and that the cut of the input does not matter. */
+/* scan.c - the structural scan: what it accepts and refuses, and that it does not matter how the input is split. */
 #include "libclient/wire.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@ static struct hearth_err err;
 
 static ptrdiff_t scan(const void *data, size_t len, size_t max)
 {
-    /* an exact copy, so that a sanitizer sees one byte too far */
+    /* an exact copy, so that a sanitizer notices a read of one byte too many */
     uint8_t *copy = malloc(len ? len : 1);
     memcpy(copy, data, len);
     struct wire_scan s = {0};
@@ -21,7 +21,7 @@ static ptrdiff_t scan(const void *data, size_t len, size_t max)
     return n;
 }
 
-/* One of every tag, with the length by hand. */
+/* One value of every tag, with its length worked out by hand. */
 static const struct {
     const char *bytes;
     size_t len;
@@ -86,7 +86,7 @@ static void every_tag_has_its_length(void **state)
     }
 }
 
-/* The whole list as one array, one byte at a time: each prefix is "more", and the state carries over. */
+/* The whole list as one array, one byte at a time: every prefix gives "more", and the state carries over. */
 static void bytes_may_come_one_at_a_time(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void bytes_may_come_one_at_a_time(void **state)
     for (size_t n = 0; n < len; n++)
         assert_int_equal(wire_scan(&s, all, n, sizeof all, &err), 0);
     assert_int_equal(wire_scan(&s, all, len, sizeof all, &err), len);
-    /* linear: the state never looks back, so what was scanned may be anything by now */
+    /* linear: the scan never looks back, so scanned bytes may be overwritten */
     memset(&s, 0, sizeof s);
     assert_int_equal(wire_scan(&s, all, len - 1, sizeof all, &err), 0);
     memset(all, 0xc1, len - 10);
@@ -121,9 +121,10 @@ static void claims_beyond_the_limit_are_stopped_at_once(void **state)
     assert_stopped("\xdd\xff\xff\xff\xff", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big);
     assert_stopped("\xdf\xff\xff\xff\xff", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big);
     assert_stopped("\xdb\xff\xff\xff\xff", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big);
-    assert_stopped("\xc6\x00\x80\x00\x00", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big); /* its head is over */
+    assert_stopped("\xc6\x00\x80\x00\x00", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG,
+                   too_big); /* its head alone exceeds the limit */
     assert_stopped("\xc9\xff\xff\xff\xff", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big);
-    /* claims that add up: after these 8388592 bytes the array misses 15 values and 8 bytes are left */
+    /* claims that add up: after these 8388592 bytes the array needs 15 more values, and only 8 bytes are left */
     assert_stopped("\xdc\x00\x10\xc6\x00\x7f\xff\xf0", 8, WIRE_FRAME_MAX, HEARTH_ETOOBIG, too_big);
     /* more values than a frame may hold, though their bytes would fit */
     assert_stopped("\xdd\x00\x20\x00\x00", 5, WIRE_FRAME_MAX, HEARTH_ETOOBIG,

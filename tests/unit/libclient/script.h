@@ -1,6 +1,6 @@
 /*
  * script.h - libhearth against a scripted daemon at the other end of a socketpair, in the same thread: the peer's bytes
- * are written before the library reads and read after the library has written, so nothing here waits.
+ * are written before the library reads, and read after the library has written, so nothing here waits.
  */
 #ifndef TESTS_UNIT_SCRIPT_H
 #define TESTS_UNIT_SCRIPT_H
@@ -18,21 +18,21 @@ struct peer {
     int fd;
     uint8_t in[1 << 20];
     size_t len, pos;
-    struct wire_frame frame; /* the last that peer_expect() opened */
+    struct wire_frame frame; /* the last frame that peer_expect() opened */
     void *params;
 };
 
-extern struct hearth_err err; /* of any call of the test's */
+extern struct hearth_err err; /* the error of any call in a test */
 
 /* cmocka fixtures: *state is the peer. */
 int peer_setup(void **state);
 int peer_teardown(void **state);
 
-/* Lets the library send what it has, and takes the next request: it must be `method`. Returns its params. */
+/* Lets the library send what it has, and takes the next request, which must be `method`. Returns its params. */
 void *peer_expect(struct peer *p, int method);
 void peer_expect_silence(struct peer *p);
 
-/* What the daemon says: answers to a request by its id, and events. */
+/* What the daemon sends: answers to a request by its id, and events. */
 void peer_answer(struct peer *p, uint32_t id, int method, const void *result);
 void peer_refuse(struct peer *p, uint32_t id, int code, const char *msg);
 void peer_tell(struct peer *p, int method, const void *body);
@@ -42,9 +42,9 @@ void peer_begin_choice(struct peer *p, int64_t stream, const char *request, int6
 void peer_tokens(struct peer *p, int64_t stream, int64_t index, const char *text); /* one token */
 void peer_finish(struct peer *p, uint32_t id, int64_t stream, const char *text, const char *reason);
 
-/* The library's end: reads what lies there and takes one event, as hearth_next() gives it. */
+/* The library's end: reads what has arrived and takes one event, as hearth_next() returns it. */
 int peer_next(struct peer *p, struct hearth_event *ev);
-/* Submits a generation; the id that its events will have. */
+/* Submits a generation and returns the id that its events will have. */
 uint32_t peer_submit(struct peer *p, const char *request);
 
 #endif

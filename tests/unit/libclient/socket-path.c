@@ -1,5 +1,6 @@
 /*
- * socket-path.c - the path of the daemon's socket, from the environment and in /tmp, and a path where nobody listens.
+ * socket-path.c - the path of the daemon's socket, from the environment and in /tmp, and a path on which nobody
+ * listens.
  */
 #include "config.h"
 
@@ -39,7 +40,8 @@ static void the_socket_path_follows_the_environment(void **state)
     long_dir[sizeof long_dir - 1] = 0;
     setenv("XDG_RUNTIME_DIR", long_dir, 1);
     assert_int_equal(hearth_socket_path(path, sizeof path, &err), HEARTH_EINVALID);
-    assert_int_equal(hearth_socket_path(long_dir, sizeof long_dir, &err), HEARTH_EINVALID); /* sun_path is the limit */
+    assert_int_equal(hearth_socket_path(long_dir, sizeof long_dir, &err),
+                     HEARTH_EINVALID); /* sun_path limits the length */
     unsetenv("XDG_RUNTIME_DIR");
     if (geteuid() == 0) {
         assert_int_equal(hearth_socket_path(path, sizeof path, &err), 0);
@@ -48,8 +50,8 @@ static void the_socket_path_follows_the_environment(void **state)
     unsetenv("HEARTH_SOCKET");
 }
 
-/* Without XDG_RUNTIME_DIR an ordinary user's socket lies in /tmp, where anybody may have been first. Only root can
- * become a user that nobody is; the child says by its exit status which step was wrong. */
+/* Without XDG_RUNTIME_DIR the socket of an ordinary user is in /tmp, where somebody else may have created the directory
+ * first. Only root can become an unused uid; the child's exit status says which step was wrong. */
 static int as_a_stranger(uid_t uid)
 {
     char dir[64], path[108], want[108];
@@ -60,7 +62,7 @@ static int as_a_stranger(uid_t uid)
     umask(0);
     snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
     snprintf(want, sizeof want, "%s/hearth.sock", dir);
-    int bad = hearth_socket_path(path, sizeof path, &err) || strcmp(path, want) ? 1 : 0; /* not there: fine */
+    int bad = hearth_socket_path(path, sizeof path, &err) || strcmp(path, want) ? 1 : 0; /* it does not exist: fine */
     if (!bad && (mkdir(dir, 0755) || hearth_socket_path(path, sizeof path, &err) != HEARTH_EDENIED))
         bad = 2;
     if (!bad && (chmod(dir, 0700) || hearth_socket_path(path, sizeof path, &err)))
@@ -89,7 +91,7 @@ static void a_directory_in_tmp_is_checked(void **state)
         skip();
     assert_int_equal(WEXITSTATUS(status), 0);
 
-    /* and one that is somebody else's, though closed */
+    /* and a directory that belongs to somebody else, although it is closed */
     char dir[64];
     snprintf(dir, sizeof dir, "/tmp/hearth-%u", (unsigned)uid);
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -122,13 +124,13 @@ static void no_daemon_is_told_so(void **state)
     rmdir(dir);
 }
 
-/* --- the machine's daemon ----------------------------------------------------------------------------------------- */
+/* --- the system-wide daemon --------------------------------------------------------------------------------------- */
 
 int __real_connect(int fd, const struct sockaddr *to, socklen_t len);
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len);
 
 static const char *machine; /* what is found at /run/hearth/hearth.sock; NULL: nothing */
-static int tried;           /* how often that was looked for */
+static int tried;           /* how often that was tried */
 
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len)
 {
@@ -154,7 +156,8 @@ static int listen_at(const char *path)
     return fd;
 }
 
-/* The user's own daemon first, then the machine's; a socket that was named is the only one. */
+/* The user's own daemon is tried first, then the system-wide one; a socket that was named explicitly is the only
+ * one. */
 static void the_machine_has_a_daemon(void **state)
 {
     (void)state;
@@ -167,7 +170,7 @@ static void the_machine_has_a_daemon(void **state)
     unsetenv("HEARTH_SOCKET");
     setenv("XDG_RUNTIME_DIR", dir, 1);
     assert_int_equal(hearth_open(&h, NULL, &err), HEARTH_ECONNECT);
-    assert_non_null(strstr(err.msg, own)); /* where the user's own would be */
+    assert_non_null(strstr(err.msg, own)); /* the path of the user's own daemon */
     assert_int_equal(tried, 1);
     int fd = listen_at(theirs);
     machine = theirs;
@@ -203,7 +206,8 @@ static void accept_one(int signal)
     errno = saved;
 }
 
-/* A daemon with as many at its door as fit there is busy: it is waited for, and found when it has let one in. */
+/* A daemon whose listen backlog is full is busy: the connection waits, and succeeds when the daemon has accepted
+ * one. */
 static void a_full_backlog_is_waited_for(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* wire-names.c - the names of the wire: the table of errors, and that the documents have every method, field and error.
- */
+/* wire-names.c - the names of the wire protocol: the table of errors, and that the documents mention every method,
+ * field and error. */
 #include "libclient/wire-table.h"
 
 #include <ctype.h>
@@ -39,7 +39,7 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* Is `word` there, not as a part of a longer one? */
+/* Whether the text has `word` as a whole word. */
 static bool mentions(const char *text, const char *word)
 {
     size_t n = strlen(word);
@@ -49,8 +49,8 @@ static bool mentions(const char *text, const char *word)
     return false;
 }
 
-/* PROTOCOL.md is what clients speak; what they never see is described beside the code that speaks it. Each of these
- * leaves the types that it shares with one before it to that one. */
+/* PROTOCOL.md describes what clients use; what they never see is described beside the code that uses it. A document
+ * need not repeat the types that it shares with an earlier one in this list. */
 enum { PROTOCOL, LINK, JOURNAL, N_DOCUMENTS };
 static const char *const documents[N_DOCUMENTS] = {"libclient/PROTOCOL.md", "daemon/engine/front/protocol.md",
                                                    "daemon/stream/journal.md"};

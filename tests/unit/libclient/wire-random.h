@@ -1,5 +1,5 @@
 /*
- * wire-random.h - random messages for every row of the tables: a new field or method is covered without a new line of
+ * wire-random.h - random messages for every row of the tables, so that a new field or method is covered without a new
  * test.
  */
 #ifndef HEARTH_WIRE_RANDOM_H
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything a random message points to; freed together. */
+/* All memory to which a random message points; freed together. */
 struct arena {
     void *part[65536];
     size_t n;
@@ -72,7 +72,7 @@ static int64_t random_int(struct arena *a, int64_t lo, int64_t hi)
         return lo;
     case 1:
         return hi;
-    default: /* a range of all widths */
+    default: /* a range of any width */
         return lo + (int64_t)((draw(a) >> draw(a) % 64) % ((uint64_t)hi - (uint64_t)lo));
     }
 }
@@ -98,7 +98,7 @@ static struct wire_bias *random_pairs(struct arena *a, size_t n, double limit)
     return v;
 }
 
-/* Appends JSON as the codec writes it, so that it comes back as it is. kind: 0 any, 1 an array, 2 an object. */
+/* Appends JSON in the codec's own form, so that it comes back unchanged. kind: 0 any, 1 an array, 2 an object. */
 static void random_json(struct arena *a, char *to, int kind, int depth)
 {
     static const char *const leaves[] = {"null",
@@ -126,7 +126,7 @@ static void random_json(struct arena *a, char *to, int kind, int depth)
     for (size_t i = 0; i < n; i++) {
         if (i)
             strcat(to, ",");
-        if (map) /* keys may come twice, and in any order */
+        if (map) /* keys may be repeated and come in any order */
             strcat(to, draw(a) % 2 ? "\"b\":" : "\"a\\u000a\":");
         random_json(a, to, 0, depth + 1);
     }
@@ -217,7 +217,7 @@ static void random_field(struct arena *a, const struct wire_field *f, void *msg)
         break;
     case WIRE_CONTENT: {
         struct wire_message *m = msg;
-        if (draw(a) % 3 == 0) { /* as a whole; its role and content are read from it */
+        if (draw(a) % 3 == 0) { /* the whole message as JSON, from which role and content are read */
             char *text = give(a, 4096);
             strcpy(text, "{\"tool_calls\":");
             random_json(a, text, 1, 0);

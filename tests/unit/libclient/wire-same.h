@@ -1,5 +1,5 @@
-/* wire-same.h - are two messages of a type equal, field by field as the tables say? For the round-trip test and the
- * fuzzer. */
+/* wire-same.h - compares two messages of a type field by field, as the tables describe them. For the round-trip test
+ * and the fuzzer. */
 #ifndef HEARTH_WIRE_SAME_H
 #define HEARTH_WIRE_SAME_H
 
@@ -22,7 +22,7 @@ static bool same_pairs(const struct wire_bias *a, const struct wire_bias *b, siz
     return true;
 }
 
-/* NULL where they are equal, else the name of a field that differs. */
+/* NULL if they are equal, else the name of a field that differs. */
 static const char *differs(const struct wire_type *t, void *a, void *b);
 
 static bool same_structs(const struct wire_type *t, void *a, size_t n_a, void *b, size_t n_b)
@@ -48,7 +48,7 @@ static bool same_field(const struct wire_field *f, void *a, void *b)
         return AT(uint64_t, a, f->offset) == AT(uint64_t, b, f->offset);
     case WIRE_FLOAT:
         return AT(double, a, f->offset) == AT(double, b, f->offset);
-    case WIRE_JSON: /* what is compared was read from the wire, and is in one form */
+    case WIRE_JSON: /* both sides were read from the wire, and so are in the same form */
     case WIRE_STR: {
         const char *s = AT(const char *, a, f->offset), *u = AT(const char *, b, f->offset);
         return s && u ? !strcmp(s, u) : s == u;

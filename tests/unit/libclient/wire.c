@@ -1,5 +1,5 @@
-/* wire.c - the codec: every row of the tables round-trips, known bytes come out, and hostile ones are refused by name.
- */
+/* wire.c - the codec: every row of the tables round-trips, known messages give known bytes, and hostile bytes are
+ * refused with a name. */
 #include "tests/unit/libclient/wire-random.h"
 
 #include <setjmp.h>
@@ -129,7 +129,7 @@ static void known_bytes_are_packed(void **state)
     assert_packed(&b, "93 02 ad 6e76696d5f657865635f6c7561 92 a6 66282e2e2e29"
                       "92 ac 73747265616d2e626567696e 81 a6 73747265616d 02");
 
-    /* bytes that are no UTF-8 become bin, and what must be bin is bin always */
+    /* bytes that are not UTF-8 become bin, and fields of type bin always are */
     struct wire_detokenize_result text = {.bytes = {"a", 1}, .text = {"\xff", 1}};
     assert_int_equal(wire_pack_result(&b, 1, &wire_methods[WIRE_DETOKENIZE], &text, &err), 0);
     assert_packed(&b, "94 01 01 c0 82 a5 6279746573 c4 01 61 a4 74657874 c4 01 ff");
@@ -166,7 +166,7 @@ static int request(const char *hex, void **out)
 #define SAMPLING(more) GENERATE("a8 73616d706c696e67 81" more)
 #define HISTORY(more)  "94 00 01 af 656e67696e652e67656e6572617465 91 81 a7 686973746f7279" more
 
-/* Whether the request is refused in just these words. */
+/* Checks that the request is refused with exactly this message. */
 static void assert_refused(const char *hex, const char *want)
 {
     void *msg = NULL;
@@ -175,7 +175,7 @@ static void assert_refused(const char *hex, const char *want)
     assert_string_equal(err.msg, want);
 }
 
-/* In a generate a key that is not known is refused at any depth, and the known one that is most like it is named. */
+/* An unknown key in a generate request is refused at any depth, and the most similar known key is suggested. */
 static void unknown_keys_of_generate(void **state)
 {
     (void)state;
@@ -198,7 +198,8 @@ static void unknown_keys_of_generate(void **state)
     snprintf(hex, sizeof hex, GENERATE("da 012c %s 00"), longest);
     assert_refused(hex, "generate: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\" is not known");
 
-    /* elsewhere both sides may grow: other requests, results, and what hearthd keeps or passes to its engine */
+    /* elsewhere unknown keys are ignored: in other requests, in results, and in what hearthd stores or passes to its
+     * engine */
     void *msg;
     assert_int_equal(request("94 00 09 a6 63616e63656c 91 82 a6 73747265616d 01 a3 666f6f 01", &msg), 0);
     wire_free(msg);
@@ -215,7 +216,7 @@ static void known_bytes_are_unpacked(void **state)
     (void)state;
     struct wire_generate *g;
 
-    /* all defaults; an unknown key that is nil is absent */
+    /* all defaults; an unknown key with the value nil counts as absent */
     assert_int_equal(request(GENERATE("a3 666f6f c0"), (void **)&g), 0);
     assert_string_equal(g->model, "m");
     assert_string_equal(g->text.data, "t");
@@ -236,7 +237,7 @@ static void known_bytes_are_unpacked(void **state)
     assert_false(g->sampling.has_seed);
     wire_free(g);
 
-    /* an integer where a float is wanted; a float of 32 bits; the whole range of a seed; nil is absent */
+    /* an integer for a float; a 32-bit float; the whole range of a seed; nil as absent */
     assert_int_equal(request(SAMPLING("ab 74656d7065726174757265 00"), (void **)&g), 0);
     assert_true(g->sampling.temperature == 0);
     wire_free(g);
@@ -250,7 +251,7 @@ static void known_bytes_are_unpacked(void **state)
     assert_null(g->session);
     wire_free(g);
 
-    /* Lua's empty table is an empty array; no params at all are an empty map */
+    /* Lua's empty table is an empty array; absent params are an empty map */
     assert_int_equal(request(GENERATE("a8 73616d706c696e67 90"), (void **)&g), 0);
     wire_free(g);
     assert_int_equal(request("94 00 01 a6 737461747573 90", (void **)&g), 0);
@@ -398,13 +399,13 @@ static void errors_come_back(void **state)
     assert_int_equal(f.err.code, HEARTH_ESESSIONBUSY);
     assert_string_equal(f.err.msg, "session a: is busy");
 
-    /* a message cut inside a character is still valid UTF-8 on the wire */
+    /* a message that is cut inside a character is still valid UTF-8 on the wire */
     b.len = 0;
     assert_int_equal(wire_pack_error(&b, 3, HEARTH_EIO, "x\xe2\x82", &err), 0);
     assert_int_equal(wire_frame_open(&f, b.data, b.len, &err), 0);
     assert_string_equal(f.err.msg, "x??");
 
-    /* the longest message comes back whole, whatever its symbol takes */
+    /* the longest message comes back whole, however long its symbol is */
     char longest[HEARTH_ERR_MSG];
     memset(longest, 'm', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
@@ -414,7 +415,7 @@ static void errors_come_back(void **state)
     assert_int_equal(f.err.code, HEARTH_ENOMODEL);
     assert_string_equal(f.err.msg, longest);
 
-    /* a symbol of a newer daemon stays readable; other shapes are the peer's fault */
+    /* a symbol of a newer daemon remains readable; malformed errors are the peer's fault */
     uint8_t newer[64];
     assert_int_equal(wire_frame_open(&f, newer, from_hex("94 01 03 92 01 a6 4e45573a2078 c0", newer), &err), 0);
     assert_int_equal(f.err.code, HEARTH_EINTERNAL);
@@ -453,7 +454,7 @@ static void what_cannot_be_sent_is_refused_and_leaves_the_buffer(void **state)
     arena_fini(&arena);
 }
 
-/* A model has at most 1,024 layers of a few ops each, and what is said of an op is short. */
+/* A model has at most 1,024 layers of a few ops each, and the description of an op is short. */
 static void the_longest_program_fits_a_frame(void **state)
 {
     (void)state;
@@ -470,7 +471,7 @@ static void the_longest_program_fits_a_frame(void **state)
     assert_int_equal(wire_pack_result(&b, 1, m, &model, &err), 0);
     assert_int_equal(wire_scan(&scan, b.data, b.len, WIRE_FRAME_MAX, &err), b.len);
     b.len = 0;
-    model.n_ops++; /* a longer one is refused by whoever reads it */
+    model.n_ops++; /* a longer one is refused by the reader */
     struct wire_frame f;
     void *back;
     assert_int_equal(wire_pack_result(&b, 1, m, &model, &err), 0);
@@ -480,7 +481,8 @@ static void the_longest_program_fits_a_frame(void **state)
     wire_buf_fini(&b);
 }
 
-/* Every prefix of a good body is refused, and none reads beyond its end (the sanitizers watch an exact copy). */
+/* Every proper prefix of a good body is refused, and none is read beyond its end (an exact copy lets the sanitizers see
+ * that). */
 static void truncated_bodies_are_refused(void **state)
 {
     (void)state;
@@ -504,11 +506,12 @@ static void truncated_bodies_are_refused(void **state)
     arena_fini(&arena);
 }
 
-/* A program gives values of any shape as JSON text: what is none is refused before anything is sent, by name. */
+/* A program passes values of any shape as JSON text; invalid JSON is refused with the field's name before anything is
+ * sent. */
 static void json_is_checked_before_it_is_sent(void **state)
 {
     static const struct {
-        const char *text, *why; /* NULL: it is sent */
+        const char *text, *why; /* why is NULL: it is sent */
     } cases[] = {
         {"[]", NULL},
         {" [ 1 , -2.5e-3 , \"\\ud83d\\ude00\\u00e9\\/\" , { \"a\" : [ null , true , false ] , \"\" : { } } ]\n", NULL},

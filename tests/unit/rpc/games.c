@@ -1,6 +1,7 @@
 /*
- * games.c - whom games.c tells to yield, and when again: after a refusal, after another error, and before the yield
- * ends. The engines, the clock and GameMode are this file's: the linker takes them before those of the archives.
+ * games.c - which engines games.c tells to yield, and when again: after a refusal, after another error, and before the
+ * yield ends. The engines, the clock and GameMode are defined in this file; the linker prefers them to those of the
+ * archives.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +73,7 @@ struct engine_client {
     int number;
     bool absent;
     int64_t link;
-    int refuses; /* the error of engine_call(); 0: none */
+    int refuses; /* the error that engine_call() returns; 0: none */
     engine_completion *complete;
     void *arg;
     int calls;
@@ -113,7 +114,7 @@ int engine_call(struct engine_client *ec, const struct wire_method *m, const voi
                 void *arg, struct hearth_err *e)
 {
     assert_ptr_equal(m, &wire_methods[WIRE_ENGINE_YIELD]);
-    assert_null(ec->complete); /* one call at a time */
+    assert_null(ec->complete); /* only one call at a time */
     ec->calls++;
     ec->last = *(const struct wire_engine_yield *)params;
     if (ec->refuses)
@@ -123,7 +124,7 @@ int engine_call(struct engine_client *ec, const struct wire_method *m, const voi
     return 0;
 }
 
-/* The engine's answer: 0, or an error. */
+/* Completes the engine's call with 0 or an error. */
 static void answer(size_t i, int code)
 {
     static const struct wire_engine_yield_result yielded;
@@ -135,7 +136,8 @@ static void answer(size_t i, int code)
     complete(engine[i].arg, code ? NULL : &yielded, code ? &e : NULL);
 }
 
-/* Whether the engine was called that often since the last look, the last time to yield or to stop yielding. */
+/* Whether the engine was called that often since the last check, and told by the last call to yield, or to stop
+ * yielding. */
 static bool was_told(size_t i, int calls, bool to_yield)
 {
     bool as_asked = engine[i].calls == calls && engine[i].last.all == to_yield;
@@ -296,7 +298,7 @@ static void test_the_next_engine_is_told(void **state)
     engine[0].absent = true;
     answer(0, HEARTH_EENGINE);
     pass(SECOND);
-    assert_true(was_told_nothing(0)); /* none is started for this */
+    assert_true(was_told_nothing(0)); /* no engine is started for this */
     engine[0].link++;
     games_tell(&server, &engine[0], false);
     assert_true(was_told(0, 1, true));

@@ -1,5 +1,5 @@
 /*
- * cache.c - the cache of passed self-checks: an entry that was added is found, a damaged or foreign one counts as
+ * cache.c - the cache of passed self-checks: an entry that was added is found, a damaged or foreign file counts as
  * absent, and the key changes with everything that it covers.
  */
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static int bed_close(void **state)
 {
     struct bed *b = *state;
     unlink(b->path);
-    assert_int_equal(rmdir(b->dir), 0); /* no temporary file was left */
+    assert_int_equal(rmdir(b->dir), 0); /* fails if a temporary file was left */
     free(b);
     return 0;
 }
@@ -74,19 +74,19 @@ static void what_was_added_is_found(void **state)
     assert_false(selfcheck_cache_find(b->path, key(1)));
     for (uint64_t i = 0; i < 2 * SELFCHECK_CACHE_MAX; i++) {
         add(b, i);
-        add(b, i); /* twice is once */
+        add(b, i); /* adding it twice has no further effect */
         assert_true(selfcheck_cache_find(b->path, key(i)));
         assert_true(i == 0 || selfcheck_cache_find(b->path, key(i - 1)));
         assert_false(selfcheck_cache_find(b->path, key(i + 1)));
     }
-    assert_false(selfcheck_cache_find(b->path, key(SELFCHECK_CACHE_MAX - 1))); /* the oldest went */
+    assert_false(selfcheck_cache_find(b->path, key(SELFCHECK_CACHE_MAX - 1))); /* the oldest entry was dropped */
     assert_true(selfcheck_cache_find(b->path, key(SELFCHECK_CACHE_MAX)));
     struct stat st;
     assert_int_equal(stat(b->path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-/* Every byte changed, every cut, and more at the end. */
+/* Every byte changed, every truncation, and trailing bytes. */
 static void a_damaged_file_is_none(void **state)
 {
     struct bed *b = *state;
@@ -112,7 +112,7 @@ static void a_damaged_file_is_none(void **state)
         spill(b->path, bad, n + more);
         assert_false(selfcheck_cache_find(b->path, key(1)));
     }
-    add(b, 9); /* and is written anew */
+    add(b, 9); /* and the file is written anew */
     assert_true(selfcheck_cache_find(b->path, key(9)));
     assert_false(selfcheck_cache_find(b->path, key(1)));
 }
@@ -125,7 +125,7 @@ static void what_is_no_file_of_ours_is_none(void **state)
     add(b, 1);
     snprintf(other, sizeof other, "%s/other", b->dir);
     assert_int_equal(rename(b->path, other), 0);
-    assert_int_equal(symlink(other, b->path), 0); /* a link is not followed, and replaced */
+    assert_int_equal(symlink(other, b->path), 0); /* a link is replaced, not followed */
     assert_false(selfcheck_cache_find(b->path, key(1)));
     add(b, 2);
     struct stat st;
@@ -135,7 +135,7 @@ static void what_is_no_file_of_ours_is_none(void **state)
     assert_int_equal(unlink(other), 0);
 
     unlink(b->path);
-    assert_int_equal(mkfifo(b->path, 0600), 0); /* nobody waits for a writer */
+    assert_int_equal(mkfifo(b->path, 0600), 0); /* without waiting for a writer */
     assert_false(selfcheck_cache_find(b->path, key(2)));
     unlink(b->path);
     assert_int_equal(mkdir(b->path, 0700), 0);
@@ -146,7 +146,7 @@ static void what_is_no_file_of_ours_is_none(void **state)
 
     snprintf(text, sizeof text, "%s/absent/checked", b->dir);
     assert_int_equal(selfcheck_cache_add(text, key(2), &e), HEARTH_EIO);
-    snprintf(other, sizeof other, "%s.tmp", b->path); /* of a process that died */
+    snprintf(other, sizeof other, "%s.tmp", b->path); /* left by a process that died */
     spill(other, "x", 1);
     add(b, 3);
     assert_true(selfcheck_cache_find(b->path, key(3)));
@@ -177,7 +177,7 @@ static void the_key_is_what_it_stands_for(void **state)
     assert_int_equal(selfcheck_key_make(m, &other, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);
     other = info;
-    strcpy(other.name, "chips"); /* and no string runs into the next */
+    strcpy(other.name, "chips"); /* the boundary between two strings counts */
     strcpy(other.id, "erial driver");
     assert_int_equal(selfcheck_key_make(m, &other, &k2, &e), 0);
     assert_memory_not_equal(&k, &k2, sizeof k);

@@ -1,11 +1,11 @@
 /*
  * selfcheck.c - the start-up self-check finds a fault and names it, and passes a sound device.
  *
- *     tests/unit/selfcheck/selfcheck [BACKEND [MODEL...]]      "cpu" and the models of the tree and beside it by
- * default
+ * tests/unit/selfcheck/selfcheck [BACKEND [MODEL...]] default: "cpu" and the models in and beside the source tree
  *
- * A table around a device's own breaks it: it computes the right result and then spoils one row of one op's output, for
- * one type of weights, or one page, or one token, or only whole steps (and not the same ops one by one).
+ * A function table that wraps a device's own breaks the device: it computes the right result and then spoils one row of
+ * one op's output, for one type of weights, or one page, or one token, or only whole steps (and not the same ops one by
+ * one).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,21 +24,21 @@ static const char *variant = "auto", *ref_variant = "reference";
 static char **named; /* models of the command line */
 static int n_named;
 
-/* --- the broken table ------------------------------------------------------------------------------------ */
+/* --- the broken function table --------------------------------------------------------------------------- */
 
 static struct {
     int op;          /* of enum op_kind, or one of the kinds below; -1: nothing is broken */
-    int type;        /* of the first part of the weight that it uses; -1: any */
-    uint32_t row;    /* of the step */
-    bool whole_only; /* only in steps that are not run one by one */
+    int type;        /* type of the first part of the op's weight; -1: any */
+    uint32_t row;    /* the row of the step */
+    bool whole_only; /* only in steps that are not run op by op */
     bool in_company; /* only in steps of several ops */
-    bool one_by_one; /* the step under way is */
-    bool single;     /* it has one op */
+    bool one_by_one; /* the current step is run op by op */
+    bool single;     /* the current step has one op */
     uint32_t n_row;
     struct kv_pool *kv;
     struct kv_desc desc;
     uint32_t page, slot;
-    bool pending; /* spoil the page when the step is over */
+    bool pending; /* spoil the page after the step */
     uint32_t pending_layer;
 } broken;
 enum { KV_APPEND = OP_COUNT, KV_STRAY, PAGE_COPY, PAGE_CLEAR, TOKEN };
@@ -83,7 +83,8 @@ static void locate(const struct batch *b)
         broken.slot = pos % KV_PAGE;
     }
 }
-/* The ops up to one that is broken are a step, what it gave is spoilt, and the next step goes on from there. */
+/* The ops up to and including a broken one are run as a step, the output is spoilt, and the next step continues from
+ * there. */
 static uint64_t b_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     struct batch piece = *b;
@@ -123,7 +124,7 @@ static void move(struct device *d, uint32_t page, void (*change)(uint8_t *))
     assert_int_equal(real->kv_transfer_wait(d, real->kv_load(d, broken.kv, &page, &from, 1), &e), 0);
     real->host_free(d, host);
 }
-/* The V that was appended, of all heads; or a slot that no row has. */
+/* Changes the V of all heads that was appended, or, for KV_STRAY, a slot that no row has. */
 static void change_kv(uint8_t *page)
 {
     const struct kv_desc *k = &broken.desc;
@@ -131,7 +132,7 @@ static void change_kv(uint8_t *page)
     for (uint32_t h = 0; h < k->n_kv; h++) {
         uint8_t *at = page + kv_vector_at(k, broken.pending_layer, true, h, slot);
         for (uint32_t i = 0; i < k->d_v; i++)
-            at[dtype_bytes((int)k->type, i + 1) - 1] ^= 0x04; /* the exponent */
+            at[dtype_bytes((int)k->type, i + 1) - 1] ^= 0x04; /* a bit of the exponent */
     }
 }
 static int b_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
@@ -171,7 +172,7 @@ struct bed {
     struct model *m;
 };
 
-static enum dtype kv_type; /* that devices are opened for */
+static enum dtype kv_type; /* the KV type with which devices are opened */
 
 static void bed_open(struct bed *b, const char *path)
 {
@@ -210,7 +211,7 @@ static void sound(const char *path)
 {
     struct bed b;
     bed_open(&b, path);
-    for (int turn = 0; turn < 3; turn++) { /* the second time it finds code and memory warm */
+    for (int turn = 0; turn < 3; turn++) { /* from the second time on, code and memory are warm */
         struct selfcheck s = check(&b);
         print_message("# %s on %s: %u ops in %.1f ms, the device %.1f\n", path, b.info.name, s.n_op, s.ms, s.device_ms);
         assert_string_equal(s.failed, "");
@@ -285,7 +286,8 @@ static void every_broken_op_is_named(void **state)
     assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (uint32_t row = 0; row < (kinds[i].op < PAGE_COPY ? 5 : 3); row++) { /* from 3 on in prompts alone */
+        for (uint32_t row = 0; row < (kinds[i].op < PAGE_COPY ? 5 : 3);
+             row++) { /* rows from 3 on exist only in prompts */
             broken.op = kinds[i].op;
             broken.row = row;
             struct selfcheck s = check(&b);
@@ -302,7 +304,7 @@ struct kind {
     const char *name;
 };
 
-/* Each of the n kinds of op of a model that has them. */
+/* Breaks each of the n kinds of op of a model that has them. */
 static void named_in(const char *model, const struct kind *kinds, size_t n)
 {
     char path[4096];
@@ -362,7 +364,7 @@ static void a_broken_state_is_named(void **state)
     named_in("models/hf-tiny/mamba2", mamba2, 1);
 }
 
-/* Only what multiplies by one type is wrong: it is named with that type. */
+/* A fault in products with one weight type is reported with that type. */
 static void a_type_is_named(void **state)
 {
     (void)state;
@@ -391,7 +393,7 @@ static void a_type_is_named(void **state)
     bed_close(&b);
 }
 
-/* What goes wrong only in a whole step, as a captured graph might. */
+/* Faults that appear only in a whole step, as with a captured graph. */
 static void a_whole_step_is_compared(void **state)
 {
     (void)state;
@@ -409,7 +411,8 @@ static void a_whole_step_is_compared(void **state)
     bed_close(&b);
 }
 
-/* A row that is not what it is alone, though each op is: the op behind which that begins is named. */
+/* A row differs from the same row in a step of its own, although each op is right: the op after which the difference
+ * begins is reported. */
 static void a_row_apart_is_named(void **state)
 {
     (void)state;
@@ -430,7 +433,7 @@ static void a_row_apart_is_named(void **state)
     bed_close(&b);
 }
 
-/* The op that wrote what op i reads of an activation, or NULL. */
+/* The op that wrote the activation `a` that op i reads, or NULL. */
 static const struct op *written_by(const struct op *op, uint32_t i, int a)
 {
     while (i && op_writes(&op[i - 1]) != (enum act)a)
@@ -438,7 +441,8 @@ static const struct op *written_by(const struct op *op, uint32_t i, int a)
     return i ? &op[i - 1] : NULL;
 }
 
-/* Whether the program has, in front of an op of this kind and weight, one of the other's. */
+/* Whether the program has an op of the kind and weight of `then` that reads, as activation `a`, the output of one of
+ * the kind and weight of `first`. */
 static bool follows(const struct program *p, const struct op *first, const struct op *then, int a)
 {
     for (uint32_t i = 0; i < p->n_op; i++) {
@@ -450,8 +454,8 @@ static bool follows(const struct program *p, const struct op *first, const struc
     return false;
 }
 
-/* Of a mixture with shared experts whose last `down` is of another type than the others: it reads what its own layer's
- * `up` made, in the self-check's step too. */
+/* A mixture-of-experts model with shared experts, whose last `down` has another type than the others: in the
+ * self-check's step, too, it reads what the `up` of its own layer wrote. */
 static void a_step_reads_what_it_wrote(void **state)
 {
     (void)state;
@@ -491,7 +495,8 @@ static void a_step_reads_what_it_wrote(void **state)
     bed_close(&b);
 }
 
-/* Layers whose results have a factor each are no different ops; and there may be any number of different ones. */
+/* Layers that differ only in a factor of their results are not different ops. There may be any number of different
+ * ops. */
 static void a_model_may_have_many_layers(void **state)
 {
     (void)state;
@@ -528,7 +533,7 @@ static void a_model_may_have_many_layers(void **state)
     op_list_free(&step);
     for (uint32_t i = 0; i < COPIES * n; i++)
         if (op[i].kind == OP_PROJ)
-            op[i].proj.residual_scale = 0.5f + (float)i / 1000; /* as many kinds */
+            op[i].proj.residual_scale = 0.5f + (float)i / 1000; /* so many different ops */
     assert_int_equal(ops_collect(&p, &list, &step, &e), 0);
     assert_true(list.n > 100 && step.n > list.n);
     op_list_free(&list);
@@ -564,7 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_model_may_have_many_layers),
     };
     if (strcmp(backend, "cpu") || n_named)
-        ref_variant = "auto"; /* as the engine has it */
+        ref_variant = "auto"; /* as in the engine */
     return n_named ? _cmocka_run_group_tests("sound", all, 1, NULL, NULL)
                    : _cmocka_run_group_tests("selfcheck", all, sizeof all / sizeof *all, NULL, NULL);
 }

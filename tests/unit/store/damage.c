@@ -1,5 +1,5 @@
-/* damage.c - a store whose file is newer, damaged, another program's or not to be written: it is refused or read as far
- * as it is sound, and nothing in it is made worse. */
+/* damage.c - a store whose file is newer, damaged, another program's or not writable: it is refused, or read as far as
+ * it is sound, and nothing in it gets worse. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 #include "tests/sql.h" /* wants cmocka.h */
 
-/* Runs SQL on the file behind the store's back. */
+/* Runs SQL on the file without the store's knowledge. */
 static void tamper(struct box *b, const char *sql)
 {
     store_close(b->st);
@@ -81,12 +81,12 @@ static void test_damaged_rows(void **state)
         "UPDATE turns SET tokens = x'010203' WHERE session = '" ID_A "'",
         "UPDATE turns SET tokens = x'ffffffff' WHERE session = '" ID_A "'",
         "UPDATE turns SET tokens = 'text' WHERE session = '" ID_A "'",
-        "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'", /* ids, but others */
+        "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'", /* valid ids, but not the original ones */
         "UPDATE turns SET text = x'41' WHERE session = '" ID_A "'",
         "UPDATE turns SET seq = 7 WHERE session = '" ID_A "'",
         "UPDATE turns SET session = session, role = 'user' WHERE session = '" ID_A "'",
         "DELETE FROM turns WHERE session = '" ID_A "'",
-        /* a turn of nothing at the end, which no sum of bytes misses */
+        /* an empty turn at the end, which changes no sum of bytes */
         "INSERT INTO turns(session, seq, role, text, tokens, created, sum)"
         " SELECT session, 1, role, x'', x'', created, sum FROM turns WHERE session = '" ID_A "'",
     };
@@ -114,14 +114,14 @@ static void test_damaged_rows(void **state)
     assert_non_null(strstr(e.msg, "it can only be removed"));
     assert_int_equal(store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e), 0);
     assert_int_equal(n, 2);
-    for (size_t i = 0; i < n; i++) { /* the sound one is still there, and the other says what it is */
+    for (size_t i = 0; i < n; i++) { /* the sound session is still listed, and the other one is marked */
         assert_int_equal(v[i]->damaged, strcmp(v[i]->id, ID_A) == 0);
         store_session_free(v[i]);
     }
     free(v);
 }
 
-/* Whatever is wrong with a row: it can be removed, by one of its names, and nothing of it stays. */
+/* A row with any kind of damage can be removed, by one of its names, and leaves nothing behind. */
 static void test_remove_damaged(void **state)
 {
     struct box *b = *state;
@@ -136,7 +136,7 @@ static void test_remove_damaged(void **state)
         {"UPDATE sessions SET model = x'00' WHERE name = 'a'", "a"},
         {"UPDATE sessions SET n_tok = n_tok + 1 WHERE name = 'a'", "a"},
         {"UPDATE sessions SET sum = 0 WHERE name = 'a'", "a"},
-        {"UPDATE sessions SET uid = 1000, name = 'b' WHERE id = '" ID_B "'", "b"}, /* another user's, it says */
+        {"UPDATE sessions SET uid = 1000, name = 'b' WHERE id = '" ID_B "'", "b"}, /* claims to be another user's */
         {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = 'no id' WHERE name = 'a'", "a"},
         {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = x'00ff' WHERE name = 'a'", "a"},
         {"PRAGMA foreign_keys = OFF; UPDATE sessions SET id = '" ID_C "' WHERE name = 'a'", ID_C},
@@ -174,7 +174,8 @@ static void test_remove_damaged(void **state)
     }
 }
 
-/* The file is a plain one and nobody else's, or it is not used; the folder may be a link, as a home elsewhere is. */
+/* The file must be a regular one that belongs to the user, or it is not used; the folder may be a link, for instance to
+ * another disk. */
 static void test_the_file(void **state)
 {
     struct box *b = *state;
@@ -221,7 +222,7 @@ static void test_the_file(void **state)
     assert_int_equal(store_open(&b->st, b->dir, &e), 0);
 }
 
-/* A schema that is not ours: refused by name, or without effect. */
+/* A schema that was changed is refused with a name, or has no effect. */
 static void test_the_schema(void **state)
 {
     struct box *b = *state;
@@ -232,7 +233,7 @@ static void test_the_schema(void **state)
               "INSERT INTO folded VALUES(5), (9223372036854775807)");
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     assert_int_equal(store_last_stream(b->st, &stream, NULL), 0);
-    assert_int_equal(stream, 5); /* the next one's number is not to be the least there is */
+    assert_int_equal(stream, 5); /* so that the next stream's number is not the least possible */
     committed = 5;
     commit_ok(b, &a, true, &one, 1);
     assert_int_equal(store_get(b->st, 1000, "a", &got, NULL), 0);
@@ -247,7 +248,8 @@ static void test_the_schema(void **state)
     assert_non_null(strstr(e.msg, "move it away"));
 }
 
-/* A child as a uid that may not write there: as root another uid, as anyone else the mode is enough. */
+/* Runs in a child as a uid that may not write to the file: for root another uid, for others the file's mode is
+ * enough. */
 static void test_read_only(void **state)
 {
     struct box *b = *state;

@@ -1,4 +1,4 @@
-/* fork.c - sessions that are made of others: what they read, what a removed parent leaves, what counts for whom. */
+/* fork.c - forked sessions: what they read, what a removed parent leaves behind, and what counts for whom. */
 #include "tests/unit/store/store-box.h"
 
 #include "tests/sql.h" /* wants cmocka.h */
@@ -14,7 +14,7 @@ static struct store_session row(int id, const char *name)
     return s;
 }
 
-/* Turns of IDS ids each, the next ones from `first` on; a question and an answer in turns. */
+/* Adds turns of IDS ids each, numbered from `first` on, questions and answers alternately. */
 static void add(struct box *b, struct store_session *s, bool create, int first, int n)
 {
     int32_t ids[TURNS][IDS];
@@ -50,7 +50,7 @@ static void make(struct box *b, int id, const char *name, const char *parent, in
     store_session_free(p);
 }
 
-/* The session has the ids 0, 1, 2 ... of that many turns. */
+/* Checks that the session has the ids 0, 1, 2 ... of that many turns. */
 static void check(struct box *b, const char *name, int turns)
 {
     struct store_session *s = get(b, name);
@@ -69,7 +69,7 @@ static void check(struct box *b, const char *name, int turns)
 static int64_t bytes(struct box *b)
 {
     int64_t n;
-    store_close(b->st); /* counted anew, so that what is kept of it shows */
+    store_close(b->st); /* so that the sums are computed anew */
     assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     assert_int_equal(store_bytes(b->st, UID, &n, NULL), 0);
     return n;
@@ -84,7 +84,7 @@ static void drop(struct box *b, const char *name)
     store_session_free(s);
     assert_int_equal(store_purge_all(b->st, NULL), 0);
     assert_int_equal(store_bytes(b->st, UID, &after, NULL), 0);
-    assert_int_equal(after, bytes(b)); /* what is remembered is what there is */
+    assert_int_equal(after, bytes(b)); /* the running sum equals the computed one */
 }
 
 enum { TURN = 4 + 4 * IDS };
@@ -120,7 +120,7 @@ static void test_reads(void **state)
     for (size_t i = 0; i < n; i++)
         assert_string_equal(t[i].role, i % 2 ? "assistant" : "user");
     store_turns_free(t, n);
-    /* Page by page, at any size. */
+    /* In pages of any size. */
     for (size_t most = 1; most < 8; most++) {
         int64_t at = 0;
         int32_t next = 0;
@@ -136,7 +136,7 @@ static void test_reads(void **state)
     store_session_free(c);
 }
 
-/* In every order of removal: who is left reads what it read, and in the end there is nothing. */
+/* With any order of removal, the remaining sessions read what they read before, and in the end nothing is left. */
 static void test_removal(void **state)
 {
     struct box *b = *state;
@@ -164,7 +164,7 @@ static void test_removal(void **state)
     }
 }
 
-/* What nobody has any more goes at once, the rest with the last fork. */
+/* Turns that no session has any more are removed at once, the others with the last fork. */
 static void test_trunk(void **state)
 {
     struct box *b = *state;
@@ -174,18 +174,18 @@ static void test_trunk(void **state)
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 4);
     assert_int_equal(store_get(b->st, UID, "0000000000000001", &s, NULL), HEARTH_ENOSESSION);
     assert_int_equal(store_get(b->st, UID, "a", &s, NULL), HEARTH_ENOSESSION);
-    struct store_session again = row(9, "a"); /* the name is free */
+    struct store_session again = row(9, "a"); /* its name is free again */
     add(b, &again, true, 0, 1);
     s = get(b, "b");
     assert_false(s->has_parent);
     store_session_free(s);
     drop(b, "b");
     drop(b, "c");
-    check(b, "d", 2); /* through b, of which nothing but the link is left */
+    check(b, "d", 2); /* through b, of which only the link is left */
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000002'"), 0);
-    /* Nor of a but what d has, although b had more. */
+    /* Nor is any of a left except what d has, although b had more. */
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns WHERE session = '0000000000000001'"), 2);
-    /* What is left of either with d, when that goes, and when it has less. */
+    /* What is left of either is removed with d, or when d takes fewer turns. */
     for (int turns = 0; turns < 4; turns++) {
         const struct store_shared left = {.forks = turns > 0, .turns = turns, .tokens = turns * IDS};
         struct store_trunk *v;
@@ -208,12 +208,12 @@ static void adopt(struct box *b, const char *fork, const char *parent)
     int64_t n;
     assert_int_equal(store_adopt(b->st, f, p, 7, NULL), 0);
     assert_int_equal(store_bytes(b->st, UID, &n, NULL), 0);
-    assert_int_equal(n, bytes(b)); /* what is remembered is what there is */
+    assert_int_equal(n, bytes(b)); /* the running sum equals the computed one */
     store_session_free(f);
     store_session_free(p);
 }
 
-/* A session that takes less of a removed one over than it had lets the rest of that go. */
+/* A session that by an adoption has fewer turns of a removed one than before lets the other turns be removed. */
 static void test_adopt_trunk(void **state)
 {
     struct box *b = *state;
@@ -235,8 +235,8 @@ static void test_adopt_trunk(void **state)
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 0);
 }
 
-/* A fork that has none of its parent's turns, as it was cut in the first one, is its fork all the same, and stays that
- * when it takes one over itself. */
+/* A fork that was cut within the parent's first turn shares no turns with it. It is a fork all the same, and stays one
+ * when it adopts a fork itself. */
 static void test_adopt_of_nothing(void **state)
 {
     struct box *b = *state;
@@ -268,9 +268,9 @@ static void test_adopt(void **state)
     assert_int_equal(parent->bytes, 2 * TURN);
     assert_true(parent->used == 7);
     store_session_free(parent);
-    assert_int_equal(bytes(b), before - TURN); /* b's last turn was dropped for c's */
+    assert_int_equal(bytes(b), before - TURN); /* b's last turn was replaced by c's */
     assert_int_equal(store_get(b->st, UID, "c", &parent, NULL), HEARTH_ENOSESSION);
-    /* A cut in what the parent has by reference itself. */
+    /* A cut within turns that the parent itself has by reference. */
     fork = get(b, "d");
     parent = get(b, "b");
     assert_int_equal(store_adopt(b->st, fork, parent, 8, NULL), 0);
@@ -280,7 +280,7 @@ static void test_adopt(void **state)
     check(b, "a", 6);
 }
 
-/* Where a session is cut, and whether an assistant's turn has begun there. */
+/* The places at which a session can be cut, and whether an assistant's turn is open there. */
 static void test_cut(void **state)
 {
     struct box *b = *state;
@@ -334,7 +334,7 @@ static void test_ephemeral(void **state)
     free(v);
 }
 
-/* Forks of forks end before the last one could not be read any more. */
+/* Forks of forks are refused before the last one could no longer be read. */
 static void test_depth(void **state)
 {
     enum { MOST = 1024 };
@@ -359,14 +359,14 @@ static void test_depth(void **state)
     check(b, "1024", 1);
 }
 
-/* Rows that were changed by others are no forks of anything. */
+/* Rows that were tampered with are forks of nothing. */
 static void test_damage(void **state)
 {
     static const char *const harm[] = {
         "UPDATE sessions SET parent = '00000000000000ff' WHERE name = 'c'",
         "UPDATE sessions SET base = 4 WHERE name = 'c'",
         "UPDATE sessions SET base_tok = 24 WHERE name = 'c'",
-        "UPDATE sessions SET parent = id WHERE name = 'b'",                           /* a circle */
+        "UPDATE sessions SET parent = id WHERE name = 'b'",                           /* a cycle */
         "UPDATE sessions SET base = 9, parent = '0000000000000003' WHERE name = 'b'", /* a longer one */
         "UPDATE turns SET tokens = x'01000000' WHERE session = '0000000000000001' AND seq = 1",
         "DELETE FROM turns WHERE session = '0000000000000001' AND seq = 1",
@@ -386,7 +386,7 @@ static void test_damage(void **state)
         }
         if (rc != HEARTH_ESTORE || !strstr(e.msg, "damaged"))
             fail_msg("%s: %d %s", harm[i], rc, e.msg);
-        /* All of it can be removed. */
+        /* Each of them can be removed. */
         for (int k = 0; k < 4; k++) {
             assert_int_equal(store_find(b->st, UID, (const char *[]){"c", "b", "d", "a"}[k], &s, NULL), 0);
             assert_int_equal(store_remove(b->st, s, NULL), 0);

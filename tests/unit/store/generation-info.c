@@ -1,6 +1,6 @@
 /*
- * generation-info.c - the generation metadata of a stored turn: it is read back as written, rows under the name of
- * before 0.1.0 are still read, and bytes that are neither are left out of the turn.
+ * generation-info.c - the generation metadata of a stored turn: it is read back as written, rows with the name used
+ * before 0.1.0 are still read, and invalid bytes are left out of the turn.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static void test_old_name(void **state)
     struct generation_turns old = turn_with(of_old, OF_OLD_LEN);
     assert_as_of_old(&old.v[0]);
 
-    /* Packed again it has the name of today, and says the same. */
+    /* Packed again it has the new name and the same contents. */
     struct wire_buf b = {0};
     struct hearth_err e;
     assert_int_equal(generation_info_pack(&(struct wire_turn_generation){.info = old.v[0].generation}, &b, &e), 0);
@@ -79,12 +79,12 @@ static void test_what_is_neither(void **state)
     assert_left_out(NULL, 0);
     for (size_t len = 1; len < OF_OLD_LEN; len++)
         assert_left_out(of_old, len);
-    for (size_t i = 0; i < 9; i++) { /* another name of the same length */
+    for (size_t i = 0; i < 9; i++) { /* an unknown name of the same length */
         memcpy(bad, of_old, OF_OLD_LEN);
         bad[NAME_AT + i]++;
         assert_left_out(bad, OF_OLD_LEN);
     }
-    memcpy(bad, of_old, OF_OLD_LEN); /* the old name, and fields of another type */
+    memcpy(bad, of_old, OF_OLD_LEN); /* the old name, with fields of wrong types */
     memset(strstr(bad + NAME_AT, "prompt_tokens") + 13, 0xc3, 1);
     assert_left_out(bad, OF_OLD_LEN);
 }

@@ -1,6 +1,6 @@
 /*
- * gone.c - what is removed from the database is nowhere on the disk: not in its pages, nor in the gaps between, nor in
- * its log.
+ * gone.c - what is removed from the database is nowhere left on the disk: not in its pages, nor in gaps within them,
+ * nor in its log.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@ static unsigned below(struct box *b, unsigned n)
     return (unsigned)(b->random >> 33) % n;
 }
 
-/* How often the bytes are in the folder's files. */
+/* How often the bytes occur in the folder's files. */
 static int found(const struct box *b, const void *what, size_t len)
 {
     int n = 0;
@@ -46,7 +46,7 @@ static int found(const struct box *b, const void *what, size_t len)
 
 enum { N = 300, ROUNDS = 16, PHASES = 3, LONGEST = 15000, IDS = 50 };
 
-/* A turn of session i: a third of them say SECRET and the phase. */
+/* Adds a turn to session i; a third of the turns contain SECRET and the phase. */
 static void add_turn(struct box *b, int phase, int i, bool create)
 {
     static char text[LONGEST];
@@ -94,7 +94,7 @@ static void test_sessions(void **state)
         assert_int_equal(found(b, "SECRET", 6), 0);
         for (id = 0x5ec0de00; id <= 0x5ec0de00 + phase; id++)
             assert_int_equal(found(b, &id, sizeof id), 0);
-        /* The others are as they were. */
+        /* The other sessions are unchanged. */
         for (int i = 1; i < N; i += i % 3) {
             int32_t *all;
             size_t n;
@@ -111,7 +111,7 @@ static void test_sessions(void **state)
     assert_int_equal(found(b, "SECRET", 6), 0);
 }
 
-/* What a hearthd that was killed had no time for, the next one does. */
+/* What a killed hearthd did not finish, the next one does. */
 static void test_left_in_the_log(void **state)
 {
     struct box *b = *state;
@@ -122,7 +122,7 @@ static void test_left_in_the_log(void **state)
     assert_int_equal(store_remove(b->st, s, NULL), 0);
     store_session_free(s);
     assert_true(found(b, "SECRET", 6) > 0);
-    /* A copy of the files is what a kill leaves. */
+    /* A copy of the files is what a kill would leave. */
     snprintf(cmd, sizeof cmd, "mkdir '%s/k' && cp '%s' '%s-wal' '%s/k/'", b->dir, b->db, b->db, b->dir);
     assert_int_equal(system(cmd), 0);
     store_close(b->st);
@@ -133,8 +133,8 @@ static void test_left_in_the_log(void **state)
     assert_int_equal(found(b, "SECRET", 6), 0);
 }
 
-/* On a full disk, here a limit on the size of files, what takes room can be removed all the same. */
-/* A large session is gone at once for everybody, and its turns go by and by; wherever that was broken off. */
+/* A large session is removed at once as far as clients can see; its turns are deleted in slices, and an interruption
+ * between any two is harmless. */
 static void test_slices(void **state)
 {
     enum { TURNS = 2000 };
@@ -188,7 +188,7 @@ static void test_slices(void **state)
     }
 }
 
-/* Killed in between: the next start removes the rest, before anybody sees it. */
+/* Killed between slices: the next start removes the rest before any client connects. */
 static void test_slices_and_kill(void **state)
 {
     struct box *b = *state;
@@ -202,6 +202,7 @@ static void test_slices_and_kill(void **state)
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 2);
 }
 
+/* On a full disk, here simulated by a limit on file sizes, sessions can still be removed. */
 static void test_full_disk(void **state)
 {
     struct box *b = *state;
@@ -233,7 +234,7 @@ static void test_full_disk(void **state)
 
 /* --- pages ------------------------------------------------------------------------------------------------------ */
 
-/* Whatever a file holds that is no b-tree's page, or a broken one: it is written as it is. */
+/* A page that is not that of a b-tree, or is a broken one, is written unchanged. */
 static void test_other_pages(void **state)
 {
     struct box *b = *state;
@@ -247,13 +248,13 @@ static void test_other_pages(void **state)
         bool blanked;
     } cases[] = {
         {{13, 0, 0, 0, 0, 0, 0}, false},              /* no cells, and content from 65536 on */
-        {{13, 0, 0, 0, 0, 16, 0}, true},              /* no cells: all is a gap, 8 to 4096 */
-        {{10, 0, 0, 0, 1, 15, 0, 0, 15, 0}, true},    /* one at 3840 */
-        {{13, 0, 0, 0, 1, 15, 0, 0, 14, 255}, false}, /* a cell before the cells */
-        {{13, 0, 0, 0, 1, 15, 0, 0, 16, 0}, false},   /* after the page */
+        {{13, 0, 0, 0, 0, 16, 0}, true},              /* no cells: everything from 8 to 4096 is a gap */
+        {{10, 0, 0, 0, 1, 15, 0, 0, 15, 0}, true},    /* one cell at 3840 */
+        {{13, 0, 0, 0, 1, 15, 0, 0, 14, 255}, false}, /* a cell before the content area */
+        {{13, 0, 0, 0, 1, 15, 0, 0, 16, 0}, false},   /* a cell beyond the page */
         {{13, 0, 0, 255, 255, 16, 0}, false},         /* more cells than fit */
-        {{5, 0, 0, 0, 0, 16, 1}, false},              /* content after the page */
-        {{0, 0, 0, 0, 0, 16, 0}, false},              /* an overflow's */
+        {{5, 0, 0, 0, 0, 16, 1}, false},              /* content beyond the page */
+        {{0, 0, 0, 0, 0, 16, 0}, false},              /* an overflow page */
         {{1, 0, 0, 0, 0, 16, 0}, false},
         {{2, 0, 0, 0, 0, 16, 0}, true},
     };
@@ -265,7 +266,7 @@ static void test_other_pages(void **state)
         assert_int_equal(memcmp(page, got, 4096) != 0, cases[i].blanked);
         assert_memory_equal(page, got, 8);
         assert_int_equal(got[2048] == 0, cases[i].blanked);
-        assert_int_equal(f->pMethods->xWrite(f, page, 4000, 4096 * 1000), SQLITE_OK); /* no page's size */
+        assert_int_equal(f->pMethods->xWrite(f, page, 4000, 4096 * 1000), SQLITE_OK); /* not a page's size */
         assert_int_equal(f->pMethods->xRead(f, got, 4000, 4096 * 1000), SQLITE_OK);
         assert_memory_equal(page, got, 4000);
     }

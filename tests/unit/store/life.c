@@ -1,5 +1,4 @@
-/* life.c - sessions as a whole in the store: read in pages, imported, pinned, counted, copied while they change.
- */
+/* life.c - whole sessions in the store: read in pages, imported, pinned, counted, copied while they change. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,14 +26,14 @@ static char texts[N_TURNS][300];
 static int32_t ids[N_TURNS][200];
 static struct store_turn turns[N_TURNS];
 
-/* Empty ones, one without text, one without ids, large ones. */
+/* Turns that are empty, without text, without ids, and large. */
 static void make_turns(void)
 {
     static const size_t lens[N_TURNS] = {0, 300, 7, 0, 299}, n_ids[N_TURNS] = {0, 200, 0, 150, 1};
     static const char *const roles[N_TURNS] = {"system", "user", "assistant", "text", "completion"};
     for (int i = 0; i < N_TURNS; i++) {
         for (size_t j = 0; j < sizeof texts[i]; j++)
-            texts[i][j] = (char)(i * 31 + (int)j); /* NULs and no UTF-8 */
+            texts[i][j] = (char)(i * 31 + (int)j); /* with NULs, and not UTF-8 */
         for (int j = 0; j < 200; j++)
             ids[i][j] = i * 1000000 + j;
         turns[i] = (struct store_turn){.role = roles[i],
@@ -48,7 +47,7 @@ static void make_turns(void)
     }
 }
 
-/* All pages of a size, put together again, are the turns. */
+/* Checks that the pages of any size, joined, are the turns. */
 static void check_pages(struct box *b, const struct store_session *s, size_t bytes, size_t most)
 {
     struct hearth_err e;
@@ -107,7 +106,7 @@ static void test_pages(void **state)
         check_pages(b, &s, 1 << 20, most);
         check_pages(b, &s, 64, most);
     }
-    /* Past the end, and a place that no page gave: an empty page, no harm. */
+    /* Positions past the end, or that no page returned, give an empty page. */
     static const int64_t odd[] = {INT64_MAX, INT64_MAX - 1, 963, 100000};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct store_turn *v;
@@ -132,7 +131,7 @@ static void test_import(void **state)
     assert_int_equal(got->n_turns, N_TURNS);
     assert_int_equal(got->bytes, 300 + 7 + 299 + 4 * (200 + 150 + 1));
     store_session_free(got);
-    /* The name is taken: nothing happens. In its place: the old one is gone, turns and all. */
+    /* If the name is taken, nothing happens. With a replacement, the old session is gone, with its turns. */
     assert_int_equal(store_import(b->st, &other, NULL, turns, 1, &e), HEARTH_ESESSIONEXISTS);
     assert_int_equal(store_import(b->st, &other, &s, turns, 2, &e), 0);
     assert_int_equal(store_get(b->st, 1000, ID_A, &got, &e), HEARTH_ENOSESSION);
@@ -170,7 +169,7 @@ static void test_limits(void **state)
     struct store_session pinned = row(id[2], 1000, "3", 98), **v;
     assert_int_equal(store_pin(b->st, &pinned, true, &e), 0);
     assert_int_equal(store_list_old(b->st, 100, 0, &(struct store_cursor){0}, 100, &v, &n, &e),
-                     0); /* all uids', the oldest first, no pinned one */
+                     0); /* of all uids, the oldest first, without the pinned one */
     assert_int_equal(n, 2);
     assert_string_equal(v[0]->id, id[3]);
     assert_string_equal(v[1]->id, id[1]);
@@ -197,7 +196,8 @@ static void test_limits(void **state)
 
 static int tried, refused;
 
-/* Whatever the file holds: each call works or says what is damaged, and what it gives can be sent to a client. */
+/* With any contents of the file, each call works or reports what is damaged, and its results can be sent to a
+ * client. */
 static void use_all(struct box *b)
 {
     struct hearth_err e;
@@ -213,7 +213,7 @@ static void use_all(struct box *b)
     int bad = store_list(b->st, 1000, false, &(struct store_cursor){0}, 100, &v, &n, &e) != 0;
     for (size_t i = 0; i < n; i++) {
         s = v[i];
-        if (s->damaged) { /* as far as it can be written to at all, it goes */
+        if (s->damaged) { /* it can be removed, as far as the file can be written to at all */
             bad = 1;
             if (store_remove(b->st, s, &e) == 0)
                 assert_int_equal(store_find(b->st, 1000, s->id, &s, &e), HEARTH_ENOSESSION);
@@ -247,7 +247,7 @@ static void use_all(struct box *b)
     }
     free(v);
     refused += bad || n < 1;
-    struct store_session mine = row("00000000000000cc", 2000, "other", 1); /* another session is none the worse */
+    struct store_session mine = row("00000000000000cc", 2000, "other", 1); /* another session is not affected */
     if (!bad && store_commit(b->st, &mine, true, &turns[1], 1, 99, &e) == 0) {
         assert_int_equal(store_get(b->st, 2000, "other", &s, &e), 0);
         store_session_free(s);
@@ -294,7 +294,7 @@ static void test_damaged_rows(void **state)
             store_close(b->st);
             b->st = NULL;
             char sql[200];
-            /* OR IGNORE: what the schema itself refuses need not be tried */
+            /* OR IGNORE: changes that the schema itself refuses need not be tested */
             snprintf(sql, sizeof sql, "UPDATE OR IGNORE %s = %s", columns[c], values[v]);
             sql_run(path, sql);
             use_all(b);
@@ -326,11 +326,11 @@ static void test_damaged_files(void **state)
                  b->dir);
         assert_int_equal(system(cmd), 0);
         int fd = open(path, O_RDWR);
-        if (i % 4 == 0) { /* cut off */
+        if (i % 4 == 0) { /* truncated */
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             assert_int_equal(ftruncate(fd, (off_t)((seed >> 33) % (uint64_t)sb.st_size)), 0);
         }
-        for (int k = 0; k < i % 7 && i % 4 != 0; k++) { /* some bytes are others */
+        for (int k = 0; k < i % 7 && i % 4 != 0; k++) { /* some bytes changed */
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             uint8_t byte = (uint8_t)(seed >> 24);
             assert_int_equal(pwrite(fd, &byte, 1, (off_t)((seed >> 33) % (uint64_t)sb.st_size)), 1);
@@ -358,7 +358,8 @@ static void *copy_main(void *arg)
     return NULL;
 }
 
-/* Every copy that is made while turns come in is whole, and has all that were there when it began. */
+/* Every copy that is made while turns are being committed is complete, and has all turns that were there when it
+ * began. */
 static void test_copy_meanwhile(void **state)
 {
     struct box *b = *state;
@@ -375,7 +376,7 @@ static void test_copy_meanwhile(void **state)
         assert_int_equal(pthread_create(&thread, NULL, copy_main, &c), 0);
         for (int j = 0; j < 50; j++)
             if (store_commit(b->st, &s, false, &turns[1], 1, ++stream, &e) != 0)
-                fail_msg("%s", e.msg); /* a copy is in nobody's way */
+                fail_msg("%s", e.msg); /* a copy blocks nobody */
         pthread_join(thread, NULL);
         if (c.rc != 0)
             fail_msg("%s", c.e.msg);
@@ -414,10 +415,10 @@ static void test_copy_in_the_way(void **state)
     snprintf(to, sizeof to, "%s/stopped", b->dir);
     assert_int_equal(store_copy(store_path(b->st), to, false, &stop, NULL, &e), HEARTH_ESHUTDOWN);
     snprintf(cmd, sizeof cmd, "test $(ls '%s' | grep -c -e stopped -e 'copy[.]') = 0", b->dir);
-    assert_int_equal(system(cmd), 0); /* nothing is left of what failed */
+    assert_int_equal(system(cmd), 0); /* a failed copy leaves nothing behind */
 }
 
-/* A disk that takes no more: an error, and nothing of the copy is left. */
+/* With a full disk the copy fails, and nothing of it is left. */
 static void test_copy_full_disk(void **state)
 {
     struct box *b = *state;

@@ -1,6 +1,6 @@
 /*
- * migrate.c - a session database of any older version, opened by today's code: all of it is there and sound, or
- * untouched. The oldest one is data/sessions-v1.sql; the test kills `migrate --open DIR` under kill-at.so.
+ * migrate.c - a session database of any older version, opened by the present code: it is complete and sound, or
+ * untouched. The oldest one is data/sessions-v1.sql. The test kills `migrate --open DIR` under kill-at.so.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ struct box {
     char *v1; /* the SQL text */
 };
 
-static bool no_memory; /* to open a database */
+static bool no_memory; /* opening a database fails */
 
 int __real_sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs);
 int __wrap_sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs);
@@ -88,7 +88,7 @@ static void exec(sqlite3 *db, const char *sql)
         fail_msg("%.80s: %s", sql, why);
 }
 
-/* A fresh database of that version, and its copy's name. */
+/* Makes a fresh database of that version, and the name of its copy. */
 static void make(struct box *b, int version)
 {
     sqlite3 *db;
@@ -114,7 +114,7 @@ static void assert_sound(const char *path)
     assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
-/* What data/sessions-v1.sql has, through the store. */
+/* Checks the contents of data/sessions-v1.sql, through the store. */
 static void assert_all_but_fables_there(struct store *st)
 {
     struct hearth_err e;
@@ -149,7 +149,7 @@ static void assert_all_but_fables_there(struct store *st)
     int64_t bytes = 0;
     for (size_t i = 0; i < n_turns; i++)
         bytes += (int64_t)(t[i].len + 4 * t[i].n_ids);
-    assert_int_equal(v[1]->bytes, bytes); /* counted by the migration */
+    assert_int_equal(v[1]->bytes, bytes); /* the migration counted them */
     store_turns_free(t, n_turns);
     for (size_t i = 0; i < n; i++)
         store_session_free(v[i]);
@@ -167,7 +167,7 @@ static void assert_all_there(struct store *st)
     store_session_free(s);
 }
 
-/* And it goes on: a turn in an old session, and a stream's number after the old ones. */
+/* Checks that it can be used further: a turn in an old session, and a stream's number after the old ones. */
 static void assert_goes_on(struct store *st, int version)
 {
     struct hearth_err e;
@@ -207,14 +207,14 @@ static void test_every_version(void **state)
     for (int v = 1; v < STORE_VERSION; v++) {
         make(b, v);
         assert_migrates(b, v);
-        /* The copy is the old database: of its version, sound, closed to others. */
+        /* The copy is the old database: of its version, sound, not readable by others. */
         assert_int_equal(stat(b->copy, &sb), 0);
         assert_int_equal(sb.st_mode & 0777, 0600);
         assert_sound(b->copy);
         assert_int_equal(sql_run(b->copy, "PRAGMA user_version"), v);
         assert_int_equal(sql_run(b->copy, "SELECT count(*) FROM turns"), 8);
     }
-    /* What is up to date is not copied. */
+    /* A database of the present version is not copied. */
     struct store *st;
     run("rm '%s'", b->copy);
     assert_int_equal(store_open(&st, b->dir, NULL), 0);
@@ -222,14 +222,14 @@ static void test_every_version(void **state)
     assert_int_equal(access(b->copy, F_OK), -1);
 }
 
-/* A row that was damaged before does not become sound by being brought up. */
+/* A row that was damaged before does not become sound by the migration. */
 static void test_damage_stays(void **state)
 {
     struct box *b = *state;
     struct store *st;
     struct store_session *s;
     struct hearth_err e;
-    for (int v = 5; v < STORE_VERSION; v++) { /* before that there were no sums */
+    for (int v = 5; v < STORE_VERSION; v++) { /* older versions had no checksums */
         make(b, v);
         sql_run(b->db, "UPDATE sessions SET path = path || '2' WHERE id = '8877665544332211'");
         assert_int_equal(store_open(&st, b->dir, NULL), 0);
@@ -240,8 +240,8 @@ static void test_damage_stays(void **state)
     }
 }
 
-/* A session that is removed is removed from the copy too, which is otherwise as it was; one that cannot be written to
- * goes as a whole. */
+/* A session that is removed is removed from the copy too, which is otherwise unchanged. A copy that cannot be written
+ * to is removed as a whole. */
 static void test_removed_from_the_copy(void **state)
 {
     struct box *b = *state;
@@ -250,7 +250,7 @@ static void test_removed_from_the_copy(void **state)
     for (int v = 1; v < STORE_VERSION; v++) {
         make(b, v);
         assert_int_equal(store_open(&st, b->dir, NULL), 0);
-        store_close(st); /* and a later one knows of the copy as well */
+        store_close(st); /* a later store also knows of the copy */
         assert_int_equal(store_open(&st, b->dir, NULL), 0);
         run("grep -q hers '%s'", b->copy);
         assert_int_equal(store_get(st, 1001, "fables", &s, NULL), 0);
@@ -271,18 +271,18 @@ static void test_removed_from_the_copy(void **state)
         assert_int_equal(access(b->copy, F_OK), -1);
         store_close(st);
     }
-    /* An older copy goes when there is a newer one. */
+    /* An older copy is removed when there is a newer one. */
     make(b, 1);
     assert_int_equal(store_open(&st, b->dir, NULL), 0);
     store_close(st);
     run("touch '%s.v1.mine'", b->db);
-    sql_run(b->db, "PRAGMA user_version = 4"); /* what it is not: the steps fail, but the copy has been made */
+    sql_run(b->db, "PRAGMA user_version = 4"); /* a wrong version: the steps fail, but the copy has been made */
     assert_int_equal(store_open(&st, b->dir, NULL), HEARTH_ESTORE);
     assert_int_equal(access(b->copy, F_OK), -1);
     run("test -e '%s.v4' && test -e '%s.v1.mine'", b->db, b->db);
 }
 
-/* One that cannot even be opened goes as a whole, too. */
+/* A copy that cannot even be opened is removed as a whole, too. */
 static void test_no_memory_for_the_copy(void **state)
 {
     struct box *b = *state;
@@ -301,7 +301,7 @@ static void test_no_memory_for_the_copy(void **state)
     assert_int_equal(access(b->copy, F_OK), -1);
 }
 
-/* Each row that was there, value by value: the new database's old columns against the copy's. */
+/* Compares each row, value by value: the old columns in the new database with those of the copy. */
 static void test_values(void **state)
 {
     struct box *b = *state;
@@ -334,12 +334,12 @@ static void test_values(void **state)
     sqlite3_close(db);
 }
 
-/* Where the old file cannot be kept, it is not touched. */
+/* If the old file cannot be copied, it is not changed. */
 static void test_no_room_for_a_copy(void **state)
 {
     struct box *b = *state;
     make(b, 1);
-    run("mkdir '%s' && touch '%s/x'", b->copy, b->copy); /* a name that no file can take */
+    run("mkdir '%s' && touch '%s/x'", b->copy, b->copy); /* a directory in the place of the copy */
     struct store *st = NULL;
     struct hearth_err e;
     assert_int_equal(store_open(&st, b->dir, &e), HEARTH_ESTORE);
@@ -350,14 +350,14 @@ static void test_no_room_for_a_copy(void **state)
     assert_migrates(b, 1);
 }
 
-/* A step that does not apply: what came before it in the same go is undone too. */
+/* If a step fails, the earlier steps of the same migration are undone too. */
 static void test_all_steps_or_none(void **state)
 {
     struct box *b = *state;
     make(b, 1);
     sqlite3 *db;
     assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
-    exec(db, "CREATE TABLE clock(somebody TEXT)"); /* which step 2 -> 3 makes */
+    exec(db, "CREATE TABLE clock(somebody TEXT)"); /* which step 2 -> 3 would create */
     sqlite3_close(db);
     struct store *st = NULL;
     struct hearth_err e;
@@ -373,7 +373,7 @@ static void test_all_steps_or_none(void **state)
 
 /* --- killed in every write ------------------------------------------------------------------------------------ */
 
-/* Opens the store in a process that dies in the middle of its nth write; false where it did not come to that. */
+/* Opens the store in a process that is killed in the middle of its nth write; false if there were fewer writes. */
 static bool killed_at(struct box *b, const char *self, int n)
 {
     const char *build = getenv("top_builddir");
@@ -414,9 +414,9 @@ static void test_killed(void **state)
         assert_true(version == 1 || version == STORE_VERSION);
         old += version == 1;
         assert_migrates(b, 1);
-        run("test $(ls '%s' | grep -c 'v1[.]......$') = 0", b->dir); /* halves of copies are cleared away */
+        run("test $(ls '%s' | grep -c 'v1[.]......$') = 0", b->dir); /* partial copies are removed */
     }
-    /* It was killed while it copied, while it migrated and after that. */
+    /* It was killed during the copy, during the migration and after it. */
     print_message("killed in each of %d writes; in %d of them it was still the old one\n", n - 1, old);
     assert_true(n > 20);
     assert_true(old > 10);

@@ -1,4 +1,4 @@
-/* rows.h - sessions and turns to be stored, and a store that is opened anew. */
+/* rows.h - sessions and turns to store, and a store that is opened anew. */
 #ifndef TESTS_UNIT_STORE_ROWS_H
 #define TESTS_UNIT_STORE_ROWS_H
 
@@ -28,7 +28,7 @@ static inline struct store_session row(const char *id, uid_t uid, const char *na
 #define ID_C "00000000000000cc"
 
 static const int32_t ids_one[] = {1, 258, 65536, INT32_MAX}, ids_two[] = {7, 0};
-static int64_t committed; /* every commit is of another stream */
+static int64_t committed; /* every commit belongs to another stream */
 static const struct store_turn one = {"text", "x", 1, ids_one, 4, 1};
 
 static inline void commit_ok(struct box *b, const struct store_session *s, bool create, const struct store_turn *t,

@@ -18,7 +18,7 @@
 struct box {
     char base[32], dir[48], db[64];
     struct store *st;
-    uint64_t random; /* where a test that draws has got to */
+    uint64_t random; /* state of the random numbers of a test */
 };
 
 static inline int setup(void **state)

@@ -1,4 +1,4 @@
-/* store.c - sessions on disk: after any reopening all that was committed is there, and nothing else. */
+/* store.c - sessions on disk: after any reopening everything that was committed is there, and nothing else. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 
 #include "tests/sql.h" /* wants cmocka.h */
 
-/* A lock that another program holds is waited for once, not turn after turn; and what was refused works afterwards. */
+/* A lock that another program holds is waited for once, not once per turn; and what was refused works afterwards. */
 static void test_locked_by_another(void **state)
 {
     enum { N = 40, NAPS_IN_5S = 50 };
@@ -44,7 +44,7 @@ static void test_locked_by_another(void **state)
     assert_int_equal(n, N);
 }
 
-/* A file that was deleted, or has another in its place, takes no writes: they would be gone with the process. */
+/* A file that was deleted or replaced takes no writes, which would be lost with the process. */
 static void test_deleted(void **state)
 {
     struct box *b = *state;
@@ -60,7 +60,7 @@ static void test_deleted(void **state)
         assert_int_equal(store_pin(b->st, &s, true, &e), HEARTH_ESTORE);
         assert_int_equal(store_commit_nothing(b->st, ++committed, &e), HEARTH_ESTORE);
         int64_t n;
-        assert_int_equal(store_count(b->st, 1000, &n, &e), 0); /* what there was can be read */
+        assert_int_equal(store_count(b->st, 1000, &n, &e), 0); /* what it had can be read */
         assert_int_equal(n, 1);
         if (!replaced)
             close(open(b->db, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
@@ -115,7 +115,7 @@ static void test_round_trip(void **state)
     assert_int_equal(got->bytes, 10 + 4 * 4 + 5 + 2 * 4 + (int64_t)strlen(message));
     store_turns_free(turns, n);
 
-    /* It is under the turn's checksum, too. */
+    /* The message is covered by the turn's checksum, too. */
     sql_run(b->db, "UPDATE turns SET message = replace(message, 'Ann', 'Eve') WHERE seq = 2");
     assert_int_equal(store_timeline(b->st, got, &ids, &n, NULL), HEARTH_ESTORE);
     sql_run(b->db, "UPDATE turns SET message = NULL WHERE seq = 2");
@@ -134,7 +134,7 @@ static void test_uids_apart(void **state)
     struct box *b = *state;
     struct store_session mine = row(ID_A, 1000, "notes"), theirs = row(ID_B, 1001, "notes");
     commit_ok(b, &mine, true, NULL, 0);
-    commit_ok(b, &theirs, true, NULL, 0); /* the same name is another session */
+    commit_ok(b, &theirs, true, NULL, 0); /* the same name of another user is another session */
     struct store_session *got, **v;
     size_t n;
     assert_int_equal(store_get(b->st, 1001, "notes", &got, NULL), 0);
@@ -151,7 +151,8 @@ static void test_uids_apart(void **state)
     assert_int_equal(count, 0);
 }
 
-/* Pages of any size have every session once, the last used first; and those that may go come the other way round. */
+/* Pages of any size list every session once, the last used first; candidates for removal are listed in the opposite
+ * order. */
 static void test_pages(void **state)
 {
     enum { N = 10 };
@@ -161,7 +162,7 @@ static void test_pages(void **state)
         snprintf(id, sizeof id, "%016x", i);
         snprintf(name, sizeof name, "s%d", i);
         struct store_session s = row(id, 1000, name), other = row(id, 1001, name);
-        s.used = other.used = i / 3; /* several at once */
+        s.used = other.used = i / 3; /* several have the same time */
         s.pinned = i == 5;
         other.id[0] = 'f';
         commit_ok(b, &s, true, &one, 1);
@@ -193,7 +194,7 @@ static void test_pages(void **state)
             }
             free(v);
         } while (at.id[0] != '\0');
-        assert_int_equal(unused, N - 1); /* the last used stays */
+        assert_int_equal(unused, N - 1); /* all but the last used one */
         size_t old = 0;
         do {
             assert_int_equal(store_list_old(b->st, 2, 0, &at, most, &v, &n, NULL), 0);
@@ -206,7 +207,7 @@ static void test_pages(void **state)
     }
 }
 
-/* What the sessions of a user hold is kept and not added up again: it is the same as added up. */
+/* The bytes of a user's sessions are kept as a running sum, which equals the computed sum. */
 static void test_bytes(void **state)
 {
     struct box *b = *state;
@@ -237,7 +238,8 @@ static void test_bytes(void **state)
     assert_int_equal(n, 17);
 }
 
-/* In parts: nobody sees it before its end, whoever looks; what is dropped, or was cut off by a kill, is gone. */
+/* A session that is imported in parts is invisible until it is complete; if it is dropped, or cut off by a kill,
+ * nothing is left. */
 static void test_parts(void **state)
 {
     struct box *b = *state;
@@ -263,7 +265,7 @@ static void test_parts(void **state)
     assert_int_equal(store_bytes(b->st, 1000, &n, NULL), 0);
     assert_int_equal(n, 17);
     while (more)
-        assert_int_equal(store_purge_some(b->st, &more, &e), 0); /* it is not what was removed */
+        assert_int_equal(store_purge_some(b->st, &more, &e), 0); /* it is not among the removed ones */
     c.name = (char *)"a";
     c.n_turns = 2;
     c.bytes = 2 * 17;
@@ -315,7 +317,7 @@ static void test_names(void **state)
                      HEARTH_ENOSESSION); /* removed meanwhile */
     int32_t *ids;
     size_t n;
-    assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns went with it */
+    assert_int_equal(store_timeline(b->st, &a, &ids, &n, NULL), 0); /* its turns were removed with it */
     assert_int_equal(n, 0);
 }
 
@@ -329,7 +331,7 @@ static void test_one_owner(void **state)
     reopen(b);
 }
 
-/* What is in memory of that session: the number of its ids, -1 where it has to be read. */
+/* What the timeline cache has of that session: the number of ids, or -1 if it has to be read from the database. */
 static long recalled(struct box *b, const char *name, int32_t *last)
 {
     struct store_session *s;
@@ -370,12 +372,12 @@ static void test_recall(void **state)
     assert_int_equal(store_rename(b->st, &a, "d", NULL), 0);
     assert_int_equal(recalled(b, "d", &last), 6);
 
-    sql_run(b->db, "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'"); /* somebody else */
+    sql_run(b->db, "UPDATE turns SET tokens = x'01000000' WHERE session = '" ID_A "'"); /* another program */
     assert_int_equal(recalled(b, "d", &last), -1);
     assert_int_equal(recalled(b, "c", &last), -1);
 }
 
-/* Many long ones: the oldest go, and what is used stays. */
+/* With many long sessions the oldest are dropped from the cache, and those in use stay. */
 static void test_recall_is_bounded(void **state)
 {
     enum { LONG = 1 << 20, N = 6 };
@@ -400,7 +402,7 @@ static void test_recall_is_bounded(void **state)
         free(got);
     }
     assert_int_equal(there, 4);
-    assert_true(timeline_cache_get(b->st, &s, &got, &n)); /* the last one */
+    assert_true(timeline_cache_get(b->st, &s, &got, &n)); /* the last one is still cached */
     free(got);
     free(ids);
 }
@@ -415,7 +417,7 @@ static void test_killed(void **state)
     int ready[2];
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
-    if (pid == 0) { /* dies without closing it */
+    if (pid == 0) { /* exits without closing the store */
         struct store *st;
         if (store_open(&st, b->dir, NULL) == 0 && store_commit(st, &s, false, &one, 1, ++committed, NULL) == 0)
             (void)!write(ready[1], "x", 1);

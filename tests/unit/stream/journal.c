@@ -22,7 +22,7 @@ struct file {
     int dir_fd;
     uint8_t bytes[MOST];
     size_t len;
-    size_t end[RECORDS]; /* of each record */
+    size_t end[RECORDS]; /* the end of each record */
 };
 
 static void append(struct file *f, size_t record, int method, const void *body)
@@ -92,7 +92,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Reads these bytes as the stream's file. Negative, or the bytes that count. */
+/* Reads these bytes as the stream's file. Returns the number of valid bytes, or a negative error. */
 static int64_t read_back(struct file *f, const uint8_t *bytes, size_t len, struct journal_copy *c, struct hearth_err *e)
 {
     int64_t good = -1;
@@ -106,7 +106,7 @@ static int64_t read_back(struct file *f, const uint8_t *bytes, size_t len, struc
     return good;
 }
 
-/* That the copy is what the first `records` records say. */
+/* Checks that the copy has the contents of the first `records` records. */
 static void is_prefix(const struct journal_copy *c, size_t records)
 {
     size_t n = records < 2 ? 0 : records - 2 < TOKENS ? records - 2 : TOKENS;
@@ -128,7 +128,7 @@ static void is_prefix(const struct journal_copy *c, size_t records)
         assert_string_equal(c->end->result.finish_reason, "stop");
 }
 
-/* Records that are whole below that many bytes. */
+/* The number of records that are complete within that many bytes. */
 static size_t whole_below(const struct file *f, size_t len)
 {
     size_t n = 0;
@@ -167,7 +167,7 @@ static void test_flipped(void **state)
         bytes[at] ^= (uint8_t)(1 << at % 8);
         size_t n = whole_below(f, at);
         int64_t good = read_back(f, bytes, f->len, &c, &e);
-        assert_true(e.code != 0); /* no flip goes unnoticed */
+        assert_true(e.code != 0); /* every flipped bit is noticed */
         if (n == 0) {
             assert_int_equal(good, HEARTH_ESTORE);
             continue;
@@ -178,7 +178,7 @@ static void test_flipped(void **state)
     }
 }
 
-/* Whole records in places where they do not belong: moved, doubled, left out, of another stream. */
+/* Whole records in places where they do not belong: moved, repeated, left out, of another stream. */
 static void test_moved(void **state)
 {
     struct file *f = *state;
@@ -187,7 +187,7 @@ static void test_moved(void **state)
         struct journal_copy c;
         struct hearth_err e = {0};
         size_t begin = i > 0 ? f->end[i - 1] : 16;
-        memcpy(bytes, f->bytes, f->end[i]); /* doubled */
+        memcpy(bytes, f->bytes, f->end[i]); /* repeated */
         memcpy(bytes + f->end[i], f->bytes + begin, f->end[i] - begin);
         int64_t good = read_back(f, bytes, 2 * f->end[i] - begin, &c, &e);
         assert_int_equal(good, f->end[i]);
@@ -208,7 +208,7 @@ static void test_moved(void **state)
     assert_int_equal(journal_read(f->dir_fd, "42", 43, &c, &good, &e), HEARTH_ESTORE);
 }
 
-/* A request is the same whatever its id and its delivery; and different in anything else. */
+/* A request's hash does not depend on its id and delivery, and changes with anything else. */
 static void test_hash(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* output.c - however far behind a subscriber is, the pieces of an output add up to it: every token once, in order, with
- * the text, the reasoning and the logprobs that belong to it. */
+/* output.c - however far behind a subscriber is, the pieces of an output add up to the whole: every token once, in
+ * order, with its text, reasoning and logprobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -24,8 +24,8 @@ struct subscriber {
     int lps;
 };
 
-/* Token i reads "i," in text or reasoning, and its logprob is -i, with i as its only alternative. In a piece reasoning
- * comes first. */
+/* Token i reads "i," as text or reasoning, and its logprob is -i, with i as the only alternative. Within a piece,
+ * reasoning comes first. */
 static void read_one(struct subscriber *r, const struct wire_stream_tokens *f)
 {
     assert_int_equal(f->index, r->n);
@@ -61,7 +61,7 @@ static void one_run(uint64_t seed, int lag, int lps)
     char *want = calloc(1, 1 << 20), text[4096];
     size_t len = 0;
     struct output_cursor cursor = {0};
-    int32_t next = 0, held = 0; /* tokens whose text is held back */
+    int32_t next = 0, held = 0; /* the next token, and how many tokens' text is held back */
     for (int step = 0; step < 2000; step++) {
         int32_t ids[4];
         char digits[4][16];
@@ -117,7 +117,7 @@ static void test_pieces(void **state)
             one_run(seed * 7919, lags[i], i % 2 == 0);
 }
 
-/* One append may be larger than a piece; it is never cut. */
+/* One append may be larger than a piece; it is never split. */
 static void test_large(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_large(void **state)
     free(big);
 }
 
-/* A reader that starts later gets what is left: from a mark, inside of one, behind the last. */
+/* A reader that starts later gets the rest: from a mark, inside an append, behind the last one. */
 static void test_seek(void **state)
 {
     (void)state;

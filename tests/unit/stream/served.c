@@ -1,4 +1,4 @@
-/* served.c - what streams that ended came to: counters by reason, and histograms whose buckets count up. */
+/* served.c - the totals of ended streams: counters by reason, and histograms with cumulative buckets. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -41,11 +41,11 @@ static void counts_and_buckets(void **state)
     struct served_room room;
     struct wire_served w;
     struct wire_engine_result all[] = {
-        result("stop", 11, 20, 1000),        /* 0.02 s, then 0.1 s a token: bounds hold what equals them */
-        result("length", 1, 30, 0),          /* one token: no time between two */
-        result("cancelled", 0, 40, 0),       /* none at all */
+        result("stop", 11, 20, 1000),        /* 0.02 s, then 0.1 s per token: a bucket includes its bound */
+        result("length", 1, 30, 0),          /* one token: no time between tokens */
+        result("cancelled", 0, 40, 0),       /* no token at all */
         result("error", 3, 9e9, 2 * 500000), /* beyond all bounds */
-        result("context_full", 2, -1, NAN),  /* no times that could be counted */
+        result("context_full", 2, -1, NAN),  /* invalid times, which are not counted */
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         served_add(&s, &all[i]);

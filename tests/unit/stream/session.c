@@ -1,4 +1,4 @@
-/* session.c - the session of a stream that outlived its hearthd: it goes on as the one that was opened did. */
+/* session.c - the session of a stream that a new hearthd has recovered continues as the opened session did. */
 #include "tests/unit/store/rows.h"
 
 #include "daemon/stream/session.h"

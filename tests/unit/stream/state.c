@@ -1,4 +1,5 @@
-/* state.c - the streams' state machine: what its table of transitions keeps, and that a state is a list and a count. */
+/* state.c - the streams' state machine: the invariants of its table of transitions, and that each state has a list and
+ * a count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -20,7 +21,7 @@ static unsigned next_of(int from)
     return next;
 }
 
-/* All states that arrows lead to, one after the other. */
+/* All states that can be reached. */
 static unsigned reached(int from)
 {
     unsigned all = next_of(from), before;
@@ -32,15 +33,15 @@ static unsigned reached(int from)
     return all;
 }
 
-/* What the states mean, and the table must keep. */
+/* What the states mean, which the table must respect. */
 static void test_table(void **state)
 {
     enum { ALL = (1 << STREAM_STATES) - 1, NEW = 1 << STREAM_NEW, GONE = 1 << STREAM_GONE };
     enum { ENDED = 1 << STREAM_DRAINING | STREAMS_RETRY };
     (void)state;
-    assert_int_equal(reached(STREAM_NEW), ALL & ~NEW); /* each state is in use, and nothing is made twice */
+    assert_int_equal(reached(STREAM_NEW), ALL & ~NEW); /* each state is reachable, and none leads back to the start */
     assert_int_equal(next_of(STREAM_GONE), 0);
-    assert_int_equal(STREAMS_LIVE | ENDED | NEW | GONE, ALL); /* each state is of one kind */
+    assert_int_equal(STREAMS_LIVE | ENDED | NEW | GONE, ALL); /* each state is of exactly one kind */
     assert_int_equal(STREAMS_LIVE & ENDED, 0);
     for (int from = 0; from < STREAM_STATES; from++) {
         const char *name = stream_state_name(from);
@@ -62,10 +63,12 @@ static void test_table(void **state)
         if (from != STREAM_PROBING && (next & 1 << STREAM_CANCELLING_PROBE) != 0)
             fail_msg("%s is no probe", name);
     }
-    assert_int_equal(next_of(STREAM_ORPHANED) & STREAMS_SUBMITTED, 1 << STREAM_PROBING); /* never beside others */
+    assert_int_equal(
+        next_of(STREAM_ORPHANED) & STREAMS_SUBMITTED,
+        1 << STREAM_PROBING); /* an orphaned stream is submitted again only as a probe, not beside others */
 }
 
-/* Every state has a name of its own, which is what the log says. */
+/* Every state has a different name, which the log uses. */
 static void test_names(void **state)
 {
     (void)state;
@@ -76,7 +79,7 @@ static void test_names(void **state)
     }
 }
 
-/* A transition that is not in the table ends the process: a stream in two lists would be worse. */
+/* A transition that is not in the table ends the process, because a stream in two lists would be worse. */
 static void test_illegal(void **state)
 {
     (void)state;
@@ -84,7 +87,7 @@ static void test_illegal(void **state)
     skip();
 #endif
     for (int from = 0; from < STREAM_STATES; from++) {
-        enum stream_state to = STREAM_NEW; /* nothing goes back there */
+        enum stream_state to = STREAM_NEW; /* no transition leads there */
         fflush(NULL);
         pid_t pid = fork();
         if (pid == 0) {
@@ -108,7 +111,7 @@ static void test_illegal(void **state)
 
 enum { N = 12, USERS = 3 };
 
-/* What the lists must say, computed from the states alone. */
+/* Checks the lists against what follows from the states alone. */
 static void check(const struct streams *v, struct stream *st, const struct account *accounts, size_t n)
 {
     int64_t open = 0, of[USERS] = {0};
@@ -136,8 +139,8 @@ static void check(const struct streams *v, struct stream *st, const struct accou
     }
 }
 
-/* Streams that walk along the arrows at random: each is in the list of its state and in no other, each list is in the
- * order of the numbers, and the counts are those of the open ones. */
+/* Streams that take random transitions: each is in the list of its state and in no other, each list is ordered by
+ * number, and the counts are those of the open streams. */
 static void test_lists(void **state)
 {
     (void)state;
@@ -164,10 +167,10 @@ static void test_lists(void **state)
         if (turn % 20 == 0)
             check(&v, st, accounts, N);
     }
-    assert_true(number > 2 * N); /* they came and went */
+    assert_true(number > 2 * N); /* many were created and removed */
 }
 
-/* A loop that moves the stream it is at goes on when it asks for the first one again. */
+/* A loop that moves its current stream to another list continues by asking for the first one again. */
 static void test_drain(void **state)
 {
     (void)state;
@@ -184,7 +187,7 @@ static void test_drain(void **state)
         one = stream_first(&v, STREAMS_LIVE & ~STREAMS_CANCELLING);
         assert_non_null(one);
         if (i == N / 2)
-            last = 0; /* the queued ones are through */
+            last = 0; /* all queued ones have been seen */
         assert_true(one->number > last);
         last = one->number;
         stream_set_state(&v, one, STREAM_CANCELLING);

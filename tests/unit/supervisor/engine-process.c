@@ -1,6 +1,6 @@
 /*
- * engine-process.c - the supervision of a child, with a shell in place of the engine. A child that is to stay waits in
- * a sleep of its own, which every case ends by killing it; the cases wait for nothing but the loop's events.
+ * engine-process.c - the supervision of a child, with a shell in place of the engine. A child that is to stay runs
+ * `sleep`, and every case ends by killing it; the cases wait for nothing but the loop's events.
  */
 #include "daemon/supervisor/engine-process.h"
 
@@ -22,9 +22,9 @@ struct box {
     struct event_base *base;
     struct engine_process *p;
     int fd;
-    bool needed;         /* what is_needed answers */
-    char said[64];       /* what last_words read */
-    int exits, restarts; /* how often those were called */
+    bool needed;         /* the answer of is_needed */
+    char said[64];       /* the text that last_words read */
+    int exits, restarts; /* how often these callbacks were called */
     struct hearth_err why;
 };
 
@@ -36,7 +36,7 @@ static bool is_needed(void *arg)
 static void last_words(void *arg)
 {
     struct box *b = arg;
-    assert_int_equal(b->exits, 0); /* before the exit counts */
+    assert_int_equal(b->exits, 0); /* called before the exit is counted */
     ssize_t n = read(b->fd, b->said, sizeof b->said - 1);
     b->said[n > 0 ? n : 0] = '\0';
 }
@@ -100,7 +100,7 @@ static void start_script(struct box *b, const char *script)
     start(b);
 }
 
-/* Turns the loop until the child's exit is reported, in that state, with that error. */
+/* Runs the loop until the child's exit is reported, with that state and that error. */
 static void expect_exit(struct box *b, enum engine_state state, const char *why)
 {
     event_base_dispatch(b->base);
@@ -161,18 +161,19 @@ static void a_clean_exit_is_a_crash_only_where_calls_wait(void **state)
     engine_process_ready(b->p);
     b->needed = true;
     expect_exit(b, ENGINE_BACKOFF, "the engine exited with status 0");
-    assert_true(engine_process_was_ready(b->p)); /* of the last engine */
+    assert_true(engine_process_was_ready(b->p)); /* the last engine was */
     assert_int_equal(b->restarts, 0);
 }
 
-/* One that has nothing to hold ends over its closed link, and nobody hears of an exit, however it ends. */
+/* An engine that has nothing to hold leaves by itself after its link is closed; its exit is not reported, however it
+ * ends. */
 static void one_that_leaves_is_not_missed(void **state)
 {
     struct box *b = *state;
     start_script(b, "read x <&3; exit 1");
     for (int i = 0; i < 2; i++) {
         engine_process_ready(b->p);
-        b->needed = true; /* calls that came since wait for the next one */
+        b->needed = true; /* calls that arrived since then wait for the next engine */
         close(b->fd);
         b->fd = -1;
         engine_process_leave(b->p);
@@ -185,7 +186,7 @@ static void one_that_leaves_is_not_missed(void **state)
         assert_int_equal(engine_process_restarts(b->p), 0);
     }
     expect_exit(b, ENGINE_BACKOFF,
-                "the engine exited with status 1 before it was ready"); /* nothing is there to read */
+                "the engine exited with status 1 before it was ready"); /* there is nothing to read */
 }
 
 static void every_crash_doubles_the_back_off(void **state)
@@ -193,10 +194,10 @@ static void every_crash_doubles_the_back_off(void **state)
     struct box *b = *state;
     start_script(b, "exit 1");
     for (int i = 0; i < 3; i++) {
-        int64_t from = now_ms(); /* before the wait begins, which is in the loop's next turns */
+        int64_t from = now_ms(); /* before the wait begins, in the next iterations of the loop */
         expect_exit(b, ENGINE_BACKOFF, "the engine exited with status 1 before it was ready");
         event_base_dispatch(b->base);
-        assert_true(now_ms() - from >= (100 << i) - 5); /* the loop's clock is a coarse one */
+        assert_true(now_ms() - from >= (100 << i) - 5); /* the loop's clock is coarse */
         assert_int_equal(b->restarts, i + 1);
         assert_int_equal(engine_process_state(b->p), ENGINE_ABSENT);
         assert_int_equal(engine_process_restarts(b->p), i);
@@ -214,7 +215,7 @@ static void what_it_is_killed_for_is_its_error(void **state)
     engine_process_kill(b->p);
     expect_exit(b, ENGINE_BACKOFF, "the engine failed before it was ready: it speaks version 9");
     start(b);
-    assert_false(engine_process_has_failed(b->p)); /* that was another one */
+    assert_false(engine_process_has_failed(b->p)); /* it was the previous engine that failed */
     engine_process_ready(b->p);
     kill(engine_process_pid(b->p), SIGKILL);
     expect_exit(b, ENGINE_BACKOFF, "the engine was killed by signal 9");
@@ -230,7 +231,7 @@ static void one_that_is_stopped_is_not_missed(void **state)
     expect_exit(b, ENGINE_ABSENT, "the engine was killed by signal 9 before it was ready");
 }
 
-/* Its end of the link is non-blocking, so the child asks until it is answered. */
+/* The child's end of the link is non-blocking, so it polls until it is answered. */
 static void one_that_was_told_to_exit_is_left_to_do_so(void **state)
 {
     struct box *b = *state;

@@ -1,6 +1,6 @@
 /*
- * model-fds.c - the table of files that peers have passed: whose they are, who holds them, how many there may be, and
- * that no descriptor stays open.
+ * model-fds.c - the table of files that peers have passed: their owners, their holders, how many there may be, and that
+ * no descriptor stays open.
  */
 #include "config.h"
 
@@ -117,7 +117,7 @@ static void parts_are_of_their_model(void **state)
     assert_false(model_fds_is_of("//2/m.gguf", "//1/m.gguf"));
 }
 
-/* Two connections hold a file, one of them has passed it again in a new form. */
+/* Two connections hold a file, and one of them passes a new version of it. */
 static void what_nobody_holds_or_uses_is_closed(void **state)
 {
     struct world *w = *state;
@@ -125,7 +125,7 @@ static void what_nobody_holds_or_uses_is_closed(void **state)
     assert_int_equal(put(w, 1, "/m.gguf", &a), 0);
     assert_int_equal(put(w, 1, "/m.gguf", &b), 0);
     assert_int_equal(put(w, 1, "/used/config.json", &a), 0);
-    assert_int_equal(count_open(), w->n_open + 2); /* the first form of m.gguf is closed */
+    assert_int_equal(count_open(), w->n_open + 2); /* the first version of m.gguf is closed */
     model_fds_release(&a);
     assert_int_equal(model_fds_idle(w->t), 1);
     assert_int_equal(model_fds_sweep(w->t, NULL, is_used, (void *)"//1/used"), 1);
@@ -136,7 +136,7 @@ static void what_nobody_holds_or_uses_is_closed(void **state)
     finds(w, 1, "/m.gguf", NULL);
 }
 
-/* A quarter of what the process may open, and half of that of one user. */
+/* The limit is a quarter of the descriptors that the process may have open, and half of that for one user. */
 static void there_is_a_limit_for_each_and_for_all(void **state)
 {
     struct world *w = *state;
@@ -149,7 +149,7 @@ static void there_is_a_limit_for_each_and_for_all(void **state)
         assert_int_equal(put(w, 2, label, &hold), fits ? 0 : HEARTH_ELIMIT);
     }
     assert_int_equal(put(w, 3, "/m", &hold), HEARTH_ELIMIT);
-    assert_int_equal(put(w, 1, "/0", &hold), 0); /* in the place of what is there */
+    assert_int_equal(put(w, 1, "/0", &hold), 0); /* replaces an existing entry */
     assert_int_equal(count_open(), w->n_open + LIMIT / 4);
     model_fds_release(&hold);
 }
