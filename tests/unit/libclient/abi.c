@@ -2,7 +2,7 @@
  * abi.c - results keep their size and the offsets of their members, so that a program built against an older hearth.h
  * can read them.
  *
- * tests/unit/libclient/abi print the present table, for tests/unit/data/abi.txt
+ *     tests/unit/libclient/abi print      the present table, for tests/unit/data/abi.txt
  *
  * The file has one line for each struct that a client receives, named after its method or event: its size, and its
  * members with their offsets. Once 0.1.0 is released, a change may only add lines, and members in the room that

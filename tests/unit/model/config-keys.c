@@ -1,7 +1,8 @@
 /*
- * config-keys.c - every key of a Hugging Face folder's JSON files, wrong: gone, of another type, zero, negative, huge,
- * a fraction, an array of another length or of other elements. Each folder either loads, or is refused by an error that
- * names the key, or of a tokenizer the file. And of a header that its writer did not pad, the numbers are whole.
+ * config-keys.c - every key of a Hugging Face folder's JSON files with wrong values: absent, of another type, zero,
+ * negative, huge, a fraction, an array of another length or with other elements. Each folder either loads, or is
+ * refused by an error that names the key, or for a tokenizer the file. In addition, a header without padding, after
+ * which the data are unaligned, loads.
  *
  * The folders are those of folders.h.
  */
@@ -26,7 +27,7 @@
 
 #include "tests/unit/model/folders.h"
 
-enum { SECONDS_MOST = 20 /* of one load */, ELEMENTS_MOST = 64 /* of an array whose elements are changed */ };
+enum { SECONDS_MOST = 20 /* of one load */, ELEMENTS_MOST = 64 /* elements of an array that are changed */ };
 
 static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"};
 
@@ -56,7 +57,7 @@ static int use(const char *path, struct hearth_err *e)
     return rc;
 }
 
-/* Wrong values, of which those are left out that are of a value's own type and in order; NULL past the last one. */
+/* Wrong values; none is both of the value's own type and valid. NULL past the last one. */
 static json_t *wrong_value(size_t i, const json_t *was)
 {
     switch (i) {
@@ -88,7 +89,7 @@ static json_t *wrong_value(size_t i, const json_t *was)
 }
 enum { WRONG_VALUES = 11 };
 
-/* The file `file` of the folder, as `root` has it; then what becomes of the folder. */
+/* Writes `root` as the folder's `file`, and checks what becomes of the folder. */
 static void try(json_t *root, const char *file, const char *model, const char *key, const char *what)
 {
     char path[256];
@@ -174,7 +175,7 @@ static void link_all(const char *path)
     globfree(&found);
 }
 
-/* Puts in the link's place the same file whose header is longer, so that all of its data lie at odd places. */
+/* Replaces the link by a copy of the file with a longer header, so that all of its data are at odd addresses. */
 static void write_unaligned(const char *path)
 {
     char from[4096], to[256];
@@ -220,7 +221,7 @@ static void model(const char *path)
     struct hearth_err e = {0};
     link_all(path);
     int rc = use(dir, &e);
-    if (rc == HEARTH_EUNSUPPORTED) /* an architecture of later */
+    if (rc == HEARTH_EUNSUPPORTED) /* an architecture that is not supported yet */
         return;
     if (rc)
         fail_msg("%s as it is: %s", path, e.msg);
@@ -232,7 +233,7 @@ static void model(const char *path)
         json_t *root = json_load_file(from, 0, &je);
         if (!root || (strncmp(files[f], "config", 6) && strcmp(name, "llama"))) {
             json_decref(root);
-            continue; /* but for the config, all are alike */
+            continue; /* except for the config, all folders are alike */
         }
         each(root, root, files[f], name);
         json_decref(root);

@@ -1,6 +1,6 @@
 /*
- * file.c - models that no single file holds: split GGUF files, and files that came as descriptors. What is sound opens
- * with every tensor in its place; what is not is refused by a sentence that names it.
+ * file.c - models in more than one file: split GGUF files, and files that were passed as descriptors. Sound ones open
+ * with every tensor in its place; others are refused by a sentence that names the fault.
  */
 #include "config.h" /* memfd_create */
 
@@ -14,7 +14,8 @@
 
 enum { PARTS = 3 };
 
-/* One part with one tensor of four numbers, each its part's number; the first has the keys as well. */
+/* Writes a part with one tensor of four numbers, each of which is the part's number; the first part also has the
+ * keys. */
 static void write_part(const char *name, uint32_t no, uint32_t count, uint32_t total)
 {
     struct build b = {0};
@@ -67,7 +68,7 @@ static void test_split(void **state)
     (void)state;
     write_parts();
     check_whole(in_dir("m-00001-of-00003.gguf"));
-    check_whole(in_dir("m-00003-of-00003.gguf")); /* any part names the whole */
+    check_whole(in_dir("m-00003-of-00003.gguf")); /* any part stands for the whole model */
 }
 
 static void test_split_refused(void **state)
@@ -88,7 +89,7 @@ static void test_split_refused(void **state)
     refused(in_dir("m-00001-of-00003.gguf"), HEARTH_EBADMODEL, "the limit is");
 }
 
-/* --- files that came as descriptors -------------------------------------------------------------------------- */
+/* --- files that were passed as descriptors ------------------------------------------------------------------- */
 
 #define PASSED "//7/home/x"
 
@@ -100,8 +101,8 @@ static void pass(const char *name, const char *as)
     assert_int_equal(passed_put(as, fd, &e), 0);
 }
 
-/* A split model and a folder, of which nothing is left where they were: they open by what was passed, twice, and what
- * is dropped is missed by name. */
+/* A split model and a folder are removed from the disk after their files were passed: they open by the passed
+ * descriptors, twice, and a file that is dropped is reported by its name. */
 static void test_passed(void **state)
 {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
@@ -135,11 +136,11 @@ static void test_passed(void **state)
     }
     passed_drop(PASSED "/folder/tokenizer.json");
     refused(PASSED "/folder", HEARTH_EUNSUPPORTED, "no tokenizer.json");
-    refused("//8/home/x/folder", HEARTH_ENOMODEL, "/home/x/folder: No such file"); /* another user's */
+    refused("//8/home/x/folder", HEARTH_ENOMODEL, "/home/x/folder: No such file"); /* passed by another user */
     assert_int_equal(passed_put("/home/x", open(dir, O_RDONLY), &e), HEARTH_EPARAMS);
 }
 
-/* A passed folder's templates are found whatever else was passed with them; a name may be of any length. */
+/* A passed folder's templates are found whatever else was passed with them; names may have any length. */
 static void test_passed_templates(void **state)
 {
     static const char long_name[] = "a_name_that_is_longer_than_the_name_of_a_template_may_be_which_is_63_bytes.jinja";

@@ -1,7 +1,7 @@
 /*
- * fim.c - fill in the middle: tokens by role, and their order as each vocabulary's makers have it. The ids of the
- * markup are those of the files (shared ones are skipped where they are absent); the texts between are tokenised as
- * they stand.
+ * fim.c - fill in the middle: tokens by role, and their order as each vocabulary's makers define it. The ids of the
+ * markup are those of the files (the vocabularies beside the source tree are skipped if they are absent); the texts
+ * between are tokenised separately.
  */
 #include "config.h"
 
@@ -43,7 +43,8 @@ static void unload(struct loaded *l)
     gguf_close(l->g);
 }
 
-/* Appends what a document says: texts, each tokenised for itself, with ids between them; CUT alone parts two texts. */
+/* Appends the ids of a document: texts, each tokenised separately, with ids between them; CUT alone separates two
+ * texts. */
 static void document(const struct vocab *v, const char *s, struct ids *out)
 {
     struct hearth_err e;
@@ -92,7 +93,7 @@ static struct fim with_files(void)
     return f;
 }
 
-/* No BOS, no tokens for files: they come as text. */
+/* No BOS, and no tokens for files: other files come as text. */
 static void test_tale(void **state)
 {
     (void)state;
@@ -110,7 +111,8 @@ static void test_tale(void **state)
     unload(&l);
 }
 
-/* StarCoder2: repository and files before, as in its training ("<repo_name>NAME<file_sep>PATH\nTEXT..."). */
+/* StarCoder2: repository and files come first, as in its training ("<repo_name>NAME<file_sep>PATH
+ * TEXT..."). */
 static void test_starcoder(void **state)
 {
     (void)state;
@@ -121,14 +123,14 @@ static void test_starcoder(void **state)
     same(l.v, &f,
          ID(5) "demo" CUT "\n" ID(6) "a.c\nint a;\n" ID(6) "lib/b.c\nint b(void);" ID(6) "f.c\n" ID(1) "int f(" ID(
              3) ")\n{\n}\n" ID(2));
-    assert_true(vocab_is_end(l.v, 6)); /* another file begins: the middle is complete */
+    assert_true(vocab_is_end(l.v, 6)); /* the token that begins another file: the middle is complete */
     f = plain;
     f.n_prefix = f.n_suffix = 0;
     same(l.v, &f, ID(1) ID(3) ID(2));
     unload(&l);
 }
 
-/* DeepSeek-Coder: "hole" is its suffix, "end" its middle; the model asks for BOS. */
+/* DeepSeek-Coder: "hole" stands for the suffix, "end" for the middle; the model asks for BOS. */
 static void test_deepseek(void **state)
 {
     (void)state;
@@ -138,7 +140,7 @@ static void test_deepseek(void **state)
     unload(&l);
 }
 
-/* Markup in a file is text: a source that speaks of these tokens forges none. */
+/* Markup within a file is text: a source that mentions these tokens cannot forge them. */
 static void test_forged(void **state)
 {
     (void)state;
@@ -168,7 +170,7 @@ static void test_none(void **state)
     unload(&l);
 }
 
-/* A vocabulary of these tokens, from the first special one on; `last` is the last special one. */
+/* A vocabulary with these tokens, of which those from the first special one to `last` are special. */
 static struct loaded build_vocab(const char *model, const char *const *tokens, uint32_t n, uint32_t last)
 {
     struct loaded l;
@@ -211,8 +213,8 @@ static void same_ids(const struct vocab *v, const struct fim *f, const int32_t *
 #define LEN(a)    (sizeof(a) / sizeof *(a))
 #define WANT(...) (const int32_t[]){__VA_ARGS__}, LEN(((const int32_t[]){__VA_ARGS__}))
 
-/* CodeLlama's tokenizer.py: [BOS, PRE] + encode(prefix) + [SUF] + encode_infilling(suffix) + [MID]; the prefix has
- * SentencePiece's space, the suffix goes on without. */
+/* CodeLlama's tokenizer.py: [BOS, PRE] + encode(prefix) + [SUF] + encode_infilling(suffix) + [MID]. The prefix has
+ * SentencePiece's leading space, the suffix does not. */
 static void test_codellama(void **state)
 {
     (void)state;
@@ -247,7 +249,8 @@ static void test_codestral(void **state)
     unload(&l);
 }
 
-/* Harmony's <|end|> closes a message of several, and </s> is markup to Gemma 4; elsewhere both end a turn. */
+/* Harmony's <|end|> ends one of several messages, and </s> is markup to Gemma 4; in other vocabularies both end a
+ * turn. */
 static void test_ends(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* folder-box.h - cmocka fixtures: a private folder, and in it a Hugging Face folder that opens, of which tests change
- * one file or another. */
+/* folder-box.h - cmocka fixtures: a private folder with a valid Hugging Face folder in it, of which tests change single
+ * files. */
 #ifndef HEARTH_TESTS_FOLDER_BOX_H
 #define HEARTH_TESTS_FOLDER_BOX_H
 

@@ -1,9 +1,10 @@
-/* folder-config.c - what a folder's config.json says and leaves out: defaults, RoPE, windows, what its makers write. */
+/* folder-config.c - what a folder's config.json states and omits: defaults, RoPE, windows, and the forms that model
+ * makers write. */
 #include "config.h" /* memfd_create */
 
 #include "tests/unit/model/folder-box.h"
 
-/* A folder none of whose layers slides says so, whatever files of the architecture mean that say nothing. */
+/* A folder without sliding layers states so, whatever a file of its architecture implies if it states nothing. */
 static void test_no_window(void **state)
 {
     (void)state;
@@ -24,7 +25,7 @@ static void test_no_window(void **state)
     }
 }
 
-/* What config.json leaves out is what transformers takes: of gemma-3 nearly all. */
+/* What config.json omits has transformers' default: for gemma-3 that is nearly everything. */
 static void test_defaults(void **state)
 {
     (void)state;
@@ -53,7 +54,7 @@ static void test_defaults(void **state)
     gguf_close(g);
 }
 
-/* Opens the folder with another config.json. */
+/* Opens the folder with a different config.json. */
 static struct gguf *open_with(const char *config)
 {
     struct gguf *g;
@@ -75,7 +76,7 @@ static double number_of(const struct gguf *g, const char *key)
 }
 
 #define EXPERTS "\"num_local_experts\": 2, \"num_experts\": 2, \"moe_intermediate_size\": 8, "
-/* RoPE where nothing is said of it: the base is each type's own, and some have a scaling. */
+/* RoPE parameters that are not given: the base is that of the model type, and some types have a scaling. */
 static void test_rope_defaults(void **state)
 {
     (void)state;
@@ -102,7 +103,7 @@ static void test_rope_defaults(void **state)
         {"{\"model_type\": \"qwen2_5_vl\", \"rope_scaling\": {\"type\": \"mrope\"}, " CONFIG "}", "qwen2vl", NULL, -1,
          -1, -1},
         {"{\"model_type\": \"qwen3_vl_text\", " CONFIG "}", "qwen3vl", NULL, 5e6, -1, -1},
-        {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* llama's 10000 is GGUF's, too */
+        {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* 10000 is also GGUF's default */
     };
     write_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -124,12 +125,12 @@ static void test_rope_defaults(void **state)
     }
     struct gguf *g =
         open_with("{\"model_type\": \"gemma4_text\", \"head_dim\": 8, \"global_head_dim\": 16, " CONFIG "}");
-    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs turns */
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs rotates */
     assert_true(t && t->dim[0] == 8 && ((const float *)t->data)[1] == 1 && ((const float *)t->data)[2] > 1e9f);
     gguf_close(g);
 }
 
-/* Llama 3's factors are those of the dimensions that turn, where these are a part of a head. */
+/* Llama 3's frequency factors are those of the dimensions that rotate, even if these are only a part of a head. */
 static void test_factors_of_a_part(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ static void test_factors_of_a_part(void **state)
     gguf_close(g);
 }
 
-/* What folders are written like beside what transformers 5 writes. */
+/* Forms that makers write beside those of transformers 5. */
 static void test_folders_of_makers(void **state)
 {
     (void)state;
@@ -153,10 +154,11 @@ static void test_folders_of_makers(void **state)
     bool whole = false;
     uint8_t kv[2];
     write_folder();
-    struct gguf *g = open_with("{\"model_type\": \"mamba2\", \"say\": \"an \\\"Infinity\\\"\", " /* no number */
-                               "\"time_step_limit\": [-Infinity, Infinity], " CONFIG "}");
+    struct gguf *g =
+        open_with("{\"model_type\": \"mamba2\", \"say\": \"an \\\"Infinity\\\"\", " /* the string is not a number */
+                  "\"time_step_limit\": [-Infinity, Infinity], " CONFIG "}");
     assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 0);
-    assert_true(whole); /* transformers' Mamba-2 has a norm over all groups, Nemotron H one of each */
+    assert_true(whole); /* transformers' Mamba-2 has a single norm over all groups, Nemotron H one for each */
     gguf_close(g);
     g = open_with("{\"model_type\": \"nemotron_h\", \"hybrid_override_pattern\": \"M*\", " CONFIG2 "}");
     assert_int_equal(gguf_bool(g, "hearth.ssm.norm_whole", &whole, &e), 1);
@@ -168,7 +170,8 @@ static void test_folders_of_makers(void **state)
                   "\"block_ffn_dim_multiplier\": null, " CONFIG2 "}");
     assert_int_equal(gguf_flags(g, "lfm2.attention.head_count_kv", kv, 2, &e), 0);
     assert_true(kv[0] == 0 && kv[1] == 1);
-    assert_true(number_of(g, "lfm2.feed_forward_length") == 8); /* two thirds, which only a factor rounds up */
+    assert_true(number_of(g, "lfm2.feed_forward_length") ==
+                8); /* two thirds, which are rounded up only if there is a multiplier */
     gguf_close(g);
     g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"block_multiple_of\": 16, " CONFIG2 "}");
     assert_true(number_of(g, "lfm2.feed_forward_length") == 16);
@@ -190,8 +193,8 @@ static void test_folders_of_makers(void **state)
     }
 }
 
-/* Of several keys for one setting, as many config.json files have them, the one counts that transformers reads for the
- * model_type; without it the default of transformers does, whatever the others say. */
+/* If config.json has several keys for one setting, as many do, the key that transformers reads for the model_type
+ * counts; without it, transformers' default does, whatever the other keys say. */
 static void test_several_names(void **state)
 {
     (void)state;
@@ -244,14 +247,14 @@ static void test_several_names(void **state)
     }
 }
 
-/* What config.json says beside what transformers reads, or otherwise than its tensors. */
+/* Settings of config.json that transformers ignores, or that contradict the tensors. */
 static void test_said_in_vain(void **state)
 {
     (void)state;
     write_folder();
     struct gguf *g = open_with("{\"model_type\": \"glm4_moe_lite\", \"n_routed_experts\": 2, " LATENT
                                "\"mlp_layer_types\": [\"dense\", \"sparse\", \"dense\"], " CONFIG_OF("3") "}");
-    assert_true(number_of(g, "deepseek2.leading_dense_block_count") == 1); /* the last one has no router */
+    assert_true(number_of(g, "deepseek2.leading_dense_block_count") == 1); /* the last layer has no router */
     gguf_close(g);
     static const char *const windows[][2] = {{"mistral", "llama.attention.sliding_window"},
                                              {"llama", "llama.attention.sliding_window"},
@@ -261,7 +264,7 @@ static void test_said_in_vain(void **state)
         char config[512];
         snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"sliding_window\": 16, " CONFIG "}", windows[i][0]);
         g = open_with(config);
-        assert_true(number_of(g, windows[i][1]) == (i ? 0 : 16)); /* of these Mistral alone has one */
+        assert_true(number_of(g, windows[i][1]) == (i ? 0 : 16)); /* of these only Mistral has a window */
         gguf_close(g);
     }
     g = open_with(
@@ -284,7 +287,7 @@ static void test_said_in_vain(void **state)
     }
 }
 
-/* The last of Gemma 4's layers has full attention, whatever is said. */
+/* The last of Gemma 4's layers has full attention, whatever the config says. */
 static void test_last_layer(void **state)
 {
     (void)state;
@@ -302,7 +305,7 @@ static void test_last_layer(void **state)
     gguf_close(g);
 }
 
-/* A value of another type than it is read by is refused by its key, and does not pass for one that is not there. */
+/* A value of the wrong type is refused with its key, and is not treated as absent. */
 static void test_wrong_types(void **state)
 {
     (void)state;
@@ -362,13 +365,13 @@ static void test_wrong_types(void **state)
                          "}"));
 }
 
-/* Layers after num_hidden_layers are left out where they are said to predict further ahead and have what makes them do
- * so; any other is a part of the model. */
+/* Layers after num_hidden_layers are left out if the config says that they predict further ahead and they have the
+ * tensors for that; any others belong to the model. */
 static void test_layers_after(void **state)
 {
     (void)state;
     static const struct {
-        const char *says, *names[2], *words; /* NULL: it opens */
+        const char *says, *names[2], *words; /* why it is refused; NULL: it opens */
     } cases[] = {
         {"\"model_type\": \"llama\"",
          {"model.layers.1.input_layernorm.weight", "x"},
@@ -417,7 +420,7 @@ static void test_layers_after(void **state)
     "{\"model.norm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, " \
     "\"lm_head.weight\": {\"dtype\": \"F32\", \"shape\": [4, 8], \"data_offsets\": [32, 160]}}"
 
-/* A folder that says that its output is not the embedding has one of its own. */
+/* If the config says that the output is not tied to the embedding, the folder has an output matrix. */
 static void test_head(void **state)
 {
     (void)state;
@@ -445,7 +448,7 @@ static void test_head(void **state)
             gguf_close(open_with(cases[i].config));
         write_tensors(HEAD, 160);
         struct gguf *g = open_with(cases[i].config);
-        assert_true((gguf_tensor_find(g, "output.weight") != NULL) == (i != 1)); /* what is tied is not read */
+        assert_true((gguf_tensor_find(g, "output.weight") != NULL) == (i != 1)); /* a tied matrix is not read */
         gguf_close(g);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * folder.c - Hugging Face folders: what is sound opens with its vocabulary, its templates and its tensors in their
- * place; what is not is refused by a sentence that names it.
+ * folder.c - Hugging Face folders: sound ones open with their vocabulary, templates and tensors in their places; others
+ * are refused by a sentence that names the fault.
  */
 #include "config.h" /* memfd_create */
 
@@ -61,7 +61,7 @@ static void assert_template(const char *names, const char *key, const char *sour
     gguf_close(g);
 }
 
-/* As transformers writes them today, and as it did before. */
+/* Templates in the form that transformers writes, and in its older form. */
 static void test_folder_templates(void **state)
 {
     (void)state;
@@ -82,7 +82,7 @@ static void test_folder_templates(void **state)
     assert_template("default a tool_use", "tokenizer.chat_template.a", "a2");
 }
 
-/* Gemma's norms are stored less one. */
+/* Gemma's norms are stored with 1 subtracted. */
 static void test_plus_one(void **state)
 {
     (void)state;
@@ -119,13 +119,13 @@ static void write_mxfp4(const char *header)
     write_text("config.json", OSS);
     put64(&b, strlen(header));
     put(&b, header, strlen(header));
-    for (unsigned i = 0; i < 17 * MX_N; i++) /* nibbles that differ, then scales around 1 */
+    for (unsigned i = 0; i < 17 * MX_N; i++) /* distinct nibbles, then scales around 1 */
         put(&b, &(uint8_t){(uint8_t)(i < 16 * MX_N ? i * 37 + i / 16 * 11 : 120 + i % 15)}, 1);
     write_file("model.safetensors", b.p, b.n);
     free(b.p);
 }
 
-/* Weight k of a row as the OCP's specification has it, low nibble first. */
+/* Weight k of a row as defined by the OCP's specification, low nibble first. */
 static float mx_weight(uint64_t block, unsigned k)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
@@ -329,14 +329,14 @@ static void test_huge(void **state)
     refused(dir, HEARTH_EBADMODEL, "not a regular file");
 }
 
-/* A lack of memory is not the folder's fault. */
+/* A lack of memory is not reported as a fault of the folder. */
 static void test_no_memory(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* their allocators end the program */
+    skip(); /* the sanitizers' allocators end the program */
 #endif
-    enum { LEFT = 16 << 20 }; /* less than 4194304 scores take */
+    enum { LEFT = 16 << 20 }; /* less memory than 4194304 scores need */
     struct rlimit was, less;
     unsigned long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");

@@ -1,4 +1,5 @@
-/* folders.h - the tiny models in Hugging Face form: this checkout's, and those of every architecture beside it. */
+/* folders.h - the tiny models in Hugging Face form: those in the source tree, and those of every architecture beside
+ * it. */
 #ifndef HEARTH_TESTS_FOLDERS_H
 #define HEARTH_TESTS_FOLDERS_H
 
@@ -18,7 +19,7 @@ static inline void folders_each(void (*use)(const char *path))
     snprintf(pattern, sizeof pattern, "%s/models/hf-tiny/*/", shared ? shared : "../shared");
     glob(pattern, GLOB_APPEND, NULL, &found);
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        found.gl_pathv[i][strlen(found.gl_pathv[i]) - 1] = '\0'; /* its slash */
+        found.gl_pathv[i][strlen(found.gl_pathv[i]) - 1] = '\0'; /* the trailing slash */
         use(found.gl_pathv[i]);
     }
     globfree(&found);

@@ -1,4 +1,4 @@
-/* gguf-build.h - writes GGUF files for tests, sound ones and broken ones: it checks nothing itself. */
+/* gguf-build.h - writes GGUF files for tests, sound ones and broken ones, without checking anything. */
 #ifndef HEARTH_TEST_GGUF_BUILD_H
 #define HEARTH_TEST_GGUF_BUILD_H
 
@@ -98,7 +98,7 @@ static inline void put_tensor(struct build *b, const char *name, uint32_t n_dim,
     put64(b, offset);
 }
 
-/* A file without a name; `path` opens it. Close the descriptor that is returned. */
+/* Writes a file without a name, which `path` opens. The caller closes the returned descriptor. */
 static inline int build_file(const struct build *b, char path[64])
 {
     int fd = memfd_create("test.gguf", MFD_CLOEXEC);

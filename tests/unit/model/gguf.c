@@ -1,4 +1,4 @@
-/* gguf.c - the GGUF reader on sound files, and on files that are wrong in every way that we could think of. */
+/* gguf.c - the GGUF reader on sound files and on malformed files of many kinds. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/gguf.h"
@@ -17,19 +17,20 @@ static int open_built(const struct build *b, struct gguf **g, struct hearth_err 
     return ret;
 }
 
-/* The file is refused with that code, and the message says `what`. */
+/* Checks that the file is refused with that code and a message that contains `what`. */
 static void refused(struct build *b, int code, const char *what)
 {
     struct gguf *g = NULL;
     struct hearth_err e = {0};
     int ret = open_built(b, &g, &e);
-    if (ret != code || !strstr(e.msg, what) || !strchr("/0123456789", e.msg[0])) /* names the file, /proc/self/fd/N */
+    if (ret != code || !strstr(e.msg, what) ||
+        !strchr("/0123456789", e.msg[0])) /* the message begins with the file's name, /proc/self/fd/N */
         fail_msg("%d: \"%s\" instead of %d: \"%s\"", ret, ret ? e.msg : "opened", code, what);
     free(b->p);
     *b = (struct build){0};
 }
 
-/* All kinds of values, and two tensors: F32 [4, 2] and Q8_0 [32]. */
+/* Values of all types, and two tensors: F32 [4, 2] and Q8_0 [32]. */
 static struct build sound(uint32_t version)
 {
     struct build b = {0};
@@ -164,7 +165,7 @@ static void test_value_types(void **state)
     free(b.p);
 }
 
-/* A header for one key or one tensor, to be followed by what is wrong with it. */
+/* A header for one key, or one tensor; the faulty part is appended by the caller. */
 static struct build one_key(const char *name, uint32_t type)
 {
     struct build b = {0};
@@ -202,7 +203,7 @@ static void test_header(void **state)
     refused(&b, HEARTH_EBADMODEL, "tensors; the limit");
     put_header(&b, 3, 0, UINT64_MAX);
     refused(&b, HEARTH_EBADMODEL, "keys; the limit");
-    put_header(&b, 3, 0, 60000); /* under the limit, and not there */
+    put_header(&b, 3, 0, 60000); /* below the limit, but the file is shorter */
     refused(&b, HEARTH_EBADMODEL, "ends within");
 }
 
@@ -218,7 +219,7 @@ static void test_keys(void **state)
     put_zeros(&b, 100);
     refused(&b, HEARTH_EBADMODEL, "unknown type 13");
     b = one_key("k", T_STR);
-    put64(&b, 1 << 20); /* more than there is */
+    put64(&b, 1 << 20); /* more than the file has */
     refused(&b, HEARTH_EBADMODEL, "a string of k");
     b = one_key("k", T_STR);
     put64(&b, UINT64_MAX - 7); /* p + n wraps */
@@ -238,7 +239,7 @@ static void test_keys(void **state)
     refused(&b, HEARTH_EBADMODEL, "elements; the limit");
     b = one_key("k", T_ARR);
     put32(&b, T_F32);
-    put64(&b, 1 << 20); /* allowed, and not there */
+    put64(&b, 1 << 20); /* allowed, but the file is shorter */
     refused(&b, HEARTH_EBADMODEL, "ends within");
     put_header(&b, 3, 0, 2);
     key_u32(&b, "twin", 1);
@@ -254,7 +255,7 @@ static void test_keys(void **state)
     key_str(&b, "general.alignment", "32");
     refused(&b, HEARTH_EBADMODEL, "general.alignment");
     put_header(&b, 3, 0, 1);
-    put_str(&b, "\x1b[31m\xff"); /* nothing of this reaches a terminal or the wire */
+    put_str(&b, "\x1b[31m\xff"); /* none of these bytes may reach a terminal or the wire */
     put32(&b, 99);
     refused(&b, HEARTH_EBADMODEL, "key ?[31m? has");
 }
@@ -283,7 +284,7 @@ static void test_tensors(void **state)
     refused(&b, HEARTH_EBADMODEL, "within the data of tensor weight");
     b = one_tensor(1, 4, 0, 0, UINT64_MAX - 31); /* start + offset wraps */
     refused(&b, HEARTH_EBADMODEL, "within the data");
-    b = one_tensor(2, 1024, 2, 0, 0); /* 8 KiB of 4 */
+    b = one_tensor(2, 1024, 2, 0, 0); /* 8 KiB in a file of 4 */
     refused(&b, HEARTH_EBADMODEL, "within the data");
     put_header(&b, 3, 2, 0);
     put_tensor(&b, "twin", 1, (uint64_t[]){4}, 0, 0);
@@ -317,14 +318,14 @@ static void test_not_a_file(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(gguf_open(&g, dir, &e), HEARTH_EBADMODEL);
     assert_non_null(strstr(e.msg, "not a regular file"));
-    assert_int_equal(gguf_open(&g, fifo, &e), HEARTH_EBADMODEL); /* and does not wait for a writer */
+    assert_int_equal(gguf_open(&g, fifo, &e), HEARTH_EBADMODEL); /* without waiting for a writer */
     assert_int_equal(gguf_open(&g, "/dev/zero", &e), HEARTH_EBADMODEL);
     assert_int_equal(gguf_open(&g, "/nonexistent/model.gguf", &e), HEARTH_ENOMODEL);
     unlink(fifo);
     rmdir(dir);
 }
 
-/* The file is cut while it is mapped: reading goes on, and gguf_check tells. */
+/* The file is truncated while it is mapped: reading continues, and gguf_check() reports it. */
 static void test_shrinks(void **state)
 {
     (void)state;
@@ -349,12 +350,12 @@ static void test_shrinks(void **state)
     assert_true(sum > 0 && sum < 1 << 16);
     assert_int_equal(gguf_check(g, &e), HEARTH_EBADMODEL);
     assert_non_null(strstr(e.msg, "shrank"));
-    /* Grown again, it is still not the file that was opened: pages were lost. */
+    /* After it has grown again it is still not the file that was opened, because pages were lost. */
     assert_int_equal(ftruncate(fd, (off_t)b.n), 0);
     assert_int_equal(gguf_check(g, &e), HEARTH_EBADMODEL);
     gguf_close(g);
 
-    /* The next file is not marked by the last one's damage. */
+    /* The next file is not affected by the damage of the previous one. */
     char path2[64];
     int fd2 = build_file(&b, path2);
     assert_int_equal(gguf_open(&g, path2, &e), 0);
@@ -365,7 +366,7 @@ static void test_shrinks(void **state)
     free(b.p);
 }
 
-/* As many keys and tensors as are allowed: a quadratic reader would take minutes. */
+/* The most keys and tensors that are allowed: a quadratic reader would take minutes. */
 static void test_linear(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* hparams.c - hyperparameters that a file says by several keys, or means where it says nothing. */
+/* hparams.c - hyperparameters that a file states by several keys, or implies by omitting keys. */
 #include "config.h" /* memfd_create */
 
 #include "tests/unit/model/odd-model.h"
 
 #include <math.h>
 
-/* Latent attention's sizes, and YaRN's attention factor squared in its scores: the file has a tenth of mscale_all_dim,
- * DeepSeek V2's 0.707, and its cos and sin are not multiplied. */
+/* Sizes of latent attention, and YaRN's attention factor, which is squared in the scores: the file has a tenth of
+ * mscale_all_dim, DeepSeek V2's 0.707, and cos and sin are not scaled. */
 static void test_latent(void **state)
 {
     (void)state;
@@ -70,7 +70,8 @@ static void test_latent(void **state)
     }
 }
 
-/* What a file of the architecture without weights comes to, with the fewest keys, and a tensor or NULL. */
+/* The hyperparameters of a file of the architecture without weights, with the fewest keys, and with that tensor unless
+ * it is NULL. */
 static struct hparams read_silent(const char *arch, const char *tensor)
 {
     const struct {
@@ -123,7 +124,7 @@ static struct hparams read_silent(const char *arch, const char *tensor)
     return hp;
 }
 
-/* What is meant by a key that is not there, or is 0. */
+/* The meaning of a key that is absent or 0. */
 static void test_silence(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void test_silence(void **state)
     assert_true(hp.attn_softcap == 50 && hp.logit_softcap == 30);
 }
 
-/* Which layers recur, by a list that has those that are left out, too, or not. */
+/* Which layers are recurrent, given by a list that includes the layers that are left out, or does not. */
 static void test_recurrent_layers(void **state)
 {
     (void)state;

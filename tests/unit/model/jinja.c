@@ -1,6 +1,6 @@
 /*
- * jinja.c - chat templates: cases written from Jinja's documentation and Python's, the vectors beside the checkout
- * (Jinja2's own results), what came from the context, and that hostile templates end soon.
+ * jinja.c - chat templates: cases from the documentation of Jinja and Python, the vectors beside the source tree
+ * (Jinja2's own results), which output came from the context, and that hostile templates end soon.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* Sunday 2026-11-22, 10:00: the vectors' day. */
+/* Sunday 2026-11-22, 10:00: the date of the vectors. */
 static const struct tm now = {.tm_year = 126, .tm_mon = 10, .tm_mday = 22, .tm_hour = 10, .tm_yday = 325};
 
 static enum jinja_failure render(const char *source, size_t n, const char *context, const char *const *own,
@@ -62,7 +62,7 @@ static const char world[] =
 static void test_language(void **state)
 {
     static const char *const rows[][2] = {
-        /* whitespace: trim_blocks takes the line end behind a block, lstrip_blocks the indentation before it */
+        /* whitespace: trim_blocks removes the newline after a block, lstrip_blocks the indentation before it */
         {"a\n  {% if 1 %}\nb\n  {% endif %}\nc\n", "a\nb\nc"},
         {"a\n  {%+ if 1 %}b{% endif +%}\nc", "a\n  b\nc"},
         {"a  {{- x -}}  b", "a5b"},
@@ -93,12 +93,12 @@ static void test_language(void **state)
         {"{{ 1 ~ 'a' ~ none ~ 1.0 }}{{ 'a' * 3 }}{{ [0] * 2 }}", "1aNone1.0aaa[0, 0]"},
         {"{{ 0 or 'y' }}{{ 1 and 'z' }}{{ not 0 }}{{ 'a' if 0 }}{{ 'a' if 0 else 'b' }}", "yzTrueb"},
         {"{{ x is number and x is not string }}{{ 4 is divisibleby 2 }}{{ u is undefined }}", "TrueTrueTrue"},
-        /* access: attributes before items with a dot, items first in brackets; slices */
+        /* access: a dot prefers attributes to items, brackets prefer items; slices */
         {"{{ d.b }}{{ d['items'] }}{{ d.items() | list | length }}{{ d.nope }}{{ n.nope }}", "173"},
         {"{{ s[1] }}{{ s[::-1] }}{{ s[-3:] }}{{ l[::2] }}{{ l[5:] }}{{ s | length }}",
          "\xc3\xa9oll\xc3\xa9hllo[3, 2][]5"},
         {"{{ ''.__class__ }}{{ d.update }}|", "|"},
-        /* scopes: a loop's do not leak, a namespace does */
+        /* scopes: variables of a loop do not leak, those of a namespace do */
         {"{% set q = 0 %}{% for i in l %}{% set q = q + i %}{% endfor %}{{ q }}", "0"},
         {"{% set ns = namespace(q=0) %}{% for i in l %}{% set ns.q = ns.q + i %}{% endfor %}{{ ns.q }}", "6"},
         {"{% set a, (b, c) = 1, 'xy' %}{{ a }}{{ b }}{{ c }}", "1xy"},
@@ -129,7 +129,8 @@ static void test_language(void **state)
         {"{% macro f() %}{{ q }}{% endmacro %}{% set q = 1 %}{{ f() }}", "1"},
         {"{% macro f() %}{% endmacro %}{{ f }}{% for i in l %}{{ loop }}{% endfor %}",
          "<Macro 'f'><LoopContext 1/3><LoopContext 2/3><LoopContext 3/3>"},
-        /* what a scope sets, and has not read before, is its own from the start; not so what an `if` sets */
+        /* a name that a scope sets without having read it is local to the scope from its start; a name set in an `if`
+         * is not */
         {"{% set x %}<{{ x }}>{% endset %}{{ x }}", "<>"},
         {"{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% set x = 1 %}{{ f() }}", "1"},
         {"{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% if 1 %}{% set x = 1 %}{% endif %}{{ f() }}", "51"},
@@ -140,7 +141,7 @@ static void test_language(void **state)
          "57575"},
         /* undefined */
         {"{{ u }}{{ u | default('d') }}{{ u is defined }}{{ u == v }}{% for i in u %}{% endfor %}", "dFalseTrue"},
-        /* a filter of no name matters where it is reached: in an if */
+        /* an unknown filter is an error only if it is reached, within an `if` */
         {"{% if false %}{{ x | nope }}{% endif %}{{ x | nope if false else 'ok' }}", "ok"},
         {"{{ strftime_now('%d %b %Y %H:%M %A') }}", "22 Nov 2026 10:00 Sunday"},
     };
@@ -235,7 +236,7 @@ static void test_filters_and_methods(void **state)
         gives(rows[i][0], world, rows[i][1]);
 }
 
-/* An integer has as many digits as the precision asks for. */
+/* An integer is printed with as many digits as the precision requests. */
 static void test_precision(void **state)
 {
     char want[512];
@@ -248,7 +249,7 @@ static void test_precision(void **state)
     gives("{{ ('%.100000d' % 7) | length }}", "{}", "100000");
 }
 
-/* Arguments at the ends of 64 bits and beyond. */
+/* Arguments at the limits of 64 bits and beyond. */
 static void test_extremes(void **state)
 {
 #define LEAST "(-(2 ** 63))"
@@ -286,7 +287,7 @@ static void test_extremes(void **state)
 #undef MOST
 }
 
-/* Equal keys are the same key, whatever object they are. */
+/* Equal keys are the same key, even if they are different objects. */
 static void test_keys(void **state)
 {
     static const char *const rows[][2] = {
@@ -377,7 +378,7 @@ static void test_errors(void **state)
     fails("\xff", "{}", JINJA_SYNTAX, 0);
 }
 
-/* Each of these would take Python its memory or its evening. */
+/* In Python each of these would take all memory, or hours. */
 static void test_limits(void **state)
 {
     static const char *const rows[] = {
@@ -425,7 +426,7 @@ static void test_limits(void **state)
     size_t n = (size_t)sprintf(deep, "{{ 1");
     for (; n + 10 < 200000; n += 2)
         memcpy(deep + n, "+1", 2);
-    strcpy(deep + n, " }}"); /* a tree as deep as the source is long */
+    strcpy(deep + n, " }}"); /* a syntax tree as deep as the source is long */
     fails(deep, "{}", JINJA_LIMIT, 0);
     memset(deep, '[', 200000);
     memcpy(deep, "{\"x\":", 5);
@@ -437,7 +438,7 @@ static void test_limits(void **state)
     fails(large, "{}", JINJA_LIMIT, 0);
 }
 
-/* What the text owes to the context's strings, marked; the template's own and a token's stay out. */
+/* Checks which output came from the context's strings; that of the template itself and of tokens is not marked. */
 static void marks(const char *source, const char *want)
 {
     static const char *const own[] = {"bos_token", NULL};
@@ -528,7 +529,7 @@ static void check(const char *name, const char *source, size_t n, json_t *contex
     free(dump);
 }
 
-/* transformers gives tools and documents always, none where there are none, and the tokens that there are. */
+/* As in transformers, tools and documents are always defined, as none if absent, and so are those tokens that exist. */
 static json_t *context_of(const json_t *file, const json_t *row)
 {
     static const char *const keys[] = {"messages", "tools", "documents", "add_generation_prompt"};

@@ -1,12 +1,13 @@
 /*
- * keys.c - every key that a model is read by, wrong: of another type, zero, negative, huge, not a number, an array of
- * another length, or gone. Each model either loads and computes a token, or is refused by an error that names the key.
+ * keys.c - every key by which a model is read, with wrong values: of another type, zero, negative, huge, not a number,
+ * an array of another length, or absent. Each model either loads and computes a token, or is refused by an error that
+ * names the key.
  *
- * The models are those of folders.h. Besides the keys that each has, it is given
- * those that the sources of daemon/model ask for anywhere; one that its architecture does not read changes nothing.
+ * The models are those of folders.h. Besides its own keys each is given those that the sources of daemon/model read
+ * anywhere; a key that its architecture does not read changes nothing.
  *
- * An array or a number that contradicts the tensors is refused by the tensor's name and shape, since neither is known
- * to be the wrong one.
+ * An array or a number that contradicts the tensors is refused with the tensor's name and shape, since it is not known
+ * which of the two is wrong.
  */
 #include "config.h"
 
@@ -37,7 +38,7 @@ static const struct backend *be;
 static struct device *dev;
 static size_t n_loaded, n_refused, n_unnamed;
 
-/* --- wrong values: raw, as gguf_key_at() gives them ----------------------------------------------------------- */
+/* --- wrong values: raw, as gguf_key_at() returns them --------------------------------------------------------- */
 
 struct raw {
     unsigned char b[1 << 16];
@@ -66,7 +67,7 @@ static uint32_t bits(float f)
     return u;
 }
 
-/* An array of n elements of four bytes: those of `was`, one after the other and again, or v where `was` is NULL. */
+/* An array of n elements of four bytes: those of `was`, repeated as necessary, or v if `was` is NULL. */
 static void numbers(struct raw *r, uint32_t elem, size_t n, const unsigned char *was, size_t n_was, uint32_t v)
 {
     add32(r, ARR), add32(r, elem), add64(r, n);
@@ -79,7 +80,7 @@ static void numbers(struct raw *r, uint32_t elem, size_t n, const unsigned char 
 
 enum wrong {
     GONE,
-    TEXT, /* these four are of a type that no number or array of numbers is */
+    TEXT, /* these four have types that no number or array of numbers has */
     TEXTS,
     NESTED,
     FLAG,
@@ -119,7 +120,7 @@ static const char *const names[WRONGS] = {"gone",
                                           "all 2^31 - 1",
                                           "a number"};
 
-/* False where that makes no sense of a value like `was`. An absent key has was.n 0. */
+/* Makes the wrong value. False if it would not be wrong for a value like `was`. An absent key has was.n 0. */
 static bool make(struct raw *r, enum wrong w, struct gguf_str was)
 {
     uint32_t type = ARR + 1, elem = 0;
@@ -150,7 +151,7 @@ static bool make(struct raw *r, enum wrong w, struct gguf_str was)
         add32(r, real ? F32 : U32), add32(r, 0);
         return !array && type != STR;
     case ONE:
-    case SOME: /* what none of the models has there, and nothing is wrong with by itself */
+    case SOME: /* a value that none of the models has, and that is not wrong by itself */
         add32(r, U32), add32(r, w == ONE ? 1 : 6);
         return !array && !real && type != STR;
     case MINUS:
@@ -214,7 +215,7 @@ static struct gguf *with(const struct gguf *g, struct gguf_str name, const struc
     return out;
 }
 
-/* What whoever opens a model does with it. */
+/* Does with the model what any user of it does. */
 static int use(struct gguf *g, struct hearth_err *e)
 {
     struct vocab *v;
@@ -240,9 +241,9 @@ struct keys {
 };
 static struct keys all;
 
-/* Whether a message names the key, whole or without what all keys of an architecture begin with. Where a value is of
- * the right type it may name the tensor that contradicts it; where the key is gone, or says what is possible, the
- * tensor or another key that does. */
+/* Whether a message names the key, in full or without the prefix of the architecture. If the value has the right type,
+ * the message may instead name the tensor that contradicts it; if the key is absent, or the message states the possible
+ * values, it may name the tensor or another key that contradicts it. */
 static bool named(const char *msg, const char *key, enum wrong w)
 {
     const char *dot = strchr(key, '.');
@@ -284,7 +285,7 @@ static void keys_add(struct keys *k, const char *s, size_t n)
     k->name[k->n++] = strndup(s, n);
 }
 
-/* The literals of a source that look like a key's name. */
+/* Adds the literals of a source file that look like the name of a key. */
 static void keys_of_source(struct keys *k, const char *path)
 {
     static char text[1 << 20];
@@ -334,7 +335,7 @@ static void model(const char *path)
     if (rc)
         fail_msg("%s: %s", path, e.msg);
     rc = use(g, &e);
-    if (rc == HEARTH_EUNSUPPORTED) { /* an architecture of later */
+    if (rc == HEARTH_EUNSUPPORTED) { /* an architecture that is not supported yet */
         gguf_close(g);
         return;
     }

@@ -1,4 +1,4 @@
-/* kind.c - what a file is by its keys, and what is said of what is no language model. */
+/* kind.c - the kind of a file, determined by its keys, and the error for a file that is not a language model. */
 #include "config.h"
 
 #include "daemon/model/kind.h"
@@ -9,10 +9,10 @@
 
 struct row {
     const char *type, *arch;
-    const char *number; /* a key that is 1 */
+    const char *number; /* a key whose value is 1 */
     uint64_t n_tensor;
     enum model_kind kind;
-    const char *says; /* of model_hparams */
+    const char *says; /* the error of model_hparams() */
 };
 
 static struct gguf *make(const struct row *r)

@@ -1,6 +1,6 @@
 /*
- * latent-experts.c - a folder whose experts work in a latent space, and config.json with another size of it than the
- * tensors have, or none that can be: each is refused by the name of the key or of a tensor that it does not fit.
+ * latent-experts.c - a folder whose experts work in a latent space, with a latent size in config.json that contradicts
+ * the tensors or is impossible: each is refused with the name of the key, or of a tensor that does not fit it.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 static char dir[] = "latent-experts-XXXXXX", from[4096];
 
-/* The folder, with moe_latent_size as in `size`, JSON; NULL: without it. */
+/* Opens the folder with moe_latent_size set to the JSON `size`; NULL: without the key. */
 static int outline(const char *size, struct hearth_err *e)
 {
     char path[4200];
@@ -47,7 +47,7 @@ static void a_wrong_size_is_named(void **state)
 {
     (void)state;
     static const struct {
-        const char *size, *says; /* says NULL: it loads */
+        const char *size, *says; /* says NULL: the folder loads */
     } rows[] = {{"32", NULL},
                 {"24", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1; 64 x 24 x 1"},
                 {"64", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1; 64 x 64 x 1"},

@@ -1,4 +1,4 @@
-/* map.c - the handler of SIGBUS among handlers of others. */
+/* map.c - the handler of SIGBUS among other handlers of that signal. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/map.h"
@@ -20,7 +20,7 @@ enum { PAGE = 1 << 16, AGAIN = 3, FAILED = 4, ALIVE = 5 };
 static struct sigaction inner;
 static volatile sig_atomic_t n_foreign;
 
-/* A handler that passes on what is not its own. */
+/* A handler that passes faults on to the previous handler. */
 static void on_foreign(int sig, siginfo_t *info, void *context)
 {
     if (n_foreign++)
@@ -57,8 +57,9 @@ static _Noreturn void child(void)
     _exit(ALIVE);
 }
 
-/* Where a later handler has replaced that for models' files and passes on to it, and another file is opened, each of
- * the two is the other's predecessor. A fault elsewhere ends the process all the same, as if neither were there. */
+/* A later handler replaces the one for model files and passes faults on to it; then another file is opened, so that
+ * each of the two has the other as its predecessor. A fault elsewhere still ends the process, as if neither were
+ * installed. */
 static void test_foreign_handler(void **state)
 {
     int status;

@@ -1,4 +1,5 @@
-/* model.c - the binding of a tiny synthetic model: it runs as written, and any fault in it is refused by name. */
+/* model.c - the binding of a tiny synthetic model: it computes as described, and any fault in it is refused with a
+ * name. */
 #include "config.h" /* memfd_create */
 
 #include "tests/unit/model/odd-model.h"
@@ -41,7 +42,7 @@ static void test_runs(void **state)
                 l.m->hp.n_rot[ROPE_FULL] == HEAD);
     assert_string_equal(l.m->hp.type, "F32");
     unload(&l);
-    /* Each of these must reach the arithmetic: frequencies, their factors, the window, biases, the tied head. */
+    /* Each of these must affect the result: frequencies, their factors, the window, biases, the tied head. */
     assert_true(distance(&plain, &plain) == 0);
     assert_true(distance(&plain, &(struct odd){.freq = 1}) == 0);
     assert_true(distance(&plain, &(struct odd){.freq = 4}) > 1e-6f);
@@ -236,7 +237,7 @@ static void test_progress(void **state)
     unload(&l);
 }
 
-/* The layers that predict further ahead are no part of the model; nor is what they have, whatever it is. */
+/* Layers that predict further ahead are not part of the model, and neither are their tensors, whatever those are. */
 static void test_layers_ahead_are_left_out(void **state)
 {
     (void)state;
@@ -268,7 +269,7 @@ static void counted_free(struct device *d, struct weight *w)
     inner->weight_free(d, w);
 }
 
-/* Each matrix that the device has taken is given back once, whatever of the file it shares. */
+/* Each matrix that the device has loaded is freed once, even if several share data of the file. */
 static void test_given_back(void **state)
 {
     (void)state;
@@ -289,7 +290,7 @@ static void test_given_back(void **state)
     }
 }
 
-static uint32_t outside; /* of the matrices that were loaded */
+static uint32_t outside; /* how many of the loaded matrices are in host memory */
 
 static int placed_load(struct device *d, struct weight *w, struct hearth_err *e)
 {
@@ -298,7 +299,7 @@ static int placed_load(struct device *d, struct weight *w, struct hearth_err *e)
     return inner->weight_load(d, w, e);
 }
 
-/* All matrices are of 100 bytes; q, k and v have to stay. */
+/* Each matrix takes 100 bytes; q, k and v have to stay in the device's memory. */
 static uint64_t placed_bytes(struct device *d, const struct weight *w, uint64_t *passing)
 {
     (void)d;
@@ -307,7 +308,8 @@ static uint64_t placed_bytes(struct device *d, const struct weight *w, uint64_t 
     return 100;
 }
 
-/* Within a room matrices are asked for outside, those that may be; which, is the same before and at the load. */
+/* With limited room, matrices that may be placed in host memory are loaded there; the selection is the same when it is
+ * computed in advance and at the load. */
 static void test_within_a_room(void **state)
 {
     (void)state;
@@ -355,7 +357,7 @@ static struct gguf *open_model(const struct odd *odd)
     return g;
 }
 
-/* Without a device a model has the same program as with one, and the same faults. */
+/* Without a device a model has the same program as with one, and the same errors. */
 static void test_outline(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
- * numbers.c - every tensor of every tiny model, of which nothing is a number: the model is refused by the tensor's
- * name, or its logits say so, or, of an expert that nobody went to, they are what they were. A text of what only looks
- * like numbers would be nonsense in silence.
+ * numbers.c - every tensor of every tiny model, filled with NaN: the model is refused with the tensor's name, or its
+ * logits are NaN, or, if the tensor is an expert that no row was routed to, the logits are unchanged. Finite logits
+ * that differ would be silent nonsense.
  */
 #include "config.h"
 
@@ -26,7 +26,7 @@ static const struct backend *be;
 static struct device *dev;
 static size_t n_refused, n_seen, n_unread, n_bad;
 
-/* The model with tensor `at` made of `data`. */
+/* A copy of the model whose tensor `at` has `data`. */
 static struct gguf *with(const struct gguf *g, size_t at, const void *data)
 {
     struct gguf_make *make = gguf_make_new();
@@ -49,7 +49,7 @@ static struct gguf *with(const struct gguf *g, size_t at, const void *data)
     return out;
 }
 
-/* NaN of a type of floats; false of others. Their blocks may have a scale that is none, which the ops' tests have. */
+/* Writes NaN for a float type; false for others. Blocks may have a scale that is NaN, which is tested with the ops. */
 static bool all_nan(const struct gguf_tensor *t, unsigned char *to)
 {
     static const unsigned char nan32[] = {0, 0, 0xc0, 0x7f}, nan16[] = {0x00, 0x7e}, nanb16[] = {0xc0, 0x7f};
@@ -62,7 +62,7 @@ static bool all_nan(const struct gguf_tensor *t, unsigned char *to)
     return true;
 }
 
-/* The logits [N][*n_vocab], the caller's to free; NULL with an error. */
+/* Returns the logits [N][*n_vocab], which the caller frees, or NULL with an error. */
 static float *run(struct gguf *g, size_t *n_vocab, struct hearth_err *e)
 {
     struct model *m;
@@ -120,7 +120,7 @@ static void model(const char *path)
     struct hearth_err e = {0};
     size_t n_vocab;
     if (model_file_open(&g, path, &e))
-        return; /* keys.c says which may be refused */
+        return; /* keys.c tests what may be refused */
     float *was = run(g, &n_vocab, &e);
     if (was) {
         assert_true(all_finite(was, N * n_vocab));

@@ -35,7 +35,7 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
     if (o->no_tensor && !strcmp(o->no_tensor, name))
         return;
     if (o->reshape && !strcmp(o->reshape, name))
-        n_out++, n_in += n_out == 2 ? 8 : 0; /* a vector gets longer */
+        n_out++, n_in += n_out == 2 ? 8 : 0; /* makes a vector longer */
     bool twice = o->twice && !strcmp(o->twice, name);
     put_tensor(&p->tensors, name, n_out > 1 ? 2 : 1, (uint64_t[]){n_in, n_out}, type, twice ? 0 : p->data.n);
     p->n_tensor++;
@@ -56,7 +56,7 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
     put_zeros(&p->data, (32 - p->data.n % 32) % 32);
 }
 
-/* The layer's entry of a list, or what all layers have. */
+/* The layer's entry of a list, or the value that all layers share. */
 static uint32_t of_layer(const struct odd *o, const char *key, int i, uint32_t all)
 {
     return o->list_key && !strcmp(o->list_key, key) && o->list[i] > 0 ? (uint32_t)o->list[i] : all;
@@ -94,7 +94,8 @@ static void add_layer(struct plan *p, int i)
     if (n)
         add_tensor(p, name, D, n);
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
-        bool glm = k == 5 && p->odd->arch && !strcmp(p->odd->arch, "glm4moe"); /* its FFN's norm has another name */
+        bool glm = k == 5 && p->odd->arch &&
+                   !strcmp(p->odd->arch, "glm4moe"); /* glm4moe has another name for the norm of the FFN */
         snprintf(name, sizeof name, "blk.%d.%s", i, glm ? "post_attention_norm.weight" : all[k].name);
         if (n && (k >= 6 && k <= 8))
             continue;

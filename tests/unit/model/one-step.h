@@ -1,4 +1,4 @@
-/* one-step.h - computes the first tokens of a sequence, by whatever a model asks for. */
+/* one-step.h - computes the first tokens of a sequence, with whatever buffers a model needs. */
 #ifndef HEARTH_TESTS_ONE_STEP_H
 #define HEARTH_TESTS_ONE_STEP_H
 
@@ -6,7 +6,7 @@
 
 enum { STEP_MOST = 2 * KV_PAGE };
 
-/* Ids 1, 2 ... of the vocabulary, n of them, at most STEP_MOST. `logits`, [n][n_vocab], may be NULL. */
+/* Computes the ids 1, 2 ... of the vocabulary, n of them, at most STEP_MOST. `logits`, [n][n_vocab], may be NULL. */
 static inline int one_step(const struct backend *be, struct device *dev, const struct model *m, uint32_t n,
                            float *logits, struct hearth_err *e)
 {

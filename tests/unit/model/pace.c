@@ -1,6 +1,6 @@
 /*
- * pace.c - long work on outside input says how far it is, in steps that are bounded, and ends where it is told to: a
- * header, a vocabulary, texts of many words and of one.
+ * pace.c - long work on outside input reports its progress in bounded steps, and ends when it is told to: a header, a
+ * vocabulary, texts of many words and of one.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 
 enum { TEXT = 1 << 20, STEP_MOST = 128 << 10 };
 
-/* What the work has said, and when it is to end: with its call number `end_at`, 0 for never. */
+/* What the work has reported, and the number of the call at which it is to end; `end_at` 0: never. */
 struct heard {
     size_t calls, bytes, longest, end_at;
 };
@@ -34,7 +34,7 @@ static int hear(void *arg, size_t bytes, struct hearth_err *e)
 
 typedef int work(void *arg, struct hearth_err *e);
 
-/* Runs it through once, then ends it at every call, or at a hundred of them. */
+/* Runs the work once to its end, and then ends it at every call, or at a hundred of them. */
 static struct heard run(work *fn, void *arg)
 {
     struct heard all = {0};
@@ -46,7 +46,7 @@ static struct heard run(work *fn, void *arg)
         struct heard part = {.end_at = at};
         pace_set(hear, &part);
         assert_int_equal(fn(arg, &e), HEARTH_ECANCELLED);
-        assert_int_equal(part.calls, at); /* it asks no more once it was told */
+        assert_int_equal(part.calls, at); /* no further call after it was told to end */
     }
     pace_set(NULL, NULL);
     return all;
@@ -112,7 +112,8 @@ static void files_and_texts(void **state)
         for (size_t i = 0; i < TEXT; i++)
             s[i] = one_word ? "abcde"[i * i % 5] : "a word "[i % 7];
         h = run(encode, &(struct text){v, s});
-        assert_true(h.bytes >= TEXT && h.calls > 30); /* one call may tell of all that the regular expression reads */
+        assert_true(h.bytes >= TEXT &&
+                    h.calls > 30); /* one call may report everything that the regular expression reads */
     }
     free(s);
     vocab_free(v);

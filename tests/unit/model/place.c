@@ -1,4 +1,4 @@
-/* place.c - which matrices leave the device's memory, and what is said where neither memory has room. */
+/* place.c - which matrices are placed in host memory, and the error if neither memory has room. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static uint32_t rnd(uint32_t n)
 
 static const struct model_room no_end = {UINT64_MAX, UINT64_MAX};
 
-/* An embedding, two layers of experts beside something dense, and a router. */
+/* An embedding, two layers of experts with a dense matrix each, and a router. */
 static const struct place_item mixture[] = {
     {.bytes = 500, .read = 1, .passing = 100},   {.bytes = 100, .read = 100, .passing = 30},
     {.bytes = 10, .read = 10, .fixed = true},    {.bytes = 1000, .read = 60, .passing = 100},
@@ -35,14 +35,14 @@ static void test_least_read_go_first(void **state)
     } rows[] = {
         {2700, {0}},
         {2699, {1}},
-        {2300, {1}},             /* 2200 stay, and 100 of what is read pass through */
-        {2299, {0, 0, 0, 0, 1}}, /* of two that are alike the last, and the embedding has room again */
+        {2300, {1}},             /* 2200 stay, and 100 for what passes through while it is read */
+        {2299, {0, 0, 0, 0, 1}}, /* the last of two equal ones is moved, and the embedding has room again */
         {1800, {0, 0, 0, 0, 1}},
         {1799, {1, 0, 0, 0, 1}},
         {1300, {1, 0, 0, 0, 1}},
         {799, {1, 0, 0, 1, 1}},
         {300, {1, 0, 0, 1, 1}},
-        {299, {1, 1, 0, 1, 1}}, /* then the largest of what all read */
+        {299, {1, 1, 0, 1, 1}}, /* then the largest of those that are read entirely */
         {199, {1, 1, 0, 1, 1, 1}},
         {110, {1, 1, 0, 1, 1, 1}},
     };
@@ -105,8 +105,8 @@ static void test_hostile_sizes(void **state)
     assert_false(v[0].host);
 }
 
-/* Whatever the sizes: what has to stay stays, the room holds the rest, nothing left that could have stayed, and nobody
- * left for the sake of one that is read less. */
+/* With any sizes: what has to stay stays, the rest fits into the room, nothing is in host memory that could have
+ * stayed, and nothing was moved there for the sake of a matrix that is read less. */
 static void test_any_sizes(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void test_any_sizes(void **state)
         for (size_t i = 0; i < n; i++) {
             uint64_t bytes = 1 + rnd(1000);
             v[i] = (struct place_item){.bytes = bytes, .read = 1 + rnd((uint32_t)bytes), .fixed = !rnd(6)};
-            v[i].passing = v[i].fixed ? 0 : 7; /* of all alike */
+            v[i].passing = v[i].fixed ? 0 : 7; /* the same for all */
             all += bytes;
             fixed += v[i].fixed ? bytes : 0;
         }
@@ -143,7 +143,7 @@ static void test_any_sizes(void **state)
             double share = (double)v[i].read / (double)v[i].bytes;
             most = v[i].host && share > most ? share : most;
         }
-        /* One that is read less stayed only because it is smaller than each that left after it. */
+        /* A matrix that is read less stayed only if it is smaller than each one that was moved after it. */
         for (size_t i = 0; i < n; i++)
             for (size_t k = 0; k < n && !v[i].host && !v[i].fixed; k++)
                 if (v[k].host && v[k].bytes <= v[i].bytes)

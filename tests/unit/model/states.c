@@ -1,5 +1,5 @@
-/* states.c - what files say of layers with recurrent states: which they are and how large, and what cannot be is
- * refused by the name of its key. */
+/* states.c - what files state about layers with recurrent states: which layers they are and how large their states are.
+ * Impossible values are refused with the name of the key. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/model.h"
@@ -7,7 +7,7 @@
 
 enum { LAYERS = 4, D = 64, VOCAB = 4 };
 
-/* A key of a file, and the number it has, or one for each layer; `n` 0 ends. */
+/* A key of a file, with one number, or one for each layer; `n` 0 ends the list. */
 struct key {
     const char *name;
     uint32_t n;
@@ -34,7 +34,7 @@ static const struct key nemotron[] = {{"feed_forward_length", LAYERS, {0, 128, 0
                                       {"ssm.time_step_rank", 1, {8}},
                                       {"ssm.inner_size", 1, {128}},
                                       {NULL, 0, {0}}};
-/* Experts in a latent space, and a last layer that predicts further ahead, which has both attention and experts. */
+/* Experts in a latent space, and a last layer that predicts further ahead and has both attention and experts. */
 static const struct key latent[] = {{"feed_forward_length", LAYERS, {0, 128, 0, 128}},
                                     {"attention.head_count", 1, {4}},
                                     {"attention.head_count_kv", LAYERS, {0, 0, 2, 2}},
@@ -75,7 +75,8 @@ static void put_keys(struct build *b, const char *arch, const struct key *k, con
     }
 }
 
-/* The hyperparameters of a file with these keys, of which `other` replaces one; with no numbers it takes it away. */
+/* Reads the hyperparameters of a file with these keys. `other` replaces one of them, or removes it if it has no
+ * numbers. */
 static int read_keys(const char *arch, const struct key *keys, struct key other, struct hparams *hp,
                      struct hearth_err *e)
 {
@@ -93,7 +94,7 @@ static int read_keys(const char *arch, const struct key *keys, struct key other,
     put_keys(&keys_of, arch, keys, &other, &n);
     put_header(&b, 3, 1, n);
     put(&b, keys_of.p, keys_of.n);
-    put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, VOCAB}, T_U8 /* F32's number */, 0);
+    put_tensor(&b, "token_embd.weight", 2, (uint64_t[]){D, VOCAB}, T_U8 /* the type number of F32 */, 0);
     put_zeros(&b, (32 - b.n % 32) % 32 + D * VOCAB * sizeof(float));
     int fd = build_file(&b, path), ret = gguf_open(&g, path, e);
     if (!ret) {
@@ -112,7 +113,7 @@ static void kinds_and_sizes(void **state)
     static const struct {
         const char *arch;
         const struct key *keys;
-        uint32_t n_state, n_group, n_kv; /* numbers of a layer's state; groups; layers with KV */
+        uint32_t n_state, n_group, n_kv; /* values in a layer's state; groups; layers with KV */
         const char *kinds;
     } files[] = {{"lfm2", lfm2, 2 * D, 2, 1, "rrar"},
                  {"qwen35", qwen35, 3 * (96 + 2 * 2 * 16) + 96 * 16, 2, 1, "rrra"},
@@ -128,7 +129,7 @@ static void kinds_and_sizes(void **state)
             fail_msg("%s", e.msg);
         assert_int_equal(hp.state.n, files[f].n_state);
         assert_int_equal(hp.n_group, files[f].n_group);
-        const struct kv_group *last = &hp.kv[hp.n_group - 1]; /* states come last */
+        const struct kv_group *last = &hp.kv[hp.n_group - 1]; /* states are the last group */
         assert_int_equal(last->d_state, files[f].n_state);
         assert_true(!last->n_kv && !last->d_k && !last->d_v && !last->window);
         assert_true(hp.n_group == 1 || (hp.kv[0].n_layer == files[f].n_kv && hp.kv[0].d_k == 16 && !hp.kv[0].d_state));
@@ -138,7 +139,7 @@ static void kinds_and_sizes(void **state)
     struct hparams hp;
     struct hearth_err e;
     assert_int_equal(read_keys("qwen35", qwen35, (struct key){"block_count", 1, {2}}, &hp, &e), 0);
-    assert_int_equal(hp.n_group, 1); /* the file is of states alone */
+    assert_int_equal(hp.n_group, 1); /* all layers of the file have states */
     assert_int_equal(read_keys("nemotron_h_moe", latent, (struct key){0}, &hp, &e), 0);
     assert_int_equal(hp.experts.d_latent, 32);
     assert_true(hp.n_layer == LAYERS - 1 && hp.n_nextn == 1);

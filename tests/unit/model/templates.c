@@ -1,4 +1,4 @@
-/* templates.c - the chat templates of a file by name, and tokenising a text of which a person wrote a part. */
+/* templates.c - the chat templates of a file by name, and tokenising a text of which a part was written by a user. */
 #include "config.h" /* memfd_create */
 
 #include "daemon/model/chat/templates.h"
@@ -76,7 +76,7 @@ static void test_none(void **state)
 
 /* --- spans -------------------------------------------------------------------------------------------------------- */
 
-/* Single bytes, two control tokens (one is the other's beginning), and what files call user-defined. */
+/* Single bytes, two control tokens (one is the beginning of the other), and tokens that files call user-defined. */
 static const char *const toks[] = {"a",   "b", "<",  "|", ">", "<|x|>", "<|x|><b>", "ab", "<|turn|>", "<start_of_turn>",
                                    "<b>", "x", "<s>"};
 enum { A, B, LESS, BAR, MORE, X, XB, AB, TURN, START, BOLD, LETTER_X, BOS, N };
@@ -120,7 +120,7 @@ static void close_fixture(struct fixture *f)
     free(f->b.p);
 }
 
-/* The text is given with [ and ] around what a person wrote, which are no part of it. */
+/* In `marked`, [ and ] enclose what a user wrote; they are not part of the text. */
 static void spans(const struct fixture *f, const char *marked, const int32_t *want, size_t n_want)
 {
     struct tok_span span[8];
@@ -153,19 +153,19 @@ static void test_spans(void **state)
     SPANS("<|x|>a", X, A);
     SPANS("[<|x|>]a", LESS, BAR, LETTER_X, BAR, MORE, A);
     SPANS("<|x|>[<|x|>]<|x|>", X, LESS, BAR, LETTER_X, BAR, MORE, X);
-    SPANS("[a]b", AB); /* across the edge */
+    SPANS("[a]b", AB); /* across the boundary */
     SPANS("a[b]a", AB, A);
-    SPANS("<|[x]|>", LESS, BAR, LETTER_X, BAR, MORE); /* half of a marker is none */
+    SPANS("<|[x]|>", LESS, BAR, LETTER_X, BAR, MORE); /* half of a marker is not a marker */
     SPANS("<|x[|>]a", LESS, BAR, LETTER_X, BAR, MORE, A);
     SPANS("[<|x]|>", LESS, BAR, LETTER_X, BAR, MORE);
-    SPANS("<|x|>[<b>]", X, BOLD); /* the longer one is out of reach, the shorter is the template's */
+    SPANS("<|x|>[<b>]", X, BOLD); /* the longer token would cross the boundary, the shorter one is the template's */
     SPANS("<|x|><b>", XB);
-    SPANS("[<b>]<b>", BOLD, BOLD); /* user-defined text in anybody's text */
+    SPANS("[<b>]<b>", BOLD, BOLD); /* a user-defined token is recognised in any text */
     SPANS("<|turn|>[a]<start_of_turn>", TURN, A, START);
     close_fixture(&f);
 }
 
-/* A turn's markup that a file calls user-defined is none in a person's text. */
+/* A turn's markup that a file calls user-defined is plain text in a user's text. */
 static void test_user_defined_markup(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * tok.c - vocabularies against llama.cpp's ids (data beside the checkout; the embedded model is always there), and
- * what must hold for any input: nothing crashes, no byte is lost, time is not quadratic.
+ * tok.c - vocabularies against llama.cpp's ids (data beside the source tree; the embedded model is always present), and
+ * what must hold for any input: nothing crashes, no byte is lost, the time is not quadratic.
  */
 #include "config.h"
 
@@ -58,7 +58,7 @@ static void unload(struct loaded *l)
     gguf_close(l->g);
 }
 
-/* What the ids stand for, less an added BOS and SentencePiece's spaces: at the start and after special tokens. */
+/* The text of the ids without an added BOS and without SentencePiece's spaces at the start and after special tokens. */
 static char *decode(const struct vocab *v, const struct ids *ids, size_t *len)
 {
     size_t cap = 1, n = 0;
@@ -161,7 +161,7 @@ VECTORS(llama_spm, shared("vocab/llama-spm.gguf"), "vocab/llama-spm.json", NULL)
 static const char *const files[] = {"vocab/gpt-2.gguf", "vocab/llama-bpe.gguf", "vocab/starcoder.gguf",
                                     "vocab/llama-spm.gguf", "vocab/deepseek-coder.gguf"};
 
-/* starcoder has no token for f1, which begins characters: it becomes U+FFFD, as PROTOCOL.md says. */
+/* starcoder has no token for the byte f1, which begins some characters: it becomes U+FFFD, as PROTOCOL.md specifies. */
 static void test_byte_without_token(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void test_garbage_shared(void **state)
     }
 }
 
-/* A megabyte of one thing must take time in proportion: seconds would mean something quadratic. */
+/* A megabyte of one repeated text must take linear time; a result in seconds would mean something quadratic. */
 static void long_runs(const struct vocab *v, const char *name)
 {
     static const char *const units[] = {"a", " ", "\n", "1", "!", "\xff", "ab", " \n", "<", "\xe4\xb8\xad", "' ", "x "};
@@ -277,7 +277,7 @@ static void long_runs(const struct vocab *v, const char *name)
         double s = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
         if (getenv("VERBOSE_TIMES"))
             print_message("%s: 1 MB of '%s': %.3f s\n", name, units[u], s);
-        if (s > 20) /* usually 0.1 s; sanitizers and valgrind cost a factor of 50 */
+        if (s > 20) /* usually 0.1 s; sanitizers and valgrind take up to 50 times as long */
             fail_msg("%s: 1 MB of '%s' takes %.1f s", name, units[u], s);
     }
     free(text);
@@ -331,7 +331,7 @@ static void test_special(void **state)
     unload(&l);
 }
 
-/* A vocabulary of these tokens and types; scores and merges of none. */
+/* A vocabulary of these tokens and types, without scores and merges. */
 static struct loaded build_vocab(const char *arch, const char *model, const char *const *token, const uint32_t *type,
                                  size_t n)
 {
@@ -359,7 +359,8 @@ static struct loaded build_vocab(const char *arch, const char *model, const char
     return l;
 }
 
-/* Phi 3's special tokens take the white space after them, but for those of no turn; others' do not. */
+/* Phi 3's special tokens absorb the white space after them, except those that are not part of a turn; other models' do
+ * not. */
 static void test_phi3(void **state)
 {
     (void)state;
@@ -380,7 +381,7 @@ static void test_phi3(void **state)
     }
 }
 
-/* What ends a turn by its text, and what does not beside others. */
+/* Which tokens end a turn because of their text, and which do not because of other tokens. */
 static void test_ends(void **state)
 {
     (void)state;
@@ -406,7 +407,8 @@ static void test_unknown_pre(void **state)
     gguf_close(l.g);
 }
 
-/* No text has fewer ids than its bytes and the vocabulary's reach say: that of its longest token, over and over. */
+/* No text has fewer ids than its length and the vocabulary's reach imply; the worst case is the longest token,
+ * repeated. */
 static void test_reach(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
  * tokenizer-json.c - every kind of tokenizer.json that hearth reads, against the ids of the Rust library `tokenizers`
- * (tests/tools/tokenizer_vectors.py trains them and writes their ids): byte-level and raw BPE, Unigram, WordPiece,
- * normalisers, pre-tokenizers, prefixes, special tokens that take white space along; and what is refused.
+ * (tests/tools/tokenizer_vectors.py trains the tokenizers and writes their ids): byte-level and raw BPE, Unigram,
+ * WordPiece, normalisers, pre-tokenizers, prefixes, special tokens that absorb white space; and what is refused.
  */
 #include "config.h"
 
@@ -40,7 +40,7 @@ static void write_file(const char *dir, const char *name, const void *data, size
     assert_int_equal(fclose(f), 0);
 }
 
-/* The greatest id that anything in the file has, and one. */
+/* The greatest id in the file, plus one. */
 static json_int_t vocab_size_of(const json_t *root)
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *v;
@@ -56,7 +56,7 @@ static json_int_t vocab_size_of(const json_t *root)
     return n;
 }
 
-/* A folder with that tokenizer and one tensor. */
+/* Writes a folder with that tokenizer and one tensor. */
 static void write_folder(const char *dir, const json_t *tokenizer)
 {
     static const char header[] =
@@ -102,7 +102,7 @@ static void check_case(const struct vocab *v, const json_t *c, size_t i, size_t 
     ids_fini(&ids);
 }
 
-/* `vectors` has an array of cases, each a text and its ids. */
+/* `vectors` is an array of cases, each with a text and its ids. */
 static void check_vectors(const char *name, const json_t *vectors, const struct gguf *g)
 {
     struct vocab *v;
@@ -159,7 +159,7 @@ static void rearrange(json_t *tokenizer, const json_t *change)
         json_array_extend(json_object_get(tokenizer, "added_tokens"), json_object_get(change, "added_tokens"));
 }
 
-/* Checks a file of arrangements; returns how many there are, and how many of them are refused. */
+/* Checks a file of arrangements. Returns their number; *refused is how many of them are refused. */
 static size_t check_arrangements(const char *list, size_t *refused)
 {
     char dir[] = "/tmp/hearth-tok-XXXXXX", command[64], file[64];
@@ -198,9 +198,9 @@ static size_t check_arrangements(const char *list, size_t *refused)
     return i;
 }
 
-/* Arrangements that no tokenizer above has: the library's ids, or a refusal that names what is not read. And added
- * tokens that stand between words alone, or that the model does not have; tokens that no merge makes. These ids are by
- * an implementation in Python that has the library's for all of the others. */
+/* Arrangements that no tokenizer above has, with the library's ids, or with a refusal that names what is not supported.
+ * Also added tokens that match only whole words, or that the model does not have, and tokens that no merge makes; these
+ * ids come from an implementation in Python that agrees with the library on all others. */
 static void test_arrangements(void **state)
 {
     size_t n_refused;
@@ -248,8 +248,8 @@ KINDS(X)
 #undef X
 
 /*
- * The table of replacements is data from outside: damaged anywhere, it is refused, or a text is tokenised to something,
- * or to an error; nothing outside of the table is read (which the sanitizers see).
+ * The table of replacements is data from outside. Damaged anywhere, it is refused, or a text is tokenised to some ids,
+ * or to an error; nothing outside of the table is read (the sanitizers would notice).
  */
 static void test_damaged_table(void **state)
 {
@@ -267,7 +267,7 @@ static void test_damaged_table(void **state)
     fclose(f);
     for (size_t i = 0; i + sizeof key + 16 < n && !table; i++)
         if (!memcmp(file + i, key, sizeof key - 1))
-            table = i + sizeof key - 1 + 4 + 4; /* the array's type and its elements' */
+            table = i + sizeof key - 1 + 4 + 4; /* the array's type and the type of its elements */
     assert_true(table);
     memcpy(&n_table, file + table, 8);
     table += 8;
@@ -304,8 +304,8 @@ static void test_damaged_table(void **state)
     assert_in_range(n_refused, 10, ROUNDS - 200);
 }
 
-/* A table of replacements may remove characters, in a vocabulary that otherwise has at least an id for so many bytes: a
- * text of them has no id, and so nothing may be said of its length. */
+/* A table of replacements may remove characters, in a vocabulary that otherwise has an id for at least every so many
+ * bytes: a text of only such characters has no ids, so that nothing can be derived from its length. */
 static void test_reach(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void test_reach(void **state)
     json_t *added;
     size_t k;
     json_array_foreach(json_object_get(tokenizer, "added_tokens"), k, added)
-    { /* nor may tokens take in white space */
+    { /* nor may tokens absorb white space */
         json_object_set_new(added, "lstrip", json_false());
         json_object_set_new(added, "rstrip", json_false());
     }
@@ -385,7 +385,7 @@ static void test_words(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* (?i:'s) is a contraction with a long s as well. */
+/* (?i:'s) also matches a contraction with a long s. */
 static void test_long_s(void **state)
 {
     static const char *const names[] = {"llama-bpe", "qwen2", "qwen35", "seed-coder", "bailingmoe"};
@@ -406,14 +406,14 @@ static void test_long_s(void **state)
     }
 }
 
-/* A pattern that matches nothing at all places comes to an end, in as many words as the text has cuts. */
+/* A pattern that matches nothing at every place terminates, with as many words as the text has boundaries. */
 static void test_empty_matches(void **state)
 {
     static const struct {
-        const char *pattern, *text, *words; /* words with a bar after each */
+        const char *pattern, *text, *words; /* the words, each followed by a bar */
     } cases[] = {
         {"\\p{N}{0,3}", "abc12345d\u00e9", "a|b|c|123|45|d|\u00e9|"},
-        {"\\p{N}{0,3}|b+", "ab", "a|b|"}, /* the first alternative that matches, of nothing */
+        {"\\p{N}{0,3}|b+", "ab", "a|b|"}, /* the first alternative that matches, with no characters */
         {"b+|\\p{N}{0,3}", "abbc", "a|bb|c|"},
         {"(?=b)", "abb\u20acb", "a|b|b\u20ac|b|"},
         {"(?=b)", "b", "b|"},

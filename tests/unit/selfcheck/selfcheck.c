@@ -1,7 +1,7 @@
 /*
  * selfcheck.c - the start-up self-check finds a fault and names it, and passes a sound device.
  *
- * tests/unit/selfcheck/selfcheck [BACKEND [MODEL...]] default: "cpu" and the models in and beside the source tree
+ *     tests/unit/selfcheck/selfcheck [BACKEND [MODEL...]]      default: "cpu" and the models in and beside the tree
  *
  * A function table that wraps a device's own breaks the device: it computes the right result and then spoils one row of
  * one op's output, for one type of weights, or one page, or one token, or only whole steps (and not the same ops one by
