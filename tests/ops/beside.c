@@ -1,8 +1,8 @@
 /*
- * beside.c - a model's steps have the same bits before, while and after another model is loaded on the device; outside
- * the invariant mode too, where the choice of kernels follows from a model's own matrices.
+ * beside.c - a model's steps are bit-identical before, while and after another model is loaded on the device, also
+ * outside the invariant mode, where the choice of kernels follows from the model's own matrices.
  *
- *     tests/ops/beside [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
+ *     tests/ops/beside [BACKEND [VARIANT]]   "cpu" by default; exit status 77 if the machine has no such device
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static const struct backend *backend;
 static const char *variant = "auto";
 static struct device_info info;
 
-/* The case of that name, with KV as the device has it. */
+/* The case of that name, with the device's type of KV. */
 static struct op_case case_of(const char *name)
 {
     for (size_t i = 0; i < n_op_cases; i++)
@@ -31,7 +31,7 @@ static struct op_case case_of(const char *name)
     abort();
 }
 
-/* Logits of the first n tokens of a sequence, to be freed. */
+/* Returns the logits of the first n tokens of a sequence, which the caller frees. */
 static float *logits(struct rig *r, uint32_t n)
 {
     size_t n_vocab = r->n->c->n_vocab;
@@ -52,7 +52,8 @@ static void assert_same(struct rig *r, const float *want, uint32_t n, const char
     free(got);
 }
 
-/* Steps of n tokens of `one`, after one of `warm`, which may leave copies of its matrices behind. */
+/* Compares steps of n tokens of `one`, after a step of `warm` tokens, which may leave expanded copies of its
+ * matrices. */
 static void check(const char *one, uint32_t warm, uint32_t n, const char *other)
 {
     struct op_case c = case_of(one), beside = case_of(other);
@@ -85,21 +86,21 @@ static void check(const char *one, uint32_t warm, uint32_t n, const char *other)
     backend->close(d);
 }
 
-/* Prompts that Hopper's own products take, beside a mix of types that they do not. */
+/* Prompts for which Hopper's own products exist, beside a model with a mix of types for which they do not. */
 static void test_types(void **state)
 {
     (void)state;
     check("q4_k ragged", 20, 20, "five types, 80 tokens");
 }
 
-/* Fewer rows than a library is used for without expanded copies: the other one has none. */
+/* Fewer rows than those for which the library is used without expanded copies; the other model has no copies. */
 static void test_copies(void **state)
 {
     (void)state;
     check("odd f32, 67 tokens", 67, 40, "five types, 80 tokens");
 }
 
-/* A matrix of another model would go a way that it may not be made for. */
+/* A matrix of another model is refused, because it would take a path that may not suit it. */
 static void test_mixed_up(void **state)
 {
     (void)state;
@@ -120,7 +121,7 @@ static void test_mixed_up(void **state)
         assert_non_null(strstr(e.msg, "another model"));
         w[i]->model = &r;
     }
-    free(logits(&r, 4)); /* the error was those steps' alone */
+    free(logits(&r, 4)); /* the error concerned only those steps */
     rig_fini(&r);
     numbers_fini(&n);
     backend->close(d);

@@ -15,14 +15,14 @@
         [P_UP] = DT_Q4_K, [P_DOWN] = DT_Q5_0                                                             \
     }
 
-/* Of every type: one row, a ragged batch around the borders of pages, a prompt. */
+/* For each type: one row, a ragged batch around page boundaries, a prompt. */
 #define OF_TYPE(t, T, number)                                                                                 \
     {#t " of 512", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{100, 1}}},                    \
         {#t " of 512, ragged", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 3}, {99, 4}}}, \
         {#t " of 512, 40 tokens", DT_##T, 512, 256, 30, 8, 1, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
 
 const struct op_case op_cases[] = {
-    /* types in shapes of their own: those that models have, and widths of few blocks */
+    /* types in shapes of their own: those of real models, and widths of few blocks */
     {"f32", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64, .seq = {{0, 1}}},
     {"f32 ragged", DT_F32, 64, 96, 50, 4, 4, 64, LLAMA, .n_rot = 64,
      .seq = {{15, 1}, {16, 1}, {0, 17}, {14, 5}, {31, 2}}},
@@ -49,7 +49,7 @@ const struct op_case op_cases[] = {
     {"q4_k, prompts of 1,100", DT_Q4_K, 256, 320, 47, 4, 2, 64, LLAMA, .n_rot = 64,
      .seq = {{0, 300}, {20, 290}, {70, 1}, {0, 280}, {64, 229}}},
     QUANTS(OF_TYPE)
-    /* shapes: one of everything, and sizes that no vector width divides */
+    /* shapes: one of everything, and sizes that are multiples of no vector width */
     {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},
     {"odd", DT_F32, 33, 17, 15, 3, 3, 6, LLAMA, .n_rot = 4, .seq = {{0, 3}, {7, 1}}},
     {"odd f16 kv", DT_F16, 257, 255, 129, 5, 1, 20, .norm = NORM_LAYER, .rope = ROPE_NEOX, .glu = GLU_GELU,
@@ -58,7 +58,7 @@ const struct op_case op_cases[] = {
      .embed_scale = 1.0f, .kv_type = DT_Q8_0, .n_rot = 64, .hadamard = true, .seq = {{33, 1}, {0, 20}}},
     {"q8_0 kv, a window", DT_Q8_0, 192, 96, 31, 6, 2, 96, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU,
      .embed_scale = 1.0f, .kv_type = DT_Q8_0, .n_rot = 32, .window = 20, .seq = {{70, 1}, {15, 2}, {40, 30}}},
-    /* the same with a head size that GPUs have attention for: one row, few, a prompt */
+    /* the same with a head size for which GPUs have attention: one row, few rows, a prompt */
     {"one of 64", DT_F32, 1, 1, 1, 1, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 1}}},
     {"one of 64, 9 tokens", DT_F16, 1, 1, 1, 1, 1, 64, LLAMA, .n_rot = 64, .seq = {{0, 9}}},
     {"odd f16", DT_F16, 257, 255, 129, 5, 1, 64, NEOX, .n_rot = 64, .bias = true, .seq = {{30, 1}}},
@@ -75,7 +75,7 @@ const struct op_case op_cases[] = {
     {"q8_0 100 tokens", DT_Q8_0, 608, 288, 70, 8, 2, 96, NEOX, .n_rot = 96, .bias = true, .seq = {{0, 99}, {3, 1}}},
     {"f16 40 tokens", DT_F16, 640, 272, 70, 8, 2, 64, LLAMA, .n_rot = 64, .bias = true, .seq = {{0, 40}}},
     {"bf16 70 tokens", DT_BF16, 320, 272, 70, 4, 2, 80, NEOX, .n_rot = 80, .seq = {{0, 61}, {3, 9}}},
-    /* more than one chunk of decode attention, at its borders */
+    /* more than one chunk of decode attention, at the boundaries of chunks */
     {"one long", DT_Q4_K, 256, 256, 20, 4, 1, 64, LLAMA, .n_rot = 64, .seq = {{310, 1}}},
     {"long, ragged", DT_Q6_K, 256, 256, 20, 8, 2, 128, LLAMA, .n_rot = 128, .hadamard = true,
      .seq = {{255, 1}, {256, 1}, {3, 1}, {310, 2}}},
@@ -85,7 +85,7 @@ const struct op_case op_cases[] = {
     {"gqa 8 of 80", DT_F16, 48, 64, 20, 16, 2, 80, NEOX, .n_rot = 80, .hadamard = true, .seq = {{17, 1}, {0, 18}}},
     {"f16 kv", DT_Q4_K, 256, 256, 47, 4, 2, 64, .norm = NORM_RMS, .rope = ROPE_NORM, .glu = GLU_SWIGLU,
      .embed_scale = 1.0f, .kv_type = DT_F16, .n_rot = 64, .seq = {{20, 1}, {0, 20}}},
-    /* types beside each other in one op: those of Q4_K_M and Q5_K_M, and three that nobody mixes */
+    /* mixed types within one op: those of Q4_K_M and Q5_K_M, and three that no real mixture has */
     {"q4_k, v and down q6_k", DT_Q4_K, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .hadamard = true,
      .mix = {[P_V] = DT_Q6_K, [P_DOWN] = DT_Q6_K}, .seq = {{20, 1}}},
     {"q4_k, v and down q6_k, ragged", DT_Q4_K, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64,
@@ -94,7 +94,7 @@ const struct op_case op_cases[] = {
      .mix = {[P_V] = DT_Q6_K, [P_DOWN] = DT_Q6_K}, .seq = {{99, 3}}},
     {"q5_k, v and down q6_k, 70 tokens", DT_Q5_K, 512, 256, 30, 8, 1, 64, NEOX, .n_rot = 64,
      .mix = {[P_V] = DT_Q6_K, [P_DOWN] = DT_Q6_K}, .seq = {{0, 61}, {3, 9}}},
-    /* those of IQ4_XS, Q3_K_M, Q2_K, and of Q4_K_M in rows that are no multiple of 256 */
+    /* those of IQ4_XS, Q3_K_M and Q2_K, and those of Q4_K_M with rows that are not a multiple of 256 */
     {"iq4_xs, v and down q5_k", DT_IQ4_XS, 512, 256, 30, 8, 2, 64, NEOX, .n_rot = 64, .hadamard = true, .bias = true,
      .mix = {[P_V] = DT_Q5_K, [P_DOWN] = DT_Q5_K}, .seq = {{99, 1}}},
     {"iq4_xs, v and down q5_k, 9 tokens", DT_IQ4_XS, 512, 256, 30, 8, 2, 64, LLAMA, .n_rot = 64,
@@ -115,7 +115,7 @@ const struct op_case op_cases[] = {
      .mix = {[P_Q] = DT_F16, [P_K] = DT_Q8_0, [P_V] = DT_Q4_0, [P_UP] = DT_Q5_K}, .seq = {{0, 70}, {33, 10}}},
     {"three of quantised", DT_Q6_K, 256, 256, 33, 4, 2, 64, LLAMA, .n_rot = 64,
      .mix = {[P_K] = DT_Q4_K, [P_V] = DT_Q5_K, [P_GATE] = DT_Q4_K, [P_O] = DT_BF16}, .seq = {{20, 1}, {0, 3}}},
-    /* a type for each matrix, those of one op included, as people's mixtures have them */
+    /* a different type for each matrix, even within one op, as in mixtures made by users */
     {"a type each", DT_Q2_K, 256, 512, 47, 8, 2, 64, LLAMA, .n_rot = 64, .bias = true, .mix = A_TYPE_EACH,
      .seq = {{20, 1}}},
     {"a type each, ragged", DT_Q2_K, 256, 512, 47, 8, 2, 64, NEOX, .n_rot = 64, .mix = A_TYPE_EACH,
@@ -128,12 +128,12 @@ const struct op_case op_cases[] = {
      .seq = {{20, 1}}},
     {"nvfp4 with factors, ragged", DT_NVFP4, 256, 512, 47, 8, 2, 64, NEOX, .n_rot = 64, .factor = 0.37f,
      .mix = {[P_K] = DT_Q4_K, [P_DOWN] = DT_Q8_0}, .seq = {{0, 5}, {33, 2}}},
-    /* K of more than 16 records and few rows: two sets of warps on a GPU, but not where tiles go in pairs */
+    /* K of more than 16 super-blocks and few rows: two sets of warps on a GPU, except where tiles are taken in pairs */
     {"long down", DT_Q4_K, 256, 4608, 33, 4, 2, 64, LLAMA, .n_rot = 64, .seq = {{20, 1}, {0, 3}}},
     {"long down, q8_0 and q6_k", DT_Q8_0, 256, 4864, 33, 4, 2, 64, LLAMA, .n_rot = 64, .mix = {[P_DOWN] = DT_Q6_K},
      .seq = {{20, 1}}},
-    /* rows that do not fit into 99 KiB beside two stages: of a product from a norm, of types beside each other, of many
-     * tiles, of a longer K; by fours and twos */
+    /* rows that do not fit into 99 KiB beside two stages: in a product with a norm, in one of mixed types, in one of
+     * many tiles, in one with a longer K; four and two rows at a time */
     {"four rows in rounds", DT_Q4_K, 3584, 5120, 33, 8, 2, 128, LLAMA, .n_rot = 128, .mix = {[P_V] = DT_Q6_K},
      .seq = {{20, 1}, {0, 3}}},
     {"six rows in rounds, pairs", DT_Q5_K, 3328, 4608, 33, 8, 2, 128, NEOX, .n_rot = 128, .bias = true,
@@ -146,8 +146,8 @@ const struct op_case op_cases[] = {
      .seq = {{0, 20}, {40, 3}, {15, 1}, {16, 1}}},
     {"qwen3", DT_F16, 64, 64, 33, 4, 2, 96, NEOX, .n_rot = 96, .hadamard = true, .head_norms = true,
      .seq = {{0, 5}, {16, 1}}},
-    /* norms of heads within a product: pairs of tiles of a cluster of 1, 2, 4 and 8 blocks, and more heads than blocks
-     */
+    /* norms of heads within a product: pairs of tiles for clusters of 1, 2, 4 and 8 blocks, and more heads than
+     * blocks */
     {"qwen3, pairs of tiles", DT_Q8_0, 288, 64, 33, 4, 2, 64, NEOX, .n_rot = 64, .hadamard = true, .head_norms = true,
      .bias = true, .seq = {{0, 5}, {16, 1}}},
     {"qwen3, heads of 128", DT_Q4_K, 512, 256, 33, 8, 2, 128, NEOX, .n_rot = 128, .hadamard = true, .head_norms = true,
@@ -162,7 +162,7 @@ const struct op_case op_cases[] = {
     {"gemma3", DT_Q4_0, 256, 128, 64, 4, 2, 256, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU, .n_rot = 256,
      .hadamard = true, .head_norms = true, .post_norm = true, .window = 16, .embed_scale = 16.0f, .kv_type = DT_F32,
      .seq = {{40, 3}, {16, 1}}},
-    /* one row that sees a part of its context, from within a chunk on */
+    /* one row that sees a part of its context, beginning within a chunk */
     {"gemma3, one row", DT_Q4_K, 256, 256, 64, 4, 2, 256, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU,
      .n_rot = 256, .hadamard = true, .head_norms = true, .post_norm = true, .window = 300, .embed_scale = 16.0f,
      .kv_type = DT_F32, .seq = {{310, 1}}},
@@ -188,7 +188,7 @@ const struct op_case op_cases[] = {
      .seq = {{40, 3}, {16, 1}}},
     {"gemma4, one row", DT_Q8_0, 96, 64, 64, 6, 3, 64, .norm = NORM_RMS, .rope = ROPE_NEOX, .glu = GLU_GEGLU,
      .n_rot = 64, .hadamard = true, .v_norm = true, .embed_scale = 16.0f, .kv_type = DT_F32, .seq = {{31, 1}}},
-    /* more chunks than blocks, so that a block has two: the second's pages are the first of the ring again */
+    /* more chunks than blocks, so that a block has two: the pages of the second one start over in the ring */
     {"heads of 256, around the ring", DT_Q8_0, 64, 64, 33, 46, 46, 256, NEOX, .n_rot = 256, .hadamard = true,
      .seq = {{310, 1}}},
     {"heads of 128, around the ring", DT_Q8_0, 64, 64, 33, 32, 32, 128, NEOX, .n_rot = 128, .hadamard = true,
@@ -203,16 +203,15 @@ const struct op_case op_cases[] = {
      .seq = {{1900, 1}}},
     {"heads of 128, a group of four, deep", DT_Q8_0, 64, 64, 33, 8, 2, 128, LLAMA, .n_rot = 128, .sinks = true,
      .att_softcap = 20.0f, .seq = {{1023, 1}}},
-    /* a token each of six, of so many KV heads that a GPU's blocks have several of them to attend to, one after another
-     */
+    /* one token for each of six sequences, with so many KV heads that each of a GPU's blocks computes several of them,
+     * one after another */
     {"a token each of six, 64 KV heads", DT_Q8_0, 64, 64, 33, 128, 64, 128, NEOX, .n_rot = 128,
      .seq = {{319, 1}, {0, 1}, {255, 1}, {256, 1}, {33, 1}, {300, 1}}},
     {"a token each of six, 96 KV heads of 64", DT_Q8_0, 64, 64, 33, 96, 96, 64, LLAMA, .n_rot = 64, .sinks = true,
      .seq = {{300, 1}, {319, 1}, {17, 1}, {142, 1}, {128, 1}, {0, 1}}},
     {"a token each of six, a window", DT_Q8_0, 64, 64, 33, 64, 64, 128, NEOX, .n_rot = 128, .window = 100,
      .att_softcap = 20.0f, .seq = {{319, 1}, {99, 1}, {100, 1}, {0, 1}, {160, 1}, {300, 1}}},
-    /* 208 tiles of a row: on a GPU two to a block, in O alone; with the norm of the row in the product; of three rows
-     */
+    /* 208 tiles of a row: on a GPU two per block, in O only; with the row's norm in the product; for three rows */
     {"tiles in pairs", DT_Q4_K, 3328, 2048, 33, 16, 4, 128, LLAMA, .n_rot = 128, .bias = true,
      .mix = {[P_DOWN] = DT_Q6_K}, .seq = {{1300, 1}}},
     {"tiles in pairs, post-norms", DT_Q4_K, 3328, 2304, 33, 16, 4, 128, NEOX, .n_rot = 128, .bias = true,
@@ -222,8 +221,8 @@ const struct op_case op_cases[] = {
     {"tiles in pairs on fewer processors", DT_Q4_K, 2816, 2112, 33, 16, 4, 128, NEOX, .n_rot = 128, .post_norm = true,
      .x_scale = 0.6f, .mix = {[P_DOWN] = DT_Q8_0}, .seq = {{20, 1}}},
     {"a window's edge, one row", DT_Q4_K, 256, 256, 64, 8, 1, 128, NEOX, .n_rot = 128, .window = 64, .seq = {{319, 1}}},
-    /* heads of more than a warp of split_kv.cu has registers for: one row over several chunks, groups of more heads
-     * than a tile, rows beside a prompt */
+    /* heads for which a warp of split_kv.cu does not have enough registers: one row over several chunks, groups of more
+     * heads than a tile has rows, rows beside a prompt */
     {"heads of 512, one row", DT_Q4_K, 256, 256, 33, 4, 2, 512, NEOX, .n_rot = 512, .hadamard = true,
      .head_norms = true, .seq = {{310, 1}}},
     {"heads of 512", DT_Q8_0, 256, 128, 33, 12, 1, 512, NEOX, .n_rot = 512, .head_norms = true,
@@ -275,7 +274,7 @@ const struct op_case op_cases[] = {
     {"sinks, heads in a group of 7", DT_F16, 48, 64, 20, 7, 1, 80, NEOX, .n_rot = 80, .sinks = true,
      .att_softcap = 20.0f, .seq = {{17, 1}, {0, 2}, {300, 1}}},
     {"sinks, one row", DT_F16, 48, 64, 20, 4, 1, 64, NEOX, .n_rot = 64, .sinks = true, .seq = {{310, 1}}},
-    /* a context that a GPU reads in several pieces (ATTEND_SPLIT); alone, since it takes pages of all sequences */
+    /* a context that a GPU reads in several parts (ATTEND_SPLIT); one sequence only, since it takes the pages of all */
     {"sinks, a context in pieces", DT_F16, 48, 64, 20, 4, 2, 64, NEOX, .n_rot = 64, .sinks = true, .att_softcap = 20.0f,
      .seq = {{2040, 20}}},
     {"sinks and a window, a context in pieces", DT_F16, 48, 64, 20, 4, 1, 64, NEOX, .n_rot = 64, .sinks = true,
@@ -290,7 +289,7 @@ const struct op_case op_cases[] = {
     {"olmo2, 70 tokens", DT_Q8_0, 544, 64, 33, 18, 9, 64, .norm = NORM_NONE, .rope = ROPE_NEOX, .glu = GLU_SWIGLU,
      .n_rot = 64, .embed_scale = 1.0f, .kv_type = DT_F16, .head_norms = true, .whole_norms = true, .post_norm = true,
      .bias = true, .seq = {{0, 61}, {16, 9}}},
-    /* head sizes of small models, and of wide ones: a row, few, and a prompt beside a long context */
+    /* head sizes of small models and of large ones: one row, few rows, and a prompt beside a long context */
     {"heads of 32", DT_F16, 96, 64, 33, 6, 2, 32, LLAMA, .n_rot = 32, .hadamard = true, .seq = {{310, 1}}},
     {"heads of 32, a prompt", DT_F16, 96, 64, 33, 6, 2, 32, NEOX, .n_rot = 32, .seq = {{0, 70}, {300, 3}}},
     {"heads of 48", DT_F16, 96, 64, 33, 4, 2, 48, NEOX, .n_rot = 48, .hadamard = true, .seq = {{310, 1}}},

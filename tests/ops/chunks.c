@@ -1,9 +1,9 @@
 /*
- * chunks.c - prompts of gated delta nets in steps that are not invariant, which a GPU may read in chunks: against the
- * recurrence in double precision, where it is hard too; beside other sequences, and with rows that are NaN. And the
- * product that makes their gates.
+ * chunks.c - prompts of gated delta nets in steps that are not invariant, which a GPU may compute in chunks: against
+ * the recurrence in double precision, also with ill-conditioned rows; beside other sequences; and with rows that are
+ * NaN. Also the product that computes their gates.
  *
- *     chunks [BACKEND [VARIANT]]    cpu and auto.
+ *     chunks [BACKEND [VARIANT]]    default: cpu and auto
  */
 #include "tests/ops/states-bench.h"
 
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- rows that are hard ------------------------------------------------------------------------------------ */
+/* --- ill-conditioned rows ---------------------------------------------------------------------------------- */
 
-/* The row's channels of k; its gates: what a is, and b, of all heads. */
+/* Sets the gates of a row, for all heads. */
 static void set_gates(const struct subject *s, float *in, float b, float a)
 {
     const struct op_delta *o = &s->op.delta;
@@ -48,7 +48,7 @@ static void near_keys(const struct subject *s, uint32_t pos, float *in)
     equal_keys(s, in, 0.01f);
     set_gates(s, in, 6, pos % 2 ? -9 : -8);
 }
-/* Rows that forget all, none, that set right all, none, in any order. */
+/* Rows that forget everything or nothing, and that correct everything or nothing, in any order. */
 static void extremes(const struct subject *s, uint32_t pos, float *in)
 {
     static const float of[] = {-200, 200, 0, -3e38f, 3e38f, -12};
@@ -59,7 +59,7 @@ static void forgets_at_once(const struct subject *s, uint32_t pos, float *in)
     (void)pos;
     set_gates(s, in, 1, 3e38f);
 }
-/* Values of any size, by columns and by rows. */
+/* Values of all magnitudes, by columns and by rows. */
 static void large_and_small(const struct subject *s, uint32_t pos, float *in)
 {
     const struct op_delta *o = &s->op.delta;
@@ -67,7 +67,7 @@ static void large_and_small(const struct subject *s, uint32_t pos, float *in)
     for (uint32_t i = 0; i < o->n_v * o->d_v; i++)
         v[i] = 4 + v[i] * by * (i / 16 % 2 ? 100 : 1);
 }
-/* Nothing for a while: rows of zeros. */
+/* Rows of zeros for a while. */
 static void zeros(const struct subject *s, uint32_t pos, float *in)
 {
     if (pos % 300 > 100)
@@ -91,8 +91,8 @@ static void chunks_are_right(void **state)
         forget(&all[i]);
 }
 
-/* Sequences beside one another, of prompts and of rows that decode, give the bits that each gives alone; a row that is
- * NaN is seen by what comes after it in its own sequence. */
+/* Sequences beside each other, prompts and decoding ones, give the same bits as each in steps of its own. A row that is
+ * NaN affects what follows it in its own sequence, and nothing else. */
 static void chunks_are_apart(void **state)
 {
     (void)state;
@@ -104,7 +104,8 @@ static void chunks_are_apart(void **state)
     float *in = malloc(2 * N * s.n_mix * sizeof *in), *out = malloc(3 * N * s.n_att * sizeof *out);
     float *left = malloc(3 * s.n_state * sizeof *left);
     assert_true(in && out && left);
-    for (size_t k = 0; k <= sizeof at / sizeof *at; k++) { /* q, k, v, b, a of a row is NaN; nothing */
+    for (size_t k = 0; k <= sizeof at / sizeof *at;
+         k++) { /* one of q, k, v, b, a of a row is NaN; the last time nothing is */
         struct bench b, alone;
         struct hearth_err e;
         bool nan = k < sizeof at / sizeof *at;
@@ -132,8 +133,8 @@ static void chunks_are_apart(void **state)
                 assert_memory_equal(two, out + (N + r1) * s.n_att, then[i].n * s.n_att * sizeof *out);
                 assert_memory_equal(left, left + s.n_state, s.n_state * sizeof *left);
             } else {
-                /* rows before it are what they are without it; of those after it those of a head that saw it are NaN,
-                 * but for a NaN of q, which the rows see that its convolution reaches */
+                /* The rows before it are unaffected. After it, all rows of a head that saw the NaN are NaN; a NaN in q
+                 * reaches only the rows that the convolution's taps span. */
                 in[(first[0].n + first[1].n + AT) * s.n_mix + at[k]] = 0;
                 ok(run(&alone, &s, 0, first[i].n, in + r0 * s.n_mix, left, &e), &e);
                 in[(first[0].n + first[1].n + AT) * s.n_mix + at[k]] = keep;
@@ -152,7 +153,7 @@ static void chunks_are_apart(void **state)
     free(in), free(out), free(left);
 }
 
-/* Gates of many rows: a product with rows of F32, at the worst of its numbers. */
+/* The gates of many rows: a product with F32 rows, judged by its worst number. */
 static void gates_are_right(void **state)
 {
     static const struct {
@@ -174,7 +175,7 @@ static void gates_are_right(void **state)
         of.part[0] = (struct weight_part){.type = DT_F32, .n_out = n_out, .data = w};
         x[7] = 1e12f, x[n + 3] = 1e-20f;
         for (uint32_t k = 0; k < n; k++)
-            x[2 * n + k] *= 1e6f; /* more than fp16 holds */
+            x[2 * n + k] *= 1e6f; /* more than fp16 can represent */
         assert_non_null(d);
         ok(states_backend->weight_load(d, &of, &e), &e);
         ok(states_backend->vec_load(d, gain, n, &norm, &e), &e);
@@ -182,7 +183,7 @@ static void gates_are_right(void **state)
         static int32_t token[ROWS];
         static uint32_t none[1];
         uint32_t page[2] = {0, 1};
-        struct kv_desc desc = {.n_layer = 1, .type = DT_F32, .n_page = 2, .d_state = 16}; /* a step has a pool */
+        struct kv_desc desc = {.n_layer = 1, .type = DT_F32, .n_page = 2, .d_state = 16}; /* a step needs a pool */
         struct kv_pool *pool;
         struct batch_seq seq = {.n_row = rows, .pages = {page}};
         struct batch batch = {.n_row = rows,

@@ -32,7 +32,8 @@ const struct experts_case beside_cases[] = {
 };
 const size_t n_beside_case = sizeof beside_cases / sizeof *beside_cases;
 
-/* Every row goes to other experts, of which some are nobody's, and one, where there are many, nearly everybody's. */
+/* Routes each row to different experts. Some experts get no row, and if there are many rows, one gets nearly all of
+ * them. */
 static void made_up_route(const struct experts_case *c, float *route)
 {
     uint32_t state = 3;
@@ -75,7 +76,7 @@ void experts_init(struct experts_numbers *n, const struct experts_case *c)
     random_floats(23, n->bias_up, (size_t)2 * c->n * c->d_ff);
     random_floats(24, n->bias_down, (size_t)c->n * c->d);
     for (size_t i = 0; i < (size_t)2 * c->n * c->d_ff; i++)
-        n->bias_up[i] *= 8; /* so that what is clamped is */
+        n->bias_up[i] *= 8; /* so that some values are clamped */
     made_up_route(c, n->route);
 }
 

@@ -1,6 +1,6 @@
 /*
- * experts-cases.h - what the tests of experts share: shapes of mixtures, their weights, and a shared expert or a
- * network that lies beside them.
+ * experts-cases.h - shared by the tests of experts: shapes of mixtures, their weights, and a shared expert or a dense
+ * network beside them.
  */
 #ifndef TESTS_OPS_EXPERTS_CASES_H
 #define TESTS_OPS_EXPERTS_CASES_H
@@ -17,21 +17,21 @@ enum { USED_MAX = 8 /* experts of a row in these cases */ };
 
 struct experts_case {
     const char *name;
-    enum dtype type[3]; /* of gate, up, down */
+    enum dtype type[3]; /* of gate, up and down */
     uint32_t d, d_ff, n, used;
     enum glu_kind glu;
     bool bias;
     float residual_scale;
-    bool factors; /* each expert's matrices have one of their own */
-    bool quick;   /* a simulated GPU has time for its prompts */
-    bool latent;  /* they read ACT_MIX and give ACT_ATT */
+    bool factors; /* each expert's matrices have a factor */
+    bool quick;   /* quick enough for prompts on a simulated GPU */
+    bool latent;  /* they read ACT_MIX and write ACT_ATT */
 };
-/* Each type of weights, odd shapes; and those whose experts have a shared one or a network beside them. */
+/* All types of weights and odd shapes; and cases with a shared expert or a network beside the experts. */
 extern const struct experts_case experts_cases[], beside_cases[];
 extern const size_t n_experts_case, n_beside_case;
 
 struct experts_numbers {
-    uint8_t *packed[3]; /* [n] matrices, one after the other */
+    uint8_t *packed[3]; /* [n] matrices, one after another */
     const void *list[3][N_MAX];
     float factor[3][N_MAX];
     float *exact[3]; /* the same in F32, times the factors */
@@ -41,17 +41,18 @@ struct experts_numbers {
 };
 void experts_init(struct experts_numbers *n, const struct experts_case *c);
 void experts_fini(struct experts_numbers *n);
-/* The experts' gate and up, or their down, to be loaded. */
+/* The weight to load for the experts' gate and up, or for their down. */
 struct weight experts_weight(const struct experts_case *c, const struct experts_numbers *n, bool down);
 
-/* The weights of experts and of what lies beside them. */
+/* The weights of the experts and of what is beside them. */
 enum { UP, OWN_UP, DOWN, OWN_DOWN, N_WEIGHT };
-/* Loads the experts, and a shared one, which has the matrices of expert 1, or a network of `width` experts' numbers. */
+/* Loads the experts, and a shared expert, which has the matrices of expert 1, or a network with the numbers of `width`
+ * experts. */
 void beside_load(struct weight w[N_WEIGHT], struct bench *b, const struct experts_case *c,
                  const struct experts_numbers *n, uint32_t width);
 void beside_close(struct weight w[N_WEIGHT], struct bench *b);
 
-/* The tests of a program: a function over each of n cases. */
+/* The tests of a program: a function that is run with each of n cases. */
 struct case_tests {
     struct CMUnitTest test[128];
     size_t n;

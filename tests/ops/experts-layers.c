@@ -1,6 +1,6 @@
 /*
- * experts-layers.c - layers of a router, experts and what lies beside them have the bits of their ops one by one, or,
- * where a GPU computes two ops as one, the same bits in every step, whether it is replayed or not.
+ * experts-layers.c - steps of layers with a router, experts and what is beside them are bit-identical to their ops one
+ * by one or, if a GPU computes two ops as one, give the same bits in every step, whether it is replayed or not.
  *
  *     tests/ops/experts-layers [BACKEND [fast] [host]]   as tests/ops/experts
  */
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* A step of rows that decode, one a sequence. */
+/* A step of decoding rows, one per sequence. */
 static void decode(struct bench *b, const struct program *p, uint32_t n_row, bool once)
 {
     static const uint32_t pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -30,9 +30,8 @@ static void decode(struct bench *b, const struct program *p, uint32_t n_row, boo
 
 enum { STEPS = 18 };
 
-/* Steps of several layers, of up to `most` rows, have the bits of their ops one by one; a GPU replays all but the
- * first.
- */
+/* Steps of several layers, of up to `most` rows, are bit-identical to their ops one by one; a GPU replays all but the
+ * first step. */
 static void same_as_ops(struct bench *b, const struct experts_case *c, const struct op *ops, uint32_t n_op,
                         uint32_t most)
 {
@@ -57,7 +56,7 @@ static void same_as_ops(struct bench *b, const struct experts_case *c, const str
     }
 }
 
-/* A router of each layer. */
+/* Loads a router for each layer. */
 static void routers_load(struct bench *b, const struct experts_case *c, struct weight route[LAYERS])
 {
     static float router[LAYERS][N_MAX * D_MAX];
@@ -70,7 +69,7 @@ static void routers_load(struct bench *b, const struct experts_case *c, struct w
     }
 }
 
-/* Who comes after a router need not wait for the end of its kernel. */
+/* The kernel after a router need not wait for the end of the router's kernel. */
 static void layers_are_their_ops(void **state)
 {
     const struct experts_case *c = *state;
@@ -109,7 +108,7 @@ static const struct experts_case behind_cases[] = {
     {"behind a product: F16", {DT_F16, DT_F16, DT_F16}, 72, 33, 5, 2, GLU_SWIGLU, false, 0, false},
 };
 
-/* A product before a router makes the logits of a row by itself where it can. */
+/* The product before a router also computes the router's logits of a single row, where it can. */
 static void layers_behind_a_product_are_their_ops(void **state)
 {
     enum { OPS = 5 };
@@ -129,7 +128,7 @@ static void layers_behind_a_product_are_their_ops(void **state)
     struct norm norm = {NORM_RMS, 1e-5f, bench_vec(&b, n.norm, c->d), NULL};
     struct op ops[OPS * LAYERS];
     for (uint32_t l = 0; l < LAYERS; l++) {
-        uint32_t kind = (l + c->n) % 3; /* each of them in some case: there are fewer layers */
+        uint32_t kind = (l + c->n) % 3; /* each kind occurs in some case, since there are fewer layers than kinds */
         const struct op layer[OPS] = {
             {.kind = OP_FFN_UP, .ffn_up = {.norm = norm, .w = &w[OWN_UP], .glu = GLU_GEGLU}},
             {.kind = OP_PROJ, .proj = {.in = ACT_FF, .w = &w[OWN_DOWN], .residual_scale = l ? 0.75f : 0}},
@@ -153,7 +152,8 @@ static void layers_behind_a_product_are_their_ops(void **state)
     experts_fini(&n);
 }
 
-/* Likewise of layers with a network of another width beside the experts, results of both with norms of their own. */
+/* The same for layers with a network of another width beside the experts, where both results have norms of their
+ * own. */
 static void layers_beside_a_network_are_their_ops(void **state)
 {
     const struct experts_case *c = *state;
@@ -192,14 +192,15 @@ static void layers_beside_a_network_are_their_ops(void **state)
                               .x_scale = l ? 0.625f : 0}}};
         memcpy(ops + 5 * l, layer, sizeof layer);
     }
-    /* of more rows whose bits are free, a GPU's dense products hand on what they have not added up yet */
+    /* for more rows, whose bits are free, a GPU's dense products pass on partial sums that have not been added up */
     same_as_ops(&b, c, ops, 5 * LAYERS, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
     beside_close(w, &b);
     experts_fini(&n);
 }
 
-/* The same of layers with a shared expert, which a GPU computes as one more of a row's: not the bits of its ops, but in
- * every step those of the same step, whether it is replayed or not, alone or behind others. */
+/* The same for layers with a shared expert, which a GPU computes as one more expert of a row: a program of several
+ * layers does not have the bits of its ops one by one, but those of a step for each layer, whether it is replayed or
+ * not. */
 static void layers_with_a_shared_expert_are_replayed(void **state)
 {
     const struct experts_case *c = *state;

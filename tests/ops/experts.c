@@ -1,10 +1,12 @@
 /*
- * experts.c - the ops of mixtures of experts against an independent computation in double precision, and what they
- * promise: the same bits in every variant, alone and among others; refusals with a reason. route.c has the router,
- * experts-layers.c layers of several ops.
+ * experts.c - the ops of mixtures of experts against an independent computation in double precision, and their
+ * guarantees: the same bits in every variant, in a batch of its own and batched with other rows; refusals with a
+ * reason. The router is tested by route.c, layers of several ops by experts-layers.c.
  *
- *     tests/ops/experts [BACKEND [fast] [host | quick]]   as tests/ops/ops; quick: what a simulated GPU has time for;
- * fast: steps outside the invariant mode, in which bits may depend on the rows beside
+ *     tests/ops/experts [BACKEND [fast] [host | quick]]   as tests/ops/ops
+ *
+ * quick: the cases that are quick enough for a simulated GPU; fast: steps outside the invariant mode, in which bits may
+ * depend on the other rows.
  *
  * A GPU rounds activations to fp16 where they enter a product.
  */
@@ -15,7 +17,7 @@
 
 static double tolerance = 4e-6;
 
-/* The rows of an activation from row0 on, which begin again behind the last one. */
+/* Writes n_row rows of an activation, from row0 on; after the last one the first one follows. */
 static void write_rows(struct bench *b, enum act act, const float *rows, uint32_t n_col, uint32_t row0, uint32_t n_row)
 {
     struct hearth_err e;
@@ -26,8 +28,9 @@ static void write_rows(struct bench *b, enum act act, const float *rows, uint32_
     }
 }
 
-/* Rows [row0, row0 + n_row) in one step: the hidden rows, and what is added to the residual stream, or what a latent
- * space has, of made-up ones; whole: of the hidden rows, not of made-up ones, by both ops in one program. */
+/* Computes the rows [row0, row0 + n_row) in one step: the hidden rows, and from made-up hidden rows what is added to
+ * the residual stream or, in a latent space, is written. whole: both ops in one program, without made-up hidden
+ * rows. */
 static bool experts_rows(const struct experts_case *c, const struct experts_numbers *n, const char *variant,
                          uint32_t threads, uint32_t row0, uint32_t n_row, bool whole, float *hidden, float *x)
 {
@@ -106,8 +109,8 @@ static void near_row(const struct experts_case *c, const char *what, uint32_t ro
                      (double)got[i], want[i], most);
 }
 
-/* What the row's experts give: its hidden rows, and x with their results added, or in a latent space these alone, of
- * the hidden rows `given` or, NULL, its own. */
+/* The results of a row's experts: the hidden rows, and x with the results added, or in a latent space only the results;
+ * computed from the hidden rows `given` or, if NULL, from its own. */
 struct exact_row {
     double hidden[USED_MAX * D_MAX], x[D_MAX];
 };
@@ -164,7 +167,7 @@ static void experts_are_exact(void **state)
     for (uint32_t r = 0; r < ROWS; r++)
         check_experts_row(c, &n, r, hidden[0] + r * width, x[0] + r * c->d);
     for (size_t v = 0; bench_variants[v]; v++)
-        for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) { /* together, then in pieces: alone, few, the rest */
+        for (uint32_t row0 = 0, m; row0 < ROWS; row0 += m) { /* together, then in parts: one row, five, the rest */
             m = row0 == 0 ? 1 : row0 == 1 ? 5 : ROWS - row0;
             if (!experts_rows(c, &n, bench_variants[v], 3, row0, m, false, hidden[1] + row0 * width,
                               x[1] + row0 * c->d))
@@ -179,8 +182,8 @@ static void experts_are_exact(void **state)
     experts_fini(&n);
 }
 
-/* Prompts, of which a GPU computes many rows of an expert at once: the rows again and again, op by op and by both ops
- * in one program. */
+/* Prompts, for which a GPU computes many rows of an expert at once: the rows repeated, op by op and with both ops in
+ * one program. */
 static void prompts_are_exact(void **state)
 {
     static const uint32_t rows[] = {2 * ROWS, ROWS_PROMPT};
@@ -207,7 +210,8 @@ static void prompts_are_exact(void **state)
     experts_fini(&n);
 }
 
-/* NaN in a matrix of an expert: in hidden units or results of the rows that go there, in no others. */
+/* NaN in an expert's matrix appears in the hidden units or results of the rows that are routed to it, and in no
+ * others. */
 static void nan_in_an_expert_is_seen(void **state)
 {
     const struct experts_case *c = *state;
@@ -245,7 +249,7 @@ static void nan_in_an_expert_is_seen(void **state)
 
 /* --- a shared expert beside them -------------------------------------------------------------------------- */
 
-/* `gate` is what the shared expert's result is multiplied by a sigmoid of, or NULL. */
+/* The shared expert's result is multiplied by the sigmoid of `gate`'s product with the row, unless `gate` is NULL. */
 static void beside_rows(const struct experts_case *c, const struct experts_numbers *n, const float *gate, uint32_t row0,
                         uint32_t n_row, float *x)
 {
@@ -270,7 +274,7 @@ static void beside_rows(const struct experts_case *c, const struct experts_numbe
     beside_close(w, &b);
 }
 
-/* One expert's result of norm(x), times `by`, to sum. */
+/* Adds one expert's result for the input, times `by`, to the sum. */
 static void add_expert(const struct experts_case *c, const struct experts_numbers *n, size_t e, const double *in,
                        double by, double *sum)
 {
@@ -282,7 +286,8 @@ static void add_expert(const struct experts_case *c, const struct experts_number
         sum[o] += by * product(n->exact[2] + (e * c->d + o) * c->d_ff, hidden, c->d_ff);
 }
 
-/* A GPU may compute it as one more of a row's experts. In an invariant step a row's bits are its own. */
+/* A GPU may compute the shared expert as one more expert of a row. In an invariant step a row's bits do not depend on
+ * others. */
 static void a_shared_expert_is_beside_them(void **state)
 {
     const struct experts_case *c = *state;
@@ -319,7 +324,7 @@ static void a_shared_expert_is_beside_them(void **state)
     experts_fini(&n);
 }
 
-/* What a route that is none would do to memory. */
+/* Invalid routes are refused, since they would lead to accesses outside of memory. */
 static void a_wrong_route_is_refused(void **state)
 {
     (void)state;
@@ -328,7 +333,7 @@ static void a_wrong_route_is_refused(void **state)
     static struct experts_numbers n;
     struct bench b;
     struct hearth_err e;
-    if (bench_info.gpu) /* which reads a route that its own router made, when the host is gone */
+    if (bench_info.gpu) /* a GPU reads routes that its own router wrote, without the host */
         skip();
     experts_init(&n, c);
     assert_true(bench_open(&b, "auto", 2));
@@ -342,7 +347,7 @@ static void a_wrong_route_is_refused(void **state)
         assert_int_equal(bench_run(&b, &op, 1, &e), HEARTH_EPARAMS);
         assert_non_null(strstr(e.msg, "expert"));
     }
-    op.experts_up.n_used = 3; /* where the route has two */
+    op.experts_up.n_used = 3; /* the route has two */
     bench_ok(b.be->act_write(b.d, ACT_X, 0, 1, c->d, n.x, &e), &e);
     bench_ok(b.be->act_write(b.d, ACT_ROUTE, 0, 1, 4, n.route, &e), &e);
     assert_int_equal(bench_run(&b, &op, 1, &e), HEARTH_EPARAMS);
@@ -360,7 +365,8 @@ int main(int argc, char **argv)
     struct case_tests tests = {{cmocka_unit_test(a_wrong_route_is_refused)}, 1};
     if (!quick)
         case_tests_add(&tests, experts_are_exact, experts_cases, n_experts_case);
-    for (size_t i = 0; i < n_experts_case && bench_info.gpu; i++) /* where the number of rows decides the way */
+    for (size_t i = 0; i < n_experts_case && bench_info.gpu;
+         i++) /* cases in which the number of rows decides the path */
         if (!quick || experts_cases[i].quick)
             case_tests_add(&tests, prompts_are_exact, &experts_cases[i], 1);
     if (!quick)

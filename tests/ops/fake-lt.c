@@ -1,9 +1,9 @@
 /*
- * fake-lt.c - a stand-in for libcublasLt, for no-algorithm.sh: it has no algorithm for any product.
+ * fake-lt.c - a stand-in for libcublasLt, used by no-algorithm.sh: it has no algorithm for any product.
  */
 #include <stddef.h>
 
-/* The library's own names; its header need not be there. */
+/* The library's own names, declared here because its header may be missing. */
 int cublasLtCreate(void **handle);
 int cublasLtDestroy(void *handle);
 int cublasLtMatmulDescCreate(void **desc, int compute, int scale);

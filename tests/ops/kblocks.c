@@ -1,9 +1,9 @@
 /*
- * kblocks.c - the CPU's products in integers (kernels/cpu/kblock.h) at their edges: activations of every size and those
- * that are no numbers, and superblocks of the greatest and the least values, where a sum that is too narrow would show.
+ * kblocks.c - the CPU's integer products (kernels/cpu/kblock.h) at their limits: activations of all magnitudes, NaN and
+ * infinity, and super-blocks with the greatest and least values, with which a sum that is too narrow would overflow.
  *
- * The reference is held to a computation in double precision of the same weights and activations; the tuned variants to
- * the reference, to the bit, for few rows and many, with rows of weights that fill no tile.
+ * The reference variant is compared with a computation in double precision of the same weights and activations, and the
+ * tuned variants bit-exactly with the reference, for few rows and many, with numbers of weight rows that fill no tile.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -43,7 +43,8 @@ static uint32_t number(void)
     return (uint32_t)(seed >> 16);
 }
 
-/* A value of row r's kind: of all sizes, one that outweighs all others, the largest everywhere, next to nothing. */
+/* A value of the kind of row r: of all magnitudes, one that outweighs all others, the largest everywhere, nearly
+ * zero. */
 static float value(uint32_t r, uint32_t k)
 {
     float v = (float)((int32_t)(number() % 2001) - 1000) / 500.0f;
@@ -93,7 +94,7 @@ static struct panel kblocks_of(const struct cpu_kernels *k, const struct rows *x
     return p;
 }
 
-/* Weights whose bytes are all the same, or anything; with scales of the superblock that are finite. */
+/* Weights whose bytes are all the same, or random; with finite scales of the super-block. */
 static char *weights_new(enum dtype type, uint32_t n_out, int byte)
 {
     const struct dtype_info *t = dtype_get(type);
@@ -180,8 +181,7 @@ static void same_kblock(const struct kblock *a, const struct kblock *b, bool bia
         fail_msg("%s: the scale is %g, not %g", name, (double)b->scale, (double)a->scale);
 }
 
-/* A number that is none, anywhere in a k-block, makes all its products NaN; the reference says so, and the others too.
- */
+/* NaN or infinity anywhere in a k-block makes all its products NaN, in the reference and in the other variants. */
 static void test_no_numbers(void **state)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 0x1p-149f, 3.4e38f, -0x1p-100f};

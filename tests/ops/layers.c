@@ -1,7 +1,8 @@
 /*
- * layers.c - what single layers ask for beyond a block's usual ops, against an independent computation in double
- * precision: values from keys and their norm, queries alone, results that wait for another, scales of the residual
- * stream and of experts, inputs of a layer's own, latent attention. Every variant of the CPU gives the same bits.
+ * layers.c - what single layers need beyond a block's usual ops, against an independent computation in double
+ * precision: values computed from keys and their norm, queries without keys, results that wait for another, scales of
+ * the residual stream and of experts, a layer's own inputs, latent attention. All variants of the CPU are
+ * bit-identical.
  *
  *     layers [cuda]
  *
@@ -20,10 +21,10 @@
 enum { ROWS = 5, D = 67, HEADS = 4, KV = 2, D_HEAD = 32, FF = 39, VOCAB = 11, N_LAYER = 3, D_INPUT = 16, EXPERTS = 6 };
 enum { USED = 2, D_Q = HEADS * D_HEAD, D_KV = KV * D_HEAD, WIDTH = N_LAYER * D_INPUT };
 
-/* Latent attention's. */
+/* Sizes of latent attention. */
 enum { L_HEADS = 3, L_NOPE = 12, L_ROT = 16, L_QK = L_NOPE + L_ROT, L_C = 64, L_KEY = L_ROT + L_C, L_Q = 19, L_V = 10 };
 
-/* Where the numbers of latent attention's matrices begin in `more`. */
+/* Where the matrices of latent attention begin in `more`. */
 enum { AT_KB = 1700, AT_VB = AT_KB + L_HEADS * L_C * L_NOPE, MORE = 2 * D * D };
 
 static const char *backend = "cpu";
@@ -89,7 +90,7 @@ static void bench_close(struct bench *b)
     b->be->close(b->d);
 }
 
-/* Where the device reads them. */
+/* Copies a vector to where the device reads it. */
 static const float *vec(struct bench *b, const float *v, size_t n)
 {
     struct hearth_err e;
@@ -98,7 +99,7 @@ static const float *vec(struct bench *b, const float *v, size_t n)
     return b->vec[b->n_vec++];
 }
 
-/* Of as many columns as any of the vectors has. */
+/* A norm with as many columns as the longest of the vectors. */
 static struct norm norm_of(struct bench *b, const float *w)
 {
     return (struct norm){NORM_RMS, 1e-5f, vec(b, w, D), NULL};
@@ -138,7 +139,7 @@ static void take(struct bench *b, const struct op *op, enum act a, float *out)
     ok(b->be->act_read(b->d, a, 0, ROWS, out, &e), &e);
 }
 
-/* --- in double ------------------------------------------------------------------------------------------- */
+/* --- in double precision --------------------------------------------------------------------------------- */
 
 static void multiply(const float *w, const double *x, uint32_t n_in, uint32_t n_out, double *y)
 {
@@ -174,7 +175,7 @@ static void row_of(const float *v, uint32_t row, uint32_t n, double *out)
         out[i] = (double)v[row * n + i];
 }
 
-/* Runs `test` in every variant; what it leaves in out must be the same to the bit. */
+/* Runs `test` with every variant; what it writes to `out` must be bit-identical. */
 static void everywhere(void (*test)(struct bench *b, float *out), size_t n)
 {
     static const char *const variants[2][4] = {{"reference", "avx2", "avx512", "auto"},
@@ -195,7 +196,7 @@ static void everywhere(void (*test)(struct bench *b, float *out), size_t n)
     }
 }
 
-/* --- qkv: values from keys; queries alone ---------------------------------------------------------------- */
+/* --- qkv: values from keys; queries without keys --------------------------------------------------------- */
 
 static void values_from_keys(struct bench *b, float *out)
 {
@@ -246,7 +247,7 @@ static void values_from_keys(struct bench *b, float *out)
             same("v", kv + ((KV + h) * KV_PAGE + r) * D_HEAD, v + h * D_HEAD, D_HEAD);
         }
     }
-    b->be->kv_clear(b->d, b->kv, 0); /* queries alone are the same, and nothing is appended */
+    b->be->kv_clear(b->d, b->kv, 0); /* queries without keys are the same, and nothing is appended */
     give(b, ACT_X, D, b->x);
     take(b, &alone, ACT_Q, again);
     for (uint32_t r = 0; r < ROWS; r++)
@@ -258,7 +259,7 @@ static void values_from_keys(struct bench *b, float *out)
         assert_true(kv[i] == 0);
 }
 
-/* --- a network aside, experts, a scale of the residual stream -------------------------------------------- */
+/* --- a network beside the experts, experts, a scale of the residual stream ------------------------------- */
 
 static void beside(struct bench *b, float *out)
 {
@@ -268,7 +269,7 @@ static void beside(struct bench *b, float *out)
     struct norm first = norm_of(b, b->norm[0]), second = norm_of(b, b->norm[1]), last = norm_of(b, b->norm[2]);
     struct weight down = matrix_of(b, WEIGHT_PROJ, b->w, FF, D, 1);
     struct weight experts = {.role = WEIGHT_EXPERTS_DOWN, .n_in = FF, .n_out = D, .n_part = 1, .n_expert = EXPERTS};
-    for (uint32_t i = 0; i < EXPERTS; i++) /* they overlap */
+    for (uint32_t i = 0; i < EXPERTS; i++) /* the experts overlap */
         list[i] = b->w + i * D;
     experts.part[0] = (struct weight_part){.type = DT_F32, .n_out = D, .expert = list};
     ok(b->be->weight_load(b->d, &experts, &e), &e);
@@ -349,7 +350,7 @@ static void experts_scales(struct bench *b, float *out)
         }
 }
 
-/* --- inputs of layers ------------------------------------------------------------------------------------ */
+/* --- a layer's own inputs -------------------------------------------------------------------------------- */
 
 static void inputs(struct bench *b, float *out)
 {
@@ -418,7 +419,7 @@ static void turn(double *v, uint32_t pos, const float *inv_freq)
     }
 }
 
-/* Attention of every row as its makers first write it: each head with keys and values of its own. */
+/* Attention of every row in its original form: each head has its own keys and values. */
 static void attend_by_heads(const struct bench *b, bool low_rank, const float *inv_freq, const float *w1,
                             const float *kb, const float *vb, double out[ROWS][L_HEADS * L_V])
 {
@@ -473,7 +474,7 @@ static void latent_of(struct bench *b, bool low_rank, float *out)
     uint32_t n_q = low_rank ? L_Q : L_HEADS * L_QK;
     const float *w1 = b->w + L_HEADS * L_QK * D, *kb = b->more + AT_KB, *vb = b->more + AT_VB;
     struct kv_desc desc = {.n_layer = 1, .n_kv = 1, .d_k = L_KEY, .type = gpu ? DT_F16 : DT_F32, .n_page = 1};
-    assert_int_equal(kv_page_bytes(&desc), KV_PAGE * L_KEY * (gpu ? 2 : 4)); /* no V beside K */
+    assert_int_equal(kv_page_bytes(&desc), KV_PAGE * L_KEY * (gpu ? 2 : 4)); /* K without V */
     ok(b->be->kv_new(b->d, &desc, &pool, &e), &e);
     struct rope rope = {ROPE_NORM, L_ROT, vec(b, inv_freq, L_ROT / 2), 1, false};
     struct norm q_norm = norm_of(b, b->norm[1]);
@@ -513,7 +514,7 @@ static void latent_of(struct bench *b, bool low_rank, float *out)
     attend_by_heads(b, low_rank, inv_freq, w1, kb, vb, want);
     for (uint32_t r = 0; r < ROWS; r++)
         same("latent attention", out + r * L_HEADS * L_V, want[r], L_HEADS * L_V);
-    ops[1].latent_q.d_nope = L_NOPE - 1; /* heads' matrices of another size */
+    ops[1].latent_q.d_nope = L_NOPE - 1; /* matrices of heads with another size */
     give(b, ACT_X, D, b->x);
     assert_int_equal(b->be->step_wait(b->d, b->be->step_run(b->d, &batch, &p), NULL, 0, &e), HEARTH_EPARAMS);
     b->be->kv_free(b->d, pool);

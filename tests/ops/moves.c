@@ -1,9 +1,10 @@
 /*
- * moves.c - KV transfers between pool and host: they are exact, run after the steps submitted before them and before
- * those submitted after, any number may be in flight, and they leave other sequences' steps alone.
+ * moves.c - KV transfers between pool and host: they are exact, run after the steps that were submitted before them and
+ * before those submitted after them, any number may be in flight, and they do not affect the steps of other sequences.
  *
- *     tests/ops/moves [BACKEND [VARIANT [q8_0]]]   of KV in F16, or in Q8_0; exit status 77 where the machine has no
- * such device
+ *     tests/ops/moves [BACKEND [VARIANT [q8_0]]]
+ *
+ * KV is F16, or Q8_0. Exit status 77 if the machine has no such device.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 static const struct backend *be;
 static const char *variant = "auto";
 
-/* Decode rows alone, so that a GPU captures the step and replays it; two pages a sequence at least. */
+/* Only decoding rows, so that a GPU captures the step and replays it; at least two pages per sequence. */
 static struct op_case decode = {"decode",
                                 DT_Q4_K,
                                 256,
@@ -41,7 +42,7 @@ struct fixture {
     struct device *d;
     struct rig r;
     size_t page;            /* bytes */
-    uint8_t *slab, *mirror; /* [RIG_PAGES] pages: memory for moves; what the pool should hold */
+    uint8_t *slab, *mirror; /* [RIG_PAGES] pages: memory for moves; the expected contents of the pool */
     uint32_t all[RIG_PAGES];
     void *host[RIG_PAGES]; /* page i's place in the slab */
 };
@@ -54,7 +55,7 @@ static void fixture_init(struct fixture *b)
     assert_non_null(b->d);
     rig_init(&b->r, &b->n, be, b->d);
     rig_fill_kv(&b->r);
-    b->r.apart = false; /* from here on pages are bytes */
+    b->r.apart = false; /* from here on pages are compared as bytes */
     b->page = rig_page_bytes(&b->r);
     if (be->host_alloc(b->d, RIG_PAGES * b->page, (void **)&b->slab, &e))
         fail_msg("%s", e.msg);
@@ -103,7 +104,7 @@ static void wait_for(struct fixture *b, uint64_t ticket)
     assert_int_equal(be->kv_transfer_done(b->d, ticket, &e), 1);
 }
 
-/* As an engine does it: asks between other things. */
+/* Polls, as an engine does between other work. */
 static void poll_for(struct fixture *b, uint64_t ticket)
 {
     struct hearth_err e;
@@ -126,7 +127,7 @@ static void assert_pool(struct fixture *b)
     free(page);
 }
 
-/* Scattered pages, runs that are neighbours on one side or on both, and all at once. */
+/* Scattered pages, runs that are contiguous on one side or on both, and all pages at once. */
 static void test_exact(void **state)
 {
     (void)state;
@@ -140,7 +141,7 @@ static void test_exact(void **state)
     wait_for(&b, save(&b, from, host, N));
     for (uint32_t i = 0; i < N; i++)
         assert_memory_equal(host[i], b.mirror + from[i] * b.page, b.page);
-    assert_int_equal(b.slab[9 * b.page + b.page - 1], 0xa5); /* beside it nothing was written */
+    assert_int_equal(b.slab[9 * b.page + b.page - 1], 0xa5); /* nothing was written beside it */
     assert_int_equal(b.slab[15 * b.page], 0xa5);
     wait_for(&b, load(&b, to, host, N));
     for (uint32_t i = 0; i < N; i++)
@@ -148,11 +149,11 @@ static void test_exact(void **state)
     assert_pool(&b);
     wait_for(&b, save(&b, b.all, b.host, RIG_PAGES));
     assert_memory_equal(b.slab, b.mirror, RIG_PAGES * b.page);
-    wait_for(&b, save(&b, NULL, NULL, 0)); /* nothing is a move as well */
+    wait_for(&b, save(&b, NULL, NULL, 0)); /* an empty move is allowed */
     fixture_fini(&b);
 }
 
-/* A save sees the copies, clears and steps before it, a load comes after them; and the reverse. */
+/* A save sees the copies, clears and steps before it, and a load sees them too; later ones see the load's data. */
 static void test_order(void **state)
 {
     (void)state;
@@ -171,7 +172,7 @@ static void test_order(void **state)
         wait_for(&b, copied);
         assert_memory_equal(b.host[dst], b.mirror + i * b.page, b.page);
         memcpy(b.mirror + dst * b.page, b.mirror + i * b.page, b.page);
-        be->kv_clear(b.d, b.r.kv, i); /* once more: the load must come after it */
+        be->kv_clear(b.d, b.r.kv, i); /* again, so that the load must come after it */
         poll_for(&b, load(&b, &i, &b.host[dst], 1));
         be->kv_copy(b.d, b.r.kv, 70 + i, i); /* and this after the load */
         memcpy(b.mirror + (70 + i) * b.page, b.mirror + i * b.page, b.page);
@@ -181,7 +182,7 @@ static void test_order(void **state)
     fixture_fini(&b);
 }
 
-/* A step writes into a page; the save that follows at once has what it wrote. */
+/* A save right after a step that writes to a page has what the step wrote. */
 static void test_after_step(void **state)
 {
     (void)state;
@@ -214,7 +215,7 @@ static void step(struct fixture *b, float *logits)
     rig_read(&b->r, ACT_LOGITS, 0, SEQS, logits);
 }
 
-/* Pages that went to the host and came back, to other places, give a step the same bits. */
+/* Pages that were saved and loaded back to other places give a step the same bits. */
 static void test_restored(void **state)
 {
     (void)state;
@@ -227,7 +228,7 @@ static void test_restored(void **state)
     for (uint32_t i = 0; i < RIG_PAGES; i++)
         be->kv_clear(b.d, b.r.kv, i);
     step(&b, got);
-    assert_memory_not_equal(got, want, n); /* it can tell */
+    assert_memory_not_equal(got, want, n); /* otherwise the comparison would prove nothing */
     uint32_t turned[RIG_PAGES];
     for (uint32_t i = 0; i < RIG_PAGES; i++)
         turned[i] = RIG_PAGES - 1 - i;
@@ -240,7 +241,7 @@ static void test_restored(void **state)
     fixture_fini(&b);
 }
 
-/* Moves of other pages beside steps change neither, and steps do not allocate or wait for them. */
+/* Moves of other pages beside steps change neither, and the steps neither allocate nor wait because of them. */
 static void test_beside_steps(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void test_beside_steps(void **state)
     enum { HALF = RIG_PAGES / 2 };
     float want[SEQS * 64], got[SEQS * 64];
     size_t n = SEQS * decode.n_vocab * sizeof *want;
-    for (uint32_t s = 0; s < SEQS; s++) /* the steps live in the first half */
+    for (uint32_t s = 0; s < SEQS; s++) /* the steps use the first half */
         for (uint32_t i = 0; i < SEQ_PAGES; i++)
             b.r.pages[s][i] %= HALF;
     step(&b, want);
@@ -280,7 +281,7 @@ static void test_beside_steps(void **state)
     fixture_fini(&b);
 }
 
-/* More moves than a backend may have events for, asked about in any order. */
+/* More moves than a backend may have events for, polled in any order. */
 static void test_many(void **state)
 {
     (void)state;
@@ -307,7 +308,7 @@ static void test_many(void **state)
         memcpy(b.mirror + (RIG_PAGES - 1 - i) * b.page, b.host[i], b.page);
     assert_pool(&b);
     for (uint32_t i = 0; i < MOVES; i++)
-        wait_for(&b, saved[i]); /* what is done stays done */
+        wait_for(&b, saved[i]); /* a finished move stays finished */
     fixture_fini(&b);
 }
 
@@ -317,8 +318,8 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where blocks of host memory lie side by side, pages may too, of which one is in each: no copy may take both at once.
- */
+/* If blocks of host memory are adjacent, pages at their boundary may be adjacent too while each is in another block: no
+ * copy may span both. */
 static void test_blocks(void **state)
 {
     (void)state;
@@ -332,7 +333,7 @@ static void test_blocks(void **state)
         if (be->host_alloc(b.d, BLOCK_BYTES, (void **)&block[i], &e))
             fail_msg("%s", e.msg);
     qsort(block, BLOCKS, sizeof *block, by_address);
-    for (uint32_t i = 0; i < N; i++) /* the end of one, the beginning of the next */
+    for (uint32_t i = 0; i < N; i++) /* the end of one block, the beginning of the next */
         b.host[i] = i % 2 ? block[i / 2 + 1] : block[i / 2] + BLOCK_BYTES - b.page;
     wait_for(&b, save(&b, b.all, b.host, N));
     for (uint32_t i = 0; i < N; i++) {
@@ -377,8 +378,8 @@ static void test_refusals(void **state)
     fixture_fini(&b);
 }
 
-/* A pool whose memory comes and goes: its pages are zero when they come, a step over pages of several extents has the
- * bits that it has over one allocation, and what goes is counted. */
+/* A pool whose memory is mapped and unmapped: pages are zero when they are mapped, a step over pages of several extents
+ * gives the same bits as with a single allocation, and unmapped memory is no longer counted. */
 static void test_extents(void **state)
 {
     (void)state;
@@ -402,7 +403,7 @@ static void test_extents(void **state)
     if (be->kv_new(b.d, &desc, &pool, &e))
         fail_msg("%s", e.msg);
     be->info(b.d, &info);
-    assert_int_equal(info.held[MEM_KV], held); /* none yet */
+    assert_int_equal(info.held[MEM_KV], held); /* nothing is mapped yet */
     assert_int_equal(be->kv_map(b.d, pool, EXTENTS + UNUSED, &e), HEARTH_EINTERNAL);
     assert_int_equal(be->kv_map(b.d, whole, 0, &e), HEARTH_EINTERNAL);
     for (uint32_t x = EXTENTS; x-- > 0;)
@@ -427,7 +428,7 @@ static void test_extents(void **state)
     be->info(b.d, &info);
     assert_true(info.held[MEM_KV] >= held + EXTENTS * desc.extent * b.page);
     be->kv_unmap(b.d, pool, 1);
-    be->kv_unmap(b.d, pool, EXTENTS); /* it has none, and loses nothing */
+    be->kv_unmap(b.d, pool, EXTENTS); /* it is not mapped, so nothing changes */
     uint64_t all = info.held[MEM_KV];
     be->info(b.d, &info);
     assert_int_equal(all - info.held[MEM_KV], (all - held) / EXTENTS);

@@ -1,11 +1,12 @@
 /*
- * nan.c - what is no number is seen: NaN in a row of the residual stream reaches the logits of that row and of all who
- * attend to it, and nobody else's, then or later; NaN in a weight reaches the logits of all. A model with such weights
- * would otherwise give texts in silence. Nor does a model see what another one that is NaN throughout has left in the
- * workspace: all cases have one device.
+ * nan.c - NaN is never masked: NaN in a row of the residual stream reaches the logits of that row and of all rows that
+ * attend to it, and of no others, then or later; NaN in a weight reaches all logits. Otherwise a model with such
+ * weights would silently generate text. Nor does a model see NaN that another one has left in the workspace: all cases
+ * use the same device.
  *
- *     tests/ops/nan [BACKEND [VARIANT [fast | prompt] [q8_0] [rows | weights]]]   as tests/ops/ops; the last: these
- * alone
+ *     tests/ops/nan [BACKEND [VARIANT [fast | prompt] [q8_0] [rows | weights]]]   as tests/ops/ops
+ *
+ * rows, weights: only the tests of these.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -18,21 +19,23 @@
 
 #include "tests/ops/rig.h"
 
-enum { WEIGHED_ROWS = 20 /* of cases whose weights are tried: each is loaded for every matrix */ };
+enum {
+    WEIGHED_ROWS = 20 /* cases of up to so many rows are used for weights, since each is loaded once for every matrix */
+};
 
 static const struct backend *backend;
-static struct device *device; /* of all cases */
+static struct device *device; /* shared by all cases */
 static bool gpu;
 static enum invariance how = INVARIANT_DECODE;
 
-/* The layers and the head over x, [n_row][d_model]; their logits, to free. */
+/* Runs the layers and the head over x, [n_row][d_model], and returns the logits, which the caller frees. */
 static float *logits_of(struct rig *r, const struct seq_shape *seq, uint32_t n_seq, const float *x)
 {
     const struct op_case *c = r->n->c;
     struct program p = program_of(r, r->program.op + 1, r->program.n_op - 1);
     struct hearth_err e;
     rig_batch(r, seq, 0, n_seq);
-    r->batch.once = true; /* p is gone when this returns */
+    r->batch.once = true; /* p does not outlive this function */
     rig_write(r, ACT_X, r->batch.n_row, c->d_model, x);
     float *out = malloc(sizeof *out * r->batch.n_row * c->n_vocab);
     assert_non_null(out);
@@ -42,10 +45,10 @@ static float *logits_of(struct rig *r, const struct seq_shape *seq, uint32_t n_s
     return out;
 }
 
-/* --- what another model left --------------------------------------------------------------------------------- */
+/* --- what another model has left ----------------------------------------------------------------------------- */
 
-/* Wider than any case whose rows end within a record of 256; its weights are floats, of which every path has products.
- */
+/* Wider than any case whose rows end within a super-block of 256; its weights are floats, for which every path has
+ * products. */
 static const struct op_case broad_case = {.name = "broad",
                                           .type = DT_F16,
                                           .d_model = 1024,
@@ -68,7 +71,7 @@ static void broad_begin(enum dtype kv_type)
     static struct op_case c;
     c = broad_case;
     c.kv_type = kv_type;
-    c.seq[0].n_row = gpu ? 200 : 8; /* on a GPU also those of its library's products */
+    c.seq[0].n_row = gpu ? 200 : 8; /* on a GPU enough rows for its library's products, too */
     broad_x = malloc(sizeof *broad_x * c.seq[0].n_row * c.d_model);
     broad = malloc(sizeof *broad);
     assert_true(broad_x && broad);
@@ -79,7 +82,7 @@ static void broad_begin(enum dtype kv_type)
     rig_fill_kv(broad);
 }
 
-/* Leaves NaN in all of the workspace that its steps of so many rows make use of, in every form of them. */
+/* Leaves NaN in all of the workspace that steps of so many rows use, in every mode. */
 static void broad_run(void)
 {
     const struct seq_shape all = broad_numbers.c->seq[0], some = {0, all.n_row / 2};
@@ -91,7 +94,7 @@ static void broad_run(void)
     free(logits_of(broad, &all, 1, broad_x));
 }
 
-/* The case on the device; to free by rig_fini() and free(). What a test that fails leaves is nobody's. */
+/* The case on the device; the caller calls rig_fini() and free(). If a test fails, its rig is leaked. */
 static struct rig *rig_of(const struct numbers *n)
 {
     struct rig *r = malloc(sizeof *r);
@@ -112,7 +115,7 @@ static bool all_nan(const float *v, uint32_t n)
 
 /* --- a row ------------------------------------------------------------------------------------------------ */
 
-/* NaN in row `bad` of sequence 0. */
+/* Puts NaN into row `bad` of sequence 0. */
 static void one_row(struct rig *r, uint32_t bad, float *x, const float *want)
 {
     const struct op_case *c = r->n->c;
@@ -133,7 +136,8 @@ static void one_row(struct rig *r, uint32_t bad, float *x, const float *want)
     free(got);
 }
 
-/* The sequence whose last row is sequence 0's last but one: KV of that lies after its end, in the same page or not. */
+/* The sequence whose last row is sequence 0's last but one: the KV of the latter's last row is after its end, in the
+ * same page or the next. */
 static struct seq_shape shorter(const struct seq_shape *s)
 {
     return s->n_row > 1 ? (struct seq_shape){s->pos0, s->n_row - 1} : (struct seq_shape){s->pos0 ? s->pos0 - 1 : 0, 1};
@@ -158,9 +162,9 @@ static void rows_are_seen(void **state)
     if (c->seq[0].n_row > 1)
         one_row(r, 0, x, want);
     one_row(r, c->seq[0].n_row - 1, x, want);
-    /* What it left in KV is nothing to who has these pages next. */
+    /* What it left in KV does not affect the next owner of these pages. */
     float *got_other = logits_of(r, &other, 1, x);
-    bool apart = c->seq[0].pos0 < 2 * SEQ_PAGES * KV_PAGE; /* a long sequence has the rig's pages more than once */
+    bool apart = c->seq[0].pos0 < 2 * SEQ_PAGES * KV_PAGE; /* a long sequence uses the rig's pages more than once */
     for (uint32_t i = 0; apart && i < other.n_row * c->n_vocab; i++)
         if (memcmp(got_other + i, want_other + i, sizeof *x))
             fail_msg("'%s': row %u sees NaN that another sequence left in its page: %g for %g", c->name, i / c->n_vocab,

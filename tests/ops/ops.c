@@ -3,14 +3,15 @@
  *
  *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0] [host] [only PATTERN]]]]
  *
- * BACKEND: "cpu" by default; exit status 77 where the machine has no such device. HOW: fast, steps outside the
- * invariant mode; prompt, its steps of prompts; decode, those that decode, which is the default. q8_0: KV in that, of
- * all heads that are whole blocks; host: a GPU's weights in the host's memory; only: the cases whose names match.
+ * BACKEND: "cpu" by default; exit status 77 if the machine has no such device. HOW: fast, steps outside the invariant
+ * mode; prompt, invariant steps of prompts; decode, invariant steps of decoding rows, which is the default. q8_0: KV of
+ * that type for all heads that are whole blocks. host: a GPU's weights are in host memory. only: the cases whose names
+ * match.
  *
- * Each op is a step of its own and gets its own random input, written and read through act_write and act_read, so that
- * an error is seen where it is made. Tolerance: relative to the greatest magnitude in the row of results. On the CPU
- * everything is f32 with at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds
- * activations to f16 (5e-4 each), which average out over a row: 2e-3.
+ * Each op is a step of its own with its own random input, written and read through act_write and act_read, so that an
+ * error is seen where it is made. The tolerance is relative to the greatest magnitude in the row of results. On the CPU
+ * everything is f32, with at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds
+ * activations to f16 (5e-4 each), which averages out over a row: 2e-3.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -28,7 +29,7 @@ static const char *variant = "auto";
 static enum invariance how = INVARIANT_DECODE;
 static double tolerance;
 
-enum { HEAD_MAX = 512 /* of the table */ };
+enum { HEAD_MAX = 512 /* the largest head size of the table */ };
 
 /* --- the independent computation ------------------------------------------------------------------------- */
 
@@ -82,7 +83,8 @@ static void rotate(const struct op_case *c, uint32_t pos, const float *inv_freq,
     }
 }
 
-/* Rows of the Hadamard matrix of sixteen over eight pairs: the sign of (i, k) is that of the bits they share. */
+/* Multiplies eight pairs at a time by the Hadamard matrix of size sixteen: the sign at (i, k) is the parity of i &
+ * k. */
 static void hadamard(const struct op_case *c, double *v)
 {
     uint32_t half = c->n_rot / 2;
@@ -134,7 +136,7 @@ struct fixture {
     uint32_t pos[BATCH_ROWS_MAX], seq[BATCH_ROWS_MAX];
     float *in, *got;   /* [n_row, widest] */
     double *x, *y, *z; /* [widest] */
-    uint32_t held;     /* the page that page_vector() has read; RIG_PAGES: none since the last op */
+    uint32_t held;     /* the page that page_vector() last read; RIG_PAGES: none since the last op */
 };
 
 static void check_embed(struct fixture *f)
@@ -153,7 +155,7 @@ static void check_embed(struct fixture *f)
     free(m);
 }
 
-/* The vector of (K or V, KV head, position) of a sequence, as the pages have it. */
+/* Reads the vector of (K or V, KV head, position) of a sequence from the pages. */
 static void page_vector(struct fixture *f, uint32_t seq, uint32_t layer, int v, uint32_t head, uint32_t pos, float *out)
 {
     const struct op_case *c = f->c;
@@ -200,7 +202,7 @@ static void check_qkv(struct fixture *f)
                     hadamard(c, v);
                 for (uint32_t i = 0; part == 0 && i < c->d_head; i++)
                     v[i] *= 1 + (double)c->temperature * log1p(floor((double)f->pos[r] / TEMPERATURE_LENGTH));
-                if (part > 0) { /* F16 KV rounds once more, half a unit of 2^-11 at most; Q8_0 half a unit of a 127th of
+                if (part > 0) { /* F16 KV rounds once more, by half a unit of 2^-11 at most; Q8_0 by half of a 127th of
                                    its block's greatest number, and that number as F16 does */
                     float kv[HEAD_MAX];
                     page_vector(f, f->seq[r], 1, part == 2, h, f->pos[r], kv);
@@ -222,7 +224,7 @@ static void check_attend(struct fixture *f)
     const struct op_case *c = f->c;
     random_floats(2, f->in, (size_t)f->n_row * f->d_q);
     for (size_t i = 0; i < (size_t)f->n_row * f->d_q; i++)
-        f->in[i] *= 4.0f; /* peaks in the softmax */
+        f->in[i] *= 4.0f; /* for peaks in the softmax */
     rig_write(&f->r, ACT_Q, f->n_row, f->d_q, f->in);
     struct op op = op_attend(&f->r, 1);
     rig_op(&f->r, &op);
@@ -233,7 +235,7 @@ static void check_attend(struct fixture *f)
             uint32_t t1 = f->pos[r] + 1, t0 = c->window && c->window < t1 ? t1 - c->window : 0;
             const float *q = f->in + (size_t)r * f->d_q + h * c->d_head;
             double sum = c->sinks ? exp((double)f->n.sinks[h]) : 0, out[HEAD_MAX] = {0};
-            for (uint32_t t = t0; t < t1; t++) { /* scores are at most some 20: no need to take the greatest off */
+            for (uint32_t t = t0; t < t1; t++) { /* scores are at most about 20: no need to subtract the greatest */
                 float k[HEAD_MAX], v[HEAD_MAX];
                 double s = 0;
                 page_vector(f, f->seq[r], 1, 0, h / (c->n_head / c->n_kv), t, k);
@@ -249,7 +251,7 @@ static void check_attend(struct fixture *f)
             }
             for (uint32_t i = 0; i < c->d_head; i++)
                 out[i] /= sum;
-            /* an error of 1e-7 in a score of 20 is one of 2e-6 in its weight */
+            /* an error of 1e-7 in a score of 20 means 2e-6 in its weight */
             compare("attend", c, r, f->got + (size_t)r * f->d_q + h * c->d_head, out, c->d_head, 8 * tolerance);
         }
 }
@@ -287,7 +289,7 @@ static void check_proj(struct fixture *f, enum part part)
     free(x);
 }
 
-/* An op with norm(x) as its input, after the same on other numbers, of which nothing may be left. */
+/* Runs an op whose input is norm(x), after the same op with other numbers, of which nothing may remain. */
 static void run_on_x(struct fixture *f, const struct op *op, uint64_t seed)
 {
     const struct op_case *c = f->c;
@@ -322,7 +324,7 @@ static void check_ffn(struct fixture *f)
         for (uint32_t i = 0; i < c->d_ff; i++) {
             double bg = c->bias ? (double)n->bias_ffn[i] : 0, bu = c->bias ? (double)n->bias_ffn[c->d_ff + i] : 0;
             if (c->glu == GLU_GELU)
-                f->z[i] = gelu(f->z[i] + bg); /* one part: its bias comes first */
+                f->z[i] = gelu(f->z[i] + bg); /* with one part the bias is added first */
             else if (c->glu == GLU_RELU2)
                 f->z[i] = pow(fmax(f->z[i] + bg, 0), 2);
             else if (c->glu == GLU_GEGLU)

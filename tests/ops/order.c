@@ -1,12 +1,13 @@
 /*
  * order.c - programs that no model has: the ops in other orders. A whole program gives what its ops give as steps of
- * their own, each of which leaves its activations whole; so an op that reads what another one left in pieces is seen.
+ * their own, each of which leaves complete activations; so an op that reads partial sums as if they were complete is
+ * noticed.
  *
- *     tests/ops/order [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
+ *     tests/ops/order [BACKEND [VARIANT]]   "cpu" by default; exit status 77 if the machine has no such device
  *
- * Steps outside the invariant mode: of 3, 20 and 70 tokens of a sequence, and of a token each of six of them, so that a
- * GPU takes each of its paths. There the two may differ by the rounding of an fp16 activation; on the CPU they are the
- * same bits.
+ * Steps outside the invariant mode: of 3, 20 and 70 tokens of a sequence, and of one token for each of six sequences,
+ * so that a GPU takes each of its paths. There the two may differ by the rounding of an fp16 activation; on the CPU
+ * they are bit-identical.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -25,12 +26,12 @@ static struct device_info info;
 
 /* e embed, q qkv, a attend, o and d the two projections, f ffn_up, h head */
 static const char *const orders[] = {
-    "eqaofdqaofdh", /* as a model of two layers has them */
-    "eqaooofddh",   /* products after products: each reads the sum of the last */
-    "eqafoqdh",     /* gate and up wait while others go first, and are read once they have */
+    "eqaofdqaofdh", /* as in a model of two layers */
+    "eqaooofddh",   /* several products in a row: each reads the sum of the previous one */
+    "eqafoqdh",     /* gate and up are kept while other ops run, and are read afterwards */
     "efdqaodh",     /* the FFN's activation is read again, by the last product */
     "eqaofqaodh",   /* ... which the last product reads */
-    "eqaohofdh",    /* logits in the middle, of a sum that is not complete */
+    "eqaohofdh",    /* logits in the middle, of an incomplete sum */
     "effdfdh",
 };
 
@@ -54,8 +55,8 @@ static struct op op_of(const struct rig *r, char c)
     }
 }
 
-/* The steps: sequences, and where their rows begin. Of the two that decode, the first has contexts that a GPU's
- * attention does not cut, the second ones that it does. */
+/* The steps: the sequences, and where their rows begin. Of the two steps that decode, the first has contexts that a
+ * GPU's attention does not split, the second has ones that it does. */
 static const struct {
     uint32_t n_seq;
     struct seq_shape seq[SEQS_MAX];
@@ -85,7 +86,7 @@ static void check(struct rig *r, const char *order, size_t step)
     for (size_t i = 0; i < n_op; i++)
         rig_op(r, &ops[i]);
     rig_read(r, ACT_LOGITS, 0, n, want);
-    rig_fill_written(r); /* as before: without what these ops have appended */
+    rig_fill_written(r); /* restores the KV that these ops have overwritten */
     struct program p = program_of(r, ops, (uint32_t)n_op);
     if (rig_try(r, &p, &e))
         fail_msg("%s, step %zu of %u tokens: %s", order, step, (unsigned)n, e.msg);
@@ -148,21 +149,22 @@ int main(int argc, char **argv)
         return 77;
     plain.kv_type = info.gpu ? info.kv_type : plain.kv_type;
     ungated = biased = plain;
-    ungated.name = "ungated", ungated.glu = GLU_GELU; /* whose activation is not made by its product */
+    ungated.name = "ungated", ungated.glu = GLU_GELU; /* the product does not apply its activation function */
     biased.name = "biases and post-norms", biased.bias = biased.post_norm = true;
     normed = biased;
     normed.name = "RMS norms", normed.norm = NORM_RMS, normed.post_norm = false;
-    grows = normed; /* what is added to a row is far more than it was, as with the massive activations of some models */
+    grows = normed; /* far more is added to a row than it had, as in models with massive activations */
     grows.name = "rows that grow", grows.residual_scale = 300, grows.embed_scale = 0.05f;
-    /* Of such widths that blocks of an H100 have shares in two groups of rows; a CPU has no such thing, and is slow. */
+    /* Widths for which blocks of an H100 have shares in two groups of rows. Only for GPUs: a CPU has nothing like it,
+     * and would be slow. */
     shared = normed;
     shared.name = "shares in two groups", shared.type = DT_Q4_K, shared.rope = ROPE_NEOX, shared.head_norms = true;
     shared.d_model = 1792, shared.d_ff = 6912, shared.n_head = 24, shared.n_kv = 8, shared.d_head = shared.n_rot = 128;
-    /* Of rows that a GPU's norm by clusters has not in registers as a whole. */
+    /* Rows that a GPU's cluster norm cannot hold in registers as a whole. */
     broad = normed;
     broad.name = "rows of many columns", broad.d_model = 8448, broad.d_ff = 256;
-    /* What a block of a GPU's attention begins its items with: more heads than it has warps; items of several that it
-     * has, of both sizes of heads; norms and biases. */
+    /* The start of a block's items in a GPU's attention: more heads than it has warps; several items per block, with
+     * both head sizes; norms and biases. */
     tile = normed;
     tile.name = "as many heads as a tile has rows", tile.n_head = 16, tile.head_norms = true;
     many = more = tile;

@@ -156,11 +156,10 @@ const struct backend *rig_backend(const char *name, const char *variant, struct 
 bool rig_case(const struct device_info *info, struct op_case *c)
 {
     if (info->gpu || rig_kv_type == DT_Q8_0)
-        c->kv_type = info->kv_type; /* a GPU keeps KV one way */
+        c->kv_type = info->kv_type; /* a GPU keeps KV in a single type */
     if (c->d_head % dtype_get(c->kv_type)->block_len)
         return false;
-    return !info->gpu ||
-           (c->d_head >= 32 && (c->d_head <= 256 || c->kv_type == DT_F16)); /* large heads' in F16 alone */
+    return !info->gpu || (c->d_head >= 32 && (c->d_head <= 256 || c->kv_type == DT_F16)); /* large heads only in F16 */
 }
 
 static void ok(int rc, const struct hearth_err *e)

@@ -1,10 +1,11 @@
 /*
- * route.c - the router of a mixture of experts against an independent computation in double precision, and what it
- * promises: the same bits in every variant, alone and among others; lower ids first; refusals with a reason.
+ * route.c - the router of a mixture of experts against an independent computation in double precision, and its
+ * guarantees: the same bits in every variant, in a batch of its own and batched with other rows; lower ids first;
+ * refusals with a reason.
  *
  *     tests/ops/route [BACKEND [fast] [host]]   as tests/ops/experts
  *
- * What a router decides a GPU computes in F32, as the CPU.
+ * A GPU computes a router's decisions in F32, like the CPU.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -86,7 +87,7 @@ static struct op route_op(struct bench *b, const struct route_case *c, const str
                                  .scale = c->scale}};
 }
 
-/* Rows [row0, row0 + n_row) of the input in one step. */
+/* Computes the rows [row0, row0 + n_row) of the input in one step. */
 static int route_step(struct bench *b, const struct op *op, const struct route_numbers *n, uint32_t row0,
                       uint32_t n_row, float *out, struct hearth_err *e)
 {
@@ -98,7 +99,7 @@ static int route_step(struct bench *b, const struct op *op, const struct route_n
     return rc;
 }
 
-/* The same by a device of its own. */
+/* The same on a device of its own. */
 static int route_rows(const struct route_case *c, const struct route_numbers *n, const char *variant, uint32_t threads,
                       uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {
@@ -113,8 +114,8 @@ static int route_rows(const struct route_case *c, const struct route_numbers *n,
     return rc;
 }
 
-/* What a router would choose in double: `choice` by expert, whether each can be chosen, and the weights before
- * `normalise`; the least difference that decided about groups. */
+/* What a router would choose in double precision: `choice` by expert, whether each can be chosen, and the weights
+ * before `normalise`. Returns the least difference that decided between groups. */
 static double exact_scores(const struct route_case *c, const struct route_numbers *n, uint32_t row, double *choice,
                            double *score, bool *can)
 {
@@ -198,7 +199,7 @@ static void check_row(const struct route_case *c, const struct route_numbers *n,
     }
 }
 
-/* Rows of a step, of which a GPU's blocks have one, two, four or eight each. */
+/* Rows of a step of which each of a GPU's blocks has one, two, four or eight. */
 static const uint32_t route_steps[] = {1, 2, 4, 5, 8, 13, 32};
 
 static void route_is_exact(void **state)
@@ -225,7 +226,8 @@ static void route_is_exact(void **state)
     }
 }
 
-/* Prompts: rows of a step, which a GPU makes a blocked product of, have the bits of rows among few. */
+/* Prompts: the rows of a step for which a GPU uses a blocked product are bit-identical to the same rows in small
+ * steps. */
 static const struct many_case {
     struct route_case of;
     uint32_t rows;
@@ -273,7 +275,7 @@ static void rows_of_a_prompt_are_those_of_few(void **state)
     }
 }
 
-/* Experts of equal rows have equal scores to the bit: the lower ids are chosen, and come first. */
+/* Experts with equal weight rows have bit-identical scores: the lower ids are chosen, and come first. */
 static void equal_scores_go_to_the_lower_id(void **state)
 {
     (void)state;
@@ -298,7 +300,7 @@ static void equal_scores_go_to_the_lower_id(void **state)
     }
 }
 
-/* Of two equal experts the lower is chosen first, and the other next, if there is another to choose. */
+/* Of two equal experts the lower one is chosen first, and the other one next, if another is to be chosen. */
 static void twins_are_chosen_in_order(void **state)
 {
     (void)state;
@@ -313,7 +315,7 @@ static void twins_are_chosen_in_order(void **state)
             n.bias[k + 1] = n.bias[k], n.select[k + 1] = n.select[k];
         }
         if (c->n_group > 1 && c->n / c->n_group % 2)
-            continue; /* twins in two groups, of which one may be left out */
+            continue; /* the twins are in two groups, one of which may be left out */
         for (uint32_t rows = 1; rows <= ROWS; rows += 9) {
             bench_ok(route_rows(c, &n, "auto", 2, 0, rows, got, &e), &e);
             for (uint32_t k = 0; k < rows * c->used; k++) {
@@ -329,7 +331,8 @@ static void twins_are_chosen_in_order(void **state)
     }
 }
 
-/* An expert whose weights are no numbers is chosen last, where scores are its own, and no weight of a row is one. */
+/* An expert whose weights contain a NaN is chosen last if scores are independent of each other, and all of a row's
+ * weights are NaN. */
 static void nan_in_a_router_is_seen(void **state)
 {
     (void)state;
@@ -337,7 +340,8 @@ static void nan_in_a_router_is_seen(void **state)
     for (size_t i = 0; i < sizeof route_cases / sizeof *route_cases; i++) {
         const struct route_case *c = &route_cases[i];
         float first[ROWS * 2 * EXPERTS_USED_MAX], got[ROWS * 2 * EXPERTS_USED_MAX];
-        bool own = c->kind == ROUTE_SIGMOID || (!c->select_bias && c->n_group <= 1); /* else by a softmax, all NaN */
+        bool own = c->kind == ROUTE_SIGMOID ||
+                   (!c->select_bias && c->n_group <= 1); /* otherwise by a softmax, which makes all of them NaN */
         uint32_t bad = c->n / 2;
         struct hearth_err e;
         route_numbers(&n, c, ROWS);
@@ -356,7 +360,7 @@ static void nan_in_a_router_is_seen(void **state)
     }
 }
 
-/* What is no number stays in its row, and is seen there. */
+/* NaN stays in its row, and is visible there. */
 static void nan_stays_in_its_row(void **state)
 {
     (void)state;

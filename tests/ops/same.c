@@ -1,9 +1,9 @@
 /*
- * same.c - the promise of the CPU backend: a token's numbers are the same bits in every variant, at every thread
- * count, alone, among strangers and in any chunk of a prefill.
+ * same.c - the guarantee of the CPU backend: the numbers of a token are bit-identical in every variant, with every
+ * number of threads, in a batch of its own, batched with others, and in any chunk of a prefill.
  *
- * Two layers and the head run over every case of the table, the KV of earlier positions included; all logits and the
- * written pages are compared with memcmp. The independent check of what the numbers are is ops.c's.
+ * Two layers and the head run over every case of the table, with the KV of earlier positions; all logits and the
+ * written pages are compared with memcmp. ops.c checks independently that the numbers are right.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #include "tests/ops/rig.h"
 
-/* What a run leaves behind. */
+/* The results of a run. */
 struct trace {
     uint32_t n_row;
     float *logits; /* [n_row, n_vocab], rows in the order of the case */
@@ -43,15 +43,16 @@ static void trace_fini(struct trace *t)
     free(t->kv);
 }
 
-/* Rows of a sequence's next step. One by one, a long prompt is so for sixteen rows; then each step has as many as there
- * were: a hundred steps would say no more, and take minutes under the thread sanitizer. */
+/* The number of rows of a sequence's next step. With chunk 1, a long prompt is split into single rows only for its
+ * first sixteen; then each step has as many rows as there were before it, since a hundred steps would prove no more,
+ * and take minutes under the thread sanitizer. */
 static uint32_t step_rows(uint32_t chunk, uint32_t done, uint32_t left)
 {
     uint32_t n = chunk == 1 && done >= 16 ? done : chunk;
     return left < n ? left : n;
 }
 
-/* Runs the case in steps of at most `chunk` rows a sequence, all sequences together or one after the other. */
+/* Runs the case in steps of at most `chunk` rows per sequence, with all sequences together or one after the other. */
 static void run(const struct numbers *n, const char *variant, uint32_t threads, uint32_t chunk, bool together,
                 struct trace *t)
 {
@@ -72,7 +73,7 @@ static void run(const struct numbers *n, const char *variant, uint32_t threads, 
     for (uint32_t first = 0; first < n_seq;) {
         struct seq_shape step[SEQS_MAX];
         uint32_t n_step = 0;
-        /* Sequences that are done leave the batch from the front, so that a step is a run of neighbours. */
+        /* Finished sequences leave the batch from the front, so that a step has consecutive ones. */
         for (uint32_t s = first; s < n_seq && (together || s == first); s++, n_step++) {
             uint32_t left = c->seq[s].n_row - done[s];
             if (!left)
@@ -146,7 +147,7 @@ static void test_case(void **state)
     numbers_fini(&n);
 }
 
-/* The data must be able to tell: another token gives other logits. */
+/* The comparison must be able to fail: another token gives other logits. */
 static void test_sensitive(void **state)
 {
     (void)state;

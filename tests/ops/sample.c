@@ -1,8 +1,8 @@
 /*
  * sample.c - the sampling op against an implementation of backend.h's definition that sorts everything and sums in
- * double. Then its distribution, its independence of the batch, and its refusals.
+ * double precision. Then its distribution, its independence of the batch, and its refusals.
  *
- *     tests/ops/sample [BACKEND [VARIANT]]   exit status 77 where the machine has no such device
+ *     tests/ops/sample [BACKEND [VARIANT]]   exit status 77 if the machine has no such device
  */
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@ enum { ROWS = 8 };
 static const struct backend *be;
 static const char *variant = "auto";
 
-/* A device with room for logits and nothing else. */
+/* A device with room for logits only. */
 struct fixture {
     struct device *d;
     struct kv_pool *kv;
@@ -86,7 +86,7 @@ static struct sampled sample_one(struct fixture *b, uint32_t slot, uint32_t inde
     return out;
 }
 
-/* --- the specification, slowly --------------------------------------------------------------------------- */
+/* --- the definition, implemented slowly ------------------------------------------------------------------ */
 
 static int descending(const void *a, const void *b)
 {
@@ -94,7 +94,7 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The logit that a token needs to stay in, where top_p is far from a tie with a sum of weights. */
+/* The least logit with which a token is kept, provided that top_p is not close to a sum of weights. */
 static float slow_threshold(const float *l, uint32_t n, const struct sample_params *p)
 {
     float *s = malloc(n * sizeof *s), thr = -INFINITY;
@@ -157,7 +157,8 @@ static uint32_t slow_sample(const float *raw, uint32_t n, const struct sample_pa
     return best;
 }
 
-/* Every parameter alone and in company, on logits with ties, over vocabularies around the sizes that matter. */
+/* Every parameter by itself and combined with others, on logits with ties, with vocabularies of around the critical
+ * sizes. */
 static void test_slow(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static void test_slow(void **state)
             slot_set(&b, 5, &p[i], history, n_history);
             for (uint32_t index = 0; index < 40; index++) {
                 random_floats(index + 1000 * i, l, n);
-                for (uint32_t k = 0; k < n; k++) /* a coarse grid: many ties */
+                for (uint32_t k = 0; k < n; k++) /* a coarse grid, so that there are many ties */
                     l[k] = (float)(int)(l[k] * 40.0f) / 4.0f;
                 const uint32_t *m = index % 2 ? mask : NULL;
                 uint32_t want = slow_sample(l, n, &p[i], history, n_history, index, m);
@@ -209,7 +210,7 @@ static void test_slow(void **state)
     }
 }
 
-/* Thresholds: what top-k, top-p and min-p leave is exactly what may come out, and all of it does. */
+/* Thresholds: exactly the tokens that top-k, top-p and min-p keep can be sampled, and all of them are. */
 static void test_thresholds(void **state)
 {
     (void)state;
@@ -219,7 +220,7 @@ static void test_thresholds(void **state)
         float top_p, min_p;
         unsigned want; /* bitmap of ids */
     } cases[] = {
-        {0, 1.0f, 0.0f, 0x9f}, {1, 1.0f, 0.0f, 0x01},  {2, 1.0f, 0.0f, 0x07}, /* the tie stays together */
+        {0, 1.0f, 0.0f, 0x9f}, {1, 1.0f, 0.0f, 0x01},  {2, 1.0f, 0.0f, 0x07}, /* tied tokens stay together */
         {3, 1.0f, 0.0f, 0x07}, {4, 1.0f, 0.0f, 0x87},  {0, 0.4f, 0.0f, 0x01},
         {0, 0.6f, 0.0f, 0x07}, {0, 0.85f, 0.0f, 0x87}, {0, 1.0f, 0.3f, 0x07},
         {0, 1.0f, 0.2f, 0x87}, {0, 0.0f, 0.0f, 0x01},  {4, 0.99f, 0.1f, 0x87},
@@ -239,8 +240,8 @@ static void test_thresholds(void **state)
     fixture_fini(&b);
 }
 
-/* Chi-squared over 20,000 draws; 15 degrees of freedom, 99.99 % of which lie below 44.3. The draws are a pure function
- * of the seed, so this passes always or never. */
+/* Chi-squared test over 20,000 draws, with 15 degrees of freedom, for which 99.99 % are below 44.3. The draws are a
+ * pure function of the seed, so this always passes or always fails. */
 static void test_distribution(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void test_distribution(void **state)
     fixture_fini(&b);
 }
 
-/* 128k tokens and every cut: the same words, at a size where the short cuts of the implementation are taken. */
+/* 128k tokens and every filter: the same results at a size for which the implementation takes its short cuts. */
 static void test_large(void **state)
 {
     (void)state;
@@ -295,7 +296,7 @@ static void test_large(void **state)
     fixture_fini(&b);
 }
 
-/* A row's token is the same alone and in a batch, whatever the others want. */
+/* A row's token is the same in a batch of its own and batched with others, whatever their parameters are. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -341,7 +342,7 @@ static void test_logprobs(void **state)
     p.temp = 0.0f, p.n_logprobs = 3;
     slot_set(&b, 0, &p, NULL, 0);
     struct sampled s = sample_one(&b, 0, 0, l, NULL);
-    assert_int_equal(s.token, 1); /* the lowest id of a tie */
+    assert_int_equal(s.token, 1); /* the lowest id of those tied */
     assert_int_equal(s.n_top, 3);
     static const uint32_t order[3] = {1, 3, 2};
     for (int i = 0; i < 3; i++) {
@@ -353,7 +354,7 @@ static void test_logprobs(void **state)
     slot_set(&b, 0, &p, NULL, 0);
     assert_int_equal(sample_one(&b, 0, 0, l, NULL).n_top, 5);
 
-    /* What is NaN is none of them, and no part of their sum. */
+    /* NaN is not among them, and not part of their sum. */
     static const float some[5] = {NAN, 1.0f, -NAN, 3.0f, NAN}, of[2] = {3.0f, 1.0f};
     lse = log(exp(1) + exp(3));
     s = sample_one(&b, 0, 0, some, NULL);
@@ -363,7 +364,7 @@ static void test_logprobs(void **state)
         assert_true(fabs((double)s.top[i].logprob - ((double)of[i] - lse)) < 1e-5);
     assert_true(fabs((double)s.logprob - (3 - lse)) < 1e-5);
 
-    /* Without log-probabilities the raw logit tells whether any token could win. */
+    /* Without log-probabilities the raw logit shows whether any token could win. */
     static const float none[5] = {NAN, NAN, NAN, NAN, NAN};
     for (p.n_logprobs = 0, p.temp = 0.0f; p.temp <= 1.0f; p.temp += 1.0f) {
         slot_set(&b, 0, &p, NULL, 0);
@@ -374,7 +375,7 @@ static void test_logprobs(void **state)
     fixture_fini(&b);
 }
 
-/* Logits no model should give: the answer is some token of the vocabulary, never a crash. */
+/* Logits that no model should give: the result is some token of the vocabulary, never a crash. */
 static void test_hostile_logits(void **state)
 {
     (void)state;
@@ -434,7 +435,7 @@ static void test_refusals(void **state)
     assert_int_equal(try_sample(&b, 1, unset, index, l, NULL, out, &e), HEARTH_EPARAMS);
     assert_int_equal(try_sample(&b, 1, beyond, index, l, NULL, out, &e), HEARTH_EPARAMS);
     assert_int_equal(try_sample(&b, 2, twice, index, l, NULL, out, &e), HEARTH_EPARAMS);
-    /* A slot set for another vocabulary than the logits have. */
+    /* A slot that was set for a vocabulary of another size than the logits have. */
     assert_int_equal(be->slot_set(b.d, 5, &plain, NULL, 0, 11, &e), 0);
     const uint32_t other[1] = {5};
     assert_int_equal(try_sample(&b, 1, other, index, l, NULL, out, &e), HEARTH_EPARAMS);

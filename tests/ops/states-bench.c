@@ -9,14 +9,14 @@ const struct backend *states_backend;
 const char *states_variant = "auto";
 bool states_gpu;
 
-/* --- in double ------------------------------------------------------------------------------------------- */
+/* --- in double precision --------------------------------------------------------------------------------- */
 
 static double sigmoid(double x)
 {
     return 1 / (1 + exp(-x));
 }
 
-/* One row through the convolution, whose inputs of before are the state's first part. */
+/* Takes one row through the convolution, whose earlier inputs are the first part of the state. */
 static void convolve(const struct state_conv *conv, uint32_t n, const double *in, double *state, double *out)
 {
     uint32_t before = conv->n_tap - 1;
@@ -41,7 +41,7 @@ static void shortconv_row(const struct subject *s, const float *in, double *stat
         out[i] *= (double)in[o->d_inner + i];
 }
 
-/* The convolution and its activation of n numbers of the row. */
+/* The convolution and its activation function, for n numbers of the row. */
 static void activated(const struct state_conv *conv, uint32_t n, const float *in, double *state, double *out)
 {
     double x[COLS_MAX] = {0};
@@ -139,7 +139,7 @@ static struct state_conv conv_of(struct subject *s, uint32_t n, uint32_t taps, b
     return (struct state_conv){taps, s->w, s->bias};
 }
 
-/* Heads that forget at once and heads that forget in 100,000 tokens. */
+/* Decays of heads that forget at once, and of heads that forget over 100,000 tokens. */
 static float *decays(uint32_t n)
 {
     float *v = malloc(n * sizeof *v);
@@ -203,7 +203,7 @@ void ok(int rc, const struct hearth_err *e)
         fail_msg("%s", e->msg);
 }
 
-/* The subject's op, with the device's vectors. */
+/* The subject's op, with its vectors on the device. */
 static struct op op_here(const struct bench *b, const struct subject *s)
 {
     struct op o = s->op;
@@ -306,7 +306,7 @@ void save_of(struct bench *b, uint32_t seq, float *to)
     save_page(b, b->page[seq][0], to);
 }
 
-/* Euclidean distance of n numbers from what is wanted, relative to that. */
+/* The Euclidean distance of n numbers from the expected ones, relative to the norm of the latter. */
 static double distance(const float *got, const double *want, size_t n)
 {
     double d = 0, size = 0;
@@ -317,8 +317,8 @@ static double distance(const float *got, const double *want, size_t n)
     return sqrt(d) / (sqrt(size) + 1e-30);
 }
 
-/* So many tokens of random input: the worst piece of rows, and the state at the end. A single row may be nearly 0
- * before its norm, and then it is anything. */
+/* Measures so many tokens of random input: the worst group of rows, and the state at the end. Single rows are not
+ * judged, since a row may be nearly 0 before its norm, and is undefined then. */
 void measure_as(const struct subject *s, enum invariance how, shape_fn *shape, uint32_t n_token, double most)
 {
     struct bench b;
@@ -331,7 +331,7 @@ void measure_as(const struct subject *s, enum invariance how, shape_fn *shape, u
     b.how = how;
     for (uint32_t pos = 0, n; pos < n_token; pos += n) {
         n = n_token - pos < ROWS ? n_token - pos : ROWS;
-        n = n > 7 && pos % 3 ? n - 5 : n; /* not always as many */
+        n = n > 7 && pos % 3 ? n - 5 : n; /* not always the same number */
         random_floats(1000 + pos, in, (size_t)n * s->n_mix);
         for (size_t i = 0; i < (size_t)n * s->n_mix; i++)
             in[i] *= 2;
@@ -346,7 +346,7 @@ void measure_as(const struct subject *s, enum invariance how, shape_fn *shape, u
     save_of(&b, 0, state);
     double left = distance(state, exact, s->n_state);
     print_message("# %s, %u tokens: rows are off by %.1e, the state by %.1e\n", s->name, n_token, worst, left);
-    if (!(worst < (states_gpu ? most + 5e-4 : most) && left < most)) /* F16 has eleven bits */
+    if (!(worst < (states_gpu ? most + 5e-4 : most) && left < most)) /* F16 has eleven bits of significand */
         fail_msg("%s after %u tokens: rows are off by %g, the state by %g", s->name, n_token, worst, left);
     bench_close(&b);
     free(in), free(out), free(state), free(exact), free(want);

@@ -1,9 +1,11 @@
 /*
- * states.c - the ops of layers with a recurrent state against their definitions in double precision: what they give row
- * by row, and the state that they leave, after many tokens too; the same bits however rows are cut; and what they
- * refuse.
+ * states.c - the ops of layers with a recurrent state against their definitions in double precision: their results row
+ * by row, and the state that they leave, also after many tokens; the same bits however rows are split into steps; and
+ * what they refuse.
  *
- *     states [BACKEND [VARIANT]]    cpu and auto. Of a GPU results are F16, states F32 as everywhere.
+ *     states [BACKEND [VARIANT]]    default: cpu and auto
+ *
+ * On a GPU results are F16; states are F32 everywhere.
  */
 #include "tests/ops/states-bench.h"
 
@@ -46,7 +48,8 @@ static void long_timelines_do_not_drift(void **state)
     }
 }
 
-/* Rows in one piece, in pieces of any length, and into the page that their state is read from, give the same bits. */
+/* Rows in one step, in steps of any length, and with the state written to the page from which it was read, give the
+ * same bits. */
 static void cuts_do_not_matter(void **unused)
 {
     (void)unused;
@@ -85,7 +88,7 @@ static void cuts_do_not_matter(void **unused)
     }
 }
 
-/* What a CPU's variant gives has the bits of the reference: of heads that are whole vectors, several, and neither. */
+/* The CPU's variants are bit-identical to the reference: with heads of one vector width, of several, and of neither. */
 static void variants_agree(void **unused)
 {
     (void)unused;
@@ -126,8 +129,8 @@ static void variants_agree(void **unused)
         skip();
 }
 
-/* A state from within a step has the bits of one at the end of a step of those rows, and changes nothing else; at the
- * first row, within the taps of a convolution and at the last row but one, too. */
+/* A state from within a step has the bits of the state after a step of only those rows, and changes nothing else; also
+ * after the first row, within the taps of a convolution and after the last row but one. */
 static void states_come_from_within(void **unused)
 {
     (void)unused;
@@ -175,7 +178,7 @@ static void states_come_from_within(void **unused)
         skip();
 }
 
-/* Shapes that do not fit each other, the pool, or what was reserved. */
+/* Shapes that do not fit each other, the pool, or the reserved workspace. */
 static void refused(void **state)
 {
     (void)state;
@@ -197,7 +200,8 @@ static void refused(void **state)
         assert_non_null(strstr(e.msg, "delta"));
     }
     ok(run(&b, &s, 0, 3, in, out, &e), &e);
-    b.page[0][0] = 99; /* a page that the pool has not: at the beginning nobody reads it, then somebody would */
+    b.page[0][0] =
+        99; /* a page that the pool does not have: harmless at position 0, where no state is read, but not later */
     ok(run(&b, &s, 0, 3, in, out, &e), &e);
     b.page[0][0] = 99;
     assert_int_not_equal(run(&b, &s, 3, 3, in, out, &e), 0);

@@ -1,6 +1,6 @@
 /*
- * step.c - batches, weights and pages on the CPU: those that make no sense are refused by name and harm nothing, and KV
- * pages are copied, read, written and cleared whole.
+ * step.c - batches, weights and pages on the CPU: invalid ones are refused with a name and do no harm, and KV pages are
+ * copied, read, written and cleared as a whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static void fixture_fini(struct fixture *f)
     numbers_fini(&f->n);
 }
 
-/* Runs a whole step over the batch; the code that step_wait gives. */
+/* Runs a whole step over the batch and returns step_wait()'s result. */
 static int run(struct fixture *f, const struct batch *b, struct hearth_err *e)
 {
     return be->step_wait(f->d, be->step_run(f->d, b, &f->r.program), NULL, 0, e);
@@ -74,7 +74,7 @@ static void test_batches(void **state)
         if (rc != HEARTH_EPARAMS)
             fail_msg("batch %zu gave %d", i, rc);
         assert_true(strlen(e.msg) > 10);
-        assert_int_equal(run(&f, &ok, &e), 0); /* the error was that step's alone */
+        assert_int_equal(run(&f, &ok, &e), 0); /* the error concerned only that step */
     }
     static const int32_t bad_tokens[] = {50, INT32_MAX, TOKEN_OF_SLOT(0), TOKEN_OF_SLOT(SLOTS_MAX), INT32_MIN};
     for (size_t i = 0; i < sizeof bad_tokens / sizeof *bad_tokens; i++) {
@@ -86,7 +86,7 @@ static void test_batches(void **state)
     fixture_fini(&f);
 }
 
-/* A row may take the token that a slot sampled, without the host in between. */
+/* A row may take the token that a slot sampled, without the host's help. */
 static void test_token_of_slot(void **state)
 {
     (void)state;
@@ -116,14 +116,15 @@ static void test_token_of_slot(void **state)
     fixture_fini(&f);
 }
 
-/* Counts down the looks at it. */
+/* Stops after so many calls. */
 static bool stop_in(void *arg)
 {
     uint32_t *left = arg;
     return (*left)-- == 0;
 }
 
-/* A step may be stopped before any of its ops: it samples nothing, and then gives the bits of one that never was. */
+/* A step may be stopped before any of its ops. It samples nothing then, and the next step gives the bits that it would
+ * have given without the stopped one. */
 static void test_stop(void **state)
 {
     (void)state;
@@ -158,8 +159,8 @@ static void test_ops_refuse(void **state)
     struct fixture f;
     struct hearth_err e;
     fixture_init(&f);
-    struct op bad[] = {op_qkv(&f.r, LAYERS) /* a layer too many */, op_attend(&f.r, 0), op_o(&f.r)};
-    bad[1].attend.n_kv = 3;    /* not the pool's */
+    struct op bad[] = {op_qkv(&f.r, LAYERS) /* the pool has fewer layers */, op_attend(&f.r, 0), op_o(&f.r)};
+    bad[1].attend.n_kv = 3;    /* not the pool's number */
     bad[2].proj.w = &f.r.down; /* another width */
     rig_batch(&f.r, &(struct seq_shape){0, 1}, 0, 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -172,7 +173,7 @@ static void test_ops_refuse(void **state)
     fixture_fini(&f);
 }
 
-/* What a test writes into an activation must lie in the step, and is that step's alone. */
+/* An activation that a test writes must fit the step, and applies to that step only. */
 static void test_writes(void **state)
 {
     (void)state;
@@ -186,10 +187,10 @@ static void test_writes(void **state)
     rig_batch(&f.r, &(struct seq_shape){0, 1}, 0, 1);
     assert_int_equal(be->act_write(f.d, ACT_COUNT, 0, 1, d_model, v, &e), HEARTH_EPARAMS);
     assert_int_equal(be->act_write(f.d, ACT_X, 0, 0, d_model, v, &e), HEARTH_EPARAMS);
-    rig_write(&f.r, ACT_X, 2, d_model, v); /* a row too many */
+    rig_write(&f.r, ACT_X, 2, d_model, v); /* more rows than the step has */
     assert_int_equal(rig_try(&f.r, &nothing, &e), HEARTH_EPARAMS);
     assert_int_equal(rig_try(&f.r, &nothing, &e), 0);
-    rig_write(&f.r, ACT_X, 1, 64, (v[3] = 7, v)); /* narrower than what was reserved */
+    rig_write(&f.r, ACT_X, 1, 64, (v[3] = 7, v)); /* narrower than reserved */
     assert_int_equal(rig_try(&f.r, &nothing, &e), 0);
     rig_read(&f.r, ACT_X, 0, 1, got);
     assert_memory_equal(got, v, sizeof got);
@@ -205,15 +206,15 @@ static void test_load_refuses(void **state)
     fixture_init(&f);
     static const uint8_t data[1024];
     struct weight w = {WEIGHT_PROJ, 100, 1, 1, {{DT_Q4_K, 1, data}}, NULL};
-    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);              /* no whole blocks */
+    assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);              /* not whole blocks */
     w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{(enum dtype)19, 1, data}}, NULL}; /* IQ1_S */
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EUNSUPPORTED);
-    w = (struct weight){WEIGHT_PROJ, 64, 2, 1, {{DT_F32, 1, data}}, NULL}; /* n_out is not the parts' */
+    w = (struct weight){WEIGHT_PROJ, 64, 2, 1, {{DT_F32, 1, data}}, NULL}; /* n_out is not the sum over the parts */
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EPARAMS);
     w = (struct weight){WEIGHT_PROJ, 64, 1, 1, {{DT_F32, 1, data + 1}}, NULL};
     assert_int_equal(be->weight_load(f.d, &w, &e), HEARTH_EBADMODEL);
     struct kv_pool *kv;
-    struct kv_desc desc = {1, 1, 48, 64, 0, DT_Q8_0, 4}; /* no whole blocks */
+    struct kv_desc desc = {1, 1, 48, 64, 0, DT_Q8_0, 4}; /* not whole blocks */
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
     desc = (struct kv_desc){1, 1, 64, 64, 0, DT_Q4_0, 4};
     assert_int_equal(be->kv_new(f.d, &desc, &kv, &e), HEARTH_EUNSUPPORTED);
@@ -248,7 +249,7 @@ static void test_pages(void **state)
     be->kv_clear(f.d, f.r.kv, 4);
     rig_page_read(&f.r, 4, b);
     assert_memory_equal(b, zero, n);
-    rig_page_read(&f.r, 3, b); /* its neighbour was left alone */
+    rig_page_read(&f.r, 3, b); /* the neighbouring page is unchanged */
     assert_memory_equal(a, b, n);
     rig_page_write(&f.r, 4, a);
     rig_page_read(&f.r, 4, b);

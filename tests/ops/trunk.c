@@ -1,10 +1,10 @@
 /*
- * trunk.c - sequences whose block tables begin with the same pages: attention reads those once for all of them
- * (kernels/cuda/attend/trunk.cu), and gives what it gives over copies of the pages, each sequence its own. Sums in
- * another order have other last bits: so it is seen whether anything was shared. Where a row's bits must not depend on
- * its company, nothing is.
+ * trunk.c - sequences whose block tables begin with the same pages (a trunk): attention reads those once for all of
+ * them (kernels/cuda/attend/trunk.cu), and gives the same result as with copies of the pages for each sequence. Sums in
+ * another order have other last bits, which shows whether anything was shared. Where a row's bits must not depend on
+ * its batch, nothing is.
  *
- *     tests/ops/trunk [BACKEND [VARIANT]]   "cpu" by default; exit status 77 where the machine has no such device
+ *     tests/ops/trunk [BACKEND [VARIANT]]   "cpu" by default; exit status 77 if the machine has no such device
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,16 +22,16 @@ static const char *variant = "auto";
 static struct device_info info;
 
 enum {
-    COMMON = 8,    /* pages of KV that trunks are made of, over and over */
+    COMMON = 8,    /* pages of KV of which trunks are made, repeatedly */
     LONG = 2048,   /* pages of a sequence */
-    MOST_Q = 16384 /* numbers of all queries */
+    MOST_Q = 16384 /* numbers in all queries */
 };
 
-/* What the sequences of a step begin with: the pages of whose trunk, and how many of them. */
+/* The beginnings of the sequences of a step: whose trunk each one uses, and how many pages of it. */
 struct tree {
     const char *name;
-    uint32_t n_seq, trunk[SEQS_MAX], pages[SEQS_MAX], own[SEQS_MAX]; /* own: tokens after them */
-    bool shared;                                                     /* a device that can does read something once */
+    uint32_t n_seq, trunk[SEQS_MAX], pages[SEQS_MAX], own[SEQS_MAX]; /* own: tokens after the trunk */
+    bool shared;                                                     /* a device that can share reads something once */
 };
 static const struct tree trees[] = {
     {"six of one", 6, {0, 0, 0, 0, 0, 0}, {1500, 1500, 1500, 1500, 1500, 1500}, {1, 17, 16, 300, 2000, 5}, true},
@@ -43,8 +43,8 @@ static const struct tree trees[] = {
 };
 
 /*
- * The step's block tables. A sequence's own tokens lie in pages of its own, the same for `apart`; its trunk is pages of
- * the family, or copies of them.
+ * Makes the step's block tables. A sequence's own tokens are in its own pages, whether or not `apart` is set; its trunk
+ * is the pages of the family, or with `apart` copies of them.
  */
 static void tables(struct rig *r, const struct tree *t, bool apart, uint32_t table[SEQS_MAX][LONG])
 {
@@ -61,7 +61,7 @@ static void tables(struct rig *r, const struct tree *t, bool apart, uint32_t tab
     }
 }
 
-/* Makes the first pages of sequence s those of sequence `of`, byte for byte. */
+/* Copies the first pages of sequence `of` to those of sequence s, byte for byte. */
 static void copy_pages(struct rig *r, uint32_t s, uint32_t of, uint8_t *page)
 {
     for (uint32_t i = 0; i < COMMON; i++) {
@@ -70,7 +70,7 @@ static void copy_pages(struct rig *r, uint32_t s, uint32_t of, uint8_t *page)
     }
 }
 
-/* The attention of a step over these tables. */
+/* Runs the attention of a step with these tables. */
 static void attend(struct rig *r, const struct tree *t, bool apart, const float *q, size_t n_q, float *got)
 {
     static uint32_t table[SEQS_MAX][LONG];
@@ -85,7 +85,7 @@ static void attend(struct rig *r, const struct tree *t, bool apart, const float 
     rig_read(r, ACT_ATT, 0, t->n_seq, got);
 }
 
-/* Whether the device has the kernel: where products of so many rows have Hopper's. */
+/* Whether the device has the kernel, which exists where products of so many rows use wgmma. */
 static bool can_share(const struct rig *r, const struct tree *t)
 {
     return info.gpu && !strcmp(r->be->op_path(r->d, &r->program, 3, t->n_seq, false), "wgmma");
@@ -114,7 +114,7 @@ static void check(const struct op_case *shape, const struct tree *t)
             copy_pages(&r, s, t->trunk[s], page);
     random_floats(7, q, all);
     for (size_t i = 0; i < all; i++)
-        q[i] *= 4.0f; /* peaks in the softmax */
+        q[i] *= 4.0f; /* for peaks in the softmax */
     r.how = INVARIANT_OFF;
     attend(&r, t, true, q, n_q, want);
     attend(&r, t, false, q, n_q, got);
@@ -128,7 +128,7 @@ static void check(const struct op_case *shape, const struct tree *t)
     }
     if (!(sqrt(err / sum) < 1e-3)) /* results are rounded to fp16, and so are probabilities */
         fail_msg("%s of '%s': off by %.2g", t->name, c.name, sqrt(err / sum));
-    /* alone and with company */
+    /* in a batch of its own and batched with others */
     r.how = INVARIANT_DECODE;
     attend(&r, t, true, q, n_q, want);
     attend(&r, t, false, q, n_q, got);
