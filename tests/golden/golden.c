@@ -1,16 +1,17 @@
 /*
- * golden.c - logits and greedy ids of whole models against a reference in exact F32 arithmetic (data/, and more beside
- * the checkout), through the model and the default CPU backend alone.
+ * golden.c - logits and greedy ids of whole models against a reference in exact F32 arithmetic (in data/, and more
+ * beside the source tree), using only the model and the default CPU backend.
  *
- *     tests/golden/golden [PATTERN [BUT]]   the cases whose names match, "test_hf_*", but "test_hf_gguf*"; else all
+ *     tests/golden/golden [PATTERN [BUT]]   only cases whose names match, e.g. "test_hf_*", but not "test_hf_gguf*"
  *
  * Every logit must be within 0.001. A greedy id may differ only where the reference's own lead over its second best is
- * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs them on a GPU, whose activations are F16:
- * there logits may be off by 0.015, and an id may differ under a lead of 0.06. A model that is further off must lose
- * what it loses to F16 itself: the CPU, rounding at the same places (rounded.h), is compared with the reference as
- * well, and the GPU may be half as much further off, in the mean and at worst. A mixture's experts must be the
- * reference's wherever what decides is more than the router's logits are off. From a token on that goes to others, as
- * routes.h reads them, the reference is the CPU that goes to the same ones, without rounding.
+ * under 0.002; the run continues with the golden id. HEARTH_BACKEND=cuda runs the cases on a GPU, whose activations are
+ * F16: there logits may be off by 0.015, and an id may differ under a lead of 0.06. A model that is further off must
+ * lose no more than F16 itself costs: the CPU, rounding at the same places (rounded.h), is compared with the reference
+ * as well, and the GPU's errors may be up to 1.5 times as large, in the mean and at worst. The experts of a mixture
+ * must be those of the reference wherever the deciding difference is greater than the error of the router's logits.
+ * From the first token on that goes to other experts, as determined by routes.h, the reference is the CPU, without
+ * rounding, with the same experts.
  */
 #include "tests/golden/rounded.h"
 #include "tests/golden/run.h"
@@ -29,13 +30,13 @@ static double tolerance = 0.001, excuse = 0.002;
 
 enum { ROWS = 64 };
 
-/* What has come out of a model's cases. */
+/* Results of a model's cases. */
 struct found {
     double worst;
     size_t excused;
-    double squares; /* of what the logits of prompts are off */
+    double squares; /* sum of the squared errors of the logits of prompts */
     size_t n;
-    size_t differ, followed; /* choices of experts that are others than the reference's; tokens from the first on */
+    size_t differ, followed; /* choices of experts that differ from the reference's; tokens from the first of them on */
     double margin, off;      /* as in struct routes */
 };
 
@@ -44,7 +45,7 @@ static void note(struct found *f, double off)
     f->worst = off > f->worst || off != off ? off : f->worst;
 }
 
-/* Tokens at positions pos.. of the one sequence; the logits of all of them. */
+/* Runs tokens at positions pos.. of the only sequence, and returns the logits of all of them. */
 static void step(struct run *r, const int32_t *token, uint32_t n, uint32_t pos, float *logits)
 {
     run_step(r, &(struct piece){token, n, pos, n, r->pages}, 1, INVARIANT_DECODE, logits);
@@ -78,7 +79,7 @@ static void ids_of(const json_t *tokens, uint32_t pos, uint32_t n, int32_t *id)
         id[i] = (int32_t)json_integer_value(json_array_get(tokens, pos + i));
 }
 
-/* A prompt through the CPU that rounds; how far it is off. */
+/* Runs a prompt on the CPU that rounds, and notes its errors. */
 static void check_rounded(struct rounded *r, const json_t *c, float *logits, struct found *f)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *top = json_object_get(c, "top");
@@ -93,7 +94,8 @@ static void check_rounded(struct rounded *r, const json_t *c, float *logits, str
     }
 }
 
-/* Reads the ways of a mixture's tokens on a GPU, those of `greedy` too; false where there is none. */
+/* Reads the experts that a mixture's tokens go to on a GPU, also for the tokens of `greedy`; false if the model is not
+ * a mixture, or not on a GPU. */
 static bool ways(struct run *r, const json_t *c, struct routes *t)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *greedy = json_object_get(c, "greedy");
@@ -110,7 +112,7 @@ static bool ways(struct run *r, const json_t *c, struct routes *t)
     return true;
 }
 
-/* Judges these ways, and makes the logits of tokens that have come to other experts the case's reference. */
+/* Judges these choices, and replaces the case's reference logits for the tokens from the first differing one on. */
 static void follow(const struct run *r, const char *path, json_t *c, struct routes *t, struct found *f)
 {
     const json_t *tokens = json_object_get(c, "tokens"), *greedy = json_object_get(c, "greedy");
@@ -145,7 +147,7 @@ static void follow(const struct run *r, const char *path, json_t *c, struct rout
     f->margin = fmax(f->margin, t->margin), f->off = fmax(f->off, t->off);
 }
 
-/* Whether a GPU that is further off than it may be loses no more than F16 does at the same places. */
+/* Whether a GPU whose errors exceed the tolerance loses no more than F16 does at the same places. */
 static bool as_rounded(struct run *r, const char *path, const json_t *root, float *logits, const struct found *f)
 {
     struct rounded rounded;
@@ -180,7 +182,7 @@ static void check_case(struct run *r, const char *path, json_t *c, float *logits
     assert_true(n <= r->m->hp.n_ctx);
     r->freq_set = r->m->hp.long_from && n > r->m->hp.long_from;
     struct routes routes = {.first = UINT32_MAX};
-    const json_t *all = json_object_get(c, "last_logits"); /* more of the last token's than its `top` */
+    const json_t *all = json_object_get(c, "last_logits"); /* more logits of the last token than its `top` */
     for (size_t i = 0; i < json_array_size(all); i++)
         json_array_append_new(json_array_get(top, n - 1), json_pack("[i, O]", (int)i, json_array_get(all, i)));
     if (ways(r, c, &routes))
@@ -198,7 +200,7 @@ static void check_case(struct run *r, const char *path, json_t *c, float *logits
         int32_t want = (int32_t)json_integer_value(json_array_get(greedy, i)), got = best(last, n_vocab);
         if (got != want) {
             double lead = json_number_value(json_array_get(gap, i));
-            if (lead >= excuse && routes.first >= n + i) /* else it may have come to other experts */
+            if (lead >= excuse && routes.first >= n + i) /* otherwise it may have gone to other experts */
                 fail_msg("greedy id %zu is %d, not %d, where the reference leads by %g", i, got, want, lead);
             f->excused++;
         }
@@ -255,10 +257,10 @@ TEST(q3_k_m, "models/tale/tale-q3_k_m.gguf", "golden/tale-q3_k_m.json")
 TEST(iq2_m, "models/tale/tale-iq2_m.gguf", "golden/tale-iq2_m.json")
 TEST(q4_k_m, "models/tale/tale-q4_k_m.gguf", "golden/tale-q4_k_m.json")
 #define X(t, T, number) TEST(all_##t, "models/tale/tale-" #t ".gguf", "golden/tale-" #t ".json")
-QUANTS(X) /* models all of one type, where there is one; of the K types there are mixtures, above */
+QUANTS(X) /* models of a single type, where one exists; K types occur in mixtures, above */
 #undef X
 
-/* Runs `script a b c` by the first Python that can; false where none can, for want of numpy for example. */
+/* Runs `script a b c` with the first Python that can; false if none can, for instance because numpy is missing. */
 static bool python(const char *script, const char *a, const char *b, const char *c)
 {
     static const char *const python[] = {"python3", "/usr/bin/python3"};
@@ -278,7 +280,7 @@ static bool python(const char *script, const char *a, const char *b, const char 
     return false;
 }
 
-/* The file of a tiny model: beside the checkout, or written here once. */
+/* The path of a tiny model's file: beside the source tree, or written here once. */
 static bool tiny_path(const char *name, char path[4096])
 {
     char file[64], part[96], script[4096];
@@ -295,8 +297,8 @@ static bool tiny_path(const char *name, char path[4096])
     return false;
 }
 
-/* Whether the model's architecture is one that runs. One that is not must be refused by its name, so that the commit
- * that adds it has its proof here already. */
+/* Whether the model's architecture is supported. One that is not must be refused with its name, so that its test can
+ * exist before the commit that adds it. */
 static bool runs(const char *path, const char *arch)
 {
     char quoted[64];
@@ -366,7 +368,7 @@ static void folder(const char *dir, const char *name, const char *arch)
         golden_paths(path, json);
 }
 
-/* The same folder as a GGUF file, where there is a converter and a Python that runs it. */
+/* The same folder as a GGUF file, if there is a converter and a Python that can run it. */
 static void converted(const char *name, const char *arch)
 {
     char at[128], path[4096], json[4096], script[4096], file[64];
@@ -389,7 +391,7 @@ static void converted(const char *name, const char *arch)
         (void)state;                         \
         folder("models/hf-tiny", at, arch);  \
     }
-/* Folders of tests/tools/hf_latent.py: their keys are of 40, which no GPU has attention for. */
+/* Folders written by tests/tools/hf_latent.py: their keys have size 40, for which no GPU has attention. */
 #define OWN(name, at, arch)                       \
     static void test_own_##name(void **state)     \
     {                                             \
@@ -398,7 +400,7 @@ static void converted(const char *name, const char *arch)
             skip();                               \
         folder("tests/golden/data/hf", at, arch); \
     }
-/* Folders of tests/tools/hf_goldens.py. */
+/* Folders written by tests/tools/hf_goldens.py. */
 #define MORE(name, at, arch)                      \
     static void test_more_##name(void **state)    \
     {                                             \
@@ -411,8 +413,8 @@ static void converted(const char *name, const char *arch)
         (void)state;                              \
         converted(at, arch);                      \
     }
-/* FILES: as a GGUF file too. The converter makes other factors of llama-rope3's RoPE than transformers, and leaves
- * mistral's window out. */
+/* FILES: those that are also tested as a GGUF file. For llama-rope3 the converter writes other RoPE factors than
+ * transformers', and for mistral it leaves out the window. */
 #define FILES(X)                                                  \
     X(llama, "llama", "llama")                                    \
     X(llama_tied, "llama-tied", "llama")                          \

@@ -1,12 +1,12 @@
 /*
  * hot.c - once a model is warm, steps must allocate nothing, capture or instantiate no graph and never make the host
- * wait, as the device counts it (device_info.hot_*), while contexts grow, sequences come and go and their sampling
+ * wait, as counted by the device (device_info.hot_*), while contexts grow, sequences come and go and their sampling
  * changes.
  *
  * Several steps are in flight and take their tokens from the slots, as the engine's do. A device is warm when it has
- * done each shape of step once, at the longest context, and each kind of sampling in each slot. A cold device counts,
- * which shows that the test can fail. The test trusts the backend to count everything: it waits and allocates through
- * few functions.
+ * run each shape of step once, at the longest context, and each kind of sampling in each slot. That the counters rise
+ * on a cold device shows that the test can fail. The test trusts the backend to count everything: it waits and
+ * allocates in few functions.
  */
 #include "tests/golden/run.h"
 
@@ -14,12 +14,12 @@
 #include <string.h>
 
 enum { SEQS = 8, CONTEXT = 900, PAGES = CONTEXT / KV_PAGE + 1 };
-enum { KINDS = 6 }; /* of sampling */
+enum { KINDS = 6 }; /* kinds of sampling */
 static const uint32_t batches[] = {1, 2, 3, 5, SEQS};
 enum { BATCHES = sizeof batches / sizeof *batches };
 static char path[4096];
 
-/* Sampling as different as it gets; `which` counts up. */
+/* Sets slots to sampling parameters that are as different as possible; `which` counts up. */
 static void set_slots(struct run *r, uint32_t n, uint32_t which)
 {
     static const int32_t history[] = {5, 6, 7, 5, 6, 5};
@@ -87,7 +87,7 @@ struct counts {
     unsigned long long allocs, graphs, waits;
 };
 
-/* Since `from`. */
+/* The counts since `from`. */
 static struct counts counted(struct run *r, struct counts from)
 {
     struct device_info i;
@@ -114,7 +114,8 @@ static void work(struct run *r, uint64_t *last)
 
 static void a_warm_device_counts_nothing(void **state)
 {
-    static const uint32_t deep[] = {250, 510, CONTEXT - 4}; /* a GPU's attention goes over to more chunks */
+    static const uint32_t deep[] = {250, 510,
+                                    CONTEXT - 4}; /* contexts at which a GPU's attention begins to use more chunks */
     (void)state;
     struct run r;
     uint64_t last = 0;
@@ -158,7 +159,8 @@ static void a_cold_device_counts(void **state)
     uint64_t last = 0;
     run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
     struct counts cold = counted(&r, (struct counts){0});
-    for (uint32_t i = 0; i < 2; i++) /* a GPU waits before it writes over a slot's lists that no step has followed */
+    for (uint32_t i = 0; i < 2;
+         i++) /* a GPU waits before it overwrites a slot's lists if no step has run since they were written */
         set_slots(&r, SEQS, 0);
     work(&r, &last);
     struct counts after = counted(&r, cold);

@@ -1,12 +1,14 @@
 /*
- * invariant.c - a row's logits do not depend on how its prompt was cut, on where its KV lay meanwhile, or on who was in
- * the step: the same bits, on prompts of 65 to 900 random tokens of tale and of models of experts. Graph
- * and eager steps of a GPU are compared as two devices; so are the CPU's with all threads and with one.
+ * invariant.c - a row's logits do not depend on how its prompt was split, on where its KV was kept meanwhile, or on the
+ * other sequences in the step: they are bit-identical, for prompts of 65 to 900 random tokens of tale and of
+ * mixture-of-experts models. Graph and eager steps of a GPU are compared as two devices; so are the CPU with all
+ * threads and with one.
  *
- * On a GPU that is so where the batch says so, in two ways that have other bits: as rows decode, and as prompts are
- * computed. These and the fast way are compared with the CPU's F32 by the greatest difference of a logit.
+ * On a GPU this holds in the modes in which the batch requests it, of which there are two with different bits: as rows
+ * decode, and as prompts are computed. These and the fast mode are compared with the CPU's F32 by the greatest
+ * difference of a logit.
  *
- * HEARTH_PROMPTS is how many prompts (4 on the CPU, 20 on a GPU), HEARTH_SEED what they are made from.
+ * HEARTH_PROMPTS is the number of prompts (4 on the CPU, 20 on a GPU), HEARTH_SEED the seed of their tokens.
  */
 #include "tests/golden/run.h"
 
@@ -18,7 +20,7 @@
 
 enum { LEN_MIN = 65, LEN_MAX = 900, OUT = 8, PAGES = LEN_MAX / KV_PAGE + 1 };
 
-/* Half a unit of fp16 here and there: what that may come to in a logit of tale; prompts round weights too. */
+/* What roundings of half a unit of fp16 may add up to in a logit of tale; prompts round weights too. */
 static const double off_max[] = {[INVARIANT_OFF] = 0.04, [INVARIANT_DECODE] = 0.03, [INVARIANT_PROMPT] = 0.04};
 static const char *const ways[] = {"fast", "as rows decode", "as prompts"};
 
@@ -33,7 +35,7 @@ static uint64_t drawn(uint64_t i)
     return z ^ z >> 31;
 }
 
-/* Shortest, longest, the borders of a step, then any. */
+/* The shortest, the longest, the boundaries of a step, then any. */
 static uint32_t prompt_length(uint32_t i)
 {
     static const uint32_t first[] = {LEN_MIN, LEN_MAX, 257, 513};
@@ -46,7 +48,8 @@ static void prompt_tokens(uint32_t i, uint32_t n, uint32_t n_vocab, int32_t *out
         out[k] = (int32_t)(drawn((uint64_t)(i + 1) << 32 | k) % n_vocab);
 }
 
-/* Some of a prompt from `from` on in pieces of `chunk`, the short piece first; the logits of its last OUT rows. */
+/* Feeds a part of a prompt, from `from` on, in chunks of `chunk` tokens, the short chunk first. Returns the logits of
+ * its last OUT rows. */
 static void feed(struct run *r, const uint32_t *pages, const int32_t *token, uint32_t from, uint32_t n, uint32_t chunk,
                  enum invariance how, float *logits)
 {
@@ -86,7 +89,7 @@ static uint32_t n_prompts(void)
     return n ? (uint32_t)atoi(n) : run_on_gpu() ? 20 : 4;
 }
 
-/* Two sequences' worth of pages, and those that KV comes back to. */
+/* Opens the model with pages for two sequences, and for KV that is copied back. */
 static void open_model(struct run *r, const char *variant, uint32_t threads)
 {
     run_open(r, path, run_backend(), variant, threads, 3 * PAGES, BATCH_ROWS_MAX);
@@ -128,7 +131,7 @@ static void the_cut_of_a_prompt(void **state)
     run_close(&r);
 }
 
-/* Pages of every group's pool to host memory, or back into others. */
+/* Copies pages of every group's pool to host memory, or back into other pages. */
 static void move_pages(struct run *r, const uint32_t *pages, void *host[KV_GROUPS_MAX][PAGES], uint32_t n, bool save)
 {
     for (uint32_t g = 0; g < r->n_group; g++) {
@@ -158,7 +161,7 @@ static void resume_beside_others(enum invariance way)
         prompt_tokens(i, n, n_vocab, token);
         prompt_tokens(i + 1000, LEN_MAX, n_vocab, other);
         feed(&r, r.pages, token, 0, n, 256, way, want);
-        /* Cold in other pages, then away to host memory, others' work, and back in yet other pages. */
+        /* Into fresh pages, then to host memory, other work in between, and back into different pages. */
         uint32_t held = (half + KV_PAGE - 1) / KV_PAGE;
         feed(&r, r.pages + PAGES, token, 0, half, 256, way, got);
         move_pages(&r, r.pages + PAGES, host, held, true);
@@ -166,7 +169,7 @@ static void resume_beside_others(enum invariance way)
         move_pages(&r, r.pages + 2 * PAGES, host, held, false);
         feed(&r, r.pages + 2 * PAGES, token, half, n, 100, way, got);
         same("resumed", n, want, got, n_vocab);
-        /* The last rows once more, in a step with a prompt of somebody else before and after. */
+        /* The last rows again, in a step with another sequence's prompt before and after them. */
         uint32_t len = n - half < 40 ? n - half : 40;
         struct piece step[] = {{other, 30, 0, 0, r.pages + PAGES},
                                {token + n - len, len, n - len, len < OUT ? len : OUT, r.pages},
@@ -203,14 +206,14 @@ static void two_devices(void **state)
     for (uint32_t i = 0; i < n_prompts(); i++) {
         uint32_t n = prompt_length(i);
         prompt_tokens(i, n, n_vocab, token);
-        uint32_t from = n < 200 ? 0 : n - 200; /* the end of it row by row: as decoding is */
+        uint32_t from = n < 200 ? 0 : n - 200; /* the end of it row by row, as when decoding */
         feed(&a, a.pages, token, 0, from, 64, INVARIANT_DECODE, want);
         feed(&b, b.pages, token, 0, from, 64, INVARIANT_DECODE, got);
         feed(&a, a.pages, token, from, n, 1, INVARIANT_DECODE, want);
         feed(&b, b.pages, token, from, n, 1, INVARIANT_DECODE, got);
         same(run_on_gpu() ? "eager" : "with one thread", n, want, got, n_vocab);
         feed(&a, a.pages, token, from, n, 1, INVARIANT_OFF,
-             want); /* and outside the invariant mode, where decoding is */
+             want); /* also outside the invariant mode, if that has the bits of decoding */
         same("decoded", n, got, want, n_vocab);
     }
     free(want);
@@ -286,8 +289,8 @@ int main(void)
         else if (!run_path(paths[i], config))
             continue;
         else
-            *strrchr(paths[i], '/') = 0; /* the folder */
-        /* fp16 may send a token to other experts: a logit is near only where it does not */
+            *strrchr(paths[i], '/') = 0; /* leaves the folder */
+        /* with fp16 a token may go to other experts; logits are close only if it does not */
         for (size_t k = 0; k < (i && run_on_gpu() ? 2 : EACH); k++) {
             tests[n] = each[k];
             tests[n++].initial_state = paths[i];

@@ -1,11 +1,11 @@
 /*
- * kv-types.c - KV in F16 and in Q8_0: the logits of a text are those of a computation on the CPU that rounds at the
- * same places (rounded.h), whichever way the device takes for its prompt, and for the tokens after it one by one.
+ * kv-types.c - KV in F16 and in Q8_0: the logits of a text equal those of a computation on the CPU that rounds at the
+ * same places (rounded.h), whichever path the device takes for the prompt, and for the following tokens one by one.
  *
- * HEARTH_BACKEND=cuda runs it on a GPU. There another order of a sum rounds a number to the other side now and then,
- * and what comes of that is as large as what roundings take away by themselves; so a GPU is held to that, against F32,
- * in the mean over all logits: of Q8_0 it may be as far off, which tells a wrong scale or place from a rounding, of F16
- * twice. A CPU gives the same bits.
+ * HEARTH_BACKEND=cuda runs it on a GPU. There a sum in another order sometimes rounds a number the other way, and the
+ * consequences are as large as those of the roundings themselves. So a GPU is judged by the mean over all logits,
+ * compared with the error of the roundings against F32: with Q8_0 it may be as far off, which distinguishes a wrong
+ * scale or place from a rounding, and with F16 twice as far. A CPU gives the same bits.
  */
 #include "tests/golden/rounded.h"
 
@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROWS = 64, TEXT = 340, DECODED = 12 /* of it, in steps of a row */ };
+enum { ROWS = 64, TEXT = 340, DECODED = 12 /* tokens of the text that are decoded in steps of one row */ };
 
-/* The first tokens of a golden's texts, one after the other. */
+/* The first tokens of a golden's texts, one text after another. */
 static void text(const char *path, int32_t token[TEXT])
 {
     json_error_t je;
@@ -36,8 +36,8 @@ static void text(const char *path, int32_t token[TEXT])
     json_decref(root);
 }
 
-/* The text in pieces of 64 tokens and in the end one by one; the logits of all, [TEXT, n_vocab]. Either device or,
- * where it is not NULL, the one that rounds. */
+/* Runs the text in chunks of 64 tokens and its end one by one, and returns all logits, [TEXT, n_vocab]. Uses `r`, or
+ * `rounded` unless that is NULL. */
 static float *logits(struct run *r, struct rounded *rounded, const int32_t token[TEXT], enum invariance how)
 {
     uint32_t n_vocab = r->m->hp.n_vocab;
@@ -55,7 +55,7 @@ static float *logits(struct run *r, struct rounded *rounded, const int32_t token
     return out;
 }
 
-/* The root of the mean square of what they are apart. */
+/* The root mean square of the differences. */
 static double apart(const float *a, const float *b, size_t n)
 {
     double sum = 0;

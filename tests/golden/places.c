@@ -1,6 +1,7 @@
 /*
- * places.c - a GPU's model of which some or all matrices lie in the host's memory gives the bits that it gives where
- * they are in its own: rows that decode, eager and in replayed graphs, batches, and prompts, whose steps copy.
+ * places.c - a model on a GPU of which some or all matrices are in host memory gives the same bits as with its matrices
+ * in the GPU's memory: decoding rows, in eager steps and replayed graphs, batches, and prompts, whose steps copy the
+ * matrices.
  */
 #include "tests/golden/run.h"
 
@@ -18,7 +19,7 @@ static void fill(int32_t *id, uint32_t n, uint32_t n_vocab)
     }
 }
 
-/* Prompts in pieces of many lengths, then tokens one by one: each shape more than once, so that graphs are replayed. */
+/* Prompts in chunks of many lengths, then tokens one by one: each shape more than once, so that graphs are replayed. */
 static uint32_t run_all(struct run *r, const int32_t *id, enum invariance how, float *logits)
 {
     static const uint32_t pieces[] = {1, 3, 5, 16, 40, 64, 65, 100, 129, 200};
@@ -37,7 +38,8 @@ static void open_in(struct run *r, const char *path, const struct model_room *ro
     run_room = room;
     run_open(r, path, run_backend(), NULL, 0, 0, BATCH_ROWS_MAX);
     run_room = NULL;
-    if (r->be->cache_limit) /* expanded copies, which a matrix outside has not, change the path of some steps */
+    if (r->be->cache_limit) /* expanded copies, which matrices in host memory do not have, change the path of some steps
+                             */
         r->be->cache_limit(r->dev, 0);
 }
 
@@ -66,7 +68,7 @@ static void same_bits(const char *name)
         if (model_find_places(own.g, own.be, own.dev, &within, &p, &e))
             least += step;
     }
-    for (int part = 0; part < 3; part++) { /* as little as it takes; half of the way; nearly all */
+    for (int part = 0; part < 3; part++) { /* the least that is possible; half way; nearly all */
         within.own = part == 0 ? least : part == 1 ? least + (all - least) / 2 : all - 1;
         open_in(&out, path, &within);
         assert_true(out.m->place.host > 0 && out.m->place.own + out.m->place.host == all);
@@ -96,7 +98,7 @@ static void test_tale(void **state)
     same_bits("contrib/models/tale-q4_k_m.gguf");
 }
 
-/* Experts; an embedding that is the head's as well, and one that is not. */
+/* A mixture of experts; an embedding that is also the output matrix, and one that is not. */
 #define TEST(name)                          \
     static void test_##name(void **state)   \
     {                                       \

@@ -45,7 +45,7 @@ static void to_half(float *v, size_t n)
         v[i] = f16_to_f32(f16_of_f32(v[i]));
 }
 
-/* A row of n as records of integers. */
+/* Rounds a row of n numbers to super-blocks of integers. */
 static void to_integers(float *v, uint32_t n)
 {
     enum { RECORD = 256, MOST = 32639 };
@@ -60,7 +60,7 @@ static void to_integers(float *v, uint32_t n)
     }
 }
 
-/* What a product takes of rows of n. */
+/* Rounds rows of n numbers to the input of a product. */
 static void to_input(float *v, uint32_t rows, uint32_t n, bool integers)
 {
     if (!integers)
@@ -69,7 +69,7 @@ static void to_input(float *v, uint32_t rows, uint32_t n, bool integers)
         to_integers(v + (size_t)r * n, n);
 }
 
-/* norm(x) of each row, summed in double. */
+/* Computes norm(x) of each row, with sums in double precision. */
 static void normed(const struct norm *n, const float *x, uint32_t rows, uint32_t width, float *y)
 {
     for (uint32_t r = 0; r < rows; r++, x += width, y += width) {
@@ -84,7 +84,7 @@ static void normed(const struct norm *n, const float *x, uint32_t rows, uint32_t
     }
 }
 
-/* Whether the op's product of ACT_X is one of rounded numbers: not a router's, nor one by plain rows of F32. */
+/* Whether the op's product of ACT_X takes rounded numbers: not that of a router, nor one of plain F32 rows. */
 static bool takes_rounded(const struct op *o)
 {
     const struct weight *w = op_weight(o);
@@ -94,8 +94,8 @@ static bool takes_rounded(const struct op *o)
     return !plain && o->kind != OP_ROUTE;
 }
 
-/* The norm that an op begins with, whose result is an input of a product; NULL: there is no such product. `none`: one
- * that takes ACT_X as it is. */
+/* The norm at the start of an op, whose result is the input of a product; NULL if there is no such product. `none`:
+ * returned for a product that takes ACT_X as it is. */
 static struct norm *norm_of(struct op *o, struct norm *none)
 {
     *none = (struct norm){NORM_NONE, 0, NULL, NULL};
@@ -128,8 +128,8 @@ static bool is_half(enum act a)
     return a == ACT_Q || a == ACT_ATT || a == ACT_FF || a == ACT_LATENT;
 }
 
-/* What a product takes of another activation than ACT_X, which is in fp16 already or is rounded here; rows of the
- * matrix's n_in columns, of which `a` has `each` times as many. */
+/* Rounds the input of a product that takes another activation than ACT_X, which is fp16 already or is rounded here;
+ * rows of the matrix's n_in columns, of which `a` has `each` times as many. */
 static void take(struct rounded *rounded, const struct op *o, enum act a, uint32_t rows, uint32_t each, bool integers,
                  float *y)
 {
@@ -142,7 +142,7 @@ static void take(struct rounded *rounded, const struct op *o, enum act a, uint32
     MUST(r->be->act_write(r->dev, a, 0, rows, n * each, y, &e));
 }
 
-/* The widest of the activations that ops write, but for logits. */
+/* The number of columns of the widest activation that ops write, logits excepted. */
 static uint32_t widest(const struct program *p)
 {
     uint32_t most = 0;
@@ -193,7 +193,7 @@ void rounded_step(struct rounded *rounded, const int32_t *token, uint32_t n, uin
             to_half(y, (size_t)n * columns);
             MUST(r->be->act_write(r->dev, out, 0, n, columns, y, &e));
         }
-        if (norm) /* what its result took the place of */
+        if (norm) /* restores what the norm's result had replaced */
             MUST(r->be->act_write(r->dev, ACT_X, 0, n, width, x, &e));
     }
     r->program = NULL;

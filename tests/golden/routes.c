@@ -43,7 +43,7 @@ void routes_free(struct routes *t)
     memset(t, 0, sizeof *t);
 }
 
-/* One choice that differs. x: the CPU's. */
+/* Judges a choice that differs. x: the CPU's input of the router. */
 static void judged(struct routes *t, const struct op_route *op, const float *w, const float *x, const float *device_x,
                    uint32_t router, uint32_t pos)
 {

@@ -1,6 +1,6 @@
 /*
- * rows.c - prompts in steps of as many rows as there may be, compared with the same prompts in steps of a few hundred:
- * the same bits where they may not depend on the cut, and near each other elsewhere.
+ * rows.c - prompts in steps of as many rows as are allowed, compared with the same prompts in steps of a few hundred
+ * rows: bit-identical in the modes where bits do not depend on the split, and close to each other otherwise.
  */
 #include <stdio.h>
 #include <math.h>
@@ -22,7 +22,7 @@ static void tokens(uint32_t n_vocab, int32_t *out)
     }
 }
 
-/* The logits of each sequence's last OUT rows, of steps that have so many rows of each. */
+/* Returns the logits of each sequence's last OUT rows, in steps that have `chunk` rows of each sequence. */
 static void read_prompts(struct run *r, const int32_t *token, uint32_t chunk, enum invariance how, float *out)
 {
     for (uint32_t pos = 0; pos < LEN; pos += chunk) {

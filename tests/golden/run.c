@@ -89,7 +89,7 @@ void run_step(struct run *r, const struct piece *p, uint32_t n_piece, enum invar
     for (uint32_t i = 0; i < n_piece; i++) {
         assert_true(p[i].n <= BATCH_ROWS_MAX - n_row && p[i].n_out <= p[i].n);
         seq[i] = (struct batch_seq){.row0 = n_row, .n_row = p[i].n, .pos0 = p[i].pos, .freq_set = r->freq_set};
-        state[i][0] = state[i][1] = p[i].pages[0]; /* that of a state is written where it was */
+        state[i][0] = state[i][1] = p[i].pages[0]; /* a state is written to the page from which it was read */
         for (uint32_t g = 0; g < r->n_group; g++)
             seq[i].pages[g] = r->kv[g].d_state ? state[i] : p[i].pages;
         memcpy(token + n_row, p[i].token, p[i].n * sizeof *token);

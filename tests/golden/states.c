@@ -1,7 +1,7 @@
 /*
- * states.c - models with recurrent states, read in pieces of any length, beside others, with steps that are stopped and
- * run again, resumed where a state was kept, and from a copy of its pages in host memory, give the bits that they give
- * in one sequence that is alone; and so does each of 32 at once.
+ * states.c - models with recurrent states give the same bits as in one sequence that runs by itself when they are read
+ * in chunks of any length, beside others, with steps that are stopped and repeated, resumed where a state was kept, and
+ * from a copy of its pages in host memory; and so does each of 32 sequences at once.
  */
 #include "tests/golden/run.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEN = 700, PROMPT = 560, ROWS = 100, SEQS = 32, MANY = 40 /* tokens that all of them read */ };
+enum { LEN = 700, PROMPT = 560, ROWS = 100, SEQS = 32, MANY = 40 /* tokens that all sequences read */ };
 
 static uint64_t rng_state = 5;
 static uint32_t rnd(uint32_t n)
@@ -19,7 +19,7 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(rng_state >> 33) % n;
 }
 
-static uint32_t n_within; /* steps of a sequence that gave a state on their way */
+static uint32_t n_within; /* steps of a sequence that gave a state within the step */
 
 struct paged {
     struct run *r;
@@ -60,8 +60,8 @@ static bool at_once(void *arg)
     return !(*ops)--;
 }
 
-/* One step of the sequences [0, n), of rows[s] tokens or as many as may be; stopped after so many ops, or never. Logits
- * of each one's last row. */
+/* Runs a step of the sequences [0, n), with rows[s] tokens of each or as many as possible; stopped after so many ops,
+ * or never. Returns the logits of each sequence's last row. */
 static void step(struct paged *p, uint32_t n, uint32_t *rows, uint32_t stop_after, float *logits)
 {
     struct run *r = p->r;
@@ -111,8 +111,8 @@ static void step(struct paged *p, uint32_t n, uint32_t *rows, uint32_t stop_afte
     }
 }
 
-/* Reads the first sequence up to token `until` in pieces of at most ROWS, the second beside it as far as it goes, and
- * compares. */
+/* Reads the first sequence up to token `until` in chunks of at most ROWS, with the second beside it as far as it goes,
+ * and compares the logits. */
 static void feed(struct paged *p, uint32_t until, uint32_t n, const float *want, const char *how)
 {
     uint32_t n_vocab = p->r->m->hp.n_vocab;
@@ -137,7 +137,8 @@ static void release(struct paged *p, uint32_t s)
     kv_release(p->kv, &p->table[s], p->id[s], p->done[s]);
 }
 
-/* Goes on from the cache: where one may who has so many tokens, which is at most 512 tokens before. */
+/* Resumes from the cache, at the last place that a sequence with these tokens can continue from, which is at most 512
+ * tokens back. */
 static void resume(struct paged *p, uint32_t n)
 {
     release(p, 0);
@@ -152,7 +153,7 @@ static void moved(struct run *r, uint64_t ticket)
     MUST(r->be->kv_transfer_wait(r->dev, ticket, &e));
 }
 
-/* All that is cached of the first sequence goes to host memory and comes back into fresh pools. */
+/* Copies everything that is cached of the first sequence to host memory, and back into fresh pools. */
 static void restart(struct paged *p)
 {
     struct run *r = p->r;
@@ -196,14 +197,14 @@ static void restart(struct paged *p)
     assert_int_equal(p->done[0], usable * KV_PAGE);
 }
 
-/* Each of many sequences that read the same beginnings, of different lengths, in the same steps. */
+/* Many sequences read beginnings of the same text, of different lengths, in the same steps. */
 static void many(struct paged *p, const float *want)
 {
     uint32_t rows[SEQS], n_vocab = p->r->m->hp.n_vocab;
     float *got = malloc(SEQS * n_vocab * sizeof *got);
     assert_non_null(got);
     for (uint32_t s = 0; s < SEQS; s++) {
-        p->table[s].uid = s; /* or they would find each other's */
+        p->table[s].uid = s; /* otherwise they would share the cache */
         memcpy(p->id[s], p->id[0], sizeof p->id[0]);
         p->done[s] = 0;
     }
@@ -251,7 +252,7 @@ static void same_bits(const char *folder)
     }
     feed(&p, LEN, 2, want, "in pieces");
     resume(&p, LEN);
-    assert_int_equal(p.done[0], LEN); /* the very end is there too */
+    assert_int_equal(p.done[0], LEN); /* the very end was kept too */
     resume(&p, LEN - 1);
     feed(&p, LEN, 2, want, "resumed before the turn's end");
     resume(&p, PROMPT);
@@ -277,7 +278,7 @@ static void same_bits(const char *folder)
 MODELS(X)
 #undef X
 
-/* Whose experts read what layers with a state read, ACT_MIX. */
+/* A model whose experts read the input of the layers with a state, ACT_MIX. */
 static void test_latent_experts(void **state)
 {
     (void)state;

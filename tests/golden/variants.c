@@ -1,12 +1,12 @@
 /*
- * variants.c - models of random configurations against an independent reference: tests/tools/variants.py draws what may
- * be drawn of each model type (heads, sizes, windows, RoPE, experts, kinds of layers in any order) and writes folders
- * with the logits that numpy computes in float64. Every logit must be within 0.001, however the tokens are cut; then a
- * greedy id differs only under a lead of 0.002.
+ * variants.c - models of random configurations against an independent reference: tests/tools/variants.py draws what can
+ * vary within each model type (heads, sizes, windows, RoPE, experts, kinds of layers in any order) and writes folders
+ * with the logits that numpy computes in float64. Every logit must be within 0.001, however the tokens are split, which
+ * implies that a greedy id differs only under a lead of 0.002.
  *
- *     variants [SEED [COUNT [MODEL_TYPE]]]    so many of each type, from a seed on; 1, 2 and all types
+ *     variants [SEED [COUNT [MODEL_TYPE]]]    COUNT models of each type, from SEED on; default: 1, 2 and all types
  *
- * It skips where no Python has numpy. The CPU alone is judged: what a GPU may be off is known for the goldens.
+ * It skips if no Python has numpy. Only the CPU is tested: the errors that a GPU may have are known for the goldens.
  */
 #include "tests/golden/run.h"
 
@@ -20,7 +20,7 @@ static const double tolerance = 0.001;
 
 static const char *first = "1", *count = "2", *only = "";
 
-/* Of a folder its tokens, and the reference's logits of them. */
+/* The tokens of a folder, and the reference's logits for them. */
 struct variant {
     char path[4096];
     int32_t id[TOKENS_MAX];
@@ -52,7 +52,7 @@ static void read_variant(struct variant *v, uint32_t n_vocab)
     fclose(f);
 }
 
-/* How far the logits of n rows from `pos` on are off. */
+/* The greatest error of the logits of n rows from `pos` on. */
 static double off(const struct variant *v, const float *got, uint32_t pos, uint32_t n, uint32_t n_vocab)
 {
     const float *want = v->want + (size_t)pos * n_vocab;
@@ -64,7 +64,7 @@ static double off(const struct variant *v, const float *got, uint32_t pos, uint3
     return worst;
 }
 
-/* The tokens in pieces of 64, in pieces of 7, and one half at once and the other one by one. */
+/* Runs the tokens in chunks of 64, in chunks of 7, and one half at once and the other half one by one. */
 static double measure(struct variant *v)
 {
     struct run r;
@@ -100,7 +100,7 @@ static void remove_all(const char *dir)
 #define PYTHON   "for p in python3 /usr/bin/python3; do $p -c 'import numpy' 2>/dev/null && exec $p "
 #define NO_NUMPY "; done; exit 77"
 
-/* Of what it can be compared with, transformers' own results. */
+/* Compares the reference with transformers' own results, where there are any. */
 static void reference_is_right(void **state)
 {
     char script[4096], ours[4096], theirs[4096], command[16384];

@@ -1,6 +1,7 @@
 /*
  * windows.c - models with sliding windows whose pages are freed as the windows leave them, on small pools and beside
- * another sequence, give the bits that they give when everything is kept; so does one that goes on from what was kept.
+ * another sequence, give the same bits as when everything is kept; and so does a sequence that continues from what was
+ * kept.
  */
 #include "tests/golden/run.h"
 
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEN = 620, TURN = 500 /* where the first turn ends */, ROWS = 64, OUT = 4, SEQS = 2 };
+enum { LEN = 620, TURN = 500 /* the end of the first turn */, ROWS = 64, OUT = 4, SEQS = 2 };
 
 static uint64_t rng_state = 5;
 static uint32_t rnd(uint32_t n)
@@ -18,7 +19,7 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(rng_state >> 33) % n;
 }
 
-/* Pools of which those with a window have room for two windows and steps, and no more. */
+/* The pools with a window have room for two windows and steps, and no more. */
 struct paged {
     enum invariance way;
     struct run *r;
@@ -60,7 +61,8 @@ static void paged_close(struct paged *p)
         p->r->be->kv_free(p->r->dev, p->pool[g]);
 }
 
-/* One step of `rows` more tokens of each of the first n sequences; the logits of the last one's last rows. */
+/* Runs a step of rows[s] more tokens of each of the first n sequences; returns the logits of the last rows of the last
+ * one. */
 static void step(struct paged *p, uint32_t n, const uint32_t *rows, float *logits)
 {
     struct run *r = p->r;
@@ -100,7 +102,7 @@ static void step(struct paged *p, uint32_t n, const uint32_t *rows, float *logit
     }
 }
 
-/* The same tokens of the last sequence with every page kept: the logits of all positions. */
+/* Runs the same tokens of the last sequence with all pages kept, and returns the logits of all positions. */
 static void keep_all(struct paged *p, float *logits)
 {
     struct run *r = p->r;
@@ -126,7 +128,7 @@ static void feed(struct paged *p, uint32_t until, float *got, const float *want,
         rows[SEQS - 1] = rows[SEQS - 1] < left ? rows[SEQS - 1] : left;
         rows[0] = LEN - p->done[0] < 20 ? LEN - p->done[0] : 1 + rnd(20);
         uint32_t n = rows[0] ? SEQS : 1, *from = rows[0] ? rows : rows + 1;
-        if (n == 1) { /* the other one has ended: it makes room and begins anew */
+        if (n == 1) { /* the other sequence has ended: it is released and begins anew */
             kv_release(p->kv, &p->table[0], p->id[0], p->done[0]);
             p->done[0] = 0;
             continue;
@@ -156,7 +158,7 @@ static void same_bits(const char *name, enum invariance way)
     for (uint32_t g = 0; g < r.n_group; g++)
         for (uint32_t i = 0; i < p.table[last].n; i++)
             held += r.kv[g].window && p.table[last].page[g][i] != KV_NONE;
-    assert_true(held > 0 && held <= r.n_group * kv_most(24, ROWS)); /* they are */
+    assert_true(held > 0 && held <= r.n_group * kv_most(24, ROWS)); /* pages are still held */
     kv_release(p.kv, &p.table[last], p.id[last], p.done[last]);
     p.done[last] = kv_match(p.kv, &p.table[last], p.id[last], TURN);
     assert_int_equal(p.done[last], TURN);
