@@ -1,11 +1,11 @@
 /*
- * alu-compare.c - comparisons, choices and predicates.
+ * alu-compare.c - comparisons, selections and predicates.
  */
 #include "tests/sim/alu.h"
 
 #include <immintrin.h>
 
-/* A bit a lane of what is all ones or none. */
+/* Turns a word per lane that is all ones or zero into a bit per lane. */
 static inline uint32_t bits(const uint32_t *t)
 {
     uint32_t r = 0;
@@ -43,7 +43,7 @@ TYPE(f64, double, double)
     SETP(le_##T, T, A <= B) \
     SETP(gt_##T, T, A > B)  \
     SETP(ge_##T, T, A >= B)
-/* Of floats `ne` is false where either is no number, and those that end in u are true there. */
+/* For floats `ne` is false if either is NaN, and the comparisons that end in u are true then. */
 #define FLOATS(T)                       \
     SETP(eq_##T, T, A == B)             \
     SETP(ne_##T, T, A<B || A> B)        \

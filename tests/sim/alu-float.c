@@ -1,6 +1,6 @@
 /*
- * alu-float.c - arithmetic of floating-point numbers, as IEEE 754 has it and the opcode says, and conversions. `approx`
- * is the C library's, so that its last bits are not a GPU's.
+ * alu-float.c - floating-point arithmetic as IEEE 754 and the opcode define it, and conversions. `approx` uses the C
+ * library, so its last bits are not a GPU's.
  */
 #include "tests/sim/alu.h"
 
@@ -17,7 +17,7 @@ static inline float canonical(void)
     memcpy(&f, &NAN32, 4);
     return f;
 }
-/* The smaller, or the one that is a number; with `nan`, no number where either is none. -0 is less than 0. */
+/* The smaller number, or the one that is not NaN; with `nan`, NaN if either is NaN. -0 is less than 0. */
 static inline float least(float a, float b, bool nan)
 {
     if (a != a || b != b)
@@ -51,7 +51,7 @@ OP32(sin_f32, F, F, F, F, sinf(A))
 OP32(cos_f32, F, F, F, F, cosf(A))
 OP32(tanh_f32, F, F, F, F, tanhf(A))
 
-/* As the unit does it: what is no normal number is 0 of its sign. */
+/* As on the device: subnormal numbers become 0 of the same sign. */
 static inline float flushed(float x)
 {
     return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
@@ -59,7 +59,7 @@ static inline float flushed(float x)
 OP32(ex2_ftz_f32, F, F, F, F, flushed(exp2f(flushed(A))))
 OP32(rcp_ftz_f32, F, F, F, F, flushed(1.f / flushed(A)))
 
-/* A product of two floats is exact in double, and rounding one way twice is rounding once. */
+/* The product of two floats is exact in double, and rounding twice in the same direction is rounding once. */
 static inline float fma_toward(float a, float b, float c, int mode)
 {
     int was = fegetround();
@@ -81,7 +81,7 @@ OP64(fma_f64, D, D, D, D, __builtin_fma(A, B, C))
 OP64(neg_f64, L, L, L, L, A ^ 1ull << 63)
 OP64(abs_f64, L, L, L, L, A & ~(1ull << 63))
 
-/* Pairs of fp16. A sum or product of two is rounded right by way of float, whose 24 bits are 2 x 11 + 2. */
+/* Pairs of fp16. A sum or product of two is rounded correctly by way of float, whose 24 bits are 2 x 11 + 2. */
 static inline uint32_t pair(float low, float high)
 {
     return half_of(low) | (uint32_t)half_of(high) << 16;
@@ -99,7 +99,7 @@ OP32(cvt_f16_f32, F, U, U, U, half_of(A))
 
 /* --- conversions ------------------------------------------------------------------------------------------------ */
 
-/* Numbers that the type does not have are its nearest, no number is 0. */
+/* Out-of-range values become the nearest number of the type, NaN becomes 0. */
 static inline int64_t whole(double v, double low, double high)
 {
     return v != v ? 0 : v <= low ? (int64_t)low : v >= high ? (int64_t)high : (int64_t)v;

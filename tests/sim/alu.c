@@ -1,5 +1,5 @@
 /*
- * alu.c - arithmetic and logic of whole numbers, and where the row of an opcode is found.
+ * alu.c - integer arithmetic and logic, and the search for the row of an opcode.
  */
 #include "tests/sim/alu.h"
 
@@ -102,7 +102,7 @@ static void lop3(struct warp *w, const struct ins *i)
     }
     put32(w, i->d, t);
 }
-/* bfi d, a, b, c, e: `e` bits of a into b at bit c. */
+/* bfi d, a, b, c, e: inserts `e` bits of a into b at bit c. */
 static void bfi32(struct warp *w, const struct ins *i)
 {
     const uint32_t *a = at(w, i->a), *b = at(w, i->b), *c = at(w, i->c), *e = at(w, i->e);

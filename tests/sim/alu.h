@@ -1,6 +1,6 @@
 /*
- * alu.h - how rows of arithmetic are written: a function makes a result of every lane's operands, and put32(), put64()
- * or put_pred() gives it to the lanes that execute.
+ * alu.h - how rows of arithmetic are written: a function computes a result from the operands of every lane, and
+ * put32(), put64() or put_pred() stores it in the lanes that execute.
  */
 #ifndef HEARTH_SIM_ALU_H
 #define HEARTH_SIM_ALU_H
@@ -9,7 +9,7 @@
 
 #define EACH for (int l = 0; l < LANES; l++)
 
-/* Results of 32 bits and less; of 64; predicates. A, B and C are the lane's operands as the type that the row says. */
+/* Results of up to 32 bits; of 64; predicates. A, B and C are the lane's operands with the types that the row gives. */
 #define OP(PUT, BITS, NAME, TA, TB, TC, TD, EXPR)         \
     static void NAME(struct warp *w, const struct ins *i) \
     {                                                     \
@@ -36,8 +36,8 @@
 #define F                                float
 #define D                                double
 
-/* Lists of rows, each ended by one without a name. Widths are of the result, then of the sources. 3: a lane of up to 32
- * bits; 6: of 64; p: a predicate. */
+/* Lists of rows, each ended by a row without a name. The widths are those of the result, then of the sources. 3: up to
+ * 32 bits per lane; 6: 64 bits; p: a predicate. */
 extern const struct alu_row sim_alu_whole[], sim_alu_float[], sim_alu_compare[];
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * async.c - what is asked for and waited for: copies into shared memory, and the barriers there that they complete on.
+ * async.c - asynchronous operations: copies into shared memory, and the barriers there on which they complete.
  *
- * A copy is made where it is asked for, or, with HEARTH_SIM_LATE, as late as PTX allows: when somebody waits for it and
- * sees that it is not there. What a kernel reads without having waited is not there then.
+ * A copy is carried out when it is issued or, with HEARTH_SIM_LATE, as late as PTX allows: when somebody waits for it
+ * and finds it incomplete. So what a kernel reads without having waited is not there yet.
  */
 #include "tests/sim/machine.h"
 
@@ -12,8 +12,8 @@
 /* --- barriers in shared memory ---------------------------------------------------------------------------------- */
 
 /*
- * How a barrier lies in its 8 bytes here (PTX leaves it open): arrivals that its phase waits for yet, arrivals of a
- * phase, bytes that are still to come, and the phase.
+ * The layout of a barrier's 8 bytes here (PTX leaves it open): arrivals that the phase still waits for, arrivals per
+ * phase, bytes that are still to arrive, and the phase.
  */
 struct mbarrier {
     uint32_t pending : 16, expected : 16;
@@ -47,10 +47,10 @@ static void mbarrier_got(struct mbarrier *b, uint32_t bytes)
     mbarrier_look(b);
 }
 
-/* --- copies that are under way ---------------------------------------------------------------------------------- */
+/* --- copies in flight ------------------------------------------------------------------------------------------- */
 
-/* A copy of n bytes and zeros up to `size`; then `size` bytes have come to the barrier, if it has one, or, of an
- * arrival after a thread's copies, that. */
+/* A copy of n bytes, with zeros up to `size`, after which `size` bytes count as having arrived at the barrier, if it
+ * has one; or an arrival at the barrier after a thread's earlier copies. */
 struct late {
     struct warp *w;
     const struct ins *i;
@@ -58,7 +58,7 @@ struct late {
     uint8_t *to;
     const uint8_t *from; /* NULL: `data` */
     uint8_t data[16];
-    uint32_t n, size, group; /* group: of cp.async's */
+    uint32_t n, size, group; /* group: that of cp.async */
     bool arrives, done;
     struct mbarrier *bar;
 };
@@ -108,7 +108,8 @@ static void forget_done(struct cluster *k)
             k->late[n++] = k->late[j];
     k->n_late = n;
 }
-/* A warp's copies of cp.async in groups before `group`, in order, of those before the queue's place `end`. */
+/* Finishes a warp's cp.async copies in groups before `group`, in order, of those before the place `end` in the
+ * queue. */
 static void finish_groups(struct warp *w, uint32_t group, uint32_t end)
 {
     struct cluster *k = w->block->cluster;
@@ -116,7 +117,7 @@ static void finish_groups(struct warp *w, uint32_t group, uint32_t end)
         if (!k->late[j].done && k->late[j].w == w && !k->late[j].bar && k->late[j].group < group)
             finish(k->late + j);
 }
-/* What a barrier waits for comes now. */
+/* Finishes everything that a barrier waits for. */
 static void finish_for(struct cluster *k, const struct mbarrier *b)
 {
     for (uint32_t j = 0; j < k->n_late; j++) {
@@ -150,7 +151,7 @@ void sim_mbar_init_op(struct warp *w, const struct ins *i)
         *b = (struct mbarrier){.pending = n & 0xffff, .expected = n & 0xffff};
     }
 }
-/* mbarrier.arrive[.expect_tx] _, [a] [, b]; kind: 1 with bytes */
+/* mbarrier.arrive[.expect_tx] _, [a] [, b]; kind 1: with bytes */
 void sim_mbar_arrive_op(struct warp *w, const struct ins *i)
 {
     EACH_LANE(l)
@@ -161,7 +162,7 @@ void sim_mbar_arrive_op(struct warp *w, const struct ins *i)
         mbarrier_arrive(w, i, (int)l, b);
     }
 }
-/* cp.async.mbarrier.arrive.noinc [a]: once the thread's copies so far are made */
+/* cp.async.mbarrier.arrive.noinc [a]: arrives once the thread's copies so far are done */
 void sim_mbar_noinc_op(struct warp *w, const struct ins *i)
 {
     EACH_LANE(l)
@@ -185,7 +186,7 @@ void sim_mbar_test_op(struct warp *w, const struct ins *i)
     put_pred(w, i->d, r);
     w->spins |= (r & w->exec) != w->exec;
 }
-/* cp.async [a], [b], size [, e]: n is the size, and e the bytes of it that are read; the others are 0. */
+/* cp.async [a], [b], size [, e]: n is the size, and e the number of bytes that are read; the others are 0. */
 void sim_cp_async_op(struct warp *w, const struct ins *i)
 {
     EACH_LANE(l)
@@ -208,8 +209,8 @@ void sim_copy_commit_op(struct warp *w, const struct ins *i)
     (void)i;
     w->copy_group++;
 }
-/* cp.async.wait_group, wait_all: kind groups, the youngest, may be under way; of all of them those not committed too.
- */
+/* cp.async.wait_group, wait_all: at most the `kind` youngest groups may remain in flight; wait_all includes uncommitted
+ * copies. */
 void sim_copy_wait_op(struct warp *w, const struct ins *i)
 {
     struct cluster *k = w->block->cluster;

@@ -1,6 +1,6 @@
 /*
- * check-machine.c - the simulated GPU's instructions against what the PTX ISA says of them: values worked out by hand,
- * the order in which threads go on, and what no kernel may do.
+ * check-machine.c - the simulated GPU's instructions against the PTX ISA: values worked out by hand, the order in which
+ * threads proceed, and what kernels must not do.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "tests/sim/sim.h"
 
 #define HEAD ".version 9.0\n.target sm_90a\n.address_size 64\n"
-/* A kernel of one parameter, the address of `out`, which lies in %rd1; %r1 is the thread's number. */
+/* A kernel with one parameter, the address of `out`, which is in %rd1; %r1 is the thread's number. */
 #define KERNEL                                                                                              \
     HEAD ".visible .entry k(.param .u64 out)\n{\n.reg .pred %p<9>;\n.reg .b16 %rs<9>;\n.reg .b32 %r<20>;\n" \
          ".reg .f32 %f<20>;\n.reg .b64 %rd<20>;\n.shared .align 16 .b8 room[256];\n"                        \
@@ -22,7 +22,7 @@
 
 static uint32_t out[256];
 
-/* KERNEL, code and an end. */
+/* KERNEL, the code and an end. */
 static const char *with(const char *code, const char *end)
 {
     static char text[4096];
@@ -32,7 +32,7 @@ static const char *with(const char *code, const char *end)
 }
 static bool run(const char *ptx, uint32_t blocks, uint32_t threads, uint32_t cluster)
 {
-    char *text = strdup(ptx); /* what a module is read from stays */
+    char *text = strdup(ptx); /* the module keeps pointers into the text */
     struct sim_module *m = sim_load(text, strlen(text));
     assert_non_null(m);
     struct sim_fn *k = sim_function(m, "k");
@@ -71,7 +71,7 @@ static const struct {
     {"mov.b32 %f1, 0x7fc00000; cvt.rzi.s32.f32 %r2, %f1;", 0},
     {"mov.f32 %f1, 0f40200000; cvt.rni.f32.f32 %f2, %f1; mov.b32 %r2, %f2;", 0x40000000},
     {"mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000; cvt.rn.f16x2.f32 %r2, %f1, %f2;", 0x3c004000},
-    /* 2049 is between two halves, and the even one is 2048; 65520 is the first that is infinite. */
+    /* 2049 is halfway between two halves, of which 2048 is even; 65520 is the first number that becomes infinite. */
     {"mov.f32 %f1, 0f45001000; cvt.rn.f16.f32 %rs1, %f1; cvt.u32.u16 %r2, %rs1;", 0x6800},
     {"mov.f32 %f1, 0f477FF000; cvt.rn.f16.f32 %rs1, %f1; cvt.u32.u16 %r2, %rs1;", 0x7c00},
     {"mov.u32 %r3, 0x3c003c00; mov.u32 %r4, 0x10001000; fma.rn.f16x2 %r2, %r3, %r4, %r3;", 0x3c003c00},
@@ -84,7 +84,7 @@ static const struct {
     {"mov.b64 %rd5, {0x11, 0x22}; shr.u64 %rd6, %rd5, 28; cvt.u32.u64 %r2, %rd6;", 0x220},
     {"mov.b32 {%rs1, %rs2}, 0x00070009; cvt.u32.u16 %r2, %rs2;", 7},
     {"mov.u32 %r3, 7; div.u32 %r2, %r3, 0;", 0xffffffff},
-    /* The results of lanes that do not execute stay. */
+    /* The results of lanes that do not execute remain. */
     {"mov.u32 %r2, 5; setp.eq.u32 %p1, %r1, 99; @%p1 mov.u32 %r2, 6;", 5},
 };
 static void test_values(void **state)
@@ -99,7 +99,7 @@ static void test_values(void **state)
     }
 }
 
-/* Each thread goes round its own number of times; then they vote, which all must have come to. */
+/* Each thread does a different number of iterations; then they vote, at which point all must have arrived. */
 static void test_loops(void **state)
 {
     (void)state;
@@ -108,10 +108,10 @@ static void test_loops(void **state)
                            "bra.uni L;\nE:\nvote.sync.ballot.b32 %r4, %p1, -1;\nxor.b32 %r4, %r4, -1;\n"
                            "add.u32 %r2, %r2, %r4;\n" STORE,
                     1, 48, 1));
-    for (uint32_t l = 0; l < 48; l++) /* the second warp has 16 threads, whose vote is theirs */
+    for (uint32_t l = 0; l < 48; l++) /* the second warp has 16 threads, which vote among themselves */
         assert_int_equal(out[l], l * (l - 1) / 2 + (l < 32 ? 0 : 0xffff0000u));
 }
-/* One thread leaves what the others of its warp wait for, further on in the code than they are. */
+/* The other threads of a warp wait for a value that one thread stores at a later place in the code. */
 static void test_wait_within_a_warp(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_wait_within_a_warp(void **state)
 static void test_shuffles(void **state)
 {
     (void)state;
-    /* segments of 8: up by 3, and whether there was one to take from */
+    /* segments of 8: up by 3, and whether there was a lane to take from */
     assert_true(run(KERNEL "shfl.sync.up.b32 %r2|%p1, %r1, 3, 0x1800, -1;\nselp.u32 %r3, 100, 0, %p1;\n"
                            "add.u32 %r2, %r2, %r3;\n" STORE,
                     1, 32, 1));
@@ -141,7 +141,8 @@ static void test_shuffles(void **state)
     assert_true(run(KERNEL "redux.sync.max.u32 %r2, %r1, -1;\n" STORE, 1, 32, 1));
     assert_int_equal(out[3], 31);
 }
-/* A block spins on what a later one writes; eight blocks of a cluster read their neighbours' shared memory. */
+/* A block spins on a value that a later block writes; eight blocks of a cluster read their neighbours' shared
+ * memory. */
 static void test_blocks(void **state)
 {
     (void)state;
@@ -163,7 +164,7 @@ static void test_blocks(void **state)
     for (uint32_t k = 0; k < 8; k++)
         assert_int_equal(out[k], (k + 1) % 8 + 50);
 }
-/* A bulk copy of 128 bytes completes a barrier; the other warp waits for it by parity, twice. */
+/* A bulk copy of 128 bytes completes a barrier, on which the other warp waits by parity, twice. */
 static void test_copies(void **state)
 {
     (void)state;
@@ -182,8 +183,7 @@ static void test_copies(void **state)
     for (uint32_t k = 0; k < 64; k++)
         assert_int_equal(out[k], 1016 + k % 32);
 }
-/* The same where copies are late; and one that is read before it was waited for is not there, by cp.async as in bulk.
- */
+/* The same with late copies; what is read before it was waited for is missing, with cp.async as well as in bulk. */
 static void test_late(void **state)
 {
     assert_int_equal(setenv("HEARTH_SIM_LATE", "1", 1), 0);
@@ -202,7 +202,7 @@ static void test_late(void **state)
         assert_true(run(with(strcat(code, ends[k][0]), STORE), 1, 8, 1));
         assert_int_equal(out[0], *ends[k][1] == '1' ? 0xffffffff : 7);
     }
-    /* what wgmma reads is written before it is waited for, and after */
+    /* the input of wgmma is overwritten before the wait, and after it */
     for (int early = 1; early >= 0; early--) {
         static const char store[] = "st.shared.u32 [%r9], %r3; ", wait[] = "wgmma.wait_group.sync.aligned 0; ";
         char code[1024] = "mov.u32 %r9, room; mov.u32 %r3, 0; mov.f32 %f1, 0f00000000; mov.f32 %f2, %f1; "
@@ -214,20 +214,20 @@ static void test_late(void **state)
     }
     assert_int_equal(unsetenv("HEARTH_SIM_LATE"), 0);
 }
-/* What is stopped: each is one line on stderr, and false. */
+/* Faults: each prints one line on stderr and returns false. */
 static void test_faults(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        /* addresses: of nobody, beyond shared memory, no multiple, another thread's end of a local array */
+        /* addresses: unmapped, beyond shared memory, misaligned, beyond the end of a thread's local array */
         "st.global.u32 [%rd1+1024], %r1;", "mov.u32 %r9, room; st.shared.u32 [%r9+256], %r1;",
         "ld.global.u32 %r2, [%rd1+2];", "mov.u64 %rd5, 0; ld.u32 %r2, [%rd5];",
-        /* barriers that nobody initialised, that one warp never comes to, of more threads than there are */
+        /* barriers that are not initialised, that one warp never reaches, of more threads than there are */
         "mov.u32 %r9, room; mbarrier.arrive.shared::cta.b64 _, [%r9];",
         "setp.ge.u32 %p1, %r1, 32; @%p1 bra L; bar.sync 1, 64; L:", "bar.sync 1, 4096;",
-        /* a wait for what nobody brings */
+        /* a wait for a value that nobody writes */
         "L: ld.volatile.global.u32 %r2, [%rd1]; setp.ne.u32 %p1, %r2, 12345; @%p1 bra L;",
-        /* half of a warp at what all of it executes */
+        /* half of a warp at an instruction that all of it executes */
         "setp.lt.u32 %p1, %r1, 16; @%p1 shfl.sync.bfly.b32 %r2|%p2, %r1, 16, 31, -1;", "trap;"};
     memset(out, 0, sizeof out);
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {

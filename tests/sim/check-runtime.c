@@ -1,6 +1,6 @@
 /*
  * check-runtime.c - the simulated runtime does and refuses what CUDA does: memory, copies, mapping, captures, launches,
- * errors that stick, and the product of its cuBLASLt.
+ * sticky errors, and the product of its cuBLASLt.
  */
 #include "tests/sim/check.h"
 
@@ -24,7 +24,7 @@ static void ok(cudaError_t rc)
         fail_msg("%s", cudaGetErrorString(rc));
 }
 
-/* That call fails in this way, and the device goes on. */
+/* Checks that the call failed with that error, and that the device still works. */
 static void refused(cudaError_t rc, cudaError_t as)
 {
     assert_int_equal(rc, as);
@@ -136,14 +136,15 @@ static void test_mapping(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(cuMemCreate_(&memory[i], g, &what, 0), CUDA_SUCCESS);
         assert_int_equal(cuMemMap_(at + (size_t)(i + 1) * g, g, 0, memory[i], 0), CUDA_SUCCESS);
-        refused(cudaMemset(far + (size_t)(i + 1) * g, 0, g), cudaErrorInvalidValue); /* no access yet */
+        refused(cudaMemset(far + (size_t)(i + 1) * g, 0, g),
+                cudaErrorInvalidValue); /* no access has been granted yet */
         assert_int_equal(cuMemSetAccess_(at + (size_t)(i + 1) * g, g, &who, 1), CUDA_SUCCESS);
     }
-    assert_int_equal(cuMemMap_(at + g, g, 0, memory[1], 0), CUDA_ERROR_INVALID_VALUE); /* taken */
+    assert_int_equal(cuMemMap_(at + g, g, 0, memory[1], 0), CUDA_ERROR_INVALID_VALUE); /* the addresses are taken */
     assert_int_equal(cuMemCreate_(&none, (size_t)1 << 40, &what, 0), CUDA_ERROR_OUT_OF_MEMORY);
     ok(cudaMemGetInfo(&during, &total));
     assert_int_equal(before - during, 2 * g);
-    ok(cudaMemcpy(v, far + g, 2 * g, cudaMemcpyDeviceToHost)); /* over the seam */
+    ok(cudaMemcpy(v, far + g, 2 * g, cudaMemcpyDeviceToHost)); /* across the boundary */
     assert_int_equal(v[0], 0xff);
     ok(cudaMemset(far + g, 7, 2 * g));
     ok(cudaMemcpy(v, far + g, 2 * g, cudaMemcpyDeviceToHost));
@@ -151,9 +152,9 @@ static void test_mapping(void **state)
     refused(cudaMemset(far + 2 * g, 0, g + 1), cudaErrorInvalidValue);
     refused(cudaMemset(far, 0, 1), cudaErrorInvalidValue);
     assert_int_equal(cuMemUnmap_(at + g, g), CUDA_SUCCESS);
-    assert_int_equal(cuMemAddressFree_(at, 4 * g), CUDA_ERROR_INVALID_VALUE); /* half of it is mapped */
+    assert_int_equal(cuMemAddressFree_(at, 4 * g), CUDA_ERROR_INVALID_VALUE); /* half of the range is mapped */
     refused(cudaMemset(far + g, 0, 1), cudaErrorInvalidValue);
-    /* the memory outlives its mapping, and comes back elsewhere as it was */
+    /* the memory outlives its mapping, and has the same contents when it is mapped elsewhere */
     assert_int_equal(cuMemMap_(at, g, 0, memory[0], 0), CUDA_SUCCESS);
     assert_int_equal(cuMemSetAccess_(at, g, &who, 1), CUDA_SUCCESS);
     ok(cudaMemcpy(v, far, g, cudaMemcpyDeviceToHost));
@@ -181,7 +182,8 @@ static void test_launch(void **state)
     expect(p, 115);
     refused(add(NULL, p, 1, (dim3){1, 1, 1}, (dim3){1025, 1, 1}, 0, 1), cudaErrorInvalidConfiguration);
     refused(add(NULL, p, 1, (dim3){0, 1, 1}, (dim3){32, 1, 1}, 0, 1), cudaErrorInvalidConfiguration);
-    refused(add(NULL, p, 1, (dim3){1, 1, 1}, (dim3){65, 1, 1}, 0, 1), cudaErrorInvalidValue); /* its launch bounds */
+    refused(add(NULL, p, 1, (dim3){1, 1, 1}, (dim3){65, 1, 1}, 0, 1),
+            cudaErrorInvalidValue); /* exceeds its launch bounds */
     refused(add(NULL, p, 1, (dim3){3, 1, 1}, (dim3){16, 1, 1}, 0, 2), cudaErrorInvalidConfiguration);
     refused(add(NULL, p, 1, (dim3){16, 1, 1}, (dim3){4, 1, 1}, 0, 16), cudaErrorInvalidClusterSize);
     refused(add(NULL, p, 1, (dim3){2, 1, 1}, (dim3){32, 1, 1}, (48 << 10) + 1, 1), cudaErrorInvalidValue);
@@ -189,7 +191,7 @@ static void test_launch(void **state)
             cudaErrorInvalidValue);
     refused(
         cudaFuncSetAttribute(check_kernel(CHECK_ROOM), cudaFuncAttributeMaxDynamicSharedMemorySize, (226 << 10) + 1),
-        cudaErrorInvalidValue); /* beside its own */
+        cudaErrorInvalidValue); /* plus its static shared memory */
     ok(cudaFuncSetAttribute(check_kernel(CHECK_ROOM), cudaFuncAttributeMaxDynamicSharedMemorySize, 226 << 10));
     ok(cudaFuncSetAttribute(check_kernel(CHECK_ADD), cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
     refused(add(NULL, p, 1, (dim3){2, 1, 1}, (dim3){32, 1, 1}, (100 << 10) + 1, 1), cudaErrorInvalidValue);
@@ -205,7 +207,7 @@ static void test_launch(void **state)
     ok(cudaFree(p));
 }
 
-/* Clusters that the kernel is compiled for need no word at its launch, and no other ones will do. */
+/* Kernels that are compiled for a cluster size need no launch attribute, and no other size is accepted. */
 static void test_pairs(void **state)
 {
     (void)state;
@@ -274,7 +276,7 @@ static void test_capture(void **state)
     ok(cudaMemsetAsync(pin, 0, 4, s));
     ok(cudaMemcpyAsync(pin + 1, q + 1, (N - 1) * 4, cudaMemcpyDeviceToHost, s));
     ok(cudaStreamEndCapture(s, &g));
-    expect(p, 0); /* nothing was done */
+    expect(p, 0); /* nothing was executed */
     expect(q, 1000);
     ok(cudaGraphInstantiate(&x, g, 0));
     ok(cudaGraphDestroy(g));
@@ -288,18 +290,18 @@ static void test_capture(void **state)
     }
     ok(cudaGraphExecDestroy(x));
 
-    /* What a capture forbids ends it. */
+    /* A call that is forbidden during a capture ends it. */
     ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     refused(cudaMalloc((void **)&x, 1), cudaErrorStreamCaptureUnsupported);
     refused(cudaStreamEndCapture(s, &g), cudaErrorStreamCaptureInvalidated);
     assert_null(g);
-    /* A stream that was drawn in and never waited for. */
+    /* A stream that was drawn into the capture and never joined. */
     ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     ok(cudaEventRecord(fork, s));
     ok(cudaStreamWaitEvent(side, fork, 0));
     ok(cudaMemsetAsync(q, 0, 4, side));
     refused(cudaStreamEndCapture(s, &g), cudaErrorStreamCaptureUnjoined);
-    /* An event from outside. */
+    /* An event from outside of the capture. */
     ok(cudaEventRecord(join, side));
     ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     refused(cudaStreamWaitEvent(s, join, 0), cudaErrorStreamCaptureIsolation);
@@ -334,7 +336,7 @@ static void test_events(void **state)
     ok(cudaEventDestroy(untimed));
 }
 
-/* y[rows][n] = x[rows][k] w[n][k]^T, as the backend asks for it, then once more onto what is there; captured. */
+/* y[rows][n] = x[rows][k] w[n][k]^T as the backend requests it, then once more added to the result; captured. */
 static void test_product(void **state)
 {
     (void)state;
@@ -384,10 +386,10 @@ static void test_product(void **state)
         for (int o = 0; o < OUT; o++) {
             float sum = 0;
             for (int k = 0; k < K; k++)
-                sum += (float)w[o * LDW + k] * (float)x[r * LDX + k]; /* all of it exact */
+                sum += (float)w[o * LDW + k] * (float)x[r * LDX + k]; /* all of it is exact */
             assert_float_equal(y[r * LDY + o], 2 * sum, 0);
         }
-    assert_true(isnan(y[OUT])); /* the padding is as it was */
+    assert_true(isnan(y[OUT])); /* the padding is unchanged */
     assert_int_equal(cublasLtMatmul_(h, desc, &one, dw, lx, dx, lx, &one, dy, ly, dy, ly, NULL, NULL, 0, s),
                      CUBLAS_STATUS_INVALID_VALUE);
     ok(cudaGraphExecDestroy(exec));
@@ -399,7 +401,7 @@ static void test_product(void **state)
     dlclose(lib);
 }
 
-/* What a kernel does wrong is told by every call after it, until the device is reset. */
+/* A fault in a kernel is returned by every later call, until the device is reset. */
 static void test_sticks(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
- * check.cu - kernels for check-runtime.c, which is C: one that adds, one whose parameters are of many sizes, one that
- * has many bytes of them, one that is compiled for pairs of blocks, one that writes where nothing is, and one that has
- * 1 KiB of shared memory for good.
+ * check.cu - kernels for check-runtime.c, which is C: one that adds, one with parameters of many sizes, one with many
+ * bytes of parameters, one that is compiled for pairs of blocks, one that writes to an unmapped address, and one with 1
+ * KiB of static shared memory.
  */
 #include "tests/sim/check.h"
 
@@ -24,7 +24,7 @@ __global__ void check_many(struct check_many many, uint32_t at, uint32_t *out)
     *out = many.v[at];
 }
 
-/* Which of its pair a block is, and of how many. */
+/* The block's rank in its pair, and the size of the cluster. */
 __global__ void __cluster_dims__(2) check_pair(uint32_t *out)
 {
     uint32_t rank, n;
@@ -54,7 +54,7 @@ const void *check_kernel(enum check_kernel k)
     return v[k];
 }
 
-/* By <<<>>>, which the backend does not use. */
+/* A launch by <<<>>>, which the backend does not use. */
 void check_add_plainly(uint32_t *at, uint32_t by, unsigned blocks, unsigned threads)
 {
     check_add<<<blocks, threads>>>(at, by);

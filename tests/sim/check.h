@@ -1,5 +1,5 @@
 /*
- * check.h - what check-runtime.c and its kernels share.
+ * check.h - shared by check-runtime.c and its kernels.
  */
 #ifndef HEARTH_SIM_CHECK_H
 #define HEARTH_SIM_CHECK_H
@@ -10,7 +10,7 @@ struct check_params {
     uint64_t a;
     uint8_t b[3];
 };
-/* More than the 4 KiB that launches had before CUDA 12.1. */
+/* More than the 4 KiB to which launches were limited before CUDA 12.1. */
 struct check_many {
     uint32_t v[6000];
 };

@@ -1,7 +1,7 @@
 /*
- * cublaslt.c - the cuBLASLt of the simulated GPU: libcublasLt.so.N is a name of the same library. It does what the
- * backend asks of it (one product of column-major matrices, each F16 or F32, summed in double precision and rounded
- * once) and refuses all else.
+ * cublaslt.c - the cuBLASLt of the simulated GPU: libcublasLt.so.N is another name of the same library. It does what
+ * the backend requests (a product of column-major matrices, each F16 or F32, summed in double precision and rounded
+ * once) and refuses everything else.
  */
 #include "config.h"
 #include "tests/sim/runtime.h"
@@ -27,7 +27,7 @@ struct product {
     float alpha, beta;
 };
 
-/* One of the library's handles, of which programs know nothing but the address. */
+/* Makes one of the library's opaque handles. */
 static cublasStatus_t made(void *out, size_t n, const void *as)
 {
     void *p = malloc(n);

@@ -1,7 +1,7 @@
 /*
- * decode.c - turns a kernel's PTX into instructions: its names into places, its labels into targets, its constants into
- * registers that do not change. Functions that it calls are put where they are called. Rows of opcodes are in alu.c;
- * what has modifiers or memory operands is opcodes.c's.
+ * decode.c - turns a kernel's PTX into instructions: names into places, labels into targets, constants into registers
+ * that do not change. Called functions are inlined. The rows of arithmetic opcodes are in alu.c; opcodes with modifiers
+ * or memory operands are in opcodes.c.
  */
 #include "tests/sim/decode.h"
 
@@ -42,7 +42,7 @@ operand decode_register(struct decoding *d, uint32_t width)
     d->regs_bytes += bytes;
     return o;
 }
-/* A constant is a register of the function that has the value in all lanes; `width` 1 is a predicate. */
+/* A constant is a register of the function with the value in all lanes; `width` 1 is a predicate. */
 operand decode_constant(struct decoding *d, uint64_t v, uint32_t width)
 {
     if (width <= 32 && width > 1)
@@ -106,7 +106,7 @@ static uint32_t up(uint32_t n, uint32_t to)
 {
     return (n + to - 1) & ~(to - 1);
 }
-/* ".local .align 16 .b8 x[48];", or a parameter of a call, which is memory of each thread as well. */
+/* ".local .align 16 .b8 x[48];", or a parameter of a call, which is also memory of each thread. */
 static void declare_local(struct decoding *d, const char *p, const char *end)
 {
     struct text t;
@@ -118,7 +118,8 @@ static void declare_local(struct decoding *d, const char *p, const char *end)
     n->space = SPACE_LOCAL, n->offset = d->local_bytes;
     d->local_bytes = up(d->local_bytes + bytes, 4);
 }
-/* Variables in shared memory get their places before the first instruction, as what a launch adds comes after them. */
+/* Variables in shared memory get their places before the first instruction, because the launch's dynamic memory follows
+ * them. */
 static void place_shared(struct decoding *d, struct text body)
 {
     const char *p = body.p, *end = p + body.n;
@@ -257,7 +258,7 @@ struct value decode_value(struct decoding *d, struct text t, uint32_t width)
         v.o += atoi(t.p + n->text.n) * (n->width == 64 ? 256 : n->width == 128 ? 512 : 128);
     return v;
 }
-/* An operand of an instruction that has `width` bits there: predicates 1. */
+/* An operand of an instruction, of that many bits; predicates have 1. */
 operand decode_operand(struct decoding *d, struct text t, uint32_t width)
 {
     struct value v = decode_value(d, t, width);
@@ -295,7 +296,7 @@ static void add_label(struct decoding *d, struct text t)
     d->labels = more(d->labels, d->n_labels, &d->labels_room, sizeof *d->labels);
     d->labels[d->n_labels++] = (struct jump){t, d->n_code};
 }
-/* A scope's end: jumps of it go to labels of it; the others are the scope's around it. */
+/* Closes a scope: its jumps to labels within it are resolved; the others are passed to the enclosing scope. */
 static void close_scope(struct decoding *d, uint32_t names, uint32_t labels, uint32_t jumps)
 {
     for (uint32_t k = jumps; k < d->n_jumps;) {
@@ -313,7 +314,8 @@ static void close_scope(struct decoding *d, uint32_t names, uint32_t labels, uin
     }
     d->n_names = names, d->n_labels = labels;
 }
-/* call.uni (result), function, (a, b): its names stand for the caller's, and its body stands here. */
+/* call.uni (result), function, (a, b): inlines the function's body, with its parameters as names of the caller's
+ * operands. */
 void decode_call(struct decoding *d, struct text *parts, uint32_t n)
 {
     const struct sim_module *m = d->fn->module;
@@ -374,7 +376,7 @@ void decode_call(struct decoding *d, struct text *parts, uint32_t n)
 
 /* --- statements ------------------------------------------------------------------------------------------------- */
 
-/* "[@p] opcode operands;" from p; the operands apart at commas, and at '|', outside of brackets. */
+/* Parses "[@p] opcode operands;" from p; operands are separated by commas, and by '|', outside of brackets. */
 static void statement(struct decoding *d, const char *p, const char *end)
 {
     struct text parts[16];
@@ -473,7 +475,7 @@ bool sim_decode(struct sim_fn *fn)
         d->pred = NONE;
         decode_emit(d, NULL)->flow = FLOW_EXIT;
         fn->code = d->code, fn->n_code = d->n_code, fn->regs_bytes = d->regs_bytes;
-        /* Aligned as vectors want it. */
+        /* Aligned for vector instructions. */
         fn->consts = aligned_alloc(128, d->consts_bytes + 128);
         memcpy(fn->consts, d->consts, d->consts_bytes);
         fn->info.static_shared = d->shared_bytes, fn->info.local_bytes = up(d->local_bytes, 16);

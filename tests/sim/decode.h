@@ -1,16 +1,16 @@
 /*
- * decode.h - what reading a kernel's body keeps: names, constants, labels, and the instructions so far.
+ * decode.h - the state of decoding a kernel's body: names, constants, labels, and the instructions so far.
  */
 #ifndef HEARTH_SIM_DECODE_H
 #define HEARTH_SIM_DECODE_H
 
 #include "tests/sim/module.h"
 
-/* What a name of a function is: a register, `counted` of them under one ("%r<7>"), or a place in memory. */
+/* A name within a function: a register, or `counted` registers under one name ("%r<7>"), or a place in memory. */
 struct name {
     struct text text;
     bool is_register;
-    int counted; /* -1: the name is whole */
+    int counted; /* -1: the name is not followed by a number */
     uint32_t width, offset;
     operand o;
     enum space space;
@@ -31,13 +31,13 @@ struct decoding {
     uint8_t *consts;
     struct known *known;
     struct name *names;
-    struct jump *labels, *jumps; /* jumps: those whose labels are not there yet */
+    struct jump *labels, *jumps; /* jumps: those whose labels have not been found yet */
     uint32_t n_code, n_constants, n_names, n_labels, n_jumps, consts_bytes;
     uint32_t code_room, constants_room, names_room, labels_room, jumps_room, consts_room;
     uint32_t regs_bytes, local_bytes, shared_bytes;
     operand pred; /* of the statement */
     bool pred_not;
-    struct text leave; /* where a function that was put here returns to; none in the kernel itself */
+    struct text leave; /* where an inlined function returns to; none in the kernel itself */
     int depth;
     uint32_t line;
     const char *statement, *counted_to;
@@ -57,13 +57,14 @@ struct value decode_value(struct decoding *, struct text, uint32_t width);
 operand decode_operand(struct decoding *, struct text, uint32_t width);
 const struct name *decode_name(struct decoding *, struct text);
 
-/* An instruction under the statement's predicate, all operands none. It moves as more are added. */
+/* Appends an instruction with the statement's predicate and no operands. The pointer is invalid once another is
+ * appended. */
 struct ins *decode_emit(struct decoding *, op_fn *);
 void decode_branch(struct decoding *, struct text label);
 void decode_call(struct decoding *, struct text *parts, uint32_t n);
 void decode_body(struct decoding *, const char *p, const char *end);
 
-/* opcodes.c: the instruction of a statement. */
+/* opcodes.c: decodes the instruction of a statement. */
 void decode_instruction(struct decoding *, struct text opcode, struct text *parts, uint32_t n);
 
 #endif

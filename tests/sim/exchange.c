@@ -1,5 +1,5 @@
 /*
- * exchange.c - what the threads of a warp tell one another: shuffles, votes, reductions; and packing of registers.
+ * exchange.c - exchange between the threads of a warp: shuffles, votes, reductions; and packing of registers.
  */
 #include "tests/sim/machine.h"
 
@@ -112,7 +112,7 @@ void sim_redux_op(struct warp *w, const struct ins *i)
 /* mov d, {v}: n parts of size bytes, the first lowest */
 void sim_pack_op(struct warp *w, const struct ins *i)
 {
-    if (i->size == 8) { /* 128 bits of two */
+    if (i->size == 8) { /* 128 bits from two registers */
         uint64_t *d = at(w, i->d);
         for (int e = 0; e < 2; e++) {
             const uint64_t *v = at(w, i->v[e]);

@@ -1,8 +1,9 @@
 /*
- * launch.c - the order in which the threads of a launch execute. The lanes of a warp go together; where they part,
- * those go first that are furthest back, so that they meet again. A warp has a number of instructions, then it is
- * another's turn; blocks begin when those before them have ended or wait for somebody, the last of them first where
- * HEARTH_SIM_REVERSED is set: whoever waits for a block before it does so then, and finds what was left there.
+ * launch.c - the order in which the threads of a launch execute. The lanes of a warp proceed together; where they
+ * diverge, those at the lowest address go first, so that they converge again. A warp executes a number of instructions,
+ * then it is another warp's turn. Blocks begin when earlier blocks have ended or wait; with HEARTH_SIM_REVERSED the
+ * last block begins first, so that a block that depends on an earlier one really has to wait, and sees what was left in
+ * memory.
  */
 #include "tests/sim/machine.h"
 
@@ -53,7 +54,7 @@ static void take(struct warp *w, uint32_t k)
     w->pc = w->others[k].pc, w->mask = w->others[k].mask;
     w->others[k] = w->others[--w->n_others];
 }
-/* Those that are where the warp's lanes are go with them. */
+/* Adds the lanes that are at the same place as the warp's current ones. */
 static void gather(struct warp *w)
 {
     for (uint32_t k = 0; k < w->n_others;)
@@ -65,14 +66,14 @@ static void gather(struct warp *w)
         }
     note_next(w);
 }
-/* The lanes that an instruction wants before it is executed. */
+/* The lanes that an instruction needs before it is executed. */
 static uint32_t wanted(const struct warp *w, const struct ins *i, uint32_t mask)
 {
     if (i->e == NONE)
         return w->alive;
     return ((const uint32_t *)at(w, i->e))[__builtin_ctz(mask)] & w->alive;
 }
-/* Other lanes' turn, as these wait or have ended. */
+/* Switches to other lanes, because the current ones wait or have ended. */
 static void others_turn(struct warp *w, const struct ins *i)
 {
     uint32_t best = UINT32_MAX;
@@ -84,7 +85,7 @@ static void others_turn(struct warp *w, const struct ins *i)
         gather(w);
         return;
     }
-    /* All wait: some for lanes that have ended since. */
+    /* All wait, some of them for lanes that have ended since. */
     const struct ins *code = w->block->cluster->grid->fn->code;
     for (uint32_t k = 0; k < w->n_others; k++) {
         uint32_t pc = w->others[k].pc, there = 0;
@@ -157,7 +158,7 @@ static void arrive_at_cluster(struct warp *w, const struct ins *i)
     c->arrived += (uint32_t)__builtin_popcount(w->exec);
     look_at_cluster(c);
 }
-/* Lanes that have ended count as having arrived wherever others wait. */
+/* Lanes that have ended count as having arrived wherever others wait for them. */
 static void end_lanes(struct warp *w, uint32_t mask)
 {
     struct block *b = w->block;
@@ -181,14 +182,15 @@ static void end_lanes(struct warp *w, uint32_t mask)
 
 /* --- execution -------------------------------------------------------------------------------------------------- */
 
-/* A warp's turn. Whether it got on: it is idle where it soon asked for what is not there. */
+/* Runs a warp for a turn. Returns whether it made progress; it made none if it soon polled for something that has not
+ * happened. */
 static bool turn(struct warp *w)
 {
     const struct ins *code = w->block->cluster->grid->fn->code;
     uint32_t left = TURN;
     w->block->cluster->grid->turns++;
     if (w->spins && w->n_others && w->next_pc != UINT32_MAX) {
-        /* What these lanes ask for, others of the warp may have to bring. */
+        /* What these lanes poll for may have to come from other lanes of the warp. */
         struct group first = w->others[0];
         uint32_t k = 0;
         while (w->others[k].waits)
@@ -269,7 +271,7 @@ static bool turn(struct warp *w)
             w->pc++;
             break;
         case FLOW_CLUSTER_WAIT:
-            /* The phase that it arrived in has not ended. */
+            /* The phase in which it arrived has not ended. */
             w->pc++;
             if (exec && arrived_at_cluster(w) & exec) {
                 w->at_cluster = true;
@@ -332,8 +334,8 @@ static void begin_warp(struct block *b, uint32_t id)
     fill(regs, SPECIAL_CLUSTER_CTARANK, b->rank), fill(regs, SPECIAL_CLUSTER_NCTARANK, b->cluster->n_blocks);
 }
 /*
- * Clusters' memory is kept for the launches that follow, by its sizes, as long as it is not much: the system takes
- * longer to find new pages than most launches do.
+ * The memory of clusters is kept for later launches, by its sizes, up to a limit: the system takes longer to find new
+ * pages than most launches take.
  */
 static struct cluster *spare;
 static size_t spare_bytes;
@@ -372,7 +374,7 @@ static void release_cluster(struct cluster *c)
         *last = NULL;
     }
 }
-/* The nth cluster of the grid. What it has not written is ones in its shared memory. */
+/* Begins the nth cluster of the grid. Shared memory that is not written contains all ones. */
 static struct cluster *begin_cluster(struct grid *g, uint64_t nth)
 {
     const struct sim_launch *la = g->launch;
@@ -398,7 +400,7 @@ static struct cluster *begin_cluster(struct grid *g, uint64_t nth)
         }
     }
     c->grid = g, c->n_blocks = c->live = n, c->phase = c->arrived = c->gone = 0, c->next = NULL, c->n_late = 0;
-    /* A grid's clusters, x first; a cluster's blocks likewise. */
+    /* The clusters of a grid in order, x first; likewise the blocks of a cluster. */
     uint32_t across = la->grid.x / cd->x, down = la->grid.y / cd->y;
     struct sim_dims first = {(uint32_t)(nth % across) * cd->x, (uint32_t)(nth / across % down) * cd->y,
                              (uint32_t)(nth / across / down) * cd->z};
@@ -413,7 +415,7 @@ static struct cluster *begin_cluster(struct grid *g, uint64_t nth)
     }
     return c;
 }
-/* Goes on with a cluster until it has ended or nobody in it gets on. Whether somebody did. */
+/* Runs a cluster until it has ended or none of its warps makes progress. Returns whether any did. */
 static bool go_on(struct cluster *c)
 {
     bool ever = false, some;
@@ -455,7 +457,7 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
     memcpy(g.params, params, fn->info.params_bytes);
     uint64_t total = (uint64_t)la->grid.x * la->grid.y * la->grid.z / per_cluster, begun = 0;
     bool reversed = getenv("HEARTH_SIM_REVERSED");
-    struct cluster *volatile ring = NULL; /* the ring's last: its next is whose turn it is */
+    struct cluster *volatile ring = NULL; /* the last cluster of the ring; it is the turn of the one after it */
     volatile bool right = true;
     uint32_t n_running = 0, idle = 0;
     if (!setjmp(g.fault)) {
@@ -488,7 +490,7 @@ bool sim_run(struct sim_fn *fn, const struct sim_launch *la, const void *params)
                 sim_fault(c->blocks->warps, fn->code, -1, "every thread waits at a barrier for another");
             if (idle > IDLE_MAX)
                 sim_fault(c->blocks->warps, fn->code + c->blocks->warps->pc, -1, "nobody gets on");
-            ring = c; /* the next one's turn */
+            ring = c; /* the turn of the next one */
         }
     } else {
         right = false;

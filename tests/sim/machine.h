@@ -1,7 +1,7 @@
 /*
- * machine.h - what the files of the simulator share: a decoded function, and the warps, blocks and clusters that
- * execute it. A warp executes an instruction for its 32 threads at once: a register is an array of 32 values, so that
- * the compiler makes vectors of the loops over them.
+ * machine.h - shared by the simulator's files: a decoded function, and the warps, blocks and clusters that execute it.
+ * A warp executes an instruction for its 32 threads at once: a register is an array of 32 values, so that the compiler
+ * vectorises the loops over them.
  */
 #ifndef HEARTH_SIM_MACHINE_H
 #define HEARTH_SIM_MACHINE_H
@@ -17,81 +17,83 @@ struct ins;
 typedef void op_fn(struct warp *, const struct ins *);
 
 /*
- * An operand: the offset of a register in the warp's file or, with bit 0, of a constant in the function's. Registers of
- * up to 32 bits take a uint32_t a lane, of 64 bits a uint64_t, of 128 bits two arrays of uint64_t; predicates are one
- * uint32_t with a bit a lane.
+ * An operand: the offset of a register in the warp's register file or, with bit 0 set, of a constant in the function's.
+ * Registers of up to 32 bits take a uint32_t per lane, of 64 bits a uint64_t, of 128 bits two arrays of uint64_t;
+ * predicates are one uint32_t with a bit per lane.
  */
 typedef int32_t operand;
-enum { NONE = -2 /* of a predicate: all lanes; of a result: nobody wants it */ };
+enum { NONE = -2 /* of a predicate: all lanes; of a result: it is not used */ };
 
-/* What an instruction does to the order of execution, beyond the next one. */
+/* How an instruction changes the order of execution. */
 enum flow {
     FLOW_NEXT,
     FLOW_BRANCH,
     FLOW_EXIT,
-    FLOW_CONVERGE, /* executed once the lanes that it names (e) are there, or all of them */
-    FLOW_BARRIER,  /* bar.sync, bar.arrive: a, and b threads; kind: 1 arrives only */
+    FLOW_CONVERGE, /* executed once the lanes that it names (e), or all of them, are there */
+    FLOW_BARRIER,  /* bar.sync, bar.arrive: barrier a, and b threads; kind 1: only arrives */
     FLOW_CLUSTER_ARRIVE,
     FLOW_CLUSTER_WAIT,
-    FLOW_POLL, /* asks for what others may bring about */
+    FLOW_POLL, /* polls for something that others may have to do */
 };
 
 enum space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_CLUSTER, SPACE_LOCAL, SPACE_PARAM };
 
 struct ins {
     op_fn *fn;
-    operand d, a, b, c, e; /* results first, as PTX has them */
-    operand pred;          /* NONE, or what lanes execute it */
+    operand d, a, b, c, e; /* results first, as in PTX */
+    operand pred;          /* the predicate of the lanes that execute it, or NONE */
     bool pred_not;
     uint8_t flow;
-    uint8_t space, size;                 /* of memory operands: bytes of an element */
-    bool is_signed, is_wide, wide_value; /* the address, or what is loaded or stored, is in registers of 64 bits */
-    uint16_t n;                          /* of v: the elements of a vector, or what an instruction says it is */
-    const operand *v;                    /* operands in braces, in order */
-    int64_t imm;                         /* of an address: the offset */
-    uint32_t target;                     /* of a branch */
-    uint32_t kind;                       /* what an opcode's modifiers say, as its function has it */
-    uint32_t line;                       /* of the PTX */
+    uint8_t space, size; /* of memory operands: size is bytes per element */
+    bool is_signed, is_wide,
+        wide_value;   /* is_wide, wide_value: the address, or the value, is in registers of 64 bits */
+    uint16_t n;       /* of v: the elements of a vector, or as defined by the instruction */
+    const operand *v; /* the operands in braces, in order */
+    int64_t imm;      /* the offset of an address */
+    uint32_t target;  /* the target of a branch */
+    uint32_t kind;    /* the opcode's modifiers, as its function defines them */
+    uint32_t line;    /* the line of the PTX */
 };
 
 struct sim_fn {
     char *name;
     struct sim_module *module;
-    const char *params, *body; /* text within their brackets */
+    const char *params, *body; /* the text within their brackets */
     size_t params_n, body_n;
     struct sim_fn_info info;
     uint32_t dynamic_align;
 
-    /* Decoded when it is first launched. */
+    /* decoded at its first launch */
     bool decoded;
     struct ins *code;
     uint32_t n_code, regs_bytes, consts_bytes;
     uint8_t *consts;
 };
 
-/* Lanes that go together. */
+/* Lanes that proceed together. */
 struct group {
     uint32_t pc, mask;
-    bool waits; /* for others, at an instruction that wants them */
+    bool waits; /* they wait for others, at an instruction that needs those */
 };
 
 struct warp {
     uint8_t *base[2];         /* registers and constants */
-    uint32_t exec;            /* the lanes that execute the instruction */
-    uint32_t pc, mask, alive; /* where the lanes of `mask` are; alive: those that have not ended */
-    uint32_t next_pc;         /* of other lanes that do not wait, the smallest */
+    uint32_t exec;            /* the lanes that execute the current instruction */
+    uint32_t pc, mask, alive; /* pc: of the lanes in `mask`; alive: the lanes that have not ended */
+    uint32_t next_pc;         /* the smallest pc of other lanes that do not wait */
     uint32_t n_others;
     struct group others[LANES];
     struct block *block;
     uint32_t id;
     uint8_t *local;
-    bool done, spins;         /* spins: what it asked for is not there, somebody else is to bring it about */
-    uint32_t copy_group;      /* of cp.async: the one that is not committed yet */
-    struct product *products; /* of wgmma, that are not waited for */
+    bool done, spins;         /* spins: it polls for something that others have to do */
+    uint32_t copy_group;      /* of cp.async: the group that is not committed yet */
+    struct product *products; /* of wgmma, those that have not been waited for */
     uint32_t n_products, product_group;
-    bool at_bar, at_cluster;              /* blocked */
-    uint32_t bar;                         /* the barrier that it is blocked at */
-    uint32_t cluster_phase, cluster_mask; /* the lanes that have arrived at the cluster's barrier in that phase */
+    bool at_bar, at_cluster; /* blocked */
+    uint32_t bar;            /* the barrier at which it is blocked */
+    uint32_t cluster_phase,
+        cluster_mask; /* cluster_mask: the lanes that have arrived at the cluster's barrier in that phase */
 };
 
 struct barrier {
@@ -107,7 +109,7 @@ struct block {
     struct barrier bars[16];
 };
 
-/* What a cluster's memory is made for; no padding, it is compared as bytes. */
+/* The sizes for which a cluster's memory was allocated; without padding, since they are compared as bytes. */
 struct cluster_sizes {
     uint32_t blocks, warps, regs, local, shared, unused;
     size_t bytes;
@@ -115,10 +117,10 @@ struct cluster_sizes {
 struct cluster {
     struct grid *grid;
     struct cluster_sizes sizes;
-    uint32_t n_blocks, live; /* live: blocks */
-    struct late *late;       /* copies that are under way, in the order in which they were asked for */
+    uint32_t n_blocks, live; /* live: blocks that have not ended */
+    struct late *late;       /* copies in flight, in the order in which they were issued */
     uint32_t n_late, late_room;
-    uint32_t phase, arrived, gone; /* its barrier, in threads; gone: those that have ended */
+    uint32_t phase, arrived, gone; /* of its barrier, in threads; gone: those that have ended */
     struct block *blocks;
     struct cluster *next;
 };
@@ -128,11 +130,11 @@ struct grid {
     const struct sim_launch *launch;
     uint8_t *params;
     uint32_t shared_bytes, n_warps, n_threads; /* of a block */
-    uint64_t turns;                            /* that warps have had */
+    uint64_t turns;                            /* turns that warps have had */
     jmp_buf fault;
 };
 
-/* Registers that a warp begins with, each of 128 bytes at the start of its file. */
+/* Registers that are set when a warp begins, each of 128 bytes, at the start of its register file. */
 enum special {
     SPECIAL_TID_X,
     SPECIAL_TID_Y,
@@ -153,7 +155,7 @@ enum special {
     SPECIALS
 };
 
-/* Where an operand's values are. */
+/* The values of an operand. */
 static inline void *at(const struct warp *w, operand o)
 {
     return w->base[o & 1] + (o & ~1);
@@ -163,7 +165,7 @@ static inline uint32_t pred_of(const struct warp *w, operand o)
     return *(const uint32_t *)at(w, o);
 }
 
-/* Results go to the lanes that execute. */
+/* Stores results in the lanes that execute. */
 static inline void put32(struct warp *w, operand o, const uint32_t *v)
 {
     uint32_t *d = (uint32_t *)at(w, o), m = w->exec;
@@ -191,7 +193,7 @@ static inline void put_pred(struct warp *w, operand o, uint32_t v)
     *d = (*d & ~w->exec) | (v & w->exec);
 }
 
-/* The lanes that execute, in order. */
+/* Iterates over the lanes that execute, in order. */
 #define EACH_LANE(L) \
     for (uint32_t left_ = w->exec, L; left_ && ((L = (uint32_t)__builtin_ctz(left_)), 1); left_ &= left_ - 1)
 static inline uint32_t value32(const struct warp *w, operand o, uint32_t lane)
@@ -209,34 +211,36 @@ static inline int leader(const struct warp *w)
     return __builtin_ctz(w->exec);
 }
 
-/* Ends the launch: what a kernel may not do. `lane` -1 for the whole warp. */
+/* Ends the launch because the kernel did something illegal. `lane` -1 stands for the whole warp. */
 _Noreturn void sim_fault(struct warp *w, const struct ins *i, int lane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Where an instruction stands: the source's file and line, or the PTX's line. */
+/* The place of an instruction: the source's file and line, or the PTX's line. */
 void sim_source(const struct sim_fn *, const struct ins *, char *text, size_t n);
 
-/* memory.c: where n bytes at a lane's address are; sim_place(): on a multiple of n. */
+/* memory.c: the n bytes at a lane's address; sim_place(): the address must be a multiple of n. */
 void *sim_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n);
 void *sim_place(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n);
 uint64_t sim_address(const struct warp *w, const struct ins *i, int lane);
 
-/* async.c: copies are as late as they may be (HEARTH_SIM_LATE); a cluster's end, where none may be left. */
+/* async.c: whether copies are as late as possible (HEARTH_SIM_LATE); and the end of a cluster, when none may be
+ * left. */
 bool sim_late(void);
 void sim_late_begin(void);
 void sim_late_end(struct cluster *c);
 
-/* decode.c: reads a kernel's body. false, and a line on stderr: it has what this machine does not. */
+/* decode.c: decodes a kernel's body. False, after a line on stderr: it has something that this machine does not
+ * support. */
 bool sim_decode(struct sim_fn *);
-/* An opcode of arithmetic; alu.c has the list, NULL where it is none. */
+/* An arithmetic opcode; alu.c has the list. NULL if there is none of that name. */
 struct alu_row {
     const char *name;
     op_fn *fn;
-    const char *widths; /* of the result, then of the sources: p a predicate, 3 up to 32 bits a lane, 6 64 bits */
+    const char *widths; /* of the result, then of the sources: p a predicate, 3 up to 32 bits per lane, 6 64 bits */
 };
 const struct alu_row *sim_alu(const char *opcode);
 
-/* The functions of all other opcodes. opcodes.c says which instruction has which, and what `kind` is to it. */
+/* The functions of all other opcodes. opcodes.c defines which instruction has which, and the meaning of `kind`. */
 op_fn sim_load_op, sim_store_op, sim_atom_op, sim_cp_async_op, sim_bulk_op, sim_st_async_op, sim_mapa_op, sim_touch_op;
 op_fn sim_mbar_init_op, sim_mbar_arrive_op, sim_mbar_test_op, sim_mbar_noinc_op;
 op_fn sim_copy_commit_op, sim_copy_wait_op, sim_wgmma_commit_op, sim_wgmma_wait_op;
@@ -248,11 +252,11 @@ enum atom { ATOM_ADD, ATOM_MIN, ATOM_MAX, ATOM_AND, ATOM_OR, ATOM_XOR, ATOM_EXCH
 enum vote { VOTE_ALL, VOTE_ANY, VOTE_BALLOT };
 enum shfl { SHFL_IDX, SHFL_UP, SHFL_DOWN, SHFL_BFLY };
 
-/* What a kernel's matrices are: rows of the instruction's name. */
+/* Types and shapes of a kernel's matrices, from the instruction's name. */
 enum mma { MMA_F16_K16, MMA_F16_K8, MMA_TF32_K8, MMA_S8_K32, MMA_U8_K32, MMA_U8_K16, MMA_S8_K16 };
 
-/* Generic addresses of other memory than global have a window's number in their highest byte; addresses of a cluster's
- * shared memory have the block's rank and 1 above 24 bits. */
+/* Generic addresses of memory other than global have a window's number in their highest byte; addresses of a cluster's
+ * shared memory have the block's rank plus 1 above bit 24. */
 enum { GENERIC_SHARED = 1, GENERIC_LOCAL = 2, GENERIC_PARAM = 3, GENERIC_SHIFT = 56, CLUSTER_SHIFT = 24 };
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * matrix.c - products of small matrices that a warp or four of them hold in their registers. Sums of an instruction are
- * made in double and rounded once; a GPU's tensor cores cut bits of theirs off, so that last bits are not a GPU's.
+ * matrix.c - products of small matrices that one or four warps hold in their registers. The sums of an instruction are
+ * computed in double precision and rounded once; a GPU's tensor cores truncate bits of theirs, so the last bits are not
+ * a GPU's.
  */
 #include "tests/sim/machine.h"
 
@@ -20,7 +21,7 @@ static void all_lanes(struct warp *w, const struct ins *i)
 
 /* --- mma.sync --------------------------------------------------------------------------------------------------- */
 
-/* Elements a register, registers of A and B; k = 4 lanes x elements x (registers of B). */
+/* Elements per register, registers of A and of B; k = 4 lanes x elements x (registers of B). */
 static const struct shape {
     uint8_t elements, a, b;
 } shapes[] = {
@@ -28,7 +29,7 @@ static const struct shape {
     [MMA_U8_K32] = {4, 4, 2},  [MMA_U8_K16] = {4, 2, 1}, [MMA_S8_K16] = {4, 2, 1},
 };
 
-/* Element e of a register, of floats. */
+/* Element e of a register. */
 static inline __attribute__((always_inline)) double element(uint32_t v, int e, enum mma kind)
 {
     float f;
@@ -42,7 +43,7 @@ static inline __attribute__((always_inline)) int whole_element(uint32_t v, int e
 {
     return is_signed ? (int8_t)(v >> 8 * e) : (int)(v >> 8 * e & 0xff);
 }
-/* A lane's group is its row of A, C and D and its column of B; rows 8 on and k beyond the group's are further
+/* A lane's group is its row of A, C and D, and its column of B; rows from 8 on, and k beyond the group's, are further
  * registers. */
 #define ROW(L, R)        ((L) / 4 + 8 * ((R)&1))
 #define DEPTH(L, R, E)   ((L) % 4 * s.elements + (E) + 4 * s.elements * (R))
@@ -115,7 +116,7 @@ static inline __attribute__((always_inline)) void multiply_whole(struct warp *w,
             v[l] = sum[SUM_ROW(l, r)][SUM_COLUMN(l, r)];
     }
 }
-/* mma.sync.m16n8kK: v has d (4), a, b, c (4). Each kind is compiled for itself. */
+/* mma.sync.m16n8kK: v has d (4), a, b, c (4). The function is compiled for each kind separately. */
 void sim_mma_op(struct warp *w, const struct ins *i)
 {
     all_lanes(w, i);
@@ -139,7 +140,7 @@ void sim_mma_op(struct warp *w, const struct ins *i)
 
 enum { K = 16 };
 
-/* A product that has not been waited for. Its sums are there at once here; what it reads has to stay as it is. */
+/* A product that has not been waited for. Its result is computed at once here, but its inputs must not change. */
 struct product {
     const struct ins *i;
     uint64_t desc;
@@ -147,7 +148,7 @@ struct product {
     uint16_t read[256][K];
 };
 
-/* B of a descriptor: N columns of 16 halves. */
+/* Reads B from a descriptor: N columns of 16 halves. */
 static void read_columns(struct warp *w, const struct ins *i, uint64_t desc, uint16_t to[256][K])
 {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff) << 4,
@@ -175,7 +176,7 @@ void sim_wgmma_commit_op(struct warp *w, const struct ins *i)
     (void)i;
     w->product_group++;
 }
-/* wgmma.wait_group: kind groups, the youngest, may be under way. */
+/* wgmma.wait_group: at most the `kind` youngest groups may remain in flight. */
 void sim_wgmma_wait_op(struct warp *w, const struct ins *i)
 {
     uint32_t n = 0;
@@ -193,10 +194,10 @@ void sim_wgmma_wait_op(struct warp *w, const struct ins *i)
     w->n_products = n;
 }
 /*
- * wgmma.mma_async.m64nNk16 of fp16 with A in registers, B in shared memory without swizzle, K-major: pieces of 8 rows
- * of 16 bytes each; the next eight of k are `lead` bytes on and the next eight rows `stride`. A warp has sixteen of the
- * 64 rows of D, so that the four need not wait for one another here. v: d (N / 2), a (4); b: the descriptor; c: whether
- * D is added to; kind: N.
+ * wgmma.mma_async.m64nNk16 of fp16 with A in registers and B in shared memory without swizzle, K-major: core matrices
+ * of 8 rows of 16 bytes each; the next eight of k are `lead` bytes further, and the next eight rows `stride`. A warp
+ * has sixteen of the 64 rows of D, so that the four warps need not wait for each other here. v: d (N / 2), a (4); b:
+ * the descriptor; c: whether D is accumulated; kind: N.
  */
 void sim_wgmma_op(struct warp *w, const struct ins *i)
 {
@@ -245,7 +246,8 @@ void sim_wgmma_op(struct warp *w, const struct ins *i)
 
 /* --- matrices of 8 x 8 ------------------------------------------------------------------------------------------ */
 
-/* ldmatrix.x4[.trans] {v}, [a]: lane 8 m + r has the address of row r of matrix m. kind: 1 transposed; n matrices. */
+/* ldmatrix.x4[.trans] {v}, [a]: lane 8 m + r has the address of row r of matrix m. kind 1: transposed; n: the number of
+ * matrices. */
 void sim_ldmatrix_op(struct warp *w, const struct ins *i)
 {
     all_lanes(w, i);

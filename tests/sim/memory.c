@@ -1,6 +1,6 @@
 /*
- * memory.c - what memory kernels may touch, and what of PTX reads and writes it: loads, stores, atomics. Copies that
- * are asked for and waited for are async.c's.
+ * memory.c - the memory that kernels may access, and the PTX that reads and writes it: loads, stores, atomics.
+ * Asynchronous copies are in async.c.
  */
 #include "tests/sim/machine.h"
 
@@ -9,7 +9,7 @@
 
 /* --- addresses -------------------------------------------------------------------------------------------------- */
 
-/* What kernels may touch, by address; `changes` counts, so that what was found last is not taken for granted. */
+/* The memory that kernels may access, by address. `changes` counts its changes, which invalidate cached results. */
 static struct range {
     const uint8_t *p;
     size_t n;
@@ -52,7 +52,7 @@ void sim_memory_remove(const void *p)
     n_ranges--;
     changes++;
 }
-/* Ranges that lie side by side are one: a pool's pages are mapped one after another into a range of addresses. */
+/* Adjacent ranges count as one, because the pages of a pool are mapped one after another into a range of addresses. */
 static bool may_touch(const uint8_t *p, size_t n)
 {
     static struct range last;
@@ -73,7 +73,7 @@ static bool may_touch(const uint8_t *p, size_t n)
 
 static const char *const spaces[] = {"generic", "global", "shared", "cluster's shared", "local", "parameter"};
 
-/* Any n bytes; sim_place() is for those that lie on a multiple of their number. */
+/* Any n bytes; sim_place() is for addresses that are a multiple of n. */
 void *sim_bytes(struct warp *w, const struct ins *i, int lane, enum space space, uint64_t address, uint32_t n)
 {
     const struct grid *g = w->block->cluster->grid;
@@ -92,7 +92,7 @@ void *sim_bytes(struct warp *w, const struct ins *i, int lane, enum space space,
         if (may_touch((const uint8_t *)a, n))
             return (void *)a;
     } else if (space == SPACE_SHARED || space == SPACE_CLUSTER) {
-        /* An address of another block's has its rank above; those without are the block's own. */
+        /* A cluster address has the rank of its block above; an address without a rank is the block's own. */
         const struct block *b = w->block;
         uint64_t rank = a >> CLUSTER_SHIFT;
         if (rank && rank <= b->cluster->n_blocks) {
@@ -150,8 +150,8 @@ static uint64_t read_number(const uint8_t *p, uint32_t size, bool is_signed)
     }
 }
 /*
- * Where each lane's n bytes are; those that do not execute have another's. All at once where all of it is memory of one
- * range or the block's own shared memory, as it mostly is; else one by one.
+ * Finds each lane's n bytes; lanes that do not execute get those of another lane. In one check if all of them are in
+ * one range of memory or in the block's own shared memory, as is usual; otherwise one by one.
  */
 static void places(struct warp *w, const struct ins *i, uint32_t n, uint8_t *p[LANES])
 {
@@ -215,7 +215,7 @@ void sim_load_op(struct warp *w, const struct ins *i)
         }
     }
 }
-/* Lanes in order, so that of several at one place the last one's stays. */
+/* The lanes store in order, so that of several at the same place the last one remains. */
 void sim_store_op(struct warp *w, const struct ins *i)
 {
     uint8_t *p[LANES];
@@ -237,8 +237,7 @@ void sim_store_op(struct warp *w, const struct ins *i)
         }
     }
 }
-/* What only asks for a line: an address that is not there faults nobody, unless a copy in bulk is asked for (b: bytes).
- */
+/* A prefetch: an invalid address is not a fault, except for a bulk prefetch (b: bytes). */
 void sim_touch_op(struct warp *w, const struct ins *i)
 {
     if (i->b == NONE)
@@ -273,7 +272,7 @@ static uint64_t combined(enum atom how, uint64_t was, uint64_t v, uint64_t other
         return was == v ? other : was;
     }
 }
-/* atom d, [a], b, c; red has no d. kind: an enum atom, 0x100 for a float's sum. */
+/* atom d, [a], b, c; red has no d. kind: an enum atom, with 0x100 for a sum of floats. */
 void sim_atom_op(struct warp *w, const struct ins *i)
 {
     EACH_LANE(l)
@@ -300,7 +299,7 @@ void sim_atom_op(struct warp *w, const struct ins *i)
     }
 }
 
-/* mapa.shared::cluster.u32 d, a, b: where the block of rank b has what lies at a here */
+/* mapa.shared::cluster.u32 d, a, b: the address in the block of rank b that corresponds to a here */
 void sim_mapa_op(struct warp *w, const struct ins *i)
 {
     uint32_t t[LANES] = {0};

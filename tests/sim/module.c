@@ -1,6 +1,6 @@
 /*
- * module.c - reads the outline of a PTX module: its kernels with their parameters, functions and variables. Their
- * bodies wait in decode.c until a launch wants them.
+ * module.c - reads the outline of a PTX module: its kernels with their parameters, functions and variables. decode.c
+ * decodes their bodies when a launch needs them.
  */
 #include "tests/sim/module.h"
 
@@ -73,7 +73,7 @@ bool text_declaration(const char *p, const char *end, struct text *name, uint32_
             char *after;
             *align = (uint32_t)strtoul(p, &after, 10);
             p = after;
-        } else if (text_is(word, "ptr") || text_is(word, "global")) { /* of a parameter: says nothing of its bytes */
+        } else if (text_is(word, "ptr") || text_is(word, "global")) { /* of a parameter: irrelevant to its size */
         } else if (!(size = text_type(word))) {
             return false;
         }
@@ -122,7 +122,7 @@ static void read_params(struct sim_fn *f, struct text t)
     }
     f->info.n_params = n, f->info.param_offset = offsets, f->info.param_bytes = sizes, f->info.params_bytes = at;
 }
-/* "256, 1, 1"; what is not said is 1. */
+/* "256, 1, 1"; missing numbers are 1. */
 static const char *read_dims(const char *p, const char *end, struct sim_dims *d)
 {
     uint32_t v[3] = {1, 1, 1};
@@ -137,7 +137,7 @@ static const char *read_dims(const char *p, const char *end, struct sim_dims *d)
     *d = (struct sim_dims){v[0], v[1], v[2]};
     return p;
 }
-/* A kernel or function at p, after ".entry" or ".func"; where it ends. */
+/* Reads a kernel or function at p, after ".entry" or ".func", and returns its end. */
 static const char *read_function(struct sim_module *m, const char *p, const char *end, bool entry)
 {
     struct device_function f = {0};
@@ -154,7 +154,7 @@ static const char *read_function(struct sim_module *m, const char *p, const char
         f.params = between(p, close);
         p = close + 1;
     }
-    /* What stands before the body is for the compiler of machine code, but what a launch has to keep to. */
+    /* What precedes the body is for the compiler of machine code, except the limits that a launch must respect. */
     struct sim_fn_info info = {.max_threads = 1024};
     while ((p = text_skip(p, end)) < end && *p != '{' && *p != ';') {
         if (*p == '.') {
@@ -191,7 +191,7 @@ static const char *read_function(struct sim_module *m, const char *p, const char
     }
     return close + 1;
 }
-/* Numbers in braces, as the type has them; whatever is not said is 0. */
+/* Reads numbers in braces, of the declared type; missing ones are 0. */
 static void read_values(uint8_t *to, uint32_t bytes, uint32_t size, const char *p, const char *end)
 {
     for (uint32_t at = 0; p < end && at + size <= bytes; at += size) {
@@ -302,12 +302,13 @@ void *sim_variable(struct sim_module *m, const char *name, size_t *bytes)
 }
 const struct sim_fn_info *sim_info(struct sim_fn *f)
 {
-    /* What a function declares within its body is known once it is decoded. */
+    /* What a function declares within its body is known once the body is decoded. */
     return f->decoded || sim_decode(f) ? &f->info : NULL;
 }
 void sim_source(const struct sim_fn *f, const struct ins *i, char *text, size_t n)
 {
-    /* The last ".loc" before the line says the source's, by number of its ".file", which stand at the module's end. */
+    /* The last ".loc" before the line gives the source's line, with the number of its ".file" directive; those are at
+     * the module's end. */
     const char *p = f->module->p, *end = p + f->module->n, *loc = NULL, *line = p;
     for (uint32_t k = 1; k < i->line && p; k++) {
         line = p = memchr(p, '\n', (size_t)(end - p));

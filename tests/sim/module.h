@@ -1,24 +1,24 @@
 /*
- * module.h - the text of PTX: what modules and functions have in common when they are read.
+ * module.h - the text of PTX: shared by the parsers of modules and functions.
  */
 #ifndef HEARTH_SIM_MODULE_H
 #define HEARTH_SIM_MODULE_H
 
 #include "tests/sim/machine.h"
 
-/* A piece of the module's text. */
+/* A part of the module's text. */
 struct text {
     const char *p;
     size_t n;
 };
 
-/* What a name of a module is: a variable, in the place that the function gives it where it is shared memory. */
+/* A variable of a module, which is at the place that the function assigns if it is in shared memory. */
 struct variable {
     struct text name;
     enum space space;
     uint32_t bytes, align;
-    uint8_t *place; /* of global and constant memory */
-    bool is_extern; /* shared memory whose size the launch says */
+    uint8_t *place; /* in global or constant memory */
+    bool is_extern; /* shared memory whose size the launch gives */
 };
 struct device_function {
     struct text name, results, params, body;
@@ -35,19 +35,19 @@ struct sim_module {
 };
 
 bool text_is(struct text, const char *);
-/* Blanks and comments before the next token. */
+/* Skips white space and comments before the next token. */
 const char *text_skip(const char *p, const char *end);
-/* A name at p: letters, digits, '_', '$', '%' and '.' within special registers. */
+/* The name at p: letters, digits, '_', '$', '%', and '.' within special registers. */
 struct text text_name(const char *p, const char *end);
-/* To the bracket that closes the one at p; the end where there is none. */
+/* The bracket that closes the one at p; the end if there is none. */
 const char *text_close(const char *p, const char *end);
 
 /*
- * A declaration after its space: ".align 8 .b8 name[16]", ".u64 name". The bytes of its array, or of one.
- * false: not one that we know.
+ * Parses a declaration after its space: ".align 8 .b8 name[16]", ".u64 name". *bytes is the size of the array, or of
+ * the variable. False: an unknown form.
  */
 bool text_declaration(const char *p, const char *end, struct text *name, uint32_t *bytes, uint32_t *align);
-/* The bytes of a type, "b8" to "b128"; 0 for what is none. */
+/* The size of a type in bytes, "b8" to "b128"; 0 if it is not a type. */
 uint32_t text_type(struct text);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * opcodes.c - the opcodes of PTX with modifiers, memory operands or an order of their own: what of each this machine
- * executes. Arithmetic has its rows in alu.c.
+ * opcodes.c - the opcodes of PTX with modifiers, memory operands or an effect on the order of execution, and which
+ * forms of them this machine executes. Arithmetic has its rows in alu.c.
  */
 #include "tests/sim/decode.h"
 
@@ -23,7 +23,7 @@ static struct text last(const struct words *o)
 {
     return o->w[o->n - 1];
 }
-/* The parts of an operand in braces; of one without, itself. */
+/* The parts of an operand in braces; an operand without braces is its only part. */
 static uint32_t elements(struct decoding *d, struct text t, struct text *parts, uint32_t most)
 {
     uint32_t n = 0;
@@ -46,7 +46,7 @@ static uint32_t elements(struct decoding *d, struct text t, struct text *parts, 
     }
     return n;
 }
-/* All elements of operands from..to, registers of `width` bits, in one list. */
+/* All elements of the operands from..to, registers of `width` bits, in one list. */
 static const operand *list(struct decoding *d, struct text *parts, uint32_t from, uint32_t to, uint32_t width,
                            uint32_t *n)
 {
@@ -61,12 +61,12 @@ static const operand *list(struct decoding *d, struct text *parts, uint32_t from
     }
     return v;
 }
-/* "[base+offset]": the register, or the constant, and what is added. */
+/* "[base+offset]": the register or constant, and the offset. */
 struct address {
     operand base;
     int64_t offset;
     bool is_wide;
-    enum space space; /* of a name; generic where it is a register */
+    enum space space; /* of a name; generic for a register */
 };
 static struct address address_of(struct decoding *d, struct text t)
 {
@@ -91,7 +91,7 @@ static struct address address_of(struct decoding *d, struct text t)
     a.base = v.o, a.is_wide = v.width == 64;
     return a;
 }
-/* A second address of an instruction, in a register as it is. */
+/* A second address of an instruction, which is a register without an offset. */
 static operand whole_address(struct decoding *d, struct text t, uint32_t width)
 {
     struct address a = address_of(d, t);
@@ -185,7 +185,7 @@ static void atomic(struct decoding *d, const struct words *o, struct text *parts
         }
     decode_fail(d, "an atomic operation that is not known");
 }
-/* What a generic address is made of, and the other way. */
+/* Conversion to a generic address, and back. */
 static void convert_address(struct decoding *d, const struct words *o, struct text *parts)
 {
     uint64_t window = has(o, "shared") || has(o, "shared::cta") ? GENERIC_SHARED
@@ -236,7 +236,7 @@ static void reduce(struct decoding *d, const struct words *o, struct text *parts
               : has(o, "or")  ? ATOM_OR
                               : ATOM_XOR;
 }
-/* What all threads of a warp execute together. */
+/* An instruction that all threads of a warp execute together. */
 static struct ins *together(struct decoding *d, op_fn *fn)
 {
     struct ins *i = decode_emit(d, fn);
@@ -393,7 +393,7 @@ static void arithmetic(struct decoding *d, struct text opcode, struct text *part
     if (n != strlen(row->widths))
         decode_fail(d, "%u operands", n);
     operand v[5] = {0};
-    /* Numbers among operands of 16 bits are those bits. */
+    /* Numbers among operands of 16 bits are bit patterns. */
     const bool narrow = opcode.n > 2 && !memcmp(opcode.p + opcode.n - 2, "16", 2) && opcode.p[0] != 'c';
     for (uint32_t k = 0; k < n; k++)
         v[k] = decode_operand(d, parts[k], row->widths[k] == 'p' ? 1 : row->widths[k] == '6' ? 64 : narrow ? 16 : 32);
@@ -413,7 +413,7 @@ void decode_instruction(struct decoding *d, struct text opcode, struct text *par
         p++;
     }
     struct text base = o.w[0];
-    /* How many operands there are at least. */
+    /* The least number of operands. */
     static const struct {
         const char *name;
         uint32_t least;
@@ -492,7 +492,7 @@ void decode_instruction(struct decoding *d, struct text opcode, struct text *par
         i->d = to, i->a = none;
     } else if (text_is(base, "griddepcontrol") || text_is(base, "fence") || text_is(base, "membar") ||
                text_is(base, "prefetch") || text_is(base, "nanosleep")) {
-        /* Launches are executed one after another, and memory has one order: nothing is left to do. */
+        /* Launches run one after another, and memory operations have a single order: there is nothing to do. */
         decode_emit(d, sim_nothing_op);
     } else {
         arithmetic(d, opcode, parts, n);

@@ -1,8 +1,8 @@
 /*
  * runtime-graph.c - streams, events and graphs of the simulated runtime.
  *
- * A graph is the list of what was asked for during a capture, in that order: an order in which all that waits comes
- * after what it waits for. So streams that a capture draws in by events write to one list.
+ * A graph is the list of the work that was submitted during a capture, in that order, in which everything follows what
+ * it waits for. So streams that events draw into a capture append to the same list.
  */
 #include "config.h"
 #include "tests/sim/runtime.h"
@@ -16,13 +16,13 @@
 struct CUgraph_st {
     struct rt_work *v;
     size_t n, cap;
-    uint32_t holders; /* the graph, and what was made of it */
+    uint32_t holders; /* the graph, and the graphs instantiated from it */
 };
 struct CUgraphExec_st {
     struct CUgraph_st *graph;
 };
 
-/* A capture under way; all of its streams point at it. */
+/* A capture in progress; all of its streams point to it. */
 struct capture {
     struct CUgraph_st *graph;
     struct CUstream_st *origin;
@@ -32,19 +32,19 @@ struct capture {
 struct CUstream_st {
     struct capture *capture;
     bool unjoined;  /* drawn in, and the origin has not waited for its last work */
-    uint64_t asked; /* pieces of work in captures */
+    uint64_t asked; /* work submitted during captures */
     struct CUstream_st *next;
 };
 struct CUevent_st {
     bool timing, recorded;
     struct timespec at;
-    uint64_t capture; /* its id, where the event was recorded in one */
+    uint64_t capture; /* the capture's id, if the event was recorded during one */
     struct CUstream_st *stream;
-    uint64_t asked; /* of the stream, then */
+    uint64_t asked; /* that of the stream at the time */
 };
 
 static struct CUstream_st *streams;
-static _Thread_local struct capture *capturing; /* that this thread began */
+static _Thread_local struct capture *capturing; /* the capture that this thread began */
 
 static bool is_default(cudaStream_t s)
 {
@@ -193,12 +193,12 @@ RT_API cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned f
         return rt_leave(rc);
     if (theirs && theirs->id != e->capture)
         theirs = NULL;
-    if (e->capture && !theirs) /* of a capture that has ended */
+    if (e->capture && !theirs) /* from a capture that has ended */
         return rt_leave(c ? spoil(c, cudaErrorStreamCaptureIsolation) : cudaErrorCapturedEvent);
     if (c && c != theirs)
         return rt_leave(e->recorded ? spoil(c, cudaErrorStreamCaptureIsolation) : cudaSuccess);
     if (!theirs)
-        return rt_leave(cudaSuccess); /* all before it is done */
+        return rt_leave(cudaSuccess); /* all earlier work is done */
     if (is_default(s))
         return rt_leave(spoil(theirs, cudaErrorStreamCaptureUnsupported));
     if (!c) {
@@ -284,7 +284,7 @@ RT_API cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCapture
 {
     static uint64_t id;
     cudaError_t rc = rt_enter();
-    (void)mode; /* every one is taken for cudaStreamCaptureModeThreadLocal */
+    (void)mode; /* every mode is treated as cudaStreamCaptureModeThreadLocal */
     if (!rc && (is_default(s) || s->capture))
         rc = is_default(s) ? cudaErrorStreamCaptureUnsupported : cudaErrorIllegalState;
     struct capture *c = rc ? NULL : calloc(1, sizeof(*c));

@@ -1,5 +1,5 @@
 /*
- * runtime-launch.c - the code that nvcc embeds in a program, and launches of it.
+ * runtime-launch.c - the code that nvcc embeds in a program, and its launches.
  */
 #include "config.h"
 #include "tests/sim/runtime.h"
@@ -10,8 +10,8 @@
 
 /* --- the code that nvcc embeds -------------------------------------------------------------------------------- */
 
-/* What __cudaRegisterFatBinary() is given, and what that points at: a header, then entries, each a header of its own
- * and its bytes. */
+/* The argument of __cudaRegisterFatBinary(), and what it points to: a header, then entries, each with a header of its
+ * own and its bytes. */
 struct fat_wrapper {
     uint32_t magic, version;
     const uint8_t *data;
@@ -20,13 +20,13 @@ struct fat_wrapper {
 struct fat_header {
     uint32_t magic;
     uint16_t version, header_bytes;
-    uint64_t bytes; /* of all entries */
+    uint64_t bytes; /* bytes of all entries */
 };
 struct fat_entry {
     uint16_t kind, version;
     uint32_t header_bytes;
     uint64_t bytes;
-    uint32_t packed_bytes, options; /* 0: it is plain */
+    uint32_t packed_bytes, options; /* packed_bytes 0: not compressed */
     uint32_t isa, arch, name, name_bytes;
     uint64_t flags, unused, plain_bytes;
 };
@@ -34,20 +34,20 @@ enum { FAT_WRAPPER = 0x466243b1, FAT_MAGIC = 0xba55ed50, FAT_PTX = 1, FAT_LZ4 = 
 
 struct module {
     const uint8_t *ptx;
-    size_t n, n_plain;      /* n_plain: of a block of LZ4; 0: it is plain */
-    struct sim_module *sim; /* of the first launch */
+    size_t n, n_plain;      /* n_plain: size after decompression by LZ4; 0: not compressed */
+    struct sim_module *sim; /* loaded at the first launch */
     bool tried;
 };
 
 struct kernel {
-    const void *host; /* the address that the program knows it by */
+    const void *host; /* the address by which the program identifies it */
     const char *name;
     struct module *module;
     struct sim_fn *fn;
     uint32_t dynamic_shared; /* the attribute; 0 until it is set */
 };
 
-/* Kernels by the host's address: a table whose size is a power of two, of pointers that stay. */
+/* Kernels by their host address: a hash table whose size is a power of two, of pointers that stay valid. */
 static struct {
     struct kernel **v;
     size_t n, cap;
@@ -81,7 +81,7 @@ static void kernels_grow(void)
     kernels.cap = cap;
 }
 
-/* A function's address, or what __cudaGetKernel() made of it. */
+/* The kernel of a function's address, or of the handle from __cudaGetKernel(). */
 static struct kernel *kernel_of(const void *func)
 {
     struct kernel *k = kernels.cap ? kernels.v[slot_of(kernels.v, kernels.cap, func)] : NULL;
@@ -91,7 +91,7 @@ static struct kernel *kernel_of(const void *func)
     return k;
 }
 
-/* nvcc's own names: no header declares all of them to C. */
+/* Functions that nvcc calls; no header declares all of them for C. */
 void **__cudaRegisterFatBinary(void *wrapper);
 void __cudaRegisterFatBinaryEnd(void **handle);
 void __cudaUnregisterFatBinary(void **handle);
@@ -139,12 +139,12 @@ RT_API void __cudaRegisterFatBinaryEnd(void **handle)
 
 RT_API void __cudaUnregisterFatBinary(void **handle)
 {
-    (void)handle; /* the process ends */
+    (void)handle; /* called when the process ends */
 }
 
 RT_API char __cudaInitModule(void **handle)
 {
-    (void)handle; /* for managed variables */
+    (void)handle; /* needed for managed variables */
     return 1;
 }
 
@@ -169,11 +169,11 @@ RT_API void __cudaRegisterFunction(void **handle, const char *host, char *device
 RT_API void __cudaRegisterVar(void **handle, char *host, char *address, const char *name, int ext, size_t bytes,
                               int constant, int global)
 {
-    /* Modules have them; no program of ours asks for one from the host. */
+    /* Modules have variables, but no program here accesses one from the host. */
     (void)handle, (void)host, (void)address, (void)name, (void)ext, (void)bytes, (void)constant, (void)global;
 }
 
-/* A length of LZ4's: four bits, which 15 says go on in bytes, of which 255 says the same. */
+/* A length in LZ4: four bits; 15 means that bytes follow, each of which continues if it is 255. */
 static size_t lz4_length(const uint8_t **in, const uint8_t *end, unsigned bits)
 {
     size_t n = bits;
@@ -182,7 +182,7 @@ static size_t lz4_length(const uint8_t **in, const uint8_t *end, unsigned bits)
     return n;
 }
 
-/* Unpacks a block of LZ4, runs of literals and copies of what came before, into what it comes to; false: it is none. */
+/* Decompresses a block of LZ4: runs of literals, and copies of earlier output. False: it is not valid. */
 static bool lz4_unpack(const uint8_t *in, size_t n_in, char *out, size_t n_out)
 {
     const uint8_t *end = in + n_in;
@@ -194,7 +194,7 @@ static bool lz4_unpack(const uint8_t *in, size_t n_in, char *out, size_t n_out)
             return false;
         memcpy(out + at, in, n);
         in += n, at += n;
-        if (end - in < 2) /* the last run has no copy behind it */
+        if (end - in < 2) /* the last run is not followed by a copy */
             break;
         size_t back = in[0] | (size_t)in[1] << 8;
         in += 2;
@@ -212,7 +212,7 @@ static struct sim_module *load_module(const struct module *m)
     const char *ptx = (const char *)m->ptx;
     if (!m->n_plain)
         return sim_load(ptx, strnlen(ptx, m->n));
-    char *plain = must(malloc(m->n_plain)); /* as long as the module */
+    char *plain = must(malloc(m->n_plain)); /* lives as long as the module */
     if (!lz4_unpack(m->ptx, m->n, plain, m->n_plain)) {
         fputs("sim: this PTX is no block of LZ4\n", stderr);
         free(plain);
@@ -221,7 +221,7 @@ static struct sim_module *load_module(const struct module *m)
     return sim_load(plain, strnlen(plain, m->n_plain));
 }
 
-/* The simulator's kernel, of a module that is loaded when one of its kernels is wanted first. */
+/* The simulator's kernel; its module is loaded when one of its kernels is first needed. */
 static cudaError_t load(struct kernel *k)
 {
     struct module *m = k ? k->module : NULL;
@@ -251,7 +251,7 @@ RT_API cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute
     case cudaFuncAttributeMaxDynamicSharedMemorySize:
         if (value < 0 || value > SHARED_OPTIN)
             return rt_leave(cudaErrorInvalidValue);
-        /* beside what the kernel has for good, of which only its module knows */
+        /* plus the kernel's static shared memory, which only its module knows */
         if (value > SHARED_OPTIN - SHARED_BLOCK && (rc = load(k)))
             return rt_leave(rc);
         if (value > SHARED_OPTIN - SHARED_BLOCK && value > SHARED_OPTIN - (int)sim_info(k->fn)->static_shared)
@@ -327,11 +327,11 @@ static cudaError_t check_launch(const struct kernel *k, struct sim_launch *l)
     return cudaSuccess;
 }
 
-/* The lock is held. */
+/* Call with the lock held. */
 static cudaError_t launch(const void *func, struct sim_launch *l, void **args, cudaStream_t stream)
 {
     struct kernel *k = kernel_of(func);
-    static uint64_t params[PARAMS_MOST / 8 + 1]; /* there is one launch at a time */
+    static uint64_t params[PARAMS_MOST / 8 + 1]; /* only one launch at a time */
     cudaError_t rc = load(k);
     if (rc || (rc = check_launch(k, l)))
         return rc;
@@ -357,7 +357,8 @@ RT_API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *
             l.cluster = (struct sim_dims){c->attrs[i].val.clusterDim.x, c->attrs[i].val.clusterDim.y,
                                           c->attrs[i].val.clusterDim.z};
             break;
-        case cudaLaunchAttributeProgrammaticStreamSerialization: /* each kernel ends before the next begins anyway */
+        case cudaLaunchAttributeProgrammaticStreamSerialization: /* each kernel ends before the next one begins anyway
+                                                                  */
         case cudaLaunchAttributeCooperative:
         case cudaLaunchAttributeIgnore:
             break;
@@ -390,7 +391,7 @@ RT_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block
     return cudaLaunchKernel(k ? k->host : NULL, grid, block, args, shared, stream);
 }
 
-/* kernel<<<...>>>(...) is a push, and a call of a stub that pops. */
+/* kernel<<<...>>>(...) pushes a configuration and calls a stub that pops it. */
 static _Thread_local cudaLaunchConfig_t pushed;
 
 RT_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream)

@@ -1,8 +1,9 @@
 /*
- * runtime-memory.c - the simulated GPU's memory: blocks of its own, the host's pinned ones, and the driver's virtual
- * memory management.
+ * runtime-memory.c - the simulated GPU's memory: device memory, pinned host memory, and the driver's virtual memory
+ * management.
  *
- * Fresh memory is 0xff in every byte, which is NaN in every floating point type: who reads what nobody wrote is seen.
+ * New memory is 0xff in every byte, which is NaN in every floating point type, so that reads of uninitialised memory
+ * are noticed.
  */
 #include "config.h"
 #include "tests/sim/runtime.h"
@@ -15,7 +16,7 @@
 
 enum { GRANULE = 2 << 20, ALIGN = 256, ONES = 16 << 20 };
 
-/* --- what kernels may touch ----------------------------------------------------------------------------------- */
+/* --- memory that kernels may access --------------------------------------------------------------------------- */
 
 enum kind { DEVICE, PINNED, REGISTERED, MAPPED };
 struct block {
@@ -23,19 +24,19 @@ struct block {
     size_t n;
     enum kind kind;
 };
-/* By address; few thousand at most. */
+/* By address; a few thousand at most. */
 static struct {
     struct block *v;
     size_t n, cap;
 } blocks;
-static uint64_t used; /* of the device's memory */
+static uint64_t used; /* bytes of the device's memory */
 
 static uint64_t total_bytes(void)
 {
     return rt_setting("HEARTH_SIM_MEMORY", 4096) << 20;
 }
 
-/* Blocks that begin at or before this address. */
+/* The number of blocks that begin at or before this address. */
 static size_t upto(uintptr_t at)
 {
     size_t lo = 0, hi = blocks.n;
@@ -86,7 +87,7 @@ static void forget(struct block *b)
 
 enum where { NOWHERE, ON_DEVICE, ON_HOST };
 
-/* Where all of these bytes are, of what kernels may touch; neighbours that are mapped count as one. */
+/* The kind of memory in which all of these bytes are, if kernels may access them; adjacent mappings count as one. */
 static enum where where_is(const void *p, size_t n)
 {
     uintptr_t at = (uintptr_t)p, end = at + n;
@@ -109,14 +110,14 @@ bool rt_may_touch(const void *p, size_t n)
 
 /* --- blocks --------------------------------------------------------------------------------------------------- */
 
-/* Whole pages behind every block, so that what the simulator misses ends up at a page that is not there. */
+/* Whole pages follow every block, so that an overrun that the simulator misses reaches an unmapped page. */
 static size_t pages(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (n + page - 1) & ~(page - 1);
 }
 
-/* A file of ONES bytes of 0xff; -1 where there can be none. */
+/* A file of ONES bytes of 0xff; -1 if it cannot be created. */
 static int ones(void)
 {
     static int fd = -1;
@@ -132,7 +133,7 @@ static int ones(void)
     return fd;
 }
 
-/* Private mappings of that file, one behind the other: devices have far more memory than is ever touched. */
+/* Consecutive private mappings of that file, since a device has far more memory than is ever used. */
 static void *fresh(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -281,7 +282,7 @@ static size_t span(size_t pitch, size_t width, size_t height)
     return height ? (height - 1) * pitch + width : 0;
 }
 
-/* Whether a side of a copy is where its kind says. What is pinned passes for both. */
+/* Whether a side of a copy is in the kind of memory that was specified. Pinned memory counts as either. */
 static bool side_ok(const void *p, size_t n, bool device)
 {
     enum where is = where_is(p, n);
@@ -354,7 +355,7 @@ RT_API cudaError_t cudaMemset(void *dst, int value, size_t n)
     return rt_leave(rc ? rc : set(dst, value, n, NULL));
 }
 
-/* --- the driver's virtual memory management: libcuda.so.1 is this library's second name ----------------------------
+/* --- the driver's virtual memory management: libcuda.so.1 is another name of this library ---------------------------
  */
 
 struct physical {
@@ -452,7 +453,7 @@ RT_API CUresult cuMemRelease(CUmemGenericAllocationHandle memory)
     return leave_driver(rc);
 }
 
-/* What is mapped is noted by cuMemSetAccess() as what kernels may touch; until then it is known by itself. */
+/* A mapping. cuMemSetAccess() registers it as memory that kernels may access; until then it is only in this list. */
 struct mapping {
     uintptr_t at;
     size_t n;

@@ -1,6 +1,6 @@
 /*
- * runtime.c - the CUDA runtime over the simulator: errors, and the device. Launches, memory, graphs and products of
- * matrices have files of their own.
+ * runtime.c - the CUDA runtime on top of the simulator: errors, and the device. Launches, memory, graphs and matrix
+ * products have files of their own.
  */
 #include "config.h"
 #include "tests/sim/runtime.h"
@@ -189,7 +189,7 @@ RT_API cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, 
     case cudaDevAttrMultiProcessorCount:
         *value = sms();
         break;
-    case cudaDevAttrClockRate: /* kHz */
+    case cudaDevAttrClockRate: /* in kHz */
         *value = 1980000;
         break;
     case cudaDevAttrMemoryClockRate:

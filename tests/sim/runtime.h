@@ -1,9 +1,9 @@
 /*
- * runtime.h - what the files of the simulated CUDA runtime share.
+ * runtime.h - shared by the files of the simulated CUDA runtime.
  *
- * Work is done at once and in the thread that asks for it, one at a time (rt_enter takes the lock), so that a stream is
- * no more than the place where a capture writes down what is asked for. An error of a kernel sticks, as CUDA's do,
- * until cudaDeviceReset().
+ * Work is done at once, in the thread that submits it, one piece at a time (rt_enter() takes the lock), so a stream is
+ * merely the place where a capture records what is submitted. An error of a kernel is sticky, as in CUDA, until
+ * cudaDeviceReset().
  */
 #ifndef HEARTH_SIM_RUNTIME_H
 #define HEARTH_SIM_RUNTIME_H
@@ -23,23 +23,24 @@ enum {
     RUNTIME = CUDART_VERSION,
 };
 
-/* What the shared library shows of itself; all else of it is its own. */
+/* Symbols that the shared library exports; all others are internal. */
 #define RT_API __attribute__((visibility("default")))
 
-/* Takes the lock; the error that sticks. rt_leave() gives the lock back and notes the error for cudaGetLastError(). */
+/* Takes the lock and returns the sticky error. rt_leave() releases the lock and records the error for
+ * cudaGetLastError(). */
 cudaError_t rt_enter(void);
 cudaError_t rt_leave(cudaError_t);
-/* The device is at its end. */
+/* Marks the device as failed with a sticky error. */
 void rt_fail(cudaError_t);
-/* A number from the environment. */
+/* A number from the environment, or `otherwise`. */
 uint64_t rt_setting(const char *name, uint64_t otherwise);
 
 /* --- memory (runtime-memory.c) -------------------------------------------------------------------------------- */
 
-/* Whether kernels may touch all of these bytes. */
+/* Whether kernels may access all of these bytes. */
 bool rt_may_touch(const void *p, size_t n);
 void rt_memory_reset(void);
-/* memset(); of much of the device's memory to 0, pages that nobody has touched since cost nothing. */
+/* Like memset(); setting much device memory to 0 costs nothing for pages that have not been touched. */
 void rt_set(void *p, int value, size_t n);
 
 /* --- work (runtime-graph.c) ----------------------------------------------------------------------------------- */
@@ -47,7 +48,7 @@ void rt_set(void *p, int value, size_t n);
 enum rt_kind { RT_KERNEL, RT_COPY, RT_SET, RT_CALL };
 struct rt_work {
     enum rt_kind kind;
-    void *data; /* a kernel's parameters, or what `call` is given */
+    void *data; /* a kernel's parameters, or the argument of `call` */
     size_t data_bytes;
     struct sim_fn *fn;
     struct sim_launch launch;
@@ -58,9 +59,9 @@ struct rt_work {
     size_t dst_pitch, src_pitch, width, height;
     int value;
 };
-/* Does it, or writes it down with a copy of its data where the stream captures. */
+/* Does the work or, if the stream is capturing, records it with a copy of its data. */
 cudaError_t rt_work(cudaStream_t, const struct rt_work *);
-/* An error where this thread captures: a call that a capture forbids ends it. */
+/* An error if this thread is capturing, which ends the capture: for calls that are forbidden during one. */
 cudaError_t rt_unsafe(void);
 
 #endif
