@@ -1,14 +1,14 @@
 /*
- * bench-cpu.c - the speed of the CPU backend's matrix products beside the machine's ceilings. Not a test: run it by
- * hand.
+ * bench-cpu.c - the speed of the CPU backend's matrix products, compared with the machine's ceilings. Not a test: run
+ * it by hand.
  *
  *     tests/bench/bench-cpu [THREADS [VARIANT]]
  *
- * It measures the ceilings first: fused multiply-adds on registers, and reading memory, all threads at once. Then it
- * times every matrix of Llama-3.2-1B and of tale, in the type that Q4_K_M gives it, for one row (decode; GB/s of
- * weights) and for 128 rows (prefill; GFLOP/s). Weights rotate over several copies, so that a small matrix does not
- * flatter from the cache unless its model's would. The best of many runs counts, for the machine is seldom ours alone.
- * Before anything is timed, the result is compared with the reference, bit for bit.
+ * It measures the ceilings first: fused multiply-adds on registers, and reading memory, with all threads at once. Then
+ * it times every matrix of Llama-3.2-1B and of tale, with the type that Q4_K_M gives it, for one row (decode; GB/s of
+ * weights) and for 128 rows (prefill; GFLOP/s). The weights rotate over several copies, so that a small matrix is not
+ * read from the cache unless that of a real model would be. The best of many runs counts, because the machine is
+ * usually shared. Before anything is timed, the result is compared with the reference, bit-exactly.
  */
 #include <math.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ enum { ROWS = 128, REPEAT = 9 };
 static const struct shape {
     const char *model, *name;
     enum dtype type;
-    uint32_t n_in, n_out, n_copy; /* copies: as many as the model has layers */
+    uint32_t n_in, n_out, n_copy; /* as many copies as the model has layers */
 } shapes[] = {
     {"1B", "qkv", DT_Q4_K, 2048, 3072, 16},     {"1B", "gate|up", DT_Q4_K, 2048, 16384, 16},
     {"1B", "down", DT_Q4_K, 8192, 2048, 16},    {"1B", "down", DT_Q6_K, 8192, 2048, 16},
@@ -81,7 +81,7 @@ static void *read_run(void *arg)
 {
     struct ceiling *c = arg;
     uint64_t a = 0, b = 0, s = 0, t = 0;
-    for (size_t i = 0; i < READ_BYTES; i += 64) { /* one load a line: the memory is what is slow */
+    for (size_t i = 0; i < READ_BYTES; i += 64) { /* one load per cache line: the memory is the bottleneck */
         uint64_t *p = (uint64_t *)(void *)(c->buf + i);
         a += p[0], b += p[2], s += p[4], t += p[6];
     }
@@ -89,7 +89,7 @@ static void *read_run(void *arg)
     return NULL;
 }
 
-/* Seconds that n threads take to run the ceiling once each; the best of REPEAT. */
+/* The seconds that n threads take to run the ceiling's loop once each; the best of REPEAT runs. */
 static double ceiling_time(struct ceiling *c, uint32_t n)
 {
     double best = INFINITY;
@@ -138,17 +138,18 @@ static void ceilings(uint32_t n)
 
 /* --- products -------------------------------------------------------------------------------------------- */
 
-/* Random bytes are blocks of any type but for the f16 scales, which must be finite: small ones everywhere will do. */
+/* Random bytes are valid blocks of any type except for the f16 scales, which must be finite: small bytes everywhere
+ * suffice. */
 static void fill(uint8_t *data, size_t n)
 {
     uint64_t s = 88172645463325252u;
     for (size_t i = 0; i < n; i++) {
         s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-        data[i] = (uint8_t)(s & 0x2f); /* no byte that could be the top of an infinite or huge f16 */
+        data[i] = (uint8_t)(s & 0x2f); /* no byte can be the high byte of an infinite or huge f16 */
     }
 }
 
-/* One product of `rows` rows through the head op, which is a norm and a matrix. */
+/* A product of `rows` rows by the head op, which is a norm and a matrix. */
 static void product(struct device *d, const struct weight *w, struct kv_pool *kv, uint32_t rows)
 {
     static int32_t token[ROWS];
@@ -221,7 +222,7 @@ static void bench(const struct shape *s, uint32_t threads, const char *variant)
         if (be->weight_load(d, &w[i], &e))
             die(&e);
     }
-    /* Correct first: some rows' worth of logits, all columns. */
+    /* First the results must be correct: the logits of some rows, all columns. */
     float *a = malloc((size_t)s->n_out * sizeof *a), *r = malloc((size_t)s->n_out * sizeof *r);
     product(ref, &w[0], ref_kv, 1);
     product(d, &w[0], kv, 1);

@@ -1,7 +1,7 @@
 /*
- * bench-fork.c - how long sessions.fork takes, its commit included, as a client of the daemon at $HEARTH_SOCKET sees
- * it: a session of TOKENS ids in TURNS turns is imported for `MODEL`, forked RUNS times at its end and in its middle,
- * and removed with its forks.
+ * bench-fork.c - how long sessions.fork takes, including its commit, for a client of the daemon at $HEARTH_SOCKET: a
+ * session of TOKENS ids in TURNS turns is imported for `MODEL`, forked RUNS times at its end and in its middle, and
+ * removed with its forks.
  */
 #include "config.h"
 

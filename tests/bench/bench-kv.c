@@ -1,14 +1,15 @@
 /*
- * bench-kv.c - the cost of the disk tier of KV beside the ceilings of the folder's file system. Not a test: run it by
- * hand.
+ * bench-kv.c - the cost of the disk tier of KV, compared with the ceilings of the folder's file system. Not a test: run
+ * it by hand.
  *
- *     tests/bench/bench-kv FOLDER [PAGES [PAGE_KIB [MODEL.gguf]]]      (256 pages of 2,048 KiB: 4,096 tokens of an 8B
- * model)
+ *     tests/bench/bench-kv FOLDER [PAGES [PAGE_KIB [MODEL.gguf]]]
+ *
+ * The default is 256 pages of 2,048 KiB: 4,096 tokens of an 8B model.
  *
  * It measures the ceilings first: checksums and copies in memory, and the same number of bytes written (with their
  * sync) and read by plain calls, with the file in the page cache and without. Then it sends an extent through the I/O
- * thread: written, read from the page cache, read from the disk; it times its first pages, and a small read that comes
- * while an extent is being written. With a model it times the fingerprint. Everything that is read is compared. Best
+ * thread: written, read from the page cache, read from the disk; it times the arrival of the first pages, and a small
+ * read during the write of an extent. With a model it times the fingerprint. Everything that is read is compared. Best
  * and median of five.
  */
 #include "config.h"
@@ -67,7 +68,7 @@ static void report(const char *what, double *s, double bytes)
     putchar('\n');
 }
 
-/* Makes the file leave the page cache; it must be clean. */
+/* Drops the file from the page cache; the file must be clean. */
 static void forget(const char *name)
 {
     int fd = openat(dir, name, O_RDONLY);
@@ -110,10 +111,11 @@ static void plain(void)
     report("plain read, disk", t[3], bytes);
 }
 
-/* Waits for the job's end and returns how long it took since `begin`; *first: until its first pages were there. */
+/* Waits for the job's end and returns how long it took since `begin`; *first: the time until its first pages
+ * arrived. */
 static double wait_end(uint64_t job, double begin, double *first)
 {
-    static uint64_t ended[2]; /* the last two: one may end while another is waited for */
+    static uint64_t ended[2]; /* the last two: one may end while the other is waited for */
     while (ended[0] != job && ended[1] != job) {
         struct kvio_event *ev = kvio_next(io);
         if (!ev) {
@@ -131,7 +133,7 @@ static double wait_end(uint64_t job, double begin, double *first)
         if (end) {
             ended[1] = ended[0];
             ended[0] = ev->job;
-            if (ev->bytes > n_page * page_bytes) /* with a head: not a read */
+            if (ev->bytes > n_page * page_bytes) /* includes a head: not a read */
                 strcpy(written, ev->file);
         }
         kvio_event_free(ev);
@@ -172,11 +174,11 @@ static void through_the_thread(void)
         t[1][r] = read_extent(name, n_page, &t[2][r]);
         forget(name);
         t[3][r] = read_extent(name, n_page, &t[4][r]);
-        print.numerics++; /* another file */
+        print.numerics++; /* so that another file is written */
         uint64_t job = submit_write();
         print.numerics--;
         uint32_t some = n_page < 4 ? n_page : 4;
-        usleep(20000); /* well into it */
+        usleep(20000); /* the write is in progress by then */
         t[5][r] = read_extent(name, some, NULL);
         wait_end(job, begin, NULL);
         unlinkat(dir, written, 0);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's own names and numbers; its header need not be there. */
+/* The driver's own names and numbers, declared here because its header may be missing. */
 int cuDriverGetVersion(int *version);
 int cuInit(unsigned flags);
 int cuDeviceGetCount(int *n);

@@ -1,4 +1,4 @@
-/* backup.c - a copy of the database that is made while it is in use is whole and consistent. */
+/* backup.c - a copy of the database that is made while it is in use is complete and consistent. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -17,7 +17,7 @@ static void test_backup(void **state)
     struct peer *p = peer_open(b), *q = peer_open(b);
     char path[128], cmd[512];
     snprintf(path, sizeof path, "%s/copy.db", b->dir);
-    /* Streams run all the while, and every turn that was answered before a backup is in it. */
+    /* Streams run meanwhile, and every turn that was answered before a backup is in it. */
     struct wire_generate g = request("gate n=1000", "running");
     peer_ask(q, WIRE_GENERATE, &g);
     peer_await_begin(q, 1);
@@ -38,14 +38,14 @@ static void test_backup(void **state)
         assert_int_equal(sql_run(path, "SELECT count(*) FROM turns"), 2 * i);
         assert_int_equal(sql_run(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
     }
-    peer_await_tokens(q, 10); /* it went on meanwhile */
+    peer_await_tokens(q, 10); /* the stream continued meanwhile */
     struct wire_backup bk = {.path = path};
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "exists");
     bk.path = "relative";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "absolute");
     bk.path = "/nonexistent/copy";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
-    /* Over what is no file: somebody who wants no copy at all would be left without /dev/null. */
+    /* Not over anything but a regular file: a backup to /dev/null would otherwise replace /dev/null. */
     snprintf(cmd, sizeof cmd, "%s/pipe", b->dir);
     assert_int_equal(mkfifo(cmd, 0600), 0);
     bk = (struct wire_backup){.path = cmd, .replace = true};
@@ -54,7 +54,7 @@ static void test_backup(void **state)
     assert_true(lstat(cmd, &fifo) == 0 && S_ISFIFO(fifo.st_mode));
     bk = (struct wire_backup){.path = b->dir};
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "is a folder");
-    /* Over itself: hearthd would go on in a file that is nowhere any more. */
+    /* Not over the database itself, or hearthd would continue in a deleted file. */
     static const char *const own[] = {
         "sessions.db", "sessions.db-wal", "sessions.db-shm", "sessions.db-journal", "engine.lock", "kv/x", "journal/77",
         "mine"};
@@ -69,7 +69,7 @@ static void test_backup(void **state)
     peer_close(p);
     peer_close(q);
 
-    /* Restored as hearthd.8 says: it is all there. */
+    /* Restored as hearthd(8) describes, the database is complete. */
     assert_int_equal(box_stop(b, SIGTERM), 0);
     snprintf(cmd, sizeof cmd,
              "cd '%s' && rm -rf sessions.db sessions.db-wal sessions.db-shm journal && cp '%s' sessions.db", b->state,
@@ -84,7 +84,7 @@ static void test_backup(void **state)
     peer_close(p);
 }
 
-/* What was removed before a backup is not in it, and goes in slices, between which everybody else is served. */
+/* What was removed before a backup is not in it. It is deleted in slices, between which other clients are served. */
 static void test_backup_after_removal(void **state)
 {
     struct box *b = *state;
@@ -105,7 +105,7 @@ static void test_backup_after_removal(void **state)
     assert_true(box_log_has(b, "slices of what was removed"));
 }
 
-/* hearthd ends in the middle of one: no hang, no half of a file. */
+/* hearthd ends in the middle of a backup: it does not hang, and leaves no partial file. */
 static void test_backup_and_end(void **state)
 {
     struct box *b = *state;
@@ -126,7 +126,8 @@ static void test_backup_and_end(void **state)
     assert_int_equal(system(cmd), 0);
 }
 
-/* Without a descriptor for a step of it, that is said, whichever step it is; and with enough of them it is made. */
+/* If a step of it gets no descriptor, the error says so, whichever step it is; with enough descriptors the backup is
+ * made. */
 static void test_backup_without_descriptors(void **state)
 {
     struct box *b = *state;
@@ -148,7 +149,7 @@ static void test_backup_without_descriptors(void **state)
             fail_msg("refused %d times, then %s: %s", refused, err_name(e.code), e.msg);
     }
     wire_free(r);
-    assert_true(refused >= 4); /* what wakes the loop, the copy's file, and each database's */
+    assert_true(refused >= 4); /* for waking the loop, for the copy's file, and for each database */
     peer_close(p);
     assert_int_equal(sql_run(path, "SELECT count(*) FROM sessions"), 1);
 }

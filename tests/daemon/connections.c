@@ -1,4 +1,4 @@
-/* connections.c - how many peers hearthd lets in, and what those beyond that are told. */
+/* connections.c - how many connections hearthd accepts, and how it refuses others. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -25,9 +25,9 @@ static void test_connections(void **state)
     assert_non_null(strstr(e.msg, "64 connections"));
     peer_await_close(over);
     peer_close(over);
-    wire_free(peer_call(p[63], WIRE_STATUS, &none)); /* the others notice nothing */
+    wire_free(peer_call(p[63], WIRE_STATUS, &none)); /* the other connections are not affected */
     peer_close(p[0]);
-    for (;;) { /* and when one goes there is room again */
+    for (;;) { /* when one is closed there is room again */
         struct wire_status_result *st = peer_call(p[1], WIRE_STATUS, &none);
         bool room = st->connections == 63;
         wire_free(st);
@@ -41,8 +41,8 @@ static void test_connections(void **state)
         peer_close(p[i]);
 }
 
-/* Few descriptors: peers get no more than leave hearthd some for an engine, its files and the database. Who is beyond
- * that is told, and comes in when there is room. */
+/* With few descriptors, peers get only so many connections that hearthd can open what it needs for an engine, its files
+ * and the database. A peer beyond that gets an error, and is accepted when there is room. */
 static void test_descriptors(void **state)
 {
     enum { N = 40 };
@@ -59,7 +59,7 @@ static void test_descriptors(void **state)
     struct hearth_err e;
     uint32_t id;
     for (int i = 0; i < N; i++)
-        p[i] = peer_open(b); /* the kernel's backlog takes them all */
+        p[i] = peer_open(b); /* the kernel's backlog takes all of them */
     for (int i = N - 1; i > N / 2; i--) {
         assert_int_equal(peer_error(p[i], &id, &e), HEARTH_ELIMIT);
         assert_int_equal(id, 0);
@@ -69,7 +69,7 @@ static void test_descriptors(void **state)
     }
     wire_free(peer_call(p[0], WIRE_STATUS, &none));
     wire_free(peer_call(p[0], WIRE_MODELS_LIST, &none));
-    struct wire_generate g = request("n=3", "kept"); /* an engine, a journal and a session */
+    struct wire_generate g = request("n=3", "kept"); /* needs an engine, a journal and a session */
     for (int i = 0; i < 3; i++)
         wire_free(peer_call(p[0], WIRE_GENERATE, &g));
     assert_false(box_log_has(b, "Too many open files"));

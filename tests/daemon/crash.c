@@ -1,5 +1,5 @@
 /*
- * crash.c - the real engine is killed while it generates on the embedded model; every text must equal that of an
+ * crash.c - the real engine is killed while it generates with the embedded model; every text must equal that of an
  * undisturbed run, token for token.
  */
 #include "config.h"
@@ -87,7 +87,7 @@ static void killed_at(struct box *b, double temperature, int64_t at)
     if (!got)
         fail_msg("%s", e.msg);
     assert_same(want, got);
-    assert_int_equal(p->n_text, got->text.len); /* and what was streamed is the same once more */
+    assert_int_equal(p->n_text, got->text.len); /* the streamed text is the same again */
     assert_memory_equal(p->text, got->text.data, p->n_text);
     wire_free(want);
     wire_free(got);
@@ -104,7 +104,7 @@ static void test_killed(void **state)
     }
 }
 
-/* Several at once, each in its session; afterwards the sessions go on as if nothing had been. */
+/* Several streams at once, each in a session; afterwards the sessions continue as if nothing had happened. */
 static void test_many(void **state)
 {
     enum { N = 6 };
@@ -147,8 +147,8 @@ static void test_many(void **state)
     peer_close(q);
 }
 
-/* hearthd itself is killed, and the engine with it: the stream goes on in the next one, and the same request with the
- * same id gets it, from its first token on. */
+/* hearthd itself is killed, and with it the engine: the stream continues in the next hearthd, and the same request with
+ * the same id attaches to it, from its first token on. */
 static void test_daemon_killed(void **state)
 {
     struct box *b = *state;
@@ -185,7 +185,8 @@ static void test_daemon_killed(void **state)
     peer_close(p);
 }
 
-/* hearthd dies while it writes the turn: its only token, which came from the engine with the end, has been sent. */
+/* hearthd dies while it writes the turn: its only token, which came from the engine together with the end, has been
+ * sent by then. */
 static void test_sent_before_written(void **state)
 {
     struct box *b = *state;
@@ -203,7 +204,7 @@ static void test_sent_before_written(void **state)
     struct peer *p = peer_open(b);
     struct wire_generate g = tale("Once", "s", 0);
     g.max_tokens = 1;
-    wire_free(peer_call(p, WIRE_GENERATE, &g)); /* the model is loaded, and nothing is under way any more */
+    wire_free(peer_call(p, WIRE_GENERATE, &g)); /* afterwards the model is loaded, and nothing is in progress */
     close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     g.request = "once";
     p->n_tok = 0;

@@ -1,6 +1,6 @@
 /*
- * devices.c - several GPUs of one machine: an engine for each, models placed by what is free, and what harms one device
- * harms its own models alone. The fake engine plays a device; two real ones share the CPU.
+ * devices.c - several GPUs in a machine: an engine for each, models are placed by free memory, and a failure of one
+ * device affects only its own models. The fake engine plays a device; two real ones share the CPU.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A model's file of that many bytes. */
+/* Makes a model's file of that many bytes. */
 static void make_model(struct box *b, const char *name, off_t bytes)
 {
     char *path = box_model(b, name);
@@ -22,7 +22,7 @@ static void make_model(struct box *b, const char *name, off_t bytes)
     free(path);
 }
 
-/* A hearthd with three models; `others`: what other programs have of each device. */
+/* Starts a hearthd with three models; `others`: the memory that other programs hold on each device. */
 static struct box *begin(void **state, const char *devices, const char *others, const char *engine, const char *lines)
 {
     box_setup_idle(state);
@@ -54,7 +54,7 @@ static void unload(struct peer *p, const char *model)
     wire_free(peer_call(p, WIRE_MODELS_UNLOAD, &ref));
 }
 
-/* The device of a model that is loaded, as the status of all says; -1: none has it. */
+/* The device on which a model is loaded, from the status of all; -1: on none. */
 static int64_t device_of(struct peer *p, const char *model)
 {
     struct wire_status_result *st = peer_status(p);
@@ -88,14 +88,15 @@ static void loaded_on(struct peer *p, const char *model, int64_t device)
     assert_int_equal(device_of(p, model), device);
 }
 
-/* The first engine tells how many there are; a model goes where most is free, and stays. */
+/* The first engine reports the number of devices. A model goes to the device with the most free memory, and stays
+ * there. */
 static void a_model_goes_where_most_is_free(void **state)
 {
     struct box *b = begin(state, "2", "0,0", NULL, "");
     struct peer *p = peer_open(b);
     loaded_on(p, "fake", 0);
     loaded_on(p, "other", 1);
-    loaded_on(p, "third", 1); /* 700,000 are free of the first, 800,000 of the second */
+    loaded_on(p, "third", 1); /* 700,000 bytes are free on the first device, 800,000 on the second */
     loaded_on(p, "fake", 0);
     struct wire_status_result *st = peer_status(p);
     assert_int_equal(st->n_engines, 2);
@@ -107,7 +108,8 @@ static void a_model_goes_where_most_is_free(void **state)
     assert_int_equal(st->engine.pid, st->engines[0].pid);
     assert_int_equal(st->engine.mem_total, 2000000);
     assert_int_equal(st->engine.mem_free, 1400000);
-    assert_int_equal(st->engines[0].kv.host_limit, 0); /* the fake's --sharers: the first counts the devices itself */
+    assert_int_equal(st->engines[0].kv.host_limit,
+                     0); /* the fake reports its --sharers there: the first engine counts the devices itself */
     assert_int_equal(st->engines[1].kv.host_limit, 2);
     wire_free(st);
     peer_close(p);
@@ -118,14 +120,14 @@ static void other_programs_count(void **state)
     struct box *b = begin(state, "2", "0,750000", NULL, "");
     struct peer *p = peer_open(b);
     loaded_on(p, "third", 0);
-    loaded_on(p, "other", 1); /* nothing is known of the second before its engine runs */
+    loaded_on(p, "other", 1); /* the free memory of the second is unknown before its engine runs */
     unload(p, "other");
     assert_int_equal(device_of(p, "other"), -1);
     loaded_on(p, "other", 0);
     peer_close(p);
 }
 
-/* Where one engine is killed, the other's stream sees nothing, and its own goes on. */
+/* When an engine is killed, the streams of the other one are not affected, and its own continue. */
 static void an_engines_end_is_its_models_alone(void **state)
 {
     struct box *b = begin(state, "2", "0,0", NULL, "");
@@ -135,7 +137,7 @@ static void an_engines_end_is_its_models_alone(void **state)
     uint32_t a = generate(p, "fake", "n=5 gate"), c = generate(q, "other", "n=5 hang");
     peer_await_begin(p, 1);
     peer_await_begin(q, 1);
-    peer_tick(r); /* of the model "fake" */
+    peer_tick(r); /* a stream of the model "fake" */
     peer_await_tokens(p, 1);
     pid_t first = engine_of(r, 0), second = engine_of(r, 1);
     assert_int_equal(kill(second, SIGKILL), 0);
@@ -168,7 +170,7 @@ static void an_engines_end_is_its_models_alone(void **state)
     peer_close(r);
 }
 
-/* A device whose engine does not start is passed by. */
+/* A device whose engine does not start is skipped. */
 static void a_device_that_fails_is_passed_by(void **state)
 {
     struct box *b = begin(state, "2", "0,0", "exit1", "");
@@ -199,7 +201,8 @@ static void all_devices_yield(void **state)
     peer_close(p);
 }
 
-/* What an engine has heard of yields: -2: nothing; -1: to yield; else what it may hold, with nothing done before. */
+/* What an engine was told about yields: -2: nothing; -1: to yield; otherwise the most that it may hold, told before any
+ * other work. */
 static int64_t heard(struct peer *p, size_t i, double *seconds)
 {
     struct wire_status_result *st = peer_status(p);
@@ -227,7 +230,7 @@ static double boot(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* An engine that starts while a yield lasts hears of it before anything else: what it may hold, and for how long. */
+/* An engine that starts during a yield is told before anything else how much it may hold, and for how long. */
 static void who_starts_later_yields_too(void **state)
 {
     struct box *b = begin(state, "2", "0,0", NULL, "");
@@ -235,7 +238,7 @@ static void who_starts_later_yields_too(void **state)
     double seconds;
     struct wire_yield y = {.all = true, .seconds = 3600};
     struct wire_yield_result *r = peer_call(p, WIRE_YIELD, &y);
-    assert_int_equal(r->freed, 0); /* nobody runs */
+    assert_int_equal(r->freed, 0); /* no engine is running */
     wire_free(r);
     loaded_on(p, "fake", 0);
     assert_int_equal(heard(p, 0, &seconds), 0);
@@ -245,15 +248,15 @@ static void who_starts_later_yields_too(void **state)
     assert_int_equal(heard(p, 0, &seconds), -1);
     assert_true(seconds == 1000);
     loaded_on(p, "other", 1);
-    assert_int_equal(heard(p, 1, &seconds), 0); /* it held nothing then */
+    assert_int_equal(heard(p, 1, &seconds), 0); /* no engine ran on that device, so it held nothing */
     kill_and_load(p, "fake", 0);
-    assert_int_equal(heard(p, 0, &seconds), 100); /* as the one before said */
+    assert_int_equal(heard(p, 0, &seconds), 100); /* as much as the previous engine reported */
     assert_true(seconds > 900 && seconds < 1000);
     y = (struct wire_yield){.bytes = 7, .seconds = 2000};
     struct hearth_err e = {0};
     assert_null(peer_answer(p, peer_ask(p, WIRE_YIELD, &y), WIRE_YIELD, &e));
     assert_true(e.code == HEARTH_ELIMIT && !strcmp(e.msg, "the fake has not 7"));
-    kill_and_load(p, "other", 1); /* all that it may was given, and stays so */
+    kill_and_load(p, "other", 1); /* it had freed all that it may, and may not take more */
     assert_int_equal(heard(p, 1, &seconds), 101);
     y = (struct wire_yield){0};
     wire_free(peer_call(p, WIRE_YIELD, &y));
@@ -263,19 +266,19 @@ static void who_starts_later_yields_too(void **state)
     wire_free(peer_call(p, WIRE_YIELD, &y));
     for (double over = boot() + y.seconds; boot() <= over;)
         sched_yield();
-    kill_and_load(p, "other", 1); /* when its time is over */
+    kill_and_load(p, "other", 1); /* after the yield has ended */
     assert_int_equal(heard(p, 1, &seconds), -2);
     peer_close(p);
 }
 
-/* Of a device whose memory other programs have nothing is known before its engine runs. That engine sends the model
- * away, whatever it is wanted for; where all have done so, one serves it. */
+/* The free memory of a device is unknown before its engine runs. If other programs hold it, that engine refuses the
+ * model, whether it is loaded or used; if all engines have refused it, one of them serves it. */
 static void a_full_device_is_passed_by(void **state)
 {
     struct box *b = begin(state, "3", "950000,750000,250000", NULL, "");
     struct peer *p = peer_open(b), *q = peer_open(b);
     struct hearth_err e = {0};
-    uint32_t id[2] = {generate(p, "fake", "n=3"), generate(q, "fake", "n=2")}; /* the first ever, both at once */
+    uint32_t id[2] = {generate(p, "fake", "n=3"), generate(q, "fake", "n=2")}; /* the very first ones, both at once */
     for (int i = 0; i < 2; i++) {
         struct wire_generate_result *g = peer_answer(i ? q : p, id[i], WIRE_GENERATE, &e);
         if (!g)
@@ -285,7 +288,7 @@ static void a_full_device_is_passed_by(void **state)
     }
     assert_int_equal(p->n_notices + q->n_notices, 0);
     assert_int_equal(device_of(p, "fake"), 2);
-    loaded_on(p, "other", 2); /* 450,000 are free there, 250,000 of the second */
+    loaded_on(p, "other", 2); /* 450,000 bytes are free there, 250,000 on the second */
     struct wire_model_pin pin = {.model = "third", .pinned = true};
     wire_free(peer_call(p, WIRE_MODELS_PIN, &pin));
     assert_int_equal(device_of(p, "third"), 1);
@@ -312,7 +315,7 @@ static void where_all_are_full_one_serves(void **state)
     wire_free(peer_call(p, WIRE_MODELS_PIN, &pin));
     int64_t device = device_of(p, "other");
     assert_int_not_equal(device, -1);
-    kill_and_load(p, "third", (size_t)device); /* the next one is asked for the pinned one, and sends it away */
+    kill_and_load(p, "third", (size_t)device); /* the next engine is asked to load the pinned model, and refuses it */
     double until = boot() + 20;
     for (device = -1; device < 0 && boot() < until;)
         device = device_of(p, "other");
@@ -346,7 +349,7 @@ static void devices_can_be_named(void **state)
     peer_close(p);
 }
 
-/* Real engines, which a CPU serves: two models, one on each; one is killed, and both texts are those of before. */
+/* Real engines on a CPU: two models, one on each; one engine is killed, and both texts are the same as before. */
 static void real_engines_serve_side_by_side(void **state)
 {
     static char engine[4096];

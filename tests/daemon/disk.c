@@ -1,8 +1,8 @@
 /*
- * disk.c - preloaded into hearthd and its engine, a disk that is full or slow. While the file $FULL_GATE is there, and
- * one with $FULL_WITH in its name in the folder $FULL_OF, such as a KV file, nothing more fits into files with
- * $FULL_FOR in their path, such as the database of sessions. In the engine a sync of data takes $SYNC_MS milliseconds
- * more.
+ * disk.c - preloaded into hearthd and its engine, simulates a full or slow disk. While the file $FULL_GATE exists, and
+ * the folder $FULL_OF has a file with $FULL_WITH in its name (such as a KV file), writes to files with $FULL_FOR in
+ * their path (such as the database of sessions) fail for lack of space. In the engine a sync of data takes $SYNC_MS
+ * milliseconds longer.
  */
 #include "config.h"
 

@@ -33,7 +33,7 @@ void drive_open(struct drive *d, char *const *args)
     d->pid = fork();
     assert_true(d->pid >= 0);
     if (d->pid == 0) {
-        if (pair[1] == 3) /* dup2 onto itself would leave close-on-exec set */
+        if (pair[1] == 3) /* dup2() onto the same descriptor would leave close-on-exec set */
             pair[1] = dup(3);
         dup2(pair[1], 3);
         execv(program, argv);
@@ -156,8 +156,8 @@ static void on_stream_end(struct heard *h, const struct wire_frame *f)
         add_text(h, (struct wire_bytes){h->held, strlen(h->held)});
 }
 
-/* Takes frames until one answers `rpc` (then it is left in *f, whose body lies in d->in: call drop) or, with rpc 0,
- * until one has been handled. */
+/* Takes frames until one answers `rpc` (which is left in *f, with its body in d->in: call drop()) or, with rpc 0, until
+ * one has been handled. */
 static bool next_frame(struct drive *d, uint32_t rpc, struct wire_frame *f, size_t *len)
 {
     struct hearth_err e;
@@ -192,7 +192,7 @@ static void drop(struct drive *d, size_t n)
     memmove(d->in.data, d->in.data + n, d->in.len);
 }
 
-/* Handles one frame; true where it answers `rpc`, and then it is not dropped. */
+/* Handles one frame; true if it answers `rpc`, in which case it is not dropped. */
 static bool handle(struct drive *d, uint32_t rpc, struct wire_frame *f, size_t *len)
 {
     struct hearth_err e;
@@ -249,7 +249,7 @@ uint32_t drive_answer(struct drive *d, int *code)
     struct wire_frame f = {0};
     size_t len;
     for (next_frame(d, 0, &f, &len); f.kind != WIRE_FRAME_RESPONSE; next_frame(d, 0, &f, &len))
-        drop(d, len); /* events are not what is asked for */
+        drop(d, len); /* events are not of interest here */
     uint32_t id = f.id;
     *code = f.is_error ? f.err.code : 0;
     drop(d, len);

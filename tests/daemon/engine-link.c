@@ -52,7 +52,8 @@ static void bad_requests_are_answered(void **state)
     assert_int_equal(drive_generate(&d, &g)->err.code, HEARTH_ENOMODEL);
 
     drive_prompt(&g, "", 4);
-    drive_generate(&d, &g); /* an empty prompt: a BOS where the model has one, else an error; answered anyway */
+    drive_generate(
+        &d, &g); /* an empty prompt: a BOS if the model uses one, otherwise an error; it is answered in any case */
 
     drive_defaults(&g);
     g.req.tokens = (struct wire_ids){(int32_t[]){5, 1 << 30}, 2};
@@ -99,7 +100,7 @@ static void bad_requests_are_answered(void **state)
     assert_true(bystander->n_token > 0);
 }
 
-/* Damaged files are refused by name, and the engine lives on. */
+/* Damaged files are refused with a name, and the engine keeps running. */
 static void damaged_models(void **state)
 {
     (void)state;
@@ -124,12 +125,12 @@ static void damaged_models(void **state)
     unlink(path);
 }
 
-/* A model file that is cut while it runs ends its streams, and no others. */
+/* If a model file is truncated while it is in use, its streams end, and no others. */
 static void a_file_that_shrinks(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_THREAD__
-    skip(); /* the handler replaces a page that another thread reads: what it is for, and what TSan reports */
+    skip(); /* the handler replaces a page that another thread is reading: that is its purpose, and TSan reports it */
 #endif
     char dir[] = "/tmp/hearth-shrinks-XXXXXX", path[64], cmd[8300];
     assert_non_null(mkdtemp(dir));
@@ -154,7 +155,7 @@ static void a_file_that_shrinks(void **state)
     rmdir(dir);
 }
 
-/* Writes the file anew in place, each byte of its last megabyte changed by `with`, and gives it that time of change. */
+/* Rewrites the file in place, with each byte of its last megabyte changed by `with`, and sets its modification time. */
 static void overwrite(const char *path, unsigned char with, const struct timespec *mtime)
 {
     enum { PART = 1 << 20 };
@@ -174,8 +175,8 @@ static void overwrite(const char *path, unsigned char with, const struct timespe
     free(part);
 }
 
-/* A model file that is written to in place while it runs ends its streams by name. Nothing computed since is believed,
- * not even where the true bytes come back with the old time. */
+/* If a model file is overwritten in place while it is in use, its streams end with an error that names it. Nothing that
+ * was computed since then is trusted, even if the original bytes are restored with the old time. */
 static void a_file_that_is_overwritten(void **state)
 {
     (void)state;
@@ -208,7 +209,7 @@ static void a_file_that_is_overwritten(void **state)
     rmdir(dir);
 }
 
-/* Another file under the same name is another model; the old one's KV is not found for it. */
+/* Another file of the same name is another model; the KV of the old one is not found for it. */
 static void a_replaced_file_is_another_model(void **state)
 {
     (void)state;
@@ -231,13 +232,13 @@ static void a_replaced_file_is_another_model(void **state)
     int rows = 0;
     for (size_t i = 0; i < st->n_models; i++)
         rows += !strcmp(st->models[i].path, path);
-    assert_int_equal(rows, 1); /* the old one is gone */
+    assert_int_equal(rows, 1); /* the old model is gone */
     wire_free(st);
     unlink(path);
     rmdir(dir);
 }
 
-/* An op's path is told while the model is loaded; a CPU has one, and nothing is slow there. */
+/* The path of an op is reported while the model is loaded; a CPU has only one, and nothing is slow there. */
 static void paths_of_ops(void **state)
 {
     (void)state;
@@ -288,7 +289,7 @@ static void load_and_unload(void **state)
     const struct wire_model_load_result *r = out;
     assert_false(r->was_loaded);
     assert_string_equal(r->where, "cpu");
-    assert_null(r->no_gpu); /* it was told not to use one */
+    assert_null(r->no_gpu); /* it was told not to use a GPU */
     wire_free(out);
     assert_int_equal(drive_call(&d, WIRE_ENGINE_LOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
     assert_true(((struct wire_model_load_result *)out)->was_loaded);
@@ -303,7 +304,7 @@ static const struct wire_loaded_model *row_of(const struct wire_engine_status *s
     return NULL;
 }
 
-/* Nobody asks for anything but the status: the model goes by the clock alone, and its KV comes back with it. */
+/* Only the status is requested: the model is unloaded by the clock, and its KV is restored with it later. */
 static void an_idle_model_is_unloaded(void **state)
 {
     (void)state;
@@ -333,11 +334,12 @@ static void an_idle_model_is_unloaded(void **state)
     }
     assert_int_equal(drive_close(&idle), 0);
     struct wire_engine_status *s = drive_status(&d);
-    assert_true(row_of(s, drive_tale())->expires == 0); /* no limit: it stays */
+    assert_true(row_of(s, drive_tale())->expires == 0); /* no limit: it is not unloaded */
     wire_free(s);
 }
 
-/* The device is asked for a model before its vocabulary is read: also by a request that is refused in the end. */
+/* The model is loaded on the device while its vocabulary is still being read, even for a request that is refused in the
+ * end. */
 static void a_model_is_loaded_beside_its_vocabulary(void **state)
 {
     (void)state;
@@ -355,7 +357,7 @@ static void a_model_is_loaded_beside_its_vocabulary(void **state)
     wire_free(out);
     assert_int_equal(drive_call(&fresh, WIRE_ENGINE_UNLOAD, &(struct wire_engine_path){drive_tale()}, &out, &e), 0);
     wire_free(out);
-    drive_prompt(&g, "x", 4); /* now there is a vocabulary, and the sequence's coming loads the model */
+    drive_prompt(&g, "x", 4); /* the vocabulary has been read by now, and the arrival of the sequence loads the model */
     assert_true(drive_generate(&fresh, &g)->result.timings.load_ms > 0);
     assert_int_equal(drive_close(&fresh), 0);
 }
@@ -406,7 +408,7 @@ static void one_engine_at_a_time(void **state)
     wire_free(out);
     assert_int_equal(drive_close(&b), 0);
 
-    unlink(lock); /* a link in its place is not followed, and the client is told so */
+    unlink(lock); /* a link in its place is not followed, and the client gets an error */
     assert_int_equal(symlink("/dev/null", lock), 0);
     drive_open(&a, args);
     assert_int_equal(drive_call(&a, WIRE_ENGINE_HELLO, &hi, &out, &e), HEARTH_EIO);

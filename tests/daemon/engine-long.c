@@ -1,9 +1,9 @@
 /*
  * engine-long.c - long requests beside short ones, in a real hearth-engine over its link: short ones overtake, clients
- * take turns, what nobody waits for ends, and what waits is bounded.
+ * take turns, requests that nobody waits for are ended, and the queue is bounded.
  *
- * It is the order of answers that tells, not a clock: where the loop worked at a long text or a vocabulary itself, no
- * answer could overtake it.
+ * The tests look at the order of answers, not at a clock: if the event loop itself worked on a long text or a
+ * vocabulary, no answer could overtake it.
  */
 #include "config.h"
 
@@ -25,7 +25,7 @@ enum { LONG = 6 << 20, MANY = 6, ORDER = 64 };
 static struct drive d;
 static char *long_text;
 
-/* The answers so far, in their order. */
+/* The answers so far, in order. */
 static uint32_t order[ORDER];
 static int codes[ORDER];
 static size_t n_order;
@@ -93,11 +93,11 @@ static void clients_take_turns(void **state)
     for (int i = 0; i < MANY; i++)
         many[i] = send_long(1);
     uint32_t other = send_long(2);
-    assert_true(place(other) < place(many[2])); /* the second may have begun before the other one came */
+    assert_true(place(other) < place(many[2])); /* the second may have begun before the other one arrived */
     place(many[MANY - 1]);
 }
 
-/* A GGUF file with a vocabulary alone: n tokens, and merges that make none of them. */
+/* Writes a GGUF file with only a vocabulary: n tokens, and merges that produce none of them. */
 static void make_vocabulary(const char *path, uint32_t n)
 {
     struct build b = {0};
@@ -123,7 +123,7 @@ static void make_vocabulary(const char *path, uint32_t n)
     free(b.p);
 }
 
-/* Somebody else's vocabulary of a million tokens does not hold up who begins with another model. */
+/* Another client's vocabulary of a million tokens does not delay a request for another model. */
 static void a_vocabulary_is_read_beside(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void a_vocabulary_is_read_beside(void **state)
     assert_int_equal(code_of(again), 0); /* both waited for the same reading */
     assert_int_equal(code_of(text), 0);
 
-    /* Where nobody waits for a vocabulary any more it is not read to its end, and whoever comes later gets it. */
+    /* A vocabulary that nobody waits for any more is not read to its end; a later request reads it again. */
     assert_int_equal(truncate(large, 0), 0);
     make_vocabulary(large, (1 << 20) + 1);
     vocabulary = send_short(large, 1);
@@ -158,7 +158,7 @@ static void a_vocabulary_is_read_beside(void **state)
     rmdir(dir);
 }
 
-/* The first may have been through when the word came; those that wait for their turn have not begun. */
+/* The first may have ended when the message arrived; those that wait for their turn have not begun. */
 static void what_nobody_waits_for_ends(void **state)
 {
     (void)state;
@@ -173,11 +173,11 @@ static void what_nobody_waits_for_ends(void **state)
         assert_int_equal(code_of(many[i]), HEARTH_ECANCELLED);
         assert_true(place(many[i]) < place(other));
     }
-    drive_send(&d, WIRE_ENGINE_FORGET, &(struct wire_engine_forget){many[0]}); /* and none such */
+    drive_send(&d, WIRE_ENGINE_FORGET, &(struct wire_engine_forget){many[0]}); /* one that has ended */
     place(send_status());
 }
 
-/* The same of a generation, which is answered as one that was cancelled; the file alone would be refused. */
+/* The same for a generation, which is answered as cancelled, although the file would be refused. */
 static void a_generation_that_is_cancelled(void **state)
 {
     (void)state;
@@ -202,11 +202,11 @@ static void a_generation_that_is_cancelled(void **state)
     unlink(path);
 }
 
-/* One client's requests wait in bounded memory; another one's are taken all the same. */
+/* The waiting requests of one client are bounded in memory; those of another client are still accepted. */
 static void what_waits_is_bounded(void **state)
 {
     (void)state;
-    enum { SENT = 16 }; /* of 6 MiB, where 64 MiB may wait */
+    enum { SENT = 16 }; /* of 6 MiB each; 64 MiB may wait */
     uint32_t many[SENT], other;
     int refused = 0;
     for (int i = 0; i < SENT; i++)
@@ -237,7 +237,7 @@ static int setup(void **state)
     for (size_t i = 0; i < LONG; i++)
         long_text[i] = words[i % (sizeof words - 1)];
     drive_open(&d, (char *[]){"--backend", "cpu", NULL});
-    place(send_short(drive_tale(), 1)); /* the vocabulary is there */
+    place(send_short(drive_tale(), 1)); /* the vocabulary has been read */
     return 0;
 }
 

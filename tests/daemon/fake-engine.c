@@ -50,7 +50,7 @@ static struct wire_buf out;
 static const char *kv_dir; /* --kv-dir */
 static int64_t steps, rows;
 static int64_t yield_most = -2,
-               worked; /* the last engine.yield's, and loads and generations before it; -2: none came */
+               worked; /* worked: of the last engine.yield; and loads and generations before it; -2: none came */
 static double yield_seconds;
 
 /* The device and the models on it. */
@@ -88,7 +88,7 @@ static int64_t others_have(void)
     return others ? atoll(others) : 0;
 }
 
-/* Whether other programs leave the model no room, and nobody has said that it stays here all the same. */
+/* Whether other programs leave no room for the model, and the engine was not told to keep it all the same. */
 static bool is_elsewhere(uint32_t id, const char *path)
 {
     struct stat sb;
@@ -118,7 +118,7 @@ static void status(uint32_t id, const struct wire_method *m)
     for (size_t i = 0; i < n_models; i++) {
         struct stat sb;
         loaded[i].path = models[i];
-        loaded[i].where = "cuda:0"; /* the only one that it sees */
+        loaded[i].where = "cuda:0"; /* the only device that it sees */
         loaded[i].bytes = stat(models[i], &sb) == 0 ? sb.st_size : 0;
         r.mem_free -= loaded[i].bytes < r.mem_free ? loaded[i].bytes : r.mem_free;
     }
@@ -140,7 +140,7 @@ static void flush(void)
     out.len = 0;
 }
 
-/* The number after a key, which is no other key's end: `kvsize=` has `size=` in it. */
+/* The number after a key that is not the end of another key: `kvsize=` contains `size=`. */
 static int64_t word(const char *script, const char *key, int64_t dflt)
 {
     const char *p = strstr(script, key);
@@ -156,11 +156,11 @@ static void trace(int64_t stream, const char *stage, const char *word, int64_t n
     wire_pack_event(&out, &wire_methods[WIRE_ENGINE_TRACE], &t, NULL, NULL, NULL);
 }
 
-/* What a prompt asks for that a sound engine would not tell, and very often. */
+/* Sends trace events that a sound engine would not send, many times. */
 static void trace_nonsense(int64_t stream, int64_t times)
 {
     trace(stream, "nonsense", NULL, 0);
-    trace(stream, "created", NULL, 0); /* hearthd's */
+    trace(stream, "created", NULL, 0); /* a stage of hearthd */
     trace(stream + 1000, "received", NULL, 0);
     trace(stream, "finished", "x\x1b[31m", 0);
     while (times-- > 0)
@@ -188,7 +188,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     *st = (struct stream){.rpc = rpc, .number = g->stream, .live = true, .made = g->resumed};
     st->seed = g->req.sampling.seed;
 
-    /* What is appended: the bytes of the input, a message as "<role:content>". */
+    /* What is appended: the bytes of the input; a message as "<role:content>". */
     int32_t ids[65536];
     size_t n = 0;
     char text[65536] = "";
@@ -209,7 +209,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
         trace(g->stream, "class", g->req.service_class, 0);
     struct wire_engine_begin b = {.stream = g->stream, .appended = {.v = ids, .n = n}};
 
-    /* The script of a stream taken up again: the last run of bytes before its own completion. */
+    /* The script of a resumed stream: the last run of bytes before its own completion. */
     if (n == 0) {
         size_t end = g->history.n - (size_t)g->resumed, at = end;
         while (at > 0 && g->history.v[at - 1] < 256)
@@ -251,13 +251,13 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->open = g->req.n_messages > 0 || g->turn_open;
     st->usage.prompt_tokens = (int64_t)(g->history.n + n);
     st->usage.reused_tokens = g->history.n > 0 ? (int64_t)g->history.n - 1 : 0;
-    st->usage.restored_tokens = g->resumed > 0 ? st->usage.reused_tokens : 0; /* an engine that starts has no other */
+    st->usage.restored_tokens = g->resumed > 0 ? st->usage.reused_tokens : 0; /* a new engine has no other source */
     st->usage.computed_tokens = st->usage.prompt_tokens - st->usage.reused_tokens;
     wire_pack_event(&out, &wire_methods[WIRE_ENGINE_BEGIN], &b, NULL, NULL, NULL);
     tell_prompt(g->stream, word(text, "prompt=", 0));
 }
 
-/* The Ith file of a stream; returns its path, in `name` its name. */
+/* Returns the path of a stream's Ith file, and its name in `name`. */
 static const char *kv_path(int64_t stream, int64_t i, char name[static 64])
 {
     static char path[4096];
@@ -320,7 +320,7 @@ static void step(struct stream *st)
         flush();
         kill(getpid(), SIGKILL);
     }
-    if (st->made == st->fault) { /* every stream has lost its device, and then the engine exits */
+    if (st->made == st->fault) { /* every stream loses its device, and then the engine exits */
         for (int i = 0; i < MAX_STREAMS; i++)
             if (streams[i].live)
                 wire_pack_error(&out, streams[i].rpc, HEARTH_EDEVICE, "the device is lost", NULL);
@@ -374,7 +374,8 @@ static void load(uint32_t id, const struct wire_engine_path *p)
     wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
 }
 
-/* Requests to tokenize "hold" wait until one of them is forgotten; that one has no other answer than that. */
+/* Requests to tokenize "hold" wait until one of them is forgotten, which is answered as such; the others get a result
+ * then. */
 static uint32_t held[16];
 static size_t n_held;
 

@@ -1,10 +1,9 @@
-/* full.c - the disk is full: the client still gets its text, and the turn is committed once there is room.
- */
+/* full.c - the disk is full: the client still gets its text, and the turn is committed once there is room. */
 #include "config.h"
 
 #include "tests/daemon/kv-files.h"
 
-enum { LITTLE = 160 << 10 }; /* the database fits in, and not with 300,000 bytes more */
+enum { LITTLE = 160 << 10 }; /* the database fits, but not with 300,000 bytes more */
 
 static struct wire_generate a_long_one(const char *session, const char *id)
 {
@@ -18,13 +17,13 @@ static struct wire_generate_result *generate(struct box *b, const struct wire_ge
     struct peer *p = peer_open(b);
     struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, g);
     assert_int_equal(r->text.len, 300000);
-    assert_int_equal(p->n_text, 300000); /* and in events before it */
+    assert_int_equal(p->n_text, 300000); /* and in events before the result */
     assert_int_equal(r->tokens.n, 3000);
     peer_close(p);
     return r;
 }
 
-/* It fails, and says where room is to be made. */
+/* The generation fails, with an error that says where to make room. Returns its stream. */
 static int64_t no_room(struct box *b, const struct wire_generate *g)
 {
     struct wire_generate_result *r = generate(b, g);
@@ -64,7 +63,8 @@ static int setup_full(void **state)
     return 0;
 }
 
-/* What was kept before is there, and what is small still fits: then the session has gone on without the long one. */
+/* What was stored before is still there, and a small turn still fits: then the session has continued without the long
+ * one. */
 static void test_goes_on(void **state)
 {
     struct box *b = *state;
@@ -83,7 +83,7 @@ static void test_goes_on(void **state)
     box_works(b);
 }
 
-/* The same request once more: the same text as long as the disk is full, and then a turn of the session. */
+/* The same request again gives the same text while the disk is full, and then becomes a turn of the session. */
 static void test_same_again(void **state)
 {
     struct box *b = *state;
@@ -95,7 +95,7 @@ static void test_same_again(void **state)
     other.max_tokens = 5;
     peer_refused(p, WIRE_GENERATE, &other, HEARTH_ECONFLICT, "mine");
     box_limit_files(b, 0);
-    for (int i = 0; i < 2; i++) { /* and it is not generated again, though there is no journal of it */
+    for (int i = 0; i < 2; i++) { /* it is not generated again, although it has no journal */
         struct wire_generate_result *r = generate(b, &g);
         assert_int_equal(r->stream, stream);
         assert_string_equal(r->finish_reason, "stop");
@@ -106,7 +106,7 @@ static void test_same_again(void **state)
     peer_close(p);
 }
 
-/* Whoever comes for the session finds the turn in it: one that was to be a new session's, too. */
+/* The next client that uses the session finds the turn in it, also if the turn is to create a session. */
 static void test_written_later(void **state)
 {
     struct box *b = *state;
@@ -115,7 +115,7 @@ static void test_written_later(void **state)
     struct wire_session_ref ref = {.session = "new"};
     no_room(b, &old);
     no_room(b, &new);
-    no_room(b, &new); /* of these two the last one */
+    no_room(b, &new); /* the last one of these two counts */
     peer_refused(p, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "new");
     box_limit_files(b, 0);
     struct wire_generate_result *r = run(p, "n=1", "s");
@@ -126,7 +126,7 @@ static void test_written_later(void **state)
     peer_close(p);
 }
 
-/* A session that is removed takes along what was to be written to it: the request made again is a new one. */
+/* When a session is removed, so is what was to be written to it: the same request is then a new one. */
 static void test_removed(void **state)
 {
     struct box *b = *state;
@@ -145,7 +145,8 @@ static void test_removed(void **state)
     peer_close(p);
 }
 
-/* An engine that died over it is the reason that is told, and the tokens that it made are written all the same. */
+/* If the engine died at the same time, that is the reported reason, and the generated tokens are written all the
+ * same. */
 static void test_two_reasons(void **state)
 {
     struct box *b = *state;
@@ -165,7 +166,7 @@ static void test_two_reasons(void **state)
     }
 }
 
-/* While a generation runs in the session nothing comes before it. */
+/* While a generation runs in the session, nothing is written before it. */
 static void test_not_between(void **state)
 {
     struct box *b = *state;
@@ -187,7 +188,7 @@ static void test_not_between(void **state)
     peer_close(q);
 }
 
-/* Nobody comes: then at the end, if there is room by then. */
+/* If no client uses the session, the turn is written when hearthd ends, if there is room by then. */
 static void test_end(void **state)
 {
     struct box *b = *state;
@@ -206,8 +207,8 @@ static void test_end(void **state)
     }
 }
 
-/* While the file `gate` is there, and others with `with` in their names in the folder `of`, the disk is full for what
- * has `file` in its path. */
+/* While the file `gate` exists, and the folder `of` has a file with `with` in its name, the disk is full for files with
+ * `file` in their path. */
 static void start_on_disk(struct box *b, const char *of, const char *with, const char *file, char gate[static 128])
 {
     char preload[4096];
@@ -230,7 +231,7 @@ static void fill_disk(const char *gate)
     close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 }
 
-/* Cached KV takes the room: it gives way, and what `file` is, the turn or the stream's journal, is written. */
+/* Cached KV fills the disk: it is evicted, so that `file`, the turn or the stream's journal, can be written. */
 static void caches_give_way(struct box *b, const char *file)
 {
     char gate[128];
@@ -288,7 +289,7 @@ static bool has_reserve(const struct box *b)
     return stat(path, &sb) == 0 && sb.st_size >= 256 << 10 && sb.st_blocks * 512 >= 256 << 10;
 }
 
-/* Not a byte more fits, but for the reserve: a session is removed all the same, and each of the others then. */
+/* Nothing fits except the reserve: a session can be removed all the same, and then each of the others. */
 static void test_removes_on_a_full_disk(void **state)
 {
     struct box *b = *state;
@@ -313,7 +314,7 @@ static void test_removes_on_a_full_disk(void **state)
     peer_close(p);
 }
 
-/* What cannot be removed is there as before, and its streams are, until there is room. */
+/* What cannot be removed remains as it was, with its streams, until there is room. */
 static void test_refused_removal_loses_nothing(void **state)
 {
     struct box *b = *state;
@@ -334,7 +335,7 @@ static void test_refused_removal_loses_nothing(void **state)
     peer_close(p);
 }
 
-/* What hearthd leaves while it removes a session. */
+/* Plants what hearthd leaves on the disk while it removes a session. */
 static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
 {
     struct wire_session_show_result *s = peer_show(p, session);
@@ -343,7 +344,8 @@ static void plant_removal(const struct box *b, struct peer *p, const char *sessi
     wire_free(s);
 }
 
-/* Killed after a session was removed and before its streams were, and before either: the next start goes on. */
+/* Killed after a session was removed and before its streams were, and before either: the next start completes the
+ * removal. */
 static void test_killed_in_a_removal(void **state)
 {
     struct box *b = *state;

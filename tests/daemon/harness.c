@@ -79,7 +79,7 @@ void box_configure(struct box *b, const char *lines)
     FILE *f = fopen(b->conf, "we");
     assert_non_null(f);
     fprintf(f, "model_dir = %s\n%s", b->models, lines);
-    /* An engine that is interrupted for a while, as on a loaded machine, is not one that does not answer. */
+    /* A fake engine that is suspended for a while, as on a loaded machine, must not count as unresponsive. */
     if (!strstr(lines, "engine_timeout"))
         fprintf(f, "engine_timeout = 1200\n");
     assert_int_equal(fclose(f), 0);
@@ -214,7 +214,7 @@ void peer_send(struct peer *p, const void *data, size_t len)
     for (size_t at = 0; at < len;) {
         ssize_t n = send(p->fd, (const char *)data + at, len - at, MSG_NOSIGNAL);
         if (n < 0 && errno == EPIPE)
-            return; /* the daemon has closed; what it said is still to be read */
+            return; /* the daemon has closed the connection; what it sent can still be read */
         assert_true(n > 0);
         at += (size_t)n;
     }
@@ -293,7 +293,7 @@ static void on_event(struct peer *p, const struct wire_frame *f)
     } else if (m == &wire_methods[WIRE_STREAM_PROGRESS]) {
         const struct wire_stream_progress *s = body;
         assert_int_equal(s->stream, p->stream);
-        assert_int_equal(p->n_tok, 0); /* before the first token */
+        assert_int_equal(p->n_tok, 0); /* comes before the first token */
         assert_int_equal(s->done, p->n_prompt++);
     } else if (m == &wire_methods[WIRE_STREAM_QUEUED]) {
         const struct wire_stream_queued *q = body;
@@ -315,7 +315,7 @@ static void on_event(struct peer *p, const struct wire_frame *f)
     wire_free(body);
 }
 
-/* One read; false at the end of the stream. */
+/* Reads once; false at the end of the stream. */
 static bool fill(struct peer *p)
 {
     struct pollfd pfd = {p->fd, POLLIN, 0};
@@ -331,7 +331,7 @@ static bool fill(struct peer *p)
     return n > 0;
 }
 
-/* The next frame, whose bytes are p->in[0..return). 0 at the end. */
+/* The next frame, whose bytes are p->in[0..return). 0 at the end of the stream. */
 static size_t next_frame(struct peer *p, struct wire_frame *f)
 {
     for (;;) {
@@ -398,7 +398,7 @@ void peer_refused(struct peer *p, int method, const void *params, int code, cons
                  err_name(code), names);
 }
 
-/* Handles one event; anything else is not expected. */
+/* Handles one event; anything else is unexpected. */
 static void take_event(struct peer *p)
 {
     struct wire_frame f;
@@ -468,7 +468,7 @@ struct wire_generate_result *run(struct peer *p, const char *text, const char *s
     struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
     assert_int_equal(p->n_begin, begun + 1);
     assert_int_equal(r->stream, p->stream);
-    assert_int_equal(r->text.len, p->n_text); /* the frames concatenate to the text */
+    assert_int_equal(r->text.len, p->n_text); /* the frames' texts add up to the result's */
     if (p->n_text > 0)
         assert_memory_equal(r->text.data, p->text, p->n_text);
     assert_int_equal(r->usage.completion_tokens, p->n_tok);

@@ -1,6 +1,6 @@
 /*
- * hostile.c - hostile input at the socket. Each case must get a clear error; then a normal request must work, and a
- * stream that another peer has running all the while must end with exactly its text.
+ * hostile.c - hostile input at the socket. Each case must get a clear error; afterwards a normal request must work, and
+ * the stream of another peer, which runs all the while, must end with exactly its text.
  */
 #include "tests/daemon/harness.h"
 
@@ -42,7 +42,8 @@ static int setup_little_memory(void **state)
     return begin(state, "frame_timeout = 600\nmemory_per_uid = 16M\n");
 }
 
-/* With these only what is to be late is begun: whoever else is interrupted for a second would be late, too. */
+/* Only for cases that begin a frame and let it become late: any other peer that is delayed for a second would be late,
+ * too. */
 static int setup_short_frames(void **state)
 {
     return begin(state, "frame_timeout = 1\n");
@@ -64,7 +65,7 @@ static int teardown(void **state)
     assert_non_null(r);
     assert_string_equal(r->text.data, "t0 t1 t2 ");
     assert_string_equal(g->bystander->text, "t0 t1 t2 ");
-    assert_int_equal(g->bystander->n_notices, 0); /* the engine is the one that it began with */
+    assert_int_equal(g->bystander->n_notices, 0); /* the engine is still the original one */
     wire_free(r);
     peer_close(g->bystander);
     peer_close(g->clock);
@@ -79,7 +80,7 @@ static int teardown(void **state)
 #define BYTES(s) s, sizeof s - 1
 #define NEST_9   "\x91\x91\x91\x91\x91\x91\x91\x91\x91"
 
-/* What cannot be framed: an error to id 0, and the end of the connection. */
+/* Bytes that cannot be framed: an error with id 0, and the end of the connection. */
 static void test_unframeable(void **state)
 {
     static const struct {
@@ -104,7 +105,7 @@ static void test_unframeable(void **state)
         uint32_t id;
         do
             peer_error(p, &id, &e);
-        while (e.code != bad[i].code && i == 7); /* letters are numbers in msgpack: well-formed, no messages */
+        while (e.code != bad[i].code && i == 7); /* letters are numbers in msgpack: well-formed, but not messages */
         if (e.code != bad[i].code || id != 0 || e.msg[0] == '\0')
             fail_msg("case %zu: %s: %s", i, err_name(e.code), e.msg);
         peer_await_close(p);
@@ -112,26 +113,26 @@ static void test_unframeable(void **state)
     }
 }
 
-/* Well-formed, but no message: an error, and the next request on the same connection works. */
+/* Well-formed values that are not messages: an error, and the next request on the same connection works. */
 static void test_not_a_message(void **state)
 {
     static const struct {
         const char *bytes;
         size_t len;
-        int id; /* that the error must carry */
+        int id; /* the id that the error must have */
     } bad[] = {
         {BYTES("\x05"), 0},
         {BYTES("\x90"), 0},
         {BYTES("\x94\x00\x07\x05\x91\x80"), 7},           /* a method that is a number */
         {BYTES("\x94\x00\x07\xa6status\xa1x"), 7},        /* params that are a string */
-        {BYTES("\x94\x00\x07\xa6status\x92\x80\x80"), 7}, /* two of them */
-        {BYTES("\x93\x00\x07\xa6status"), 0},             /* no params at all */
-        {BYTES("\x94\x09\x07\xa6status\x91\x80"), 0},     /* a kind that there is not */
+        {BYTES("\x94\x00\x07\xa6status\x92\x80\x80"), 7}, /* two params */
+        {BYTES("\x93\x00\x07\xa6status"), 0},             /* no params */
+        {BYTES("\x94\x09\x07\xa6status\x91\x80"), 0},     /* an unknown kind */
         {BYTES("\x94\x00\xa1x\xa6status\x91\x80"), 0},    /* an id that is a string */
         {BYTES("\x94\x00\x07\xa0\x91\x80"), 7},
         {BYTES("\x94\x00\x07\xac"
                "engine.hello\x91\x80"),
-         7}, /* the link's, not a client's */
+         7}, /* a method of the engine link, not for clients */
         {BYTES("\x94\x00\x07\xaf"
                "engine.shutdown\x91\x80"),
          7},
@@ -158,18 +159,18 @@ static void test_not_a_message(void **state)
     peer_close(p);
 }
 
-/* Numbers, strings and counts out of range, each named. */
+/* Numbers, strings and counts out of range, each refused with its name. */
 static void test_params(void **state)
 {
     struct guarded *g = *state;
     struct peer *p = peer_open(g->box);
     static const struct {
-        const char *bytes; /* of the params map, after model and text */
+        const char *bytes; /* the params map, after model and text */
         size_t len;
         const char *names;
     } bad[] = {
         {BYTES("\xaamax_tokens\xff"),
-         NULL}, /* -1: fine, and first, so that the rest is not refused for another reason */
+         NULL}, /* -1 is valid; it comes first, so that the others are not refused for another reason */
         {BYTES("\xaamax_tokens\xfe"), "max_tokens"},
         {BYTES("\xaamax_tokens\xcf\xff\xff\xff\xff\xff\xff\xff\xff"), "max_tokens"},
         {BYTES("\xaamax_tokens\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"), "max_tokens"},
@@ -223,7 +224,7 @@ static void test_duplicate_id(void **state)
     assert_int_equal(e.code, HEARTH_EINVALID);
     struct wire_cancel c = {.stream = p->stream};
     p->last_id = 50;
-    wire_free(peer_call(p, WIRE_CANCEL, &c)); /* the first one still runs, and ends as it should */
+    wire_free(peer_call(p, WIRE_CANCEL, &c)); /* the first one is still running, and ends normally */
     struct wire_generate_result *res = peer_answer(p, id, WIRE_GENERATE, &e);
     assert_non_null(res);
     wire_free(res);
@@ -263,7 +264,7 @@ static void test_hello(void **state)
 
 static const char status_frame[] = "\x94\x00\x07\xa6status\x91\x80";
 
-/* A frame that comes byte by byte is a frame ... */
+/* A frame that arrives byte by byte is accepted ... */
 static void test_slow_frame(void **state)
 {
     struct guarded *g = *state;
@@ -275,7 +276,7 @@ static void test_slow_frame(void **state)
     peer_close(p);
 }
 
-/* ... and one that stops half-way is dropped after its time. */
+/* ... and one that stops half-way is dropped after frame_timeout. */
 static void test_late_frame(void **state)
 {
     struct guarded *g = *state;
@@ -288,7 +289,7 @@ static void test_late_frame(void **state)
     peer_close(p);
 }
 
-/* A sanitizer's bookkeeping is not hearthd's. */
+/* Allows for the memory of a sanitizer, which is not hearthd's own. */
 static void assert_growth(int64_t before, int64_t after, int64_t most)
 {
 #if defined(__SANITIZE_ADDRESS__)
@@ -298,7 +299,7 @@ static void assert_growth(int64_t before, int64_t after, int64_t most)
         fail_msg("hearthd has grown by %lld bytes, want less than %lld", (long long)(after - before), (long long)most);
 }
 
-/* A claim costs nothing: 60 peers claim 8 MB each, and hearthd has not grown by what they claimed. */
+/* A claimed length costs nothing: 60 peers claim 8 MB each, and hearthd does not grow by that. */
 static void test_claims_cost_nothing(void **state)
 {
     struct guarded *g = *state;
@@ -322,7 +323,7 @@ static void test_claims_cost_nothing(void **state)
         peer_close(p[i]);
 }
 
-/* What one large request took is given back when it is over. */
+/* The memory of a large request is given back when the request is over. */
 static void test_memory_is_given_back(void **state)
 {
     struct guarded *g = *state;
@@ -346,7 +347,7 @@ static void test_memory_is_given_back(void **state)
     wire_free(st);
 }
 
-/* A peer that asks and never reads: it is not read any more either, and its answers are bounded. */
+/* A peer that sends requests and never reads is not read from any more either, and its answers are bounded. */
 static void test_never_reads(void **state)
 {
     struct guarded *g = *state;
@@ -360,7 +361,7 @@ static void test_never_reads(void **state)
     for (; sent < 2000000; sent++)
         if (send(p->fd, list, sizeof list - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof list - 1)
             break;
-    assert_true(sent < 2000000); /* the pipe is full, for nobody reads at the other end */
+    assert_true(sent < 2000000); /* the pipe is full, because hearthd no longer reads */
     st = peer_call(g->clock, WIRE_STATUS, &none);
     assert_growth(before, st->rss_bytes, 4 << 20);
     assert_int_equal(st->connections, 3);
@@ -368,7 +369,7 @@ static void test_never_reads(void **state)
     peer_close(p);
 }
 
-/* Random bytes, and random damage to good requests; the seed is fixed, so a failure can be had again. */
+/* Random bytes, and random damage to valid requests; the seed is fixed, so that a failure can be reproduced. */
 static void test_random(void **state)
 {
     struct guarded *g = *state;
@@ -391,7 +392,7 @@ static void test_random(void **state)
     wire_free(peer_call(g->clock, WIRE_STATUS, &none));
 }
 
-/* Who writes more than a frame may have gets to the end of it, and then the reason. */
+/* A peer that writes more than a frame may have can write to its end, and then gets the reason. */
 static void test_too_long_a_frame(void **state)
 {
     enum { LEN = 9 << 20 };
@@ -414,7 +415,7 @@ static void test_too_long_a_frame(void **state)
     free(text);
 }
 
-/* Frames that are begun and not ended take so much memory of hearthd's as a user may have, in all his connections. */
+/* Frames that are begun and not completed take as much of hearthd's memory as a user may have over all connections. */
 static void test_memory_of_a_user(void **state)
 {
     enum { N = 6, PART = 5 << 20, FIT = 3 };
@@ -429,7 +430,7 @@ static void test_memory_of_a_user(void **state)
         p[i] = peer_open(g->box);
         peer_send(p[i], head, sizeof head - 1);
         peer_send(p[i], part, PART);
-        wire_free(peer_status(g->clock)); /* it has been read as far as it ever will be */
+        wire_free(peer_status(g->clock)); /* all of it has been read by now */
     }
     for (int i = FIT; i < N; i++) {
         assert_int_equal(peer_error(p[i], NULL, &e), HEARTH_ELIMIT);
@@ -440,7 +441,7 @@ static void test_memory_of_a_user(void **state)
     free(part);
 }
 
-/* Who reads nothing of what is much is not waited for. */
+/* A peer that leaves much output unread is disconnected after unread_timeout. */
 static void test_unread(void **state)
 {
     struct guarded *g = *state;
@@ -454,7 +455,7 @@ static void test_unread(void **state)
     peer_close(p);
 }
 
-/* The engine is told that nobody waits for a request any more: the fake one then lets the other client's go. */
+/* The engine is told when nobody waits for a request any more; the fake one then answers the other client's request. */
 static void test_gone_with_requests(void **state)
 {
     const struct box *b = ((struct guarded *)*state)->box;
@@ -463,7 +464,7 @@ static void test_gone_with_requests(void **state)
     struct hearth_err e;
     now.text = hearth_text("now");
     uint32_t id = peer_ask(stays, WIRE_TOKENIZE, &hold);
-    wire_free(peer_call(stays, WIRE_TOKENIZE, &now)); /* so the engine has the one before */
+    wire_free(peer_call(stays, WIRE_TOKENIZE, &now)); /* ensures that the engine has received the previous request */
     peer_ask(goes, WIRE_TOKENIZE, &hold);
     wire_free(peer_call(goes, WIRE_TOKENIZE, &now));
     peer_close(goes);

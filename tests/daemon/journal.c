@@ -1,4 +1,4 @@
-/* journal.c - streams survive their clients, hearthd's kill -9, full disks and damaged journals. */
+/* journal.c - streams survive the loss of their clients, kill -9 of hearthd, full disks and damaged journals. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -39,7 +39,7 @@ static int64_t tokens_of(struct peer *p, const char *session)
     return n;
 }
 
-/* Attaches from `from` on to a stream that ends by itself; checks that the events are the rest of the result. */
+/* Attaches at `from` to a stream that ends by itself, and checks that the events are the rest of the result. */
 static struct wire_generate_result *attach_to_end(struct peer *p, const struct wire_attach *a, const char *text)
 {
     p->n_begin = 0;
@@ -53,7 +53,7 @@ static struct wire_generate_result *attach_to_end(struct peer *p, const struct w
     return r;
 }
 
-/* Tokens until hearthd is killed; the next one goes on, and the turn is in the session once. */
+/* hearthd is killed after some tokens; the next one continues, and the turn is in the session once. */
 static void test_daemon_killed(void **state)
 {
     struct box *b = *state;
@@ -93,11 +93,11 @@ static void test_daemon_killed(void **state)
     wire_free(r);
     assert_int_equal(tokens_of(p, "s"), 4 + 13 + 5);
     wire_free(run(p, "n=1", "s"));
-    assert_true(p->stream > stream); /* numbers are not given twice */
+    assert_true(p->stream > stream); /* numbers are not used twice */
     peer_close(p);
     peer_close(clock);
 
-    kill_daemon(b); /* and finished streams are still there for the next one */
+    kill_daemon(b); /* finished streams are also available in the next one */
     box_start(b);
     p = peer_open(b);
     a = attach(-1, "r", 4);
@@ -107,7 +107,7 @@ static void test_daemon_killed(void **state)
     peer_close(p);
 }
 
-/* A stream that no engine had yet, and one whose client has gone: both end by themselves. */
+/* A stream that no engine had yet, and one whose client has disconnected: both end by themselves. */
 static void test_nobody_there(void **state)
 {
     struct box *b = *state;
@@ -116,7 +116,7 @@ static void test_nobody_there(void **state)
     struct wire_generate g = request("n=4", "s");
     g.request = "r";
     peer_ask(p, WIRE_GENERATE, &g);
-    wire_free(peer_status(p)); /* it has been taken */
+    wire_free(peer_status(p)); /* it has been accepted */
     kill_daemon(b);
     unsetenv("FAKE_ENGINE");
     peer_close(p);
@@ -139,7 +139,7 @@ static void test_grace(void **state)
     peer_await_tokens(p, 1);
     int64_t stream = p->stream;
     peer_close(p);
-    peer_tick(clock); /* goes on without */
+    peer_tick(clock); /* continues without it */
     peer_tick(clock);
     p = peer_open(b);
     struct wire_attach a = attach(stream, NULL, 1);
@@ -149,17 +149,18 @@ static void test_grace(void **state)
     assert_string_equal(p->text, "t1 t2 ");
     a.from = 0;
     wire_free(attach_to_end(second, &a, "t0 t1 t2 "));
-    a.from = 4; /* there are three */
+    a.from = 4; /* there are only three */
     peer_refused(second, WIRE_STREAM_ATTACH, &a, HEARTH_EPARAMS, "from");
     a = attach(stream + 1, NULL, 0);
     peer_refused(second, WIRE_STREAM_ATTACH, &a, HEARTH_ENOSTREAM, "there is no stream");
     peer_close(p);
     peer_close(second);
     peer_close(clock);
-    assert_int_equal(box_stop(b, SIGTERM), 0); /* and has let go of everything, where that is checked */
+    assert_int_equal(box_stop(b, SIGTERM),
+                     0); /* its exit status shows that everything was freed, in builds that check it */
 }
 
-/* Two readers of one stream, one of them late, and the same connection twice. */
+/* Two readers of one stream, one of them late, and the same connection attaching twice. */
 static void test_readers(void **state)
 {
     struct box *b = *state;
@@ -214,9 +215,9 @@ static void test_retry(void **state)
     assert_string_equal(r->text.data, "t0 t1 t2 ");
     assert_string_equal(q->text.data, "t0 t1 t2 ");
     assert_string_equal(other->text, "t0 t1 t2 ");
-    assert_true(q->seed == r->seed); /* although none was given */
+    assert_true(q->seed == r->seed); /* although no seed was given */
     wire_free(q);
-    g.stream = false; /* after the end; and how it is delivered is not what it asks */
+    g.stream = false; /* after the end; and the form of delivery is not part of the request's content */
     q = peer_call(other, WIRE_GENERATE, &g);
     assert_int_equal(q->stream, r->stream);
     assert_string_equal(q->text.data, "t0 t1 t2 ");
@@ -236,7 +237,7 @@ static void test_retry(void **state)
     wire_free(r);
     peer_refused(p, WIRE_GENERATE, &changed, HEARTH_ECONFLICT, "\"r\"");
     assert_int_equal(tokens_of(p, "s"), 8 + 3);
-    fails.request = "f"; /* what made nothing may be tried again */
+    fails.request = "f"; /* a request that generated nothing may be tried again */
     peer_refused(p, WIRE_GENERATE, &fails, HEARTH_EBADMODEL, "as the prompt said");
     peer_refused(p, WIRE_GENERATE, &fails, HEARTH_EBADMODEL, "as the prompt said");
     peer_close(p);
@@ -253,7 +254,7 @@ static int64_t after_restart(struct box *b, const char *session)
     return n;
 }
 
-/* Killed between the journal's end and the fold, and behind the fold. */
+/* Killed between the end of the journal and the commit of its turn to the session, and after the commit. */
 static void test_fold_once(void **state)
 {
     struct box *b = *state;
@@ -262,17 +263,19 @@ static void test_fold_once(void **state)
     wire_free(run(p, "n=1", "new")); /* + 3 + 1 */
     peer_close(p);
     kill_daemon(b);
-    sql_run(b->db,
-            "PRAGMA foreign_keys = ON; DELETE FROM folded; DELETE FROM sessions;"); /* as if neither had been folded */
+    sql_run(
+        b->db,
+        "PRAGMA foreign_keys = ON; DELETE FROM folded; DELETE FROM sessions;"); /* as if neither had been committed */
     assert_int_equal(after_restart(b, "new"), 10);
     assert_int_equal(after_restart(b, "new"), 10);
-    sql_run(b->db,
-            "DELETE FROM folded WHERE stream = 2;"); /* its turn is there: a session that has gone on is left alone */
+    sql_run(
+        b->db,
+        "DELETE FROM folded WHERE stream = 2;"); /* its turn is there: a session that has continued is not changed */
     assert_int_equal(after_restart(b, "new"), 10);
     assert_true(box_log_has(b, "cannot be written to its session"));
     sql_run(b->db,
             "PRAGMA foreign_keys = ON; DELETE FROM sessions; DELETE FROM folded; INSERT INTO folded VALUES(1), (2);");
-    assert_int_equal(after_restart(b, "new"), -1); /* removed, and remembered as folded */
+    assert_int_equal(after_restart(b, "new"), -1); /* removed, and remembered as committed */
 }
 
 /* A full disk. */
@@ -289,7 +292,7 @@ static void test_full_disk(void **state)
     box_limit_files(b, 3000);
     for (int i = 0; i < 2; i++)
         peer_tick(clock);
-    peer_await_tokens(p, 3); /* goes on, and says so */
+    peer_await_tokens(p, 3); /* it continues, with a notice */
     assert_int_equal(p->n_notices, 1);
     struct peer *new = peer_open(b);
     box_limit_files(b, 10);
@@ -305,7 +308,7 @@ static void test_full_disk(void **state)
     assert_string_equal(r->finish_reason, "stop");
     assert_int_equal(r->tokens.n, 4);
     wire_free(r);
-    struct wire_attach a = attach(stream, NULL, 0); /* that one left no journal */
+    struct wire_attach a = attach(stream, NULL, 0); /* that stream left no journal */
     peer_refused(p, WIRE_STREAM_ATTACH, &a, HEARTH_ENOSTREAM, "");
     peer_close(p);
     peer_close(new);
@@ -313,7 +316,7 @@ static void test_full_disk(void **state)
     box_works(b);
 }
 
-/* What comes back at the start from a journal that holds something else. */
+/* Checks what a start recovers from a journal with other contents. */
 static void damaged(struct box *b, int64_t stream, const char *log)
 {
     char path[160];
@@ -359,7 +362,7 @@ static void test_damaged(void **state)
     assert_int_equal(sb.st_mode & 0777, 0600);
     assert_true(n > 100);
 
-    put(path, whole, 0); /* a kill came before the head */
+    put(path, whole, 0); /* killed before the head was written */
     damaged(b, stream, NULL);
     assert_false(box_log_has(b, "set aside"));
     put(path, whole, 7);
@@ -380,14 +383,14 @@ static void test_damaged(void **state)
     bytes[8] = 9;
     put(path, bytes, (size_t)n);
     damaged(b, stream, "of version 9, this hearthd knows 1: set aside");
-    path_of(b, stream + 5, "", other); /* another stream's, under this number */
+    path_of(b, stream + 5, "", other); /* the journal of another stream, under this number */
     put(other, whole, (size_t)n);
     damaged(b, stream + 5, "does not belong there: set aside");
     snprintf(other, sizeof other, "%s/victim", b->dir);
     put(other, whole, (size_t)n);
     assert_int_equal(symlink(other, path), 0);
     damaged(b, stream, "a symbolic link: set aside");
-    assert_int_equal(stat(other, &sb), 0); /* was not followed */
+    assert_int_equal(stat(other, &sb), 0); /* the link was not followed */
     assert_int_equal(sb.st_size, n);
     assert_int_equal(mkfifo(path, 0600), 0);
     damaged(b, stream, "not a file: set aside");
@@ -400,7 +403,7 @@ static void test_damaged(void **state)
         assert_int_equal(chown(path, 65534, 65534), 0);
         damaged(b, stream, "belongs to user 65534: set aside");
     }
-    snprintf(other, sizeof other, "%s/journal/9223372036854775806", b->state); /* another would be negative */
+    snprintf(other, sizeof other, "%s/journal/9223372036854775806", b->state); /* the next number would be negative */
     put(other, whole, (size_t)n);
     box_start(b);
     p = peer_open(b);
@@ -409,11 +412,11 @@ static void test_damaged(void **state)
     assert_true(p->stream > stream && p->stream < stream + 100);
     peer_close(p);
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    /* The directory itself. */
+    /* The directory itself is replaced. */
     snprintf(other, sizeof other, "rm -rf '%s/journal'; ln -s /tmp '%s/journal'", b->state, b->state);
     assert_int_equal(system(other), 0);
     damaged(b, stream, "streams have no journal");
-    /* Sessions do without: numbers go on after those that the database knows. */
+    /* Sessions work without it: numbers continue after those in the database. */
     box_start(b);
     p = peer_open(b);
     struct wire_generate_result *r = run(p, "n=1", "a");
@@ -430,7 +433,7 @@ static void test_expires(void **state)
     struct box *b = *state;
     struct peer *p = peer_open(b);
     int64_t first = 0;
-    for (int i = 0; i < 12; i++) { /* 12 x 200 kB against 1 MiB */
+    for (int i = 0; i < 12; i++) { /* 12 x 200 kB with a limit of 1 MiB */
         wire_free(run(p, "n=100 size=2000", NULL));
         first = first == 0 ? p->stream : first;
     }
@@ -442,7 +445,7 @@ static void test_expires(void **state)
     peer_close(p);
 }
 
-/* A finished stream's journal, as hearthd would have left it. */
+/* Plants the journal of a finished stream, as hearthd would have left it. */
 static void plant(const struct box *b, int64_t stream, double ended)
 {
     char path[160];
@@ -469,7 +472,7 @@ static void plant(const struct box *b, int64_t stream, double ended)
     wire_buf_fini(&buf);
 }
 
-/* The clock decides how long finished streams are kept, and about nothing else; one that has jumped decides nothing. */
+/* The clock decides only how long finished streams are kept; after a jump it decides nothing. */
 static void attachable(struct box *b, bool all)
 {
     struct peer *p = peer_open(b);
@@ -495,7 +498,7 @@ static void test_clock(void **state)
     kill_daemon(b);
     plant(b, 11, now - day - 60);
     plant(b, 12, now - day + 600);
-    plant(b, 13, now + 3650 * day); /* it was set back since */
+    plant(b, 13, now + 3650 * day); /* the clock was set back afterwards */
     plant(b, 14, -1e18);
     char text[96];
     snprintf(text, sizeof text, "UPDATE clock SET wall = %f, doubt = 0", now - 30 * day);
@@ -509,7 +512,7 @@ static void test_clock(void **state)
     attachable(b, false);
     struct peer *p = peer_open(b);
     wire_free(run(p, "n=1", NULL));
-    assert_int_equal(p->stream, 15); /* numbers go on behind what there was */
+    assert_int_equal(p->stream, 15); /* numbers continue after those */
     peer_close(p);
 }
 

@@ -1,8 +1,8 @@
 /*
  * kill-at.c - preloaded into hearthd and its engine, kills one of them in the middle of a write: $KILL_AT, and for the
- * engine $KILL_ENGINE_AT, is "NAME N GATE", and the Nth write to a file with NAME in its path, of those made since the
- * file GATE is there, writes the first half of its bytes and is the last thing that the process does. A removal by
- * unlinkat() counts as a write, and is not made. Random moments from outside would almost never meet such a write.
+ * engine $KILL_ENGINE_AT, is "NAME N GATE". The process is killed by the Nth write to a file with NAME in its path,
+ * counted since the file GATE exists, of which only the first half of the bytes is written. A removal by unlinkat()
+ * counts as a write, and is not carried out. Kills at random moments from outside would almost never hit such a write.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static long left; /* writes until then; 0: not for this process */
+static long left; /* writes until then; 0: not in this process */
 static char name[32], gate[256];
 
 __attribute__((constructor)) static void init(void)
@@ -26,7 +26,7 @@ __attribute__((constructor)) static void init(void)
         left = 0;
 }
 
-/* Whether the process dies with this write to the file, or to what has that name in the folder. */
+/* Whether this write to the file, or to the entry of that name in the folder, kills the process. */
 static int is_last(int fd, const char *file)
 {
     char link[32], path[4096];

@@ -1,6 +1,6 @@
 /*
  * kv-files.h - the KV files of a hearthd in a test, by the names that the fake engine gives them, and their rows in
- * hearthd's manifest. Nothing reads the files themselves: the fake engine's are empty of KV.
+ * hearthd's manifest. Nothing reads the files themselves, which contain no KV.
  */
 #ifndef TESTS_DAEMON_KV_FILES_H
 #define TESTS_DAEMON_KV_FILES_H
@@ -34,7 +34,7 @@ static inline const char *name_of(int64_t stream, int64_t i)
     return p;
 }
 
-/* What the first one is called once it has been set aside. */
+/* The name of the first one after it has been set aside. */
 static inline const char *bad_of(int64_t stream)
 {
     static char name[80];
@@ -77,7 +77,8 @@ static inline int64_t rows(const struct box *b)
     return sql_run(b->db, "SELECT count(*) FROM kv_file");
 }
 
-/* A generation whose KV is written; the stream's number. When a status is answered after it, so are its files. */
+/* Runs a generation whose KV is saved, and returns the stream's number. The files have been announced when a later
+ * status is answered. */
 static inline int64_t save(const struct box *b, const char *script, const char *session)
 {
     struct peer *p = peer_open(b);

@@ -1,11 +1,12 @@
-/* kv-go.c - eviction of KV files: for room, for their age, with their session; and the engine's notification of it. */
+/* kv-go.c - eviction of KV files: to make room, because of their age, with their session; and the notification of the
+ * engine. */
 #include "config.h"
 
 #include "tests/daemon/kv-files.h"
 
-/* --- for room and for their age ----------------------------------------------------------------------------------- */
+/* --- to make room, and because of their age ----------------------------------------------------------------------- */
 
-/* A minute passes for the files, and for the hearthd that comes after: no test waits for it. */
+/* Lets a minute pass for the files, and for the next hearthd, without waiting. */
 static void a_minute_later(struct box *b)
 {
     assert_int_equal(box_stop(b, SIGTERM), 0);
@@ -30,13 +31,13 @@ static void test_limit(void **state)
     assert_true(has_file(b, one, 0) && has_file(b, three, 0));
     assert_false(has_file(b, two, 0));
     assert_int_equal(rows(b), 2);
-    int64_t four = save(b, "save=1 kvsize=1001", NULL); /* larger than all that there may be */
+    int64_t four = save(b, "save=1 kvsize=1001", NULL); /* larger than the limit for all files */
     assert_false(has_file(b, four, 0));
     assert_true(has_file(b, one, 0) && has_file(b, three, 0));
     assert_int_equal(rows(b), 2);
 
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    box_configure(b, "kv_disk = 500\n"); /* a smaller limit counts from the start */
+    box_configure(b, "kv_disk = 500\n"); /* a smaller limit applies from the start */
     box_start(b);
     assert_true(usage(b).shares[0].bytes <= 500);
 
@@ -50,7 +51,7 @@ static void test_limit(void **state)
     box_works(b);
 }
 
-/* Where each file that is written makes others go, the log has a line for many of them. */
+/* If each file that is written causes evictions, the log has a line only for many of them. */
 static void test_log(void **state)
 {
     struct box *b = *state;
@@ -71,12 +72,12 @@ static void test_quota(void **state)
     int64_t one = save(b, "save=2 kvsize=400", NULL);
     a_minute_later(b);
     int64_t two = save(b, "save=1 kvsize=400", NULL);
-    assert_false(has_file(b, one, 1)); /* the end of what is older */
+    assert_false(has_file(b, one, 1)); /* the end of the older one */
     assert_true(has_file(b, one, 0) && has_file(b, two, 0));
     assert_int_equal(usage(b).limit_per_uid, 1000);
 }
 
-/* Files whose blocks are given back beside the loop. */
+/* Files so large that their blocks are freed outside of the event loop. */
 static void test_large(void **state)
 {
     struct box *b = *state;
@@ -91,7 +92,7 @@ static void test_large(void **state)
     box_works(b);
 }
 
-/* A session's beginning is not older than its end, but what its turns use no more is. */
+/* The beginning of a session does not count as older than its end, but files that its turns no longer use do. */
 static void test_session_together(void **state)
 {
     struct box *b = *state;
@@ -109,18 +110,18 @@ static void test_session_together(void **state)
         a_minute_later(b);
         int64_t more = save(b, "save=1 kvsize=300", NULL);
         assert_int_equal(has_file(b, replaced ? other : old, 0),
-                         1); /* `other` is younger than `old`, and of no use since */
+                         1); /* `other` is younger than `old`, but has not been used since */
         assert_int_equal(has_file(b, replaced ? old : other, 0), 0);
         assert_true(has_file(b, young, 0) && has_file(b, young, 1) && has_file(b, more, 0));
         assert_int_equal(box_stop(b, SIGTERM), 0);
-        box_configure(b, "kv_disk = 0\n"); /* nothing is left for the next round */
+        box_configure(b, "kv_disk = 0\n"); /* leaves nothing for the next round */
         box_start(b);
         assert_int_equal(box_stop(b, SIGTERM), 0);
     }
 }
 
-/* The engine is told which files are gone, so that it does not count on them; and of one that was made just now that it
- * should not write it again at once. */
+/* The engine is told which files are gone, so that it does not count on them; and for a file that was just written also
+ * that it should not write it again at once. */
 static void test_told(void **state)
 {
     struct box *b = *state;
@@ -140,7 +141,7 @@ static void test_told(void **state)
     snprintf(line, sizeof line, "fake-engine: %s is gone for now\n", name_of(three, 0));
     assert_true(box_log_has(b, line));
 
-    struct peer *p = peer_open(b); /* a session that goes takes its files along, however young */
+    struct peer *p = peer_open(b); /* a removed session's files are removed with it, however young they are */
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &(struct wire_session_ref){.session = "b"}));
     wire_free(peer_call(p, WIRE_STATUS, NULL));
     peer_close(p);
@@ -148,7 +149,7 @@ static void test_told(void **state)
     assert_true(box_log_has(b, line));
 }
 
-/* The wall clock may be wrong for as long as it likes. */
+/* The wall clock may be wrong for any length of time. */
 static void test_clock(void **state)
 {
     struct box *b = *state;
@@ -169,7 +170,7 @@ static void test_clock(void **state)
         assert_true(has_file(b, one, 0));
         save(b, "save=1", "s");
     }
-    /* Time that has really passed counts: a month of starts, each a week after the last. */
+    /* Time that has really passed counts: a month of starts, a week apart. */
     for (int i = 0; i < 5; i++) {
         assert_int_equal(box_stop(b, SIGTERM), 0);
         sql_run(b->db, "UPDATE kv_clock SET wall = wall - 8 * 86400.0");
@@ -180,7 +181,7 @@ static void test_clock(void **state)
     box_works(b);
 }
 
-/* What belongs to no session is not kept for long. */
+/* Files that belong to no session are not kept for long. */
 static void test_no_session(void **state)
 {
     struct box *b = *state;
@@ -192,7 +193,7 @@ static void test_no_session(void **state)
     assert_true(has_file(b, named, 0));
 }
 
-/* Who has how much: a user is told of himself, root of everybody; and the one who has the most gives. */
+/* Shares by user: a user sees the own share, root sees everybody's; and the user with the most is evicted from. */
 static void test_other_uid(void **state)
 {
     struct box *b = *state;
@@ -215,14 +216,14 @@ static void test_other_uid(void **state)
                                                                                                                 : 2);
     }
     assert_int_equal(wait_exit(child), 0);
-    assert_true(has_file(b, mine, 0)); /* it is the oldest, but not his */
+    assert_true(has_file(b, mine, 0)); /* it is the oldest, but belongs to the other user */
     assert_int_equal(usage(b).n_shares, 2);
     assert_int_equal(sql_run(b->db, "SELECT sum(bytes) FROM kv_file WHERE uid = 65534"), 600);
 }
 
 /* --- with their session ------------------------------------------------------------------------------------------- */
 
-/* Whether the database's log has the word: what was written lately, and removed since, too. */
+/* Whether the word is in the database's log, which also has what was written lately and removed since. */
 static bool was_written(const struct box *b, const char *word)
 {
     char path[200];
@@ -246,9 +247,9 @@ static void test_removed_session(void **state)
     int64_t damaged = save(b, "save=1", NULL);
     snprintf(script, sizeof script, "kvbad=%lld", (long long)damaged);
     save(b, script, NULL);
-    assert_true(has(b, bad_of(damaged))); /* whose it was nobody knows */
+    assert_true(has(b, bad_of(damaged))); /* its owner is unknown */
     assert_int_equal(rename(in_kv(b, name_of(a1, 0)), in_kv(b, bad_of(a1))),
-                     0); /* by an engine that died before it could say so */
+                     0); /* by an engine that died before it could report it */
     struct wire_attach at = {.stream = a2}, at_other = {.stream = other};
     wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at));
     struct wire_session_ref ref = {.session = "a"};
@@ -257,11 +258,11 @@ static void test_removed_session(void **state)
     assert_true(has_file(b, other, 0) && has_file(b, none, 0));
     assert_int_equal(rows(b), 2);
     assert_int_equal(n_files(b), 2);
-    peer_refused(p, WIRE_STREAM_ATTACH, &at, HEARTH_ENOSTREAM, ""); /* nor is its text to be had that way */
+    peer_refused(p, WIRE_STREAM_ATTACH, &at, HEARTH_ENOSTREAM, ""); /* its text is not available that way either */
     wire_free(peer_call(p, WIRE_STREAM_ATTACH, &at_other));
 
-    /* What was still being written when its session was removed does not stay either, and never had a row, which a
-     * crash would leave. */
+    /* A file that was still being written when its session was removed is removed too, and never had a row, which a
+     * crash would leave behind. */
     int64_t late = save(b, "save=2 kvorphan", "b");
     assert_false(has_file(b, late, 0) || has_file(b, late, 1));
     assert_int_equal(rows(b), 2);
@@ -271,7 +272,8 @@ static void test_removed_session(void **state)
     peer_close(p);
 }
 
-/* Many go in pieces, between which hearthd does what it is for; those that a crash leaves go at the next start. */
+/* Many files are removed in slices, between which hearthd serves clients; those that a crash leaves are removed at the
+ * next start. */
 static void test_many(void **state)
 {
     struct box *b = *state;

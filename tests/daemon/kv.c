@@ -1,4 +1,4 @@
-/* kv.c - hearthd's folder of KV files: its manifest and its totals, damaged files, and files that are not its own. */
+/* kv.c - hearthd's folder of KV files: its manifest and totals, damaged files, and files that are not its own. */
 #include "config.h"
 
 #include "tests/daemon/kv-files.h"
@@ -23,7 +23,7 @@ static void test_manifest(void **state)
     assert_int_equal(usage(b).shares[0].bytes, 2500);
 }
 
-/* A crash between the file and its row, and between the row and the file. */
+/* A crash between writing the file and its row, and between removing the row and the file. */
 static void test_reconciled(void **state)
 {
     struct box *b = *state;
@@ -44,7 +44,8 @@ static void test_reconciled(void **state)
     box_works(b);
 }
 
-/* What is no file of ours is named, and neither followed nor removed; a file of another size is set aside. */
+/* Anything that is not a KV file of hearthd is logged, and neither followed nor removed; a file of a wrong size is set
+ * aside. */
 static void test_foreign(void **state)
 {
     struct box *b = *state;
@@ -75,7 +76,7 @@ static void test_foreign(void **state)
     box_works(b);
 }
 
-/* What an engine has set aside counts and goes, whatever it is: another user's files may be large. */
+/* Files that an engine has set aside count and are removed, whatever they are: another user's may be large. */
 static void test_foreign_bad(void **state)
 {
     struct box *b = *state;
@@ -91,12 +92,12 @@ static void test_foreign_bad(void **state)
         if (geteuid() == 0)
             assert_int_equal(lchown(bad, 65534, 65534), 0);
     }
-    assert_int_equal(symlink(b->db, in_kv(b, "notes.bad")), 0); /* nobody of ours calls anything so */
+    assert_int_equal(symlink(b->db, in_kv(b, "notes.bad")), 0); /* not a name that hearthd uses */
     assert_int_equal(mkdir(in_kv(b, bad_of(77)), 0700), 0);
     box_start(b);
     assert_int_equal(n_files(b), 8 + 2);
     assert_true(has(b, "notes.bad") && has(b, bad_of(77)));
-    /* While it runs an engine says so; of what was renamed by then only the name is known. */
+    /* An engine reports a bad file while it runs; if the file has been renamed by then, only its name is known. */
     int64_t one = save(b, "save=1", "s");
     assert_int_equal(unlink(in_kv(b, name_of(one, 0))), 0);
     assert_int_equal(symlink(b->db, in_kv(b, name_of(one, 0))), 0);
@@ -109,11 +110,11 @@ static void test_foreign_bad(void **state)
     struct wire_session_ref r = {.session = "s"};
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &r));
     peer_close(p);
-    assert_int_equal(n_files(b), 2); /* whose they were nobody knows */
+    assert_int_equal(n_files(b), 2); /* their owners are unknown */
     assert_int_equal(access(b->db, F_OK), 0);
 }
 
-/* An engine that announces what is not so is not believed. */
+/* Wrong announcements of an engine are not believed. */
 static void test_lie(void **state)
 {
     struct box *b = *state;
@@ -136,14 +137,14 @@ static void test_bad(void **state)
         save(b, script, NULL);
     }
     assert_int_equal(rows(b), 0);
-    assert_int_equal(n_files(b), 8); /* the last ones stay, for people to look at */
+    assert_int_equal(n_files(b), 8); /* the last ones are kept for inspection */
     assert_true(has(b, bad_of(last)));
     assert_false(has(b, bad_of(first)));
     assert_true(box_log_has(b, "as the prompt said"));
     again(b);
     assert_int_equal(n_files(b), 8);
 
-    /* Refused, and not renamed: hearthd does that where it is a file of ours, and says what it has done. */
+    /* Refused, and not renamed: hearthd renames a file if it is its own, and reports what it has done. */
     last = save(b, "save=1", NULL);
     snprintf(script, sizeof script, "kvstay kvbad=%lld", (long long)last);
     save(b, script, NULL);
@@ -161,7 +162,7 @@ static void test_bad(void **state)
     assert_true(box_log_has(b, "is refused and left as it is"));
 }
 
-/* --- a folder that cannot be -------------------------------------------------------------------------------------- */
+/* --- folders that cannot be used ---------------------------------------------------------------------------------- */
 
 static void without_kv(struct box *b, const char *why)
 {
@@ -196,7 +197,7 @@ static void test_folder(void **state)
         without_kv(b, "state/kv belongs to user 12345");
         assert_int_equal(chown(in_kv(b, "."), 0, 0), 0);
     }
-    box_start(b); /* and one that others could look into is closed to them */
+    box_start(b); /* a folder that others could read is closed to them */
     struct stat sb;
     assert_int_equal(stat(in_kv(b, "."), &sb), 0);
     assert_int_equal(sb.st_mode & 07777, 0700);
@@ -204,7 +205,7 @@ static void test_folder(void **state)
     assert_int_equal(rows(b), 1);
 }
 
-/* A disk that takes no more: what has no row is not kept, and nobody's text is the worse for it. */
+/* With a full disk, files without a row are not kept, and no text is affected. */
 static void test_full_disk(void **state)
 {
     struct box *b = *state;
@@ -228,7 +229,7 @@ static void test_full_disk(void **state)
     assert_int_equal(rows(b), 2);
 }
 
-/* What a newer hearthd has written is its own. */
+/* Data that a newer hearthd has written are left alone. */
 static void test_newer(void **state)
 {
     struct box *b = *state;
@@ -250,7 +251,7 @@ static void test_newer(void **state)
     assert_int_equal(rows(b), 1);
 }
 
-/* The folder is taken away under a running daemon: KV goes where nobody finds it, and that is all. */
+/* The folder is removed while the daemon runs: KV is lost, and nothing else. */
 static void test_folder_gone(void **state)
 {
     struct box *b = *state;
@@ -263,7 +264,7 @@ static void test_folder_gone(void **state)
     without_kv(b, "Not a directory");
 }
 
-/* Rows are outside input: one that cannot be is dropped, and its file with it. */
+/* Rows are outside input: an impossible one is dropped, and its file with it. */
 static void test_damaged_rows(void **state)
 {
     struct box *b = *state;

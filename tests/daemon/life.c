@@ -1,4 +1,5 @@
-/* life.c - how sessions end: removed for their age or for room, found damaged, or removed without a trace. */
+/* life.c - how sessions end: removed because of their age or to make room, found damaged, or removed without a
+ * trace. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -46,11 +47,11 @@ static void test_age(void **state)
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 5);
     peer_close(p);
-    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL); /* so it goes on in the next hearthd */
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL); /* so that it continues in the next hearthd */
     sql_runf(b->db, "UPDATE sessions SET used = %f WHERE name <> 'young'", now() - 11 * DAY);
     sql_runf(b->db, "UPDATE sessions SET used = %f WHERE name = 'young'", now() - 9 * DAY);
 
-    /* A clock that came a month ahead since the last time: nothing goes. */
+    /* The clock is a month ahead since the last run: nothing is removed. */
     sql_runf(b->db, "UPDATE clock SET wall = %f, doubt = 0", now() - 30 * DAY);
     box_start(b);
     p = peer_open(b);
@@ -58,14 +59,14 @@ static void test_age(void **state)
     assert_true(box_log_has(b, "it has jumped"));
     peer_close(p);
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
-    /* The doubt is kept: starting again does not end it. */
+    /* The distrust is stored: a restart does not end it. */
     box_start(b);
     p = peer_open(b);
     assert_int_equal(peer_sessions(p), 4);
     peer_close(p);
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
 
-    /* A clock that went evenly: what is old goes, by name; not what is pinned, running or young. */
+    /* The clock has run evenly: old sessions are removed, which the log names; not pinned, running or young ones. */
     sql_runf(b->db, "UPDATE clock SET wall = %f, doubt = 0", now() - DAY);
     box_start(b);
     p = peer_open(b);
@@ -82,25 +83,25 @@ static void test_age(void **state)
 static void test_room(void **state)
 {
     struct box *b = *state;
-    /* A turn "n=1" is 3 bytes of text and 12 of ids, "t0 " and 4: 22 in all. */
+    /* A turn "n=1" has 3 bytes of text and 12 of ids, and its completion "t0 " and 4: 22 in all. */
     box_configure(b, "session_bytes_per_uid = 100\nsession_bytes = 60\n");
     box_start(b);
     struct peer *p = peer_open(b);
     static const char *const names[] = {"a", "b", "c", "d"};
     for (int i = 0; i < 4; i++)
         wire_free(run(p, "n=1", names[i]));
-    wire_free(run(p, "n=1", "a")); /* 110 bytes: b is the least recently used now */
+    wire_free(run(p, "n=1", "a")); /* 110 bytes: b is the least recently used one */
     assert_int_equal(peer_sessions(p), 3);
     struct wire_session_ref r = {.session = "b"};
     peer_refused(p, WIRE_SESSIONS_SHOW, &r, HEARTH_ENOSESSION, "b");
     assert_true(box_log_has(b, "session \"b\""));
-    wire_free(run(p, "n=1", "a")); /* c goes too */
+    wire_free(run(p, "n=1", "a")); /* c is removed too */
     r.session = "c";
     peer_refused(p, WIRE_SESSIONS_SHOW, &r, HEARTH_ENOSESSION, "c");
     struct wire_generate g = request("n=1", "a");
-    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "session_bytes"); /* 66 bytes already */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "session_bytes"); /* it has 66 bytes already */
 
-    /* All that could go is pinned: no generation in a session, but the others work. */
+    /* Everything that could be removed is pinned: no generation in a session is accepted, but others work. */
     pin(p, "a", true);
     pin(p, "d", true);
     wire_free(run(p, "n=1", "e")); /* 110 */
@@ -112,12 +113,13 @@ static void test_room(void **state)
     pin(p, "d", false);
     wire_free(run(p, "n=1", "f"));
     assert_int_equal(peer_sessions(p), 3);
-    r.session = "d"; /* made room for it; it is over again with f, but f was used last */
+    r.session = "d"; /* d was removed for it; with f the total is over the limit again, but f was used last */
     peer_refused(p, WIRE_SESSIONS_SHOW, &r, HEARTH_ENOSESSION, "d");
     peer_close(p);
 }
 
-/* What a crash left to be written down makes room only when all that goes on is known to be in use. */
+/* Turns that a crash left in the journal make room only when all sessions with recovered streams are known to be in
+ * use. */
 static void test_room_at_start(void **state)
 {
     struct box *b = *state;
@@ -133,17 +135,17 @@ static void test_room_at_start(void **state)
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
     sql_runf(b->db, "DELETE FROM turns WHERE session = (SELECT id FROM sessions WHERE name = 'late');"
                     "DELETE FROM sessions WHERE name = 'late'; DELETE FROM folded WHERE stream = 4");
-    box_configure(b, "session_bytes_per_uid = 100\n"); /* 109 with what is in the journal */
+    box_configure(b, "session_bytes_per_uid = 100\n"); /* 109 bytes with what is in the journal */
     box_start(b);
     p = peer_open(b);
     wire_free(peer_show(p, "s"));
     wire_free(peer_show(p, "late"));
     assert_true(box_log_has(b, "stream 5 of an earlier hearthd goes on"));
-    assert_int_equal(peer_sessions(p), 3); /* b went */
+    assert_int_equal(peer_sessions(p), 3); /* b was removed */
     peer_close(p);
 }
 
-/* Many go in pieces, between which hearthd does what it is for. */
+/* Many sessions are removed in slices, between which hearthd serves clients. */
 static void test_much_room(void **state)
 {
     enum { N = 70 };
@@ -152,7 +154,7 @@ static void test_much_room(void **state)
     run_many(p, N);
     peer_close(p);
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    box_configure(b, "session_bytes_per_uid = 100\n"); /* of 1,540 */
+    box_configure(b, "session_bytes_per_uid = 100\n"); /* the total is 1,540 */
     box_start(b);
     p = peer_open(b);
     while (peer_sessions(p) > 4)
@@ -163,7 +165,7 @@ static void test_much_room(void **state)
     peer_close(p);
 }
 
-/* A damaged size is nobody's: the other sessions do not go for it, and nothing is refused because of it. */
+/* A damaged size counts for nothing: no other session is removed because of it, and nothing is refused. */
 static void test_room_and_damage(void **state)
 {
     struct box *b = *state;
@@ -173,7 +175,7 @@ static void test_room_and_damage(void **state)
     static const char *const names[] = {"a", "b", "c", "d"};
     for (int i = 0; i < 4; i++)
         wire_free(run(p, "n=1", names[i]));
-    for (int damaged = 0; damaged < 2; damaged++) { /* the sum of two is more than a number holds */
+    for (int damaged = 0; damaged < 2; damaged++) { /* the sum of two exceeds a 64-bit number */
         sql_runf(b->db, "UPDATE sessions SET bytes = bytes + 9000000000000000000 WHERE name = '%s'", names[damaged]);
         wire_free(run(p, "n=1", "d"));
         assert_int_equal(peer_sessions(p), 3 - damaged);
@@ -183,7 +185,7 @@ static void test_room_and_damage(void **state)
 
 /* --- removed ------------------------------------------------------------------------------------------------------ */
 
-/* A damaged one is shown as such, refused, and removed when its owner says so: with its KV and its journal. */
+/* A damaged session is listed as such, refused, and removed when its owner requests it, with its KV and its journal. */
 static void test_damaged_session(void **state)
 {
     struct box *b = *state;
@@ -193,7 +195,7 @@ static void test_damaged_session(void **state)
     wire_free(run(p, "n=1", "b"));
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM kv_file"), 1);
     sql_runf(b->db, "UPDATE sessions SET path = '/other' WHERE name = 'a'");
-    sql_runf(b->db, "UPDATE sessions SET name = x'1b5b32004a' WHERE name = 'b'"); /* nothing for a terminal */
+    sql_runf(b->db, "UPDATE sessions SET name = x'1b5b32004a' WHERE name = 'b'"); /* must not reach a terminal */
     struct wire_sessions_list all = {0};
     struct wire_sessions_list_result *l = peer_call(p, WIRE_SESSIONS_LIST, &all);
     assert_int_equal(l->n_sessions, 2);
@@ -220,7 +222,7 @@ static void test_damaged_session(void **state)
     peer_close(p);
 }
 
-/* Its id is none any more: it is listed all the same, and can be removed by what it is listed under. */
+/* Its id is not a valid one: it is listed all the same, and can be removed by the listed name. */
 static void test_damaged_id(void **state)
 {
     struct box *b = *state;
@@ -252,7 +254,7 @@ static void test_damaged_id(void **state)
     peer_close(p);
 }
 
-/* True where the words are in a file of the state directory. */
+/* Whether the words are in a file of the state directory. */
 static bool is_somewhere(const struct box *b, const char *words)
 {
     char cmd[256];
@@ -261,7 +263,7 @@ static bool is_somewhere(const struct box *b, const char *words)
     return WEXITSTATUS(rc) == 0;
 }
 
-/* What was said in a session that is removed is nowhere any more: soon, or after a kill at the next start. */
+/* The text of a removed session is nowhere left on the disk: soon, or after a kill at the next start. */
 static void test_gone(void **state)
 {
     struct box *b = *state;
@@ -285,7 +287,7 @@ static void test_gone(void **state)
             box_start(b);
         assert_false(is_somewhere(b, "nobody else says"));
     }
-    /* A journal that was set aside may be anybody's. */
+    /* The owner of a journal that was set aside is unknown. */
     assert_int_equal(box_stop(b, SIGTERM), 0);
     snprintf(bad, sizeof bad, "%s/journal/99.bad", b->state);
     snprintf(cmd, sizeof cmd, "echo nobody else says this > '%s'", bad);
@@ -303,7 +305,7 @@ static void test_gone(void **state)
     struct wire_generate g = request("n=1", "other");
     peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    assert_int_equal(p->stream, 100); /* its number is not given again */
+    assert_int_equal(p->stream, 100); /* its number is not used again */
     peer_close(p);
 }
 

@@ -1,5 +1,5 @@
-/* notify.c - requests as notifications: generate without an id ends with an event that names its request, cancel says
- * nothing; so a client that cannot wait for answers, an editor, streams and cancels. */
+/* notify.c - requests as notifications: a generate without an id ends with an event that names its request, and a
+ * cancel has no answer; so a client that cannot wait for answers, such as an editor, can stream and cancel. */
 #include "tests/daemon/harness.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void test_end(void **state)
     assert_string_equal(p->end_text, "t0 t1 t2 t3 !");
     assert_string_equal(p->text, p->end_text); /* all of its tokens had come before */
 
-    /* The same request once more is the same stream, as by a request. */
+    /* The same request again attaches to the same stream, as with an id. */
     peer_notify(p, WIRE_GENERATE, &g);
     peer_await_ends(p, 2);
     struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
@@ -42,17 +42,17 @@ static void test_cancel(void **state)
     g.request = "long";
     peer_notify(p, WIRE_GENERATE, &g);
     struct wire_cancel c = {.stream = -1, .request = "long"};
-    peer_notify(p, WIRE_CANCEL, &c); /* before anything of it was heard */
+    peer_notify(p, WIRE_CANCEL, &c); /* before any event of it arrived */
     peer_await_ends(p, 1);
     assert_string_equal(p->ended, "long");
     assert_string_equal(p->reason, "cancelled");
-    peer_notify(p, WIRE_CANCEL, &c); /* of what has ended: nothing to say */
+    peer_notify(p, WIRE_CANCEL, &c); /* it has ended: nothing is reported */
     wire_free(peer_status(p));
     assert_int_equal(p->n_notices, 0);
     peer_close(p);
 }
 
-/* Requests with ids and notifications share the connection, and id 0 is a client's like any other. */
+/* Requests with ids and notifications share the connection, and id 0 can be used like any other. */
 static void test_beside_ids(void **state)
 {
     struct box *b = *state;
@@ -91,20 +91,20 @@ static void test_errors(void **state)
     g.model = "nonesuch";
     refused(p, &g, "1 MODEL_NOT_FOUND: there is no model \"nonesuch\"");
     g.model = "fake";
-    g.max_tokens = -7; /* a field of it cannot be read, the request can */
+    g.max_tokens = -7; /* one of its fields is invalid, but its request id is readable */
     refused(p, &g, "1 INVALID_PARAMS: generate.max_tokens: -7 is under -1");
     g = request("fail=0 n=1", NULL);
     g.request = "r";
     refused(p, &g, "1 MODEL_INVALID: as the prompt said");
     g = request("n=1", NULL);
     g.request = "r";
-    peer_notify(p, WIRE_GENERATE, &g); /* its request failed before: it may be used again */
+    peer_notify(p, WIRE_GENERATE, &g); /* its request failed before, so the id may be used again */
     peer_await_ends(p, p->n_ends + 1);
     assert_string_equal(p->reason, "stop");
     g.text = hearth_text("n=2");
     refused(p, &g, "1 CONFLICT: ");
 
-    /* An unknown key, which the codec's own rows cannot send. */
+    /* An unknown key, which the codec's own tables cannot send. */
     peer_send(p, BYTES("\x93\x02\xa8generate\x91\x82\xa7request\xa1x\xa4temp\x00"));
     peer_await_ends(p, p->n_ends + 1);
     assert_string_equal(p->ended, "x");
@@ -112,7 +112,7 @@ static void test_errors(void **state)
     peer_close(p);
 }
 
-/* What nothing could answer is told by a notice, and nothing is begun. */
+/* Errors that no event can answer are reported by a notice, and nothing is begun. */
 static void test_notices(void **state)
 {
     static const struct {
@@ -146,7 +146,7 @@ static void test_notices(void **state)
     peer_close(p);
 }
 
-/* They count as requests that wait for an answer, and a lost connection loses no more than its events. */
+/* Notifications count as requests that wait for an answer, and a lost connection loses only their events. */
 static int setup_few(void **state)
 {
     int rc = box_setup_idle(state);

@@ -1,4 +1,4 @@
-/* queue.c - generations beyond the limit of streams wait in a bounded line, and are told where in it they are. */
+/* queue.c - generations beyond the limit of streams wait in a bounded queue, and are told their position. */
 #include "config.h"
 
 #include <signal.h>
@@ -16,7 +16,8 @@ static uint32_t ask(struct peer *p, const char *script, const char *id, const ch
     return peer_ask(p, WIRE_GENERATE, &g);
 }
 
-/* A daemon with so many streams for each user, all of which hang, and a line for `queue` more. */
+/* A daemon that allows so many streams per user, all of which are occupied by hanging ones, and a queue of `queue`
+ * more. */
 static struct peer *full(struct box *b, int streams, int queue)
 {
     char conf[100];
@@ -41,7 +42,7 @@ static void cancel(struct peer *p, const char *request)
     wire_free(r);
 }
 
-/* Lets gated streams of one token end. */
+/* Lets the gated streams of one token end. */
 static void finish(struct peer *clock)
 {
     peer_tick(clock);
@@ -57,7 +58,7 @@ static void expect_text(struct peer *p, uint32_t id, const char *text)
     wire_free(r);
 }
 
-/* They begin by class and then by age, as soon as there is room, and hear of each place that they come forward. */
+/* They begin by class and then by age, as soon as there is room, and are told each time that they move forward. */
 static void test_order(void **state)
 {
     struct box *b = *state;
@@ -81,7 +82,7 @@ static void test_order(void **state)
     peer_await_begin(q[3], 1);
     wire_free(peer_status(q[1]));
     assert_string_equal(q[1]->queued, "first:1 first:2 first:1");
-    assert_true(q[1]->queue_seconds > 0); /* one has left the line: how long that takes is known */
+    assert_true(q[1]->queue_seconds > 0); /* one has left the queue, so the time that this takes is known */
     finish(clock);
     expect_text(q[3], id[3], "t0 ");
     peer_await_begin(q[1], 1);
@@ -102,7 +103,7 @@ static void test_order(void **state)
     peer_close(p);
 }
 
-/* In the line, too, the configuration lowers a class. */
+/* The configuration also lowers the class of queued requests. */
 static void test_class_is_capped(void **state)
 {
     struct box *b = *state;
@@ -123,7 +124,7 @@ static void test_class_is_capped(void **state)
     peer_close(p);
 }
 
-/* Beyond the line it is refused, and both limits are named; nobody overtakes who waits. */
+/* Requests beyond the bound are refused, with both limits in the error; no request overtakes a waiting one. */
 static void test_bound(void **state)
 {
     struct box *b = *state;
@@ -139,13 +140,13 @@ static void test_bound(void **state)
                  "1 streams running, the limit, and 1 request is waiting already");
     cancel(clock, "hang0");
     expect_text(q, id, "t0 ");
-    wire_free(run(clock, "n=1", NULL)); /* there is room */
+    wire_free(run(clock, "n=1", NULL)); /* there is room now */
     peer_close(clock);
     peer_close(p);
     peer_close(q);
 }
 
-/* Each of several choices is one that waits. */
+/* Each of several choices counts. */
 static void test_several(void **state)
 {
     struct box *b = *state;
@@ -168,7 +169,8 @@ static void test_several(void **state)
     peer_close(p);
 }
 
-/* More choices than there may be streams at all never wait, and are told so, whether or not others run. */
+/* More choices than the limit of streams can never begin, and are refused with that reason, whether or not other
+ * streams run. */
 static void test_too_many(void **state)
 {
     struct box *b = *state;
@@ -183,7 +185,7 @@ static void test_too_many(void **state)
     peer_await_begin(p, 1);
     g.n = 6;
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "6 streams are wanted, and 2 is the limit");
-    g.n = 2; /* which there may be, but not now */
+    g.n = 2; /* within the limit, but not at present */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "1 streams running, 2 more are wanted, and 2 is the limit");
     peer_close(p);
     box_stop(b, SIGKILL);
@@ -196,7 +198,7 @@ static void test_too_many(void **state)
     peer_close(p);
 }
 
-/* Where nobody may wait, or one request alone has more bytes than those that wait may have, that is said. */
+/* If no request may wait, or a single request has more bytes than all waiting ones may have, the error says so. */
 static void test_no_line(void **state)
 {
     struct box *b = *state;
@@ -234,7 +236,7 @@ static void test_line_of_bytes(void **state)
     peer_close(p);
 }
 
-/* Who cancels, or goes, leaves the line; the same request twice is one stream. */
+/* A request that is cancelled, or whose client disconnects, leaves the queue; the same request twice is one stream. */
 static void test_leaving(void **state)
 {
     struct box *b = *state;
@@ -269,7 +271,7 @@ static void test_leaving(void **state)
     peer_close(again);
 }
 
-/* A deadline counts in the line, too. */
+/* A deadline also applies in the queue. */
 static void test_late(void **state)
 {
     struct box *b = *state;
@@ -287,14 +289,14 @@ static void test_late(void **state)
     cancel(clock, "hang0");
     expect_text(q, id, "t0 ");
     int64_t stream = q->stream;
-    expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* though less was left of its time */
+    expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* although less of its time was left */
     assert_int_equal(q->stream, stream);
     peer_close(clock);
     peer_close(p);
     peer_close(q);
 }
 
-/* The end of the daemon is told to those who wait, at once. */
+/* Waiting requests are told at once when the daemon ends. */
 static void test_shutdown(void **state)
 {
     struct box *b = *state;

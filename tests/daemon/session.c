@@ -1,4 +1,5 @@
-/* session.c - sessions through the socket: created, continued, listed, renamed, removed, and there after a restart. */
+/* session.c - sessions through the socket: created, continued, listed, renamed, removed, and present after a
+ * restart. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -54,7 +55,7 @@ static void test_timeline(void **state)
         wire_free(s);
         peer_close(p);
         assert_int_equal(box_stop(b, i == 0 ? SIGTERM : SIGKILL), i == 0 ? 0 : 128 + SIGKILL);
-        box_start(b); /* and it is all there again, after an end and after a kill */
+        box_start(b); /* everything is there again, after a shutdown and after a kill */
         p = peer_open(b);
     }
     r = run(p, "n=1", "notes");
@@ -114,7 +115,7 @@ static void test_names(void **state)
     g.session = "a\xc2\x9b"
                 "b"; /* U+009B begins an escape sequence */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EPARAMS, "control character 0x9b");
-    g.session = "0123456789abcdef"; /* an id that is not there is no name for a new one */
+    g.session = "0123456789abcdef"; /* an id that does not exist cannot be the name of a new session */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ENOSESSION, "0123456789abcdef");
     g.session = "new";
     g.model = NULL;
@@ -150,7 +151,7 @@ static void test_names(void **state)
     peer_close(p);
 }
 
-/* A long list comes in pages. */
+/* A long list is returned in pages. */
 static void test_pages(void **state)
 {
     enum { N = 300 };
@@ -163,7 +164,7 @@ static void test_pages(void **state)
     assert_string_equal(l->sessions[0].name, "s299");
     assert_non_null(l->next);
     page.from = l->next;
-    wire_free(run(p, "n=1", "s250")); /* goes to the front, and comes no second time */
+    wire_free(run(p, "n=1", "s250")); /* moves to the front, and is not listed again */
     m = peer_call(p, WIRE_SESSIONS_LIST, &page);
     assert_int_equal(m->n_sessions, N - 256);
     assert_string_equal(m->sessions[0].name, "s43");
@@ -177,7 +178,7 @@ static void test_pages(void **state)
         page.from = wrong[i];
         peer_refused(p, WIRE_SESSIONS_LIST, &page, HEARTH_EPARAMS, "sessions.list.from");
     }
-    page.from = "ffffffffffffffff0123456789abcdef"; /* no number: after no session, before none */
+    page.from = "ffffffffffffffff0123456789abcdef"; /* a NaN as the time of use, which no session comes after */
     l = peer_call(p, WIRE_SESSIONS_LIST, &page);
     assert_int_equal(l->n_sessions, 0);
     wire_free(l);
@@ -201,7 +202,7 @@ static void test_bound_to_a_model(void **state)
     peer_close(p);
 }
 
-/* A model's program comes where it is asked for. */
+/* A model's program is returned on request. */
 static void test_model_ops(void **state)
 {
     struct peer *p = peer_open(*state);
@@ -229,7 +230,7 @@ static void test_model_names(void **state)
     free(box_model(b, "qwen-q8-chat"));
     free(box_model(b, "big-00001-of-00002"));
     free(box_model(b, "big-00002-of-00002"));
-    free(box_model(b, "nobody-can-name-\xff")); /* is passed over, and the others are listed */
+    free(box_model(b, "nobody-can-name-\xff")); /* is skipped, and the others are listed */
     struct peer *p = peer_open(b);
     struct wire_model_ref m = {.model = "tiny-1b"};
     peer_refused(p, WIRE_MODELS_LOAD, &m, HEARTH_ENOMODEL, "Tiny-1B-Q4_K_M, Tiny-1B-f16");
@@ -281,14 +282,16 @@ static void test_busy(void **state)
     struct hearth_err e;
     wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
     struct wire_session_ref ref = {.session = "s"};
-    peer_refused(q, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION, "s"); /* cancelled before a token: not left behind */
+    peer_refused(q, WIRE_SESSIONS_SHOW, &ref, HEARTH_ENOSESSION,
+                 "s"); /* cancelled before its first token: no session is left behind */
 
     wire_free(run(p, "n=1", "s"));
     id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 3);
     peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "running");
     peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESESSIONBUSY, "running");
-    struct wire_session_rename rn = {.session = "s", .name = "renamed"}; /* while it runs: its turn finds it again */
+    struct wire_session_rename rn = {.session = "s",
+                                     .name = "renamed"}; /* while it runs: its turn still goes to that session */
     wire_free(peer_call(q, WIRE_SESSIONS_RENAME, &rn));
     struct wire_session_show_result *s = peer_show(q, "renamed");
     assert_true(s->session.busy);
@@ -314,7 +317,7 @@ static void test_limit(void **state)
     wire_free(run(p, "n=1", "a"));
     uint32_t id = peer_ask(p, WIRE_GENERATE, &b_hangs);
     peer_await_begin(p, 2);
-    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions"); /* one that is being created is one, too */
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ELIMIT, "2 sessions"); /* a session that is being created counts */
     struct wire_cancel c = {.stream = p->stream};
     wire_free(peer_call(p, WIRE_CANCEL, &c));
     wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
@@ -326,7 +329,7 @@ static void test_limit(void **state)
     peer_await_begin(p, 7);
     peer_refused(p, WIRE_GENERATE, &h, HEARTH_ELIMIT, "3 streams");
     peer_close(p);
-    /* What there is may be more than a limit that was lowered. */
+    /* A limit that was lowered may be exceeded by what exists. */
     box_stop(b, SIGKILL);
     box_configure(b, "sessions_per_uid = 1\n");
     box_start(b);
@@ -337,7 +340,7 @@ static void test_limit(void **state)
     peer_close(p);
 }
 
-/* Without a usable state directory named sessions are refused with the reason, and the rest works. */
+/* Without a usable state directory named sessions are refused with the reason, and everything else works. */
 static void without_store(struct box *b, const char *reason)
 {
     box_start(b);
@@ -367,11 +370,11 @@ static void test_no_store(void **state)
     snprintf(cmd, sizeof cmd, "head -c 5000 /dev/zero | tr '\\0' 'x' > '%s'", b->db);
     assert_int_equal(system(cmd), 0);
     without_store(b, "damaged");
-    snprintf(b->state, sizeof b->state, "/proc/nowhere"); /* where not even root may write */
+    snprintf(b->state, sizeof b->state, "/proc/nowhere"); /* where not even root can write */
     without_store(b, "/proc/nowhere");
 }
 
-/* Another uid, over the same socket: it sees its own sessions only, and may not name files by path. */
+/* Another uid on the same socket: it sees only its own sessions, and may not name files by path. */
 static int as_another_user(struct box *b, pid_t *child)
 {
     *child = fork();
@@ -391,14 +394,14 @@ static int as_another_user(struct box *b, pid_t *child)
     struct wire_cancel_result *r = peer_call(p, WIRE_CANCEL, &c);
     if (r->cancelled)
         _exit(2);
-    for (int64_t i = 1; i <= 2; i++) { /* one has ended, one runs */
+    for (int64_t i = 1; i <= 2; i++) { /* one that has ended, and one that runs */
         struct wire_attach a = {.stream = i};
         peer_refused(p, WIRE_STREAM_ATTACH, &a, HEARTH_ENOSTREAM, "there is no stream");
     }
     struct wire_generate g = request("n=1", "mine"); /* the name is free for this uid */
     g.model = "/etc/passwd";
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EDENIED, "another user");
-    g.model = "/nonexistent"; /* and whether there is such a file is not told */
+    g.model = "/nonexistent"; /* nor is it told whether there is such a file */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EDENIED, "another user");
     g.model = "fake";
     struct wire_generate_result *made = peer_call(p, WIRE_GENERATE, &g);
@@ -432,7 +435,7 @@ static void test_other_uid(void **state)
     peer_close(p);
 }
 
-/* The bytes that Neovim's client is sent: [2, METHOD, [CODE, [event, body]]]. */
+/* The bytes that Neovim's client receives: [2, METHOD, [CODE, [event, body]]]. */
 static void test_notify_as(void **state)
 {
     struct box *b = *state;

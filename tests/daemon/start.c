@@ -49,10 +49,10 @@ static void test_modes(void **state)
     assert_int_equal(stat(dir, &sb), 0);
     assert_int_equal(sb.st_mode & 0777, 0700);
     assert_int_equal(box_stop(b, SIGTERM), 0);
-    assert_int_equal(stat(b->socket, &sb), -1); /* nobody finds a door without a house */
+    assert_int_equal(stat(b->socket, &sb), -1); /* the socket is removed */
 }
 
-/* Eight at once, detached, as eight clients would start them. */
+/* Eight starts at once, detached, as eight clients would do it. */
 static void test_starters(void **state)
 {
     enum { N = 8 };
@@ -64,7 +64,7 @@ static void test_starters(void **state)
     pid_t pid = 0;
     for (int i = 0; i < N; i++) {
         assert_int_equal(wait_exit(starters[i]), 0);
-        pid_t answers = daemon_pid(b); /* whose starter ends finds a daemon, and it is the one */
+        pid_t answers = daemon_pid(b); /* when a starter has ended, there is a daemon, and it is the same for all */
         assert_true(pid == 0 || pid == answers);
         pid = answers;
         close(ready[i]);
@@ -85,7 +85,7 @@ static void test_detached_log(void **state)
     assert_int_equal(read(open_by_chance[0], &byte, 1), 0);
     close(open_by_chance[0]);
     assert_int_equal(read(ready, &byte, 1), 1);
-    assert_int_equal(read(ready, &byte, 1), 0); /* it lets go of its starter's descriptors */
+    assert_int_equal(read(ready, &byte, 1), 0); /* it has closed its starter's descriptors */
     close(ready);
     pid_t pid = daemon_pid(b);
     assert_true(pid != starter);
@@ -102,7 +102,7 @@ static void test_second_ends_quietly(void **state)
     char byte;
     pid_t second = box_spawn(b, foreground, &ready);
     assert_int_equal(wait_exit(second), 0);
-    assert_int_equal(read(ready, &byte, 1), 1); /* the socket is there, so its starter may go on */
+    assert_int_equal(read(ready, &byte, 1), 1); /* the socket exists, so its starter may continue */
     close(ready);
     box_works(b);
     assert_false(box_log_has(b, "error"));
@@ -114,13 +114,13 @@ static void test_stale_socket(void **state)
     box_start(b);
     box_stop(b, SIGKILL);
     struct stat sb;
-    assert_int_equal(stat(b->socket, &sb), 0); /* left behind */
+    assert_int_equal(stat(b->socket, &sb), 0); /* left behind by the kill */
     assert_null(peer_try(b));
     box_start(b);
     box_works(b);
 }
 
-/* One daemon is ending, and another one starts: it waits, then takes over. */
+/* While one daemon is ending, another one starts: it waits, then takes over. */
 static void test_takes_over(void **state)
 {
     struct box *b = *state;
@@ -130,13 +130,13 @@ static void test_takes_over(void **state)
     peer_await_begin(p, 1);
     struct wire_shutdown s = {0};
     struct peer *q = peer_open(b);
-    wire_free(peer_call(q, WIRE_SHUTDOWN, &s)); /* finishing: it does not listen any more */
+    wire_free(peer_call(q, WIRE_SHUTDOWN, &s)); /* finishing: it no longer listens */
     assert_null(peer_try(b));
     int ready;
     char byte;
     pid_t old = b->pid, next = box_spawn(b, foreground, &ready);
     struct hearth_err e;
-    kill(old, SIGTERM); /* at once */
+    kill(old, SIGTERM); /* ends at once */
     struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
     assert_string_equal(r->finish_reason, "cancelled");
     wire_free(r);
@@ -149,7 +149,7 @@ static void test_takes_over(void **state)
     peer_close(q);
 }
 
-/* A second hearthd, as a client would start it, finds the one that is there, and ends. */
+/* A second hearthd, started as a client would start it, finds the first one, and exits. */
 static void finds_the_first(struct box *b)
 {
     int ready;
@@ -163,12 +163,13 @@ static void finds_the_first(struct box *b)
     box_works(b);
 }
 
-/* A socket that is deleted under its daemon is bound again; who waits for the daemon meanwhile finds it. */
+/* A socket that is deleted while its daemon runs is bound again; a client that waits for the daemon meanwhile finds
+ * it. */
 static void test_socket_deleted(void **state)
 {
     struct box *b = *state;
     char cmd[160];
-    struct peer *p = peer_open(b); /* who is in does not notice */
+    struct peer *p = peer_open(b); /* existing connections are not affected */
     assert_int_equal(unlink(b->socket), 0);
     finds_the_first(b);
     assert_true(box_log_has(b, "had gone: bound again"));
@@ -181,7 +182,7 @@ static void test_socket_deleted(void **state)
     assert_null(peer_try(b));
 }
 
-/* Who waits for a daemon that does not answer says for whom, and gives up. */
+/* A client that waits for a daemon that does not answer says which one it waits for, and gives up. */
 static void test_who_waits_says_so(void **state)
 {
     struct box *b = *state;
@@ -192,7 +193,7 @@ static void test_who_waits_says_so(void **state)
     assert_int_equal(kill(b->pid, SIGSTOP), 0);
     assert_int_equal(unlink(b->socket), 0);
     pid_t second = box_spawn(b, foreground, &ready);
-    assert_int_equal(read(ready, &out, 1), 0); /* closed without a word of readiness */
+    assert_int_equal(read(ready, &out, 1), 0); /* closed without reporting readiness */
     close(ready);
     assert_int_equal(wait_exit(second), 1);
     snprintf(says, sizeof says, "waiting for process %d, which holds", (int)b->pid);
@@ -211,7 +212,7 @@ static int try_with(struct box *b, const char *option, const char *value)
     return wait_exit(pid);
 }
 
-/* A state folder that others may write to is used, as it was, and not without a word. */
+/* A state folder that others may write to is still used, with a warning. */
 static void test_open_state_folder(void **state)
 {
     struct box *b = *state;
@@ -225,8 +226,8 @@ static void test_open_state_folder(void **state)
     assert_true(box_log_has(b, "can be written by others, who can take the sessions away"));
 }
 
-/* A FIFO in the place of the log does not stop hearthd: it logs nothing, or, where it was asked to log there, says so.
- */
+/* A FIFO in the place of the log does not block hearthd: it does not log there or, if the log was configured to be
+ * there, reports an error. */
 static void test_log_is_a_fifo(void **state)
 {
     struct box *b = *state;
@@ -249,7 +250,7 @@ static void test_log_is_a_fifo(void **state)
     assert_true(box_log_has(b, "hearthd.log: "));
 }
 
-/* No engine outlives its daemon, however that ends. */
+/* No engine outlives its daemon, however the daemon ends. */
 static void test_engine_goes_too(void **state)
 {
     static const int signals[] = {SIGKILL, SIGTERM};
@@ -281,7 +282,7 @@ static void test_graceful(void **state)
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
     kill(b->pid, SIGTERM);
-    while (true) { /* refused from the moment that the signal is seen */
+    while (true) { /* refused from the moment that the signal is handled */
         struct wire_generate more = request("n=1", NULL);
         struct hearth_err e = {0};
         void *r = peer_answer(q, peer_ask(q, WIRE_GENERATE, &more), WIRE_GENERATE, &e);
@@ -292,7 +293,7 @@ static void test_graceful(void **state)
         }
     }
     struct hearth_err e;
-    kill(b->pid, SIGTERM); /* the second one is at once; what there is stays */
+    kill(b->pid, SIGTERM); /* the second signal ends it at once; what was generated is kept */
     struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
     assert_string_equal(r->finish_reason, "cancelled");
     wire_free(r);
@@ -301,7 +302,7 @@ static void test_graceful(void **state)
     peer_close(q);
 }
 
-/* On a machine that is busy 2 MB of text may take more than the usual 5 s. */
+/* On a busy machine 2 MB of text may take more than the usual 5 s. */
 static int setup_long_grace(void **state)
 {
     box_setup_idle(state);
@@ -310,7 +311,7 @@ static int setup_long_grace(void **state)
     return 0;
 }
 
-/* Streams that end within the grace period end as they should. */
+/* Streams that end within the grace period end normally. */
 static void test_grace(void **state)
 {
     struct box *b = *state;
@@ -350,7 +351,7 @@ static void test_shutdown_now(void **state)
     assert_int_equal(box_stop(b, 0), 0);
 }
 
-/* hearthd --check: what it prints, and its exit status. */
+/* Runs hearthd --check: its output and its exit status. */
 static int checked(const struct box *b, char *out, size_t size)
 {
     char cmd[1200];
@@ -363,7 +364,7 @@ static int checked(const struct box *b, char *out, size_t size)
     return WEXITSTATUS(pclose(f));
 }
 
-/* Whether it refuses one path in the place of another thing, and names both. */
+/* Checks that it refuses a path that is the wrong kind of thing, and names both. */
 static void check_says(struct box *b, const char *key, const char *path, const char *why)
 {
     char out[4096], lines[256];
@@ -384,7 +385,7 @@ static void test_check(void **state)
     assert_non_null(strstr(out, b->conf));
     assert_non_null(strstr(out, b->state));
     struct stat sb;
-    assert_int_equal(stat(b->state, &sb), -1); /* nothing was made */
+    assert_int_equal(stat(b->state, &sb), -1); /* nothing was created */
     box_configure(b, "socket = /x/y.sock\nengine = /nowhere/engine\n");
     assert_int_equal(checked(b, out, sizeof out), 1);
     assert_non_null(strstr(out, "/nowhere/engine: No such file"));
@@ -434,7 +435,7 @@ static void test_refuses_to_start(void **state)
     assert_int_equal(try_with(b, "--socket", path), 1);
     assert_true(box_log_has(b, "in the way"));
     struct stat sb;
-    assert_int_equal(stat(path, &sb), 0); /* a file that is no socket is not removed */
+    assert_int_equal(stat(path, &sb), 0); /* a file that is not a socket is not removed */
 
     if (geteuid() == 0) {
         snprintf(path, sizeof path, "%s/theirs", b->dir);
@@ -446,7 +447,7 @@ static void test_refuses_to_start(void **state)
     }
 }
 
-/* The supervisor's socket: taken over, answered on, and left in place; and the state is told. */
+/* A socket from the supervisor is used and left in place, and the state is notified. */
 static void test_systemd(void **state)
 {
     struct box *b = *state;
@@ -484,7 +485,7 @@ static void test_systemd(void **state)
     struct hearth_err e;
     struct wire_status_result *status = peer_answer(early, id, WIRE_STATUS, &e);
     assert_non_null(status);
-    assert_string_equal(status->socket, b->socket); /* and not what the environment says */
+    assert_string_equal(status->socket, b->socket); /* not the one from the environment */
     wire_free(status);
     n = recv(told, watchdog, sizeof watchdog, 0);
     assert_int_equal(n, 10);

@@ -15,7 +15,7 @@ static void test_order(void **state)
     struct wire_generate_result *r = peer_call(p, WIRE_GENERATE, &g);
     assert_int_equal(p->n_begin, 1);
     assert_string_equal(p->request, "mine");
-    assert_string_equal(p->session, ""); /* none is kept */
+    assert_string_equal(p->session, ""); /* no session is kept */
     assert_string_equal(p->text, "t0 t1 t2 t3 !");
     assert_string_equal(r->text.data, "t0 t1 t2 t3 !");
     assert_string_equal(r->request, "mine");
@@ -26,8 +26,8 @@ static void test_order(void **state)
     assert_int_equal(r->usage.completion_tokens, 4);
     wire_free(r);
 
-    g.request = NULL; /* another request */
-    g.stream = false; /* the result only */
+    g.request = NULL; /* a different request */
+    g.stream = false; /* only the result */
     p->n_begin = 0;
     r = peer_call(p, WIRE_GENERATE, &g);
     assert_int_equal(p->n_begin, 0);
@@ -50,7 +50,7 @@ static void test_out_of_order(void **state)
     struct wire_generate g = request("hang", NULL);
     uint32_t slow = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    wire_free(peer_status(p)); /* answered before it */
+    wire_free(peer_status(p)); /* answered before the generation */
     struct wire_cancel c = {.stream = p->stream};
     struct wire_cancel_result *cr = peer_call(p, WIRE_CANCEL, &c);
     assert_true(cr->cancelled);
@@ -59,7 +59,7 @@ static void test_out_of_order(void **state)
     struct wire_generate_result *r = peer_answer(p, slow, WIRE_GENERATE, &e);
     assert_string_equal(r->finish_reason, "cancelled");
     wire_free(r);
-    cr = peer_call(p, WIRE_CANCEL, &c); /* nothing of that number runs any more */
+    cr = peer_call(p, WIRE_CANCEL, &c); /* no such stream is running any more */
     assert_false(cr->cancelled);
     wire_free(cr);
     peer_close(p);
@@ -86,7 +86,7 @@ static void test_cancel_by_request(void **state)
     assert_string_equal(r->finish_reason, "cancelled");
     assert_string_equal(r->text.data, "t0 t1 ");
     wire_free(r);
-    r = run(p, "n=1", "s"); /* what was made until then was kept: 8 + 2 + 3 */
+    r = run(p, "n=1", "s"); /* what was generated until then was kept: 8 + 2 + 3 */
     assert_int_equal(r->usage.prompt_tokens, 13);
     wire_free(r);
     peer_close(p);
@@ -133,8 +133,8 @@ static int setup_impatient(void **state)
     return 0;
 }
 
-/* An engine that hangs does not end, so nobody would see it: what can be said without it is said, and it is replaced.
- */
+/* An engine that hangs does not exit, so nothing would notice: requests that do not need it are answered, and it is
+ * replaced. */
 static void test_engine_that_hangs(void **state)
 {
     struct box *b = *state;
@@ -155,7 +155,7 @@ static void test_engine_that_hangs(void **state)
     struct wire_models_list_result *l = peer_call(other, WIRE_MODELS_LIST, &none);
     assert_true(l->n_models > 0);
     wire_free(l);
-    do { /* until the next one has the stream */
+    do { /* until the next engine has the stream */
         st = peer_status(other);
         bool replaced = st->engine.pid != pid && strcmp(st->engine.state, "running") == 0;
         wire_free(st);
@@ -175,7 +175,7 @@ static void test_engine_that_hangs(void **state)
     peer_close(other);
 }
 
-/* Who gives an engine more time has the status wait for it longer, too. */
+/* With a longer engine_timeout the status also waits longer for the engine. */
 static void test_status_waits_for_the_engine(void **state)
 {
     struct box *b = *state;
@@ -198,7 +198,8 @@ static void test_status_waits_for_the_engine(void **state)
     peer_close(p);
 }
 
-/* Where nobody may attach: at once. (By default a stream goes on for a while: tests/daemon/journal.c.) */
+/* If attaching is disabled, a disconnect cancels at once. (By default a stream continues for a while:
+ * tests/daemon/journal.c.) */
 static void test_disconnect_cancels(void **state)
 {
     struct box *b = *state;
@@ -222,7 +223,7 @@ static void test_disconnect_cancels(void **state)
     peer_close(other);
 }
 
-/* 6 MB for a peer that does not read, while another one reads its own. */
+/* 6 MB for a peer that does not read, while another one reads its own stream. */
 static void test_slow_reader(void **state)
 {
     struct box *b = *state;
@@ -235,7 +236,7 @@ static void test_slow_reader(void **state)
     struct wire_generate_result *r = run(quick, "n=2000", NULL);
     assert_int_equal(r->usage.completion_tokens, 2000);
     wire_free(r);
-    /* Its turn ends and is written although nobody has read it. */
+    /* Its turn is complete and committed although nobody has read it. */
     struct wire_session_ref ref = {.session = "slow"};
     struct hearth_err e;
     struct wire_session_show_result *s = NULL;
@@ -245,9 +246,9 @@ static void test_slow_reader(void **state)
     assert_false(s->session.busy);
     wire_free(s);
     struct wire_status_result *st = peer_status(quick);
-    assert_int_equal(st->streams, 1); /* still to be delivered */
+    assert_int_equal(st->streams, 1); /* still being delivered */
     wire_free(st);
-    r = peer_answer(slow, id, WIRE_GENERATE, &e); /* which checks every index */
+    r = peer_answer(slow, id, WIRE_GENERATE, &e); /* this checks every index */
     assert_non_null(r);
     assert_int_equal(slow->n_tok, 30000);
     assert_int_equal(slow->n_text, 30000 * 200);
@@ -267,8 +268,8 @@ static int64_t count_streams(struct peer *p)
     return n;
 }
 
-/* With the least that may wait for a client: more of a stream than it reads, and answers behind that, which it asked
- * for before. */
+/* The least allowed unsent_bytes: a stream that the client does not read fast enough, with answers to earlier requests
+ * behind it. */
 static void test_least_unsent(void **state)
 {
     struct box *b = *state;
@@ -310,19 +311,20 @@ static void test_engine_dies(void **state)
     assert_string_equal(r->finish_reason, "stop");
     assert_int_equal(r->usage.prompt_tokens, 14);
     assert_int_equal(r->usage.reused_tokens + r->usage.computed_tokens, 14);
-    assert_in_range(r->usage.restored_tokens, 1, r->usage.reused_tokens); /* the engine's also had tokens made before */
+    assert_in_range(r->usage.restored_tokens, 1,
+                    r->usage.reused_tokens); /* the engine also restored tokens that were made before */
     assert_int_equal(p->n_notices, 1);
     wire_free(r);
     struct wire_status_result *st = peer_status(p);
     assert_int_equal(st->engine.restarts, 1);
     wire_free(st);
-    r = run(p, "n=1", "s"); /* the timeline is as if nothing had been */
+    r = run(p, "n=1", "s"); /* the timeline is as if nothing had happened */
     assert_int_equal(r->usage.prompt_tokens, 14 + 5 + 3);
     wire_free(r);
     peer_close(p);
 }
 
-/* A device that is lost costs an engine, and no stream; and it counts as one death, not two. */
+/* A lost device costs an engine, and no stream; it counts as one death, not two. */
 static void test_device_lost(void **state)
 {
     struct box *b = *state;
@@ -334,7 +336,7 @@ static void test_device_lost(void **state)
     peer_close(p);
 }
 
-/* A request that kills every engine fails; a stream beside it goes on. */
+/* A request that kills every engine fails; a stream beside it continues. */
 static void test_engine_killer(void **state)
 {
     struct box *b = *state;
@@ -350,7 +352,7 @@ static void test_engine_killer(void **state)
         struct wire_tokenize t = {.model = "fake", .text = {"tick", 4}, .bos = -1};
         struct hearth_err e = {0};
         wire_free(peer_answer(clock, peer_ask(clock, WIRE_TOKENIZE, &t), WIRE_TOKENIZE, &e));
-        assert_true(e.code == 0 || e.code == HEARTH_EENGINE); /* it may die over the tick as well */
+        assert_true(e.code == 0 || e.code == HEARTH_EENGINE); /* the engine may also die during the tick */
         struct wire_status_result *st = peer_status(clock);
         over = st->streams == 0;
         wire_free(st);
@@ -370,7 +372,7 @@ static void test_engine_killer(void **state)
     box_works(b);
 }
 
-/* Three streams in a row that no engine survives: the fourth is not tried. Another model still is. */
+/* Three streams in a row that no engine survives: the fourth is refused. Other models still work. */
 static void test_model_refused(void **state)
 {
     struct box *b = *state;
@@ -382,7 +384,7 @@ static void test_model_refused(void **state)
     int64_t restarts = st->engine.restarts;
     wire_free(st);
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "no engine survived the last 3 generations with this model");
-    g = request("n=1", NULL); /* nor is an innocent one: who could tell? */
+    g = request("n=1", NULL); /* nor is a harmless one tried, since it cannot be told apart */
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_EENGINE, "refused for");
     st = peer_status(p);
     assert_int_equal(st->engine.restarts, restarts);
@@ -399,16 +401,16 @@ static void test_engine_talks_nonsense(void **state)
     struct wire_generate g = request("garbage=1", "new"), h = request("skip=1 n=3", "new");
     struct hearth_err e = {0};
     struct wire_generate_result *r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &g), WIRE_GENERATE, &e);
-    assert_non_null(r); /* one token came */
+    assert_non_null(r); /* it has one token */
     assert_string_equal(r->finish_reason, "error");
     assert_non_null(strstr(r->error, "ENGINE_FAILED"));
     assert_string_equal(r->text.data, "t0 ");
     wire_free(r);
-    r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &h), WIRE_GENERATE, &e); /* a hole in the tokens */
+    r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &h), WIRE_GENERATE, &e); /* a gap in the tokens */
     assert_non_null(r);
     assert_string_equal(r->text.data, "t0 ");
     wire_free(r);
-    h = request("skip=2 n=3", "new"); /* and one at their end, which nothing comes after */
+    h = request("skip=2 n=3", "new"); /* and one at their end, after which nothing comes */
     r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &h), WIRE_GENERATE, &e);
     assert_non_null(r);
     assert_string_equal(r->finish_reason, "error");
@@ -434,7 +436,7 @@ static void test_failures(void **state)
     struct wire_session_show_result *s = peer_call(p, WIRE_SESSIONS_SHOW, &ref);
     assert_int_equal(s->session.tokens, 4); /* unchanged */
     wire_free(s);
-    g = request("fail=2", "old"); /* after two tokens: those are kept */
+    g = request("fail=2", "old"); /* after two tokens, which are kept */
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, peer_ask(p, WIRE_GENERATE, &g), WIRE_GENERATE, &e);
     assert_string_equal(r->finish_reason, "error");
@@ -494,12 +496,12 @@ static void test_prompt_progress(void **state)
     struct wire_generate g = request("prompt=5 n=2", NULL);
     wire_free(peer_call(p, WIRE_GENERATE, &g));
     assert_int_equal(p->n_prompt, 5);
-    g.stream = false; /* the result only */
+    g.stream = false; /* only the result */
     wire_free(peer_call(p, WIRE_GENERATE, &g));
     assert_int_equal(p->n_prompt, 5);
     wire_free(peer_status(other));
     assert_int_equal(other->n_prompt, 0);
-    g = request("prompt=3 die=1 n=2", NULL); /* what is read again after a token is no news */
+    g = request("prompt=3 die=1 n=2", NULL); /* reading the prompt again after a token is not reported */
     p->n_prompt = 0;
     wire_free(peer_call(p, WIRE_GENERATE, &g));
     assert_int_equal(p->n_prompt, 3);

@@ -1,4 +1,4 @@
-/* streams-list.c - streams.list: what runs, for whom, and what has ended. */
+/* streams-list.c - streams.list: which streams run, for whom, and which have ended. */
 #include "tests/daemon/harness.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void test_running(void **state)
     int64_t number = gate->stream;
     wire_free(r);
 
-    peer_close(p); /* its client has gone: nobody waits for its end */
+    peer_close(p); /* its client has disconnected: nobody waits for its end */
     do {
         r = list(q, false);
         assert_int_equal(r->n_streams, 2);
@@ -73,7 +73,7 @@ static void test_running(void **state)
     peer_close(q);
 }
 
-/* What has ended is known to the next hearthd, too. */
+/* The next hearthd also knows the streams that have ended. */
 static void test_restart(void **state)
 {
     struct box *b = *state;

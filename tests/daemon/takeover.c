@@ -1,5 +1,5 @@
-/* takeover.c - session takeover: a user can continue at once in a session whose client has gone, and no token is lost.
- */
+/* takeover.c - session takeover: a user can continue at once in a session whose client has disconnected, and no token
+ * is lost. */
 #include "config.h"
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #include "tests/daemon/harness.h"
 
-/* Starts a generation that makes two tokens and waits, and disconnects its client then. Returns its number. */
+/* Starts a generation that makes two tokens and waits, then disconnects its client. Returns the stream's number. */
 static int64_t leave(struct box *b, const char *script, const char *session)
 {
     struct peer *p = peer_open(b), *clock = peer_open(b);
@@ -46,7 +46,7 @@ static void test_generate(void **state)
     wire_free(r);
     assert_int_equal(tokens_of(p, "s"), 8 + 2 + 3 + 1);
 
-    /* What was left behind can still be had, as far as it came. */
+    /* The interrupted stream can still be attached to, as far as it got. */
     struct wire_attach a = {.stream = left, .from = 1};
     p->first = 1;
     r = peer_call(p, WIRE_STREAM_ATTACH, &a);
@@ -58,7 +58,7 @@ static void test_generate(void **state)
     assert_true(box_log_has(b, "nobody reads it, and its session is wanted"));
 }
 
-/* By the session's name, also where that is another one by now, and by no other session's. */
+/* By the session's name, also if it has been renamed since, and by no other session's name. */
 static void test_renamed(void **state)
 {
     struct box *b = *state;
@@ -79,7 +79,7 @@ static void test_renamed(void **state)
     peer_close(p);
 }
 
-/* The classes that the engine was told of the stream, one after the other. */
+/* Checks the classes that the engine was told for the stream, in order. */
 static void assert_classes(struct peer *p, int64_t stream, const char *want)
 {
     char all[256] = "";
@@ -91,13 +91,13 @@ static void assert_classes(struct peer *p, int64_t stream, const char *want)
     wire_free(r);
 }
 
-/* A stream whose client has gone is of the background until somebody comes for it. */
+/* A stream whose client has disconnected is in the background class until another client attaches. */
 static void test_class(void **state)
 {
     struct box *b = *state;
     int64_t left = leave(b, "gate n=3", NULL);
     struct peer *p = peer_open(b), *clock = peer_open(b);
-    wire_free(peer_status(clock)); /* the engine answers what it was told before */
+    wire_free(peer_status(clock)); /* the engine's answer comes after what it was told before */
     assert_classes(clock, left, "background ");
     struct wire_attach a = {.stream = left, .from = 2};
     p->first = 2;
@@ -113,7 +113,7 @@ static void test_class(void **state)
     peer_close(clock);
 }
 
-/* What the request asks for is capped by the configuration; other words are refused. */
+/* The requested class is capped by the configuration; unknown words are refused. */
 static void test_class_is_capped(void **state)
 {
     struct box *b = *state;
@@ -143,7 +143,7 @@ static void test_class_is_capped(void **state)
     }
 }
 
-/* Streams that nobody reads do not lock their user out; those that somebody reads stay. */
+/* Streams that nobody reads do not count against their user's limit when it is reached; those that are read do. */
 static void test_limit_of_streams(void **state)
 {
     struct box *b = *state;
@@ -159,7 +159,7 @@ static void test_limit_of_streams(void **state)
     peer_await_begin(gone, 1);
     left[1] = gone->stream;
     peer_close(gone);
-    for (int i = 0; i < 4; i++) /* the third finds no more that makes way, but the ends of those before it */
+    for (int i = 0; i < 4; i++) /* the third one finds no more streams to cancel, but those before it have ended */
         wire_free(run(p, "n=1", NULL));
     struct wire_attach a = {.stream = left[0]};
     struct wire_generate_result *r = peer_call(p, WIRE_STREAM_ATTACH, &a);
@@ -170,7 +170,7 @@ static void test_limit_of_streams(void **state)
     peer_close(stays);
 }
 
-/* Who is attached keeps it. */
+/* A client that is attached keeps its stream running. */
 static void test_attached(void **state)
 {
     struct box *b = *state;
@@ -185,7 +185,7 @@ static void test_attached(void **state)
     peer_refused(q, WIRE_GENERATE, &g, HEARTH_ESESSIONBUSY, "session \"s\"");
     peer_refused(q, WIRE_SESSIONS_REMOVE, &ref, HEARTH_ESESSIONBUSY, "creating");
     peer_tick(clock);
-    peer_tick(clock); /* the end takes one, too */
+    peer_tick(clock); /* the end takes a tick, too */
     struct hearth_err e;
     struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
     assert_non_null(r);
@@ -193,7 +193,7 @@ static void test_attached(void **state)
     assert_string_equal(r->finish_reason, "stop");
     wire_free(r);
 
-    /* And the same request once more is no other: it attaches. */
+    /* The same request again is not another one: it attaches. */
     g = request("gate n=3", "s");
     g.request = "left";
     r = peer_call(q, WIRE_GENERATE, &g);
@@ -218,7 +218,7 @@ static void test_remove(void **state)
     peer_close(p);
 }
 
-/* Several wait for one end, and one of them does not wait for it. */
+/* Several requests wait for the same end, and one of their clients disconnects. */
 static void test_waiting(void **state)
 {
     struct box *b = *state;
@@ -238,7 +238,7 @@ static void test_waiting(void **state)
     struct wire_generate_result *r = peer_answer(first, id, WIRE_GENERATE, &e);
     assert_non_null(r);
     wire_free(r);
-    assert_null(peer_answer(last, id_last, WIRE_GENERATE, &e)); /* the first one's is being read */
+    assert_null(peer_answer(last, id_last, WIRE_GENERATE, &e)); /* the first one's stream is being read */
     assert_int_equal(e.code, HEARTH_ESESSIONBUSY);
     assert_int_equal(tokens_of(clock, "s"), 13 + 2 + 3 + 1);
     peer_close(first);
@@ -247,7 +247,7 @@ static void test_waiting(void **state)
     assert_int_equal(box_stop(b, SIGTERM), 0);
 }
 
-/* Cancelling by request id works from the moment it was sent. */
+/* Cancelling by request id works from the moment that the request was sent. */
 static void test_cancel(void **state)
 {
     struct box *b = *state;

@@ -1,5 +1,6 @@
 /*
- * trace.c - streams.trace: the life of a stream, running, ended, over an engine's death; whose it is, and its bounds.
+ * trace.c - streams.trace: the life of a stream, while it runs, after its end, and across an engine's death; its owner,
+ * and its bounds.
  */
 #include "config.h"
 
@@ -23,7 +24,7 @@ static const char *field(const struct wire_trace_event *ev, const char *name)
     return NULL;
 }
 
-/* Stages in their order without the states, "created submitted ...". */
+/* Checks the stages in order, without the states: "created submitted ...". */
 static void assert_stages(const struct wire_trace_result *r, const char *want)
 {
     char all[1024] = "";
@@ -65,7 +66,7 @@ static void test_running_and_ended(void **state)
     struct wire_generate g = request("gate n=2", "one");
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     peer_await_begin(p, 1);
-    /* The fake engine's clock stands at 1 s after the machine's start, so that what it tells comes first. */
+    /* The fake engine's clock stands at 1 s after boot, so that its events come first. */
     struct wire_trace_result *r = traced(q, p->stream);
     assert_stages(r, "received created submitted");
     assert_string_equal(field(first(r, "received"), "prompt"), "8");
@@ -98,7 +99,7 @@ static void test_unknown(void **state)
     peer_close(p);
 }
 
-/* The death of the engine and the next one's work are seen. */
+/* The death of the engine and the work of the next one are recorded. */
 static void test_engine_dies(void **state)
 {
     struct peer *p = peer_open(*state);
@@ -119,7 +120,7 @@ static void test_engine_dies(void **state)
     peer_close(p);
 }
 
-/* An engine that tells nonsense, and much of it: known stages of an engine alone are kept, so many of a stream. */
+/* An engine that sends much nonsense: only known stages of an engine are kept, and a bounded number per stream. */
 static void test_bounded(void **state)
 {
     struct peer *p = peer_open(*state);
@@ -133,7 +134,7 @@ static void test_bounded(void **state)
     assert_string_equal(field(first(r, "finished"), "reason"), "x");
     peer_refused(p, WIRE_STREAMS_TRACE, &(struct wire_streams_trace){.stream = 1001}, HEARTH_ENOSTREAM, "no trace");
     wire_free(r);
-    for (int i = 0; i < 64; i++) /* so many streams of a user are remembered */
+    for (int i = 0; i < 64; i++) /* this many streams of a user are remembered */
         wire_free(run(p, "n=1", NULL));
     peer_refused(p, WIRE_STREAMS_TRACE, &(struct wire_streams_trace){.stream = 1}, HEARTH_ENOSTREAM, "no trace");
     wire_free(traced(p, 2));
@@ -165,7 +166,7 @@ static void test_other_uid(void **state)
     if (pid == 0)
         other(b);
     assert_int_equal(wait_exit(pid), 0);
-    wire_free(traced(p, 2)); /* root sees everybody's */
+    wire_free(traced(p, 2)); /* root sees those of all users */
     peer_close(p);
 }
 

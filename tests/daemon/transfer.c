@@ -1,4 +1,4 @@
-/* transfer.c - export and import of whole sessions through the socket, and who may do it. */
+/* transfer.c - export and import of whole sessions through the socket, and who may do so. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
@@ -90,7 +90,7 @@ static void test_large(void **state)
         assert_true(bytes <= WIRE_PAGE_BYTES);
         len += bytes;
         from = x->next;
-        im.page = pages++; /* a page that was exported is one that can be imported */
+        im.page = pages++; /* every exported page can be imported */
         im.more = from >= 0;
         im.turns = x->turns;
         im.n_turns = x->n_turns;
@@ -116,7 +116,7 @@ static void test_large(void **state)
     assert_int_equal(a->session.bytes, c->session.bytes);
     wire_free(a);
     wire_free(c);
-    /* One of that size is gone at once, and its turns by and by. */
+    /* A session of that size is gone at once, and its turns are deleted in slices. */
     struct wire_session_ref big = {.session = "big"};
     wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &big));
     peer_refused(p, WIRE_SESSIONS_SHOW, &big, HEARTH_ENOSESSION, "big");
@@ -127,7 +127,7 @@ static void test_large(void **state)
     peer_close(p);
 }
 
-/* A document gets sums of its own where it is imported: what is damaged here would be sound there. */
+/* An imported document gets new checksums, so a session that is damaged here would become a sound one there. */
 static void test_damaged_export(void **state)
 {
     struct box *b = *state;
@@ -173,7 +173,7 @@ static void test_import(void **state)
     assert_true(x->turn_open);
     wire_free(x);
 
-    /* The name is taken: refused before any page is sent, and nothing is touched. */
+    /* The name is taken: refused before any page is sent, and nothing is changed. */
     peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ESESSIONEXISTS, "mine");
     im.replace = true;
     im.n_turns = 1;
@@ -184,14 +184,14 @@ static void test_import(void **state)
     wire_free(s);
     assert_int_equal(peer_sessions(p), 1);
 
-    /* It goes on like any other. */
+    /* It can be continued like any other session. */
     struct wire_generate g = request("n=1", "mine");
     g.model = NULL;
     struct wire_generate_result *made = peer_call(p, WIRE_GENERATE, &g);
     assert_int_equal(made->usage.prompt_tokens, 3 + 3);
     wire_free(made);
 
-    /* Not while a generation runs in it, nor while one is making it. */
+    /* Not while a generation runs in the session, nor while one is creating it. */
     struct peer *q = peer_open(b);
     g = request("hang", "mine");
     peer_ask(q, WIRE_GENERATE, &g);
@@ -239,13 +239,13 @@ static void test_import_refused(void **state)
             t.tokens = (struct wire_ids){over, 2};
         t.continues = i == 11;
         im.page = i == 12 ? 1 : 0;
-        if (i == 3) /* the wire itself does not let it pass */
+        if (i == 3) /* the wire format itself refuses it */
             peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_EPARAMS, "name");
         else
             peer_refused(p, WIRE_SESSIONS_IMPORT, &im, cases[i].code, cases[i].what);
         assert_int_equal(peer_sessions(p), 0);
     }
-    /* What failed left nothing behind that would be in the way. */
+    /* Failed imports leave nothing behind that would be in the way. */
     im = import_of("mine");
     im.turns = &good;
     im.n_turns = 1;
@@ -253,7 +253,7 @@ static void test_import_refused(void **state)
     peer_close(p);
 }
 
-/* Pages out of turn, two at once, and a client that goes away in the middle. */
+/* Pages out of order, two imports at once, and a client that disconnects in the middle. */
 static void test_import_pages(void **state)
 {
     struct box *b = *state;
@@ -270,10 +270,11 @@ static void test_import_pages(void **state)
     peer_refused(q, WIRE_SESSIONS_IMPORT, &other, HEARTH_ELIMIT, "importing");
     assert_int_equal(peer_sessions(q), 0);
     im.page = 1;
-    wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im)); /* it is still there */
+    wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im)); /* the import is still open */
     peer_close(p);
     p = peer_open(b);
-    wire_free(peer_call(p, WIRE_SESSIONS_LIST, &(struct wire_sessions_list){0})); /* by now the other end is known */
+    wire_free(peer_call(p, WIRE_SESSIONS_LIST,
+                        &(struct wire_sessions_list){0})); /* by now hearthd has noticed the disconnect */
     wire_free(peer_call(q, WIRE_SESSIONS_IMPORT, &other));
     assert_int_equal(peer_sessions(q), 1);
 
@@ -289,7 +290,8 @@ static void test_import_pages(void **state)
     peer_close(q);
 }
 
-/* A turn that goes on and on, and a session that does: each is refused when it is too much, and not kept until then. */
+/* A turn that never ends, and a session that never ends: each is refused when it is too large, instead of being kept
+ * until then. */
 static void test_import_endless(void **state)
 {
     struct box *b = *state;
@@ -313,7 +315,7 @@ static void test_import_endless(void **state)
         peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ETOOBIG, "larger than");
         assert_int_equal(peer_sessions(p), 0);
     }
-    /* So is a timeline that is longer than any model's, though its bytes are not many; and a time that is none. */
+    /* So is a timeline that is longer than any model's, although its bytes are few; and an invalid time. */
     static int32_t many[100000];
     struct wire_session_import im = import_of("mine");
     t = a_turn("user", "", many, 100000);
@@ -334,7 +336,7 @@ static void test_import_endless(void **state)
     peer_close(p);
 }
 
-/* --- by whom ------------------------------------------------------------------------------------------------------ */
+/* --- permissions -------------------------------------------------------------------------------------------------- */
 
 static int another_user(const struct box *b)
 {
@@ -350,7 +352,8 @@ static int another_user(const struct box *b)
         peer_refused(p, WIRE_SESSIONS_PIN, &s, HEARTH_ENOSESSION, "mine");
         peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EDENIED, "backup");
         struct wire_turn t = a_turn("user", "theirs", some, 1);
-        struct wire_session_import im = import_of("mine"); /* another uid's name is no obstacle, and is not replaced */
+        struct wire_session_import im =
+            import_of("mine"); /* another uid's session of that name does not matter, and is not replaced */
         im.turns = &t;
         im.n_turns = 1;
         im.replace = true;

@@ -15,14 +15,14 @@
 enum point { LOAD, STEP, SAVE, RESTORE, ANY, HANG, HANG_LOAD, POINTS };
 static const char *const names[POINTS] = {"load", "step", "save", "restore", "any", "hang", "hang-load"};
 
-/* The table's calls get the inner backend's device and nothing else, so what is known about the fault is here. */
+/* The function table's calls get only the inner backend's device, so the state of the fault is kept here. */
 static struct {
     const struct backend *inner;
     struct backend table;
     const char *path; /* NULL: no file is waited for */
     enum point point;
-    uint64_t left; /* calls until it fails; 0: not known yet, or over */
-    char when[32]; /* it failed */
+    uint64_t left; /* calls until it fails; 0: not known yet, or failed already */
+    char when[32]; /* the description of the failure */
     bool gpu;
     bool dead;
 } fault;
@@ -42,7 +42,7 @@ static bool parse(const char *s, enum point *point, uint64_t *n)
     return false;
 }
 
-/* Takes the file if it is there now. */
+/* Takes the file if it exists by now. */
 static void look(void)
 {
     char line[32];
@@ -59,7 +59,7 @@ static void look(void)
     fault.path = NULL;
 }
 
-/* A call of that kind begins: is it the one? */
+/* A call of that kind begins: is it the one that fails? */
 static bool strikes(enum point p)
 {
     if (fault.path)
@@ -87,7 +87,7 @@ static int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
     return fault.dead ? failed(e) : fault.inner->weight_load(d, w, e);
 }
 
-/* Runs the program with norms of an address that nobody has: a program of its own, so no graph is found for it. */
+/* Runs the program with norms at an invalid address. As it is a program of its own, no graph is found for it. */
 static uint64_t run_poisoned(struct device *d, const struct batch *b, const struct program *p)
 {
     struct program bad = {.model = p->model};
@@ -106,7 +106,7 @@ static uint64_t step_run(struct device *d, const struct batch *b, const struct p
 {
     bool now = strikes(STEP);
     if (now && fault.gpu && !fault.dead)
-        return run_poisoned(d, b, p); /* from here on the device says so itself */
+        return run_poisoned(d, b, p); /* from here on the device itself reports the error */
     fault.dead |= now;
     return fault.dead ? UINT64_MAX : fault.inner->step_run(d, b, p);
 }
@@ -125,7 +125,7 @@ static uint64_t kv_load(struct device *d, struct kv_pool *p, const uint32_t *pag
     return now ? UINT64_MAX : fault.dead ? 0 : fault.inner->kv_load(d, p, pages, host, n);
 }
 
-/* --- calls of a dead device ------------------------------------------------------------------------------ */
+/* --- calls of a failed device ---------------------------------------------------------------------------- */
 
 static int kv_map(struct device *d, struct kv_pool *p, uint32_t extent, struct hearth_err *e)
 {
@@ -209,7 +209,7 @@ static int read_rate(struct device *d, bool host, uint64_t bytes, double *bytes_
     return fault.dead ? failed(e) : fault.inner->read_rate(d, host, bytes, bytes_per_s, e);
 }
 
-/* --- the table ------------------------------------------------------------------------------------------- */
+/* --- the function table ---------------------------------------------------------------------------------- */
 
 const char *fault_when;
 
@@ -229,7 +229,8 @@ const struct backend *fault_wrap(const struct backend *be, struct device *d, str
     be->info(d, &info);
     fault.gpu = info.gpu;
     fault.inner = be;
-    fault.table = *be; /* what frees and closes goes straight there, as it does after an error */
+    fault.table =
+        *be; /* calls that free and close go straight to the inner backend, which allows them after an error, too */
     fault.table.reserve = reserve;
     fault.table.weight_load = weight_load;
     fault.table.vec_load = vec_load;

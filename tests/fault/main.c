@@ -1,10 +1,10 @@
 /*
- * main.c - the engine with another device than it has: one that fails, hearth-engine --fault WHEN [OPTION...], one with
- * little memory, --small BYTES, or one that is as quick as a GPU, --paced FACTOR; and one with its own device and no
- * memory for vocabularies while a file is there, --no-vocab PATH. For tests and measurements alone.
+ * main.c - the engine with another device than its own: one that fails, hearth-engine --fault WHEN [OPTION...], one
+ * with little memory, --small BYTES, or one with the speed of a GPU, --paced FACTOR; or with its own device, but no
+ * memory for vocabularies while a file exists, --no-vocab PATH. Only for tests and measurements.
  *
- * It is the engine's own program with fault.h, small.h or paced.h between the engine and its device. It bears the
- * engine's name because kill-at.c knows the engine by it.
+ * It is the engine's own program with fault.h, small.h or paced.h between the engine and its device. It has the
+ * engine's name because kill-at.c recognises the engine by it.
  */
 #include "config.h"
 

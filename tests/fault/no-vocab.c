@@ -1,4 +1,4 @@
-/* no-vocab.c - see no-vocab.h. The linker leads calls of vocab_load() here. */
+/* no-vocab.c - see no-vocab.h. The linker redirects calls of vocab_load() to this file. */
 #include "config.h"
 
 #include "tests/fault/no-vocab.h"

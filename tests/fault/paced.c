@@ -11,7 +11,11 @@
 
 #include "daemon/engine/clock.h"
 
-enum { IN_FLIGHT = 4, SHAPE = 64, WHOLE = 512 /* rows beyond a multiple of these are a product of their own */ };
+enum {
+    IN_FLIGHT = 4,
+    SHAPE = 64,
+    WHOLE = 512 /* rows beyond a multiple of these are computed by a product of their own */
+};
 
 static struct {
     const struct backend *inner;
@@ -19,25 +23,25 @@ static struct {
     double factor;
     bool trials, slowly;
     bool tried[BATCH_ROWS_MAX / SHAPE + 1];
-    bool slow;   /* the next submission is */
+    bool slow;   /* the next submission is slow */
     double idle; /* when the last step will be done */
     uint64_t ticket, waited;
     uint32_t n_vocab[SLOTS_MAX];
     struct step {
-        uint64_t inner; /* its ticket there; 0: it was not computed */
+        uint64_t inner; /* the inner backend's ticket; 0: the step was not computed */
         double done;
         uint32_t n;
         struct sampled s[BATCH_SEQS_MAX];
     } ring[IN_FLIGHT];
 } paced;
 
-/* --- how long things take: milliseconds of an H100 ------------------------------------------------------------ */
+/* --- how long steps take: milliseconds of an H100 ------------------------------------------------------------- */
 
 /* What a step is made of. */
 struct shape {
     uint32_t decode, prompt; /* rows */
-    double keys;             /* of the rows that decode */
-    double attention;        /* of the prompts */
+    double keys;             /* keys that the decoding rows see */
+    double attention;        /* of the prompts, in ms */
 };
 
 static struct shape shape_of(const struct batch *b)
@@ -52,14 +56,13 @@ static struct shape shape_of(const struct batch *b)
             continue;
         }
         s.prompt += q->n_row;
-        /* A few rows at a great depth keep few of the processors at work: 128 rows take more than half of 512's time.
-         */
+        /* A few rows at a great depth occupy few SMs: 128 rows take more than half of the time of 512. */
         s.attention += fmin(1, n / 64) * (deep * (0.5 + 0.00145 * n) + 1.3 * fmin(1, deep / 1.5) * n / 512);
     }
     return s;
 }
 
-/* A step of so many rows that decode, at no context. */
+/* The time of a step of so many decoding rows without context. */
 static double decode_ms(uint32_t rows)
 {
     static const struct {
@@ -81,7 +84,7 @@ static double step_ms(const struct shape *s)
     return (rows <= 128 ? 2.3 + 0.0232 * rows : 2.2 + 0.0236 * rows) + s->attention + 0.075 * s->decode + keys;
 }
 
-/* Of the host: a graph, or some hundred launches. */
+/* The time of the host for a submission: a graph, or some hundred launches. */
 static double submission_ms(const struct shape *s)
 {
     static const double more = 4.4;
@@ -116,7 +119,7 @@ static void try_rows(uint32_t rows)
     }
 }
 
-/* The first step of its shapes. */
+/* Waits if the step is the first one with its shapes. */
 static void try_shapes(const struct shape *s)
 {
     uint32_t rows = s->decode + s->prompt;
@@ -126,7 +129,7 @@ static void try_shapes(const struct shape *s)
     try_rows(rows % WHOLE);
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------- */
+/* --- the function table ----------------------------------------------------------------------------------------- */
 
 static void info(struct device *d, struct device_info *out)
 {
@@ -146,13 +149,13 @@ static void sample(struct step *f, const struct batch_sample *op)
     }
 }
 
-/* The engine's steps may be stopped; those of the self-check, which are computed, are not. */
+/* The engine's steps may be stopped; those of the self-check, which are really computed, may not. */
 static uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     struct step *f = &paced.ring[++paced.ticket % IN_FLIGHT];
     struct shape s = shape_of(b);
     if (paced.ticket - paced.waited > IN_FLIGHT)
-        abort(); /* the engine was told how many there may be */
+        abort(); /* more steps are in flight than device_info allows */
     f->n = 0;
     f->inner = b->stop ? 0 : paced.inner->step_run(d, b, p);
     f->done = 0;
@@ -209,7 +212,7 @@ const struct backend *paced_wrap(const struct backend *be, struct device *d, str
         err_set(e, HEARTH_EPARAMS, "--paced: \"%.40s\" is not FACTOR[,trials][,slow]", paced_by);
         return NULL;
     }
-    prctl(PR_SET_TIMERSLACK, 1000); /* as the GPU's backend does: the sleeps here are meant */
+    prctl(PR_SET_TIMERSLACK, 1000); /* as the GPU's backend does, so that sleeps are precise */
     paced.inner = be;
     paced.table = *be;
     paced.table.info = info;

@@ -10,7 +10,7 @@ static const double own_rate = 1e9, host_rate = 1e8;
 static struct {
     const struct backend *inner;
     struct backend table;
-    uint64_t total, own, host; /* bytes that there are, and that weights have of both memories */
+    uint64_t total, own, host; /* bytes: in all, and held by weights in the device's and in host memory */
 } small;
 
 static uint64_t bytes_of(const struct weight *w)

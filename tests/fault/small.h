@@ -1,8 +1,8 @@
 /*
- * small.h - a backend that says it is a GPU with little memory of its own: what an engine does with a model that has no
- * room there, on any machine. A matrix takes SMALL_FACTOR times what it takes in the file, and one too many is refused,
- * as a GPU refuses it; those that are kept in the host's memory are counted, and computed with as all others. One in a
- * process. Thread: the device's.
+ * small.h - a backend that claims to be a GPU with little memory: what an engine does with a model that does not fit,
+ * on any machine. A matrix takes SMALL_FACTOR times its size in the file, and one too many is refused, as a GPU would;
+ * matrices that are kept in host memory are counted, and computed with like all others. There is one per process.
+ * Thread: the device's.
  */
 #ifndef HEARTH_TESTS_SMALL_H
 #define HEARTH_TESTS_SMALL_H
@@ -11,9 +11,9 @@
 
 enum { SMALL_FACTOR = 32 };
 
-extern const char *small_bytes; /* of its memory, in decimal; set before the engine is opened */
+extern const char *small_bytes; /* bytes of its memory, in decimal; set before the engine is opened */
 
-/* An engine_wrap(): fails where small_bytes is no number. */
+/* An engine_wrap(): returns an error if small_bytes is not a number. */
 const struct backend *small_wrap(const struct backend *be, struct device *d, struct hearth_err *e);
 
 #endif

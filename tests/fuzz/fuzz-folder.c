@@ -1,7 +1,7 @@
 /*
- * fuzz-folder.c - a Hugging Face folder: the input is config.json, tokenizer.json and model.safetensors, with a line
- * "%%" between them. Whatever they hold, each step ends in success or in an error with a message, and what a tensor is
- * said to be lies in the file.
+ * fuzz-folder.c - a Hugging Face folder: the input is config.json, tokenizer.json and model.safetensors, with lines
+ * "%%" between them. Whatever they contain, each step ends in success or in an error with a message, and the data of
+ * each tensor are within the file.
  */
 #include "config.h" /* memmem, asprintf */
 
@@ -20,7 +20,7 @@ static void check(int ret, const struct hearth_err *e)
 {
     if (ret && (ret > 0 || e->code != ret || !e->msg[0]))
         abort();
-    for (const char *c = e->msg; ret && *c; c++) /* it goes over the wire and to terminals */
+    for (const char *c = e->msg; ret && *c; c++) /* the message goes to clients and terminals */
         if (*c < 0x20 || *c > 0x7e)
             abort();
 }

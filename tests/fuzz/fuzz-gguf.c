@@ -1,6 +1,6 @@
 /*
  * fuzz-gguf.c - any bytes as a model file: it is opened and walked, its vocabulary is used, its weights are bound. Each
- * step must end in success or in an error with a message; token ids must be ids of the vocabulary.
+ * step must end in success or in an error with a message; token ids must be in the vocabulary.
  */
 #include "config.h" /* memfd_create */
 
@@ -19,7 +19,7 @@ static void check(int ret, const struct hearth_err *e)
 {
     if (ret && (ret > 0 || e->code != ret || !e->msg[0]))
         abort();
-    for (const char *c = e->msg; ret && *c; c++) /* it goes over the wire and to terminals */
+    for (const char *c = e->msg; ret && *c; c++) /* the message goes to clients and terminals */
         if (*c < 0x20 || *c > 0x7e)
             abort();
 }
@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int ret = gguf_open(&g, path, &e);
     check(ret, &e);
     if (!ret) {
-        uint64_t sum = 0; /* the whole of every tensor lies in the file */
+        uint64_t sum = 0; /* each tensor is entirely within the file */
         for (size_t i = 0; i < gguf_n_tensor(g); i++) {
             const struct gguf_tensor *t = gguf_tensor_at(g, i);
             if (t->data)

@@ -1,6 +1,6 @@
 /*
- * fuzz-jinja.c - any bytes as a chat template, with a conversation, or with what follows the first NUL as the context:
- * it ends in a text that is UTF-8, or in an error with words, and soon.
+ * fuzz-jinja.c - any bytes as a chat template, with a conversation, or with what follows the first NUL as its context:
+ * it ends soon, in a text that is valid UTF-8 or in an error with a message.
  */
 #include "daemon/model/chat/jinja.h"
 #include "libclient/utf8.h"

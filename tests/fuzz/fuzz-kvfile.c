@@ -1,8 +1,8 @@
 /*
- * fuzz-kvfile.c - any bytes as a KV file: as they are, with the head's checksum made right, and with its chain made
- * right as well, so that what lies behind the checksums is reached too. Each is opened for the fingerprint and under
- * the name that it claims. That must end in success or in an error with a message, and an extent that opened must lie
- * wholly within the file.
+ * fuzz-kvfile.c - any bytes as a KV file: as they are, with the head's checksum corrected, and with its hash chain
+ * corrected as well, so that the code behind the checksums is reached too. Each is opened with the fingerprint and name
+ * that it claims. That must end in success or in an error with a message, and an extent that opens must be entirely
+ * within the file.
  */
 #include "config.h"
 
@@ -28,7 +28,7 @@ static void check(int ret, const struct hearth_err *e)
 {
     if (ret > 0 || e->code != ret || !e->msg[0])
         abort();
-    for (const char *c = e->msg; *c; c++) /* it goes into the log and to terminals */
+    for (const char *c = e->msg; *c; c++) /* the message goes into the log and to terminals */
         if (*c < 0x20 || *c > 0x7e)
             abort();
 }

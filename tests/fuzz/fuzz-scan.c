@@ -1,6 +1,5 @@
-/* fuzz-scan.c - the structural scan must give the same answer in one piece and byte by byte, and never read beyond its
- * input.
- */
+/* fuzz-scan.c - the structural scan must give the same result for the whole input at once and byte by byte, and never
+ * read beyond the input. */
 #include "libclient/wire.h"
 
 #include <stdlib.h>
@@ -20,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (n != m || (n > 0 && (size_t)n > size))
         abort();
     if (n > 0 && !wire_frame_open(&f, data, (size_t)n, &err) &&
-        (f.body < data && f.body_len != 1)) /* only the empty map lies elsewhere */
+        (f.body < data && f.body_len != 1)) /* only the empty map is elsewhere */
         abort();
     return 0;
 }

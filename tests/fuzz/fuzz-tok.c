@@ -1,6 +1,6 @@
 /*
- * fuzz-tok.c - any bytes as text, in the embedded model's vocabulary and in a SentencePiece one of our own: the ids of
- * a text must decode to the same bytes, with special tokens parsed and without.
+ * fuzz-tok.c - any bytes as text, in the embedded model's vocabulary and in a made-up SentencePiece one: the ids of a
+ * text must decode to the same bytes, with special tokens parsed or not.
  */
 #include "config.h" /* memfd_create */
 
@@ -68,7 +68,7 @@ static void check(const struct vocab *v, const char *text, size_t n, int flags)
     struct hearth_err e = {0};
     struct ids ids = {0};
     size_t at = 0;
-    bool fresh = tok_adds_space(v); /* a dummy space comes next */
+    bool fresh = tok_adds_space(v); /* a dummy space is inserted next */
     if (tok_encode(v, text, n, flags, &ids, &e))
         abort();
     for (size_t i = 0; i < ids.n; i++) {
@@ -80,7 +80,7 @@ static void check(const struct vocab *v, const char *text, size_t n, int flags)
         fresh = special && tok_adds_space(v);
         for (size_t k = skip; k < len; k++, at++) {
             bool same = at < n && text[at] == piece[k];
-            /* SentencePiece cannot tell U+2581 from a space. */
+            /* SentencePiece cannot distinguish U+2581 from a space. */
             if (!same && piece[k] == ' ' && n - at >= 3 && !memcmp(text + at, "\xe2\x96\x81", 3)) {
                 at += 2;
                 same = true;

@@ -1,4 +1,5 @@
-/* fuzz-wire.c - any bytes as a frame from a socket: a message that unpacks must pack again, and unpack to the same. */
+/* fuzz-wire.c - any bytes as a frame from a socket: a message that unpacks must pack again, and unpack to the same
+ * message. */
 #include "tests/unit/libclient/wire-same.h"
 
 #include <stdlib.h>
@@ -33,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ptrdiff_t n = wire_scan(&s, data, size, WIRE_FRAME_MAX, &err);
     if (n <= 0 || wire_frame_open(&f, data, (size_t)n, &err))
         return 0;
-    if (f.kind == WIRE_FRAME_RESPONSE) { /* whose it is, only the asker knows: try all */
+    if (f.kind == WIRE_FRAME_RESPONSE) { /* only the requester knows the method of a response: try all */
         for (const struct wire_method *m = wire_methods; m->name && !f.is_error; m++)
             if (m->result && !wire_unpack(m->result, f.body, f.body_len, &msg, &err)) {
                 again(m, m->result, msg);

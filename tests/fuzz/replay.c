@@ -1,7 +1,7 @@
 /*
- * replay.c - main() of a fuzz target where there is no libFuzzer: runs every file of the corpus through it and says so
- * in TAP. Without arguments the corpus of a target fuzz-NAME is $top_srcdir/tests/fuzz/corpus/NAME. A target aborts on
- * what must not happen, so a file that passes is a file that returned.
+ * replay.c - main() of a fuzz target without libFuzzer: runs it with every file of the corpus and reports in TAP.
+ * Without arguments the corpus of a target fuzz-NAME is $top_srcdir/tests/fuzz/corpus/NAME. A target aborts on failure,
+ * so a file passes if the target returns.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ static void run_file(const char *path, const char *name)
         ok = data && fread(data, 1, size, f) == size;
         if (ok) {
             printf("# %s\n", name);
-            fflush(stdout); /* the last line before a crash names the file */
+            fflush(stdout); /* so that the last line before a crash names the file */
             LLVMFuzzerTestOneInput(data, size);
         }
     }

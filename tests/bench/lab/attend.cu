@@ -1,7 +1,7 @@
 /*
- * attend.cu - the laboratory of attention: checks both kernels against double, over head sizes, groups, windows and
- * lengths around the borders of pages and chunks, one row a sequence also alone against in a batch of the invariant
- * mode, to the bit; or times layers of attention in a graph over distinct random KV.
+ * attend.cu - the laboratory of attention: checks both kernels against double precision, over head sizes, groups,
+ * windows and lengths around the boundaries of pages and chunks, and one row per sequence bit-exactly in a batch of its
+ * own against a batch in the invariant mode; or times layers of attention in a graph over distinct random KV.
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/attend.cu
  *       build/kernels/libkernels.a ... -o lab
@@ -38,7 +38,7 @@ struct fix {
     __half *q; /* [LENGTHS][n_head * d] */
 };
 
-/* A step of this op alone. */
+/* Runs a step with only this op. */
 static void run_once(struct batch *b, struct op_attend op)
 {
     struct program p = {};
@@ -61,7 +61,7 @@ static void run(const struct fix *f, uint32_t from, uint32_t n, bool invariant, 
     struct batch b = {n, n, n, token, seq, out_row, {f->kv}, 1, invariant ? INVARIANT_DECODE : INVARIANT_OFF};
     struct op_attend op = {0, 0, c->n_head, c->n_kv, c->d, c->window, 1 / sqrtf((float)c->d), c->softcap};
     cudaMemcpy2D(ws->q, ws->ldq * 2, f->q + (uint64_t)from * d_q, d_q * 2, d_q * 2, n, cudaMemcpyHostToDevice);
-    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q, 64) * 2); /* NaN, where nothing is written */
+    cudaMemset(ws->att.p, 0xff, xfrag_halves(d_q, 64) * 2); /* NaN remains where nothing is written */
     cudaDeviceSynchronize();                                /* the backend's stream does not wait for the default one */
     run_once(&b, op);
     MUST(bk->act_read(dev, ACT_ATT, 0, n, out, &err));
@@ -98,7 +98,7 @@ static double exact(const struct fix *f, uint32_t row, uint32_t len, const __hal
     return sqrt(e / all);
 }
 
-/* Runs of rows: the other kernel. Rows that end where a length does. */
+/* Runs of rows, which use the other kernel, and end where a length does. */
 static const struct {
     uint32_t length, rows; /* index into lengths */
 } runs[] = {{10, 40}, {6, 130}, {14, 33}, {13, 17}};
@@ -143,7 +143,7 @@ static void check_one(const struct heads *c)
     uint32_t n_page = 0, d_q = c->n_head * c->d, at = 0;
     for (int i = 0; i < LENGTHS; i++)
         n_page += (lengths[i] + KV_PAGE - 1) / KV_PAGE;
-    n_page += 64; /* pages of nobody: NaN */
+    n_page += 64; /* pages of no sequence, filled with NaN */
     struct fix f = {c};
     struct workspace_dims w = {256, d_q, c->n_kv * c->d, 256, 256, 256, 64};
     MUST(bk->reserve(dev, &w, &err));
@@ -183,7 +183,7 @@ static void check_one(const struct heads *c)
             for (uint32_t h = invariant; h < c->n_head; h += 3) {
                 uint64_t o = ((uint64_t)r * c->n_head + h) * c->d;
                 double e = exact(&f, r, lengths[r], f.q + o, h, got[0] + o);
-                worst = !(e <= worst) ? e : worst; /* NaN stays */
+                worst = !(e <= worst) ? e : worst; /* NaN is kept */
             }
     }
     double rows = check_runs(&f);
@@ -191,7 +191,7 @@ static void check_one(const struct heads *c)
     uint32_t alone = 0;
     for (uint32_t r = 0; r < LENGTHS; r++) {
         uint64_t o = (uint64_t)r * d_q;
-        for (int k = 0; k < 4; k++) { /* a race would move */
+        for (int k = 0; k < 4; k++) { /* a race would give different results */
             run(&f, r, 1, false, got[1]);
             alone += memcmp(got[0] + o, got[1], d_q * 4) != 0;
         }
@@ -223,7 +223,7 @@ static void fill_random(void *p, uint64_t bytes)
     free(h);
 }
 
-/* us a layer, of steps that are attention alone; run: rows of one sequence. */
+/* Microseconds per layer, for steps that are only attention; run: rows of one sequence. */
 static double time_steps(const struct heads *c, struct kv_pool *kv, uint32_t layers, uint32_t context, uint32_t rows,
                          uint32_t *pages, uint32_t per_seq, bool run, bool invariant)
 {
@@ -257,7 +257,7 @@ static void time_one(const struct heads *c, uint32_t context, int n, char **list
     for (int i = 0; i < n; i++)
         most = (uint32_t)atoi(list[i]) > most ? (uint32_t)atoi(list[i]) : most;
     uint32_t seqs = run ? 1 : most, per_seq = (context + (run ? most : 1) + KV_PAGE - 1) / KV_PAGE;
-    uint32_t in_pool = seqs * (uint64_t)context > 100000 ? 4 : layers; /* at most some GB, and more than L2 */
+    uint32_t in_pool = seqs * (uint64_t)context > 100000 ? 4 : layers; /* a few GB at most, and more than L2 */
     struct workspace_dims w = {256, c->n_head * c->d, c->n_kv * c->d, 256, 256, MOST, 64};
     MUST(bk->reserve(dev, &w, &err));
     struct kv_desc kd = {in_pool, c->n_kv, c->d, c->d, 0, DT_F16, per_seq * seqs};

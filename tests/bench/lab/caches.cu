@@ -1,8 +1,8 @@
 /*
- * caches.cu - the laboratory of caches: what code costs by its size, again and behind other code; and what reading
- * costs of memory that other processors have asked into L2.
+ * caches.cu - the laboratory of caches: what code costs by its size, when it runs again and after other code; and what
+ * it costs to read memory that other SMs have prefetched into L2.
  *
- *   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a tests/bench/lab/caches.cu -o lab && ./lab
+ *     nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a tests/bench/lab/caches.cu -o lab && ./lab
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ template <int KB> __device__ __forceinline__ void code(float (&s)[4], float x, f
         KIB
     }
 }
-/* KB of code once for each pass, by one warp of a block. WHICH: code of its own. */
+/* Executes KB of code once per pass, in one warp of each block. WHICH: selects a separate copy of the code. */
 template <int WHICH, int KB> __global__ void run(int passes, float x, float y, long long *out, float *never)
 {
     float s[4] = {x, y, x, y};
@@ -110,7 +110,7 @@ __global__ void read(const uint4 *p, unsigned n, float *never)
         *never = all;
 }
 
-/* us of f(), behind before(), which begins with other memory in L2. */
+/* Microseconds of f() after before(), starting with other memory in L2. */
 template <class B, class F> static double time_of(const char *memory, B before, F f)
 {
     const size_t MB = 1 << 20;

@@ -1,13 +1,13 @@
 /*
- * gemm.cu - the laboratory of the decode GEMM: checks its numerics against double, then times whole decode steps at
- * real shapes over distinct random weights, through the backend's own table (graph, PDL, attention and sampling
- * included).
+ * gemm.cu - the laboratory of the decode GEMM: checks its numerics against double precision, then times whole decode
+ * steps at real shapes over distinct random weights, through the backend's own function table (graph, PDL, attention
+ * and sampling included).
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/gemm.cu
  *       build/kernels/libkernels.a ... -o lab
  *
- *   lab check [TYPE...]               every type x shapes x rows against double on the host, and rows' bits at one row
- *                                     against all others
+ *   lab check [TYPE...]               every type x shapes x rows against double precision on the host, and the bits of
+ *                                     a single row against those in all other batches
  *   lab ops                           q|k|v, gate|up and head against the plain kernels of gemm/ref.cu
  *   lab step SHAPE CONTEXT ROWS...    decode steps, SHAPE = 8b, 1b or 1.5b: of 160 from CONTEXT on, the median of 120
  *   lab invariant SHAPE CONTEXT ROWS... likewise in the invariant mode: the logits of row 0 are the same for all ROWS
@@ -18,7 +18,7 @@
 
 #include <strings.h>
 
-/* Rows [row0, row0 + n) of an op by this launcher, on the path that a step would take. */
+/* Computes rows [row0, row0 + n) of an op with this launcher, on the path that a step would take. */
 static void call(op_run *run, const struct op *op, uint32_t row0, uint32_t n)
 {
     struct op_call c = {};
@@ -44,7 +44,8 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
         x[i] = __half2float(__float2half(uniform() * 2));
     cudaMalloc((void **)&dx, 64ull * n_in * 4);
     cudaMemcpy(dx, x, 64ull * n_in * 4, cudaMemcpyHostToDevice);
-    cudaDeviceSynchronize(); /* a pageable copy may still be on its way, and the device's stream does not wait for it */
+    cudaDeviceSynchronize(); /* a pageable copy may still be in progress, and the device's stream does not wait for it
+                              */
     need(n_out, n_in, 64, n_in, 64, 64);
     act_buf &in = dev->ws.att;
     in = act_prepared(in.p, n_in);
@@ -52,7 +53,7 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
     act_from_f32(dev, dx, n_in, &in, 0, 64);
     struct op op = {OP_PROJ};
     op.proj = {ACT_ATT, &w, NULL, NULL};
-    /* the invariant mode: one body whatever the rows; then each body's own digits, in y1 and y */
+    /* the invariant mode: one body for any number of rows; then the results of each body, in y1 and y */
     uint32_t differ = 0;
     for (int body = 0; body < 2; body++)
         for (uint32_t i = body ? 3 : 0; i < sizeof(caps) / 4; i++) {
@@ -90,10 +91,10 @@ static void check_one(enum dtype t, uint32_t n_out, uint32_t n_in)
         }
     }
     double rel = sqrt(num[0] / den), rel_wide = sqrt(num[1] / den);
-    /* integers of 16 bits: uniform elements are rounded by 2^-15 / sqrt(12) of the greatest */
+    /* 16-bit integers: uniform elements are rounded by 2^-15 / sqrt(12) of the greatest */
     bool few = t != DT_F16 && t != DT_BF16 && t != DT_F32;
     bool ok = rel < (few ? 3e-5 : 3e-6) && worst[0] < 1e-5 && rel_wide < 3e-6 && worst[1] < 1e-5 && !differ;
-    /* fp16 rows back from the tiles: the file's value rounded once */
+    /* fp16 rows, read back from the tiles: the file's value rounded once */
     __half *back;
     uint32_t ld = (n_in + 7) & ~7u, wrong = 0, rows = n_out < 4096 ? n_out : 4096;
     cudaMalloc((void **)&back, (uint64_t)rows * ld * 2);
@@ -177,7 +178,7 @@ static float *halves(const __half *d, uint64_t n)
     return f;
 }
 
-/* One op both ways at several batches. What it left: q then KV; ff; logits. */
+/* Runs one op both ways with several batches, and compares its outputs: q then KV; ff; logits. */
 static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_t n_kv, uint32_t d_head,
                     enum rope_kind rope, bool qk_norm, enum dtype t, enum dtype tv, enum norm_kind nk,
                     enum glu_kind glu, uint32_t d_ff)
@@ -235,12 +236,12 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
     printf("%-34s", name);
     bool ok = true;
     dev->invariant = INVARIANT_DECODE;
-    for (int pass = 0; pass < 5; pass++) { /* reference, then 64, 1, 8, 24 rows a launch */
+    for (int pass = 0; pass < 5; pass++) { /* the reference, then 64, 1, 8, 24 rows per launch */
         uint32_t bucket = pass == 0 || pass == 1 ? 64 : pass == 2 ? 1 : pass == 3 ? 8 : 24, ref = pass == 0;
         put_x(d_model);
         cudaMemset(dev->ws.q, 0, nq * 2), cudaMemset(kv->base, 0, nkv * 2), cudaMemset(dev->ws.ff.p, 0, nff * 2),
             cudaMemset(dev->ws.logits, 0, nl * 4);
-        cudaDeviceSynchronize(); /* the device's stream does not wait for them */
+        cudaDeviceSynchronize(); /* the device's stream does not wait for these copies */
         oq.w = &w[ref][0], of.w = &w[ref][1], oh.w = &w[ref][2];
         for (uint32_t r = 0; r < 64; r += bucket) {
             uint32_t c = 64 - r < bucket ? 16 : bucket;
@@ -254,7 +255,7 @@ static void ops_one(const char *name, uint32_t d_model, uint32_t n_head, uint32_
         float *now[4] = {halves(dev->ws.q, nq), halves((__half *)kv->base, nkv), halves(dev->ws.ff.p, nff),
                          (float *)malloc(nl * 4)};
         cudaMemcpy(now[3], dev->ws.logits, nl * 4, cudaMemcpyDeviceToHost);
-        for (uint64_t i = 0; i < nff; i++) /* few leaves the sums out */
+        for (uint64_t i = 0; i < nff; i++) /* the path for few rows leaves the sums out */
             if (i % XFRAG_KBLK >= XFRAG_SUM)
                 now[2][i] = 0;
         for (int i = 0; i < 4; i++) {
@@ -410,8 +411,8 @@ static void step(const struct shape *s, enum invariance how, uint32_t context, i
         MUST(bk->step_wait(dev, ticket[STEPS - 1], out, R, &err));
         qsort(ms + 40, STEPS - 40, sizeof(double), by_size);
         double m = ms[40 + (STEPS - 40) / 2];
-        /* the last step's logits hang on every step before it through KV: a change that must keep the bits keeps these
-         */
+        /* the last step's logits depend on every earlier step through KV: a change that must not affect the bits keeps
+         * these */
         float *logits = (float *)malloc(s->vocab * 4ull);
         MUST(bk->act_read(dev, ACT_LOGITS, 0, 1, logits, &err));
         uint64_t bits = 1469598103934665603ull;

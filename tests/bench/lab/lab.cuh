@@ -1,4 +1,5 @@
-/* lab.cuh - what the laboratories share: the device by its table, random weights, and an end where something fails. */
+/* lab.cuh - shared by the laboratories: the device through its function table, random weights, and an exit on any
+ * failure. */
 #ifndef HEARTH_BENCH_LAB_CUH
 #define HEARTH_BENCH_LAB_CUH
 
@@ -47,7 +48,7 @@ static inline uint16_t half_bits(float v)
     return *(uint16_t *)&h;
 }
 
-/* n elements of a type, about 0.02 in size. */
+/* n elements of a type, of a magnitude of about 0.02. */
 static inline void random_blocks(enum dtype t, uint8_t *p, uint64_t n)
 {
     uint64_t bytes = dtype_bytes(t, n);

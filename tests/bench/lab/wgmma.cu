@@ -1,14 +1,15 @@
 /*
- * wgmma.cu - the laboratory of gemm/wgmma.cu: checks its products against double over types, shapes and numbers of
- * rows, then times whole steps at real shapes over random weights, and compares their logits with the invariant mode's.
+ * wgmma.cu - the laboratory of gemm/wgmma.cu: checks its products against double precision over types, shapes and
+ * numbers of rows, then times whole steps at real shapes over random weights, and compares their logits with those of
+ * the invariant mode.
  *
  *   nvcc -O3 -std=c++17 -I. -Ibuild -gencode arch=compute_90,code=sm_90 tests/bench/lab/wgmma.cu
  * build/kernels/libkernels.a ... -o lab
  *   lab check    lab whole SHAPE TYPE ROWS...      SHAPE = 8b, 1b or 1.5b; TYPE = Q4_K_M, or one for all matrices
- *   lab parts SHAPE TYPE ROWS...      what a step gets shorter by without one of its ops, us a layer: a prompt's, and
- *                                     one of so many sequences at 512, where there are at most 64
- *   lab branches SHAPE TYPE DEPTH ROWS...   a token each of so many sequences of DEPTH tokens: all of them the same but
- *                                     the last page, each of pages of its own, and half of them one and half another
+ *   lab parts SHAPE TYPE ROWS...      by how much a step is shorter without one of its ops, in us per layer: a step of
+ *                                     a prompt and, for up to 64 rows, one of so many sequences at position 512
+ *   lab branches SHAPE TYPE DEPTH ROWS...   one token of each of so many sequences of DEPTH tokens: all the same except
+ *                                     for the last page, each with pages of its own, and half of them one, half another
  */
 #include "kernels/cuda/gemm/epilogue.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -102,8 +103,8 @@ struct model {
     float *bias;
     struct kv_pool *kv;
     uint32_t *pages, per_seq, pos0; /* pos0: of a step that decodes many sequences */
-    uint32_t skip;                  /* ops of a layer that are left out, bits */
-    struct program program[16];     /* by what is left out; built when it is first run */
+    uint32_t skip;                  /* a bit for each op of a layer that is left out */
+    struct program program[16];     /* indexed by the ops that are left out; built at its first run */
 };
 
 static const struct program *program_for(struct model *m)
@@ -134,7 +135,8 @@ static const struct program *program_for(struct model *m)
     return p;
 }
 
-/* One step: n_seq sequences of `rows` rows each at pos0, all out rows or each sequence's last; the ticket. */
+/* Runs one step: n_seq sequences of `rows` rows each at pos0, with outputs for all rows or for each sequence's last.
+ * Returns the ticket. */
 static uint64_t step(struct model *m, uint32_t n_seq, uint32_t rows, uint32_t pos0, bool invariant)
 {
     int32_t token[128];
@@ -167,7 +169,7 @@ static double timed(struct model *m, uint32_t n_seq, uint32_t rows, bool invaria
     return ms[4 + (REPS - 4) / 2];
 }
 
-/* What is saved by leaving ops out; gate|up and down go together, as their kernels do. */
+/* How much is saved by leaving ops out; gate|up and down are left out together, as their kernels belong together. */
 static void parts(struct model *m, uint32_t n_seq, uint32_t rows)
 {
     static const char *const what[] = {"q|k|v", "attention", "O", "gate|up and down"};
@@ -183,7 +185,7 @@ static void parts(struct model *m, uint32_t n_seq, uint32_t rows)
     m->skip = 0;
 }
 
-/* all: the type of every matrix; DT_COUNT is Q4_K_M's mix. n_page: of KV. */
+/* all: the type of every matrix; DT_COUNT is Q4_K_M's mix. n_page: pages of KV. */
 static struct model model_of(const struct shape *s, enum dtype all, uint32_t n_page)
 {
     enum dtype four = all == DT_COUNT ? DT_Q4_K : all, six = all == DT_COUNT ? DT_Q6_K : all;
@@ -230,7 +232,7 @@ static __global__ void noise(__half *to, uint64_t n)
         to[i] = __float2half((float)((uint32_t)i * 2654435761u >> 20) / 2048 - 1);
 }
 
-/* Branches of a trunk, beside as many sequences that have nothing in common. */
+/* Branches of a trunk, compared with as many sequences that have nothing in common. */
 static void branches(const struct shape *s, enum dtype all, uint32_t depth, int n_rows, char **rows)
 {
     enum { OWN = 4 /* pages after the trunk */ };
@@ -257,7 +259,8 @@ static void branches(const struct shape *s, enum dtype all, uint32_t depth, int 
     }
 }
 
-/* How far the fast way's logits of the last sequence are from the invariant mode's, relative; *off: most of one. */
+/* How far the logits of the last sequence in the fast mode are from those in the invariant mode, relative; *off: the
+ * largest difference of a logit. */
 static double apart(struct model *m, uint32_t n_seq, uint32_t rows, float *logits[2], double *off)
 {
     double num = 0, den = 0;
@@ -306,7 +309,7 @@ static void whole(const struct shape *s, enum dtype all, bool in_parts, int n_ro
     }
 }
 
-/* DT_COUNT for a name that is no type's: Q4_K_M. */
+/* The type of that name, or DT_COUNT, for Q4_K_M, if the name is not a type's. */
 static enum dtype type_of(const char *name)
 {
     int t = 0;
