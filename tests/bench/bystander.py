@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""What others wait while one client asks for much: a bystander's first token, the gaps between its tokens, and the
-round trip of models.list, beside each of the rows below. Milliseconds, p50 / p99 / max.
+"""How long other clients wait while one client requests much work: a bystander's first token, the gaps between its
+tokens, and the round trip of models.list, beside each of the rows below. Milliseconds, p50 / p99 / max.
 
     top_srcdir=. top_builddir=build PYTHONPATH=tests/daemon tests/bench/bystander.py [SECONDS [ROW ...]]
 
-A daemon of its own serves the embedded model on the CPU; the bystander and every other client are processes. The suite
-bounds the work that is done at a time (tests/daemon/turns.py, engine-long.c); here it is time, and the machine should
-be idle: the load average is printed with the figures.
+A daemon of its own serves the embedded model on the CPU; the bystander and every other client are processes. The test
+suite bounds the work that is done at a time (tests/daemon/turns.py, engine-long.c); here time is measured, and the
+machine should be idle: the load average is printed with the figures.
 """
 import multiprocessing, os, sys, time
 
@@ -85,7 +85,7 @@ def main():
             bystander.join()
             print("%-38s %-24s %-24s %-24s %.1f" % (name, figures(first), figures(gaps), figures(lists),
                                                     os.getloadavg()[0]), flush=True)
-            c.call("generate", text="After.", **PROMPT)  # what the others left behind is through
+            c.call("generate", text="After.", **PROMPT)  # the work that the others left behind is done by then
     finally:
         box.remove()
 

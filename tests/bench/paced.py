@@ -1,18 +1,18 @@
 #!/usr/bin/python3
-"""How the engine plans for a GPU, without one: `hearth bench` through a daemon whose device is paced as an H100 that has
-Llama 3 8B (tests/fault/paced.h). Milliseconds.
+"""How the engine plans for a GPU, without a GPU: `hearth bench` through a daemon whose device is paced like an H100
+with Llama 3 8B (tests/fault/paced.h). Milliseconds.
 
     top_srcdir=. top_builddir=build PYTHONPATH=tests/daemon tests/bench/paced.py [FACTOR[,trials][,slow] [ROW ...]]
 
-The model is the embedded one with a longer context. The time of the daemon, of the socket and of `hearth bench` itself is
-this machine's, so it should be idle; a higher priority (nice -n -10) helps where it is not.
+The model is the embedded one with a longer context. The time of the daemon, of the socket and of `hearth bench` itself
+is this machine's, so it should be idle; if it is not, a higher priority (nice -n -10) helps.
 """
 import glob, json, os, subprocess, sys
 
 sys.dont_write_bytecode = True
 from harness import BUILD, SRC, Box
 
-ROWS = {  # the options of `hearth bench`, and what is told of its JSON
+ROWS = {  # the options of `hearth bench`, and what is printed of its JSON
     "alone": ("--clients 1 --requests 9 --prompt 4096 --output 2", ("median_ttft_ms", "p99_ttft_ms")),
     "long": ("--clients 1 --requests 5 --prompt 16000 --output 2", ("median_ttft_ms", "p99_ttft_ms")),
     "late": ("--clients 16 --prompt 128 --output 1200 --late 16000 --arrivals 12",
@@ -24,7 +24,7 @@ ROWS = {  # the options of `hearth bench`, and what is told of its JSON
 
 
 def long_context(path):
-    """The embedded model, which says that its context is longer."""
+    """The embedded model with a longer context in its file."""
     with open(glob.glob(SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
         model = bytearray(f.read())
     key = b"llama.context_length"

@@ -1,14 +1,14 @@
-"""terminal.py - a person at a terminal, for tests of the command: waits for a text, then types. What does not
-come within 60 s ends the script, with what came instead. lib.sh's terminal() runs such scripts.
+"""terminal.py - a user at a terminal, for tests of the command: waits for a text, then types. If a text does not appear
+within 60 s, the script ends and shows what appeared instead. lib.sh's terminal() runs such scripts.
 """
 import os, pty, re, select, signal, sys, time
 
-signal.alarm(900)  # whatever goes wrong, it ends
+signal.alarm(900)  # a limit for the whole script
 
 
 class Terminal:
     def __init__(self, *argv, **env):
-        self.seen = b""  # what came since the last expect()
+        self.seen = b""  # what has appeared since the last expect()
         self.all = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -16,7 +16,7 @@ class Terminal:
             os.execv(argv[0], argv)
 
     def read(self, timeout):
-        """False at the end, or where nothing came."""
+        """False at the end, or if nothing appeared."""
         if not select.select([self.fd], [], [], max(timeout, 0))[0]:
             return False
         try:
@@ -28,7 +28,7 @@ class Terminal:
         return bool(data)
 
     def expect(self, pattern, within=60):
-        """Returns what came before the pattern."""
+        """Returns what appeared before the pattern."""
         end = time.monotonic() + within
         while not re.search(pattern, self.seen, re.S):
             if not self.read(end - time.monotonic()):
@@ -41,7 +41,7 @@ class Terminal:
         os.write(self.fd, text)
 
     def end(self):
-        """The exit status; what was said last is in `seen`."""
+        """The exit status; the last output is in `seen`."""
         while self.read(60):
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""Mixtures of experts and recurrent states, 32 clients at once: whole, cut anywhere and gone on with, forked (also while
-they run), several choices, cancelled, left and asked for again; all the while the engine, its device or hearthd dies,
-memory is yielded, and models are unloaded. Every text is what it is alone.
+"""Mixtures of experts and models with recurrent states, with 32 clients at once: texts are generated as a whole,
+interrupted anywhere and continued, forked (also while they are generated), with several choices, cancelled, abandoned
+and requested again; meanwhile the engine, its device or hearthd dies, memory is yielded, and models are unloaded. Every
+text must equal that of a run by itself.
 
-Of models beside the checkout; without them there is nothing to test. Where root runs it, every other client is another
-user. $HEARTH_KILLS is the number of blows (24), $HEARTH_SEED (1) draws others, $HEARTH_MODELS names other models. Prints TAP.
+It uses models beside the source tree; without them there is nothing to test. If run by root, every other client is
+another user. $HEARTH_KILLS is the number of disturbances (24), another $HEARTH_SEED (1) draws others, $HEARTH_MODELS
+names other models. Prints TAP.
 """
 import ctypes, os, random, shutil, signal, sys, threading, time
 
@@ -17,7 +19,7 @@ MODELS = ("deepseek_v3,dots1,gemma4-e4b,gemma4-moe,glm4_moe,gpt_oss,granitemoehy
 BLOWS, SEED = int(os.environ.get("HEARTH_KILLS", "24")), int(os.environ.get("HEARTH_SEED", 1))
 CLIENTS, MADE, VOCAB, OTHER_UID, SETRESUID = 32, 60, 500, 65534, 117
 WAYS = "whole", "cut", "fork", "fork_running", "left", "choices", "cancel"
-LENGTHS = 3, 17, 40, 130  # of prompts: less than a page, more than one, and more than a state is kept after
+LENGTHS = 3, 17, 40, 130  # of prompts: less than a page, more than one, and more than the distance of states
 
 rng = random.Random(SEED)
 shared = os.environ.get("HEARTH_SHARED", SRC + "/../shared") + "/models/hf-tiny"
@@ -32,13 +34,14 @@ wrong, done = [], {}
 
 
 def prompts():
-    """Four of each model, and one that begins as another does."""
+    """Four for each model, and one with the same beginning as another."""
     own = [[rng.randrange(20, VOCAB) for _ in range(n)] for n in LENGTHS]
     return own + [own[-1][:70] + [77, 78, 79]]
 
 
 PROMPTS = {m: prompts() for m in models}
-# The penalty looks at the last 64 tokens, wherever the prompt ends: so a text goes on as it would have, and says much.
+# The penalty considers the last 64 tokens, wherever the prompt ends, so an interrupted text continues unchanged; and it
+# keeps greedy texts from repeating themselves.
 GREEDY = {"temperature": 0, "repetition_penalty": 1.3}
 
 
@@ -56,7 +59,7 @@ class Somebody(threading.Thread):
         self.k, self.rng, self.n, self.what = k, random.Random(SEED * 1000 + k), 0, "nothing"
 
     def call(self, method, **params):
-        """Until it is answered: hearthd may be gone, and others kill the engine that it needs."""
+        """Retries until it is answered: hearthd may be down, and others kill the engine that it needs."""
         while True:
             try:
                 c = box.client()
@@ -75,7 +78,7 @@ class Somebody(threading.Thread):
             time.sleep(0.02)
 
     def watch(self, enough, **params):
-        """Asks, and goes when so many tokens have come."""
+        """Sends the request, and disconnects when so many tokens have arrived."""
         made = 0
         try:
             c = box.client()
@@ -108,11 +111,11 @@ class Somebody(threading.Thread):
             if self.rng.random() < 0.1:
                 try:
                     self.call("models.unload", model=m)
-                except Refused:  # others use it
+                except Refused:  # others are using it
                     pass
 
     def go_on(self, tag, m, name, at, prompt, text):
-        """A fork of that many tokens says the rest."""
+        """A fork with that many tokens generates the rest of the text."""
         all_ids = prompt + text
         feed = prompt[at:] if at < len(prompt) else all_ids[at:at + 1]
         n = len(all_ids) - at - len(feed)
@@ -126,7 +129,7 @@ class Somebody(threading.Thread):
             at, name = self.rng.randrange(len(prompt) + MADE), "%s.%d" % (tag, f)
             try:
                 self.call("sessions.fork", session=tag, at=at, names=[name])
-            except Refused as e:  # asked once more after hearthd had died
+            except Refused as e:  # the retry of a request after which hearthd had died
                 if e.args[0] != "SESSION_EXISTS":
                     raise
             self.go_on(name, m, name, at, prompt, text)
@@ -142,7 +145,8 @@ class Somebody(threading.Thread):
         self.left(tag, m, i, prompt, text, session=tag)
 
     def left(self, tag, m, i, prompt, text, **more):
-        """Who has gone asks again, and gets all of it; or, where he came late, what there was."""
+        """A client that has disconnected retries and gets all of it or, if it comes back too late, what was
+        generated."""
         params = dict(ask(m, prompt, MADE, **more), request=tag)
         self.watch(self.rng.randrange(MADE), **params)
         r = self.call("generate", **params)
@@ -166,7 +170,7 @@ class Somebody(threading.Thread):
 
     def run(self):
         if two_users and self.k % 2 and ctypes.CDLL(None).syscall(SETRESUID, OTHER_UID, OTHER_UID, OTHER_UID):
-            wrong.append("another uid")  # the system call is for this thread alone
+            wrong.append("another uid")  # a raw system call affects only this thread
         while not over.is_set():
             how = self.rng.choice(WAYS)
             m = self.rng.choice(models)
@@ -190,7 +194,7 @@ def begin():
 
 
 def strike():
-    """One blow; what it was, or None where there was nobody to get it."""
+    """Causes one disturbance and returns its kind, or None if it had no target."""
     what = rng.choice(("engine", "device", "daemon", "yield", "unload"))
     if what == "device":
         box.fail("%s=%d" % (rng.choice(("any", "load", "step", "save", "restore")), rng.randrange(1, 20)))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Chats by a template: what `messages` append to a session's timeline, and what a template that changes history does to
-it (nothing, but that it is told). The embedded model, with templates of our own. Prints TAP.
+"""Chats by a template: what `messages` append to a session's timeline, and that a template which would change the
+history changes nothing, and is reported. Uses the embedded model with templates of this test. Prints TAP.
 """
 import json, sys
 
@@ -23,7 +23,7 @@ def user(text, **more):
 
 
 def generate(c, **params):
-    """The result; notices of the stream are kept in `notices`."""
+    """Returns the result; the stream's notices are kept in `notices`."""
     del notices[:]
     id = c.submit("generate", **dict(dict(max_tokens=8, sampling=GREEDY), **params))
     while True:
@@ -53,7 +53,8 @@ def timeline(c, session):
 
 
 def goes_on(c, what, session, kept, adds, **params):
-    """The next generation appends exactly the ids of `adds`, and tells whether the template would have changed more."""
+    """The next generation appends exactly the ids of `adds`, and reports whether the template would have changed
+    more."""
     before = timeline(c, session)
     r = generate(c, session=session, **params)
     after = timeline(c, session)
@@ -121,7 +122,7 @@ def mixed(c):
 
 
 def keys_of_messages(c):
-    """A template that cannot do without a message's further keys: they are there for as long as the session is."""
+    """A template that needs further keys of a message: they are kept as long as the session."""
     calls = CHATML.replace("CONTENT", "m.tool_call_id.upper() ~ m.content if m.role == 'tool' else m.content")
     generate(c, model="tale", session="calls", messages=user("Hi", name="Ann"), chat_template=calls)
     tool = [{"role": "tool", "content": "7", "tool_call_id": "c1"}]

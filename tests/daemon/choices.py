@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""generate with n: each choice says what a lone request with its seed says, its prompt is computed once, and so it is for
-readers who are slow, attach, cancel, ask again, and when engine and hearthd are killed in the middle. Prints TAP.
+"""generate with n: each choice has the text of a single request with its seed, and the prompt is computed once; also
+for readers that are slow, attach, cancel or retry, and when the engine and hearthd are killed in the middle. Prints
+TAP.
 """
 import os, signal, sys, time
 
@@ -18,7 +19,7 @@ def ask(**more):
 
 
 def follow(c, id, on_frame=None):
-    """The result with its `frames`; where the connection ends, these alone."""
+    """Returns the result with its `frames`; if the connection ends, only the frames."""
     frames = []
     while True:
         m = c.read()
@@ -51,7 +52,7 @@ def told(frames, i):
 
 
 def are(r, what, n, since=0):
-    """Each choice is what it is alone, and so are its frames."""
+    """Checks that each choice equals a single request, and so do its frames."""
     bad = [i for i, x in enumerate(r["choices"]) if (x["index"], x["seed"], x["finish_reason"]) != (i, 1000 + i, "length") or
            x["text"] != ALONE[i]["text"] or x["tokens"] != ALONE[i]["tokens"] or
            told(r["frames"], i) != ALONE[i]["text"] and not since]
@@ -64,7 +65,7 @@ def running(c):
 
 
 def await_running(c):
-    """Until something runs, or for seconds: it may have ended between two looks."""
+    """Waits until a stream runs, for a few seconds at most, since it may have ended between two looks."""
     until = time.monotonic() + 5
     while not running(c) and time.monotonic() < until:
         pass
@@ -129,7 +130,7 @@ def again(c):
 def cancelled(c):
     def one(frames):
         of_it = [f["stream"] for f in frames if f["choice"] == 1 and "count" in f]
-        if len(of_it) == 1 and frames[-1]["choice"] == 1:  # its first tokens are there
+        if len(of_it) == 1 and frames[-1]["choice"] == 1:  # its first tokens have arrived
             c.submit("cancel", stream=of_it[0])
     r = several(c, one, n=3, request="one", max_tokens=200)
     why = [x["finish_reason"] for x in r["choices"]]
@@ -198,7 +199,7 @@ def killed():
     are(several(c, n=4, request="daemon"), "hearthd is killed, and asked again", 4)
     check(dead and all(ALONE[i]["text"].startswith(told(frames, i)) for i in range(4)), "what was told before stands")
     box.stop()
-    # Killed while the journals of the choices are begun: some are there, the others are made when it is asked again.
+    # Killed while the journals of the choices are created: some exist, and the others are created by the retry.
     fine = 0
     for at in range(1, 5):
         box.start("daemon", "journal/", at)
@@ -223,7 +224,7 @@ try:
     box.start()
     c = box.client()
     ALONE = [several(c, sampling={"seed": 1000 + i}) for i in range(16)]
-    box.stop()  # nothing is found again but on the disk
+    box.stop()  # afterwards everything has to come from the disk
     box.start()
     c = box.client()
     plain(c)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The clock was ahead and was set right while hearthd was not running: what is used from then on is what was used last,
-in listings and where room is made. Prints TAP.
+"""The clock was ahead, and was set right while hearthd was not running: sessions that are used from then on count as
+the last used ones, in listings and when room is made. Prints TAP.
 """
 import sys
 
@@ -9,7 +9,7 @@ import harness
 from harness import Box, check
 
 AHEAD = 48 * 3600
-TEXT = "Once upon a time there was a fox. " * 60  # some 4,500 bytes of a session, with its ids
+TEXT = "Once upon a time there was a fox. " * 60  # some 4,500 bytes in a session, with its ids
 box = Box("clock")
 try:
     box.models()
@@ -31,7 +31,7 @@ try:
     check(say(c, "second", " And") == ["second", "third"], "and so it is in the next turn")
     check(say(c, "fourth") == ["fourth", "second"], "and when there is a fourth")
     box.stop()
-    # A time that no clock of this hearthd can have had is damage, which nobody follows.
+    # A time that no clock of this hearthd can have shown is damage, and is ignored.
     box.sql("UPDATE sessions SET used = 1e11 WHERE name = 'second'")
     box.start()
     c = box.client()

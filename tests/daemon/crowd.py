@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""32 clients who bring the same documents at once, and eight forks of a session, beside cancels, clients that go, a killed
-engine and a killed hearthd: every text is what it is alone, in another hearthd that has nobody else. Prints TAP.
+"""32 clients that send the same documents at once, and eight forks of a session, beside cancellations, clients that
+disconnect, a killed engine and a killed hearthd: every text equals that of a run by itself, in another hearthd without
+other clients. Prints TAP.
 """
 import os, select, signal, sys
 
@@ -14,7 +15,7 @@ DOCUMENTS = [" ".join(WORDS[(i * k) % len(WORDS)] for i in range(300)) for k in 
 
 
 def request(i):
-    """Two documents, an own end each, and every other one at random."""
+    """One of two documents with an end of its own; every other request samples at random."""
     return {"model": "tale", "text": DOCUMENTS[i % 2] + " %d" % (i // 4), "max_tokens": TOKENS, "ignore_eos": True,
             "sampling": {"temperature": 0.9 if i % 2 else 0, "seed": i, "repetition_penalty": 1.0}}
 
@@ -31,7 +32,8 @@ def session(c):
 
 
 def events(clients, until, act=None):
-    """Reads all clients' messages until that holds; act(i, n) is told how many tokens client i has."""
+    """Reads all clients' messages until `until` is true; act(i, n) is called with the number n of tokens that client i
+    has."""
     made, ended = [0] * len(clients), {}
     while not until(made, ended):
         ready = select.select([c.s for c in clients if c and not c.gone], [], [], 60)[0]
@@ -86,7 +88,7 @@ try:
     want_forks = [c.call("generate", session=name, **branch(i))["tokens"] for i, name in enumerate(session(c))]
     alone.stop()
 
-    # All at once: the same texts, and what is in common is computed once.
+    # All at once: the same texts, and the common part is computed once.
     box.start()
     c = box.client()
     lengths = [len(c.call("tokenize", model="tale", text=request(i)["text"])["ids"]) for i in range(CLIENTS)]
@@ -109,7 +111,8 @@ try:
     check(all(ended[i]["usage"]["reused_tokens"] >= before - 15 for i in range(FORKS)), "with the KV of what they share",
           [ended[i]["usage"] for i in range(FORKS)])
 
-    # Cancels and clients that go: nobody else hears of it. One that has gone asks again and gets all of it.
+    # Cancellations and disconnects do not affect other clients. A client that has disconnected retries and gets all of
+    # it.
     clients = crowd(box, "some")
     cancelled, left = {3, 4, 9, 20, 31}, {5, 6, 17}
 
@@ -143,7 +146,7 @@ try:
     check(len(killed) == 2 and texts(ended) == want, "the engine is killed twice: each text is what it is alone",
           (killed, [i for i in range(CLIENTS) if texts(ended)[i] != want[i]]))
 
-    # hearthd is killed in the middle; whoever asks again gets his text.
+    # hearthd is killed in the middle; clients that retry get their texts.
     events(crowd(box, "daemon"), lambda made, ended: sum(made) > CLIENTS * TOKENS // 3)
     box.kill()
     box.start()

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Damages KV files, journals and rows of the database, and starts hearthd on them.
 
-Damaged KV must be computed again, damaged rows and journals refused by name; whatever is sound must serve as before, and
-the next request must work. $HEARTH_DAMAGES is how many (80), $HEARTH_SEED (1) draws others. Prints TAP.
+KV that is damaged must be computed again, and damaged rows and journals must be refused with a name; whatever is sound
+must still work, and the next request must succeed. $HEARTH_DAMAGES is the number of rounds (80), another $HEARTH_SEED
+(1) draws others. Prints TAP.
 """
 import os, random, resource, shutil, sys
 
@@ -15,13 +16,13 @@ SESSIONS, STREAMS = 6, 3
 rng = random.Random(SEED)
 box = Box("damage")
 victim = box.dir + "/victim"
-links = []  # what they pointed to; all point to the victim, which has the last one's content
+links = []  # the original contents of linked files; all links point to the victim, which has the last of them
 counts = {}
 
 TEXT = "The king said to the miller that he would give him the half of his kingdom, and the miller went home. "
 
 
-# --- what there is -------------------------------------------------------------------------------------------
+# --- the undamaged state -------------------------------------------------------------------------------------
 
 def ask(c, n, session, text, **more):
     return c.call("generate", model="tale", text=text, max_tokens=n, session=session,
@@ -29,15 +30,15 @@ def ask(c, n, session, text, **more):
 
 
 def build():
-    """Sessions of two turns, and streams that hearthd's death cut short."""
+    """Makes sessions of two turns, and streams that were interrupted by the death of hearthd."""
     box.start()
     c = box.client()
     for i in range(SESSIONS):
         ask(c, 40, "s%d" % i, "Tale %d. " % i + TEXT * (i + 1), request="first%d" % i)
         ask(c, 20, "s%d" % i, " And then", request="second%d" % i)
-    box.stop()  # the engine has written all of its files
+    box.stop()  # by then the engine has written all of its files
     box.engine("--fault", box.fault)
-    box.fail("hang=100")  # before a stream's end, however late the kill comes
+    box.fail("hang=100")  # so that no stream ends, however late the kill is
     box.start()
     c = box.client()
     c.submit_all(*(("generate", dict(model="tale", text="Long ago %d, " % i, max_tokens=150, session="run%d" % i,
@@ -55,7 +56,7 @@ def build():
 
 
 class Answers:
-    """What hearthd says of all that there is; an error is an answer."""
+    """What hearthd returns for each of these; an error is an answer."""
 
     def __init__(self):
         c = box.client()
@@ -127,7 +128,7 @@ def zeroed(path, others):
 
 def wrong_version(path, others):
     data = data_of(path)
-    data[8] += 1 + rng.randrange(100)  # behind eight bytes of magic, in both formats
+    data[8] += 1 + rng.randrange(100)  # after the eight bytes of magic, in both formats
     put(path, data)
 
 
@@ -169,7 +170,7 @@ FILES = [truncated, extended, flipped, flipped, zeroed, wrong_version, for_all, 
 if os.geteuid() == 0:
     FILES.append(wrong_owner)
 
-# Rows of a session; what any of them does to it is to be refused, or harmless.
+# Changes to the rows of a session; each must be refused, or harmless.
 ROWS = ["UPDATE sessions SET model = x'ff' WHERE name = ?1",
         "UPDATE sessions SET path = 'no/path' WHERE name = ?1",
         "UPDATE sessions SET path = '/nowhere/tale.gguf' WHERE name = ?1",
@@ -211,7 +212,7 @@ def count(what, how):
 
 
 def harm(pristine):
-    """Damages several things; returns the KV files, requests and sessions that may be touched by it."""
+    """Damages several things. Returns the KV files, requests and sessions that may be affected."""
     shutil.rmtree(box.state)
     shutil.copytree(pristine, box.state)
     links.clear()
@@ -244,7 +245,7 @@ def harm(pristine):
     return hurt
 
 
-# --- what comes of it ----------------------------------------------------------------------------------------
+# --- the results ---------------------------------------------------------------------------------------------
 
 def same(what, got, want):
     if got != want:
@@ -260,7 +261,7 @@ def same_or_refused(what, got, want):
 
 
 def removable(hurt):
-    """What is damaged goes when its owner says so, and its name is free for another."""
+    """A damaged session is removed when its owner requests it, and its name can be used again."""
     c = box.client()
     for s in [s["id"] for s in c.call("sessions.list")["sessions"] if s.get("damaged")] + list(hurt["session"]):
         try:
@@ -295,7 +296,7 @@ def survive(hurt, want):
             raise Wrong("the log does not name journal %d, %s" % (numbers[r], how.__name__))
     for f, how in hurt["kv"].items():
         if how in (truncated, extended, wrong_owner, symlinked, directory, fifo, gone) and f not in log and \
-                owners[f] not in hurt["session"]:  # with its session it goes without a word
+                owners[f] not in hurt["session"]:  # it is removed with its session, without a message
             raise Wrong("the log does not name KV file %s, %s" % (f, how.__name__))
     found = box.sql("PRAGMA integrity_check")
     if found != [("ok",)]:
@@ -305,12 +306,12 @@ def survive(hurt, want):
 
 
 def full_disk(pristine, want):
-    """The engine's files may not grow, as on a full disk: all texts are as they should be, and nothing half is left."""
+    """The engine's files may not grow, as on a full disk: all texts are right, and no partial file is left."""
     shutil.rmtree(box.state)
     shutil.copytree(pristine, box.state)
-    for f in os.listdir(box.state + "/kv"):  # or there would be nothing to write
+    for f in os.listdir(box.state + "/kv"):  # otherwise there would be nothing to write
         os.unlink(box.state + "/kv/" + f)
-    os.truncate(box.dir + "/log", 0)  # the limit is for that, too
+    os.truncate(box.dir + "/log", 0)  # the limit applies to the log, too
     box.start()
     c = box.client()
     c.call("models.load", model="tale")
@@ -332,7 +333,7 @@ def full_disk(pristine, want):
 
 
 def removed(pristine):
-    """A session takes its files along, and no others."""
+    """A removed session's files are removed with it, and no others."""
     shutil.rmtree(box.state)
     shutil.copytree(pristine, box.state)
     had = set(os.listdir(pristine + "/kv"))

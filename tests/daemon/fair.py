@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Two uids and a full KV pool, with the real engine: a newcomer is admitted within a bounded number of steps, those who
-make way for it lose no token, and nobody's text depends on any of it. Steps are counted, not seconds. Needs root.
+"""Two uids and a full KV pool, with the real engine: a new request is admitted within a bounded number of steps, the
+sequences that are preempted for it lose no token, and no text depends on any of it. Steps are counted, not seconds.
+Needs root.
 """
 import os, random, signal, sys
 
@@ -28,7 +29,7 @@ def generate(client, seed, prompt, made):
 
 
 def crowd(box, tell):
-    """A client of another uid: it says what it got, until it is killed."""
+    """A client of another uid, which reports what it gets until it is killed."""
     os.setgid(65534)
     os.setuid(65534)
     k = 0
@@ -41,7 +42,7 @@ def crowd(box, tell):
 box, pids = Box("fair"), []
 try:
     box.models()
-    # 12 of 22 pages each are wanted, and there are 100
+    # each of 12 needs 22 pages, and there are 100
     box.configure("model_dir = %s/models" % box.dir, "kv_bytes = %d" % (100 * 16 * 8 * 2 * 128 * 2), "streams_per_uid = 64")
     for path in box.dir, box.dir + "/run":
         os.chmod(path, 0o755)
@@ -61,7 +62,7 @@ try:
         pids.append(pid)
     os.close(told)
     lines = os.fdopen(out)
-    got = [lines.readline() for _ in range(4)]  # the pool is full by now
+    got = [lines.readline() for _ in range(4)]  # the pool is full by then
     engine = lambda: own.call("status")["engine"]
     most, beside, used = 0, [], 0
     for i in range(ASKED):
@@ -69,7 +70,7 @@ try:
         used = max([used] + [m["pages_used"] / m["pages_total"] for m in e["models"]])
         r = generate(own, -1 - i, 40, 4)
         beside.append(r["tokens"])
-        life = own.call("streams.trace", stream=r["stream"])["events"]  # counted in the engine: this client may be slow
+        life = own.call("streams.trace", stream=r["stream"])["events"]  # by the engine: this client may be slow
         most = max(most, max(int(f["value"]) for ev in life if ev["stage"] == "finished" for f in ev["fields"]
                              if f["name"] == "steps"))
     check(used >= 0.8, "the pool is full when newcomers come", used)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The device fails under the real engine, as a lost GPU does, in every kind of call; no stream may lose a token by it.
+"""The device fails under the real engine, as a lost GPU does, in every kind of call; no stream may lose a token.
 
-The engine runs with fault injection (tests/fault/fault.h) between itself and the CPU; a file says when a call fails.
-Every text must equal that of an undisturbed run, and the client must get a notice of the pause. Prints TAP.
+The engine runs with fault injection (tests/fault/fault.h) between itself and the CPU; a file determines when a call
+fails. Every text must equal that of an undisturbed run, and the client must get a notice of the pause. Prints TAP.
 """
 import os, re, sys, time
 
@@ -20,7 +20,7 @@ box = Box("fault")
 
 
 class Client(harness.Client):
-    """Keeps what streams are told besides their answers."""
+    """Keeps the notices of streams besides their answers."""
 
     def __init__(self):
         super().__init__(box.socket)
@@ -54,14 +54,15 @@ def same(want, got, why):
 
 
 def happened(c, why, heard=True):
-    """It did; the client heard of a pause, where it had a stream, and of nothing worse."""
+    """Checks that the failure happened, and that the client, if it had a stream, was notified of a pause and of nothing
+    worse."""
     names = {x["name"] for x in c.heard.get("notice", [])}
     check(names == ({"RECOVERING"} if heard else set()), "%s: what the client hears" % why, names)
     check(not os.path.exists(box.fault) and c.status()["restarts"] == 1, "%s: one engine was lost" % why, c.status())
 
 
 def log_has(what):
-    """Until the log says so; half a minute at most."""
+    """Waits until the log has the text, for half a minute at most."""
     until = time.monotonic() + 30
     while what not in box.log() and time.monotonic() < until:
         pass
@@ -72,7 +73,7 @@ NO_TIERS = "kv_disk = 0", "kv_ram = 0"
 FAILED = "as a test asked"
 SAMPLINGS = ("greedy", GREEDY), ("dice", DICE)
 try:
-    # in peace
+    # undisturbed
     box.engine()
     c = start(*NO_TIERS)
     want = {}
@@ -83,7 +84,7 @@ try:
     want["runs"], want["waits"] = c.say(LONG, 100), c.say("Long ago: " + LONG, 100, DICE)
     box.stop()
 
-    # in a prompt's step, in tokens' steps, in a matrix of the load
+    # in a step of the prompt, in steps of tokens, while a matrix is loaded
     box.engine("--fault", box.fault)
     for why, when, text in (("prefill", "step=1", LONG), ("late in the prefill", "step=2", LONG),
                             ("the first token", "step=2", FIRST), ("decode", "step=20", FIRST),
@@ -95,7 +96,7 @@ try:
             happened(c, "%s, %s" % (why, name))
             box.stop()
 
-    # one stream has the pool, the other one waits for it
+    # one stream holds the pool, the other one waits for it
     c = start(*NO_TIERS, "kv_bytes = 6M")
     box.fail("step=30")
     runs, waits = [c.answer(id) for id in (c.ask(LONG, 100), c.ask("Long ago: " + LONG, 100, DICE))]
@@ -107,7 +108,7 @@ try:
           "queued: one ran and one waited when it failed", lives)
     box.stop()
 
-    # many at once
+    # many streams at once
     c = start(*NO_TIERS)
     ids = [(name, c.ask(FIRST, sampling=s)) for name, s in SAMPLINGS * 4]
     box.fail("step=30")
@@ -116,7 +117,7 @@ try:
     happened(c, "many")
     box.stop()
 
-    # while KV is saved: its turn has ended, and another stream has not
+    # while KV is saved: its turn has ended, and that of another stream has not
     for why, busy in ("save", False), ("save beside a stream", True):
         c = start("kv_disk = 1G", "kv_ram = 0")
         session = why
@@ -129,7 +130,7 @@ try:
         same(want["second", "dice"], c.say(SECOND, sampling=DICE, session=session), "%s, the next turn" % why)
         box.stop()
 
-    # while KV comes back from a file
+    # while KV is restored from a file
     for name, s in SAMPLINGS:
         why = "restore, %s" % name
         c = start("kv_disk = 1G", "kv_ram = 0")
@@ -143,7 +144,7 @@ try:
         happened(c, why)
         box.stop()
 
-    # a step that never ends: the engine is given up, and its streams go on in the next one
+    # a step that never ends: the engine is given up, and its streams continue in the next one
     box.engine("--fault", box.fault, "--step-seconds", "4")
     for why, when in ("hangs in the prefill", "hang=1"), ("hangs in decode", "hang=20"):
         c = start(*NO_TIERS)
@@ -154,7 +155,7 @@ try:
         box.stop()
     box.engine("--fault", box.fault)
 
-    # a load that was asked for itself: the next engine has it
+    # an explicit load: the next engine carries it out
     c = start(*NO_TIERS)
     box.fail("load=1")
     r = c.call("models.load", model="tale")
@@ -162,7 +163,7 @@ try:
     same(want["first", "greedy"], c.say(FIRST), "after a load that failed")
     box.stop()
 
-    # so has it one that never ended; no step is made here, whose time would be a tenth of that
+    # the same for a load that never ends; no step is run here, whose time limit would be a tenth of that
     box.engine("--fault", box.fault, "--step-seconds", "1")
     c = start(*NO_TIERS)
     box.fail("hang-load=3")
@@ -171,7 +172,7 @@ try:
     check(log_has("a piece of a load in 10 s"), "... with the reason in the log")
     box.stop()
 
-    # and it is told where that one's device fails, too
+    # the error is returned if the device of the next engine fails, too
     box.engine("--fault", "load=1")
     c = start(*NO_TIERS)
     try:
@@ -181,7 +182,7 @@ try:
               "models.load is told of the device's failure", e)
     box.stop()
 
-    # no engine starts: the reason is told
+    # no engine starts: the reason is returned
     box.engine("--variant", "nonsense")
     c = start(*NO_TIERS)
     try:
@@ -191,7 +192,7 @@ try:
               "no engine starts: the reason is told", e)
     box.stop()
 
-    # every engine's device fails: the model is refused with the reason, for a while, and others are served
+    # the device of every engine fails: the model is refused with the reason for a while, and other models are served
     box.engine("--fault", "step=1")
     c = start(*NO_TIERS)
     refusals = []
@@ -207,7 +208,7 @@ try:
           (refusals, lost))
     box.stop()
 
-    # the engine's lines are stamped like hearthd's, and obey its level
+    # the engine's lines have the format of hearthd's, and obey its level
     stamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (hearthd|hearth-engine)\[\d+\] (error|warn|info): \S")
     lines = box.log().splitlines()
     check(all(stamp.match(l) for l in lines) and any(" hearth-engine[" in l for l in lines),

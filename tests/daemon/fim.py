@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Fill in the middle through a private hearthd, as an editor asks for it: 16,000 tokens of other files, a keystroke that
-computes the tail alone, and what is refused. Prints TAP.
+"""Fill in the middle through a private hearthd, as an editor uses it: 16,000 tokens of other files, a keystroke for
+which only the end is computed, and what is refused. Prints TAP.
 """
 import os, sys
 
@@ -37,7 +37,7 @@ try:
                       sampling={"temperature": 0}, **more)
 
     def size(prefix, suffix):
-        """Tokens by the format: markup, names with a line's end, and a token a byte."""
+        """The number of tokens that the format needs: markup, names with a newline, and a token for each byte."""
         files = sum(1 + len(f["name"]) + 1 + len(f["text"]) for f in EXTRA)
         return 1 + len("project\n") + files + 1 + len("untitled\n") + 1 + len(prefix) + 1 + len(suffix) + 1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Forks of sessions through a private hearthd: their turns and KV are the parent's, at any cut, also of a generation that
-runs; what a removed parent leaves, and what it does not; adoption; kills. Prints TAP.
+"""Forks of sessions through a private hearthd: they share the parent's turns and KV, at any cut, also of a generation
+that is running; what a removed parent leaves behind, and what it does not; adoption; kills. Prints TAP.
 """
 import glob, os, sys
 
@@ -48,7 +48,7 @@ try:
     rows = box.sql("SELECT count(*) FROM turns")
     check(rows == [(len(turns),)], "no turn was copied", rows)
 
-    # Every cut: the tokens, and what is computed again.
+    # Every cut: the tokens, and how many are computed again.
     bad = []
     for at in range(len(whole) + 1):
         f = c.call("sessions.fork", session="story", at=at, names=["cut"])["sessions"][0]
@@ -64,7 +64,7 @@ try:
         c.call("sessions.remove", session="cut")
     check(not bad, "at every cut the tokens are the first ones, and at most 15 and the new one are computed", bad[:3])
 
-    # A cut inside of an answer has the beginning of its text.
+    # A fork that is cut within an answer has the beginning of its text.
     at = 0
     for t in turns:
         if t["role"] == "assistant" and t["n_tokens"] > 6:
@@ -75,7 +75,7 @@ try:
     check(last["role"] == "assistant" and last["n_tokens"] == 5 and last["text"] and t["text"].startswith(last["text"]) and
           last["text"] != t["text"], "a cut inside of an answer has the beginning of its text", (last, t))
 
-    # Of what is no UTF-8 it has what max_tokens would have left.
+    # If that is not valid UTF-8, it is as max_tokens would have left it.
     half, word = (c.call("tokenize", model="tale", text=t, bos=0)["ids"][0] for t in ("\u2603", " a"))
     odd = {"model": "tale", "text": "Once", "ignore_eos": True,
            "sampling": {"temperature": 0, "logit_bias": [[half, 100], [word, 99]], "presence_penalty": 50}}
@@ -86,7 +86,7 @@ try:
     got = [c.call("sessions.show", session="odd.%d" % n)["turns"][-1]["text"] for n in range(1, 6)]
     check(want == got and "\ufffd" in want[1], "text that is no UTF-8 is as in an answer", (want, got))
 
-    # Forks go on, each by itself, and as the session itself would have.
+    # Forks continue independently, and as the session itself would have.
     want = c.call("generate", session="story.2", text=" The end", max_tokens=12, sampling=GREEDY)
     got = c.call("generate", session="story.1", text=" The end", max_tokens=12, sampling=GREEDY)
     again = c.call("generate", session="story", text=" The end", max_tokens=12, sampling=GREEDY)
@@ -100,7 +100,7 @@ try:
         deep = name
     check(ids(c, deep)[-20:] == [300 + i for i in range(20)] and ids(c, deep)[:len(whole)] == whole, "forks of forks")
 
-    # A generation that runs, some of whose text is held back: it may become a stop string.
+    # A running generation, a part of whose text is held back because it may become a stop string.
     says = c.call("generate", model="tale", text="Once upon a time", max_tokens=60, ignore_eos=True, sampling=GREEDY)["text"]
     runner = box.client()
     runner.submit("generate", model="tale", session="running", text="Once upon a time", max_tokens=900, ignore_eos=True,
@@ -161,7 +161,7 @@ try:
     runner.answer(more)
     check(ids(c, live["id"]) == ids(c, "after")[:live["tokens"]], "and has its tokens")
 
-    # What a removed session leaves.
+    # What a removed session leaves behind.
     c.call("generate", model="tale", session="old", text="Once upon a time there was an elephant called Vorderbein",
            max_tokens=40, sampling=GREEDY, ignore_eos=True)
     c.call("generate", session="old", text=" and Hinterbein, the other one", max_tokens=40, sampling=GREEDY, ignore_eos=True)
@@ -197,7 +197,7 @@ try:
     lost = c.call("sessions.fork", session="lost", names=["kept"])["sessions"][0]["parent"]
     c.call("sessions.fork", session="kept", at=2, names=["short"])
     c.call("sessions.remove", session="lost")
-    box.stop()  # its files are written by then
+    box.stop()  # all of its files are written by then
     had = [f for f in files() if f[1] == lost]
     box.start()
     c = box.client()
@@ -216,7 +216,7 @@ try:
            sampling=GREEDY, ignore_eos=True)
     gone = c.call("sessions.fork", session="gone", names=["last"])["sessions"][0]["parent"]
     c.call("sessions.remove", session="gone")
-    box.stop()  # its files are written by then
+    box.stop()  # all of its files are written by then
     kept = [f for f in files() if f[1] == gone]
     box.start()
     c = box.client()
@@ -253,7 +253,7 @@ try:
     check(c.call("generate", **turn)["stream"] == kept["stream"], "a request whose turn is kept is not made again")
     refused(c, "STREAM_NOT_FOUND", "dropped", "stream.attach", request="dropped")
 
-    # Refused by name.
+    # Refusals that name the problem.
     refused(c, "SESSION_NOT_FOUND", "nonesuch", "sessions.fork", session="nonesuch")
     refused(c, "INVALID_PARAMS", "has", "sessions.fork", session="copy", at=100000)
     refused(c, "INVALID_PARAMS", "at: -1 is under 0", "sessions.fork", session="copy", at=-1)
@@ -265,7 +265,8 @@ try:
     refused(c, "SESSION_NOT_FOUND", "is no fork", "sessions.adopt", session="copy")
     box.stop()
 
-    # Killed in an adoption: before it is committed, and when the first of the streams that it drops is to go.
+    # Killed during an adoption: before it is committed, and when the first of the streams that it drops is to be
+    # removed.
     for n, done in (1, False), (2, True):
         box.start("daemon", "journal/", n)
         c = box.client()
@@ -293,7 +294,7 @@ try:
         check(c.call("generate", **turn)["stream"] == kept["stream"], "... and those of turns that it keeps")
         box.stop()
 
-    # Killed in a write, at each of the first ones: a fork is there or it is not, and all is sound.
+    # Killed during a write, at each of the first ones: the fork exists or it does not, and everything is sound.
     sound, killed = True, 0
     for n in range(1, 9):
         box.start("daemon", "sessions.db-wal", n)

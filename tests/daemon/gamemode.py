@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Games on a session bus of the test's own: memory is yielded when the first registers, beside a stream that goes on
-where it stopped when the last has gone, however it goes; nothing is started for it, and what else is said on the bus
-changes nothing.
+"""Games on a session bus of this test: memory is yielded when the first game registers, beside a stream that continues
+where it stopped when the last game has gone, in whatever way. No service is started for this, and other messages on the
+bus have no effect.
 """
 import os, re, shutil, socket, struct, subprocess, sys, time
 
@@ -16,7 +16,7 @@ if not daemon:
 
 
 class Peer:
-    """A connection to the bus: the wire format of the D-Bus specification, little-endian, as far as it is needed."""
+    """A connection to the bus: as much of the wire format of the D-Bus specification as is needed, little-endian."""
 
     def __init__(self, path):
         self.s = socket.socket(socket.AF_UNIX)
@@ -88,7 +88,7 @@ bus = None
 try:
     path = box.dir + "/bus"
     os.makedirs(box.dir + "/services")
-    with open(box.dir + "/services/gamemode.service", "w") as f: # what must not be started
+    with open(box.dir + "/services/gamemode.service", "w") as f: # a service that must not be started
         f.write("[D-BUS Service]\nName=%s\nExec=/bin/touch %s/started\n" % (NAME, box.dir))
     with open(box.dir + "/bus.conf", "w") as f:
         f.write("<busconfig><type>session</type><listen>unix:path=%s</listen><servicedir>%s/services</servicedir>"
@@ -110,7 +110,7 @@ try:
     c, control = box.client(), box.client()
 
     def until(what, is_so):
-        """Asks for the status until that is so, for 30 s at most."""
+        """Requests the status until the condition is true, for 30 s at most."""
         stop = time.monotonic() + 30
         while time.monotonic() < stop:
             s = control.call("status")
@@ -147,7 +147,7 @@ try:
     while "PARKED" not in notices:
         take()
     check(answer is None, "the stream waits")
-    mode.signal("GameRegistered", 4711) # twice the same
+    mode.signal("GameRegistered", 4711) # registered twice
     mode.signal("GameRegistered", 4712)
     until("two games", lambda s: s["games"] == 2 and held(s) == 0)
     mode.signal("GameUnregistered", 4711)
@@ -169,9 +169,9 @@ try:
         mode.signal(member, 1, signature=signature, body=body)
     mode.signal("GameRegistered", 1, interface="com.example.Other")
     other = Peer(path)
-    other.signal("GameRegistered", 2) # not of who owns the name
+    other.signal("GameRegistered", 2) # not from the owner of the name
     everybody = {n.decode() for n in re.findall(rb":1\.[0-9]+", other.names())}
-    for name in everybody: # what is sent to one alone passes the bus whatever that has asked for
+    for name in everybody: # a message that is addressed to a connection is delivered whatever it has subscribed to
         other.signal("GameRegistered", 3, to=name)
     for i in range(2000):
         mode.signal("GameRegistered", i % 100)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""A model in memory whose file is damaged or gone: it is unloaded, or not pinned any more, all the same; and one that was
-pinned, while there is no engine and after one that could not load it again. One whose file is another model's by now is
-not taken for the one that a stream or a session began with. And a vocabulary for which there was no memory when it was
-read. Prints TAP.
+"""A model in memory whose file is damaged or gone can be unloaded and unpinned all the same; so can a pinned model
+while there is no engine, and after an engine that could not load it again. A file that has been replaced by another
+model's is not used for a stream or a session that began with the first one. And a vocabulary for which there was no
+memory when it was read. Prints TAP.
 """
 import os, signal, struct, sys
 
@@ -57,12 +57,13 @@ try:
         with open("/proc/%d/maps" % c.call("status")["engine"]["pid"]) as f:
             return [l for l in f if "/other.gguf" in l]
 
-    # While another model is held, so that the engine stays: the disk's space comes back with the last that needs the file.
+    # Another model is kept loaded, so that the engine stays: the space on the disk is freed with the last use of the
+    # file.
     c.call("models.pin", model="tale")
     for what, steps in (("gone, then unloaded", (lambda: os.unlink(path), lambda: c.call("models.unload", model="other"))),
                         ("unloaded, then gone", (lambda: c.call("models.unload", model="other"), lambda: os.unlink(path)))):
         c.call("models.load", model="other")
-        c.call("tokenize", model="other", text="x")  # its vocabulary is read
+        c.call("tokenize", model="other", text="x")  # so that its vocabulary is read
         check(len(mapped()) > 0, what + ": it was mapped")
         for step in steps:
             step()
@@ -80,13 +81,14 @@ try:
     c.call("models.unload", model="tale")
 
     def kill():
-        """The engine; the next one is started for who wants it."""
+        """Kills the engine; the next one is started when it is needed."""
         os.kill(c.call("status")["engine"]["pid"], signal.SIGKILL)
         while c.call("status")["engine"]["state"] == "running":
             pass
 
     def pinned():
-        """What the next engine has pinned. It was asked to before it is asked to load that model, if it was."""
+        """Returns the models that the next engine has pinned. It is told to pin them before it is told to load this
+        model."""
         c.call("models.load", model="tale")
         try:
             c.call("models.load", model="other")
@@ -118,7 +120,7 @@ try:
     check(pinned() == ["other"], "what is not let go is loaded again")
     c.call("models.unload", model="other")
 
-    # Another file in its place: an engine that dies takes with it what it had.
+    # The file is replaced: when the engine dies, so does what it had in memory.
     for what in "the same", "another":
         other = box.client()
         asked = other.submit("generate", model="other", text="Once", max_tokens=900, ignore_eos=True)
@@ -133,9 +135,9 @@ try:
         else:
             check(r["finish_reason"] == "error" and "MODEL_INVALID" in r["error"] and "replaced" in r["error"] and r["tokens"],
                   "and ends where there is another", r)
-    # A session goes on with a file in whose vocabulary its ids mean the same, and with no other.
+    # A session continues with a file whose vocabulary gives its ids the same meaning, and with no other.
     def tokens_of(gguf):
-        """Where the texts of the tokens begin, and their lengths."""
+        """The offsets and lengths of the tokens' texts."""
         at = gguf.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8
         n, at, all = struct.unpack_from("<Q", gguf, at)[0], at + 8, []
         for _ in range(n):
@@ -145,7 +147,8 @@ try:
         return all
 
     def swapped(gguf, used):
-        """The same file with another text for the first token of three bytes and more that is in `used`, or is not."""
+        """The same file with another text for the first token of at least three bytes that is in `used`, or that is
+        not."""
         for id, (at, size) in enumerate(tokens_of(gguf)):
             if size >= 3 and (id in used[0]) == used[1] and gguf[at:at + size].isalpha():
                 return gguf[:at] + gguf[at:at + size].swapcase() + gguf[at + size:]
@@ -170,7 +173,7 @@ try:
     check(goes_on("old") is True, "a session goes on with other weights of the same vocabulary", goes_on("old"))
     put(swapped(good, (ids, False)))
     check(goes_on("old") is True, "and where another token has another text", goes_on("old"))
-    # What is known of the ids outlives an answer to ids by a file whose vocabulary cannot be read.
+    # What is known about the ids is kept when an answer is generated with a file whose vocabulary cannot be read.
     at = good.index(b"tokenizer.ggml.model") + len("tokenizer.ggml.model") + 12
     put(good[:at] + b"x" + good[at + 1:])
     r = c.call("generate", session="old", tokens=[5], max_tokens=1, sampling={"temperature": 0})
@@ -220,17 +223,17 @@ try:
             check(False, "with memory it works again", e)
     check(c.call("status")["engine"]["pid"] == pid, "in the same engine")
 
-    # A model that was being pinned keeps its weights: its file is as good as before.
+    # A model that was being pinned keeps its weights, since its file is not at fault.
     kill()
     box.arm()
     c.call("models.pin", model="tale")
     try:
-        c.call("tokenize", model="tale", text="Once")  # it waits for the vocabulary that is read with the weights, or for its own
+        c.call("tokenize", model="tale", text="Once")  # with the weights, or by itself
         check(False, "without memory for the vocabulary of a pinned model tokenize fails")
     except Refused as e:
         check(e.args[0] == "OUT_OF_MEMORY", "without memory for the vocabulary of a pinned model tokenize fails", e)
     os.unlink(box.gate)
-    for _ in range(2):  # what the engine's threads have told each other by then is carried out
+    for _ in range(2):  # afterwards all messages between the engine's threads have been processed
         c.call("models.load", model="other")
         c.call("models.unload", model="other")
     check(len(rows("tale")) == 1 and rows("tale")[0]["pinned"] and held() > 4e6, "it stays in memory, pinned", rows("tale"))

@@ -27,7 +27,7 @@ def check(ok, name, why=""):
 
 
 def end(box):
-    """For a `finally`: the folder goes; its log is shown where a check or the program failed."""
+    """For a `finally` clause: removes the folder, and shows its log if a check or the program failed."""
     if failed or sys.exc_info()[0]:
         print("\n".join("# " + l for l in box.log().splitlines()[-60:]))
     box.remove()
@@ -39,11 +39,11 @@ class Wrong(Exception):
 
 
 class Refused(Exception):
-    """An error reply; [0] is its name."""
+    """An error response; [0] is its name."""
 
 
 def refused(c, symbol, says, method, **params):
-    """A check: the call is refused with that name, and its message says so."""
+    """Checks that the call is refused with that name, and that the message contains `says`."""
     try:
         c.call(method, **params)
         check(False, "refused: " + says)
@@ -57,7 +57,7 @@ class Box:
         self.socket = self.dir + "/run/hearth/hearth.sock"
         self.state = self.dir + "/state/hearth"
         self.gate = self.dir + "/armed"
-        self.fault = self.dir + "/fault"  # where an engine with --fault learns when its device fails
+        self.fault = self.dir + "/fault"  # the file from which an engine with --fault learns when its device fails
         self.daemon = None
         d = self.dir
         self.env = dict(os.environ, XDG_RUNTIME_DIR=d + "/run", XDG_STATE_HOME=d + "/state", HOME=d,
@@ -71,12 +71,12 @@ class Box:
     def configure(self, *lines):
         os.makedirs(self.dir + "/config/hearth", 0o700, exist_ok=True)
         with open(self.dir + "/config/hearth/hearth.conf", "w") as f:
-            # An engine that is interrupted for a while, as on a loaded machine, is not one that does not answer.
+            # An engine that is suspended for a while, as on a loaded machine, must not count as unresponsive.
             f.write("".join(l + "\n" for l in ("backend = " + BACKEND, "engine = %s/engine" % self.dir, *lines,
                                                "engine_timeout = 1200")))
 
     def models(self):
-        """A folder with the embedded model, and another: the same, with one weight changed."""
+        """A folder with the embedded model, and another one: the same with one weight changed."""
         os.mkdir(self.dir + "/models")
         with open(glob.glob(SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
             model = bytearray(f.read())
@@ -86,8 +86,8 @@ class Box:
             model[-100] ^= 1
 
     def engine(self, *options):
-        """Engines that are started from here on are given these options, too. --fault, --small, --paced and --no-vocab,
-        which come first, are options of the tests' own engine (tests/fault/main.c)."""
+        """Engines that are started from here on also get these options. --fault, --small, --paced and --no-vocab, which
+        must come first, are options of the tests' own engine (tests/fault/main.c)."""
         program = BUILD + ("/tests/fault" if {"--fault", "--small", "--paced", "--no-vocab"} & set(options) else "") + "/hearth-engine"
         with open(self.dir + "/engine.new", "w") as f:
             f.write('#!/bin/sh\nexec "%s" %s "$@"\n' % (program, " ".join(options)))
@@ -95,13 +95,13 @@ class Box:
         os.rename(f.name, self.dir + "/engine")
 
     def fail(self, when):
-        """The device fails then, of an engine with the options --fault, self.fault."""
+        """Lets the device fail then, in an engine with the options --fault, self.fault."""
         with open(self.fault + ".new", "w") as f:
             f.write(when)
         os.rename(f.name, self.fault)
 
     def start(self, who=None, name=None, n=0, sync_ms=0):
-        """A daemon; with `who` it, or its engine, dies in the Nth write to a file of that name after arm(); with
+        """Starts a daemon. With `who` it, or its engine, dies in the Nth write to a file of that name after arm(); with
         `sync_ms` the engine's disk takes so much longer to sync."""
         env = self.env
         if sync_ms:
@@ -134,7 +134,7 @@ class Box:
         self.bury(-signal.SIGKILL)
 
     def bury(self, want):
-        """Waits for hearthd's end, which has that status."""
+        """Waits for the exit of hearthd, which must have that status."""
         if os.path.exists(self.gate):
             os.unlink(self.gate)
         status = self.daemon.wait(60)
@@ -174,13 +174,13 @@ class Client:
         return self.submit_all((method, params))[0]
 
     def submit_all(self, *calls):
-        """Several in one write: hearthd reads them together."""
+        """Sends several requests in one write, so that hearthd reads them together."""
         first, self.id = self.id + 1, self.id + len(calls)
         self.s.sendall(b"".join(msgpack.packb([0, first + i, method, [params]]) for i, (method, params) in enumerate(calls)))
         return list(range(first, self.id + 1))
 
     def read(self):
-        """A message; None at the end of the connection."""
+        """Reads a message; None at the end of the connection."""
         while True:
             for m in self.un:
                 return m

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Text that is held back, as what may be the start of a stop string, belongs to a stream that ends before an engine has
-taken it up again. Prints TAP."""
+"""Text that is held back because a stop string may begin there is not lost if the stream ends before an engine has
+resumed it. Prints TAP."""
 import os, signal, sys, time
 
 sys.dont_write_bytecode = True
@@ -13,7 +13,7 @@ box = Box("held")
 
 
 def begin(c, stop):
-    """A stream whose text is held back from some token on, when that has come."""
+    """Begins a stream whose text is held back from some token on, and waits for that token."""
     id = c.submit("generate", model="tale", text=PROMPT, max_tokens=LONG, stop=[stop], session="s", logprobs=1,
                   sampling={"temperature": 0})
     n = 0
@@ -27,7 +27,7 @@ def begin(c, stop):
 
 
 def whole(c, what, got):
-    """All that the tokens say is in the text, and in the session's."""
+    """Checks that the text of all tokens is in the result, and in the session."""
     says = c.call("detokenize", model="tale", tokens=got["tokens"])["text"]
     turn = c.call("sessions.show", session="s")["turns"][-1]
     check(got["finish_reason"] == "cancelled" and len(got["tokens"]) >= SEEN and got["text"] == says and

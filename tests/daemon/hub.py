@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Model folders as a hub's cache has them: of the snapshots of a repository the one that refs/main names is listed, by
-the repository's name, whatever lies at refs/main. Prints TAP.
+"""Model folders in the form of a hub's cache: of a repository's snapshots the one that refs/main names is listed, under
+the repository's name, whatever refs/main contains. Prints TAP.
 """
 import glob, os, shutil, sys
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""An independent client: MessagePack-RPC written from PROTOCOL.md with python3-msgpack, none of our code.
+"""An independent client: MessagePack-RPC written from PROTOCOL.md with python3-msgpack, without any of hearth's code.
 
-It runs a private hearthd with the embedded model and checks everything that another client relies on. Prints TAP.
+It runs a private hearthd with the embedded model and checks everything on which other clients rely. Prints TAP.
 """
 import json, os, re, socket, sys
 
@@ -60,7 +60,7 @@ class Client:
 
 
 def frames(c):
-    """(begin, text, indices are consecutive) of the events of the last generate."""
+    """From the events of the last generate: (begin, text, whether the indices are consecutive)."""
     begin = [e[2][0] for e in c.events if e[1] == "stream.begin"]
     tokens = [e[2][0] for e in c.events if e[1] == "stream.tokens"]
     at, ok = 0, True
@@ -83,7 +83,7 @@ try:
     check(g["version"] == 1 and g["server"].startswith("hearth ") and isinstance(g["features"], list)
           and g["limits"]["frame_bytes"] >= 1 << 20, "hello answers version, server, features and limits", g)
 
-    # one round trip, hello pipelined with the first request
+    # one round trip, with hello pipelined with the first request
     p = Client(box.socket, hello=False)
     p.send(msgpack.packb([0, 1, "hello", [{"version_min": 1, "version_max": 1}]]) +
            msgpack.packb([0, 2, "generate", [{"model": "tale", "text": "Once upon a time", "max_tokens": 8,
@@ -117,14 +117,14 @@ try:
     check(u["reused_tokens"] >= 4 + 20 - 1 and u["prompt_tokens"] == u["reused_tokens"] + u["computed_tokens"],
           "resuming computes the last token and the new ones", u)
 
-    # PROTOCOL.md's own example
+    # the example of PROTOCOL.md
     example = re.search(r'"text": " time there was", "tokens": (\[[^]]*\]).*?"prompt_tokens": (\d+)',
                         open(SRC + "/libclient/PROTOCOL.md").read(), re.S)
     r = c.generate(model="tale", text="Once upon a", max_tokens=3, sampling=GREEDY)
     check(r["text"] == " time there was" and r["tokens"] == json.loads(example[1]) and
           r["usage"]["prompt_tokens"] == int(example[2]), "the protocol's example is true", (r, example[0]))
 
-    # what it would cost
+    # dry runs
     c.generate(model="tale", session="dry", text="Once upon a time there was a king who had three daughters",
                max_tokens=20, sampling=GREEDY)
     ask = dict(session="dry", text=" And then the king said to the queen that", max_tokens=4, sampling=GREEDY)
@@ -212,7 +212,7 @@ try:
     r = c.generate(ignore_eos=True, **ends)
     check(r["tokens"] == eos * 3 and r["finish_reason"] == "length", "with ignore_eos it is a token like others", r)
 
-    # refused by name
+    # refusals that name the problem
     for method in "embed",:
         e = c.error(method)
         check(e[0] == 1 and e[1].startswith("UNSUPPORTED: ") and method in e[1], "%s is reserved" % method, e)
@@ -252,7 +252,7 @@ try:
     check(r["finish_reason"] == "context_full" and r["usage"]["completion_tokens"] >= 24, "a full context says so",
           (r["finish_reason"], r["usage"]))
 
-    # a session leaves, page by page, and comes back by another name
+    # a session is exported page by page, and imported under another name
     def export(name):
         turns, at = [], 0
         while at is not None:
@@ -318,7 +318,7 @@ try:
           "session" not in res and c.error("sessions.show", session="never")[1].startswith("SESSION_NOT_FOUND"),
           "cancelled before its first token it leaves no session, and names none", (err, res, done))
 
-    # sixteen at once
+    # sixteen clients at once
     prompts = ["Once upon a time there was a %s who" % n for n in
                "king queen frog wolf smith tailor miller princess bear fox witch giant dwarf soldier hunter cat".split()]
     before = c.call("status")["engine"]
@@ -336,14 +336,14 @@ try:
     check(after["tokens_computed"] - mid["tokens_computed"] == sum(used), "tokens_computed rises by what the usages say",
           (after["tokens_computed"] - mid["tokens_computed"], used))
 
-    # events for an editor
+    # events in the form for an editor
     v = Client(box.socket, notify_as=["nvim_exec_lua", "return hearth_event(...)"])
     v.generate(model="tale", text="Once", max_tokens=2, sampling=GREEDY)
     check(all(e[0] == 2 and e[1] == "nvim_exec_lua" and e[2][0] == "return hearth_event(...)" and len(e[2]) == 2 and
               e[2][1][0] in ("stream.begin", "stream.tokens") and isinstance(e[2][1][1], dict) for e in v.events) and v.events,
           "notify_as wraps every event", v.events)
 
-    # the daemon starts again: the session is there
+    # the daemon is restarted: the session is still there
     before = c.call("sessions.show", session="s2", tokens=True)["tokens"]
     box.stop()
     box.start()

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Kills clients, engines, devices and daemons at random moments of streams; every stream must end as if undisturbed.
 
-$HEARTH_KILLS is the number of kills (28, one of each kind), $HEARTH_SEED (1) draws others. The killed clients are
-processes of the command `hearth`. kill-at.c kills hearthd and its engine in the middle of a write; the device fails by
-fault injection (tests/fault/fault.h). After each kill the session continues with another turn, which must equal the
-undisturbed one too, whatever KV it finds. Prints TAP.
+$HEARTH_KILLS is the number of kills (28, one of each kind), another $HEARTH_SEED (1) draws others. The killed clients
+are processes of the command `hearth`. kill-at.c kills hearthd and its engine in the middle of a write; the device fails
+by fault injection (tests/fault/fault.h). After each kill the session continues with another turn, which must also equal
+the undisturbed one, whatever KV it finds. Prints TAP.
 """
 import os, random, signal, subprocess, sys, time
 
@@ -18,11 +18,11 @@ PHASES = "queued", "prefill", "decode", "journal", "fold", "kv", "ended"
 rng = random.Random(SEED)
 box = Box("kill")
 torn = dict.fromkeys(("journal", "fold", "kv"), 0)  # kills in the middle of a write
-restored = 0  # tokens whose KV came back from files
+restored = 0  # tokens whose KV was restored from files
 
 
 def bury(asked=False):
-    """hearthd's end, which was asked for or a kill; the database opens clean."""
+    """Waits for the exit of hearthd, which was requested or a kill, and checks that the database opens cleanly."""
     box.bury(0 if asked else -signal.SIGKILL)
     found = box.sql("PRAGMA integrity_check")
     if found != [("ok",)]:
@@ -30,7 +30,7 @@ def bury(asked=False):
 
 
 def check_kv():
-    """The folder is what the manifest says. Only while no engine runs."""
+    """Checks that the folder matches the manifest. Only while no engine runs."""
     kv = box.state + "/kv/"
     files = {f: os.stat(kv + f).st_size for f in os.listdir(kv)}
     rows = dict(box.sql("SELECT name, bytes FROM kv_file"))
@@ -40,7 +40,7 @@ def check_kv():
 
 
 class Stream:
-    """What a client has of one stream, over all of its connections."""
+    """What a client has received of one stream, over all of its connections."""
 
     def __init__(self, params):
         self.params, self.number, self.result = params, None, None
@@ -48,20 +48,20 @@ class Stream:
         self.client, self.notices = None, []
 
     def generate(self):
-        """Asks, or asks again: from the beginning, and what was there must come again."""
+        """Sends the request, or retries: from the beginning, and what was received before must come again."""
         self.known, self.tokens, self.frames = self.tokens, [], []
         self.client = box.client()
         self.id = self.client.submit("generate", **self.params)
 
     def attach(self, by_number):
         self.known = []
-        self.frames = [f for f in self.frames if f[1] > 0]  # the text held back to the end comes again
+        self.frames = [f for f in self.frames if f[1] > 0]  # the text that was held back to the end comes again
         self.client = box.client()
         who = {"stream": self.number} if by_number else {"request": self.params["request"]}
         self.id = self.client.submit("stream.attach", **{"from": len(self.tokens)}, **who)
 
     def step(self):
-        """Reads one message; False where the stream has ended or the connection has."""
+        """Reads one message; False if the stream or the connection has ended."""
         m = self.client.read()
         if m is None:
             return False
@@ -121,7 +121,7 @@ def params(case, round):
 
 
 def first_turn(c, case, round):
-    """An older turn in the session, where the case wants one."""
+    """Makes an older turn in the session, if the case has one."""
     if case["session"] == "old":
         c.call("generate", model="tale", session="s%d" % round, text="Long ago, ", max_tokens=3,
                sampling={"temperature": 0})
@@ -135,7 +135,7 @@ def timeline(c, case, round):
 
 
 def next_turn(c, case, round):
-    """What the session says next, and what it says where nothing was kept: the same again."""
+    """The session's next turn or, without a session, the same request again."""
     global restored
     p = dict(params(case, round), request="n%d" % round)
     if case["session"]:
@@ -153,7 +153,7 @@ def undisturbed(case, i):
     want = st.result
     want["timeline"] = timeline(c, case, -1 - i)
     st.check(want)
-    want["told"] = []  # bytes of text that are out after so many tokens
+    want["told"] = []  # bytes of text that have been sent after so many tokens
     for n in range(len(want["tokens"]) + 1):
         st.tokens = want["tokens"][:n]
         st.frames = []
@@ -167,7 +167,7 @@ def undisturbed(case, i):
 
 
 def command(case, round):
-    """The request as the command makes it."""
+    """The request as a command line."""
     args = ["-m", "tale", "--request", "r%d" % round, "-n", str(case["max_tokens"])]
     args += ["--temp", str(case["sampling"]["temperature"])]
     if "seed" in case["sampling"]:
@@ -185,7 +185,7 @@ def output(args):
 
 
 def kill_client(phase, case, round, want):
-    """Kills a process of the command; another one goes on, and gets the rest or all of it."""
+    """Kills a process of the command; another process continues, and gets the rest or all of the text."""
     c = box.client()
     first_turn(c, case, round)
     n = len(want["tokens"])
@@ -210,7 +210,7 @@ def kill_client(phase, case, round, want):
     if rng.randrange(2):
         rest, why = output([BUILD + "/hearth", "attach", "--no-start", "--request", "--from",
                             str(rng.choice([k for k in range(n + 1) if told[k] == len(got)])), "r%d" % round])
-        if rest == b"" and "there is no stream" in why and got == b"":  # it had not asked yet
+        if rest == b"" and "there is no stream" in why and got == b"":  # it had not sent its request yet
             rest, why = output(command(case, round))
     else:
         rest, why = output(command(case, round))
@@ -223,7 +223,7 @@ def kill_client(phase, case, round, want):
 
 
 def await_death(engine):
-    """Waits for an engine that is about to die in a write; false where it had nothing left to write."""
+    """Waits for an engine that is about to die in a write; False if it had nothing left to write."""
     for _ in range(100):
         try:
             os.kill(engine, 0)
@@ -234,7 +234,7 @@ def await_death(engine):
 
 
 def fail_device(phase, engine):
-    """Whatever it is asked next, the device fails; what has ended is being saved."""
+    """Lets the device fail in its next operation; in the phase "kv", what has ended is being saved."""
     if phase != "kv":
         box.fail("any=1")
     elif await_death(engine):
@@ -244,15 +244,15 @@ def fail_device(phase, engine):
 
 
 def kill_server(target, phase, case, round, want):
-    """Kills the engine, its device or hearthd; the stream goes on, or is asked for again."""
+    """Kills the engine, its device or hearthd; the stream continues, or is requested again."""
     c, st = box.client(), Stream(params(case, round))
     first_turn(c, case, round)
     n = len(want["tokens"])
     at = {"queued": 0, "prefill": 0, "decode": rng.randrange(1, max(2, n - 1)), "journal": rng.randrange(1, max(2, n)),
           "fold": n, "kv": n, "ended": n}[phase]
-    # A daemon of its own kind. Its head, appended ids and tokens are writes to the journal; a fold is four or more
-    # to the database, a file's row two or three; a file is a write for each page and one for its head. A device that is
-    # to fail in a save is told beforehand, too.
+    # Needs a daemon of its own. The journal's head, appended ids and tokens are one write each; a fold is four or more
+    # writes to the database, the row of a file two or three; a file is one write for each page and one for its head. A
+    # device that is to fail in a save is also told in advance.
     inside = {("daemon", "journal"): ("daemon", "/journal/", at + 1),
               ("daemon", "fold"): ("daemon", "sessions.db-wal", rng.randrange(1, 5)),
               ("daemon", "kv"): ("daemon", "sessions.db-wal", rng.randrange(1, 3)),
@@ -263,7 +263,7 @@ def kill_server(target, phase, case, round, want):
         c.close()
         bury(asked=True)
         for f in os.listdir(box.state + "/kv") if phase == "kv" else ():
-            os.unlink(box.state + "/kv/" + f)  # what is there already is not written again
+            os.unlink(box.state + "/kv/" + f)  # files that exist are not written again
         box.start(*inside)
         c = box.client()
         c.call("models.load", model="tale")
@@ -296,7 +296,7 @@ def kill_server(target, phase, case, round, want):
     elif target == "device":
         fail_device(phase, engine)
     else:
-        if phase == "kv":  # its row is written about now
+        if phase == "kv":  # its row is being written about now
             box.arm()
             time.sleep(rng.random() * 0.03)
             torn[phase] += box.daemon.poll() is not None
@@ -314,7 +314,7 @@ def kill_server(target, phase, case, round, want):
         if not c.call("status")["engine"]["pid"]:
             check_kv()
         c.close()
-    if target == "daemon" or st.result:  # what has ended can be had again
+    if target == "daemon" or st.result:  # a stream that has ended can be attached to
         ended, st.result = st.result, None
         known = st.number is not None
         how = rng.randrange(3) if known else 2
@@ -365,7 +365,7 @@ try:
             wrong = "kill %d, the %s, %s, case %d: %s: %s" % (round, target, phase, i, type(e).__name__, e)
             break
         done[target, phase] = done.get((target, phase), 0) + 1
-    for _ in range(2 if not wrong else 0):  # and once more, for what the last engine left
+    for _ in range(2 if not wrong else 0):  # and once more, for what the last engine left behind
         box.daemon.terminate()
         bury(asked=True)
         box.start()

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Longrope: a text that outgrows the original context is read again by the other frequencies, and goes on as one that
-was longer from the start; alone, in company, resumed from files, after kill -9 of the engine.
+"""Longrope: a text that outgrows the original context is computed again with the other frequencies, and continues like
+one that was longer from the start; in a batch of its own, batched with others, resumed from files, after kill -9 of the
+engine.
 
-A private hearthd, and a tiny model with an original context of 64 from beside the checkout. Prints TAP.
+It uses a private hearthd, and a tiny model with an original context of 64 from beside the source tree. Prints TAP.
 """
 import os, shutil, signal, sys
 
@@ -27,7 +28,7 @@ class Client(harness.Client):
 
 
 box = Box("longrope")
-box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
+box.engine("--restore", "always")  # on a loaded machine computing so few tokens may be judged quicker
 box.models()
 shutil.copytree(model, box.dir + "/models/m")
 SHORT, n = "once there was a king", 100
@@ -46,7 +47,7 @@ try:
     want = c.say("alone", SHORT, n)
     ids = prompt + want["tokens"]
     check(len(want["tokens"]) == n and len(ids) > ORIGINAL + PAGE, "the text goes on beyond it", len(ids))
-    # The next token of each beginning, each read as a whole and by itself.
+    # The token after each beginning, which is computed as a whole and by itself.
     for at in (len(prompt), ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, ORIGINAL + 2, len(ids) - 1):
         best = c.call("eval", model="m", tokens=ids[:at], top=1)["top"][-1][0][0]
         check(best == ids[at], "token %d is the one that %d tokens read at once give" % (at, at), (best, ids[at]))
@@ -59,7 +60,7 @@ try:
     more = c.say("alone", " and so", 20)
     u = more["usage"]
     check(u["reused_tokens"] >= len(ids) - 1, "the next turn computes its own tokens alone", u)
-    whole = c.say("whole", SHORT, 1)  # within the original context again: by the first frequencies
+    whole = c.say("whole", SHORT, 1)  # within the original context again: with the first frequencies
     check(whole["tokens"] == want["tokens"][:1], "a short text is read by the first frequencies", whole)
     box.stop()
 
@@ -69,7 +70,7 @@ try:
     check(u["restored_tokens"] >= (len(ids) + 20) // PAGE * PAGE - PAGE, "after a restart it is restored from files", u)
     pid = c.call("status")["engine"]["pid"]
     late = c.ask("killed", SHORT, n)
-    while c.read()[1] != "stream.tokens":  # of its hundred, the first
+    while c.read()[1] != "stream.tokens":  # the first of its hundred tokens
         pass
     os.kill(pid, signal.SIGKILL)
     check(c.answer(late)["tokens"] == want["tokens"], "the engine killed, the same tokens")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The device that takes a GPU's time and computes nothing (tests/fault/paced.h), by which plans are measured: it loads as
-a GPU's does, several steps are in flight, and what it says depends on the position alone.
+"""The device that takes a GPU's time and computes nothing (tests/fault/paced.h), with which planning is measured:
+models load as on a GPU, several steps are in flight, and its output depends only on the position.
 """
 import sys
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Models passed as descriptors: hearthd runs as a user who has no right to the files, in all three forms that models have;
-what an engine's death, the end of a connection and a restart mean; and descriptors that are not what they should be,
-of which none stays open. Needs root: three users take part.
+"""Models passed as descriptors: hearthd runs as a user without rights to the files, in all three forms that models
+have; the effects of an engine's death, of the end of a connection and of a restart; and invalid descriptors, none of
+which stays open. Needs root, because three users take part.
 """
 import array, glob, os, resource, shutil, signal, socket, struct, subprocess, sys, time
 
@@ -9,7 +9,7 @@ import msgpack
 from harness import BUILD, SRC, Box, Client, Refused, check, end
 
 DAEMON, ALICE, BOB = 65534, 12345, 12346
-FILES = 256  # descriptors that hearthd may open: it takes a quarter of them, and half of that of one user
+FILES = 256  # descriptors that hearthd may open: passed files may take a quarter of them, and half of that for one user
 
 if os.geteuid() != 0:
     print("1..0 # SKIP only root can be three users")
@@ -17,7 +17,7 @@ if os.geteuid() != 0:
 
 
 class User(Client):
-    """A client of that uid: whom the kernel tells of is who called connect()."""
+    """A client with that uid: the kernel reports the uid that called connect()."""
 
     def __init__(self, path, uid):
         os.seteuid(uid)
@@ -54,7 +54,8 @@ def ask(c, **params):
 
 
 def split(path, to):
-    """The model in two parts, as llama.cpp's tool splits: the keys and the first half of the tensors, and the rest."""
+    """Splits the model in two parts, as llama.cpp's tool does: the keys and the first half of the tensors, and the
+    rest."""
     data = open(path, "rb").read()
     n_tensor, n_key = struct.unpack_from("<QQ", data, 8)
     at, size = 24, {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -171,7 +172,7 @@ try:
         print("1..0 # SKIP another user cannot run what was built here")
         sys.exit(0)
 
-    # --- a file of one's own
+    # --- a file of the user's own
     alice, bob = User(box.socket, ALICE), User(box.socket, BOB)
     want = ask(bob, model="tale")["tokens"]
     why = refused(ask, alice, model=own)
@@ -252,7 +253,7 @@ try:
         bad.close()
     check(until(lambda: open_files(box.daemon.pid) <= before), "none of them stays open", (before, open_files(box.daemon.pid)))
 
-    # --- how many
+    # --- the limits
     greedy, n = User(box.socket, BOB), 0
     why = ""
     while not why and n < FILES:

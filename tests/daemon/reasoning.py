@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Reasoning apart from text, on a model that says what it was made to say: every family of markers, as special tokens and
-as text; switches of templates; stop strings; sessions and what their templates get; streams that are attached to,
-cancelled, and killed in the middle of a thought. Prints TAP.
+"""Reasoning apart from text, with a model that generates scripted tokens: every family of markers, as special tokens
+and as text; switches of templates; stop strings; sessions and what their templates get; streams that are attached to,
+cancelled, and killed in the middle of reasoning. Prints TAP.
 """
 import json, os, signal, sys
 
@@ -20,7 +20,7 @@ SCRIPTS = {
     "@harmony": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
     "@gemma": ["<|channel>", "thou", "ght\nOn", "e", "\n\n", "<channel|>", "Two"],
 }
-# A character in three tokens, U+FFFD itself, and bytes that are no UTF-8, in a thought and behind it.
+# A character in three tokens, U+FFFD itself, and bytes that are not UTF-8, within reasoning and after it.
 BROKEN = {"@think": ["<think>", "\n", "Oh", "\udce2", "\udc98", "\udc83", " \ufffd", " so", ".\n\n", "</think>", "\n\n", "\udcf0",
                      "\udc9f", " A", "\ufffd", "\udcff", "\udcfe", "!"]}
 CONTROL = ["<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<|return|>", "<|call|>"]
@@ -30,14 +30,15 @@ notices = []
 
 
 def template(entry, sign="<think>", answers="{{ m.content }}", think=None):
-    """Of a family, and with a prompt that ends with that entry. `think`: what it ends with where it is asked not to."""
+    """A template of a family whose prompt ends with that entry. `think`: the end of the prompt if reasoning is
+    disabled."""
     end = entry if not think else "{% if enable_thinking is defined and not enable_thinking %}" + think + "{% else %}" + entry + "{% endif %}"
     return ("{# " + sign + " #}{% for m in messages %}[{{ m.role }}] {% if m.role == 'assistant' %}" + answers +
             "{% else %}{{ m.content }}{% endif %}\n{% endfor %}{% if add_generation_prompt %}[assistant] " + end + "{% endif %}")
 
 
 def generate(c, entry, how=None, **params):
-    """The result, with its `frames`."""
+    """Returns the result with its `frames`."""
     del notices[:]
     if how is not False:
         params = dict(dict(messages=[{"role": "user", "content": "Is it?"}], chat_template=template(entry, **(how or {}))), **params)
@@ -101,7 +102,7 @@ def families(c):
 
 
 def opened(c):
-    """Prompts that end with the marker that begins reasoning: the entry is the marker's own token."""
+    """Prompts that end with the marker that begins reasoning: the entry is the token of the marker."""
     says(generate(c, "<|channel|>analysis<|message|>\n", {"sign": "<|channel|>"}, model="opened"), "harmony, begun by the prompt",
          "Thinking", "Hello", 3)
     says(generate(c, "[THINK]", {"sign": "[THINK]"}, model="opened"), "mistral, the same", THOUGHT, "Enfin", 401)
@@ -175,9 +176,9 @@ def turns(c, name):
 
 
 def forks(c):
-    """A cut of an answer has what was thought and said by then, and a template gets it so."""
+    """A fork that is cut within an answer has the reasoning and the text up to there, and a template gets both."""
     def cuts(model):
-        """Forks of an answer after each of its tokens, whose number it gives."""
+        """Forks an answer after each of its tokens, and returns the number of tokens."""
         n = len(generate(c, "@think", session=model, model=model)["tokens"])
         whole = c.call("sessions.show", session=model)["session"]["tokens"]
         bad = []
@@ -204,7 +205,7 @@ def forks(c):
                  session="thought")
     except Refused as e:
         check(e.args == ("TEMPLATE", "Hm, is it?\n"), "a template gets the thought as far as it went", e)
-    # Of a generation that runs, in its thoughts and after them.
+    # Of a generation that is running, within its reasoning and after it.
     made = []
 
     def fork(frames):
@@ -226,7 +227,7 @@ def forks(c):
     c.call("sessions.fork", session="raw", at=whole - 1, names=["raw 2"])
     c.call("sessions.fork", session="raw 2", at=whole - 2, names=["raw 1"])
     check(turns(c, "raw 1")[1:] == [("completion", None, "No")], "a cut of a cut is of a completion still", turns(c, "raw 1"))
-    # What the engine was asked of is not there any more when it answers; then it dies while it is asked.
+    # What the engine was asked about is gone when it answers; then the engine dies while it is asked.
     pid = c.call("status")["engine"]["pid"]
     c.call("generate", model="script", session="other", text="@think", max_tokens=3, sampling={"temperature": 0})
     os.kill(pid, signal.SIGSTOP)
@@ -241,14 +242,14 @@ def forks(c):
         check(e.args[0] == "CONFLICT" and "changed" in e.args[1], "another session of that name, and of that length", e)
     os.kill(pid, signal.SIGSTOP)
     id = c.submit("sessions.fork", session="script", at=prompt_of(c, "script") + 5, names=["survivor"])
-    c.call("sessions.list")  # it has been asked by now
+    c.call("sessions.list")  # the engine has been asked by now
     os.kill(pid, signal.SIGKILL)
     c.answer(id)
     check(turns(c, "survivor")[1:] == [("assistant", "Hm, is it", "")], "an engine that dies meanwhile is no matter", turns(c, "survivor"))
 
 
 def prompt_of(c, name):
-    """Tokens before the session's answer."""
+    """The number of tokens before the session's answer."""
     return c.call("sessions.show", session=name)["turns"][0]["n_tokens"]
 
 
@@ -269,7 +270,7 @@ def streams(c):
         d.close()
     again = follow(c, long(c, request="whole"))
     says(again, "the same request again", THOUGHT, "Enfin", 401)
-    # Cancelled in the middle: what there is stands, and a session goes on with it.
+    # Cancelled in the middle: what was generated is valid, and a session continues with it.
     def cancel(frames):
         if len(frames) == 20:
             c.submit("cancel", request="stopped")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""SIGHUP: the configuration is read again. What may change does at once, what may not is named, and a file with an error
-changes nothing."""
+"""SIGHUP: the configuration is read again. Settings that may change do so at once, others are named in the log, and a
+file with an error changes nothing."""
 import os, signal, sys, time
 
 sys.dont_write_bytecode = True
@@ -8,7 +8,7 @@ from harness import Box, Refused, Wrong, check, end
 
 
 def reread(c, sign):
-    """Sends the signal, and answers once the log has one more line of that kind."""
+    """Sends the signal, and returns once the log has another line of that kind."""
     before = box.log().count(sign)
     box.daemon.send_signal(signal.SIGHUP)
     until = time.monotonic() + 60
@@ -16,7 +16,7 @@ def reread(c, sign):
         if time.monotonic() > until:
             raise Wrong("no line with \"%s\"" % sign)
         c.call("streams.list")
-    c.call("streams.list")  # an answer comes after all that the signal has hearthd do
+    c.call("streams.list")  # it is answered after hearthd has done everything that the signal requires
 
 
 box = Box("reload")
@@ -54,7 +54,7 @@ try:
         check(e.args[0] == "LIMIT", "and changes nothing", e)
     file = box.dir + "/config/hearth/hearth.conf"
     os.unlink(file)
-    os.mkfifo(file)  # which nobody will write to
+    os.mkfifo(file)  # nobody will write to it
     reread(c, "the configuration stays as it is")
     check(file + " is not a regular file" in box.log(), "a FIFO is not waited for, and named", box.log())
     check(c.call("generate", session="one", **make)["finish_reason"] == "length", "generations go on")

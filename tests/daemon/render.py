@@ -96,7 +96,8 @@ def errors():
 
 
 def with_templates(to, templates, more=()):
-    """A copy of the embedded model with these chat templates, by name, and more keys: (name, type, struct's letter, value)."""
+    """A copy of the embedded model with these chat templates, by name, and additional keys: (name, type, struct's
+    letter, value)."""
     with open(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], "rb") as f:
         data = f.read()
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -147,7 +148,7 @@ def with_templates(to, templates, more=()):
 
 
 def files():
-    """Templates in the model's file, as `generate` uses them."""
+    """Templates in the model's file, as used by `generate`."""
     phi4 = ("{% for m in messages %}<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}")
     trim = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>{% endfor %}"
@@ -172,7 +173,7 @@ def files():
 
 
 def sampling():
-    """What a request leaves open is as the model's file recommends it."""
+    """Sampling parameters that a request leaves out have the values that the model's file recommends."""
     path = box.dir + "/models/own.gguf"
 
     def taken(session, **given):
@@ -200,7 +201,7 @@ def sampling():
 
 
 def embedded_vectors():
-    """Public templates in a file: what the trial found to be left out or changed."""
+    """Public templates in a model's file: features that an earlier trial found missing or different."""
     names = ("Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "Qwen-QwQ-32B",
              "HuggingFaceTB-SmolLM3-3B", "MiMo-VL", "MiroThinker", "Bielik-11B-v3.0-Instruct", "stepfun-ai-Step-3.5-Flash")
     for name in names:
@@ -227,7 +228,7 @@ def embedded_vectors():
 
 
 def vectors():
-    """The shared templates and vocabularies: every template with every vocabulary, a few conversations each."""
+    """The shared templates and vocabularies: every template with every vocabulary, with a few conversations each."""
     files = sorted(glob.glob(SHARED + "/templates/*.jinja"))
     vocabs = sorted(glob.glob(SHARED + "/vocab/*.gguf"))
     if not files or not vocabs:

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Room: what makes way for what, where sessions are over their limit of bytes, and where several streams are wanted at
-once. Prints TAP.
+"""What is removed or preempted to make room, when sessions are over their limit of bytes, and when several streams are
+requested at once. Prints TAP.
 """
 import os, signal, sys, threading, time
 
@@ -12,7 +12,7 @@ box = Box("room")
 
 
 def until(is_so, what):
-    """Asks hearthd something, and so waits for a turn of its loop, until it is so."""
+    """Sends requests to hearthd, and so waits for iterations of its loop, until the condition is true."""
     late = time.monotonic() + 60
     while not is_so():
         if time.monotonic() > late:
@@ -37,7 +37,7 @@ def turn(c, session, **more):
 
 
 def load(tokens, one, told):
-    """Asks for so many tokens again and again: those of one end where another one's go on."""
+    """Requests so many tokens again and again, so that some requests end while others continue."""
     m = box.client()
     while True:
         m.call("generate", max_tokens=tokens, **one)
@@ -48,7 +48,8 @@ try:
     box.start()
     c = box.client()
 
-    # Three sessions, the first of which was used least: over the limit others make way for it, if it is what is used.
+    # Three sessions, the first of which was used least recently: if it is used when the total is over the limit, others
+    # are removed instead of it.
     for name in "old", "middle", "new":
         turn(c, name)
     size = c.call("sessions.list")["sessions"][0]["bytes"]
@@ -65,14 +66,14 @@ try:
     check(r["usage"]["prompt_tokens"] > len(tokens), "nor is a session that goes on", r["usage"])
     check("old" in names(c) and "new" not in names(c), "others are", names(c))
 
-    # What many forks of one turn would have of their own is written at once.
+    # Data that the forks of a turn would each need are written at once.
     reread()
     c.call("sessions.import", version=1, name="long", model="tale",
            turns=[{"role": "text", "text": b"x" * 400000, "tokens": [300 + i % 3000 for i in range(100000)]}])
     refused(c, "LIMIT", "each would have", "sessions.fork", session="long", at=99999, count=64)
     check(len(c.call("sessions.fork", session="long", at=99999, count=4)["sessions"]) == 4, "a few are made")
 
-    # Several streams that there may be no more are refused, and what is behind them goes on.
+    # A request for more streams than are allowed is refused, and those behind it continue.
     reread("streams_per_uid = 4")
     busy = box.client()
     first = busy.submit("generate", model="tale", text="Once", max_tokens=4000, sampling=GREEDY, ignore_eos=True)
@@ -94,8 +95,8 @@ try:
     reread("streams_per_uid = 16")
     refused(c, "LIMIT", "16 choices each keep", "generate", model="tale", text="x" * (3 << 20), max_tokens=1, n=16)
 
-    # Who wants all streams at once has them, however many wait for one each; and others go on while it waits for an end
-    # that does not come.
+    # A request for all streams gets them, however many requests wait for one stream each; and others continue while it
+    # waits for a stream that does not end.
     if os.geteuid() == 0:
         reread("streams_per_uid = 16", "streams = 16", "queue = 100", "queue_per_uid = 100")
         for path in box.dir, box.dir + "/run", os.path.dirname(box.socket):
@@ -126,7 +127,7 @@ try:
         check(len(all_of_them.answer(i)["choices"]) == 16, "and where one runs for long when that is cancelled")
     reread("streams_per_uid = 16")
 
-    # A choice of one takes a session over from a client that has gone, as a request for none does.
+    # A request for one choice takes over a session whose client has disconnected, like a request without n.
     gone = box.client()
     gone.submit("generate", model="tale", session="left", text="Once", max_tokens=4000, sampling=GREEDY, ignore_eos=True)
     until(lambda: [s for s in c.call("streams.list")["streams"] if s["tokens"]], "a stream has tokens")
@@ -135,7 +136,7 @@ try:
     r = c.call("generate", session="left", text=" And", max_tokens=2, sampling=GREEDY, n=1)
     check(len(r["choices"]) == 1 and r["choices"][0]["finish_reason"] == "length", "a session is taken over with n", r)
 
-    # A turn that waits, and the fork that it goes on from is adopted meanwhile, has all of its past.
+    # A turn that is still queued has its whole history, even if the fork that it continues is adopted meanwhile.
     template = "{% for m in messages %}[{{ loop.index }}] {{ m.content }}\n{% endfor %}"
 
     def say(session, text, **more):

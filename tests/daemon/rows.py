@@ -1,6 +1,6 @@
-"""Clients that ask for much, one row each: how many they are, what each does over and over, and what one does before.
-tests/bench/bystander.py measures what others wait beside them, tests/daemon/turns.py bounds what they have hearthd do
-at a time.
+"""Clients that request much work, one row each: their number, what each does repeatedly, and what one does before.
+tests/bench/bystander.py measures how long other clients wait beside them, tests/daemon/turns.py bounds the work that
+hearthd does for them at a time.
 """
 import os, struct, time
 
@@ -47,7 +47,7 @@ def ask(c, method, **params):
 
 def vocabulary(c, box):
     path = box.dir + "/models/vocabulary.gguf"
-    os.utime(path)  # another file, for who knows files by their times
+    os.utime(path)  # the file counts as another one, because of its time
     ask(c, "tokenize", model=path, text="x")
 
 

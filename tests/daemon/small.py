@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A model for which the GPU has no room: what is told before the load and after it, that the texts are the same, and what
-`host_weights` makes of it. The GPU is a CPU that says so (tests/fault/small.h), so that this runs anywhere.
+"""A model for which the GPU has no room: what is reported before and after the load, that the texts are the same, and
+the effect of `host_weights`. The GPU is a CPU that claims to be one (tests/fault/small.h), so that this runs anywhere.
 """
 import os, subprocess, sys
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""A request can be followed through hearthd and its engine: its stages, in their order, by number; in a log at debug,
-and by streams.trace without one.
+"""A request can be followed through hearthd and its engine: its stages, in order and with its number, in a log at the
+level debug, and by streams.trace without the log.
 
-A private hearthd with the real engine. What the lines say must be what the answers say. Prints TAP.
+It uses a private hearthd with the real engine. The lines must agree with the answers. Prints TAP.
 """
 import os, re, signal, sys
 
@@ -22,7 +22,7 @@ def start(*lines):
 
 
 def events():
-    """(program, stage, {key: value}) of every line that has a stage."""
+    """(program, stage, {key: value}) of every line with a stage."""
     found = []
     for line in box.log().splitlines():
         if "stage=" in line:
@@ -49,7 +49,7 @@ def say(c, text, n=20, **more):
 
 
 try:
-    # a turn, and the next one of its session, which finds the first one's KV
+    # a turn, and the next one of its session, which reuses the first one's KV
     c = start("log_level = debug", "kv_disk = 1G", "kv_ram = 16M")
     first = say(c, PROMPT, session="one")
     second = say(c, " And then", session="one")
@@ -91,7 +91,7 @@ try:
     committed = numbers(1, "committed")[0]
     check(int(committed["generated"]) == len(first["tokens"]), "the turn was committed", committed)
 
-    # two streams in a pool that holds hardly more than one: the younger one gives way, and is admitted once more
+    # two streams in a pool that holds hardly more than one: the younger one is preempted, and admitted once more
     seen = len(events())
     c = start("log_level = debug", "kv_disk = 0", "kv_ram = 0", "kv_bytes = 6M")
     ids = [c.submit("generate", model="tale", text=PROMPT + " " + word, max_tokens=400, sampling={"temperature": 0})
@@ -106,7 +106,7 @@ try:
         check(stages == ["admitted"] + ["preempted", "admitted"] * (len(stages) // 2),
               "it is admitted once more after each time", stages)
 
-    # a cancelled stream, and a request that is refused; what its client wrote is in no line
+    # a cancelled stream, and a request that is refused; no line contains text of the client
     seen = len(events())
     c = start("log_level = debug", "kv_disk = 0", "kv_ram = 0")
     i = c.submit("generate", model="tale", text=PROMPT, max_tokens=900, sampling={"temperature": 0}, request="stage=x\n")
@@ -124,7 +124,7 @@ try:
     check([e[2]["error"] for e in new if e[1] == "refused"] == ["INVALID_PARAMS"], "so do the refused request's", new)
     check("forged" not in box.log(), "a client's words are in no line")
 
-    # the engine dies: what it had told stays, and the next one's stages follow; without any line in the log
+    # the engine dies: its earlier reports are kept, and the next one's stages follow; without any line in the log
     c = start("log_level = info", "kv_disk = 0", "kv_ram = 0")
     lines = len(events())
     say(c, "Once", 1)  # the engine is ready
@@ -141,7 +141,7 @@ try:
           and all(e["engine"] != dead for e in after), "and what the next one does", life)
     check(len(events()) == lines, "for which no line is written")
 
-    # nothing in the log where the level is off
+    # nothing in the log if the level is off
     seen = len(events())
     c = start("log_level = info")
     say(c, PROMPT)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Sessions of models with recurrent states go on from what was kept of them, on all tiers, and texts are the same.
+"""Sessions of models with recurrent states continue from what was kept of them, on all tiers, with the same texts.
 
-A private hearthd and tiny models beside the checkout; without them there is nothing to test. A long first turn and a
-second one: alone, in company, after the device's pages went, after a restart, from the prompt's end, with a state's file
-damaged. Prints TAP.
+It uses a private hearthd and tiny models beside the source tree; without them there is nothing to test. A long first
+turn and a second one: in a batch of its own, batched with others, after the device's pages were lost, after a restart,
+from the end of the prompt, with a damaged file of states. Prints TAP.
 """
 import os, shutil, sys, time
 
@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 import harness
 from harness import Box, check
 
-PAGE, SAID, SLACK = 16, 128, 48  # tokens: of a page; between states of an answer; from the one before a prompt's end
+PAGE, SAID, SLACK = 16, 128, 48  # tokens: of a page; between states of an answer; from a state to the end of the prompt
 MODELS = "lfm2", "qwen3_5_moe_text", "granitemoehybrid-moe", "nemotron_h", "mamba2"
 
 top = os.environ.get("top_srcdir", ".")
@@ -37,7 +37,7 @@ class Client(harness.Client):
         return self.call("status")["engine"]
 
     def quiet(self):
-        """Until nothing is moved any more; half a minute at most."""
+        """Waits until nothing is being moved any more, for half a minute at most."""
         until = time.monotonic() + 30
         while time.monotonic() < until and self.engine()["kv"]["moving"]:
             time.sleep(0.01)
@@ -53,10 +53,10 @@ STORY = "".join("The %s of the %s went to the %s. " % w for w in zip(
 NEXT = " But one day" + STORY[:80]
 BOOK = "Tales. " + STORY + STORY
 ASKS = [" %s asked: " % who + STORY[90::-1] for who in ("A king", "The miller", "Some fox", "His daughter")]
-SAYS = 140  # tokens of an answer: more than a state is kept after
+SAYS = 140  # tokens of an answer: more than the distance of states
 
 box = Box("states")
-box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
+box.engine("--restore", "always")  # on a loaded machine computing so few tokens may be judged quicker
 os.makedirs(box.dir + "/models")
 for name in models:
     shutil.copytree(os.path.join(shared, name), os.path.join(box.dir, "models", name))
@@ -83,7 +83,7 @@ def turns(c, model, session, between=lambda: None, beside=0):
 
 
 def files(fingerprints):
-    """KV files, by fingerprint."""
+    """The KV files, by fingerprint."""
     found = {}
     for root, _, names in os.walk(box.dir):
         for n in names:
@@ -109,7 +109,8 @@ try:
                          "%s: %s, the same tokens" % (model, how), [a["usage"] for a in got])
         same(turns(c, model, "again"), "with what was kept")
         same(turns(c, model, "company", beside=6), "in company")
-        # sessions that begin alike and end otherwise: the second finds out where, and from the third on that is kept
+        # sessions with a common beginning: the second one finds where they part, and from the third on that place is
+        # kept
         books = [c.say(model, "%s book %d" % (model, i), BOOK + ask, 20) for i, ask in enumerate(ASKS)]
         u = [r["usage"] for r in books]
         check(u[1]["reused_tokens"] < 512 and all(n["reused_tokens"] >= 512 for n in u[2:]),
@@ -167,7 +168,7 @@ try:
 
         c = start("kv_disk = 0", "kv_ram = 256M")
         same(turns(c, model, "host", gone), "from host memory")
-        # a generation that is cancelled leaves what it had
+        # a cancelled generation leaves what it had
         id = c.submit("generate", model=model, session=model + " cancelled", text=STORY, max_tokens=300, ignore_eos=True,
                       request=model)
         c.call("cancel", request=model)

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Many sessions of two models at once, and all the while engines, devices and daemons are killed.
+"""Many sessions of two models at once, while engines, devices and daemons are killed.
 
-Each client sends its session's turns one after the other, and retries with the same request id where it lost its
-daemon; every text must equal that of an undisturbed run, of a session on its own. The pool holds a part of the
+Each client sends the turns of its session one after another, and retries with the same request id if it has lost its
+daemon; every text must equal that of an undisturbed run of the session by itself. The pool holds a part of the
 sessions, host memory a part of their KV. kill.py kills at chosen moments of one stream; here streams wait for each
-other, share pages and are resubmitted together. $HEARTH_KILLS is the number of kills (24), $HEARTH_SEED (1) draws others.
-Prints TAP.
+other, share pages and are resubmitted together. $HEARTH_KILLS is the number of kills (24), another $HEARTH_SEED (1)
+draws others. Prints TAP.
 """
 import os, random, signal, sys, threading, time
 
@@ -25,7 +25,7 @@ box.models()
 
 
 def params(k, turn, round):
-    """What client k says: one in two is greedy, two in four have the other model."""
+    """The requests of client k: every other one is greedy, two in four use the other model."""
     sampling = {"temperature": 0} if k % 2 else {"temperature": 0.8, "seed": k}
     return dict(model=("tale", "other")[k // 2 % 2], session="%s %d" % (round, k), text=TURNS[turn], max_tokens=40,
                 sampling=sampling, request="%s %d %d" % (round, k, turn))
@@ -36,7 +36,7 @@ def said(result):
 
 
 class Sessions(threading.Thread):
-    """A client: session after session until the end, or until something is wrong."""
+    """A client: one session after another until the end, or until something is wrong."""
 
     over = threading.Event()
 
@@ -45,7 +45,7 @@ class Sessions(threading.Thread):
         self.k, self.turns, self.wrong = k, 0, None
 
     def say(self, turn, round):
-        while True:  # a daemon that has gone comes again
+        while True:  # a daemon that was killed is started again
             try:
                 c = box.client()
                 try:
@@ -72,7 +72,7 @@ class Sessions(threading.Thread):
 
 
 def strike():
-    """One of them dies; what it was."""
+    """Kills one of them, and returns its kind."""
     what = rng.choice(("engine", "device", "daemon"))
     if what == "device":
         box.fail("%s=%d" % (rng.choice(("any", "load", "step", "save", "restore")), rng.randrange(1, 20)))
@@ -84,7 +84,7 @@ def strike():
         engine = c.call("status")["engine"]
         c.close()
         how = rng.choice((signal.SIGKILL, signal.SIGSEGV))
-        if engine["state"] != "running":  # one that dies before it is ready is not tried again: its requests are refused
+        if engine["state"] != "running":  # dying before it is ready would fail its requests
             return "nobody"
         try:
             os.kill(engine["pid"], how)
@@ -104,7 +104,7 @@ try:
     page = c.call("status")["engine"]["models"][0]["page_bytes"]
     box.stop()
 
-    # No stream is given up for the engines that die of others: it is we who kill them.
+    # No stream is given up because of the engines that die, since this test kills them.
     box.configure(*lines, "stream_retries = 100", "kv_bytes = %d" % (32 * page), "kv_ram = %d" % (8 * page), "kv_disk = 1G")
     box.engine("--fault", box.fault)
     box.start()

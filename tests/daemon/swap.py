@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Two models and memory for one: their sessions take turns, and each restores its KV from the tiers that there are.
+"""Two models and memory for one: their sessions take turns, and each restores its KV from the tiers that exist.
 
-A private hearthd with tale in two types, from the data beside the checkout. The engine's address space is limited, so
-that the second pool does not fit beside the first, as two large models do not fit on one GPU. Then the pools are made
-tiny. Every text must equal that of an undisturbed run. Prints TAP.
+It uses a private hearthd with tale in two types, from the data beside the source tree. The engine's address space is
+limited, so that the second pool does not fit beside the first, as with two large models on one GPU. Then the pools are
+made tiny. Every text must equal that of an undisturbed run. Prints TAP.
 """
 import os, resource, shutil, sys
 
@@ -22,10 +22,10 @@ TURNS = ("Once upon a time there was a king who had three daughters, and the you
          " But the old woman in the forest said:", " The next morning", " And at the end of the road")
 SAMPLINGS = {"temperature": 0}, {"temperature": 0.8, "seed": 20261121}
 TIERS = ("1G", "16M"), ("1G", "0"), ("0", "16M"), ("0", "0")  # kv_disk, kv_ram
-POOL = 1 << 30  # address space, which is what is short here; half of it is beyond what threads and their heaps take
+POOL = 1 << 30  # address space, which is scarce here; half of it is more than threads and their heaps need
 
 box = Box("swap")
-box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
+box.engine("--restore", "always")  # on a loaded machine computing so few tokens may be judged quicker
 os.mkdir(box.dir + "/models")
 for m in MODELS:
     shutil.copy(DATA + m + ".gguf", box.dir + "/models/")
@@ -64,7 +64,7 @@ def start(*lines):
 
 
 def narrow(c):
-    """The engine has room for what it has, and for half a pool."""
+    """Limits the engine's memory to what it has, plus half a pool."""
     pid = c.status()["pid"]
     with open("/proc/%d/statm" % pid) as f:
         used = int(f.read().split()[0]) * resource.getpagesize()
@@ -76,7 +76,7 @@ def same(want, got):
 
 
 try:
-    # in peace
+    # undisturbed
     c = start("kv_disk = 0", "kv_ram = 0")
     want = {(m, k, t): c.say(m, "%s %d" % (m, k), t, s)
             for t in range(len(TURNS)) for m in MODELS for k, s in enumerate(SAMPLINGS)}
@@ -101,8 +101,8 @@ try:
                     if not same(want[m, k, t], r):
                         wrong.append((m, k, t, r["text"], want[m, k, t]["text"]))
                     u, n = r["usage"], before.get((m, k), 0)
-                    # All that was there before, but its last token, was computed; full pages of it come back. The other
-                    # session of the model has just brought those that both begin with.
+                    # All earlier tokens but the last one were computed, and full pages of them can be restored. The
+                    # other session of the model has just restored the pages that both begin with.
                     used.append((m, k, t, u, (n - 1) // PAGE * PAGE if n else 0))
                     before[m, k] = u["prompt_tokens"] + len(r["tokens"])
                     alone &= c.loaded() == [m]
@@ -117,7 +117,7 @@ try:
         check(c.status()["restarts"] == 0, "%s: no engine was lost" % why)
         box.stop()
 
-    # both at once: they take turns, and nobody is refused
+    # both at once: they take turns, and none is refused
     shutil.rmtree(box.state, ignore_errors=True)
     c = start("kv_disk = 1G", "kv_ram = 0", "kv_bytes = %d" % POOL)
     c.call("models.load", model=MODELS[0])
@@ -141,7 +141,7 @@ try:
     check(c.answer(runs)["tokens"][:200] == once[0]["tokens"] and c.status()["queued"] == 0, "both at once: the other goes on")
     box.stop()
 
-    # a pool that holds one of two sessions, which are asked at once
+    # a pool that holds one of two sessions, which are used at once
     m = MODELS[0]
     for disk, ram in TIERS:
         why = "20 pages, disk %s, ram %s" % (disk, ram)
@@ -155,7 +155,7 @@ try:
         check(c.status()["models"][0]["pages_total"] == 20, "%s: that many there are" % why, c.status()["models"])
         box.stop()
 
-    # pools that are too small for the sessions: down to one page, the smallest there is
+    # pools that are too small for the sessions, down to a single page
     for pages in 8, 2, 1:
         for disk, ram in TIERS:
             why = "%d pages, disk %s, ram %s" % (pages, disk, ram)

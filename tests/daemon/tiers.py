@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""KV outlives its engine: turns are saved, and restored after every way of losing the device's pages.
+"""KV survives its engine: turns are saved, and restored after every way of losing the device's pages.
 
-A private hearthd with the embedded model. Each session has its two turns undisturbed first; then the same turns with
-a disturbance between them, and the texts must be equal. It waits on counters of `status`, which advance by themselves.
-Prints TAP.
+It uses a private hearthd with the embedded model. Each session first has its two turns undisturbed; then the same turns
+with a disturbance between them, and the texts must be equal. It waits for counters of `status` to advance. Prints TAP.
 """
 import glob, os, resource, shutil, signal, sys, time
 
@@ -24,7 +23,7 @@ class Client(harness.Client):
         return self.call("status")["engine"]["kv"]
 
     def await_kv(self, what):
-        """Until the counters say so; half a minute at most."""
+        """Waits until the counters satisfy the condition, for half a minute at most."""
         until = time.monotonic() + 30
         while True:
             k = self.kv()
@@ -33,13 +32,13 @@ class Client(harness.Client):
 
 
 box = Box("tiers")
-box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
+box.engine("--restore", "always")  # on a loaded machine computing so few tokens may be judged quicker
 folder = box.state + "/kv"
 box.models()
 
 
 def start(*lines):
-    """hearthd, with these lines or those of before."""
+    """Starts hearthd with these lines, or with the previous ones."""
     if lines:
         box.configure("model_dir = %s/models" % box.dir, "threads = 2", *lines)
     box.start()
@@ -49,7 +48,7 @@ def start(*lines):
 FIRST = "Once upon a time there was a king who had three daughters, and the youngest"
 SECOND = " But the old woman in the forest said:"
 try:
-    # in peace
+    # undisturbed
     c = start("kv_disk = 0", "kv_ram = 0")
     a1 = c.say("peace", FIRST)
     a2 = c.say("peace", SECOND)
@@ -64,7 +63,7 @@ try:
               (r["text"], a2["text"]))
         check(u["prompt_tokens"] == u["reused_tokens"] + u["computed_tokens"] == a2["usage"]["prompt_tokens"] and
               0 <= u["restored_tokens"] <= u["reused_tokens"], "%s: the usage adds up" % why, u)
-        # the timeline of the first turn but its last token was computed; full pages of it come back
+        # all tokens of the first turn but the last one were computed; full pages of them are restored
         whole = (a1["usage"]["prompt_tokens"] + len(a1["tokens"]) - 1) // PAGE * PAGE
         if restored:
             check(u["restored_tokens"] == whole and u["reused_tokens"] >= whole, "%s: all full pages came back" % why,
@@ -93,7 +92,7 @@ try:
     c.say("killed", FIRST)
     c.await_kv(lambda k: not k["moving"])
     os.kill(c.call("status")["engine"]["pid"], signal.SIGKILL)
-    while True:  # hearthd sees its end, and starts another for the next question
+    while True:  # hearthd notices its exit, and starts another one for the next request
         try:
             r = c.say("killed", SECOND)
             break
@@ -101,12 +100,12 @@ try:
             pass
     is_second(r, "the engine was killed")
 
-    # unloading, with files alone
+    # unloading, with files only
     c.say("unload", FIRST)
     c.call("models.unload", model="tale")
     is_second(c.say("unload", SECOND), "the model was unloaded")
 
-    # two sessions begin alike, and both are asked at once
+    # two sessions with a common beginning, used at once
     c.say("alike 1", FIRST)
     c.say("alike 2", FIRST)
     c.await_kv(lambda k: not k["moving"])
@@ -118,7 +117,7 @@ try:
         check(r["text"] == a2["text"] and r["usage"]["reused_tokens"] >= 6 * PAGE, "sessions that begin alike: the text",
               r["usage"])
 
-    # a session that is removed takes files along that another one reads on from: they are written again
+    # a removed session's files are removed, although another session uses them: their pages are written again
     c.say("giver", "Far away. " + FIRST)
     c.say("taker", "Far away. " + FIRST)
     c.await_kv(lambda k: not k["moving"])
@@ -172,7 +171,7 @@ try:
     check(box.log().count("KV is not saved") == 1, "a full disk: it is logged, once")
     box.stop()
 
-    # hearthd ends while a slow disk has a file still
+    # hearthd ends while a slow disk is still writing a file
     box.start(sync_ms=3000)
     c = Client(box.socket)
     r = c.say("slow", "Slowly. " + FIRST)
@@ -183,7 +182,7 @@ try:
     check(u["restored_tokens"] == whole, "a slow disk has its file before hearthd ends", (u, whole))
     box.stop()
 
-    # host memory alone
+    # host memory only
     c = start("kv_disk = 0", "kv_ram = 64M")
     c.say("ram", FIRST)
     c.call("models.unload", model="tale")
@@ -194,7 +193,7 @@ try:
     is_second(c.say("ram", SECOND), "another model had the device")
     box.stop()
 
-    # little host memory: the least recently used pages are dropped, and no more is kept than may be
+    # little host memory: the least recently used pages are dropped, and the limit is kept
     c = start("kv_disk = 0", "kv_ram = 200K")
     for i in range(8):
         c.say("many %d" % i, "%d. %s" % (i, FIRST))
@@ -203,7 +202,7 @@ try:
     is_second(c.say("little", FIRST) and c.say("little", SECOND), "little host memory", restored=False)
     box.stop()
 
-    # what was on its way at the end is finished
+    # saves that are in progress at the end are completed
     shutil.rmtree(folder, ignore_errors=True)
     c = start("kv_disk = 1G", "kv_ram = 0")
     c.say("end", FIRST)
@@ -212,7 +211,7 @@ try:
     is_second(c.say("end", SECOND), "stopped right after a turn")
     box.stop()
 
-    # a long prompt is saved once it is computed: an engine that dies in its answer has not computed it in vain
+    # a long prompt is saved as soon as it is computed, so that it is not lost if the engine dies during the answer
     script_model.write(box.dir + "/models/script.gguf", {"@": [" one", " two"]}, context=4096)
     c = start("kv_disk = 1G", "kv_ram = 0")
     asked = dict(model="script", tokens=[5 + i % 250 for i in range(3000)], max_tokens=1000, ignore_eos=True)

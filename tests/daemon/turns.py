@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What hearthd's loop does in one turn, while everybody else waits, is bounded whatever clients ask for: the bytes of
-messages and of the database's pages, and its rows, as `status` counts them beside each row of rows.py.
+"""The work that hearthd's loop does in one iteration, while all clients wait, is bounded whatever clients request: the
+bytes of messages and of database pages, and the rows, as counted by `status` beside each row of rows.py.
 
     top_srcdir=. top_builddir=build tests/daemon/turns.py [ROW ...]
 """
@@ -10,12 +10,13 @@ sys.dont_write_bytecode = True
 import rows
 from harness import Box, Client, check, end
 
-# A turn takes in 16 MiB and one frame more, and one answer of the engine, or of the thread that reads long sessions.
+# An iteration handles up to 16 MiB plus one frame, and one answer of the engine, or of the thread that reads long
+# sessions.
 BYTES = 40 << 20
-PARTS = 3 << 20  # where a session is written in parts
+PARTS = 3 << 20  # while a session is written in parts
 ROWS = 1024
 rows.SESSIONS = 600
-COMPUTE = "8 prompts of 900 tokens", "32 streams", "eval, 1,000 greedy"  # these have the engine work, not hearthd
+COMPUTE = "8 prompts of 900 tokens", "32 streams", "eval, 1,000 greedy"  # work of the engine
 
 box = Box("turns")
 try:

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Models with NaN or infinite weights: their generations fail by name, and no other stream is affected.
+"""Models with NaN or infinite weights: their generations fail with an error that names the fault, and no other stream
+is affected.
 
-Some floats in a copy of a model of the tree are overwritten. On a GPU the self-check leaves such a model to the CPU.
-Prints TAP.
+Some floats in a copy of a model of the source tree are overwritten. On a GPU the self-check leaves such a model to the
+CPU. Prints TAP.
 """
 import os, re, struct, sys
 
@@ -11,13 +12,13 @@ import harness
 from harness import Box, Refused, check
 
 GOOD = harness.SRC + "/tests/golden/data/tiny-llama-rope3.gguf"
-NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd"))  # GGUF's types of values
+NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd"))  # value types of GGUF
 LONG = {"text": "one two three", "max_tokens": 400, "sampling": {"temperature": 0}}
 SHORT = {"text": "one two three", "max_tokens": 6, "sampling": {"temperature": 0}}
 
 
 def tensor_at(file, wanted):
-    """Where a tensor's data begin, and how many elements it has."""
+    """The offset of a tensor's data, and its number of elements."""
     at = 8
 
     def take(form):
@@ -103,7 +104,7 @@ try:
     got = c.call("eval", model=one, tokens=[1, 5, 6], top=8)
     best = c.call("eval", model=GOOD, tokens=[1, 5, 6], top=9)
     check(got["top"] == [[x for x in row if x[0] != 0][:8] for row in best["top"]], "one row: eval leaves it out", got)
-    # Without token 0 the others are likelier, by what it had: little.
+    # Without token 0 the others are more likely, by its probability, which is small.
     of_best = c.call("generate", model=GOOD, logprobs=0, **SHORT)["logprobs"][0]
     got = c.call("generate", model=one, logprobs=0, **SHORT)
     more = got["logprobs"][0]["logprob"] - of_best["logprob"]

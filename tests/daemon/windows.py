@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Layers with a sliding window keep the window's KV and no more, on the device and below, and texts are the same.
+"""Layers with a sliding window keep only the window's KV, on the device and in the tiers below, and texts are the same.
 
-A private hearthd; the model that comes along with windows written into its file (other weights would do as well), and
-tiny models beside the checkout where they are. A long first turn and a second one: alone, in company, after the
-device's pages went, after a restart. Prints TAP.
+It uses a private hearthd; the embedded model with windows written into its file (other weights would do as well), and
+tiny models beside the source tree, if they exist. A long first turn and a second one: in a batch of its own, batched
+with others, after the device's pages were lost, after a restart. Prints TAP.
 """
 import os, shutil, struct, sys, time
 
@@ -15,7 +15,7 @@ PAGE = 16
 
 
 def windowed(source, to, window, period):
-    """A copy of a GGUF file of a llama whose layers slide, but for every `period`th (0: all slide)."""
+    """Copies a GGUF file of a llama so that its layers slide, except for every `period`th (0: all slide)."""
     b = open(source, "rb").read()
     n_tensor, n_key = struct.unpack_from("<QQ", b, 8)
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -70,7 +70,7 @@ class Client(harness.Client):
     files = 0
 
     def quiet(self, new=True):
-        """Until a turn's new files are written and nothing is moved any more; half a minute at most."""
+        """Waits until a turn's new files are written and nothing is being moved any more, for half a minute at most."""
         until = time.monotonic() + 30
         while time.monotonic() < until:
             k = self.engine()["kv"]
@@ -84,7 +84,7 @@ class Client(harness.Client):
 
 
 box = Box("windows")
-box.engine("--restore", "always")  # on a loaded machine computing so little may be judged quicker
+box.engine("--restore", "always")  # on a loaded machine computing so few tokens may be judged quicker
 box.models()
 top = os.environ.get("top_srcdir", ".")
 tale = os.path.join(top, "contrib/models/tale-q4_k_m.gguf")
@@ -112,7 +112,7 @@ def start(*lines):
 
 
 def turns(c, model, session, story, between=lambda: None, beside=0):
-    """Two turns, and others beside the first."""
+    """Two turns, with others beside the first one."""
     answers = []
     session = model + " " + session
     for turn, text in enumerate((story, " But one day" + story[:100])):
@@ -127,7 +127,7 @@ def turns(c, model, session, story, between=lambda: None, beside=0):
 
 try:
     for model in models:
-        story = STORY if model in ("mixed", "sliding") else STORY[:900]  # whose tokens are hardly more than bytes
+        story = STORY if model in ("mixed", "sliding") else STORY[:900]  # their tokens are hardly longer than bytes
         c = start("kv_disk = 0", "kv_ram = 0")
         r = c.say(model, model + " prompt", story, 1)
         used, full = c.pages(model)["pages_used"], (r["usage"]["prompt_tokens"] + 1) / PAGE
@@ -166,7 +166,7 @@ try:
         r = c.say(model, model + " restarted", " But one day" + story[:100], 90)
         check(r["tokens"] == want[1]["tokens"], "%s: hearthd restarted, the same tokens" % model, r["text"])
         check(r["usage"]["restored_tokens"] >= least, "%s: and all full pages are back" % model, r["usage"])
-        # another goes on from where the prompt ended
+        # another session continues from the end of the prompt
         c.quiet(new=False)
         c.call("models.unload", model=model)
         r = c.say(model, model + " from the prompt", story, 90)
@@ -176,7 +176,7 @@ try:
               r["usage"])
         box.stop()
 
-        # KV of 8 bits: another type, other files, the same rules
+        # 8-bit KV: another type and other files, with the same rules
         if model in ("mixed", "sliding"):
             c = start("kv_disk = 1G", "kv_ram = 0", "kv_type = q8_0")
             quiet = turns(c, model, "q8_0", story)

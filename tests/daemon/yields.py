@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Memory is yielded and taken again beside eight streams on the CPU, with the real engine: each is parked in the middle
-of its text, and ends with the text that it has alone; nothing is held meanwhile, and no page afterwards.
+"""Memory is yielded and taken back beside eight streams on the CPU, with the real engine: each stream is parked in the
+middle of its text and ends with the text of a run by itself; nothing is held meanwhile, and no page afterwards.
 """
 import os, sys
 
@@ -23,7 +23,7 @@ try:
     alone = [c.call("generate", **prompt(k))["tokens"] for k in range(STREAMS)]
     check(all(len(t) == MADE for t in alone), "eight texts alone")
 
-    got = {k: [] for k in range(STREAMS)}  # what the events brought
+    got = {k: [] for k in range(STREAMS)}  # the tokens that events brought
     parked, streams = [], {}
     asked = [c.submit("generate", request="r%d" % k, **prompt(k)) for k in range(STREAMS)]
 
@@ -44,7 +44,7 @@ try:
 
     check_index, answers = [], {}
     for turn in range(1, YIELDS + 1):
-        while min(len(t) for t in got.values()) < turn * MADE // (4 * YIELDS):  # their ends are far away
+        while min(len(t) for t in got.values()) < turn * MADE // (4 * YIELDS):  # long before their ends
             take(c.read())
         freed = control.call("yield", all=True, seconds=3600)["freed"]
         engine = control.call("status")["engine"]
@@ -80,13 +80,13 @@ try:
     check(own["memory"]["kv"] >= 0 and own["restarts"] == 0, "the engine lived on")
 
     def waiting(restarts):
-        """The engine, once a stream waits in it."""
+        """The engine's status, once a stream waits in it."""
         while True:
             e = control.call("status")["engine"]
             if e["restarts"] == restarts and e["state"] == "running" and e["queued"] == 1:
                 return e
 
-    # A pinned model stays, and what was parked beside it goes on all the same.
+    # A pinned model stays loaded, and what was parked beside it continues all the same.
     control.call("models.pin", model="other")
     asked = c.submit("generate", request="beside", **prompt(2))
     while asked not in c.answers and c.read()[1] != "stream.tokens":
@@ -98,7 +98,8 @@ try:
     check(c.answer(asked)["tokens"] == alone[2], "... and goes on")
     control.call("models.pin", model="other", pinned=False)
 
-    # An engine that follows one that died while a yield lasts, and one that is started then, take nothing of what was given.
+    # During a yield, an engine that replaces one that died, and one that is started then, take nothing of what was
+    # given back.
     control.call("yield", all=True, seconds=3600)
     asked = c.submit("generate", request="again", **prompt(0))
     os.kill(waiting(0)["pid"], 9)

@@ -1,6 +1,6 @@
-"""arrangement_vectors.py FOLDER: fills in the ids of FOLDER/arrangements.json, whose rows are a tokenizer of tests/tools/tokenizer_vectors.py with another
-arrangement: what changes of it, texts, and the ids that the Rust library gives, or what of hearth's refusal is to be said. Needs the Python package
-`tokenizers`."""
+"""arrangement_vectors.py FOLDER: fills in the ids of FOLDER/arrangements.json. Each row there is a tokenizer of
+tests/tools/tokenizer_vectors.py in another arrangement: its changes, texts, and the ids that the Rust library gives, or
+the text that hearth's refusal must contain. Needs the Python package `tokenizers`."""
 import json, sys
 from tokenizers import Tokenizer
 

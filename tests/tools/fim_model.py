@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Writes a GGUF file of a llama with one layer, random weights and a long context, whose vocabulary is the 256 bytes and
-the tokens to fill in the middle by, as StarCoder2 and Qwen2.5-Coder have them: every byte of a text is a token.
+"""Writes a GGUF file of a llama with one layer, random weights and a long context, whose vocabulary is the 256 bytes
+and the tokens for filling in the middle of StarCoder2 and Qwen2.5-Coder: every byte of a text is a token.
 
     fim_model.py OUT.gguf [CONTEXT]
 
-The same bytes on every machine; needs nothing but Python.
+The file is the same on every machine; needs only Python.
 """
 import random, struct, sys
 

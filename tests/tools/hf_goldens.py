@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Writes folders of tiny random models with golden.json, of what tests/tools/reference.py computes in float64.
+"""Writes folders of tiny random models with a golden.json that tests/tools/reference.py computes in float64.
 
     hf_goldens.py OUT SEED
 
-One for each of MODELS, as tests/golden reads them: OUT/NAME with config.json, model.safetensors in BF16, a
-tokenizer.json of bytes, and golden.json, the logits and greedy ids. Heads are of 32 dimensions, which GPUs have
-attention for. Needs numpy.
+One for each of MODELS, in the form that tests/golden reads: OUT/NAME with config.json, model.safetensors in BF16, a
+tokenizer.json of bytes, and golden.json, the logits and greedy ids. Heads have 32 dimensions, for which GPUs have
+attention. Needs numpy.
 """
 import json, sys
 import numpy as np
@@ -41,7 +41,7 @@ MODELS = {
 
 
 class Fixed(variants.Variant):
-    """A variant of which nothing is drawn but the weights."""
+    """A variant in which only the weights are random."""
 
     def pick(self, *a):
         return a[-1]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """hf_latent.py OUT SEED: tiny random models with latent attention as folders (config.json, model.safetensors in BF16, a
 byte-level tokenizer.json), each with golden.json: logits and greedy ids that transformers computes from exactly these
-weights in float64 with eager attention. Needs torch, transformers, tokenizers. golden.json is as tests/golden reads it."""
+weights in float64 with eager attention. Needs torch, transformers, tokenizers. golden.json has the form that
+tests/golden reads."""
 import json, math, os, sys
 import torch, transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders

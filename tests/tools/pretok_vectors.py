@@ -1,5 +1,6 @@
-"""pretok_vectors.py [CASED]: the words that the Rust library `tokenizers` cuts texts into by the makers' patterns, as JSON. CASED is a file with the letters that
-deepseek-llm's pattern lists, as in daemon/model/tok/pretok.c. Needs the Python package `tokenizers`."""
+"""pretok_vectors.py [CASED]: the words into which the Rust library `tokenizers` splits texts by the makers' patterns,
+as JSON. CASED is a file with the letters that deepseek-llm's pattern lists, as in daemon/model/tok/pretok.c. Needs the
+Python package `tokenizers`."""
 import json, random, sys
 from tokenizers import Regex, pre_tokenizers as P
 O200K_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -3,10 +3,10 @@
 
     reference.py FOLDER...
 
-says how far it is off each golden.json below the folders, and exits with 1 where that is more than 0.0001. It was
-written after transformers' definitions, from none of hearth's sources, so that the two can be compared on any
-configuration (variants.py). Angles of RoPE are rounded to F32, as transformers has them. There is no cache and no
-haste: every position is computed from the beginning. Needs numpy.
+prints how far it is off each golden.json below the folders, and exits with 1 if that is more than 0.0001. It was
+written from transformers' definitions, and from none of hearth's sources, so that the two can be compared on any
+configuration (variants.py). Angles of RoPE are rounded to F32, as in transformers. There is no cache, and speed does
+not matter: every position is computed from the beginning. Needs numpy.
 """
 import glob, json, math, os, struct, sys
 import numpy as np
@@ -77,7 +77,7 @@ def lnorm(x, w, b, eps):
 
 
 def topk(s, k):
-    """The ids of the k best, the lower of equals first."""
+    """The ids of the k greatest, the lower id first among equals."""
     return np.argsort(-s, axis=-1, kind='stable')[..., :k]
 
 
@@ -97,7 +97,7 @@ def rope_cfg(c, kind=None):
 
 
 def inv_freq(c, hd, r, n, partial=True):
-    """The frequencies of a head's pairs, at a length of n tokens, and what multiplies cos and sin."""
+    """The frequencies of a head's pairs, for a length of n tokens, and the factor of cos and sin."""
     t = r.get('rope_type', r.get('type', 'default'))
     base = r['rope_theta']
     f = r.get('partial_rotary_factor', 1.0) if partial else 1.0
@@ -109,7 +109,7 @@ def inv_freq(c, hd, r, n, partial=True):
     pos = base ** (np.arange(0, dim, 2) / dim)
     inv = 1 / pos
     maxp = c.get('max_position_embeddings')
-    if t in ('default', 'mrope'):  # positions of several kinds are one in text
+    if t in ('default', 'mrope'):  # for text, positions of several kinds are the same
         return inv, 1.0
     if t == 'linear':
         return inv / r['factor'], 1.0
@@ -162,7 +162,7 @@ def inv_freq(c, hd, r, n, partial=True):
 
 
 def rotate(x, pos, inv, af, pairs=False):
-    """x is [tokens, heads, D], of which the first 2 len(inv) turn: `pairs` side by side, or half of them apart."""
+    """x is [tokens, heads, D], of which the first 2 len(inv) rotate: `pairs` adjacent, or half of them apart."""
     ang = (pos[:, None].astype(np.float32) * inv[None, :].astype(np.float32)).astype(np.float64)
     co, si = (np.cos(ang) * af)[:, None], (np.sin(ang) * af)[:, None]
     n = 2 * len(inv)
@@ -350,7 +350,7 @@ class Model:
 
     # --- recurrent -----------------------------------------------------------------------------------
     def conv(self, x, w, b):
-        """Of each channel, causal: x is [tokens, C], w [C, 1, taps]."""
+        """A causal convolution of each channel: x is [tokens, C], w [C, 1, taps]."""
         w = w[:, 0]
         K = w.shape[1]
         xp = np.concatenate([np.zeros((K - 1, x.shape[1])), x])
@@ -408,7 +408,7 @@ class Model:
 
     # --- models --------------------------------------------------------------------------------------
     def definition(self):
-        """The function of this model type; None where there is none."""
+        """The function of this model type; None if there is none."""
         same = {
             'plain': 'llama mistral ministral3 smollm3 granite mixtral qwen2 qwen3 qwen2_moe qwen3_moe gpt_oss '
             'qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text seed_oss ernie4_5 granitemoe arcee',
@@ -449,7 +449,7 @@ class Model:
         return None
 
     def m_plain(self, ids):
-        """Llama, Mistral, Ministral 3, SmolLM 3, Granite, Mixtral, Qwen 2 and 3 with experts, with pictures and without,
+        """Llama, Mistral, Ministral 3, SmolLM 3, Granite, Mixtral, Qwen 2 and 3 with experts, with and without vision,
         gpt-oss, Seed-OSS, ERNIE 4.5, Arcee."""
         c, mt = self.c, self.mt
         granite = mt in ('granite', 'granitemoe')
@@ -841,7 +841,7 @@ class Model:
             keep = self.c
             if sw and 'full_attention' not in (
                 c.get('rope_parameters') or {}
-            ):  # OLMo 3 scales RoPE where nothing slides
+            ):  # OLMo 3 scales RoPE in layers that do not slide
                 self.c = dict(c, rope_parameters=dict(rope_type='default', rope_theta=rope_cfg(c)['rope_theta']))
             h = self.gqa(
                 x,

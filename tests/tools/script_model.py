@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Writes a GGUF file of a llama whose every next token is a function of the last one: at temperature 0 it says what it was
-made to say. Its vocabulary is the 256 bytes, the tokens of the scripts and an end token.
+"""Writes a GGUF file of a llama in which each next token is a function of the last one: at temperature 0 it generates a
+script. Its vocabulary is the 256 bytes, the tokens of the scripts and an end token.
 
     script_model.write(PATH, {ENTRY: [TOKEN...]}, control=[...], user=[...], context=4096)
 
-After the token ENTRY, with which a prompt ends, come those of its script, then the end. No token is in two scripts, or
-twice in one. `control` and `user` name those that are special tokens; an ENTRY that is none is made user-defined, or a
-byte; the others are text, in which "\\udce2" is the byte 0xE2. The weights: one-hot rows for embeddings, and attention and
-FFN that add nothing. Needs nothing but Python.
+After the token ENTRY, with which a prompt ends, come the tokens of its script, then the end. No token is in two
+scripts, or twice in one. `control` and `user` name those that are special tokens; an ENTRY that is not special is made
+user-defined, or a byte; the others are text, in which "\\udce2" is the byte 0xE2. The weights: one-hot rows for
+embeddings, and attention and FFN that add nothing. Needs only Python.
 """
 import struct
 
@@ -37,7 +37,7 @@ def write(path, scripts, control=(), user=(), context=4096):
         for a, b in zip(chain, chain[1:] + [0]):
             assert not follows[a], "a token is in two scripts"
             follows[a] = b
-    n = -(-len(vocab) // 32) * 32  # the width: a place for each token
+    n = -(-len(vocab) // 32) * 32  # the width: a dimension for each token
     keys = [
         key("general.architecture", "llama"), key("general.name", "script"), key("general.file_type", 0),
         key("llama.block_count", 1), key("llama.context_length", context), key("llama.embedding_length", n),
@@ -49,7 +49,7 @@ def write(path, scripts, control=(), user=(), context=4096):
     ]
     hot = lambda where: struct.pack("<%df" % n, *(float(i == where) for i in range(n)))
     zeros = lambda count: bytes(4 * count)
-    before = {}  # the last tokens that it follows
+    before = {}  # the tokens after which each one comes
     for a, b in enumerate(follows):
         before.setdefault(b, []).append(a)
     out = b"".join(struct.pack("<%df" % n, *(float(i in before.get(j, ())) for i in range(n))) for j in range(len(vocab)))

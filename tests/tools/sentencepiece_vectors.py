@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""sentencepiece_vectors.py OUT: a small Unigram vocabulary trained by SentencePiece, with a table of replacements of its own, and the ids that SentencePiece gives for
-hard texts. Writes OUT/sentencepiece.gguf and OUT/sentencepiece.json; and OUT/precompiled.tokenizer.json, the same vocabulary as Hugging Face's converters write it,
-with OUT/precompiled.json, the ids of the Rust library, where the Python package `tokenizers` is installed. Needs the Python package `sentencepiece`."""
+"""sentencepiece_vectors.py OUT: a small Unigram vocabulary trained by SentencePiece, with a table of replacements, and
+the ids that SentencePiece gives for difficult texts. Writes OUT/sentencepiece.gguf and OUT/sentencepiece.json; and
+OUT/precompiled.tokenizer.json, the same vocabulary as Hugging Face's converters write it, with OUT/precompiled.json,
+the ids of the Rust library, if the Python package `tokenizers` is installed. Needs the Python package
+`sentencepiece`."""
 import base64, json, os, random, struct, sys, tempfile
 import sentencepiece
 out = sys.argv[1]; os.makedirs(out, exist_ok=True)
@@ -11,7 +13,8 @@ Am Brunnen vor dem Tore, da steht ein Lindenbaum; ich träumt' in seinem Schatte
 Жили-были старик со старухой у самого синего моря. 中文分词很有意思。 한국어 문장입니다.
 It's 9:30; I'll pay $12.50 for 3 of 'em, don't you? naïve café résumé coöperate.
 hello hello hello world world HELLO Hello WORLD the the the and and of of in in to to a a""".split("\n") * 8
-# What SentencePiece replaces before it tokenises: spaces of all kinds, ligatures, full width, composed accents, overlapping strings, nothing.
+# What SentencePiece replaces before it tokenises: spaces of all kinds, ligatures, full width, composed accents,
+# overlapping strings, and characters that are removed.
 RULES = {"\t": " ", "\n": " ", "\u00a0": " ", "\u3000": " ", "ﬁ": "fi", "½": "1/2", "Ⅷ": "VIII", "①": "1", "e\u0301": "é", "u\u0308": "ü", "\u200b": "", "...": "…", "..": "‥", "ＡＢＣ": "abc", "ＡＢ": "ab", "Ａ": "a", "…": " . "}
 HARD = ["", " ", "  ", "a", " a", "a ", "Hello world", "  Hello  world  ", "Hello\nworld\n\n", "\t\ttabs\t", "naïve café", "nai\u0308ve cafe\u0301 su\u0308\u00dfen", "ﬁne ½ Ⅷ ①", "中文 한국어", "👨‍👩‍👧 🦙!", "\u00a0nbsp\u2003em\u3000",
         "zzzzqqqq", "▁low▁line", "é" * 20, "ab" * 50, "\u200bzero\u200dwidth\u200b", "a.b..c...d....e", "ＡＢＣＡＢＡＤ", "e\u0301\u0301", "x\u200b \u200b y", "Hello…world", "Once upon a time there was a fox", "WORLDhelloHELLO"]
@@ -19,7 +22,7 @@ random.seed(11); pool = "abcdefgh ABC 0123 .,!?'\n\téß中あ🦙ﬁ\u0301Ａ�
 HARD += ["".join(random.choice(pool) for _ in range(random.randint(1, 40))) for _ in range(80)]
 
 def fields(b):
-    """The fields of a protocol buffer: (number, value), bytes for those with a length."""
+    """The fields of a protocol buffer: (number, value), with bytes for those with a length."""
     i = 0
     def varint():
         nonlocal i

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Writes a GGUF file with random weights, in the shapes and the mix of quantisations of a real model.
+"""Writes a GGUF file with random weights, with the shapes and the mix of quantisations of a real model.
 
     synth_gguf.py SHAPE OUT.gguf [MIX [LAYERS]]
 
-It stands in for the real file where only speed matters, which does not depend on the values of weights; a router's weights
-are random too, so that experts are used evenly. SHAPE is a key of SHAPES; MIX one of MIXES, q4km by default, and gpt-oss is
-MXFP4 with Q8_0 as released, whatever MIX says; LAYERS are fewer than the model has. Tensors of more than 2^26 weights
-repeat a tile of that many. The seed is constant, so a file is the same on every machine. Needs numpy.
+It replaces the real file where only speed matters, which does not depend on the values of weights; a router's weights
+are random too, so that experts are used evenly. SHAPE is a key of SHAPES; MIX one of MIXES, q4km by default, and
+gpt-oss is MXFP4 with Q8_0 as released, whatever MIX is; LAYERS is a smaller number of layers than the model has.
+Tensors of more than 2^26 weights repeat a tile of that many. The seed is constant, so a file is the same on every
+machine. Needs numpy.
 """
 import struct, sys
 import numpy as np
@@ -30,12 +31,12 @@ SHAPES = {  # layers, hidden, heads, kv_heads, head_dim, ffn, vocab, rope_base, 
 F32, F16, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 = 0, 1, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39
 BLOCK = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q5_0: (32, 22), Q5_1: (32, 24), Q8_0: (32, 34), Q2_K: (256, 84), Q3_K: (256, 110),
     Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210), IQ4_NL: (32, 18), IQ4_XS: (256, 136), MXFP4: (32, 17)}
-# Of a file's body, of attn_v and ffn_down where a layer has more bits, of the head: as llama-quantize mixes them, but plain
-# types are whole bodies of them. Q3_K_M and IQ4_XS have more in main().
+# The types of the body, of attn_v and ffn_down in layers that get more bits, and of the head: mixed as by
+# llama-quantize, except that plain types apply to the whole body. Q3_K_M and IQ4_XS have further rules in main().
 MIXES = {"q4km": (Q4_K, Q6_K, Q6_K), "q8": (Q8_0, Q8_0, Q8_0), "f16": (F16, F16, F16), "q3km": (Q3_K, Q4_K, Q6_K), "iq4xs": (IQ4_XS, Q5_K, Q6_K)}
 MIXES.update({n: (t, t, Q6_K) for n, t in (("q4_1", Q4_1), ("q5_0", Q5_0), ("q5_1", Q5_1), ("q2_k", Q2_K), ("q3_k", Q3_K), ("iq4_nl", IQ4_NL),
     ("iq4_xs", IQ4_XS), ("mxfp4", MXFP4))})
-# Where a block's fp16 scales lie, and what they are for weights of deviation 1.
+# The offsets of a block's fp16 scales, and their values for weights of standard deviation 1.
 SCALES = {Q4_1: ((0, 1 / 4.6), (2, -7.5 / 4.6)), Q5_0: ((0, 1 / 9.2),), Q5_1: ((0, 1 / 9.2), (2, -15.5 / 9.2)), Q8_0: ((0, 1 / 73),),
     Q2_K: ((80, 1 / 13.9), (82, 1.5 / 13.9)), Q3_K: ((108, 1 / 43),), Q4_K: ((0, 1 / (31 * 4.6)), (2, 7.5 / (31 * 4.6))),
     Q5_K: ((0, 1 / (31 * 9.2)), (2, 15.5 / (31 * 9.2))), Q6_K: ((208, 1 / (18.5 * 23)),), IQ4_NL: ((0, 1 / 67),), IQ4_XS: ((0, 1 / (67 * 18.5)),)}
@@ -53,7 +54,7 @@ def blocks(t, n, std=0.02):
     return raw.tobytes()
 tiles = {}
 def write_blocks(f, t, n):
-    """Large tensors repeat a tile of 2^26 random weights: twenty gigabytes in seconds."""
+    """Large tensors repeat a tile of 2^26 random weights, so that twenty gigabytes take seconds."""
     tile = 1 << 26
     if n <= tile or t == F32: f.write(blocks(t, n)); return
     if t not in tiles: tiles[t] = blocks(t, tile)
@@ -74,7 +75,7 @@ def kv(k, t, v):
 def main(shape, out, wtype="q4km", layers=0):
     L, H, NH, NKV, HD, FF, V, base, ctx, a, tied = SHAPES[shape][:11]; X = SHAPES[shape][11] if len(SHAPES[shape]) > 11 else {}
     L = int(layers) or L; E = X.get("experts", 0); hybrid = "hv" in X; gemma4 = a == "gemma4"
-    full = lambda i: gemma4 and i % 6 == 5   # layers that see all, with heads of another size, and values from keys
+    full = lambda i: gemma4 and i % 6 == 5   # full attention, another head size, values from keys
     metas = [kv("general.architecture", STR, a), kv("general.name", STR, "synthetic " + shape),
         kv("general.file_type", U32, 15), kv(a + ".block_count", U32, L), kv(a + ".context_length", U32, ctx),
         kv(a + ".embedding_length", U32, H),
@@ -100,7 +101,7 @@ def main(shape, out, wtype="q4km", layers=0):
     more = lambda i: i < L // 8 or i >= 7 * L // 8 or (i - L // 8) % 3 == 2
     if a == "gpt-oss": wtype = "q8"
     q4, qv, q6 = MIXES[wtype]; qe = MXFP4 if a == "gpt-oss" else q4
-    fit = lambda t, k: t if k % BLOCK[t][0] == 0 else Q8_0   # llama.cpp also falls back where a row is no multiple of 256
+    fit = lambda t, k: t if k % BLOCK[t][0] == 0 else Q8_0   # as llama.cpp, if a row is no multiple of 256
     T = [("token_embd.weight", (H, V), q6 if tied else q4)]
     for i in range(L):
         p = "blk.%d." % i; w = lambda n, d, t: T.append((p + n, d, t)); v6 = qv if more(i) else q4; down = v6

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Writes a GGUF file of one architecture with few and random weights in F16 (4 to 14 MB), to compare logits on.
+"""Writes a GGUF file of one architecture with few, random weights in F16 (4 to 14 MB), for comparing logits.
 
     tiny_arch.py ARCH OUT.gguf [SEED]
 
-ARCH is one of llama, llama-rope3 (rope_freqs), mixtral, qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, starcoder2. SEED is
-1 by default: tests/golden/data/tiny-ARCH.json has the logits of that file, which has the same bytes wherever numpy draws
-the same numbers. To add an architecture: its keys to M, its tensors to the loop over layers.
+ARCH is one of llama, llama-rope3 (rope_freqs), mixtral, qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, starcoder2. SEED
+is 1 by default: tests/golden/data/tiny-ARCH.json has the logits of that file, which has the same bytes wherever numpy
+draws the same numbers. To add an architecture, add its keys to M and its tensors to the loop over layers.
 
 Shapes are in GGUF's order, input features first. Needs numpy.
 """

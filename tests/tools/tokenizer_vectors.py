@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""tokenizer_vectors.py OUT: small tokenizers of every kind that hearth reads from a tokenizer.json, trained by the Rust library `tokenizers` on a few lines, and
-the ids that the library gives for hard texts. Writes OUT/NAME.tokenizer.json and OUT/NAME.json. Needs the Python package `tokenizers`."""
+"""tokenizer_vectors.py OUT: small tokenizers of every kind that hearth reads from a tokenizer.json, trained by the Rust
+library `tokenizers` on a few lines, and the ids that the library gives for difficult texts. Writes
+OUT/NAME.tokenizer.json and OUT/NAME.json. Needs the Python package `tokenizers`."""
 import json, os, random, sys
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers as P, trainers
 out = sys.argv[1]; os.makedirs(out, exist_ok=True)
@@ -64,7 +65,8 @@ unigram("unigram", normalizers.NFKC(), P.Metaspace(replacement=LOW, prepend_sche
 unigram("unigram-bytes", None, P.Metaspace(replacement=LOW, prepend_scheme="always"), True)
 
 def wordpiece(name, **norm):
-    """BERT's arrangement over a vocabulary of whole words, their halves and single characters; the library has no rule for which tokens there are."""
+    """BERT's arrangement over a vocabulary of whole words, their halves and single characters; the library itself does
+    not define which tokens there are."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     fold = normalizers.BertNormalizer(**norm)
     words = sorted({w for x in LINES for w, _ in P.BertPreTokenizer().pre_tokenize_str(fold.normalize_str(x))})

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Writes folders in Hugging Face form of random legal configurations and random weights, to compare logits on.
+"""Writes folders in Hugging Face form with random legal configurations and random weights, for comparing logits.
 
     variants.py OUT SEED COUNT [MODEL_TYPE...]
 
 COUNT of each model type that hearth runs, as OUT/MODEL_TYPE-SEED and so on: config.json (as transformers 5 writes it,
-or 4), model.safetensors of BF16, F16 or F32, a tokenizer.json of bytes, `tokens`, and `logits`: what reference.py makes
-of them, F32 of [tokens, vocabulary]. The names go to standard output. Numbers of heads, sizes, layers of all kinds in
-any order, windows, RoPE, experts and how they are chosen are drawn; sizes are multiples of little. A model type is a
-function f_...: it draws a configuration and names its tensors. Needs numpy.
+or 4), model.safetensors of BF16, F16 or F32, a tokenizer.json of bytes, `tokens`, and `logits`, which reference.py
+computes, as F32 of [tokens, vocabulary]. The names go to standard output. Numbers of heads, sizes, layers of all kinds
+in any order, windows, RoPE, experts and how they are chosen are random; sizes are multiples of small numbers. A model
+type is a function f_...: it draws a configuration and names its tensors. Needs numpy.
 """
 import json, math, os, shutil, struct, sys
 import numpy as np
@@ -22,7 +22,7 @@ def to_bf16(x):
 
 
 def tokenizer():
-    """Bytes, as GPT-2 writes them, behind three special tokens."""
+    """Bytes, in GPT-2's notation, after three special tokens."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     other = [b for b in range(256) if b not in plain]
     letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(other))]
@@ -112,7 +112,7 @@ class Variant:
         return self.c
 
     def rope_scaling(self):
-        """Some kind of scaling."""
+        """Returns some kind of scaling."""
         t = self.pick('default', 'linear', 'yarn', 'yarn', 'llama3')
         r = self.c['rope_parameters']
         if t == 'linear':
@@ -1048,7 +1048,7 @@ class Variant:
         )
         del c['hidden_act']
         L = c['num_hidden_layers'] = self.randint(2, 9)
-        # scores are not divided by a head's size, so that with large heads what F32 rounds is large, too
+        # scores are not divided by the head size, so that with large heads F32 rounding errors are large, too
         hd = c['head_dim'] = self.pick(8, 16, 24, 32)
         gd = self.pick(16, 32, 48)
         keqv, moe = self.maybe(), self.maybe()

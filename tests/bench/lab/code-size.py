@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Bytes of machine code by kernel, the greatest first.
+"""Bytes of machine code by kernel, the largest first.
 
     code-size.py FILE... [--of TEXT]
 
-FILE is an object of the build, or a cubin; --of: of kernels whose name has TEXT in it. Names are as c++filt gives them.
-What a step's kernels have beside what they execute is in one another's way: NOTES.md, "Code in the caches".
+FILE is an object of the build, or a cubin; --of: only kernels with TEXT in their names. Names are those of c++filt.
+Code in a step's kernels beyond what they execute competes for the instruction caches: NOTES.md, "Code in the caches".
 """
 import argparse, struct, subprocess
 
@@ -12,7 +12,7 @@ CUDA = 190  # e_machine
 
 
 def kernels(data):
-    """(name, bytes) of each section of code in the ELF images of CUDA within data."""
+    """(name, bytes) of each section of code in the CUDA ELF images within data."""
     at = data.find(b"\x7fELF")
     while at >= 0:
         if struct.unpack_from("<H", data, at + 18)[0] == CUDA:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A second reader and writer of KV files, from daemon/engine/kvtier/kv-format.md alone: kvfile.c is compared with it.
+"""An independent reader and writer of KV files, written from daemon/engine/kvtier/kv-format.md alone, with which
+kvfile.c is compared.
 
     kvfile.py write FILE      the file that tests/unit/kvtier/kvfile.c expects, byte for byte
-    kvfile.py read FILE       checks everything and prints what is in it
+    kvfile.py read FILE       checks everything and prints the contents
 """
 import ctypes
 import ctypes.util
@@ -63,7 +64,7 @@ def name(print_, last):
 
 
 def sample():
-    """What tests/unit/kvtier/kvfile.c makes as well: see sample() there."""
+    """The extent that tests/unit/kvtier/kvfile.c makes as well: see sample() there."""
     print_ = fingerprint(2, 1, 4, 0, b"cpu")
     parent = chain(bytes(16), 1000, range(100, 116))
     ids = [7 * i + 3 for i in range(3 * PAGE)]

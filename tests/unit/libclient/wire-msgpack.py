@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The codec against another implementation of MessagePack: what python3-msgpack packs, hearth unpacks to the same
-values, and what hearth packs, python3-msgpack unpacks to the same. Run by wire-msgpack.sh; prints TAP."""
+"""The codec against another implementation of MessagePack: hearth unpacks what python3-msgpack packs to the same
+values, and python3-msgpack does so with what hearth packs. Run by wire-msgpack.sh; prints TAP."""
 import os
 import subprocess
 import sys
