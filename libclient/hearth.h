@@ -235,7 +235,7 @@ struct hearth_sampling {
     double frequency_penalty;  /* 0 = off */
     int64_t penalty_last;      /* how many tokens of history count for penalties; default 64; 0 = all */
     bool has_seed;             /* false: the daemon draws a seed and reports it */
-    uint64_t seed;             /* the same seed gives the same text, whatever else is running */
+    uint64_t seed;             /* the same seed gives the same text, on a GPU as far as `invariant` covers it */
     struct hearth_bias *logit_bias;
     size_t n_logit_bias;
     HEARTH_ROOM(8);
