@@ -8,8 +8,7 @@
  * stops only one of many threads).
  *
  * The handler is installed when a file is mapped, unless it is installed already. A fault at any other address goes to
- * the handler that was installed before. Where that is a later one that replaced this one and passes on what is not its
- * own, the fault comes back here, and then goes to the handler that was there before this one was first installed.
+ * the handler that was installed before.
  *
  * Any thread may open and close; a mapping belongs to the caller that opened it.
  */
@@ -36,23 +35,9 @@ static struct {
     atomic_bool damaged;
 } maps[MAPS_MAX];
 
-static struct sigaction before, first;
-static _Thread_local volatile sig_atomic_t passing;
+static struct sigaction before;
 static size_t page_size;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the handler's installation */
-
-static void pass_on(const struct sigaction *to, int sig, siginfo_t *info, void *context)
-{
-    sig_atomic_t was = passing;
-    passing = 1;
-    if ((to->sa_flags & SA_SIGINFO) && to->sa_sigaction)
-        to->sa_sigaction(sig, info, context);
-    else if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN)
-        to->sa_handler(sig);
-    else
-        signal(sig, SIG_DFL); /* returning repeats the access, which then ends the process as it would have anyway */
-    passing = was;
-}
 
 /* Only async-signal-safe calls here; mmap is a bare system call on Linux. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
@@ -70,25 +55,26 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
             return;
         }
     }
-    pass_on(passing ? &first : &before, sig, info, context);
+    if ((before.sa_flags & SA_SIGINFO) && before.sa_sigaction)
+        before.sa_sigaction(sig, info, context);
+    else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+        before.sa_handler(sig);
+    else
+        signal(sig, SIG_DFL); /* returning repeats the access, which then ends the process as it would have anyway */
     errno = saved;
 }
 
 static void install(void)
 {
-    static bool installed;
     struct sigaction now, ours = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
     sigemptyset(&ours.sa_mask);
     pthread_mutex_lock(&lock);
     page_size = (size_t)sysconf(_SC_PAGESIZE);
     sigaction(SIGBUS, NULL, &now);
-    if (now.sa_sigaction != on_sigbus) {
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_sigbus) {
         before = now;
-        if (!installed)
-            first = now;
-        installed = true;
+        sigaction(SIGBUS, &ours, NULL);
     }
-    sigaction(SIGBUS, &ours, NULL);
     pthread_mutex_unlock(&lock);
 }
 
