@@ -50,7 +50,7 @@ LDADD = tests/daemon/libharness.a daemon/libdaemon.a daemon/libengine.a daemon/l
 HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h tests/golden/rounded.h tests/golden/run.h tests/golden/routes.h tests/ops/rig.h tests/ops/experts-bench.h tests/ops/experts-cases.h tests/ops/states-bench.h \
 	tests/unit/core/toy.h tests/unit/engine/fake-nvml.h tests/unit/kvtier/kvfile-sample.h tests/unit/kvtier/tier-world.h \
 	tests/unit/libclient/script.h tests/unit/libclient/wire-random.h tests/unit/libclient/wire-same.h \
-	tests/unit/model/folder-box.h tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/odd-model.h tests/unit/model/one-step.h tests/unit/sched/kv-world.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
+	tests/unit/model/folder-box.h tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/jinja-run.h tests/unit/model/odd-model.h tests/unit/model/one-step.h tests/unit/sched/kv-world.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
 # The rooms, each test a program.
@@ -65,7 +65,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/socket-path tests/unit/libclient/wire tests/unit/libclient/wire-names \
-	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/folder tests/unit/model/folder-config tests/unit/model/gguf tests/unit/model/hparams tests/unit/model/jinja tests/unit/model/keys tests/unit/model/kind tests/unit/model/latent-experts tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
+	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/folder tests/unit/model/folder-config tests/unit/model/gguf tests/unit/model/hparams tests/unit/model/jinja tests/unit/model/jinja-vectors tests/unit/model/keys tests/unit/model/kind tests/unit/model/latent-experts tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction tests/unit/retention/kvdir tests/unit/retention/releaser \
 	tests/unit/rpc/games \
