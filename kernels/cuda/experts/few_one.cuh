@@ -116,7 +116,6 @@ __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant
     uint64_t *full = (uint64_t *)sm + warp * EXPERTS_STAGES;
     uint8_t *xs = sm + FEW_X, *ring = sm + few_fixed(records) + warp * a.stages * C::FRAG;
     float *sums = (float *)(sm + FEW_SUMS);
-    pdl_trigger();
     if (!lane) {
 #pragma unroll 1
         for (uint32_t s = 0; s < a.stages; s++)
@@ -161,6 +160,7 @@ __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant
         quantize_three(xs + c * IX_KBLK, list.r1 - c, lane, v);
     }
     __syncwarp();
+    pdl_trigger(); /* not earlier: the loads above would be delayed by the next kernel's blocks and their copies */
     const uint8_t *x = xs + list.r0 * IX_KBLK;
     float acc[1][2] = {{0, 0}};
     ix_frag v = {x, mine ? x + (lane >> 2 & 1) * IX_HI + 64 * (lane & 3) : sm + FEW_ZERO, 0, 0};
