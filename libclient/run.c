@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Waits for the end of request `id`. Other requests' events are queued for hearth_next(). `out` is a T ** of any T and
- * receives the result's pointer; NULL discards the result. */
-static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, const struct timespec *timeout,
-                 void *out, struct hearth_err *e)
+/* Waits for the end of request `id`, until `deadline` (conn_deadline()). Other requests' events are queued for
+ * hearth_next(). `out` is a T ** of any T and receives the result's pointer; NULL discards the result. */
+static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, int64_t deadline, void *out,
+                 struct hearth_err *e)
 {
-    int64_t deadline = conn_deadline(timeout);
     bool cancelled = false;
 
     for (;;) {
@@ -63,7 +62,7 @@ static int call(struct hearth *h, int method, const void *params, hearth_on_even
     int rc = stream_submit(h, &wire_methods[method], params, NULL, &id, e);
     if (!rc && deferred)
         *deferred = id;
-    return rc || deferred ? rc : await(h, id, on_event, arg, timeout, out, e);
+    return rc || deferred ? rc : await(h, id, on_event, arg, conn_deadline(timeout), out, e);
 }
 
 void hearth_defer(struct hearth *h, uint32_t *request)
@@ -76,7 +75,7 @@ int hearth_run(struct hearth *h, const struct hearth_generate *g, hearth_on_even
 {
     uint32_t id;
     int rc = hearth_submit(h, g, &id, e);
-    return rc ? rc : await(h, id, on_event, arg, timeout, out, e);
+    return rc ? rc : await(h, id, on_event, arg, conn_deadline(timeout), out, e);
 }
 
 int hearth_measure(struct hearth *h, const struct hearth_generate *g, struct hearth_measured **out,
@@ -84,7 +83,7 @@ int hearth_measure(struct hearth *h, const struct hearth_generate *g, struct hea
 {
     uint32_t id;
     int rc = stream_measure(h, g, &id, e);
-    return rc ? rc : await(h, id, NULL, NULL, timeout, out, e);
+    return rc ? rc : await(h, id, NULL, NULL, conn_deadline(timeout), out, e);
 }
 
 int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struct timespec *timeout,
@@ -310,6 +309,7 @@ int hearth_models_pin(struct hearth *h, const char *model, bool pinned, hearth_o
 
 int hearth_models_pass(struct hearth *h, const char *path, const struct timespec *timeout, struct hearth_err *e)
 {
+    int64_t deadline = conn_deadline(timeout); /* of the whole call, however many files there are */
     uint32_t *ids;
     size_t n;
     int rc = pass_all(h, path, &ids, &n, e);
@@ -319,7 +319,7 @@ int hearth_models_pass(struct hearth *h, const char *path, const struct timespec
         if (rc)
             stream_abandon(h, ids[i]);
         else
-            rc = await(h, ids[i], NULL, NULL, timeout, NULL, e);
+            rc = await(h, ids[i], NULL, NULL, deadline, NULL, e);
     free(ids);
     return rc;
 }
