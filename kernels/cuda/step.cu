@@ -155,14 +155,16 @@ uint64_t step_run(struct device *d, const struct batch *b, const struct program 
     act_apply(d);
     staged_free(&r->staged);
     if (!d->err.code) {
-        struct shape *s = shape_of(d);
-        s->used = ticket;
-        if (!r->eager && d->decode && !s->exec) {
+        /* Only decode steps have an entry: those of prompts, of many shapes, would replace their graphs. */
+        struct shape *s = !r->eager && d->decode ? shape_of(d) : NULL;
+        if (s)
+            s->used = ticket;
+        if (s && !s->exec) {
             s->exec = capture(d);
             memcpy(s->rows, r->rows, sizeof(s->rows));
         }
         metadata_upload(d);
-        if (!r->eager && s->exec) {
+        if (s && s->exec) {
             cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
             memcpy(r->rows, s->rows, sizeof(s->rows));
             r->replays++;

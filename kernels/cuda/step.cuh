@@ -9,8 +9,8 @@ extern "C" {
 #include "kernels/staged.h"
 }
 
-/* A shape of step that was run before, with its graph where it is a decode step. The launches of a decode step depend
- * only on the fields up to `mode`, not on the row count; kernels read everything else from the metadata. */
+/* A shape of decode step that was run before, with its graph. The step's launches depend only on the fields up to
+ * `mode`, not on the row count; kernels read everything else from the metadata. */
 struct shape {
     uint64_t program; /* its id */
     const struct kv_pool *kv[KV_GROUPS_MAX];

@@ -152,6 +152,30 @@ static void a_warm_device_counts_nothing(void **state)
     run_close(&r);
 }
 
+/* Steps of prompts, of however many shapes, replace no graph of a decode step. */
+static void prompts_cost_no_graph(void **state)
+{
+    enum { SHAPES = 70 }; /* more than the graphs that a GPU keeps */
+    (void)state;
+    struct run r;
+    uint64_t last = 0;
+    run_open(&r, path, run_backend(), NULL, 0, SEQS * PAGES, BATCH_ROWS_MAX);
+    set_slots(&r, 1, 0);
+    decode(&r, 1, 10, 2, &last);
+    struct counts warm = counted(&r, (struct counts){0});
+    for (uint32_t i = 0; i < SHAPES; i++) {
+        struct program other = r.m->program;
+        other.id += 1 + i; /* what other programs' prompts are, too: other shapes */
+        r.program = &other;
+        prompt(&r, 9, &last);
+    }
+    r.program = NULL;
+    decode(&r, 1, 10, 2, &last);
+    struct counts after = counted(&r, warm);
+    assert_int_equal(after.graphs, 0);
+    run_close(&r);
+}
+
 static void a_cold_device_counts(void **state)
 {
     (void)state;
@@ -179,6 +203,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_warm_device_counts_nothing),
+        cmocka_unit_test(prompts_cost_no_graph),
         cmocka_unit_test(a_cold_device_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
