@@ -211,8 +211,11 @@ __global__ void __launch_bounds__(CONSUMERS + 64, 2) experts_down_slices(const _
     down_slice now = down_own(records, warp), more;
     bool helps = down_more(a, records, warp, &nth_more, &more);
     C list = {now.r1 - now.r0 + (helps ? more.r1 - more.r0 : 0), 0, 0, NULL, 0};
-    for (uint32_t i = 0; i < a.stages; i++)
+    for (uint32_t i = 0; i < min(a.stages, list.n * C::PER); i++) {
+        if (i) /* one in flight, as in few_list.cuh */
+            mbar_wait(full + i - 1, 0);
         list.ask(a, id, ring + i * C::FRAG, full + i, policy, warp, lane);
+    }
     auto bias_of = [&](uint32_t o) {
         float bias = 0;
         for (uint32_t j = 0; a.bias && j < a.n_used; j++) {

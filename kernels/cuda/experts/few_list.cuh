@@ -43,12 +43,15 @@ template <int T, bool DOWN> struct few_list {
         mbar_expect_tx(full, FRAG);
         cp_async_bulk(to, (const void *)place, FRAG, full, evict_first());
     }
-    /* Copies the first fragments, one for each stage. */
-    __device__ void ask_first(uint32_t stages, uint8_t *ring, uint64_t *full, uint32_t lane)
+    /*
+     * Copies the first fragment. A warp has one in flight at a time: those of all warps together hide the memory's
+     * latency, and more would only queue in front of the loads that the step waits for.
+     */
+    __device__ void ask_first(uint8_t *ring, uint64_t *full, uint32_t lane)
     {
-        at = min(stages, n);
+        at = min(1, n);
         if (lane < at)
-            copy(ring + lane * FRAG, full + lane);
+            copy(ring, full);
         __syncwarp();
     }
     /* Copies the next fragment, if there is one. Called by all lanes. */

@@ -139,7 +139,12 @@ __global__ void __launch_bounds__(320, 2) experts_down_one(const __grid_constant
     }
     __syncwarp();
     list.locate(a, id);
-    list.ask_first(a.stages, ring, full, lane);
+    list.ask_first(ring, full, lane);
+#pragma unroll 1
+    for (uint32_t i = 1; i < min(a.stages, list.n); i++) {
+        mbar_wait(full + i - 1, 0);
+        list.ask(a, id, ring + i * C::FRAG, full + i, lane);
+    }
     bool mine = lane >> 3 == (lane & 3), ends = !warp; /* g >> 1 == t; this warp finishes the tile */
     if (ends)
         for (uint32_t j = 0; BIASED && j < a.n_used; j++) {

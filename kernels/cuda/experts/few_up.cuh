@@ -200,8 +200,10 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
     __syncthreads();
     uint32_t id = lane < a.n_used ? ids[lane] : a.n_expert;
     list.locate(a, id);
-    list.ask_first(a.stages, ring, full, lane);
-    pdl_trigger(); /* so that the copies of `down` queue behind those of this kernel */
+    list.ask_first(ring, full, lane);
+    constexpr bool late = hears_up(T); /* `down` waits for hidden units from its start, and would only be in the way */
+    if (!late)
+        pdl_trigger();
     if (!warp) {
         if (!blockIdx.x)
             up_tell(a, router.choice, tag, logits, id, lane);
@@ -231,17 +233,22 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
 #pragma unroll 1
             for (uint32_t q = 0; q < C::PER; q++) {
                 mbar_wait(full + s, phase);
+                uint32_t next = s + 1 == a.stages ? 0 : s + 1;
+                if (next != s)
+                    list.ask(a, id, ring + next * C::FRAG, full + next, lane);
                 quant<T>::template mul_int<1>(ring + s * C::FRAG, q, v, lane, acc);
                 __syncwarp();
-                list.ask(a, id, ring + s * C::FRAG, full + s, lane);
-                if (++s == a.stages)
-                    s = 0, phase ^= 1;
+                if (next == s) /* a ring of one stage */
+                    list.ask(a, id, ring + s * C::FRAG, full + s, lane);
+                s = next, phase ^= !next;
             }
             v.at += IX_KBLK, v.own += own_step;
         }
         float *to = sums + (buf * WARPS + warp) * 64 + lane;
         to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
         __syncthreads();                       /* every reader of the other buffer has arrived too */
+        if (late && i == 1)
+            pdl_trigger();
         if (!ends)
             continue;
         float y = 0, q = 0;
