@@ -68,6 +68,7 @@ struct wg_args {
     act_buf ff;
     const float *bias;
     enum glu_kind glu;
+    bool late; /* the next kernel is let in once the ring has been filled, not at the start */
 };
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
@@ -366,7 +367,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
     const wg_share share = wg_share_of(a, block);
     wg_rings_init(ring, TILES);
-    pdl_trigger();
+    if (!a.late)
+        pdl_trigger();
     if (warp >= TILES)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::COPY_REGS));
     if (warp == TILES) {
@@ -391,10 +393,14 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                     cp_async_bulk(ring.w + s * WSTAGE + lane * frag,
                                   tile + (uint64_t)(at + (second ? wg_nth<TB>(q) : wg_nth<TA>(q)) * next) * frag, frag,
                                   ring.full_w + s, policy);
-                if (++s == a.wstages)
+                if (++s == a.wstages) {
                     s = 0, phase ^= 1;
+                    if (a.late)
+                        pdl_trigger();
+                }
             }
         }
+        pdl_trigger(); /* where the ring was never full; after another one it has no effect */
         if (!BLOCKS && a.ahead.kv) {
             if (a.ahead.waits)
                 pdl_wait();
