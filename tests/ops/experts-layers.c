@@ -2,7 +2,7 @@
  * experts-layers.c - steps of layers with a router, experts and what is beside them are bit-identical to their ops one
  * by one or, if a GPU computes two ops as one, give the same bits in every step, whether it is replayed or not.
  *
- *     tests/ops/experts-layers [BACKEND [fast] [host]]   as tests/ops/experts
+ *     tests/ops/experts-layers [BACKEND [fast] [host | quick]]   as tests/ops/experts; quick: layers behind a product
  */
 #include "tests/ops/experts-cases.h"
 
@@ -254,10 +254,14 @@ int main(int argc, char **argv)
     if (!bench_begin(argc, argv))
         return 77;
     struct case_tests tests = {.n = 0};
-    case_tests_add(&tests, layers_are_their_ops, experts_cases, n_experts_case);
+    bool quick = argc > 2 && !strcmp(argv[argc - 1], "quick");
+    if (!quick)
+        case_tests_add(&tests, layers_are_their_ops, experts_cases, n_experts_case);
     case_tests_add(&tests, layers_behind_a_product_are_their_ops, behind_cases,
                    sizeof behind_cases / sizeof *behind_cases);
-    case_tests_add(&tests, layers_beside_a_network_are_their_ops, beside_cases, n_beside_case);
-    case_tests_add(&tests, layers_with_a_shared_expert_are_replayed, beside_cases, n_beside_case);
+    if (!quick) {
+        case_tests_add(&tests, layers_beside_a_network_are_their_ops, beside_cases, n_beside_case);
+        case_tests_add(&tests, layers_with_a_shared_expert_are_replayed, beside_cases, n_beside_case);
+    }
     return _cmocka_run_group_tests("experts-layers", tests.test, tests.n, NULL, NULL);
 }
