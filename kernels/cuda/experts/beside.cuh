@@ -46,10 +46,14 @@ template <int T> struct beside_ring {
         }
         free--, to = to + 1 == stages ? 0 : to + 1;
     }
-    /* Waits for fragment q of a record and multiplies it by v. */
-    __device__ void multiply(uint32_t q, const ix_frag &v, uint32_t lane, float (&acc)[1][2])
+    /* Waits for the next fragment. */
+    __device__ void wait() const
     {
         mbar_wait((uint64_t *)(sm + full) + from, phase);
+    }
+    /* Multiplies that fragment, q of a record, by v. */
+    __device__ void multiply(uint32_t q, const ix_frag &v, uint32_t lane, float (&acc)[1][2])
+    {
         quant<T>::template mul_int<1>(sm + at + from * FRAG, q, v, lane, acc);
         __syncwarp();
         free++;
@@ -162,22 +166,22 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
     beside_ring<T> ring(sm, fixed, a.stages, warp);
     uint32_t tile = blockIdx.x, rec = r0, frag = 0, id = 0,
              limit = b.n_tile; /* the next fragment to be copied; only tiles below `limit` may be */
+    /* Called before the first fragment and whenever one has arrived, so that one is in flight (few_list.cuh). */
     auto ask = [&]() {
-        while (ring.free && tile < limit && r0 < r1) {
-            const uint8_t *w = b.w;
-            uint32_t t = tile;
-            if (t >= b.n_tile) {
-                uint32_t slot = (t - b.n_tile) / a.n_tile;
-                t -= b.n_tile + slot * a.n_tile, w = expert_at(a, __shfl_sync(~0u, id, slot));
-            }
-            ring.ask(w + ((uint64_t)t * a.n_kblk * PER + t16_frag_at(a.n_kblk, PER, rec, frag)) * FRAG, lane);
-            if (++frag < PER)
-                continue;
-            frag = 0;
-            if (++rec < r1)
-                continue;
-            rec = r0, tile += gridDim.x;
+        if (!ring.free || tile >= limit || r0 == r1)
+            return;
+        const uint8_t *w = b.w;
+        uint32_t t = tile;
+        if (t >= b.n_tile) {
+            uint32_t slot = (t - b.n_tile) / a.n_tile;
+            t -= b.n_tile + slot * a.n_tile, w = expert_at(a, __shfl_sync(~0u, id, slot));
         }
+        ring.ask(w + ((uint64_t)t * a.n_kblk * PER + t16_frag_at(a.n_kblk, PER, rec, frag)) * FRAG, lane);
+        if (++frag < PER)
+            return;
+        frag = 0;
+        if (++rec == r1)
+            rec = r0, tile += gridDim.x;
     };
     ask();
     uint64_t tag = said_tag(a.step, a.nth);
@@ -205,7 +209,7 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_beside(const __grid_c
         for (uint32_t c = r0; c < r1; c++, beside_next(v, lane))
 #pragma unroll 1
             for (uint32_t q = 0; q < PER; q++)
-                ring.multiply(q, v, lane, acc), ask();
+                ring.wait(), ask(), ring.multiply(q, v, lane, acc);
         all[warp * 64 + lane] = acc[0][0], all[warp * 64 + 32 + lane] = acc[0][1]; /* rows g and g + 8, quarter t */
         __syncthreads(); /* every reader of the other buffer has arrived too */
         if (warp != (i & (WARPS - 1)))
@@ -252,21 +256,25 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
     beside_ring<T> ring(sm, beside_fixed(b.n_kblk, n), a.stages, warp);
     uint32_t dense = d0, rec = e0, frag = 0, id = 0; /* records to be copied next */
     bool heard_route = false;
+    /* Returns whether there was a free stage, and a fragment that is known. */
     auto ask = [&]() {
-        while (ring.free && (dense < d1 || (heard_route && rec < e1))) {
-            bool own = dense < d1;
-            uint32_t n_kblk = own ? b.n_kblk : a.n_kblk, slot = own ? 0 : rec / n_kblk,
-                     r = own ? dense : rec - slot * n_kblk;
-            const uint8_t *w = expert_at(a, __shfl_sync(~0u, id, slot));
-            ring.ask((own ? b.w : w) + ((uint64_t)blockIdx.x * n_kblk * PER + t16_frag_at(n_kblk, PER, r, frag)) * FRAG,
-                     lane);
-            if (++frag < PER)
-                continue;
-            frag = 0;
-            dense += own, rec += !own;
-        }
+        if (!ring.free || (dense == d1 && (!heard_route || rec == e1)))
+            return false;
+        bool own = dense < d1;
+        uint32_t n_kblk = own ? b.n_kblk : a.n_kblk, slot = own ? 0 : rec / n_kblk,
+                 r = own ? dense : rec - slot * n_kblk;
+        const uint8_t *w = expert_at(a, __shfl_sync(~0u, id, slot));
+        ring.ask((own ? b.w : w) + ((uint64_t)blockIdx.x * n_kblk * PER + t16_frag_at(n_kblk, PER, r, frag)) * FRAG,
+                 lane);
+        if (++frag == PER)
+            frag = 0, dense += own, rec += !own;
+        return true;
     };
-    ask();
+    auto fill = [&]() {
+        while (ask())
+            ;
+    };
+    fill();
     float weight = 0;
     uint64_t tag = said_tag(a.step, a.nth);
     if (lane < a.n_used) {
@@ -275,7 +283,7 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
     }
     __syncwarp();
     heard_route = true;
-    ask();
+    fill();
     pdl_wait();
     if (ends && ok)
         x = __ldcg(b.x + o);
@@ -288,7 +296,7 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
     for (uint32_t c = d0; c < d1; c++, beside_next(v, lane))
 #pragma unroll 1
         for (uint32_t q = 0; q < PER; q++)
-            ring.multiply(q, v, lane, acc), ask();
+            ring.wait(), ask(), ring.multiply(q, v, lane, acc);
     to[0] = acc[0][0], to[32] = acc[0][1]; /* rows g and g + 8, quarter t */
     acc[0][0] = acc[0][1] = 0, v = beside_frag(sm, xe + e0 * IX_KBLK, lane);
 #pragma unroll 1
@@ -296,7 +304,7 @@ __global__ void __launch_bounds__(CONSUMERS, 2) experts_down_beside(const __grid
         float part[1][2] = {{0, 0}}, by = __shfl_sync(~0u, weight, c / a.n_kblk);
 #pragma unroll 1
         for (uint32_t q = 0; q < PER; q++)
-            ring.multiply(q, v, lane, part), ask();
+            ring.wait(), ask(), ring.multiply(q, v, lane, part);
         acc[0][0] = __fmaf_rn(by, part[0][0], acc[0][0]), acc[0][1] = __fmaf_rn(by, part[0][1], acc[0][1]);
     }
     to += WARPS * 64;

@@ -44,8 +44,8 @@ template <int T, bool DOWN> struct few_list {
         cp_async_bulk(to, (const void *)place, FRAG, full, evict_first());
     }
     /*
-     * Copies the first fragment. A warp has one in flight at a time: those of all warps together hide the memory's
-     * latency, and more would only queue in front of the loads that the step waits for.
+     * Copies the first fragment. Until the ring is full a warp has one in flight at a time: those of all warps together
+     * hide the memory's latency, and more would only queue in front of the loads that the step waits for.
      */
     __device__ void ask_first(uint8_t *ring, uint64_t *full, uint32_t lane)
     {

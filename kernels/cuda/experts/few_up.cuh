@@ -5,8 +5,8 @@
  * All of a step waits for the chain from the logits to the first weights of the experts, so that this chain is kept as
  * short as possible. The places of a warp's fragments are computed before (few_list.cuh). Every block makes the choice
  * for itself, but only the ids: the weights of the results are needed by `down`, and the first block publishes them
- * after it has issued the copies of its own weights. The warp that makes the choice quantises its part of x while these
- * copies are in flight; the other warps do so before, when they have nothing else to do.
+ * after it has issued the first copies of its own weights. The warp that makes the choice quantises its part of x while
+ * these copies are in flight; the other warps do so before, when they have nothing else to do.
  */
 #ifndef HEARTH_CUDA_EXPERTS_FEW_UP_CUH
 #define HEARTH_CUDA_EXPERTS_FEW_UP_CUH
@@ -234,12 +234,9 @@ __global__ void __launch_bounds__(CONSUMERS, 3) experts_up_chosen(const __grid_c
             for (uint32_t q = 0; q < C::PER; q++) {
                 mbar_wait(full + s, phase);
                 uint32_t next = s + 1 == a.stages ? 0 : s + 1;
-                if (next != s)
-                    list.ask(a, id, ring + next * C::FRAG, full + next, lane);
+                list.ask(a, id, ring + next * C::FRAG, full + next, lane);
                 quant<T>::template mul_int<1>(ring + s * C::FRAG, q, v, lane, acc);
                 __syncwarp();
-                if (next == s) /* a ring of one stage */
-                    list.ask(a, id, ring + s * C::FRAG, full + s, lane);
                 s = next, phase ^= !next;
             }
             v.at += IX_KBLK, v.own += own_step;
