@@ -25,6 +25,7 @@
 #include "daemon/socket.h"
 #include "libclient/standard-fds.h"
 
+/* The options have no letters on the command line: those here only tell them apart. */
 static const struct option options[] = {
     {"check", no_argument, NULL, 'k'},
     {"config", required_argument, NULL, 'c'},
@@ -56,7 +57,7 @@ static int parse(int argc, char **argv, struct args *a)
 {
     *a = (struct args){.ready_fd = -1};
     int c;
-    while ((c = getopt_long(argc, argv, "c:e:fhkl:pr:s:d:V", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         char *end;
         long fd;
         switch (c) {

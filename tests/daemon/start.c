@@ -417,6 +417,8 @@ static void test_refuses_to_start(void **state)
     assert_true(box_log_has(b, "\"loud\" is none of"));
     assert_int_equal(try_with(b, "--ready-fd", "77"), 2);
     assert_int_equal(try_with(b, "--nonsense", "x"), 2);
+    assert_int_equal(try_with(b, "-p", "x"), 2); /* its options have no letters */
+    assert_true(box_log_has(b, "invalid option -- 'p'"));
 
     memset(longest, 'x', sizeof longest);
     snprintf(path, sizeof path, "%s/%.*s", b->dir, 110, longest);
