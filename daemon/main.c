@@ -23,6 +23,7 @@
 #include "daemon/sd.h"
 #include "daemon/server.h"
 #include "daemon/socket.h"
+#include "daemon/store/store.h"
 #include "libclient/standard-fds.h"
 
 /* The options have no letters on the command line: those here only tell them apart. */
@@ -350,11 +351,14 @@ static int let_go(const struct conf *c, struct hearth_err *e)
     return chdir("/") == 0 ? 0 : err_set(e, HEARTH_EIO, "/: %s", strerror(errno));
 }
 
-/* In the foreground, lines go to a file only where log_file names one. */
+/* In the foreground, lines go to a file only where log_file names one. That may be in the state directory, which does
+ * not exist before the first start. */
 static int open_log(const struct conf *c, struct hearth_err *e)
 {
     if (c->log_file) {
         int fd = open_log_file(c->log_file, O_CREAT);
+        if (fd < 0 && errno == ENOENT && store_make_dirs(c->state_dir, e) == 0)
+            fd = open_log_file(c->log_file, O_CREAT);
         if (fd < 0)
             return err_set(e, HEARTH_EIO, "%s: %s", c->log_file, strerror(errno));
         dup2(fd, STDERR_FILENO); /* the engine inherits it */
@@ -402,8 +406,9 @@ static bool tell_log(const struct conf *c)
         fault = strerror(errno);
     } else {
         snprintf(dir, sizeof dir, "%s", c->log_file);
-        const char *folder = dirname(dir);
-        if (strcmp(folder, c->state_dir) != 0)
+        const char *folder = dirname(dir), *state = c->state_dir;
+        size_t n = strlen(folder);
+        if (strncmp(folder, state, n) != 0 || state[n + strspn(state + n, "/")] != '\0')
             fault = fault_of(folder, S_IFDIR, W_OK | X_OK);
     }
     return tell_place("log", c->log_file, fault);

@@ -16,7 +16,7 @@
 
 enum { LOCK_MOMENTS = 50 };
 
-static int make_dirs(const char *dir, struct hearth_err *e)
+int store_make_dirs(const char *dir, struct hearth_err *e)
 {
     char *path = strdup(dir);
     if (!path)
@@ -319,7 +319,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     st->dir_fd = -1;
     TAILQ_INIT(&st->timeline_cache);
-    int rc = make_dirs(dir, e);
+    int rc = store_make_dirs(dir, e);
     if (!rc)
         rc = lock_dir(st, dir, e);
     if (!rc)

@@ -60,6 +60,8 @@ struct store_turn {
  * and one that cannot be written are refused and left untouched.
  */
 int store_open(struct store **out, const char *dir, struct hearth_err *e);
+/* Creates the directory and those above it, as store_open() does: for what goes into it before the database. */
+int store_make_dirs(const char *dir, struct hearth_err *e);
 
 /* Opens a read-only connection to the database at `path` for another thread. It sees one snapshot, whatever is written
  * meanwhile; only functions that read may be called on it. It should be closed soon: until then the write-ahead log

@@ -351,6 +351,20 @@ static void test_shutdown_now(void **state)
     assert_int_equal(box_stop(b, 0), 0);
 }
 
+/* A log in the state directory, which is created for it. */
+static void test_log_in_new_state_folder(void **state)
+{
+    struct box *b = *state;
+    char lines[256];
+    snprintf(lines, sizeof lines, "log_file = %s/own.log\n", b->state);
+    box_configure(b, lines);
+    box_start(b);
+    box_works(b);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    snprintf(b->log, sizeof b->log, "%s/own.log", b->state);
+    assert_true(box_log_has(b, "hearthd ends"));
+}
+
 /* Runs hearthd --check: its output and its exit status. */
 static int checked(const struct box *b, char *out, size_t size)
 {
@@ -400,6 +414,8 @@ static void test_check(void **state)
     char lines[256];
     snprintf(lines, sizeof lines, "socket = %s\nlog_file = %s/hearthd.log\n", b->socket, b->state);
     box_configure(b, lines);
+    assert_int_equal(checked(b, out, sizeof out), 0);
+    strcat(b->state, "//"); /* the same directory */
     assert_int_equal(checked(b, out, sizeof out), 0);
     assert_int_equal(stat(b->state, &sb), -1);
     box_configure(b, "sockets = /x\n");
@@ -538,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_graceful, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_grace, setup_long_grace, box_teardown),
         cmocka_unit_test_setup_teardown(test_shutdown_now, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_log_in_new_state_folder, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_check, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_refuses_to_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_systemd, box_setup_idle, box_teardown),
