@@ -37,20 +37,18 @@ uint64_t host_memory_part(uint64_t room, uint64_t own, uint32_t sharers)
     return part < room ? part : room;
 }
 
-/* The path of this process's group in the unified hierarchy, without a newline; false if it has none. */
-static bool own_group(char *out, size_t size)
+bool host_memory_group(FILE *cgroups, const char *controller, char *out, size_t size)
 {
-    FILE *f = fopen("/proc/self/cgroup", "re");
     char line[PATH_MAX];
-    bool found = false;
-    while (f && !found && fgets(line, sizeof line, f))
-        if (!strncmp(line, "0::/", 4)) {
-            line[strcspn(line, "\n")] = 0;
-            found = (size_t)snprintf(out, size, "%s", line + 3) < size;
-        }
-    if (f)
-        fclose(f);
-    return found;
+    size_t n = strlen(controller);
+    rewind(cgroups);
+    while (fgets(line, sizeof line, cgroups)) { /* "4:memory:/path"; of the unified hierarchy "0::/path" */
+        const char *at = strchr(line, ':');
+        line[strcspn(line, "\n")] = 0;
+        if (at && !strncmp(at + 1, controller, n) && !strncmp(at + 1 + n, ":/", 2))
+            return (size_t)snprintf(out, size, "%s", at + n + 2) < size;
+    }
+    return false;
 }
 
 /* The number at the beginning of a file of a group, or after `name`; `none` if there is none, as in "max". */
@@ -69,22 +67,33 @@ static uint64_t group_number(const char *group, const char *file, const char *na
     return v;
 }
 
-/* What one group may still use. Above memory.max its processes are killed. Above memory.high they sleep until memory is
+/* Where a version of control groups tells its limits, the use, and of that the files. Version 1 has no `high`: its soft
+ * limit only says where memory is reclaimed first. Its `cache` and `shmem` are a group's own, `total_*` include the
+ * groups below, as the use does. */
+static const struct version {
+    const char *controller, *root, *max, *high, *current, *file, *shmem;
+} versions[] = {
+    [HOST_MEMORY_V1] = {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL, "memory.usage_in_bytes",
+                        "total_cache", "total_shmem"},
+    [HOST_MEMORY_V2] = {"", "/sys/fs/cgroup", "memory.max", "memory.high", "memory.current", "file", "shmem"},
+};
+
+/* What one group may still use. Above `max` its processes are killed. Above `high` they sleep until memory is
  * reclaimed, which pinned memory cannot be: they would hardly run any more. */
-static uint64_t group_allowed(const char *group)
+static uint64_t group_allowed(const struct version *v, const char *group)
 {
-    uint64_t max = group_number(group, "memory.max", NULL, UINT64_MAX),
-             high = group_number(group, "memory.high", NULL, UINT64_MAX), limit = max < high ? max : high;
+    uint64_t max = group_number(group, v->max, NULL, UINT64_MAX),
+             high = v->high ? group_number(group, v->high, NULL, UINT64_MAX) : UINT64_MAX,
+             limit = max < high ? max : high;
     if (limit == UINT64_MAX)
         return UINT64_MAX;
-    uint64_t all = group_number(group, "memory.current", NULL, 0),
-             files = group_number(group, "memory.stat", "file", 0),
-             shared = group_number(group, "memory.stat", "shmem", 0); /* counted in `file`, but cannot be dropped */
+    uint64_t all = group_number(group, v->current, NULL, 0), files = group_number(group, "memory.stat", v->file, 0),
+             shared = group_number(group, "memory.stat", v->shmem, 0); /* counted in `file`, but cannot be dropped */
     uint64_t cache = files > shared ? files - shared : 0, charged = all > cache ? all - cache : 0;
     return limit > charged ? limit - charged : 0;
 }
 
-uint64_t host_memory_allowed(const char *root, const char *group)
+uint64_t host_memory_allowed(enum host_memory_version version, const char *root, const char *group)
 {
     char path[2 * PATH_MAX];
     size_t top = strlen(root);
@@ -93,7 +102,7 @@ uint64_t host_memory_allowed(const char *root, const char *group)
         return least;
     for (char *end = path + strlen(path); end; end = strrchr(path + top, '/')) {
         *end = 0;
-        uint64_t allowed = group_allowed(path);
+        uint64_t allowed = group_allowed(&versions[version], path);
         least = allowed < least ? allowed : least;
     }
     return least;
@@ -107,6 +116,14 @@ uint64_t host_memory_room(void)
         return 0;
     uint64_t total = host_memory_line(f, "MemTotal"), available = host_memory_line(f, "MemAvailable");
     fclose(f);
-    bool grouped = own_group(group, sizeof group);
-    return host_memory_left(total, available, grouped ? host_memory_allowed("/sys/fs/cgroup", group) : UINT64_MAX);
+    uint64_t least = UINT64_MAX;
+    f = fopen("/proc/self/cgroup", "re");
+    for (int v = HOST_MEMORY_V1; f && v <= HOST_MEMORY_V2; v++) { /* a machine may have both */
+        bool is_in = host_memory_group(f, versions[v].controller, group, sizeof group);
+        uint64_t allowed = is_in ? host_memory_allowed(v, versions[v].root, group) : UINT64_MAX;
+        least = allowed < least ? allowed : least;
+    }
+    if (f)
+        fclose(f);
+    return host_memory_left(total, available, least);
 }

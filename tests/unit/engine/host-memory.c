@@ -71,26 +71,28 @@ static int remove_groups(void **state)
 static void test_a_groups_limit(void **state)
 {
     (void)state;
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == UINT64_MAX);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == UINT64_MAX);
     put(OWN "memory.max", "max\n");
     put(OWN "memory.high", "max\n");
     put(OWN "memory.current", "3000\n");
     put(OWN "memory.stat", "anon 1000\nfile_mapped 7\nfile 2000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == UINT64_MAX);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == UINT64_MAX);
     put(OWN "memory.max", "10000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000); /* cached files can be dropped */
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") ==
+                9000); /* cached files can be dropped */
     put(OWN "memory.stat", "anon 500\nfile 2500\nshmem_thp 3\nshmem 500\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000); /* ... but not files in a tmpfs */
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") ==
+                9000); /* ... but not files in a tmpfs */
     put(OWN "memory.high", "6000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 5000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 5000);
     put(OWN "memory.high", "20000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 9000);
     put(OWN "memory.high", "0\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 0);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 0);
     put(OWN "memory.high", "max\n");
     put(OWN "memory.max", "900\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 0);
-    assert_true(host_memory_allowed(root, "/elsewhere") == UINT64_MAX);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 0);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/elsewhere") == UINT64_MAX);
 }
 
 static void test_limits_above(void **state)
@@ -100,17 +102,63 @@ static void test_limits_above(void **state)
     put(OWN "memory.current", "1000\n");
     put("user.slice/memory.max", "12000\n");
     put("user.slice/memory.current", "5000\n"); /* others are charged to it as well */
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 7000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 7000);
     put("user.slice/memory.max", "max\n");
     put("user.slice/memory.high", "6000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 1000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 1000);
     put("user.slice/memory.high", "60000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 9000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 9000);
     put("memory.max", "8000\n"); /* a container's own group is the root that it sees */
     put("memory.current", "2000\n");
-    assert_true(host_memory_allowed(root, "/user.slice/hearth.service") == 6000);
-    assert_true(host_memory_allowed(root, "/user.slice") == 6000);
-    assert_true(host_memory_allowed(root, "/") == 6000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice/hearth.service") == 6000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/user.slice") == 6000);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, "/") == 6000);
+}
+
+/* Version 1: other names for the same, and no limit is a number. */
+static void test_version_1(void **state)
+{
+    (void)state;
+    static const char own[] = "/user.slice/hearth.service";
+    assert_true(host_memory_allowed(HOST_MEMORY_V1, root, own) == UINT64_MAX);
+    put(OWN "memory.limit_in_bytes", "9223372036854771712\n");
+    put(OWN "memory.soft_limit_in_bytes", "1\n"); /* nothing is refused for it */
+    put(OWN "memory.usage_in_bytes", "3000\n");
+    put(OWN "memory.stat", "cache 7\nrss 400\nshmem 7\ntotal_cache 2500\ntotal_rss 500\ntotal_shmem 500\n");
+    assert_true(host_memory_allowed(HOST_MEMORY_V1, root, own) > 1000 * 1000 * gib);
+    put(OWN "memory.limit_in_bytes", "10000\n");
+    assert_true(host_memory_allowed(HOST_MEMORY_V1, root, own) == 9000);
+    put("user.slice/memory.limit_in_bytes", "6000\n");
+    put("user.slice/memory.usage_in_bytes", "5000\n");
+    assert_true(host_memory_allowed(HOST_MEMORY_V1, root, own) == 1000);
+    put("memory.limit_in_bytes", "5500\n"); /* a container sees its own group as the root */
+    put("memory.usage_in_bytes", "5000\n");
+    assert_true(host_memory_allowed(HOST_MEMORY_V1, root, "/docker/0123") == 500);
+    assert_true(host_memory_allowed(HOST_MEMORY_V2, root, own) == UINT64_MAX);
+}
+
+static void test_own_groups(void **state)
+{
+    (void)state;
+    static const char both[] = "5:cpu,cpuacct:/c\n4:memory:/m/a:memory:/b\n1:name=memory:/n\n0::/\n",
+                      v2[] = "0::/user.slice/hearth.service\n";
+    char group[32];
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    assert_false(host_memory_group(f, "", group, sizeof group));
+    assert_true(fwrite(both, 1, sizeof both - 1, f) == sizeof both - 1);
+    assert_true(host_memory_group(f, "memory", group, sizeof group));
+    assert_string_equal(group, "/m/a:memory:/b");
+    assert_true(host_memory_group(f, "", group, sizeof group));
+    assert_string_equal(group, "/");
+    fclose(f);
+    assert_non_null(f = tmpfile());
+    assert_true(fwrite(v2, 1, sizeof v2 - 1, f) == sizeof v2 - 1);
+    assert_false(host_memory_group(f, "memory", group, sizeof group));
+    assert_true(host_memory_group(f, "", group, sizeof group));
+    assert_string_equal(group, "/user.slice/hearth.service");
+    assert_false(host_memory_group(f, "", group, 5)); /* no room for it */
+    fclose(f);
 }
 
 static void test_what_is_shared(void **state)
@@ -177,6 +225,8 @@ int main(void)
         cmocka_unit_test(test_what_is_left),
         cmocka_unit_test_setup_teardown(test_a_groups_limit, make_groups, remove_groups),
         cmocka_unit_test_setup_teardown(test_limits_above, make_groups, remove_groups),
+        cmocka_unit_test_setup_teardown(test_version_1, make_groups, remove_groups),
+        cmocka_unit_test(test_own_groups),
         cmocka_unit_test(test_what_is_shared),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_this_machine),
