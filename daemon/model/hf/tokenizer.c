@@ -364,43 +364,26 @@ static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
     return 0;
 }
 
-enum { IDS_MAX = 64 }; /* of the lists in generation_config.json and config.json together; more are ignored */
-
-/* Appends the token ids of a field, a number or a list, to ids. */
-static int add_ids(struct hf *h, const json_t *from, const char *key, int32_t ids[IDS_MAX], size_t *n)
+/* Puts the token ids of a field, a number or a list, under the key `to`: those of `first`, then those of `second`. */
+static int put_ids(struct hf *h, const char *to, const char *key, const json_t *first, const json_t *second)
 {
-    const json_t *field = json_object_get(from, key);
-    size_t many = json_is_array(field) ? json_array_size(field) : json_is_integer(field) ? 1 : 0;
-    for (size_t i = 0; i < many && *n < IDS_MAX; i++) {
-        const json_t *v = json_is_array(field) ? json_array_get(field, i) : field;
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)
-            return err_set(h->e, HEARTH_EBADMODEL, "%s is no id of a token", key);
-        ids[(*n)++] = (int32_t)json_integer_value(v);
+    const json_t *fields[] = {json_object_get(first, key), json_object_get(second, key)};
+    size_t most = json_array_size(fields[0]) + json_array_size(fields[1]) + 2, n = 0;
+    int32_t *ids = reallocarray(NULL, most, sizeof *ids);
+    int ret = ids ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu token ids", most);
+    for (int f = 0; f < 2; f++) {
+        size_t many = json_is_array(fields[f]) ? json_array_size(fields[f]) : json_is_integer(fields[f]) ? 1 : 0;
+        for (size_t i = 0; !ret && i < many; i++) {
+            const json_t *v = json_is_array(fields[f]) ? json_array_get(fields[f], i) : fields[f];
+            if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)
+                ret = err_set(h->e, HEARTH_EBADMODEL, "%s is no id of a token", key);
+            else
+                ids[n++] = (int32_t)json_integer_value(v);
+        }
     }
-    return 0;
-}
-
-/* Every eos_token_id, of generation_config.json and of config.json, ends a generation. */
-static int put_ends(struct hf *h, const json_t *generation)
-{
-    int32_t ids[IDS_MAX];
-    size_t n = 0;
-    int ret = add_ids(h, generation, "eos_token_id", ids, &n);
-    if (!ret)
-        ret = add_ids(h, h->config, "eos_token_id", ids, &n);
     if (!ret && n)
-        gguf_make_i32s(h->m, "hearth.tokenizer.end_ids", ids, n);
-    return ret;
-}
-
-/* Tokens that are never sampled, under the key of llama.cpp's converter. */
-static int put_suppressed(struct hf *h, const json_t *generation)
-{
-    int32_t ids[IDS_MAX];
-    size_t n = 0;
-    int ret = add_ids(h, generation, "suppress_tokens", ids, &n);
-    if (!ret && n)
-        gguf_make_i32s(h->m, "tokenizer.ggml.suppress_tokens", ids, n);
+        gguf_make_i32s(h->m, to, ids, n);
+    free(ids);
     return ret;
 }
 
@@ -431,10 +414,10 @@ static int put_companions(struct hf *h, const json_t *root)
         ret = hf_json(h, "generation_config.json", SMALL_MAX, &generation);
     if (ret >= 0)
         ret = put_bos(h, root, cfg);
-    if (!ret)
-        ret = put_ends(h, generation);
-    if (!ret)
-        ret = put_suppressed(h, generation);
+    if (!ret) /* each of them ends a generation */
+        ret = put_ids(h, "hearth.tokenizer.end_ids", "eos_token_id", generation, h->config);
+    if (!ret) /* never sampled; the key is that of llama.cpp's converter */
+        ret = put_ids(h, "tokenizer.ggml.suppress_tokens", "suppress_tokens", generation, NULL);
     if (!ret)
         ret = put_sampling(h, generation);
     if (!ret)

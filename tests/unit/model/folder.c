@@ -39,6 +39,16 @@ static void test_folder(void **state)
     ids_fini(&ids);
     vocab_free(v);
     gguf_close(g);
+    char many[1024] = "{\"eos_token_id\": 3, \"suppress_tokens\": [0"; /* none of a long list is left out */
+    for (int i = 1; i < 100; i++)
+        strcat(many, ", 1");
+    strcat(many, ", 2]}");
+    write_text("generation_config.json", many);
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_int_equal(gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &never, &e), 0);
+    assert_int_equal(never.n, 101);
+    assert_true(gguf_i32_at(&never, 0) == 0 && gguf_i32_at(&never, 99) == 1 && gguf_i32_at(&never, 100) == 2);
+    gguf_close(g);
     write_text("generation_config.json", "{\"suppress_tokens\": [0, 4]}"); /* there are four tokens */
     assert_int_equal(model_file_open(&g, dir, &e), 0);
     assert_int_equal(vocab_load(&v, g, &e), HEARTH_EBADMODEL);
