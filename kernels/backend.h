@@ -211,8 +211,8 @@ struct logprob {
 };
 struct sampled {
     uint32_t slot;
-    uint32_t token;
-    float logprob; /* of the token; its raw logit where n_logprobs is 0; not finite where the row has no finite best */
+    uint32_t token; /* 0 where every token is forbidden */
+    float logprob;  /* of the token; its raw logit where n_logprobs is 0; not finite where the row has no finite best */
     uint32_t n_top;
     struct logprob top[LOGPROBS_MAX];
 };

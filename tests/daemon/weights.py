@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Models with NaN or infinite weights: their generations fail with an error that names the fault, and no other stream
-is affected.
+"""Models with NaN or infinite weights, or whose files exclude every token: their generations fail with an error that
+names the fault, and no other stream is affected.
 
 Some floats in a copy of a model of the source tree are overwritten. On a GPU the self-check leaves such a model to the
 CPU. Prints TAP.
 """
-import os, re, struct, sys
+import json, os, re, struct, sys
 
 sys.dont_write_bytecode = True
 import harness
@@ -110,6 +110,24 @@ try:
     more = got["logprobs"][0]["logprob"] - of_best["logprob"]
     check(got["logprobs"][0]["id"] == of_best["id"] and 0 < more < 0.1, "one row: no log-probability has it", more)
     check(0 not in got["tokens"] and len(got["tokens"]) == 6, "one row: it is not sampled", got)
+    # A folder whose file for sampling excludes every token; the KV of its prompt is computed all the same.
+    mute = os.path.join(box.dir, "mute")
+    os.mkdir(mute)
+    for file in "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json":
+        os.symlink("%s/tests/golden/data/hf/olmoe/%s" % (harness.SRC, file), os.path.join(mute, file))
+    def exclude(tokens):
+        with open(os.path.join(mute, "generation_config.json"), "w") as f:
+            json.dump({"suppress_tokens": list(tokens)}, f)
+
+    exclude(range(260))
+    for more in {"temperature": 0}, {"temperature": 0.8}, {"temperature": 0, "logit_bias": [[5, 100]]}:
+        for logprobs in -1, 2:
+            refused("every token excluded: %s, logprobs %d" % (more, logprobs), c, "generate", "no token is left",
+                    model=mute, text="one two three", max_tokens=6, sampling=more, logprobs=logprobs)
+    check(c.call("generate", model=mute, text="one", max_tokens=0)["tokens"] == [], "its prompts can be computed")
+    exclude(range(259))
+    got = c.call("generate", model=mute, **dict(SHORT, ignore_eos=True))
+    check(got["tokens"] == [259] * 6, "every token but one excluded: that one is sampled", got)
     got = other.answer(running)
     check(got["tokens"] == undisturbed["tokens"], "another's stream has the text of an undisturbed run", got)
     check(c.call("status")["engine"]["restarts"] == 0, "no engine was lost")

@@ -240,6 +240,20 @@ static bool is_answer(const struct seq *q, int32_t id, float logit, struct heart
     return false;
 }
 
+/* The backends return id 0 where every token is forbidden, or those that are not have NaN for a logit; it is then
+ * itself forbidden. Only the model's file forbids tokens. */
+static bool is_allowed(const struct seq *q, uint32_t id, struct hearth_err *e)
+{
+    const struct sample_params *p = &q->sampling;
+    for (uint32_t i = 0; id == 0 && i < p->n_bias; i++)
+        if (p->bias[i].id == 0 && p->bias[i].bias == -INFINITY) {
+            err_set(e, HEARTH_EBADMODEL, "position %u: no token is left to sample beside those that the file excludes",
+                    q->n_tokens - 1);
+            return false;
+        }
+    return true;
+}
+
 /* Reports the progress of a prompt that takes several steps, to the client that waits for its first token. */
 static void notify_prompt(struct engine *eng, const struct plan_seq *ps, double now)
 {
@@ -260,7 +274,8 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
                        double now)
 {
     struct seq *q = ps->seq;
-    if (q->slot_err.code || !is_answer(q, (int32_t)s->token, s->logprob, &q->slot_err)) {
+    if (q->slot_err.code || !is_answer(q, (int32_t)s->token, s->logprob, &q->slot_err) ||
+        !is_allowed(q, s->token, &q->slot_err)) {
         sched_done(&eng->sched, ps);
         end_seq(eng, q, END_ERROR, &q->slot_err);
         return false;
