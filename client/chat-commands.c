@@ -80,24 +80,43 @@ static void cmd_set(struct chat *c, char *arg)
         printf("nothing is called \"%s\"; /set lists what can be set\n", arg);
 }
 
-/* Names the conversation's session; returns 0, or a code. A session that does not exist yet is created under that name
- * by the next message. That message would go to any existing session of the name, so the name must be free. */
-static int name_session(struct chat *c, const char *name, struct hearth_err *err)
+/* Renames the conversation's session, or if that does not exist yet, has it renamed once it does: a session that was
+ * created under the name could by then be another conversation's, which the next message would continue. Returns 0, or
+ * a code; the name must be free. */
+static int name_session(struct chat *c, char *name, struct hearth_err *err)
 {
     struct hearth_session_show_result *other;
     int rc = HEARTH_ENOSESSION;
     if (c->begun || !c->new_name) /* with -m, nothing has checked whether the session exists */
         rc = hearth_sessions_rename(c->h, c->gen->session, name, NULL, err);
-    if (c->begun || rc != HEARTH_ENOSESSION) {
-        c->begun = c->begun || rc == 0;
-        return rc;
+    if (rc == 0) {
+        c->begun = true;
+        c->gen->session = name;
+        c->name_later = NULL;
+        c->new_name = true; /* how to resume it is printed at the end */
     }
+    if (c->begun || rc != HEARTH_ENOSESSION)
+        return rc;
     rc = hearth_sessions_show(c->h, name, false, &other, NULL, err);
-    if (rc)
-        return rc == HEARTH_ENOSESSION ? 0 : rc;
-    hearth_free(other);
-    snprintf(err->msg, sizeof err->msg, "there is a session \"%.80s\" already", name);
-    return err->code = HEARTH_ESESSIONEXISTS;
+    if (rc == 0) {
+        hearth_free(other);
+        snprintf(err->msg, sizeof err->msg, "there is a session \"%.80s\" already", name);
+        return err->code = HEARTH_ESESSIONEXISTS;
+    }
+    if (rc == HEARTH_ENOSESSION)
+        c->name_later = name;
+    return rc == HEARTH_ENOSESSION ? 0 : rc;
+}
+
+void chat_name_begun(struct chat *c)
+{
+    struct hearth_err err;
+    char *name = c->name_later;
+    if (!name || !c->begun)
+        return;
+    c->name_later = NULL;
+    if (name_session(c, name, &err))
+        fail(&err);
 }
 
 static void cmd_save(struct chat *c, char *arg)
@@ -111,9 +130,7 @@ static void cmd_save(struct chat *c, char *arg)
         fail(&err);
         return;
     }
-    c->gen->session = arg;
-    c->new_name = true; /* how to resume it is printed at the end */
-    printf("this conversation is the session \"%s\"\n", arg);
+    printf("this conversation %s the session \"%s\"\n", c->name_later ? "becomes" : "is", arg);
 }
 
 static const struct command commands[] = {

@@ -39,6 +39,7 @@ static int chat_turn(struct chat *c, struct hearth_bytes line)
     fflush(stdout);
     int status = gen_report(gen, r);
     hearth_free(r);
+    chat_name_begun(c);
     return status;
 }
 
@@ -51,6 +52,7 @@ void chat_new_session(struct chat *c)
     if (number++)
         snprintf(c->name + n, sizeof c->name - n, "-%d", number);
     c->gen->session = c->name;
+    c->name_later = NULL;
     c->begun = false;
     c->new_name = true;
 }

@@ -66,6 +66,19 @@ case(b'session "free"' in say(b"/save free\r"), "one that is free is given befor
 say(b"Hello.\r")
 t.type(b"/bye\r")
 case(t.end() == 0 and b"`hearth resume free` goes on with this" in t.seen, "and the conversation has it")
+one, t = Terminal(hearth, "chat", "-n", "1"), Terminal(hearth, "chat", "-n", "1")
+for each in one, t:
+    each.expect(rb">>> ")
+    each.type(b"/save contended\r")
+    each.expect(rb'session "contended"')
+    each.expect(rb">>> ")
+one.type(b"Hello.\r")
+one.expect(rb">>> ")
+case(b"SESSION_EXISTS" in say(b"Good bye.\r"), "of two conversations that want a name, the first to begin gets it")
+for each in one, t:
+    each.type(b"/bye\r")
+    each.end()
+case(b"`hearth resume contended`" in one.seen and b"`hearth resume chat-" in t.seen, "the other one keeps its own")
 t = Terminal(hearth, "chat", "-m", "tale", "-s", "given", "-n", "1")
 t.expect(rb">>> ")
 say(b"/save moved\r")
@@ -96,7 +109,7 @@ t.expect(rb">>> ")
 t.type(b"\x04")
 case(t.end() == 0 and b"resume" not in t.all, "a conversation that never began is not promised")
 P
-FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 21 "$dir/talk.py"
+FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 23 "$dir/talk.py"
 status 0 "the session" "$hearth" sessions show "saved one" --json
 json_is "a pasted function is one message" "d['transcript'][0]['text'] == 'def f(x):\n    y = x\n\n    return y now'"
 json_is "so is text between triple quotes" "d['transcript'][2]['text'] == 'first\nsecond\nthird'"
@@ -106,6 +119,8 @@ json_is "/system went before the next message" "[(t['role'], t['text']) for t in
 json_is "/set counts from the next answer on" "[d['transcript'][i]['generation']['usage']['completion_tokens'] for i in (7, 10)] == [2, 3]"
 status 0 "the session whose name was taken" "$hearth" sessions show taken --json
 json_is "has what it had" "len(d['transcript']) == 2"
+status 0 "the name that two wanted" "$hearth" sessions show contended --json
+json_is "is that of one conversation" "[t['text'] for t in d['transcript'] if t['role'] == 'user'] == ['Hello.']"
 status 0 "one that exists gets the name, where a model was given, too" "$hearth" sessions show moved
 printf '/help\n' | "$hearth" chat -s piped -n 1 >/dev/null
 status 0 "off a terminal" "$hearth" sessions show piped --json
