@@ -85,6 +85,7 @@ struct server {
 
     struct store *store; /* NULL: the state directory cannot be used, for the reason in store_err */
     struct hearth_err store_err;
+    double store_again;      /* by server_boot(): not before then is opening it tried again */
     struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
     struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
     const char *engine;      /* hearth-engine's path, or NULL */

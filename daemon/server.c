@@ -299,6 +299,28 @@ static int init_engines(struct server *s, struct hearth_err *e)
                        e);
 }
 
+/* Opens what the state directory keeps. Without the database hearthd still serves what needs no session; requests that
+ * need one get the reason as an error. */
+static void open_state(struct server *s)
+{
+    enum { REASON = 160 }; /* bytes of it that leave room for what to do */
+    struct hearth_err e;
+    double begun = server_boot();
+    int rc = store_open(&s->store, s->conf->state_dir, &e);
+    /* If this fails, it is tried again after a second, or later if it takes long, as it blocks the loop. */
+    s->store_again = server_boot() + 1 + 20 * (server_boot() - begun);
+    if (rc != 0) {
+        if (strncmp(s->store_err.msg, e.msg, strnlen(e.msg, REASON)) != 0)
+            log_error("%s; named sessions are not available, and streams have no journal", e.msg);
+        err_set(&s->store_err, e.code, "%.*s; when that is mended, ask again", REASON, e.msg);
+        return;
+    }
+    if (journal_open(&s->journal, s, s->conf->state_dir, &e) != 0)
+        log_error("%s; streams have no journal", e.msg);
+    if (kvdir_open(&s->kv, s, &e) != 0)
+        log_error("%s; KV is not kept on the disk", e.msg);
+}
+
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
                 struct hearth_err *e)
 {
@@ -340,14 +362,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         server_fini(s);
         return rc;
     }
-    /* Without the database hearthd still serves what needs no session; requests that need one get the reason as an
-     * error. */
-    if (store_open(&s->store, conf->state_dir, &s->store_err) != 0)
-        log_error("%s; named sessions are not available, and streams have no journal", s->store_err.msg);
-    else if (journal_open(&s->journal, s, conf->state_dir, e) != 0)
-        log_error("%s; streams have no journal", e->msg);
-    if (s->store && kvdir_open(&s->kv, s, e) != 0)
-        log_error("%s; KV is not kept on the disk", e->msg);
+    open_state(s);
     s->engine = engine;
     rc = yields_open(s, e);
     if (!rc)
@@ -430,12 +445,45 @@ static void count_turn(struct server *s, const struct store_work *before, int64_
     most->cpu = s->turn.cpu > most->cpu ? s->turn.cpu : most->cpu;
 }
 
+static void expire_streams(struct server *s)
+{
+    journal_expire(s->journal);
+}
+
+static const struct retention_calls retention_calls = {
+    .is_busy = session_is_in_use, .remove = session_remove, .expire_streams = expire_streams};
+
+static void recover(struct server *s)
+{
+    struct hearth_err e;
+    stream_recover(s);
+    /* After the recovery, so that recovered sessions count as busy. */
+    if (s->store && retention_new(&s->retention, s, &retention_calls, &e))
+        log_error("%s; no session is removed for its age", e.msg);
+}
+
+/* If the state directory could not be used, for instance on a full disk, that is tried again, until it can be; while no
+ * stream is open, because one could have the number of a stream in a journal. */
+static void open_state_again(struct server *s)
+{
+    if (s->phase != SERVER_RUNNING || streams_open(s->streams) > 0 || server_boot() < s->store_again)
+        return;
+    open_state(s);
+    if (!s->store)
+        return;
+    log_info("%s can be used now; an engine that is running keeps KV there once it has been started again",
+             s->conf->state_dir);
+    recover(s);
+}
+
 /* One turn of the loop: frames that have waited, of which one may be long, and then the active events. */
 static int turn(struct server *s, struct hearth_err *e)
 {
     struct store_work before = {0};
     double cpu = server_cpu();
     int64_t link = engines_link_bytes(s->engines);
+    if (!s->store)
+        open_state_again(s);
     if (s->store)
         store_work(s->store, &before);
     s->turn = (struct turn){0};
@@ -447,14 +495,6 @@ static int turn(struct server *s, struct hearth_err *e)
     count_turn(s, &before, link, cpu);
     return 0;
 }
-
-static void expire_streams(struct server *s)
-{
-    journal_expire(s->journal);
-}
-
-static const struct retention_calls retention_calls = {
-    .is_busy = session_is_in_use, .remove = session_remove, .expire_streams = expire_streams};
 
 struct reloading {
     void (*fn)(void *arg);
@@ -473,11 +513,7 @@ int server_run(struct server *s, void (*reload)(void *arg), void *arg, struct he
     struct reloading r = {reload, arg};
     if (reload && (!(s->sighup = evsignal_new(s->base, SIGHUP, on_hangup, &r)) || event_add(s->sighup, NULL)))
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    stream_recover(s);
-    struct hearth_err why;
-    /* After the recovery, so that recovered sessions count as busy. */
-    if (s->store && retention_new(&s->retention, s, &retention_calls, &why))
-        log_error("%s; no session is removed for its age", why.msg);
+    recover(s);
     int rc = 0;
     while (!rc && s->phase != SERVER_DONE)
         rc = turn(s, e);

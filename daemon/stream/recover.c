@@ -117,8 +117,11 @@ static bool is_there(void *arg, uid_t uid, const char *id)
 void stream_recover(struct server *s)
 {
     struct hearth_err e;
+    int64_t last = s->streams->last; /* of streams without a journal, before the state directory could be used */
     if (s->store && store_last_stream(s->store, &s->streams->last, &e) != 0)
         log_warn("%s", e.msg);
+    if (last > s->streams->last)
+        s->streams->last = last;
     if (!s->journal)
         return;
     int64_t highest = journal_replay(s->journal, take, s);

@@ -335,6 +335,58 @@ static void test_refused_removal_loses_nothing(void **state)
     peer_close(p);
 }
 
+/* A start on a full disk: sessions are refused with the reason and what to do, until there is room; then the old ones
+ * are there, and the stream that ran when the disk became full goes on. */
+static void test_full_at_the_start(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char gate[128];
+    struct hearth_err e;
+    struct wire_generate g = request("gate n=5", "s");
+    g.request = "mine";
+    wire_free(run(p, "n=2", "s"));
+    int64_t first = p->stream;
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 2);
+    peer_tick(p);
+    peer_await_tokens(p, 1);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    fill_disk(gate);
+    start_on_disk(b, b->state, "sessions.db", "/sessions.db", gate);
+    p = peer_open(b);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, b->db);
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, "when that is mended, ask again");
+    wire_free(run(p, "n=2", NULL));
+    assert_int_equal(unlink(gate), 0);
+    for (bool none = true; none;) {
+        struct wire_status_result *status = peer_status(p);
+        none = status->no_sessions != NULL;
+        wire_free(status);
+    }
+    assert_int_equal(box_log_count(b, "named sessions are not available"), 1);
+    assert_true(is_attachable(p, first));
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    for (int i = 0; i < 5; i++) /* four tokens and the end */
+        peer_tick(p);
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_int_equal(r->stream, first + 1);
+    assert_int_equal(r->tokens.n, 5);
+    assert_tokens(p, "s", 3 + 2 + r->usage.prompt_tokens - 5 + 5);
+    wire_free(r);
+    wire_free(run(p, "n=1", "new"));
+    assert_int_equal(peer_sessions(p), 2);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+    box_start(b);
+    p = peer_open(b);
+    assert_int_equal(peer_sessions(p), 2);
+    peer_close(p);
+}
+
 /* Plants what hearthd leaves on the disk while it removes a session. */
 static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
 {
@@ -379,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_reasons, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_not_between, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
+        cmocka_unit_test_setup_teardown(test_full_at_the_start, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_removes_on_a_full_disk, box_setup_idle, box_teardown),
