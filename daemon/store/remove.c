@@ -103,7 +103,7 @@ static int make_trunk(struct store *st, const struct store_session *s, const str
     if (!rc)
         rc = get_trunk(st, s->id, &left, e);
     if (!rc && left) {
-        *freed += s->bytes - left->bytes;
+        *freed += s->damaged ? 0 : s->bytes - left->bytes; /* what is damaged does not count */
         st->has_deleted = true;
         if (s->n_turns - left->n_turns <= SLICE_TURNS && s->bytes - left->bytes <= SLICE_BYTES) {
             q = store_stmt(st, SQL_REMOVE_TURNS);
@@ -135,7 +135,7 @@ int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct h
             rc = sh.turns < t->n_turns ? make_trunk(st, t, &sh, freed, e) : 0;
         } else if (!rc) {
             rc = t->damaged ? remove_damaged(st, t, e) : soft_delete(st, t, e);
-            *freed += t->bytes;
+            *freed += t->damaged ? 0 : t->bytes;
         }
         store_session_free(t);
         if (rc)

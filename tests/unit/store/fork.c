@@ -398,6 +398,42 @@ static void test_damage(void **state)
     }
 }
 
+/* A parent with a damaged row can be removed; its forks keep what they share of it, and with the last of them it goes.
+ */
+static void test_damaged_parent(void **state)
+{
+    static const char *const harm[] = {
+        "UPDATE sessions SET path = '/other' WHERE name = 'a'",
+        "UPDATE sessions SET n_turns = 0, n_tok = 0, bytes = 0 WHERE name = 'a'",
+        "UPDATE sessions SET n_turns = 1000000 WHERE name = 'a'",
+    };
+    static const char *const names[] = {"d", "c", "b"};
+    static const int turns[] = {2, 6, 6};
+    struct box *b = *state;
+    for (size_t i = 0; i < sizeof harm / sizeof harm[0]; i++) {
+        struct store_session *a, other = row(9, "other");
+        a_chain(b);
+        add(b, &other, true, 0, 1);
+        store_close(b->st);
+        sql_run(b->db, harm[i]);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        assert_int_equal(store_find(b->st, UID, "a", &a, NULL), 0);
+        assert_true(a->damaged);
+        assert_int_equal(store_remove(b->st, a, NULL), 0);
+        store_session_free(a);
+        bytes(b); /* opened again, with all that is to be purged */
+        for (int gone = 0; gone < 3; gone++) {
+            for (int k = gone; k < 3; k++)
+                check(b, names[k], turns[k]);
+            drop(b, names[gone]);
+        }
+        check(b, "other", 1);
+        drop(b, "other");
+        assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
+        assert_int_equal(sql_run(b->db, "SELECT count(*) FROM sessions"), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +447,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ephemeral, setup, teardown),
         cmocka_unit_test_setup_teardown(test_depth, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_parent, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
