@@ -116,6 +116,15 @@ static int make_trunk(struct store *st, const struct store_session *s, const str
     return rc;
 }
 
+/* Called when a fork of that session has been removed: if the session had lost its id and was removed before, its turns
+ * were only kept for its forks. */
+static int remove_orphans_of(struct store *st, const char *id, struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_ORPHANS_OF);
+    sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
+    return store_run(st, q, "removing a session", e);
+}
+
 /* Called when forks of that trunk have been removed or share less of it: the trunk may then have less to keep, or
  * nothing, and so may the trunks that it was itself forked from. */
 int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct hearth_err *e)
@@ -127,7 +136,7 @@ int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct h
         struct store_shared sh = {0};
         rc = get_trunk(st, at, &t, e);
         if (rc || !t)
-            return rc;
+            return rc ? rc : remove_orphans_of(st, at, e);
         rc = store_shared(st, at, "", &sh, e);
         bool further = !sh.forks || sh.turns < t->base;
         memcpy(at, further ? t->parent : "", further ? sizeof at : 1);

@@ -406,6 +406,8 @@ static void test_damaged_parent(void **state)
         "UPDATE sessions SET path = '/other' WHERE name = 'a'",
         "UPDATE sessions SET n_turns = 0, n_tok = 0, bytes = 0 WHERE name = 'a'",
         "UPDATE sessions SET n_turns = 1000000 WHERE name = 'a'",
+        "UPDATE sessions SET id = 'nonsense' WHERE name = 'a'", /* it is given another */
+        "UPDATE sessions SET id = '00000000000000ff' WHERE name = 'a'",
     };
     static const char *const names[] = {"d", "c", "b"};
     static const int turns[] = {2, 6, 6};
@@ -434,6 +436,25 @@ static void test_damaged_parent(void **state)
     }
 }
 
+/* While the row that has lost its id is there, it might be repaired: what is removed then are the forks alone. */
+static void test_forks_before_a_damaged_parent(void **state)
+{
+    struct box *b = *state;
+    struct store_session *a;
+    a_chain(b);
+    store_close(b->st);
+    sql_run(b->db, "UPDATE sessions SET id = 'nonsense' WHERE name = 'a'");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    drop(b, "d");
+    drop(b, "b");
+    drop(b, "c");
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), TURNS);
+    assert_int_equal(store_find(b->st, UID, "a", &a, NULL), 0);
+    assert_int_equal(store_remove(b->st, a, NULL), 0);
+    store_session_free(a);
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_depth, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_parent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forks_before_a_damaged_parent, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
