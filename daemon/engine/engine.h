@@ -132,6 +132,7 @@ enum event_kind {
     EV_PROGRESS,
     EV_LOADED,
     EV_UNLOADED,
+    EV_FREED, /* a model is no longer in memory, whether somebody asked for it or not */
     EV_KV,
     EV_FINISHED,
     EV_YIELDED,

@@ -53,8 +53,8 @@ try:
         check(e.args[0] == "MODEL_NOT_FOUND", "what there never was is refused", e)
     check(c.call("status")["engine"]["restarts"] == 0, "no engine was lost")
 
-    def mapped():
-        with open("/proc/%d/maps" % c.call("status")["engine"]["pid"]) as f:
+    def mapped(pid=None):
+        with open("/proc/%d/maps" % (pid or c.call("status")["engine"]["pid"])) as f:
             return [l for l in f if "/other.gguf" in l]
 
     # Another model is kept loaded, so that the engine stays: the space on the disk is freed with the last use of the
@@ -74,6 +74,15 @@ try:
         except Refused as e:
             check(e.args[0] == "MODEL_NOT_FOUND", what + ": there is nothing to unload", e)
         put_back()
+    # The same without anybody who asks the engine about its models.
+    c.call("models.load", model="other")
+    check(len(mapped()) > 0, "gone, then unloaded to make room: it was mapped")
+    pid = c.call("status")["engine"]["pid"]
+    os.unlink(path)
+    c.call("yield", all=True)
+    check(not mapped(pid), "gone, then unloaded to make room: its file is not mapped any more", mapped(pid))
+    c.call("yield", seconds=0)
+    put_back()
     c.call("models.load", model="other")
     c.call("models.unload", model="other")
     c.call("status")

@@ -565,6 +565,8 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
     m->here = false;
     atomic_store(&m->pinned, false);
     atomic_store(&m->loaded, false); /* last, because from here on the loop thread may free the entry */
+    if (!eng->fatal.code)            /* EV_FATAL is the last event */
+        engine_event_new(eng, EV_FREED, sizeof(struct engine_event));
     return 0;
 }
 

@@ -125,6 +125,9 @@ void events_serve(struct rpc_server *s, struct engine_event *ev)
     case EV_UNLOADED:
         on_model_event(s, (const struct event_model *)ev);
         break;
+    case EV_FREED:
+        models_drop_gone(&s->models); /* its file may have been deleted or replaced meanwhile */
+        break;
     case EV_KV:
         on_kv(s, (const struct event_kv *)ev);
         break;

@@ -123,6 +123,8 @@ void hear(struct world *w, struct engine_event *ev)
         w->answered = true;
         w->answer = ((struct event_model *)ev)->err;
         break;
+    case EV_FREED:
+        break;
     case EV_KV:
         w->n_kv[((struct event_kv *)ev)->what.kind]++;
         break;
