@@ -169,12 +169,12 @@ static struct val round_int(struct run *r, int128 i, int64_t digits)
     int128 unit = 1;
     if (digits >= 0)
         return int_val(r, i);
-    if (digits < -37)
+    if (digits < -38) /* no integer of 128 bits reaches half of 10^39 */
         return v_int(0);
     for (int64_t k = digits; k < 0; k++)
         unit *= 10;
     int128 rest = i % unit, near = i - rest, size = rest < 0 ? -rest : rest; /* `near` is the multiple towards 0 */
-    bool away = size * 2 > unit || (size * 2 == unit && (near / unit) % 2 != 0);
+    bool away = size > unit - size || (size == unit - size && (near / unit) % 2 != 0);
     if (away && __builtin_add_overflow(near, i < 0 ? -unit : unit, &near))
         run_fail(r, JINJA_LIMIT, "an integer of more than 128 bits");
     return int_val(r, near);
@@ -208,12 +208,16 @@ struct val py_round(struct run *r, struct val v, struct val digits)
         return to_int(r, nearbyint(v.f), NONE);
     if (v.tag != V_FLOAT)
         return round_int(r, int_of(v), n);
-    if (!isfinite(v.f) || n > 300)
+    if (!isfinite(v.f) || n > 323) /* as in Python: NDIGITS_MAX */
         return v;
     if (n < -308)
         return v_float(copysign(0, v.f));
-    if (n < 0)
-        return v_float(round_left(v.f, (int)n));
+    if (n < 0) {
+        double left = round_left(v.f, (int)n);
+        if (isinf(left))
+            type_error(r, "rounded value too large to represent");
+        return v_float(left);
+    }
     snprintf(text, sizeof text, "%.*f", (int)n, v.f);
     return v_float(strtod(text, NULL));
 }

@@ -186,13 +186,21 @@ const struct builtin *method_find(struct val self, const struct str *name)
 
 /* --- global functions ------------------------------------------------------------------------------------- */
 
+/* A number of a range: need_int() would take one beyond 64 bits for the greatest, which is another range. */
+static int64_t range_number(struct run *r, struct val v, const char *what)
+{
+    if (v.tag == V_BIG)
+        run_fail(r, JINJA_LIMIT, "a range beyond 64 bits");
+    return need_int(r, v, what);
+}
+
 METHOD(global, range)
 {
     struct range *g = run_alloc0(r, 1, sizeof *g);
     (void)self;
-    g->start = is_missing(arg[1]) ? 0 : need_int(r, arg[0], "a range's start");
-    g->stop = need_int(r, is_missing(arg[1]) ? arg[0] : arg[1], "a range's end");
-    g->step = is_missing(arg[2]) ? 1 : need_int(r, arg[2], "a range's step");
+    g->start = is_missing(arg[1]) ? 0 : range_number(r, arg[0], "a range's start");
+    g->stop = range_number(r, is_missing(arg[1]) ? arg[0] : arg[1], "a range's end");
+    g->step = is_missing(arg[2]) ? 1 : range_number(r, arg[2], "a range's step");
     if (!g->step)
         type_error(r, "range() arg 3 must not be zero");
     int128 room = g->step > 0 ? (int128)g->stop - g->start : (int128)g->start - g->stop;
