@@ -136,20 +136,21 @@ static double limit_of(const json_t *v, double none)
     return json_is_null(v) ? none : json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Accepts only limits of the time step that have no effect: the step is a softplus, so always above 0. */
+/* Accepts only limits of the time step that have no effect: the step is a softplus, so always above 0. In Nemotron H,
+ * an older name of the key precedes the other. */
 static int check_limits(const struct hf *h)
 {
-    const json_t *limit = hf_get(h, "time_step_limit");
+    bool older = !strcmp(h->arch->model_type, "nemotron_h") && hf_get(h, "mamba_dt_limit");
+    const char *key = older ? "mamba_dt_limit" : "time_step_limit";
+    const json_t *limit = hf_get(h, key);
     double least = limit_of(json_array_get(limit, 0), 0), most = limit_of(json_array_get(limit, 1), INFINITY);
     if (!limit)
         return 0;
     if (json_array_size(limit) != 2 || isnan(least) || isnan(most))
-        return hf_wrong(h, "time_step_limit",
-                        "an array of two numbers, each of which may be {\"__float__\": \"Infinity\"}");
+        return hf_wrong(h, key, "an array of two numbers, each of which may be {\"__float__\": \"Infinity\"}");
     return least <= 0 && most == INFINITY
                ? 0
-               : err_set(h->e, HEARTH_EUNSUPPORTED,
-                         "config.json asks for time_step_limit, which hearth does not compute");
+               : err_set(h->e, HEARTH_EUNSUPPORTED, "config.json asks for %s, which hearth does not compute", key);
 }
 
 /* Writes Mamba-2's sizes, and refuses settings that hearth does not compute. */

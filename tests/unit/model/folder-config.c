@@ -343,6 +343,8 @@ static void test_wrong_types(void **state)
         {"mamba2", "\"time_step_limit\": [\"x\", Infinity]", "time_step_limit is not an array of two numbers"},
         {"mamba2", "\"time_step_limit\": [0.0, {\"__float__\": \"1\"}]",
          "time_step_limit is not an array of two numbers"},
+        {"nemotron_h", "\"hybrid_override_pattern\": \"M\", \"mamba_dt_limit\": 3",
+         "mamba_dt_limit is not an array of two numbers"},
         {"llama", "\"text_config\": \"x\"", "text_config is not an object"},
     };
     char config[1024];
@@ -357,7 +359,16 @@ static void test_wrong_types(void **state)
         snprintf(config, sizeof config, "{\"model_type\": \"mamba2\", \"time_step_limit\": %s, " CONFIG "}", limits[i]);
         write_text("config.json", config);
         refused(dir, HEARTH_EUNSUPPORTED, "time_step_limit");
+        /* the name that Nemotron H's makers gave it, which precedes the other */
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"nemotron_h\", \"mamba_dt_limit\": %s, \"time_step_limit\": [0.0, Infinity], "
+                 "\"hybrid_override_pattern\": \"M\", " CONFIG "}",
+                 limits[i]);
+        write_text("config.json", config);
+        refused(dir, HEARTH_EUNSUPPORTED, "mamba_dt_limit");
     }
+    gguf_close(open_with("{\"model_type\": \"nemotron_h\", \"mamba_dt_limit\": [0.0, Infinity], "
+                         "\"hybrid_override_pattern\": \"M\", \"time_step_limit\": [0.5, 1], " CONFIG "}"));
     gguf_close(open_with("{\"model_type\": \"mamba2\", \"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}], "
                          "\"say\": [Infinity, \"Infinity\", -Infinity], " CONFIG "}"));
     gguf_close(open_with("{\"model_type\": \"llama\", \"rope_parameters\": null, \"rope_scaling\": null, \"head_dim\": "
