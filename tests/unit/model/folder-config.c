@@ -2,6 +2,7 @@
  * makers write. */
 #include "config.h" /* memfd_create */
 
+#include "daemon/model/model.h"
 #include "tests/unit/model/folder-box.h"
 
 /* A folder without sliding layers states so, whatever a file of its architecture implies if it states nothing. */
@@ -128,6 +129,50 @@ static void test_rope_defaults(void **state)
     const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs rotates */
     assert_true(t && t->dim[0] == 8 && ((const float *)t->data)[1] == 1 && ((const float *)t->data)[2] > 1e9f);
     gguf_close(g);
+}
+
+/* In OLMo 3, RoPE's scaling applies to layers with full attention only, whether config.json has it for all layers or by
+ * their kind, and the base beside it or in it. */
+static void test_olmo3_rope(void **state)
+{
+    (void)state;
+#define YARN \
+    "\"rope_type\": \"yarn\", \"factor\": 8, \"original_max_position_embeddings\": 32, \"attention_factor\": 1.25"
+#define THETA "\"rope_theta\": 25e4"
+    static const char *const forms[] = {
+        THETA ", \"rope_scaling\": {" YARN "}",
+        THETA ", \"rope_parameters\": {" YARN "}",
+        "\"rope_parameters\": {" THETA ", " YARN "}",
+        THETA ", \"rope_parameters\": {\"full_attention\": {" YARN "}}",
+        THETA ", \"rope_parameters\": {\"full_attention\": {" YARN "}, \"sliding_attention\": {\"rope_type\": "
+              "\"default\", " THETA "}}",
+        "\"rope_parameters\": {\"full_attention\": {" THETA ", " YARN "}, \"sliding_attention\": {" THETA "}}",
+    };
+    write_folder();
+    write_tensors(
+        "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\", \"shape\": [4, 8], \"data_offsets\": [0, 128]}}", 128);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        char config[1024];
+        struct hparams hp;
+        struct hearth_err e = {0};
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"olmo3\", %s, \"layer_types\": [\"sliding_attention\", "
+                 "\"full_attention\"], " CONFIG2 "}",
+                 forms[i]);
+        struct gguf *g = open_with(config);
+        if (model_hparams(&hp, g, &e))
+            fail_msg("%s: %s", config, e.msg);
+        const struct rope_params *full = &hp.rope[ROPE_FULL], *sliding = &hp.rope[ROPE_SLIDING];
+        if (full->base != 25e4f || full->scaling != ROPE_SCALING_YARN || full->factor != 8 || full->original != 32 ||
+            full->scale != 1.25f || !sliding->apart || sliding->base != 25e4f ||
+            sliding->scaling != ROPE_SCALING_NONE || sliding->factor != 1 || sliding->scale != 1)
+            fail_msg("%s: full %g x %g, sliding %g x %g", config, (double)full->base, (double)full->factor,
+                     (double)sliding->base, (double)sliding->factor);
+        assert_true(hp.slides[0] && !hp.slides[1]);
+        gguf_close(g);
+    }
+#undef YARN
+#undef THETA
 }
 
 /* Llama 3's frequency factors are those of the dimensions that rotate, even if these are only a part of a head. */
@@ -470,6 +515,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_window, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_olmo3_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
