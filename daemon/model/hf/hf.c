@@ -1,6 +1,7 @@
 /* hf.c - see hf.h: reads the folder's files in turn, each through its own module. */
 #include "daemon/model/hf/hf-internal.h"
 
+#include "daemon/model/hf/parse.h"
 #include "daemon/model/pace.h"
 #include "daemon/model/passed.h"
 
@@ -96,15 +97,18 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
         return ret;
     }
     enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
-    json_t *root = json_loadb(text, n, FLAGS, &why);
-    if (!root && take_out_infinity(text, n))
-        root = json_loadb(text, n, FLAGS, &why);
+    bool no_memory;
+    json_t *root = hf_parse(text, n, FLAGS, &why, &no_memory);
+    if (!root && !no_memory && take_out_infinity(text, n))
+        root = hf_parse(text, n, FLAGS, &why, &no_memory);
     free(text);
     if (json_is_object(root)) {
         *out = root;
         return 0;
     }
-    if (root)
+    if (no_memory)
+        ret = err_set(h->e, HEARTH_ENOMEM, "no memory for %.60s", name);
+    else if (root)
         ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s holds no JSON object", name);
     else
         ret = err_set(h->e, HEARTH_EBADMODEL, "%.60s, line %d: %s", name, why.line,

@@ -1,7 +1,7 @@
 /* safetensors.c - see safetensors.h. */
 #include "daemon/model/hf/safetensors.h"
 
-#include <jansson.h>
+#include "daemon/model/hf/parse.h"
 
 #include <stdio.h>
 
@@ -83,7 +83,10 @@ static int read_header(const struct map *map, safetensors_fn *fn, void *arg, str
         return err_set(e, HEARTH_EBADMODEL, "a header of %llu bytes in a file of %zu; the limit is %d",
                        (unsigned long long)n, map->size, HEADER_MAX);
     json_error_t why;
-    json_t *root = json_loadb((const char *)map->base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why), *v;
+    bool no_memory;
+    json_t *root = hf_parse((const char *)map->base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why, &no_memory), *v;
+    if (no_memory)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the header");
     if (!json_is_object(root)) {
         json_decref(root);
         return err_set(e, HEARTH_EBADMODEL, "the header is no JSON object: %s",

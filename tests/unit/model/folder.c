@@ -339,39 +339,76 @@ static void test_huge(void **state)
     refused(dir, HEARTH_EBADMODEL, "not a regular file");
 }
 
-/* A lack of memory is not reported as a fault of the folder. */
+/* Opens the folder with 16 MiB of memory; 1 where that cannot be arranged. */
+static int open_in_little(struct hearth_err *e)
+{
+    enum { LEFT = 16 << 20 };
+    struct rlimit was, less;
+    unsigned long pages = 0;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    FILE *f = NULL; /* the sanitizers' allocators end the program */
+#else
+    FILE *f = fopen("/proc/self/statm", "r");
+#endif
+    if (!f)
+        return 1;
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    less = was;
+    less.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + LEFT;
+    if (was.rlim_max != RLIM_INFINITY && less.rlim_cur > was.rlim_max)
+        return 1;
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    struct gguf *g = NULL;
+    int ret = model_file_open(&g, dir, e);
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+    return ret;
+}
+
+/* A lack of memory is not reported as a fault of the folder: here, 4194304 scores need more. */
 static void test_no_memory(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* the sanitizers' allocators end the program */
-#endif
-    enum { LEFT = 16 << 20 }; /* less memory than 4194304 scores need */
-    struct rlimit was, less;
-    unsigned long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f)
-        skip();
-    assert_int_equal(fscanf(f, "%lu", &pages), 1);
-    fclose(f);
+    struct hearth_err e = {0};
     write_folder();
     write_text("tokenizer.json", "{\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"a\", -1.0]]}}");
     write_text("config.json",
                "{\"model_type\": \"llama\", \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, "
                "\"vocab_size\": 4194304, \"num_attention_heads\": 2, \"max_position_embeddings\": 64, "
                "\"rms_norm_eps\": 1e-5}");
-    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
-    less = was;
-    less.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + LEFT;
-    if (was.rlim_max != RLIM_INFINITY && less.rlim_cur > was.rlim_max)
+    int ret = open_in_little(&e);
+    if (ret == 1)
         skip();
-    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
-    struct gguf *g = NULL;
-    struct hearth_err e = {0};
-    int ret = model_file_open(&g, dir, &e);
-    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
     if (ret != HEARTH_ENOMEM || model_file_is_at_fault(ret))
         fail_msg("%d: %s", ret, e.msg);
+}
+
+/* Nor where the JSON parser lacks it, which calls that a fault of the text. */
+static void test_no_memory_for_json(void **state)
+{
+    (void)state;
+    enum { ENTRIES = 200000 };
+    static const char *const files[] = {"tokenizer.json", "model.safetensors"};
+    static const char head[] = "{\"__metadata__\": {\"a\": [0", more[] = ", [0]";
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct hearth_err e = {0};
+        struct build b = {0};
+        write_folder();
+        if (i)
+            put64(&b, sizeof head - 1 + ENTRIES * (sizeof more - 1) + 3);
+        put(&b, head, sizeof head - 1);
+        for (int k = 0; k < ENTRIES; k++)
+            put(&b, more, sizeof more - 1);
+        put(&b, "]}}", 3);
+        write_file(files[i], b.p, b.n);
+        free(b.p);
+        int ret = open_in_little(&e);
+        if (ret == 1)
+            skip();
+        if (ret != HEARTH_ENOMEM || !strstr(e.msg, files[i]))
+            fail_msg("%d: %s", ret, e.msg);
+    }
 }
 
 int main(void)
@@ -385,6 +422,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory_for_json, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
