@@ -55,6 +55,7 @@ struct hf_words { /* the normaliser's and the pre-tokenizer's settings: how text
     uint32_t spaces;    /* bits of the rules for spaces: hearth.tokenizer.spaces */
     bool form;          /* there was a Unicode form, a replacement table or BERT's normaliser */
     bool low;           /* spaces become U+2581 */
+    bool normal_low;    /* ... by the normaliser: hearth.tokenizer.normal_spaces */
     bool bert;          /* there was BERT's normaliser */
 };
 

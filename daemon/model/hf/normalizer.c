@@ -137,7 +137,7 @@ int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
         return 0;
     }
     if (!strcmp(type, "Replace") && hf_is(json_object_get(p, "pattern"), "String", " ") && hf_is(p, "content", low)) {
-        w->low = true;
+        w->low = w->normal_low = true;
         return 0;
     }
     if (w->low || w->prefix) /* those must come last, with the rules for spaces before them */

@@ -93,16 +93,6 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     return ret;
 }
 
-/* Whether normalisation would change a token's own text; such tokens are refused. */
-static bool is_changed(const struct hf_words *w, const json_t *text)
-{
-    const char *s = json_string_value(text);
-    bool ascii = true, space = strstr(s, "\xe2\x96\x81") != NULL;
-    for (size_t i = 0; i < json_string_length(text); i++)
-        ascii &= (unsigned char)s[i] < 0x80, space |= s[i] == ' ';
-    return (w->form && !ascii) || (w->low && space) || w->spaces || (w->prefix && !strcmp(w->prefix, "always"));
-}
-
 static int read_added(const struct hf *h, const json_t *root, const struct hf_words *w, struct token_table *t)
 {
     const json_t *list = json_object_get(root, "added_tokens"), *v;
@@ -114,8 +104,11 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         if (!ret && (!json_is_string(s) || !json_is_integer(id)))
             ret = hf_damaged(h, "an added token without content or id");
         bool late = json_is_true(json_object_get(v, "normalized"));
-        if (!ret && late && is_changed(w, s))
-            ret = hf_refuse(h, "an added token that is normalized", json_string_value(s));
+        if (!ret && late && (w->bert || w->spaces))
+            ret = hf_refuse(h,
+                            w->bert ? "with BertNormalizer, an added token that is normalized"
+                                    : "with a normaliser that removes spaces, an added token that is normalized",
+                            json_string_value(s));
         /* The token of a byte may also be listed here; it keeps its type. */
         bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
         bool byte = inside && t->type[json_integer_value(id)] == 6,
@@ -207,6 +200,8 @@ static void put_words(struct hf *h, const struct hf_words *w)
     const char *prefix = w->prefix ? w->prefix : "never";
     gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
     gguf_make_str(h->m, "hearth.tokenizer.prefix", prefix, strlen(prefix));
+    if (w->normal_low)
+        gguf_make_bool(h->m, "hearth.tokenizer.normal_spaces", true);
     if (w->spaces)
         gguf_make_u32(h->m, "hearth.tokenizer.spaces", w->spaces);
 }

@@ -123,6 +123,63 @@ int normalize(const struct vocab *v, const char *text, size_t n, char **out, siz
     return 0;
 }
 
+void normal_text_fini(struct tok_text *t)
+{
+    free((char *)t->s);
+    free((struct tok_span *)t->span);
+}
+
+int normal_text(const struct vocab *v, const struct tok_text *text, size_t from, size_t to, size_t *k, bool prefix,
+                struct tok_text *out, struct hearth_err *e)
+{
+    size_t n_span = 0, n = 0;
+    while (*k < text->n_span && text->span[*k].to <= from)
+        ++*k;
+    for (size_t i = *k; i < text->n_span && text->span[i].from < to; i++)
+        n_span++;
+    bool spaces = v->normal_spaces;
+    char *s = malloc(1);
+    struct tok_span *span = malloc((n_span + 1) * sizeof *span);
+    *out = (struct tok_text){.flags = text->flags};
+    int ret = s && span ? 0 : err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", to - from);
+    for (size_t at = from, end; at < to && !ret; at = end) {
+        while (*k < text->n_span && text->span[*k].to <= at)
+            ++*k;
+        bool persons = *k < text->n_span && text->span[*k].from <= at;
+        end = *k == text->n_span ? to : persons ? text->span[*k].to : text->span[*k].from;
+        end = end < to ? end : to;
+        char *part, *more = NULL;
+        size_t len = end - at;
+        if ((ret = normalize(v, text->s + at, len, &part, &len, e)))
+            break;
+        if (len)
+            more = realloc(s, n + len + 2);
+        if (len && !more)
+            ret = err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", to - from);
+        if (more) {
+            const char *its = part ? part : text->s + at;
+            s = more;
+            if (spaces && prefix && !n)
+                s[n++] = ' ';
+            if (spaces)
+                len = (size_t)spm_decode(its, len, s + n);
+            else
+                memcpy(s + n, its, len);
+            if (persons)
+                span[out->n_span++] = (struct tok_span){(uint32_t)n, (uint32_t)(n + len)};
+            n += len;
+        }
+        free(part);
+    }
+    if (ret) {
+        free(s);
+        free(span);
+        return ret;
+    }
+    out->s = s, out->n = n, out->span = span;
+    return 0;
+}
+
 bool word_at(const char *s, size_t n, bool back)
 {
     size_t at = 0;

@@ -3,9 +3,9 @@
  *
  * Where occurrences overlap, the rule depends on the vocabulary's source. With a GGUF file the longest token wins
  * wherever it is, then the leftmost: other engines split the text by one token after the other in this order. With a
- * tokenizer.json the leftmost wins, then the longest, and tokens that are searched for in normalised text come after
- * the others. Instead of searching the text once per token (quadratic for vocabularies with thousands), a trie finds
- * every occurrence in one pass.
+ * tokenizer.json the leftmost wins, then the longest; some of its tokens are searched for, after the others, in the
+ * normalised text that these leave, and by their normalised text. Instead of searching the text once per token
+ * (quadratic for vocabularies with thousands), a trie finds every occurrence in one pass.
  */
 #include "daemon/model/tok/tok-internal.h"
 
@@ -14,13 +14,13 @@
 
 enum { SPECIAL_LEN_MAX = 256 }; /* longer tokens are not searched for, which bounds the time per byte of text */
 
-static uint32_t child_of(const struct vocab *v, uint32_t node, unsigned char byte)
+static uint32_t child_of(const struct special_trie *t, uint32_t node, unsigned char byte)
 {
     if (!node)
-        return v->special_first[byte];
-    uint32_t c = v->special[node].child;
-    while (c && v->special[c].byte != byte)
-        c = v->special[c].next;
+        return t->first[byte];
+    uint32_t c = t->node[node].child;
+    while (c && t->node[c].byte != byte)
+        c = t->node[c].next;
     return c;
 }
 
@@ -30,26 +30,39 @@ static bool is_special(const struct piece *p, struct gguf_str s)
     return its && s.n && s.n <= SPECIAL_LEN_MAX;
 }
 
-static void add_special(struct vocab *v, struct gguf_str s, int32_t id)
+/* Makes a trie with room for texts of `total` bytes in all. */
+static int trie_init(struct special_trie *t, size_t total, struct hearth_err *e)
+{
+    if (total >= UINT32_MAX / 2)
+        return err_set(e, HEARTH_EBADMODEL, "the special tokens' texts are %zu bytes long", total);
+    t->node = malloc((total + 1) * sizeof *t->node);
+    if (!t->node)
+        return err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
+    t->node[0] = (struct special_node){.id = -1};
+    t->n = 1;
+    return 0;
+}
+
+static void trie_add(struct special_trie *t, const char *s, size_t n, int32_t id)
 {
     uint32_t node = 0;
-    for (size_t b = 0; b < s.n; b++) {
-        unsigned char byte = (unsigned char)s.s[b];
-        uint32_t next = child_of(v, node, byte);
+    for (size_t b = 0; b < n; b++) {
+        unsigned char byte = (unsigned char)s[b];
+        uint32_t next = child_of(t, node, byte);
         if (!next) {
-            next = v->n_special++;
-            v->special[next] = (struct special_node){.id = -1, .byte = byte};
+            next = t->n++;
+            t->node[next] = (struct special_node){.id = -1, .byte = byte};
             if (node) {
-                v->special[next].next = v->special[node].child;
-                v->special[node].child = next;
+                t->node[next].next = t->node[node].child;
+                t->node[node].child = next;
             } else {
-                v->special_first[byte] = next;
+                t->first[byte] = next;
             }
         }
         node = next;
     }
-    if (v->special[node].id < 0)
-        v->special[node].id = id;
+    if (t->node[node].id < 0)
+        t->node[node].id = id;
 }
 
 /* A special token is found by its text in the file, which may differ from its piece: in SentencePiece, by the
@@ -58,7 +71,7 @@ int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
 {
     struct gguf_strs texts, again;
     struct gguf_str s;
-    size_t total = 1;
+    size_t total = 0;
     int ret = pace(v->n_tok, e);
     if (!ret)
         ret = gguf_strs(g, "tokenizer.ggml.tokens", &texts, e);
@@ -67,28 +80,73 @@ int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     again = texts;
     for (uint32_t i = 0; i < v->n_tok && gguf_strs_next(&texts, &s); i++)
         total += is_special(&v->piece[i], s) ? s.n : 0;
-    if (total > UINT32_MAX / 2)
-        return err_set(e, HEARTH_EBADMODEL, "the special tokens' texts are %zu bytes long", total);
-    v->special = malloc(total * sizeof *v->special);
-    if (!v->special)
-        return err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
-    v->special[0] = (struct special_node){.id = -1};
-    v->n_special = 1;
-    for (uint32_t i = 0; i < v->n_tok && gguf_strs_next(&again, &s); i++)
-        if (is_special(&v->piece[i], s) && v->n_special + s.n <= total) /* the file may have changed meanwhile */
-            add_special(v, s, (int32_t)i);
-    return 0;
+    ret = trie_init(&v->special, total, e);
+    for (uint32_t i = 0; !ret && i < v->n_tok && gguf_strs_next(&again, &s); i++)
+        if (is_special(&v->piece[i], s) && v->special.n + s.n <= total + 1) /* the file may have changed meanwhile */
+            trie_add(&v->special, s.s, s.n, (int32_t)i);
+    return ret;
+}
+
+/* Appends a token's normalised text to the arena; nothing where it is too long to be searched for. */
+static int push_normal(const struct vocab *v, struct gguf_str s, char **arena, size_t *n, struct hearth_err *e)
+{
+    struct tok_text normal, text = {.s = s.s, .n = s.n};
+    size_t k = 0;
+    int ret = normal_text(v, &text, 0, s.n, &k, v->prefix == PREFIX_ALWAYS, &normal, e);
+    if (ret)
+        return ret;
+    size_t len = normal.n <= SPECIAL_LEN_MAX ? normal.n : 0;
+    char *more = realloc(*arena, *n + len + 1);
+    if (more) {
+        memcpy(more + *n, normal.s, len);
+        *arena = more;
+        *n += len;
+    } else {
+        ret = err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
+    }
+    normal_text_fini(&normal);
+    return ret;
+}
+
+int special_load_late(struct vocab *v, const struct gguf *g, struct hearth_err *e)
+{
+    struct gguf_strs texts;
+    struct gguf_str s;
+    char *arena = NULL;
+    size_t total = 0, at = 0;
+    if (!v->late)
+        return 0;
+    uint32_t *end = calloc(v->n_tok, sizeof *end);
+    int ret = end ? gguf_strs(g, "tokenizer.ggml.tokens", &texts, e)
+                  : err_set(e, HEARTH_ENOMEM, "no memory for the special tokens");
+    if (ret > 0) /* the file has changed */
+        ret = err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.tokens is missing");
+    for (uint32_t i = 0; !ret && i < v->n_tok && gguf_strs_next(&texts, &s); i++) {
+        if (v->piece[i].late && is_special(&v->piece[i], s))
+            ret = push_normal(v, s, &arena, &total, e);
+        end[i] = (uint32_t)total;
+    }
+    if (!ret)
+        ret = trie_init(&v->normal, total, e);
+    for (uint32_t i = 0; !ret && i < v->n_tok; i++) {
+        if (end[i] > at)
+            trie_add(&v->normal, arena + at, end[i] - at, (int32_t)i);
+        at = end[i];
+    }
+    free(arena);
+    free(end);
+    return ret;
 }
 
 int32_t vocab_special(const struct vocab *v, const char *text)
 {
     uint32_t node = 0;
     for (; *text; text++) {
-        node = child_of(v, node, (unsigned char)*text);
+        node = child_of(&v->special, node, (unsigned char)*text);
         if (!node)
             return -1;
     }
-    return v->special[node].id;
+    return v->special.node[node].id;
 }
 
 /* Whether a user-defined token is turn markup. User-defined tokens are recognised in any text, and while some files
@@ -145,16 +203,25 @@ size_t space_at(const char *s, size_t n, bool back)
     return 0;
 }
 
+/* Like space_at(), for a text in which spaces may be U+2581, which is no white space. */
+static size_t taken_at(const char *s, size_t n, bool back, bool low)
+{
+    size_t k = space_at(s, n, back);
+    return low && k == 1 && (back ? s[-1] : s[0]) == ' ' ? 0 : k;
+}
+
 /* Extends tokens that strip white space over that white space, up to the neighbouring tokens. */
-static void take_spaces(const struct vocab *v, const char *text, size_t n, struct special_span *span, size_t n_span)
+static void take_spaces(const struct vocab *v, const char *text, size_t n, bool low, struct special_span *span,
+                        size_t n_span)
 {
     for (size_t i = 0, floor = 0; i < n_span; i++) {
         struct special_span *c = &span[i];
         size_t ceiling = i + 1 < n_span ? span[i + 1].start : n, k;
         uint8_t strip = v->piece[c->id].strip;
-        while ((strip & STRIP_LEFT) && (k = space_at(text + c->start, c->start - floor, true)))
+        while ((strip & STRIP_LEFT) && (k = taken_at(text + c->start, c->start - floor, true, low)))
             c->start -= (uint32_t)k, c->len += (uint32_t)k;
-        while ((strip & STRIP_RIGHT) && (k = space_at(text + c->start + c->len, ceiling - c->start - c->len, false)))
+        while ((strip & STRIP_RIGHT) &&
+               (k = taken_at(text + c->start + c->len, ceiling - c->start - c->len, false, low)))
             c->len += (uint32_t)k;
         floor = c->start + c->len;
     }
@@ -181,11 +248,10 @@ static int found_push(struct found *f, struct special_span span, struct hearth_e
     return 0;
 }
 
-/* The token whose text ends at the trie node, if it may be recognised at text[i..j], or -1; k is the index of the first
- * person's span that ends after i. */
-static int32_t token_at(const struct vocab *v, const struct tok_text *whole, uint32_t node, size_t k, size_t j)
+/* The token `id` whose text ends at a trie's node, if it may be recognised at text[i..j], or -1; k is the index of the
+ * first person's span that ends after i. */
+static int32_t token_at(const struct vocab *v, const struct tok_text *whole, int32_t id, size_t k, size_t j)
 {
-    int32_t id = v->special[node].id;
     bool persons = k < whole->n_span && whole->span[k].from <= j;
     return id >= 0 && wanted(&v->piece[id], whole->flags, persons) ? id : -1;
 }
@@ -199,8 +265,8 @@ static int find_longest(const struct vocab *v, const struct tok_text *whole, str
         int ret = pace(1, e);
         while (k < whole->n_span && whole->span[k].to <= i)
             k++;
-        for (size_t j = i; !ret && j < n && (node = child_of(v, node, (unsigned char)whole->s[j])); j++) {
-            int32_t id = token_at(v, whole, node, k, j);
+        for (size_t j = i; !ret && j < n && (node = child_of(&v->special, node, (unsigned char)whole->s[j])); j++) {
+            int32_t id = token_at(v, whole, v->special.node[node].id, k, j);
             if (id >= 0)
                 ret = found_push(f, (struct special_span){(uint32_t)i, (uint32_t)(j - i + 1), id}, e);
         }
@@ -224,66 +290,48 @@ static int find_longest(const struct vocab *v, const struct tok_text *whole, str
     free(taken);
     f->n = kept;
     qsort(f->v, f->n, sizeof *f->v, by_start);
-    take_spaces(v, whole->s, n, f->v, f->n);
+    take_spaces(v, whole->s, n, false, f->v, f->n);
     return 0;
 }
 
-/* Whether a word character of text[from..to) touches the token. */
-static bool inside_word(const char *text, size_t from, size_t to, const struct special_span *c)
+/* Whether a word character touches the token. */
+static bool inside_word(const struct tok_text *whole, const struct special_span *c)
 {
     size_t end = c->start + c->len;
-    return word_at(text + from, c->start - from, true) || word_at(text + end, to - end, false);
+    return word_at(whole->s, c->start, true) || word_at(whole->s + end, whole->n - end, false);
 }
 
-/* Finds the tokens in text[from..to) from left to right; k is as in token_at(), for `from`. */
-static int find_between(const struct vocab *v, const struct tok_text *whole, bool late, size_t from, size_t to,
-                        size_t *k, struct found *f, struct hearth_err *e)
+/* Finds the tokens of the trie from left to right, of which those are meant that are `late` or not. */
+static int find_leftmost(const struct vocab *v, const struct tok_text *whole, bool late, struct found *f,
+                         struct hearth_err *e)
 {
+    const struct special_trie *t = late ? &v->normal : &v->special;
     int ret = 0;
-    for (size_t i = from; i < to && !ret;) {
+    for (size_t i = 0, k = 0; i < whole->n && !ret;) {
         uint32_t node = 0;
         struct special_span best = {.start = (uint32_t)i};
-        while (*k < whole->n_span && whole->span[*k].to <= i)
-            ++*k;
-        for (size_t j = i; j < to && (node = child_of(v, node, (unsigned char)whole->s[j])); j++) {
-            int32_t id = token_at(v, whole, node, *k, j);
+        while (k < whole->n_span && whole->span[k].to <= i)
+            k++;
+        for (size_t j = i; j < whole->n && (node = child_of(t, node, (unsigned char)whole->s[j])); j++) {
+            int32_t id = token_at(v, whole, t->node[node].id, k, j);
             if (id >= 0 && v->piece[id].late == late)
                 best.len = (uint32_t)(j - i + 1), best.id = id;
         }
-        bool taken = best.len && !(v->piece[best.id].word && inside_word(whole->s, from, to, &best));
+        bool taken = best.len && !(v->piece[best.id].word && inside_word(whole, &best));
         ret = taken ? found_push(f, best, e) : 0;
         i += best.len ? best.len : 1;
         if (!ret)
             ret = pace(1, e);
     }
+    take_spaces(v, whole->s, whole->n, late && v->normal_spaces, f->v, f->n);
     return ret;
 }
 
-static int find_leftmost(const struct vocab *v, const struct tok_text *whole, struct found *f, struct hearth_err *e)
-{
-    int ret = 0;
-    for (int late = 0; late <= v->late && !ret; late++) {
-        struct found next = {0};
-        for (size_t i = 0, k = 0, at = 0; i <= f->n && !ret; i++) {
-            size_t to = i < f->n ? f->v[i].start : whole->n;
-            ret = find_between(v, whole, late, at, to, &k, &next, e);
-            if (ret || i == f->n)
-                break;
-            ret = found_push(&next, f->v[i], e);
-            at = f->v[i].start + f->v[i].len;
-        }
-        free(f->v);
-        *f = next;
-        take_spaces(v, whole->s, whole->n, f->v, f->n);
-    }
-    return ret;
-}
-
-int special_split(const struct vocab *v, const struct tok_text *whole, struct special_span **out, size_t *n_out,
-                  struct hearth_err *e)
+int special_split(const struct vocab *v, const struct tok_text *whole, bool late, struct special_span **out,
+                  size_t *n_out, struct hearth_err *e)
 {
     struct found f = {0};
-    int ret = v->leftmost ? find_leftmost(v, whole, &f, e) : find_longest(v, whole, &f, e);
+    int ret = v->leftmost ? find_leftmost(v, whole, late, &f, e) : find_longest(v, whole, &f, e);
     if (ret) {
         free(f.v);
         return ret;

@@ -18,7 +18,7 @@ struct piece {
     uint8_t attr;  /* enum tok_attr */
     bool in_text;  /* plain text may be tokenised to it */
     uint8_t strip; /* white space that a special token takes in: STRIP_LEFT before it, STRIP_RIGHT after it */
-    bool late;     /* a special token of a tokenizer.json, searched for after the others in what they leave */
+    bool late;     /* a special token of a tokenizer.json, searched for in the normalised text that the others leave */
     bool apart;    /* a special token outside a tokenizer.json's own vocabulary: no text merges to it */
     bool word;     /* a special token that is found only where no letter or digit touches it */
 };
@@ -43,6 +43,11 @@ struct special_node {
     uint32_t child, next; /* 0: none */
     int32_t id;           /* -1: no token ends here */
     uint8_t byte;
+};
+struct special_trie {
+    struct special_node *node; /* [n]; the root is 0 */
+    uint32_t n;
+    uint32_t first[256]; /* the root's children by byte */
 };
 
 enum vocab_model {
@@ -114,11 +119,11 @@ struct vocab {
 
     int32_t *end; /* ids that end a generation */
     size_t n_end;
-    struct special_node *special; /* [n_special]; the root is 0 */
-    uint32_t n_special;
+    struct special_trie special; /* of all special tokens, as the file has them */
+    struct special_trie normal;  /* of those that are `late`, normalised */
     bool leftmost;               /* from a tokenizer.json: of overlapping special tokens the leftmost is taken */
     bool late;                   /* some special token is `late` */
-    uint32_t special_first[256]; /* the root's children by byte */
+    bool normal_spaces;          /* U+2581 for a space, and the prefix, belong to the normalised text */
 };
 
 /* Returns the length of the white space (Unicode's White_Space) that begins at s or, with `back`, ends there; 0 where
@@ -127,6 +132,15 @@ size_t space_at(const char *s, size_t n, bool back);
 
 /* Whether s[0..n) begins or, with `back`, ends with a word character (\w of Rust's regex). */
 bool word_at(const char *s, size_t n, bool back);
+
+/* A text to be tokenised: TOK_* flags, and the ranges of it that a person wrote. */
+struct tok_text {
+    const char *s;
+    size_t n;
+    int flags;
+    const struct tok_span *span;
+    size_t n_span;
+};
 
 /* piece.c: returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
@@ -209,6 +223,13 @@ int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char *
  * NULL: the text needs no change. */
 int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e);
+/* Makes the text in which `late` tokens are searched for: like normalize(), with spaces and a prefix where these belong
+ * to it. It is of text[from..to); *k is the index of the first person's span that ends after `from`, and is advanced.
+ * What a person wrote is normalised by itself, so that the spans of the result are known. To be freed by
+ * normal_text_fini(). */
+int normal_text(const struct vocab *v, const struct tok_text *text, size_t from, size_t to, size_t *k, bool prefix,
+                struct tok_text *out, struct hearth_err *e);
+void normal_text_fini(struct tok_text *t);
 
 /* For loading: finds a symbol, or adds it after the tokens; *id is its id. */
 int piece_intern(struct vocab *v, const char *s, size_t n, uint32_t *id);
@@ -226,23 +247,18 @@ int vocab_load_id(const struct vocab *v, const struct gguf *g, const char *key, 
 /* fim.c: finds the tokens by role; called when the special tokens are known. */
 int roles_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 
-/* special.c: the trie, and the split of a text into special tokens and the text between. */
+/* special.c: the tries, and the split of a text into special tokens and the text between. special_load_late() comes
+ * when all else is loaded, since it normalises. */
 int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
+int special_load_late(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 struct special_span {
     uint32_t start, len;
     int32_t id;
 };
-/* A text to be tokenised: TOK_* flags, and the ranges of it that a person wrote. */
-struct tok_text {
-    const char *s;
-    size_t n;
-    int flags;
-    const struct tok_span *span;
-    size_t n_span;
-};
-/* The spans are in text order and do not overlap; *out is malloc'd. */
-int special_split(const struct vocab *v, const struct tok_text *text, struct special_span **out, size_t *n_out,
-                  struct hearth_err *e);
+/* The spans are in text order and do not overlap; *out is malloc'd. With `late`, the text is normalised, and only the
+ * tokens are found that are searched for in such text. */
+int special_split(const struct vocab *v, const struct tok_text *text, bool late, struct special_span **out,
+                  size_t *n_out, struct hearth_err *e);
 
 /* special.c: checks that the ids of tokenizer.ggml.suppress_tokens, which front/sampling-params.c keeps from being
  * sampled, are tokens; HEARTH_EBADMODEL otherwise. */

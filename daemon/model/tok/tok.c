@@ -188,6 +188,8 @@ static int load_own_keys(struct vocab *v, const struct gguf *g, struct hearth_er
     if (ret >= 0)
         ret = gguf_bool(g, "hearth.tokenizer.fuse_unknown", &v->fuse_unknown, e);
     if (ret >= 0)
+        ret = gguf_bool(g, "hearth.tokenizer.normal_spaces", &v->normal_spaces, e);
+    if (ret >= 0)
         ret = suppressed_check(v, g, e);
     if (ret < 0)
         return ret;
@@ -295,7 +297,8 @@ static size_t reach_of(const struct vocab *v)
     for (uint32_t i = 0; i < v->n_tok; i++) {
         if (v->piece[i].strip)
             return SIZE_MAX;
-        most = v->piece[i].n > most ? v->piece[i].n : most;
+        size_t n = v->piece[i].n + (v->piece[i].late ? 3u : 0); /* U+2581 that normalisation prepends to its text */
+        most = n > most ? n : most;
     }
     return v->normalize ? most * NORMAL_MOST : most;
 }
@@ -338,6 +341,8 @@ int vocab_load_as(struct vocab **out, const struct gguf *g, const char *pre, str
         ret = load_prefixes(v, g, e);
     if (!ret)
         ret = load_own_keys(v, g, e);
+    if (!ret)
+        ret = special_load_late(v, g, e);
     if (ret) {
         vocab_free(v);
         return ret;
@@ -373,7 +378,8 @@ void vocab_free(struct vocab *v)
     free(v->score);
     free(v->merge_slot);
     free(v->end);
-    free(v->special);
+    free(v->special.node);
+    free(v->normal.node);
     free(v);
 }
 

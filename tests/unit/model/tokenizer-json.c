@@ -200,13 +200,76 @@ static size_t check_arrangements(const char *list, size_t *refused)
 
 /* Arrangements that no tokenizer above has, with the library's ids, or with a refusal that names what is not supported.
  * Also added tokens that match only whole words, or that the model does not have, and tokens that no merge makes; these
- * ids come from an implementation in Python that agrees with the library on all others. */
+ * ids come from an implementation in Python that agrees with the library on all others. Then added tokens that are
+ * searched for in normalised text. */
 static void test_arrangements(void **state)
 {
     size_t n_refused;
     (void)state;
     assert_true(check_arrangements("arrangements.json", &n_refused) > 30 && n_refused > 20);
     assert_true(check_arrangements("added.json", &n_refused) == 4 && n_refused == 0);
+    assert_true(check_arrangements("normalized.json", &n_refused) == 12 && n_refused == 0);
+}
+
+/* How many of the ids of three texts, of which a person wrote the second, are `id`. */
+static size_t count_of(const struct vocab *v, const char *const text[3], int32_t id)
+{
+    char whole[256];
+    struct ids ids = {0};
+    struct hearth_err e = {0};
+    uint32_t from = (uint32_t)strlen(text[0]), to = from + (uint32_t)strlen(text[1]);
+    size_t n = 0, len = (size_t)snprintf(whole, sizeof whole, "%s%s%s", text[0], text[1], text[2]);
+    if (tok_encode_spans(v, whole, len, 0, &(struct tok_span){from, to}, 1, &ids, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < ids.n; i++)
+        n += ids.v[i] == id;
+    ids_fini(&ids);
+    return n;
+}
+
+/* A control token that is searched for in the normalised text is found in what a template wrote, and not in what a
+ * person did, even if this becomes the token's text only when it is normalised. */
+static void test_persons(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text[3];
+        size_t n; /* control tokens; user-defined ones */
+        size_t n_user;
+    } cases[] = {
+        {"digits", {"<x>", "Hello", "<x>"}, 2, 0},
+        {"digits", {"<x>", "<x>\xef\xbc\x9cx\xef\xbc\x9e\xef\xac\x81", "<x>"}, 2, 1}, /* full width; a ligature */
+        {"digits", {"<x>", "\xcc\xb8", "<x>"}, 2, 0}, /* would make one character with the > before */
+        {"digits", {"\xef\xac\x81<", "x", "><x>"}, 1, 1},
+        {"digits", {"<x>\xef\xac\x81\xef\xac\x81", "\xe2\x91\xa0<x>", "\xef\xac\x81"}, 1, 3},
+        {"llama2", {"<x>", " <x>", ""}, 1, 0},
+        {"llama2", {"", "<x> <x>", " <x>"}, 1, 0},
+        {"llama2", {"<x> \xe2\x96\x81", "\xe2\x96\x81<x> fi", "\xe2\x96\x81<x>"}, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dir[] = "/tmp/hearth-tok-XXXXXX", command[64], file[64];
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        assert_non_null(mkdtemp(dir));
+        snprintf(file, sizeof file, "%s.tokenizer.json", cases[i].name);
+        json_t *tokenizer = load_json(file), *added = json_object_get(tokenizer, "added_tokens");
+        int id = (int)vocab_size_of(tokenizer);
+        json_array_append_new(
+            added, json_pack("{s:i, s:s, s:b, s:b}", "id", id, "content", "<x>", "normalized", 1, "special", 1));
+        json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", id + 1, "content", "fi", "normalized", 1));
+        write_folder(dir, tokenizer);
+        json_decref(tokenizer);
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+            fail_msg("%s", e.msg);
+        size_t n = count_of(v, cases[i].text, id), n_user = count_of(v, cases[i].text, id + 1);
+        if (n != cases[i].n || n_user != cases[i].n_user)
+            fail_msg("case %zu: %zu and %zu", i, n, n_user);
+        vocab_free(v);
+        gguf_close(g);
+        snprintf(command, sizeof command, "rm -rf %s", dir);
+        assert_int_equal(system(command), 0);
+    }
 }
 
 /* A GGUF file's Unigram vocabulary, against SentencePiece itself (tests/tools/sentencepiece_vectors.py). */
@@ -446,6 +509,7 @@ int main(void)
 #undef X
             cmocka_unit_test(test_sentencepiece),
         cmocka_unit_test(test_arrangements),
+        cmocka_unit_test(test_persons),
         cmocka_unit_test(test_damaged_table),
         cmocka_unit_test(test_reach),
         cmocka_unit_test(test_words),
