@@ -282,22 +282,43 @@ static bool takes_every_byte(const struct vocab *v)
     return true;
 }
 
+/* Whether one id may stand for any number of unknown characters. */
+static bool fuses(const struct vocab *v)
+{
+    bool any = false;
+    for (int i = 0; i < 256; i++)
+        any |= v->byte_id[i] < 0;
+    return any && v->fuse_unknown;
+}
+
+/* The most bytes of text that a piece can stand for. In SentencePiece's pieces a space is also U+2581 in a text, of
+ * three bytes; one more is prepended to the text of a `late` token. */
+static size_t bytes_of(const struct vocab *v, const struct piece *p)
+{
+    size_t n = p->n + (p->late ? 3u : 0);
+    bool low = v->model == VOCAB_SPM || v->model == VOCAB_RAW;
+    for (uint32_t i = 0; low && i < p->n; i++)
+        n += p->s[i] == ' ' ? 2 : 0;
+    return n;
+}
+
 /*
  * The value of vocab_reach(). No bound is known where special tokens take in white space, where bytes may be dropped,
- * or where normalisation may remove characters: for Unigram and WordPiece, and with a table of replacements or rules
- * for spaces. A Unicode form turns at most NORMAL_MOST bytes into one.
+ * where one id may stand for several unknown characters, or where normalisation may remove characters: for Unigram and
+ * WordPiece, and with a table of replacements or rules for spaces. A Unicode form turns at most NORMAL_MOST bytes into
+ * one.
  */
 static size_t reach_of(const struct vocab *v)
 {
     enum { NORMAL_MOST = 16, CHARACTER = 4 };
     size_t most = CHARACTER; /* the unknown id stands for one character */
     bool removes = v->charsmap.trie || v->spaces || v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE;
-    if (removes || !takes_every_byte(v))
+    if (removes || fuses(v) || !takes_every_byte(v))
         return SIZE_MAX;
     for (uint32_t i = 0; i < v->n_tok; i++) {
         if (v->piece[i].strip)
             return SIZE_MAX;
-        size_t n = v->piece[i].n + (v->piece[i].late ? 3u : 0); /* U+2581 that normalisation prepends to its text */
+        size_t n = bytes_of(v, &v->piece[i]);
         most = n > most ? n : most;
     }
     return v->normalize ? most * NORMAL_MOST : most;

@@ -411,6 +411,47 @@ static void test_reach(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* The reach counts bytes of the text, in which U+2581 stands for a space as well; and it has no bound where unknown
+ * characters become one id. */
+static void test_reach_of_three_bytes(void **state)
+{
+    (void)state;
+    enum { N = 4 * 1000 };
+#define LOW "\xe2\x96\x81"
+    char dir[] = "/tmp/hearth-tok-XXXXXX", command[64], text[3 * N];
+    json_t *tokenizer = json_pack(
+        "{s:{s:s, s:{s:s}, s:s}, s:{s:s, s:s, s:b, s:{s:i, s:i, s:i, s:i}, s:[[s,s], [s,s]]}}", "normalizer", "type",
+        "Replace", "pattern", "String", " ", "content", LOW, "model", "type", "BPE", "unk_token", "u", "fuse_unk", 0,
+        "vocab", "u", 0, LOW, 1, LOW LOW, 2, LOW LOW LOW LOW, 3, "merges", LOW, LOW, LOW LOW, LOW LOW);
+    assert_non_null(mkdtemp(dir));
+    assert_non_null(tokenizer);
+    for (int fuse = 0; fuse < 2; fuse++) {
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        json_object_set_new(json_object_get(tokenizer, "model"), "fuse_unk", json_boolean(fuse));
+        write_folder(dir, tokenizer);
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+            fail_msg("%s", e.msg);
+        for (int spaces = 0; spaces < 2; spaces++) {
+            struct ids ids = {0};
+            for (size_t i = 0; i < sizeof text; i += 3)
+                memcpy(text + i, spaces ? LOW : "\u200b", 3);
+            assert_int_equal(tok_encode(v, text, sizeof text, 0, &ids, &e), 0);
+            assert_int_equal(ids.n, spaces ? N / 4 : fuse ? 1 : N);
+            assert_true(ids.n >= sizeof text / vocab_reach(v));
+            ids_fini(&ids);
+        }
+        assert_int_equal(vocab_reach(v), fuse ? SIZE_MAX : 3 * 4);
+        vocab_free(v);
+        gguf_close(g);
+    }
+    json_decref(tokenizer);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+#undef LOW
+}
+
 /* The words of each named pre-tokenizer (tokenizer.ggml.pre), against the same library with the makers' patterns. */
 static void test_words(void **state)
 {
@@ -512,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_persons),
         cmocka_unit_test(test_damaged_table),
         cmocka_unit_test(test_reach),
+        cmocka_unit_test(test_reach_of_three_bytes),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_long_s),
         cmocka_unit_test(test_empty_matches),
