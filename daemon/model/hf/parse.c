@@ -15,9 +15,15 @@ static void *allocate(size_t n)
     return p;
 }
 
-json_t *hf_parse(const char *s, size_t n, size_t flags, json_error_t *why, bool *no_memory)
+/* jansson has one allocator for the process, so it is set before there are threads. It suits all of its users, whose
+ * failures are noted to no effect. */
+__attribute__((constructor)) static void set_allocator(void)
 {
     json_set_alloc_funcs(allocate, free);
+}
+
+json_t *hf_parse(const char *s, size_t n, size_t flags, json_error_t *why, bool *no_memory)
+{
     failed = false;
     json_t *root = json_loadb(s, n, flags, why);
     *no_memory = failed;
