@@ -463,17 +463,19 @@ static void recover(struct server *s)
 }
 
 /* If the state directory could not be used, for instance on a full disk, that is tried again, until it can be; while no
- * stream is open, because one could have the number of a stream in a journal. */
-static void open_state_again(struct server *s)
+ * stream is open, because one could have the number of a stream in a journal. True if it has been opened: calls to the
+ * engine may then wait to be sent. */
+static bool open_state_again(struct server *s)
 {
-    if (s->phase != SERVER_RUNNING || streams_open(s->streams) > 0 || server_boot() < s->store_again)
-        return;
+    if (s->store || s->phase != SERVER_RUNNING || streams_open(s->streams) > 0 || server_boot() < s->store_again)
+        return false;
     open_state(s);
     if (!s->store)
-        return;
+        return false;
     log_info("%s can be used now; an engine that is running keeps KV there once it has been started again",
              s->conf->state_dir);
     recover(s);
+    return true;
 }
 
 /* One turn of the loop: frames that have waited, of which one may be long, and then the active events. */
@@ -482,12 +484,11 @@ static int turn(struct server *s, struct hearth_err *e)
     struct store_work before = {0};
     double cpu = server_cpu();
     int64_t link = engines_link_bytes(s->engines);
-    if (!s->store)
-        open_state_again(s);
+    bool any = open_state_again(s);
     if (s->store)
         store_work(s->store, &before);
     s->turn = (struct turn){0};
-    bool any = conn_is_waiting(s);
+    any |= conn_is_waiting(s);
     conn_handle_waiting(s);
     if (event_base_loop(s->base, EVLOOP_ONCE | (any ? EVLOOP_NONBLOCK : 0)) < 0)
         return err_set(e, HEARTH_EINTERNAL, "the event loop failed: %s", strerror(errno));

@@ -1,6 +1,8 @@
 /* full.c - the disk is full: the client still gets its text, and the turn is committed once there is room. */
 #include "config.h"
 
+#include <poll.h>
+
 #include "tests/daemon/kv-files.h"
 
 enum { LITTLE = 160 << 10 }; /* the database fits, but not with 300,000 bytes more */
@@ -387,6 +389,51 @@ static void test_full_at_the_start(void **state)
     peer_close(p);
 }
 
+/* The bytes of a stream's journal. */
+static int64_t journal_size(const struct box *b, int64_t stream)
+{
+    char path[160];
+    struct stat sb;
+    snprintf(path, sizeof path, "%s/journal/%lld", b->state, (long long)stream);
+    assert_int_equal(stat(path, &sb), 0);
+    return sb.st_size;
+}
+
+/* The same, and nobody asks for anything any more: the stream goes on all the same, in an engine that runs already. */
+static void test_goes_on_unasked(void **state)
+{
+    enum { MOMENT = 10, PATIENCE = 10000 }; /* ms */
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char gate[128];
+    struct wire_generate g = request("n=5", "s");
+    struct wire_streams_list all = {0};
+    wire_free(run(p, "n=2", "s"));
+    int64_t stream = p->stream + 1;
+    struct wire_status_result *status = peer_status(p);
+    assert_int_equal(kill((pid_t)status->engine.pid, SIGSTOP), 0);
+    wire_free(status);
+    peer_ask(p, WIRE_GENERATE, &g);
+    wire_free(peer_call(p, WIRE_STREAMS_LIST, &all)); /* answered after the request, without the engine */
+    int64_t begun = journal_size(b, stream);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    fill_disk(gate);
+    start_on_disk(b, b->state, "sessions.db", "/sessions.db", gate);
+    p = peer_open(b);
+    wire_free(run(p, "n=2", NULL));
+    assert_int_equal(unlink(gate), 0);
+    while (!box_log_has(b, "can be used now")) {
+        wire_free(peer_call(p, WIRE_STREAMS_LIST, &all));
+        poll(NULL, 0, 10 * MOMENT); /* so that no further request wakes it */
+    }
+    for (int ms = 0; journal_size(b, stream) == begun && ms < PATIENCE; ms += MOMENT)
+        poll(NULL, 0, MOMENT);
+    assert_true(journal_size(b, stream) > begun);
+    peer_close(p);
+}
+
 /* Plants what hearthd leaves on the disk while it removes a session. */
 static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
 {
@@ -432,6 +479,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_between, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_full_at_the_start, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_goes_on_unasked, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_removes_on_a_full_disk, box_setup_idle, box_teardown),
