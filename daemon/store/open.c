@@ -63,7 +63,6 @@ static int lock_dir(struct store *st, const char *dir, struct hearth_err *e)
     if (rc)
         return err_set(e, HEARTH_ESTORE, "%s: %s", dir,
                        errno == EWOULDBLOCK ? "in use by another hearthd" : strerror(errno));
-    warn_if_open_to_others(st, dir);
     return 0;
 }
 
@@ -336,6 +335,7 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         store_close(st);
         return rc;
     }
+    warn_if_open_to_others(st, dir); /* not for each attempt, of which there may be one a second */
     store_reserve_make(st);
     timeline_cache_check(st); /* what is cached from now on stays until another program commits something */
     *out = st;
