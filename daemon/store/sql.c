@@ -144,10 +144,11 @@ const char *const store_sql[N_SQL] = {
     [SQL_REMOVE_ORPHANS] = "DELETE FROM turns WHERE session NOT IN (SELECT id FROM sessions UNION ALL"
                            " SELECT parent FROM sessions WHERE parent IS NOT NULL AND uid >= 0)"
                            " AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
-    /* The same of one session; not while they may still belong to a row. */
+    /* The same of one session; not while they may still belong to a row, which then has no turns itself. */
     [SQL_REMOVE_ORPHANS_OF] = "DELETE FROM turns WHERE session = ?1 AND NOT EXISTS"
                               " (SELECT 1 FROM sessions WHERE id = ?1 OR (parent = ?1 AND uid >= 0))"
-                              " AND NOT EXISTS (SELECT 1 FROM sessions WHERE uid >= 0 AND sum IS NOT " SUM ")",
+                              " AND NOT EXISTS (SELECT 1 FROM sessions WHERE uid >= 0 AND sum IS NOT " SUM
+                              " AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.session = sessions.id))",
     [SQL_REMOVE_NAME] = "DELETE FROM sessions WHERE uid = ?1 AND name = ?2",
     [SQL_REMOVE] = "DELETE FROM sessions WHERE id = ?1",
     /* The checksum covers the id, so the row stays damaged. */

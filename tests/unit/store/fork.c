@@ -455,6 +455,27 @@ static void test_forks_before_a_damaged_parent(void **state)
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 0);
 }
 
+/* A damaged row that has its turns is not one that these may belong to: they go with the last fork. */
+static void test_damage_elsewhere(void **state)
+{
+    struct box *b = *state;
+    struct store_session *a, other = row(9, "other");
+    a_chain(b);
+    add(b, &other, true, 0, 1);
+    store_close(b->st);
+    sql_run(b->db, "UPDATE sessions SET id = 'nonsense' WHERE name = 'a'");
+    sql_run(b->db, "UPDATE sessions SET path = '/other' WHERE name = 'other'");
+    assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    assert_int_equal(store_find(b->st, UID, "a", &a, NULL), 0);
+    assert_int_equal(store_remove(b->st, a, NULL), 0);
+    store_session_free(a);
+    check(b, "b", 6);
+    drop(b, "d");
+    drop(b, "b");
+    drop(b, "c");
+    assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +491,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_parent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forks_before_a_damaged_parent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_elsewhere, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
