@@ -76,6 +76,7 @@ try:
         put_back()
     # The same without anybody who asks the engine about its models.
     c.call("models.load", model="other")
+    c.call("tokenize", model="other", text="x")  # its vocabulary is not being read any more, which takes the file
     check(len(mapped()) > 0, "gone, then unloaded to make room: it was mapped")
     pid = c.call("status")["engine"]["pid"]
     os.unlink(path)

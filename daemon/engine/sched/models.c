@@ -200,6 +200,8 @@ void models_put(struct models *t, struct model_entry *m)
 {
     assert(m->users > 0);
     m->users--;
+    if (!m->users && !atomic_load(&m->loaded) && is_gone(m)) /* since models_drop_gone() left it alone, for instance */
+        m->replaced = true;
     trim(t);
 }
 

@@ -107,6 +107,7 @@ int models_get(struct models *t, const char *path, struct model_entry **out, str
 /* Returns the entry of that path whose weights are loaded, or may be about to be, whatever has become of the file
  * since. The entry stays until models_put(). NULL: nothing of the path is or will be in memory. */
 struct model_entry *models_find(struct models *t, const char *path);
+/* With its last user goes a file that is not loaded and that its path no longer leads to. */
 void models_put(struct models *t, struct model_entry *m);
 /* Unmaps files that are neither loaded nor in use and that their paths no longer lead to, so that the disk space of a
  * deleted file is freed. It reads the status of each such file, so call it only on rare events. */

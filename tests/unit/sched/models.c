@@ -99,11 +99,27 @@ static void test_a_file_that_was_replaced(void **state)
     models_put(&b->models, old);
 }
 
+/* A deleted file that is in use while somebody looks for such files is unmapped with its last user. */
+static void test_a_file_that_is_deleted_in_use(void **state)
+{
+    struct bed *b = *state;
+    struct model_entry *m = put(b, 1);
+    atomic_store(&m->loaded, true);
+    assert_int_equal(unlink(b->path), 0);
+    atomic_store(&m->loaded, false);
+    models_drop_gone(&b->models);
+    assert_int_equal(b->models.n, 1);
+    m->reading = NULL;
+    models_put(&b->models, m);
+    assert_int_equal(b->models.n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_file, bed_open, bed_close),
         cmocka_unit_test_setup_teardown(test_a_file_that_was_replaced, bed_open, bed_close),
+        cmocka_unit_test_setup_teardown(test_a_file_that_is_deleted_in_use, bed_open, bed_close),
     };
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);
 }
