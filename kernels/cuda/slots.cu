@@ -74,7 +74,7 @@ void sample_fini(struct device *d)
         cudaFree(s->mem[i].bias);
         cudaFree(s->mem[i].count);
         cudaFree(s->mem[i].ring);
-        cudaFreeHost(s->mem[i].list);
+        host_free(d, s->mem[i].list);
     }
     cudaFree(s->slot);
     cudaFree(s->last);

@@ -2,7 +2,9 @@
  * sample.c - the sampling op against an implementation of backend.h's definition that sorts everything and sums in
  * double precision. Then its distribution, its independence of the batch, and its refusals.
  *
- *     tests/ops/sample [BACKEND [VARIANT]]   exit status 77 if the machine has no such device
+ *     tests/ops/sample [BACKEND [VARIANT] [only PATTERN]]   exit status 77 if the machine has no such device
+ *
+ * only: the cases whose names match.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -447,8 +449,11 @@ static void test_refusals(void **state)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "cpu";
-    if (argc > 2)
-        variant = argv[2];
+    int i = 2;
+    if (argc > i && strcmp(argv[i], "only") != 0)
+        variant = argv[i++];
+    if (argc > i + 1 && !strcmp(argv[i], "only"))
+        cmocka_set_test_filter(argv[i + 1]);
     if (!(be = rig_backend(name, variant, NULL)))
         return 77;
     const struct CMUnitTest tests[] = {

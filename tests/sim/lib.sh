@@ -4,7 +4,7 @@ HEARTH_SIM_SMS=8 HEARTH_BACKEND=cuda CMOCKA_MESSAGE_OUTPUT=TAP
 export HEARTH_SIM_SMS HEARTH_BACKEND CMOCKA_MESSAGE_OUTPUT
 n=0
 # run PROGRAM [ARGUMENT...]: of cmocka's TAP only the cases and what it says of them; a program that ends otherwise, or has
-# no case, is a case that failed.
+# no case, is a case that failed, and so is a complaint of the simulator.
 run() {
     program=$* failed=0 before=$n
     "$top_builddir/tests/sim/$@" >"$out" 2>&1
@@ -20,6 +20,7 @@ run() {
             esac
             ;;
         1..*) ;;
+        'sim: '*) n=$((n + 1)) failed=1; echo "not ok $n - $program: $line" ;;
         *) echo "# $line" ;;
         esac
     done <"$out"
