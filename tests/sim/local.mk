@@ -35,7 +35,7 @@ CLEANFILES += tests/sim/libcudasim.so tests/sim/libcuda.so.1 tests/sim/libcublas
 
 # The backend's tests and the engine, linked a second time: the objects are those of the programs themselves.
 SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/experts-layers tests/sim/layers tests/sim/moves tests/sim/ops \
-	tests/sim/route tests/sim/sample tests/sim/step tests/sim/golden tests/sim/states tests/sim/hearth-engine
+	tests/sim/route tests/sim/sample tests/sim/golden tests/sim/states tests/sim/hearth-engine
 check_PROGRAMS += tests/sim/check-machine tests/sim/check-runtime $(SIM_TWINS)
 tests_sim_beside_SOURCES = $(tests_ops_beside_SOURCES)
 tests_sim_experts_SOURCES = $(tests_ops_experts_SOURCES)
@@ -45,7 +45,6 @@ tests_sim_moves_SOURCES = $(tests_ops_moves_SOURCES)
 tests_sim_ops_SOURCES = $(tests_ops_ops_SOURCES)
 tests_sim_route_SOURCES = $(tests_ops_route_SOURCES)
 tests_sim_sample_SOURCES = $(tests_ops_sample_SOURCES)
-tests_sim_step_SOURCES = $(tests_ops_step_SOURCES)
 tests_sim_golden_SOURCES = $(tests_golden_golden_SOURCES)
 tests_sim_states_SOURCES = $(tests_golden_states_SOURCES)
 tests_sim_hearth_engine_SOURCES = daemon/engine/main.c

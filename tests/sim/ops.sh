@@ -1,8 +1,7 @@
 #!/bin/sh
-# ops.sh - layers, moves of KV, routes, steps and sampling of the CUDA backend on a simulated GPU, of which what is quick
-# there.
+# ops.sh - layers, moves of KV, routes and sampling of the CUDA backend on a simulated GPU, as far as they are quick.
 . "$top_srcdir/tests/sim/lib.sh"
-for program in layers beside moves step route; do
+for program in layers beside moves route; do
     run $program cuda
 done
 for case in large batch logprobs hostile_logits refusals; do
