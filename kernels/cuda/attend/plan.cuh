@@ -68,13 +68,13 @@ __device__ static inline uint32_t chunk_at(const plan &p, uint32_t pos)
     return fastdiv(pos / KV_PAGE, p.chunk_magic);
 }
 
-/* Fills in sequence i of the plan; returns its numbers of items and of (row, chunk) pairs in v. */
-__device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t i, uint32_t row0, uint32_t n_row,
-                                       uint32_t pos0, uint32_t pages, uint32_t trunk, uint32_t v[2])
+/* Fills in sequence i of the plan; returns its numbers of items and of (row, chunk) pairs in v. magic: chunk_magic. */
+__device__ static inline void plan_seq(plan *p, const split_args &a, uint32_t magic, uint32_t i, uint32_t row0,
+                                       uint32_t n_row, uint32_t pos0, uint32_t pages, uint32_t trunk, uint32_t v[2])
 {
     uint32_t lo = max(row0, a.row_lo), hi = min(row0 + n_row, a.row_hi), pos = pos0 + lo - row0;
     uint32_t n = n_row <= a.rows_max && hi > lo ? hi - lo : 0, n_tile = (n * a.group + TILE_ROWS - 1) / TILE_ROWS;
-    uint32_t c0 = chunk_at(*p, first_visible(pos, a.window)), c1 = chunk_at(*p, pos + n - 1);
+    uint32_t c0 = fastdiv(first_visible(pos, a.window) / KV_PAGE, magic), c1 = fastdiv((pos + n - 1) / KV_PAGE, magic);
     p->row[i] = lo, p->n_row[i] = n, p->pos[i] = pos, p->fresh[i] = pos0, p->pages[i] = pages;
     p->chunk0[i] = c0, p->n_chunk[i] = n ? c1 - c0 + 1 : 0, p->trunk[i] = n ? trunk : 0;
     p->n_span[i] = n ? (c1 >> a.span) - ((c0 + trunk) >> a.span) + 1 : 0;
@@ -86,9 +86,9 @@ __device__ static void plan_make(plan *p, const split_args &a)
 {
     const step_dev *s = a.s;
     uint32_t lane = threadIdx.x, carry[2] = {0, 0}, n_seq = s->n_seq;
-    uint32_t pages_free = s->chunk_pages; /* in every lane, as each reads it itself */
-    p->chunk_pages = pages_free ? pages_free : a.fixed_pages,
-    p->chunk_magic = pages_free ? s->chunk_magic : a.fixed_magic;
+    uint32_t pages_free = s->chunk_pages, magic = pages_free ? s->chunk_magic : a.fixed_magic;
+    if (!lane)
+        p->chunk_pages = pages_free ? pages_free : a.fixed_pages, p->chunk_magic = magic;
 #pragma unroll 1
     for (uint32_t base = 0; base < BATCH_SEQS_MAX; base += 32) {
         uint32_t i = base + lane, v[2] = {0, 0};
@@ -100,7 +100,7 @@ __device__ static void plan_make(plan *p, const split_args &a)
         uint32_t row0 = s->row0[i], n = s->n_rows[i], pos0 = s->pos0[i], pages = a.pages0[i],
                  trunk = a.trunks ? a.trunks->chunks[i] : 0;
         if (i < n_seq)
-            plan_seq(p, a, i, row0, n, pos0, pages, trunk, v);
+            plan_seq(p, a, magic, i, row0, n, pos0, pages, trunk, v);
         for (int k = 0; k < 2; k++) {
             uint32_t sum = v[k];
             for (int d = 1; d < 32; d *= 2) {

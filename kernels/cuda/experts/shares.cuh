@@ -134,8 +134,14 @@ __device__ static inline float2 hear_shares(const route_shares &s, uint32_t row,
 
 /* Publishes the logits of the block's pairs of experts to all blocks of `up`. Called by the block's first two warps:
  * the first computes the logits, the second the norm's factor. n: columns of the row; room: a float in shared
- * memory. */
+ * memory. compute-sanitizer's racecheck loses track of the block's barrier after BAR_FACTOR; in a build with
+ * -DRACECHECK the first warp computes both. */
 enum { BAR_FACTOR = 1 };
+#ifdef RACECHECK
+enum { FACTOR_APART = 0 };
+#else
+enum { FACTOR_APART = 1 };
+#endif
 __device__ static inline void shares_tell(const experts_router &r, route_said *said, uint32_t n, uint32_t blocks,
                                           uint64_t tag, float *room, uint32_t warp, uint32_t lane)
 {
@@ -144,16 +150,20 @@ __device__ static inline void shares_tell(const experts_router &r, route_said *s
     if (blockIdx.x >= pairs)
         return;
     if (warp) {
-        *room = row_factor(hear_shares(r.shares, pairs, tag, lane).x, n, r.eps);
-        named_bar_arrive<64>(BAR_FACTOR);
+        if (FACTOR_APART) {
+            *room = row_factor(hear_shares(r.shares, pairs, tag, lane).x, n, r.eps);
+            named_bar_arrive<64>(BAR_FACTOR);
+        }
         return;
     }
+    if (!FACTOR_APART)
+        by = row_factor(hear_shares(r.shares, pairs, tag, lane).x, n, r.eps);
     for (uint32_t p = blockIdx.x; p < pairs; p += blocks) {
         float bias[2] = {0, 0};
         if (r.bias)
             bias[0] = r.bias[2 * p], bias[1] = r.bias[min(2 * p + 1, n_expert - 1)];
         float2 sum = hear_shares(r.shares, p, tag, lane);
-        if (p == blockIdx.x)
+        if (FACTOR_APART && p == blockIdx.x)
             named_bar_sync<64>(BAR_FACTOR), by = *room;
         if (!lane)
             say(said->logit + p,
