@@ -179,7 +179,8 @@ struct logit_bias {
  * top_k keeps every token at least as good as the k-th best; top_p the smallest set of best tokens whose share of the
  * probability mass that top_k left reaches p; min_p those with probability >= min_p times the best's.
  * Of the remaining tokens the one with the greatest logit/temp + Gumbel(seed, index, id) wins, the lowest id on a
- * tie. temp 0 takes the best logit after penalties, bias and mask, the lowest id on a tie.
+ * tie. temp 0 takes the best logit after penalties, bias and mask, the lowest id on a tie. So does a temp of at most
+ * 2^-30, or 2^-30 times the best logit's magnitude: f32 could not add noise to logit/temp.
  * The Gumbel noise is philox.h's, a pure function of (seed, index, id).
  */
 struct sample_params {

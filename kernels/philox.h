@@ -7,6 +7,8 @@
 #ifndef HEARTH_PHILOX_H
 #define HEARTH_PHILOX_H
 
+#include <stdbool.h>
+
 #include "kernels/fmath.h"
 
 struct philox {
@@ -63,6 +65,14 @@ QUANT_FN float philox_gumbel_bound(uint32_t n)
         zeros = __builtin_clz(m);
 #endif
     return (float)(zeros + 1) * 0.69315f; /* e = -log u >= 1 - u >= 2^-(zeros + 1) */
+}
+
+/* False for a temperature that is as 0: the best logit / temp would be so large that f32 rounds all noise away, and
+ * neighbouring logits into one, or overflows; also where the best logit is infinite or NaN. */
+QUANT_FN bool philox_decides(float best, float temp)
+{
+    const float least = 9.31322575e-10f; /* 2^-30: noise is at most 23, half a unit in the last place of 2^30 is 32 */
+    return temp > least && fabsf(best) * least < temp;
 }
 
 QUANT_FN float philox_token_gumbel(uint64_t seed, uint32_t index, uint32_t id)

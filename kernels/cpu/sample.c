@@ -203,7 +203,7 @@ static uint32_t pick(struct device *d, const struct slot *s, const float *l, uin
     const struct sample_params *p = &s->p;
     uint32_t best = argmax(l, n), m = 0;
     float max = l[best];
-    if (p->temp == 0.0f || !(fabsf(max) < INFINITY)) /* with an infinite best logit, or none, there is no choice */
+    if (!philox_decides(max, p->temp)) /* also if the best is infinite, or there is none */
         return best;
     float thr = p->top_k && p->top_k < n ? kth_best(l, n, p->top_k, t->buf) : -INFINITY;
     if (thr == -INFINITY)

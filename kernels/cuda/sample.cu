@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) sample(sample_args a)
         max_into(m, &r->max);
         row_barrier(r, &n_barrier);
         top_v = value_of((uint32_t)(__ldcg(&r->max) >> 32));
-        if (!(fabsf(top_v) < INFINITY)) /* with an infinite best logit, or none, there is no choice */
+        if (!philox_decides(top_v, temp)) /* also if the best is infinite, or there is none */
             temp = 0, cut_k = cut_p = cut_m = false;
     }
     if (cut_k)

@@ -6,6 +6,7 @@
  *
  * only: the cases whose names match.
  */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -408,6 +409,55 @@ static void test_hostile_logits(void **state)
     fixture_fini(&b);
 }
 
+/* As the temperature approaches 0 the choice is that of temperature 0, also where logit/temp overflows, where it is the
+ * same for two logits, and where several are the best. */
+static void test_cold(void **state)
+{
+    (void)state;
+    static const float temps[] = {1e-10f, 1e-20f, 1e-37f, 1e-38f, FLT_MIN, 1e-40f, FLT_TRUE_MIN};
+    static const float rows[][6] = {
+        {1, 10, 12, 11, -INFINITY, NAN},
+        {-3, -2, -1, -2, -40, -3},
+        {1, 7, 7, 7, 1, 7},
+        {-9, -7, -7, -7, -8, -7},
+        {-1, 0, -0.0f, 0, -2, 0},
+        {-1, -1e-30f, 1e-30f, 0, -1e30f, 1e-45f},
+        {-3e38f, 2e38f, 3e38f, 0, 1, 2},
+        {-3e38f, -3e38f, -2e38f, -3e38f, -3e38f, -3e38f},
+        {1.9999998f, 1.9999999f, 1, 0, 0}, /* divided by 1e-10, both are the same float */
+    };
+    struct fixture b;
+    fixture_init(&b, 6);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t t = 0; t < sizeof temps / sizeof *temps; t++)
+            for (unsigned filters = 0; filters < 8; filters++) {
+                struct sample_params p = plain;
+                p.temp = 0.0f;
+                slot_set(&b, 2, &p, NULL, 0);
+                const uint32_t want = sample_one(&b, 2, 0, rows[r], NULL).token;
+                p.temp = temps[t];
+                p.top_k = filters & 1 ? 4 : 0;
+                p.top_p = filters & 2 ? 0.9f : 1.0f;
+                p.min_p = filters & 4 ? 0.1f : 0.0f;
+                slot_set(&b, 2, &p, NULL, 0);
+                for (uint32_t index = 0; index < 8; index++) {
+                    uint32_t got = sample_one(&b, 2, index, rows[r], NULL).token;
+                    if (got != want)
+                        fail_msg("row %zu, temperature %g, filters %u, index %u: token %u, at temperature 0 %u", r,
+                                 (double)temps[t], filters, (unsigned)index, (unsigned)got, (unsigned)want);
+                }
+            }
+    /* A little higher, noise decides among equal logits. */
+    unsigned seen = 0;
+    struct sample_params p = plain;
+    p.temp = 1e-6f;
+    slot_set(&b, 2, &p, NULL, 0);
+    for (uint32_t index = 0; index < 100; index++)
+        seen |= 1u << sample_one(&b, 2, index, rows[2], NULL).token;
+    assert_int_equal(seen, 0x2e);
+    fixture_fini(&b);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -459,7 +509,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow),           cmocka_unit_test(test_thresholds), cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_large),          cmocka_unit_test(test_batch),      cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_hostile_logits), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_hostile_logits), cmocka_unit_test(test_cold),       cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
