@@ -474,6 +474,7 @@ static bool open_state_again(struct server *s)
         return false;
     log_info("%s can be used now; an engine that is running keeps KV there once it has been started again",
              s->conf->state_dir);
+    engines_renew_commands(s->engines); /* first, as a stream that is recovered may start one */
     recover(s);
     return true;
 }

@@ -51,6 +51,11 @@ int engine_client_new(struct engine_client **out, struct event_base *base, const
     return 0;
 }
 
+int engine_client_set_command(struct engine_client *ec, const char *const argv[], struct hearth_err *e)
+{
+    return engine_process_set_command(ec->process, argv, e);
+}
+
 static void close_link(struct engine_client *ec)
 {
     if (ec->readable)

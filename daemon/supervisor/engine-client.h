@@ -28,6 +28,9 @@ int engine_client_new(struct engine_client **out, struct event_base *base, const
                       int number, engine_event *on_event, void *arg, struct hearth_err *e);
 void engine_client_free(struct engine_client *ec); /* kills the engine; calls are dropped, not completed */
 
+/* engine_process_set_command() */
+int engine_client_set_command(struct engine_client *ec, const char *const argv[], struct hearth_err *e);
+
 /* Calls a method of the engine; `complete` is never called from inside this function. If it returns an error,
  * `complete` will not be called. */
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,

@@ -85,6 +85,16 @@ int engine_process_new(struct engine_process **out, struct event_base *base, con
     return 0;
 }
 
+int engine_process_set_command(struct engine_process *p, const char *const argv[], struct hearth_err *e)
+{
+    char **copy = copy_argv(argv);
+    if (!copy)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    free_argv(p->argv);
+    p->argv = copy;
+    return 0;
+}
+
 void engine_process_free(struct engine_process *p)
 {
     if (!p)

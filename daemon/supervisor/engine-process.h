@@ -38,6 +38,9 @@ int engine_process_new(struct engine_process **out, struct event_base *base, con
                        const struct engine_process_calls *calls, void *arg, struct hearth_err *e);
 void engine_process_free(struct engine_process *p); /* kills the engine, if there is one, and waits for it to exit */
 
+/* Replaces the command line, from the next start on. HEARTH_ENOMEM: it stays as it was. */
+int engine_process_set_command(struct engine_process *p, const char *const argv[], struct hearth_err *e);
+
 /* Spawns the engine, which must be absent; *fd is hearthd's non-blocking end of the link, which the caller closes. */
 int engine_process_start(struct engine_process *p, int *fd, struct hearth_err *e);
 

@@ -18,7 +18,8 @@ struct engine {
     struct engines *all;
     struct engine_client *client;
     int device;
-    bool known; /* whether the engine has reported the following values */
+    size_t count; /* for calls.command */
+    bool known;   /* whether the engine has reported the following values */
     int64_t free, ours;
     double failed; /* when it ended before it was ready; 0 if it did not */
 };
@@ -375,7 +376,7 @@ static int add(struct engines *es, int device, size_t count, struct hearth_err *
 {
     struct engine *en = &es->of[es->n];
     const char *argv[ENGINE_ARGS + 1] = {0};
-    *en = (struct engine){.all = es, .device = device};
+    *en = (struct engine){.all = es, .device = device, .count = count};
     es->calls.command(es->arg, device, es->n == 0, count, argv);
     int rc = engine_client_new(&en->client, es->base, argv, es->timeout, (int)es->n, on_event, en, e);
     if (rc)
@@ -428,6 +429,17 @@ void engines_free(struct engines *es)
     while ((g = TAILQ_FIRST(&es->gatherings)))
         gathering_free(g);
     free(es);
+}
+
+void engines_renew_commands(struct engines *es)
+{
+    for (size_t i = 0; i < es->n; i++) {
+        const char *argv[ENGINE_ARGS + 1] = {0};
+        struct hearth_err e;
+        es->calls.command(es->arg, es->of[i].device, i == 0, es->of[i].count, argv);
+        if (engine_client_set_command(es->of[i].client, argv, &e))
+            log_warn("device %d: the next engine is started like the last one: %s", es->of[i].device, e.msg);
+    }
 }
 
 /* --- all engines ----------------------------------------------------------------------------------------------- */

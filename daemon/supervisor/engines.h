@@ -28,6 +28,9 @@ int engines_new(struct engines **out, struct event_base *base, const char *gpus,
                 const struct engines_calls *calls, void *arg, struct hearth_err *e);
 void engines_free(struct engines *es); /* calls engine_client_free() for each */
 
+/* To be called when `command` would fill in something else than before: engines that start from now on get that. */
+void engines_renew_commands(struct engines *es);
+
 size_t engines_count(const struct engines *es);
 struct engine_client *engines_at(const struct engines *es, size_t i);
 int engines_device(const struct engines *es, size_t i); /* its device's number */

@@ -337,6 +337,16 @@ static void test_refused_removal_loses_nothing(void **state)
     peer_close(p);
 }
 
+/* Asks for the status until the state directory can be used. */
+static void await_state(struct peer *p)
+{
+    for (bool none = true; none;) {
+        struct wire_status_result *status = peer_status(p);
+        none = status->no_sessions != NULL;
+        wire_free(status);
+    }
+}
+
 /* A start on a full disk: sessions are refused with the reason and what to do, until there is room; then the old ones
  * are there, and the stream that ran when the disk became full goes on. */
 static void test_full_at_the_start(void **state)
@@ -364,11 +374,7 @@ static void test_full_at_the_start(void **state)
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, "when that is mended, ask again");
     wire_free(run(p, "n=2", NULL));
     assert_int_equal(unlink(gate), 0);
-    for (bool none = true; none;) {
-        struct wire_status_result *status = peer_status(p);
-        none = status->no_sessions != NULL;
-        wire_free(status);
-    }
+    await_state(p);
     assert_int_equal(box_log_count(b, "named sessions are not available"), 1);
     assert_int_equal(box_log_count(b, "can be written by others"), 1);
     assert_true(is_attachable(p, first));
@@ -436,6 +442,30 @@ static void test_goes_on_unasked(void **state)
     peer_close(p);
 }
 
+static void kill_engine(struct peer *p)
+{
+    struct wire_status_result *status = peer_status(p);
+    assert_int_equal(kill((pid_t)status->engine.pid, SIGKILL), 0);
+    wire_free(status);
+}
+
+/* An engine that is started after a start on a full disk, and once there is room, keeps KV on the disk. */
+static void test_kv_after_a_full_start(void **state)
+{
+    struct box *b = *state;
+    char gate[128];
+    snprintf(gate, sizeof gate, "%s/gate", b->dir);
+    fill_disk(gate);
+    start_on_disk(b, b->state, "sessions.db", "/sessions.db", gate);
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=2", NULL));
+    assert_int_equal(unlink(gate), 0);
+    await_state(p);
+    kill_engine(p);
+    assert_true(has_file(b, save(b, "save=1", "s"), 0));
+    peer_close(p);
+}
+
 /* Plants what hearthd leaves on the disk while it removes a session. */
 static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
 {
@@ -482,6 +512,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_end, setup_full, box_teardown),
         cmocka_unit_test_setup_teardown(test_full_at_the_start, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_goes_on_unasked, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_kv_after_a_full_start, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_removes_on_a_full_disk, box_setup_idle, box_teardown),
