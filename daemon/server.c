@@ -462,6 +462,26 @@ static void recover(struct server *s)
         log_error("%s; no session is removed for its age", e.msg);
 }
 
+static void on_kv_dir_told(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result;
+    if (err && err->code != HEARTH_EENGINE) /* the next engine's command line has it */
+        log_warn("an engine keeps no KV on the disk: %s", err->msg);
+}
+
+/* Names the directory of KV files to the engines that run. */
+static void tell_kv_dir(struct server *s)
+{
+    for (size_t i = 0; s->kv && s->conf->kv_disk && i < engines_count(s->engines); i++) {
+        struct engine_client *ec = engines_at(s->engines, i);
+        const struct wire_engine_kv_dir dir = {kvdir_path(s->kv)};
+        struct hearth_err e;
+        if ((engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING) &&
+            engine_call(ec, &wire_methods[WIRE_ENGINE_KV_DIR], &dir, on_kv_dir_told, NULL, &e))
+            on_kv_dir_told(NULL, NULL, &e);
+    }
+}
+
 /* If the state directory could not be used, for instance on a full disk, that is tried again, until it can be; while no
  * stream is open, because one could have the number of a stream in a journal. True if it has been opened: calls to the
  * engine may then wait to be sent. */
@@ -472,9 +492,9 @@ static bool open_state_again(struct server *s)
     open_state(s);
     if (!s->store)
         return false;
-    log_info("%s can be used now; an engine that is running keeps KV there once it has been started again",
-             s->conf->state_dir);
+    log_info("%s can be used now", s->conf->state_dir);
     engines_renew_commands(s->engines); /* first, as a stream that is recovered may start one */
+    tell_kv_dir(s);
     recover(s);
     return true;
 }

@@ -103,6 +103,9 @@ struct wire_engine_kv_bad { /* event engine.kv_bad: a file was refused; a damage
     const char *file;
     const char *why;
 };
+struct wire_engine_kv_dir { /* engine.kv_dir: the directory of KV files, for an engine that was started without one */
+    const char *path;
+};
 struct wire_engine_kv_gone { /* engine.kv_gone: hearthd has removed the file */
     const char *file;
     bool again; /* its pages may be written to a new file at once */

@@ -154,6 +154,12 @@ static const struct wire_field engine_kv_bad_fields[] = {
 };
 TYPE(engine_kv_bad, "engine.kv_bad");
 
+static const struct wire_field engine_kv_dir_fields[] = {
+    STR(wire_engine_kv_dir, path, 1, WIRE_PATH_MAX, REQUIRED),
+    {0},
+};
+TYPE(engine_kv_dir, "engine.kv_dir");
+
 static const struct wire_field engine_kv_gone_fields[] = {
     WORD(wire_engine_kv_gone, file, REQUIRED), BOOL(wire_engine_kv_gone, again, true), {0}};
 TYPE(engine_kv_gone, "engine.kv_gone");

@@ -68,7 +68,8 @@ extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_resu
 extern const struct wire_type wire_engine_hello_type, wire_engine_hello_result_type, wire_engine_generate_type,
     wire_engine_begin_type, wire_engine_tokens_type, wire_engine_result_type, wire_engine_cancel_type,
     wire_engine_class_type, wire_engine_kv_saved_type, wire_engine_kv_used_type, wire_engine_kv_bad_type,
-    wire_engine_trace_type, wire_engine_kv_gone_type, wire_engine_path_type, wire_engine_heads_type,
-    wire_engine_heads_result_type, wire_engine_model_type, wire_journal_head_type, wire_journal_end_type;
+    wire_engine_trace_type, wire_engine_kv_dir_type, wire_engine_kv_gone_type, wire_engine_path_type,
+    wire_engine_heads_type, wire_engine_heads_result_type, wire_engine_model_type, wire_journal_head_type,
+    wire_journal_end_type;
 
 #endif

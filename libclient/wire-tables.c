@@ -69,6 +69,7 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_RENDER, "engine.render", engine_render, render_result),
     LINK(WIRE_ENGINE_EVAL, "engine.eval", engine_eval, eval_result),
     LINK(WIRE_ENGINE_FORGET, "engine.forget", engine_forget, empty),
+    LINK(WIRE_ENGINE_KV_DIR, "engine.kv_dir", engine_kv_dir, empty),
     LINK(WIRE_ENGINE_KV_GONE, "engine.kv_gone", engine_kv_gone, empty),
     LINK(WIRE_ENGINE_SHUTDOWN, "engine.shutdown", empty, empty),
     EVENT(WIRE_ENGINE_BEGIN, "engine.begin", true, engine_begin),

@@ -74,7 +74,7 @@ struct engine_params {
     enum engine_kv_type kv_type;
     enum engine_invariant invariant;
     enum engine_kv_pool kv_pool;
-    const char *kv_dir; /* the directory of KV files; NULL = none are written */
+    const char *kv_dir; /* the directory of KV files; NULL = none are written before engine_kv_dir() */
     enum tier_policy restore;
     uint32_t step_seconds; /* a device whose step takes longer is considered failed; a matrix being loaded has ten times
                             * as long, as its disk may be slow. 0 = 60 on a GPU, no limit on a CPU */
@@ -115,6 +115,8 @@ void engine_yield(struct engine *eng, uint64_t bytes, bool all, double seconds, 
 /* Continues a yield that an earlier engine process had been asked for: the engine holds at most `most` bytes for
  * `seconds`. Answered by EV_YIELDED. */
 void engine_keep_yield(struct engine *eng, uint64_t most, double seconds, void *owner);
+/* From now on KV is kept in files of this directory, too, unless it is already. Takes `path`, which is malloc'd. */
+void engine_kv_dir(struct engine *eng, char *path);
 /* hearthd has evicted the KV file; `again`: its pages may be written again at once. */
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again);
 /* Waits until saves of KV have ended, for at most `seconds`. Answered by EV_FINISHED. */

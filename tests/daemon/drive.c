@@ -135,6 +135,8 @@ static void on_event(struct drive *d, const struct wire_method *m, const void *m
         const struct wire_engine_trace *t = msg;
         find(d, t->stream);
         assert_int_equal(t->pid, d->pid);
+    } else if (m == &wire_methods[WIRE_ENGINE_KV_SAVED]) {
+        d->n_kv_saved++;
     } else {
         assert_ptr_equal(m, &wire_methods[WIRE_MODEL_PROGRESS]);
         d->n_progress++;

@@ -41,7 +41,7 @@ struct drive {
     struct heard *heard[DRIVE_STREAMS];
     uint32_t rpc[DRIVE_STREAMS]; /* the request id of each stream */
     size_t n_heard;
-    size_t n_progress;
+    size_t n_progress, n_kv_saved; /* events */
 };
 
 /* Starts $top_builddir/hearth-engine with these additional arguments (NULL-terminated). */

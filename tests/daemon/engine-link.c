@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,6 +363,45 @@ static void a_model_is_loaded_beside_its_vocabulary(void **state)
     assert_int_equal(drive_close(&fresh), 0);
 }
 
+/* An engine that was started without a directory for KV files, or is named one that it cannot use, keeps KV in the one
+ * that it is named later. */
+static void a_directory_is_named_later(void **state)
+{
+    (void)state;
+    struct drive late;
+    struct wire_engine_generate g;
+    struct hearth_err e;
+    struct stat sb;
+    void *out;
+    char dir[] = "/tmp/hearth-link.XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    const char *const dirs[] = {NULL, "/nowhere", dir};
+    drive_open(&late, (char *[]){"--backend", "cpu", NULL});
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        if (dirs[i]) {
+            assert_int_equal(drive_call(&late, WIRE_ENGINE_KV_DIR, &(struct wire_engine_kv_dir){dirs[i]}, &out, &e), 0);
+            wire_free(out);
+        }
+        drive_prompt(&g, "Once upon a time there was", 40);
+        drive_generate(&late, &g);
+    }
+    assert_int_equal(drive_call(&late, WIRE_ENGINE_SHUTDOWN, &(struct wire_empty){0}, &out, &e), 0);
+    wire_free(out);
+    assert_int_equal(late.n_kv_saved, 1);
+    drive_close(&late);
+    int n = 0, fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *files = fdopendir(fd);
+    assert_non_null(files);
+    for (struct dirent *en; (en = readdir(files));)
+        if (fstatat(fd, en->d_name, &sb, 0) == 0 && S_ISREG(sb.st_mode)) {
+            assert_non_null(strstr(en->d_name, ".kv"));
+            n += unlinkat(fd, en->d_name, 0) == 0;
+        }
+    closedir(files);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(n, 1);
+}
+
 static void ends_with_the_link(void **state)
 {
     (void)state;
@@ -443,6 +483,7 @@ int main(void)
         cmocka_unit_test(load_and_unload),
         cmocka_unit_test(an_idle_model_is_unloaded),
         cmocka_unit_test(a_model_is_loaded_beside_its_vocabulary),
+        cmocka_unit_test(a_directory_is_named_later),
         cmocka_unit_test(ends_with_the_link),
         cmocka_unit_test(one_engine_at_a_time),
     };

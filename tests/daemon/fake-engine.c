@@ -47,7 +47,7 @@ static struct stream {
 } streams[MAX_STREAMS];
 
 static struct wire_buf out;
-static const char *kv_dir; /* --kv-dir */
+static const char *kv_dir; /* --kv-dir, or of engine.kv_dir */
 static int64_t steps, rows;
 static int64_t yield_most = -2,
                worked; /* worked: of the last engine.yield; and loads and generations before it; -2: none came */
@@ -464,6 +464,9 @@ static void request(const struct wire_frame *f)
         wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_FORGET]) {
         forget((uint32_t)((struct wire_engine_forget *)p)->id);
+        wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_KV_DIR]) {
+        kv_dir = strdup(((struct wire_engine_kv_dir *)p)->path);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_KV_GONE]) {
         const struct wire_engine_kv_gone *gone = p;

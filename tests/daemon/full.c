@@ -449,7 +449,8 @@ static void kill_engine(struct peer *p)
     wire_free(status);
 }
 
-/* An engine that is started after a start on a full disk, and once there is room, keeps KV on the disk. */
+/* After a start on a full disk, and once there is room, the engine that runs keeps KV on the disk, and so does the
+ * next. */
 static void test_kv_after_a_full_start(void **state)
 {
     struct box *b = *state;
@@ -461,6 +462,7 @@ static void test_kv_after_a_full_start(void **state)
     wire_free(run(p, "n=2", NULL));
     assert_int_equal(unlink(gate), 0);
     await_state(p);
+    assert_true(has_file(b, save(b, "save=1", "s"), 0));
     kill_engine(p);
     assert_true(has_file(b, save(b, "save=1", "s"), 0));
     peer_close(p);

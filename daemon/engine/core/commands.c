@@ -12,6 +12,7 @@
 #include "daemon/engine/core/step.h"
 #include "daemon/engine/core/yield.h"
 #include "daemon/engine/sched/kv-size.h"
+#include "daemon/log.h"
 
 static const double again_seconds = 0.25; /* between two attempts to get memory for a model */
 
@@ -225,6 +226,13 @@ static void run_load_command(struct engine *eng, const struct command *o)
     ev->was_loaded = was_loaded;
 }
 
+static void use_kv_dir(struct engine *eng, const char *path)
+{
+    struct hearth_err e;
+    if (tier_use_dir(eng->tier, path, &e))
+        log_warn("no KV files: %s", e.msg);
+}
+
 static void run_command(struct engine *eng, struct command *o)
 {
     switch (o->kind) {
@@ -253,6 +261,9 @@ static void run_command(struct engine *eng, struct command *o)
     case CMD_YIELD:
         yield_begin(eng, o);
         break;
+    case CMD_KV_DIR:
+        use_kv_dir(eng, o->path);
+        break;
     case CMD_KV_EVICTED:
         tier_file_evicted(eng->tier, o->file, o->again, engine_now());
         break;
@@ -262,6 +273,7 @@ static void run_command(struct engine *eng, struct command *o)
     case CMD_WAKE:
         break;
     }
+    free(o->path);
     free(o);
 }
 

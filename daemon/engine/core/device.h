@@ -30,6 +30,7 @@ enum command_kind {
     CMD_PIN,
     CMD_UNPIN,
     CMD_YIELD,
+    CMD_KV_DIR,
     CMD_KV_EVICTED,
     CMD_FINISH,
     CMD_WAKE
@@ -46,6 +47,7 @@ struct command {
     double seconds;         /* FINISH, YIELD */
     uint64_t bytes;         /* YIELD */
     bool all;               /* YIELD */
+    char *path;             /* KV_DIR; owned */
     char file[KVFILE_NAME]; /* KV_EVICTED */
     bool again;             /* KV_EVICTED, YIELD */
 };

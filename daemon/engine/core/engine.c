@@ -67,6 +67,11 @@ void engine_keep_yield(struct engine *eng, uint64_t most, double seconds, void *
                  (struct command){.kind = CMD_YIELD, .again = true, .bytes = most, .seconds = seconds, .owner = owner});
 }
 
+void engine_kv_dir(struct engine *eng, char *path)
+{
+    send_command(eng, (struct command){.kind = CMD_KV_DIR, .path = path});
+}
+
 void engine_kv_evicted(struct engine *eng, const char file[static KVFILE_NAME], bool again)
 {
     struct command o = {.kind = CMD_KV_EVICTED, .again = again};
@@ -234,6 +239,7 @@ bool engine_close(struct engine *eng, double seconds)
     post_take(&eng->inbox, &eng->todo); /* commands that arrived too late */
     while ((o = (struct command *)post_list_pop(&eng->todo))) {
         seq_free(o->seq);
+        free(o->path);
         free(o);
     }
     engine_take(eng);

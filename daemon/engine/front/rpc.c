@@ -260,6 +260,18 @@ static int on_eval(struct rpc_server *s, const struct asked *a, bool *taken, str
     return request_begin(s, a, p->model, p->client, &eval_steps, taken, e);
 }
 
+static int on_kv_dir(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
+{
+    const struct wire_engine_kv_dir *dir = a->params;
+    char *path = strdup(dir->path);
+    (void)taken;
+    if (!path)
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    engine_kv_dir(s->engine, path);
+    serve_result(s, a->rpc_id, a->method, &(struct wire_empty){0});
+    return 0;
+}
+
 static int on_kv_gone(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
     const struct wire_engine_kv_gone *gone = a->params;
@@ -314,6 +326,7 @@ static handler *const handlers[WIRE_METHODS] = {[WIRE_ENGINE_HELLO] = on_hello,
                                                 [WIRE_ENGINE_RENDER] = on_render,
                                                 [WIRE_ENGINE_EVAL] = on_eval,
                                                 [WIRE_ENGINE_FORGET] = on_forget,
+                                                [WIRE_ENGINE_KV_DIR] = on_kv_dir,
                                                 [WIRE_ENGINE_KV_GONE] = on_kv_gone,
                                                 [WIRE_ENGINE_SHUTDOWN] = on_shutdown,
                                                 [WIRE_ENGINE_CLASS] = on_class,

@@ -31,7 +31,28 @@ int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err 
     TAILQ_INIT(&t->restores);
     TAILQ_INIT(&t->waiting);
     TAILQ_INIT(&t->ready);
-    return p->dir ? kvio_open(&t->io, p->dir, NULL, NULL, e) : 0;
+    return p->dir ? tier_use_dir(t, p->dir, e) : 0;
+}
+
+/* Looks for the files of a namespace, once. */
+static void scan(struct tier *t, struct kv_namespace *s)
+{
+    if (!t->io || s->scanned)
+        return;
+    s->scanned = true;
+    s->scan = kvio_scan(t->io, NULL, &s->fingerprint);
+    t->io_jobs++;
+}
+
+int tier_use_dir(struct tier *t, const char *dir, struct hearth_err *e)
+{
+    struct kv_namespace *s;
+    int rc = t->io ? 0 : kvio_open(&t->io, dir, NULL, NULL, e);
+    if (rc)
+        return rc;
+    TAILQ_FOREACH (s, &t->index.namespaces, link)
+        scan(t, s);
+    return 0;
 }
 
 void tier_close(struct tier *t)
@@ -277,11 +298,7 @@ void tier_attach(struct tier *t, struct model_entry *m, const struct kv_fingerpr
         uint64_t least = t->ram + 4 * fingerprint[g].page_bytes;
         if (t->host.limit < least)
             t->host.limit = least;
-        if (t->io && !s->scanned) {
-            s->scanned = true;
-            s->scan = kvio_scan(t->io, NULL, &fingerprint[g]);
-            t->io_jobs++;
-        }
+        scan(t, s);
     }
     t->page_bytes = fingerprint[0].page_bytes;
     pin_for_transit(t);

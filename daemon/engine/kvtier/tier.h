@@ -75,7 +75,7 @@ struct tier_params {
     const struct backend *be;
     struct device *dev;
     bool gpu;
-    const char *dir; /* directory of the files; NULL: no files */
+    const char *dir; /* directory of the files; NULL: no files before tier_use_dir() */
     /* Bytes of host memory for cached pages; TIER_RAM_AUTO: derived from the machine's memory. */
     uint64_t ram;
     /* With TIER_RAM_AUTO: the number of processes that share that memory. */
@@ -93,6 +93,9 @@ struct tier;
 /* Opens the tier. If the directory cannot be used, returns that error in `e` and opens the tier without files; 0
  * otherwise. */
 int tier_open(struct tier **out, const struct tier_params *p, struct hearth_err *e);
+/* Opens the directory, for a tier without files, and looks for the files of all models. Pages that the device has
+ * already are written when the next turn that has them ends. A tier with files stays as it is. */
+int tier_use_dir(struct tier *t, const char *dir, struct hearth_err *e);
 /* Ends everything under way; no sequence may be left in it. `t` may be NULL. */
 void tier_close(struct tier *t);
 

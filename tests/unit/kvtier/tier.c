@@ -35,6 +35,30 @@ static void pages_come_back_from_files(void **state)
     assert_int_equal(world_back(w, UID, N, 5, 4), 5);
 }
 
+/* A directory that can be used only later: its files are found, and the next turn is written with all of its pages. */
+static void a_directory_may_come_later(void **state)
+{
+    struct world *w = *state;
+    struct hearth_err e;
+    world_open(w, true, 0);
+    world_take_turn(w, world_seq(w, UID, N, N, 0));
+    world_settle(w);
+    assert_int_equal(w->saved, 1);
+    world_restart(w, false, 0);
+    world_take_turn(w, world_seq(w, UID, N, 0, 1));
+    world_settle(w);
+    assert_int_equal(w->saved, 1);
+    assert_int_not_equal(tier_use_dir(w->tier, "/nowhere", &e), 0);
+    assert_int_equal(tier_use_dir(w->tier, w->dir, &e), 0);
+    assert_int_equal(tier_use_dir(w->tier, "/nowhere", &e), 0); /* it has one */
+    assert_int_equal(world_back(w, UID, N, N, 0), N);
+    world_take_turn(w, world_seq(w, UID, N, 0, 1));
+    world_settle(w);
+    assert_int_equal(w->saved, 2);
+    world_restart(w, true, 0);
+    assert_int_equal(world_back(w, UID, N, 0, 1), N);
+}
+
 static void pages_come_back_from_host_memory(void **state)
 {
     struct world *w = *state;
@@ -448,6 +472,7 @@ int main(void)
 #define RUNS(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         RUNS(pages_come_back_from_files),
+        RUNS(a_directory_may_come_later),
         RUNS(pages_come_back_from_host_memory),
         RUNS(who_has_the_most_gives),
         RUNS(the_cheaper_way_is_taken),
