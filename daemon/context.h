@@ -85,10 +85,12 @@ struct server {
 
     struct store *store; /* NULL: the state directory cannot be used, for the reason in store_err */
     struct hearth_err store_err;
-    double store_again;      /* by server_boot(): not before then is opening it tried again */
-    struct journal *journal; /* NULL: streams do not survive hearthd, and the log says why */
-    struct kvdir *kv;        /* NULL: there are no KV files, and the log says why */
-    const char *engine;      /* hearth-engine's path, or NULL */
+    struct journal *journal; /* NULL: streams do not survive hearthd, for the reason in journal_err */
+    struct hearth_err journal_err;
+    struct kvdir *kv; /* NULL: there are no KV files, for the reason in kv_err */
+    struct hearth_err kv_err;
+    double state_again; /* by server_boot(): not before then is opening what failed tried again */
+    const char *engine; /* hearth-engine's path, or NULL */
     struct engines *engines;
     struct model_fds *passed;    /* model files that peers have passed by descriptors */
     struct timer *passed_sweep;  /* set while some of the passed files may have to be closed */

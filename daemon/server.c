@@ -299,26 +299,33 @@ static int init_engines(struct server *s, struct hearth_err *e)
                        e);
 }
 
-/* Opens what the state directory keeps. Without the database hearthd still serves what needs no session; requests that
- * need one get the reason as an error. */
+/* Records why a part of the state directory cannot be opened; false if that is in the log already. */
+static bool is_news(struct hearth_err *known, const struct hearth_err *e)
+{
+    bool news = strcmp(known->msg, e->msg) != 0;
+    *known = *e;
+    return news;
+}
+
+/* Opens what of the state directory is not open yet. Without the database hearthd still serves what needs no session;
+ * requests that need one get the reason as an error. */
 static void open_state(struct server *s)
 {
     enum { REASON = 160 }; /* bytes of it that leave room for what to do */
-    struct hearth_err e;
+    struct hearth_err e, why;
+    const char *dir = s->conf->state_dir;
     double begun = server_boot();
-    int rc = store_open(&s->store, s->conf->state_dir, &e);
-    /* If this fails, it is tried again after a second, or later if it takes long, as it blocks the loop. */
-    s->store_again = server_boot() + 1 + 20 * (server_boot() - begun);
-    if (rc != 0) {
-        if (strncmp(s->store_err.msg, e.msg, strnlen(e.msg, REASON)) != 0)
+    if (!s->store && store_open(&s->store, dir, &e) != 0) {
+        err_set(&why, e.code, "%.*s; when that is mended, ask again", REASON, e.msg);
+        if (is_news(&s->store_err, &why))
             log_error("%s; named sessions are not available, and streams have no journal", e.msg);
-        err_set(&s->store_err, e.code, "%.*s; when that is mended, ask again", REASON, e.msg);
-        return;
     }
-    if (journal_open(&s->journal, s, s->conf->state_dir, &e) != 0)
+    if (s->store && !s->journal && journal_open(&s->journal, s, dir, &e) != 0 && is_news(&s->journal_err, &e))
         log_error("%s; streams have no journal", e.msg);
-    if (kvdir_open(&s->kv, s, &e) != 0)
+    if (s->store && !s->kv && kvdir_open(&s->kv, s, &e) != 0 && is_news(&s->kv_err, &e))
         log_error("%s; KV is not kept on the disk", e.msg);
+    /* What failed is tried again after a second, or later if it takes long, as it blocks the loop. */
+    s->state_again = server_boot() + 1 + 20 * (server_boot() - begun);
 }
 
 int server_init(struct server *s, const struct conf *conf, const struct sd *sd, const char *engine,
@@ -458,7 +465,7 @@ static void recover(struct server *s)
     struct hearth_err e;
     stream_recover(s);
     /* After the recovery, so that recovered sessions count as busy. */
-    if (s->store && retention_new(&s->retention, s, &retention_calls, &e))
+    if (s->store && !s->retention && retention_new(&s->retention, s, &retention_calls, &e))
         log_error("%s; no session is removed for its age", e.msg);
 }
 
@@ -482,21 +489,33 @@ static void tell_kv_dir(struct server *s)
     }
 }
 
-/* If the state directory could not be used, for instance on a full disk, that is tried again, until it can be; while no
- * stream is open, because one could have the number of a stream in a journal. True if it has been opened: calls to the
- * engine may then wait to be sent. */
+/* If the state directory, or a folder in it, could not be used, for instance on a full disk, that is tried again, until
+ * it can be; while no stream is open, because one could have the number of a stream in a journal. True if something has
+ * been opened: calls to the engine may then wait to be sent. */
 static bool open_state_again(struct server *s)
 {
-    if (s->store || s->phase != SERVER_RUNNING || streams_open(s->streams) > 0 || server_boot() < s->store_again)
+    const char *dir = s->conf->state_dir;
+    bool store = !s->store, journal = !s->journal, kv = !s->kv; /* is missing, and then: has been opened */
+    if ((!store && !journal && !kv) || s->phase != SERVER_RUNNING || streams_open(s->streams) > 0 ||
+        server_boot() < s->state_again)
         return false;
     open_state(s);
-    if (!s->store)
-        return false;
-    log_info("%s can be used now", s->conf->state_dir);
-    engines_renew_commands(s->engines); /* first, as a stream that is recovered may start one */
-    tell_kv_dir(s);
-    recover(s);
-    return true;
+    store = store && s->store;
+    journal = journal && s->journal;
+    kv = kv && s->kv;
+    if (store)
+        log_info("%s can be used now", dir);
+    if (journal && !store)
+        log_info("%s/journal can be used now", dir);
+    if (kv && !store)
+        log_info("%s/kv can be used now", dir);
+    if (store || kv)
+        engines_renew_commands(s->engines); /* first, as a stream that is recovered may start one */
+    if (kv)
+        tell_kv_dir(s);
+    if (store || journal)
+        recover(s);
+    return store || journal || kv;
 }
 
 /* One turn of the loop: frames that have waited, of which one may be long, and then the active events. */

@@ -116,14 +116,21 @@ static bool is_there(void *arg, uid_t uid, const char *id)
 
 void stream_recover(struct server *s)
 {
+    /* More streams than journals can have that began after the last turn in the database. */
+    static const int64_t unknown = 1000000;
     struct hearth_err e;
     int64_t last = s->streams->last; /* of streams without a journal, before the state directory could be used */
     if (s->store && store_last_stream(s->store, &s->streams->last, &e) != 0)
         log_warn("%s", e.msg);
     if (last > s->streams->last)
         s->streams->last = last;
-    if (!s->journal)
+    if (!s->journal) {
+        /* The journals will be read later. A turn that is committed until then must not have the number of a stream
+         * there, whose own turn would count as committed. */
+        if (s->store && s->streams->last < STORE_STREAM_MAX - unknown)
+            s->streams->last += unknown;
         return;
+    }
     int64_t highest = journal_replay(s->journal, take, s);
     if (highest > s->streams->last)
         s->streams->last = highest;

@@ -468,6 +468,64 @@ static void test_kv_after_a_full_start(void **state)
     peer_close(p);
 }
 
+static void await_log(const struct box *b, struct peer *p, const char *text)
+{
+    while (!box_log_has(b, text))
+        wire_free(peer_status(p));
+}
+
+/* Only a folder in the state directory cannot be used: it is opened once it can be, and each reason is logged once. No
+ * stream gets the number of one in the journals that cannot be read yet. */
+static void test_folders_come_later(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    char journal[128], aside[128], kv[128];
+    struct hearth_err e;
+    struct wire_generate g = request("gate n=5", "s");
+    g.request = "mine";
+    snprintf(journal, sizeof journal, "%s/journal", b->state);
+    snprintf(aside, sizeof aside, "%s/aside", b->state);
+    snprintf(kv, sizeof kv, "%s/kv", b->state);
+    wire_free(run(p, "n=2", "s"));
+    int64_t first = p->stream;
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 2);
+    peer_tick(p);
+    peer_await_tokens(p, 1);
+    peer_close(p);
+    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    assert_int_equal(rename(journal, aside), 0);
+    assert_int_equal(rmdir(kv), 0);
+    fill_disk(journal); /* files in their place */
+    fill_disk(kv);
+    box_start(b);
+    p = peer_open(b);
+    wire_free(run(p, "n=2", "other"));
+    assert_true(p->stream > first + 1);
+    assert_false(is_attachable(p, first));
+
+    assert_int_equal(unlink(kv), 0);
+    await_log(b, p, "/kv can be used now");
+    assert_true(has_file(b, save(b, "save=1", "other"), 0));
+    assert_int_equal(box_log_count(b, "streams have no journal"), 1);
+    assert_int_equal(box_log_count(b, "KV is not kept on the disk"), 1);
+
+    assert_int_equal(unlink(journal), 0);
+    assert_int_equal(rename(aside, journal), 0);
+    await_log(b, p, "/journal can be used now");
+    assert_true(is_attachable(p, first));
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    for (int i = 0; i < 5; i++) /* four tokens and the end */
+        peer_tick(p);
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_int_equal(r->stream, first + 1);
+    assert_int_equal(r->tokens.n, 5);
+    wire_free(r);
+    peer_close(p);
+}
+
 /* Plants what hearthd leaves on the disk while it removes a session. */
 static void plant_removal(const struct box *b, struct peer *p, const char *session, char path[static 160])
 {
@@ -515,6 +573,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_at_the_start, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_goes_on_unasked, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_kv_after_a_full_start, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_folders_come_later, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_caches_give_way_to_a_journal, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_removes_on_a_full_disk, box_setup_idle, box_teardown),
