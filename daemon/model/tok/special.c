@@ -43,9 +43,12 @@ static int trie_init(struct special_trie *t, size_t total, struct hearth_err *e)
     return 0;
 }
 
-static void trie_add(struct special_trie *t, const char *s, size_t n, int32_t id)
+static int trie_add(struct special_trie *t, const char *s, size_t n, int32_t id, struct hearth_err *e)
 {
     uint32_t node = 0;
+    int ret = pace(n, e);
+    if (ret)
+        return ret;
     for (size_t b = 0; b < n; b++) {
         unsigned char byte = (unsigned char)s[b];
         uint32_t next = child_of(t, node, byte);
@@ -63,6 +66,7 @@ static void trie_add(struct special_trie *t, const char *s, size_t n, int32_t id
     }
     if (t->node[node].id < 0)
         t->node[node].id = id;
+    return 0;
 }
 
 /* A special token is found by its text in the file, which may differ from its piece: in SentencePiece, by the
@@ -72,9 +76,7 @@ int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
     struct gguf_strs texts, again;
     struct gguf_str s;
     size_t total = 0;
-    int ret = pace(v->n_tok, e);
-    if (!ret)
-        ret = gguf_strs(g, "tokenizer.ggml.tokens", &texts, e);
+    int ret = gguf_strs(g, "tokenizer.ggml.tokens", &texts, e);
     if (ret)
         return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key tokenizer.ggml.tokens is missing");
     again = texts;
@@ -82,8 +84,9 @@ int special_load(struct vocab *v, const struct gguf *g, struct hearth_err *e)
         total += is_special(&v->piece[i], s) ? s.n : 0;
     ret = trie_init(&v->special, total, e);
     for (uint32_t i = 0; !ret && i < v->n_tok && gguf_strs_next(&again, &s); i++)
-        if (is_special(&v->piece[i], s) && v->special.n + s.n <= total + 1) /* the file may have changed meanwhile */
-            trie_add(&v->special, s.s, s.n, (int32_t)i);
+        if (!(ret = pace(1, e)) && is_special(&v->piece[i], s) &&
+            v->special.n + s.n <= total + 1) /* the file may have changed meanwhile */
+            ret = trie_add(&v->special, s.s, s.n, (int32_t)i, e);
     return ret;
 }
 
@@ -92,7 +95,9 @@ static int push_normal(const struct vocab *v, struct gguf_str s, char **arena, s
 {
     struct tok_text normal, text = {.s = s.s, .n = s.n};
     size_t k = 0;
-    int ret = normal_text(v, &text, 0, s.n, &k, v->prefix == PREFIX_ALWAYS, &normal, e);
+    int ret = pace(s.n, e); /* normalising reports only texts that are not ASCII */
+    if (!ret)
+        ret = normal_text(v, &text, 0, s.n, &k, v->prefix == PREFIX_ALWAYS, &normal, e);
     if (ret)
         return ret;
     size_t len = normal.n <= SPECIAL_LEN_MAX ? normal.n : 0;
@@ -130,7 +135,7 @@ int special_load_late(struct vocab *v, const struct gguf *g, struct hearth_err *
         ret = trie_init(&v->normal, total, e);
     for (uint32_t i = 0; !ret && i < v->n_tok; i++) {
         if (end[i] > at)
-            trie_add(&v->normal, arena + at, end[i] - at, (int32_t)i);
+            ret = trie_add(&v->normal, arena + at, end[i] - at, (int32_t)i, e);
         at = end[i];
     }
     free(arena);

@@ -15,6 +15,7 @@
 #include "daemon/model/file.h"
 #include "daemon/model/pace.h"
 #include "daemon/model/tok/tok.h"
+#include "tests/unit/model/gguf-build.h"
 
 enum { TEXT = 1 << 20, STEP_MOST = 128 << 10 };
 
@@ -40,7 +41,8 @@ static struct heard run(work *fn, void *arg)
     struct heard all = {0};
     struct hearth_err e;
     pace_set(hear, &all);
-    assert_int_equal(fn(arg, &e), 0);
+    if (fn(arg, &e))
+        fail_msg("%s", e.msg);
     size_t step = all.calls / 100 + 1;
     for (size_t at = 1; at <= all.calls; at += step) {
         struct heard part = {.end_at = at};
@@ -120,8 +122,63 @@ static void files_and_texts(void **state)
     gguf_close(g);
 }
 
+/* Opens a file whose tokens are special ones of 16 ASCII characters; with `late`, they are searched for in normalised
+ * text. */
+static struct gguf *open_special(uint32_t n, bool late)
+{
+    struct build b = {0};
+    struct hearth_err e;
+    struct gguf *g;
+    char text[32];
+    put_header(&b, 3, 0, late ? 6 : 5);
+    key_str(&b, "general.architecture", "llama");
+    key_str(&b, "tokenizer.ggml.model", "llama");
+    key_arr(&b, "tokenizer.ggml.tokens", T_STR, n);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "<special%07u>", (unsigned)i);
+        put_str(&b, text);
+    }
+    key_arr(&b, "tokenizer.ggml.scores", T_F32, n);
+    put_zeros(&b, (size_t)n * 4);
+    key_arr(&b, "tokenizer.ggml.token_type", T_I32, n);
+    for (uint32_t i = 0; i < n; i++)
+        put32(&b, 4);
+    if (late)
+        key_arr(&b, "hearth.tokenizer.added", T_I32, n);
+    for (uint32_t i = 0; late && i < n; i++)
+        put32(&b, 4);
+    char path[64];
+    int fd = build_file(&b, path);
+    if (gguf_open(&g, path, &e))
+        fail_msg("%s", e.msg);
+    close(fd);
+    free(b.p);
+    return g;
+}
+
+static void special_tokens(void **state)
+{
+    (void)state;
+    enum { N = 8000, MANY = 200000, LEN = 16 };
+    struct heard many = {0};
+    struct hearth_err e;
+    struct gguf *g = open_special(N, false);
+    struct heard early = run(load_vocab, g);
+    gguf_close(g);
+    g = open_special(N, true);
+    struct heard late = run(load_vocab, g);
+    gguf_close(g);
+    assert_true(late.bytes >= early.bytes + 2 * N * LEN - PACE_STEP); /* their texts, and those in the trie */
+    g = open_special(MANY, true);
+    pace_set(hear, &many);
+    assert_int_equal(load_vocab(g, &e), 0);
+    pace_set(NULL, NULL);
+    gguf_close(g);
+    assert_true(many.longest <= STEP_MOST);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(files_and_texts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(files_and_texts), cmocka_unit_test(special_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
