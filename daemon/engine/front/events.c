@@ -47,8 +47,6 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
         serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);
     }
     request_free(s, r);
-    if (ev->ev.kind == EV_UNLOADED)
-        models_drop_gone(&s->models);
 }
 
 static void on_kv(struct rpc_server *s, const struct event_kv *ev)
