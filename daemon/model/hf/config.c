@@ -4,6 +4,7 @@
  * checked where they are read (hparams.c); here and in config-types.c only their JSON types are checked.
  */
 #include "daemon/model/hf/hf-internal.h"
+#include "daemon/model/hf/parse.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -424,11 +425,15 @@ static int add_defaults(struct hf *h)
                                 defaults[i].is_float ? json_real(v) : json_integer((json_int_t)v)))
             return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
     }
-    for (size_t i = 0; i < sizeof rope_defaults / sizeof *rope_defaults; i++)
+    for (size_t i = 0; i < sizeof rope_defaults / sizeof *rope_defaults; i++) {
+        const char *rope = rope_defaults[i].rope;
+        json_error_t why;
+        bool no_memory;
         if (!strcmp(rope_defaults[i].model_type, h->arch->model_type) && !hf_get(h, "rope_parameters") &&
             !hf_get(h, "rope_scaling") &&
-            json_object_set_new(h->config, "rope_parameters", json_loads(rope_defaults[i].rope, 0, NULL)))
+            json_object_set_new(h->config, "rope_parameters", hf_parse(rope, strlen(rope), 0, &why, &no_memory)))
             return err_set(h->e, HEARTH_ENOMEM, "no memory for config.json");
+    }
     return 0;
 }
 
