@@ -275,6 +275,13 @@ static void finish_pin(struct call *call, void *result)
         log_warn("%s is pinned in this engine alone: %s", call->path, e.msg);
 }
 
+/* Another call may have pinned the model since this one began. The engine has done both in the order of its answers. */
+static void finish_unpin(struct call *call, void *result)
+{
+    finish_load(call, result);
+    pins_set(call->server, call->path, false, NULL);
+}
+
 void msg_models_pin(struct call *call)
 {
     const struct wire_model_pin *p = call->params;
@@ -289,7 +296,7 @@ void msg_models_pin(struct call *call)
         return;
     }
     struct wire_engine_pin ask = {.path = path, .client = call_client(call), .pinned = p->pinned};
-    forward(call, &wire_methods[WIRE_ENGINE_PIN], &ask, p->model, path, p->pinned ? finish_pin : finish_load);
+    forward(call, &wire_methods[WIRE_ENGINE_PIN], &ask, p->model, path, p->pinned ? finish_pin : finish_unpin);
 }
 
 /* --- loading -------------------------------------------------------------------------------------------- */

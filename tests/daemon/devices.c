@@ -299,6 +299,26 @@ static void a_full_device_is_passed_by(void **state)
     assert_true(box_log_has(b, "has no room on device 0"));
 }
 
+/* A model is unpinned while it is being loaded to be pinned: the next engine does not pin it again. */
+static void an_unpin_outlasts_the_pin_before_it(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b);
+    struct hearth_err e;
+    const struct wire_model_pin pin[] = {{.model = "third", .pinned = true}, {.model = "third", .pinned = false}};
+    loaded_on(p, "fake", 0);
+    loaded_on(p, "other", 1);
+    uint32_t id[2];
+    for (int i = 0; i < 2; i++)
+        id[i] = peer_ask(p, WIRE_MODELS_PIN, &pin[i]);
+    for (int i = 0; i < 2; i++)
+        wire_free(peer_answer(p, id[i], WIRE_MODELS_PIN, &e));
+    assert_int_equal(device_of(p, "third"), 1);
+    kill_and_load(p, "other", 1);
+    assert_int_equal(device_of(p, "third"), -1);
+    peer_close(p);
+}
+
 static void where_all_are_full_one_serves(void **state)
 {
     struct box *b = begin(state, "2", "950000,850000", NULL, "");
@@ -416,15 +436,11 @@ int main(void)
 {
 #define CASE(t) cmocka_unit_test_teardown(t, box_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_model_goes_where_most_is_free),
-        CASE(other_programs_count),
-        CASE(a_full_device_is_passed_by),
-        CASE(where_all_are_full_one_serves),
-        CASE(an_engines_end_is_its_models_alone),
-        CASE(a_device_that_fails_is_passed_by),
-        CASE(all_devices_yield),
-        CASE(who_starts_later_yields_too),
-        CASE(devices_can_be_named),
+        CASE(a_model_goes_where_most_is_free),  CASE(other_programs_count),
+        CASE(a_full_device_is_passed_by),       CASE(an_unpin_outlasts_the_pin_before_it),
+        CASE(where_all_are_full_one_serves),    CASE(an_engines_end_is_its_models_alone),
+        CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),
+        CASE(who_starts_later_yields_too),      CASE(devices_can_be_named),
         CASE(real_engines_serve_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
