@@ -187,7 +187,7 @@ static void end(struct engine *eng)
     if (!eng->yield.on)
         return;
     log_info("yielded memory may be taken again");
-    eng->yield.on = eng->yield.pressed = false;
+    eng->yield.on = eng->yield.busy = eng->yield.pressed = false;
     eng->yield.parking = NULL;
     pressure_accept(&eng->pressure, &eng->ledger);
     limit_cache(eng, UINT64_MAX);

@@ -141,17 +141,14 @@ static void wait_until(const _Atomic bool *flag, bool is)
         sched_yield();
 }
 
-/* Another program takes GPU memory while eight streams run: they are parked without a request, and go on when it has
- * exited. Memory that hearth itself holds does not count as pressure. */
-static void others_get_what_they_take(void **state)
+/* Opens the engine on a GPU, of whose memory other programs are said to use 100 MB, and lets eight streams run until
+ * the device is held in a step. */
+static struct fake_nvml *open_beside_others(struct world *w, struct heard h[8], void **lib)
 {
-    (void)state;
-    static struct heard h[8];
-    char library[4096];
-    struct world w;
+    static char library[4096];
     snprintf(library, sizeof library, "%s/tests/unit/engine/.libs/fake-nvml.so", getenv("top_builddir"));
-    void *lib = dlopen(library, RTLD_NOW);
-    struct fake_nvml *fake = lib ? dlsym(lib, "fake_nvml") : NULL;
+    *lib = dlopen(library, RTLD_NOW);
+    struct fake_nvml *fake = *lib ? dlsym(*lib, "fake_nvml") : NULL;
     assert_non_null(fake);
     *fake = (struct fake_nvml){.total = 1 << 30, .used = 600 << 20};
     fake->compute = (struct fake_list){.n = 1, .v = {{(unsigned)getpid(), 500 << 20}}};
@@ -163,25 +160,68 @@ static void others_get_what_they_take(void **state)
                                     .gpu_headroom = 100 << 20,
                                     .nvml = library,
                                     .kv_pool = KV_POOL_GROWING};
-    world_open_with(&w, &p, 2, true);
-    w.m.vocab = NULL; /* no end tokens */
+    world_open_with(w, &p, 2, true);
+    w->m.vocab = NULL; /* no end tokens */
     /* The first look at other programs' memory was reported before the second look, and the device thread has processed
      * it. */
-    while (fake->looks < 2 || atomic_load(&w.eng->neighbours_pressed))
+    while (fake->looks < 2 || atomic_load(&w->eng->neighbours_pressed))
         sched_yield();
-    engine_throttle(w.eng, true);
+    engine_throttle(w->eng, true);
     for (int32_t k = 0; k < 8; k++)
-        engine_submit(w.eng,
-                      make(&w, &h[k], (int32_t[]){k, 5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}, 18, 150));
+        engine_submit(w->eng,
+                      make(w, &h[k], (int32_t[]){k, 5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}, 18, 150));
     toy_hold_at = 40;
-    engine_throttle(w.eng, false);
+    engine_throttle(w->eng, false);
     wait_until_held();
-    assert_true(atomic_load(&w.m.loaded) && atomic_load(&w.m.on_gpu));
-    assert_int_equal(w.n_parked[1], 0);
+    return fake;
+}
+
+/* Another program takes 200 MB, which the engine learns while the device is held. */
+static void others_take(struct world *w, struct fake_nvml *fake)
+{
     toy_free = 1 << 20;
     fake->used += 200 << 20;
-    while (!atomic_load(&w.eng->neighbours_pressed))
+    while (!atomic_load(&w->eng->neighbours_pressed))
         sched_yield();
+}
+
+static void others_leave(struct fake_nvml *fake)
+{
+    toy_free = 500 << 20;
+    fake->used -= 190 << 20;
+}
+
+/* The other program exits, and all streams end as if nothing had happened. */
+static void close_beside_others(struct world *w, struct heard h[8], struct fake_nvml *fake, void *lib)
+{
+    others_leave(fake);
+    hear_all(w);
+    for (int k = 0; k < 8; k++) {
+        check_heard(&h[k]);
+        assert_int_equal(h[k].end.reason, END_LENGTH);
+        assert_int_equal(h[k].n_got, 150);
+    }
+    assert_int_equal(w->n_parked[0], w->n_parked[1]);
+    world_close(w);
+    dlclose(lib);
+    toy_id = "";
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+/* Another program takes GPU memory while eight streams run: they are parked without a request, and go on when it has
+ * exited. Memory that hearth itself holds does not count as pressure. */
+static void others_get_what_they_take(void **state)
+{
+    (void)state;
+    static struct heard h[8];
+    struct world w;
+    void *lib;
+    struct fake_nvml *fake = open_beside_others(&w, h, &lib);
+    assert_true(atomic_load(&w.m.loaded) && atomic_load(&w.m.on_gpu));
+    assert_int_equal(w.n_parked[1], 0);
+    others_take(&w, fake);
     toy_hold_at = 0;
     while (w.n_parked[1] < 8)
         hear_one(&w);
@@ -191,21 +231,43 @@ static void others_get_what_they_take(void **state)
     assert_int_equal(w.answer.code, HEARTH_ENOMEM);
     assert_non_null(strstr(w.answer.msg, "gpu_headroom"));
     assert_int_equal(engine_counters(w.eng)->rows, rows);
-    toy_free = 500 << 20;
-    fake->used -= 190 << 20;
-    hear_all(&w);
-    for (int k = 0; k < 8; k++) {
-        check_heard(&h[k]);
-        assert_int_equal(h[k].end.reason, END_LENGTH);
-        assert_int_equal(h[k].n_got, 150);
-    }
-    assert_int_equal(w.n_parked[0], 8);
-    world_close(&w);
-    dlclose(lib);
-    toy_id = "";
-    toy_granule = 0;
-    toy_pages = 64;
-    toy_free = 1 << 30;
+    close_beside_others(&w, h, fake, lib);
+}
+
+/* Such a yield can be ended by a request also while streams are being parked for it, which cannot be done until their
+ * KV has been restored. The request gets one answer, nobody else gets one, and no stream is parked. */
+static void what_others_take_can_be_ended(void **state)
+{
+    (void)state;
+    static struct heard h[8];
+    struct world w;
+    void *lib;
+    toy_moves_late = true;
+    struct fake_nvml *fake = open_beside_others(&w, h, &lib);
+    others_take(&w, fake);
+    toy_hold_at = 0;
+    while (w.n_parked[1] < 8)
+        hear_one(&w);
+    wait_until(&w.m.loaded, false);
+    toy_moves_never = true;
+    others_leave(fake);
+    while (w.n_parked[0] < 8)
+        hear_one(&w);
+    toy_free = 1 << 20;
+    fake->used += 200 << 20;
+    for (unsigned looks = fake->looks; fake->looks < looks + 3;)
+        sched_yield();
+    wait_until(&w.eng->neighbours_pressed, false);
+    w.n_yielded = 0;
+    engine_yield(w.eng, 0, false, 0, &w);
+    while (!w.n_yielded)
+        hear_one(&w);
+    assert_int_equal(w.answer.code, 0);
+    toy_moves_never = false;
+    close_beside_others(&w, h, fake, lib);
+    assert_int_equal(w.n_yielded, 1);
+    assert_int_equal(w.n_parked[1], 8);
+    toy_moves_late = false;
 }
 
 int main(void)
@@ -214,6 +276,7 @@ int main(void)
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),
         cmocka_unit_test(others_get_what_they_take),
+        cmocka_unit_test(what_others_take_can_be_ended),
     };
     return cmocka_run_group_tests_name("device-yield", tests, NULL, NULL);
 }

@@ -136,6 +136,7 @@ void hear(struct world *w, struct engine_event *ev)
         break;
     case EV_YIELDED:
         w->answered = true;
+        w->n_yielded++;
         w->answer = ((struct event_yield *)ev)->err;
         w->freed = ((struct event_yield *)ev)->freed;
         w->free = ((struct event_yield *)ev)->free;

@@ -40,6 +40,7 @@ struct device {
 };
 uint64_t toy_fail_at, toy_load_steps;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
+_Atomic bool toy_moves_never;
 const char *toy_id = "";
 int toy_refuses;
 uint64_t toy_no_slot;
@@ -179,14 +180,14 @@ static int toy_kv_transfer_done(struct device *d, uint64_t ticket, struct hearth
     (void)d, (void)e;
     moves_rng = moves_rng * 1664525 + 1013904223; /* a generator of its own: another thread uses rnd() */
     for (int way = 0; way < 2; way++)
-        if (moves[way].n && (moves_rng >> 8) % 3 == 0)
+        if (moves[way].n && !toy_moves_never && (moves_rng >> 8) % 3 == 0)
             move_finish(way);
     return ticket <= moves[ticket % 2].last;
 }
 static int toy_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
     (void)d, (void)e;
-    while (ticket > moves[ticket % 2].last)
+    while (ticket > moves[ticket % 2].last && !toy_moves_never)
         move_finish(ticket % 2);
     return 0;
 }

@@ -21,9 +21,10 @@ extern uint32_t toy_max_in_flight; /* max_in_flight of its device_info */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern const char *toy_id; /* the device's id; "": none */
 extern int toy_refuses; /* the error with which the toy refuses to load a model that the toy's CPU accepts; 0 = none */
-extern bool toy_moves_late; /* kv_transfer_done() is false at first */
-extern uint32_t toy_checks; /* self-checks that were requested */
-extern uint32_t toy_loads;  /* loads of models that were begun */
+extern bool toy_moves_late;          /* kv_transfer_done() is false at first */
+extern _Atomic bool toy_moves_never; /* ... and with toy_moves_late for as long as this is set: waits end early */
+extern uint32_t toy_checks;          /* self-checks that were requested */
+extern uint32_t toy_loads;           /* loads of models that were begun */
 /* The number of matrices of a model that is loaded into limited room, and the size of one; the bytes per second that
  * the toy reads. */
 extern uint32_t toy_matrices;
@@ -76,8 +77,8 @@ struct world {
     struct engine *eng;
     struct model_entry m;
     uint64_t last_id;
-    uint32_t live, n_progress, n_idle, n_parked[2]; /* parked: went on, waits */
-    uint64_t freed, free;                           /* of EV_YIELDED */
+    uint32_t live, n_progress, n_idle, n_yielded, n_parked[2]; /* parked: went on, waits */
+    uint64_t freed, free;                                      /* of EV_YIELDED */
     bool answered, finished;
     uint64_t told_host; /* bytes of the model's weights in host memory, from the last EV_PROGRESS */
     uint32_t n_kv[3];   /* EV_KV, by kind */
