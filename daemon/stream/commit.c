@@ -107,7 +107,7 @@ bool stream_commit(struct stream *st)
         return false;
     }
     stream_trace(st, .stage = TRACE_COMMITTED, .n = {(int64_t)st->n_appended, (int64_t)st->output.n_ids});
-    if (s->retention) /* during recovery it does not exist yet; it checks all sessions when it begins */
+    if (s->retention) /* the recovery at the start comes before it; it checks all sessions when it begins */
         retention_trim_uid(s, st->account->uid);
     return true;
 }
