@@ -149,7 +149,7 @@ void lines_open(struct lines *in)
     el_set(in->el, EL_EDITOR, "emacs");
     el_set(in->el, EL_GETCFN, next_char);
     el_set(in->el, EL_HIST, history, in->history);
-    el_set(in->el, EL_ADDFN, "hearth-paste", "insert what is pasted", paste_insert);
+    el_wset(in->el, EL_ADDFN, L"hearth-paste", L"insert what is pasted", paste_insert); /* el_set() leaks copies */
     el_set(in->el, EL_BIND, "\\e[200~", "hearth-paste", NULL);
     el_source(in->el, NULL);
     struct sigaction sa = {.sa_handler = on_prompt_interrupt};
