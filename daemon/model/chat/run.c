@@ -33,7 +33,7 @@ struct chunk {
 
 static void *arena_take(struct run *r, struct arena *a, size_t n)
 {
-    if ((size_t)(a->end - a->at) < n) {
+    if (!a->last || (size_t)(a->end - a->at) < n) { /* `at` of no chunk is NULL, to which not even 0 may be added */
         size_t size = r->used < CHUNK_MIN ? CHUNK_MIN : r->used > CHUNK_MAX ? CHUNK_MAX : r->used;
         if (size < n)
             size = n;
