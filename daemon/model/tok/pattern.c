@@ -6,6 +6,8 @@
  */
 #include "daemon/model/tok/pattern.h"
 
+#include "daemon/model/gguf.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,8 +80,8 @@ static bool begins(const char *s, size_t n, const char *with)
 
 static int refused(struct hearth_err *e, const char *what, const char *s, size_t n)
 {
-    return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern has %s (\"%.*s\"), which hearth does not read",
-                   what, (int)(n < 12 ? n : 12), s);
+    return err_set(e, HEARTH_EUNSUPPORTED, "a pre-tokenizer's pattern has %s (\"%s\"), which hearth does not read",
+                   what, gguf_label((struct gguf_str){s, n < 12 ? n : 12}).s);
 }
 
 /* Translates \uHHHH, \xHH and \x{H...}; returns the length, 0 where s is none of them. */
