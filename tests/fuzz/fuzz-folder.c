@@ -1,7 +1,7 @@
 /*
  * fuzz-folder.c - a Hugging Face folder: the input is config.json, tokenizer.json and model.safetensors, with lines
- * "%%" between them. Whatever they contain, each step ends in success or in an error with a message, and the data of
- * each tensor are within the file.
+ * "%%" between them. Whatever they contain, each step ends in success or in an error with a message, the data of each
+ * tensor are within the file, and a text has as many ids as vocab_reach() promises.
  */
 #include "config.h" /* memmem, asprintf */
 
@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -35,9 +36,48 @@ static void write_part(const char *dir, const char *name, const uint8_t *data, s
     close(fd);
 }
 
+static void check_ids(const struct vocab *v, const struct ids *ids, size_t n)
+{
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->v[i] < 0 || (uint32_t)ids->v[i] >= vocab_size(v))
+            abort();
+    if (vocab_reach(v) != SIZE_MAX && ids->n < n / vocab_reach(v))
+        abort();
+}
+
+/* The text consists of a fixed one, the vocabulary's last tokens, which are the added ones, and the fixed one again. A
+ * person wrote nothing or a part of it. */
+static void encode(const struct vocab *v)
+{
+    static const char fixed[] = "<s>Hi  there,\n\xff 12 \xe2\x96\x81 na\xc3\xafve e\xcc\x81\xef\xac\x81 <|im_end|>";
+    enum { FIXED = sizeof fixed - 1, TOKENS = 8, MOST = 300 };
+    char *text = malloc(2 * FIXED + TOKENS * MOST);
+    size_t n = FIXED;
+    if (!text)
+        abort();
+    memcpy(text, fixed, FIXED);
+    for (uint32_t i = vocab_size(v) > TOKENS ? vocab_size(v) - TOKENS : 0; i < vocab_size(v); i++) {
+        size_t len = tok_piece(v, (int32_t)i, true, text + n, MOST);
+        n += len < MOST ? len : MOST;
+    }
+    memcpy(text + n, fixed, FIXED);
+    n += FIXED;
+    const struct tok_span span[] = {{3, 5}, {20, (uint32_t)n - FIXED - 1}};
+    for (int flags = 0; flags < 16; flags++) {
+        struct hearth_err e = {0};
+        struct ids ids = {0};
+        check(tok_encode(v, text, n, flags, &ids, &e), &e);
+        check_ids(v, &ids, e.code ? 0 : n);
+        ids.n = 0;
+        check(tok_encode_spans(v, text, n, flags, span, 2, &ids, &e), &e);
+        check_ids(v, &ids, e.code ? 0 : n);
+        ids_fini(&ids);
+    }
+    free(text);
+}
+
 static void use(struct gguf *g)
 {
-    static const char text[] = "<s>Hi  there,\n\xff 12 \xe2\x96\x81 na\xc3\xafve<|im_end|>";
     struct hearth_err e = {0};
     struct hparams hp;
     struct vocab *v;
@@ -53,13 +93,7 @@ static void use(struct gguf *g)
     check(ret, &e);
     if (ret)
         return;
-    struct ids ids = {0};
-    for (int flags = 0; flags < 8; flags++)
-        check(tok_encode(v, text, sizeof text - 1, flags, &ids, &e), &e);
-    for (size_t i = 0; i < ids.n; i++)
-        if (ids.v[i] < 0 || (uint32_t)ids.v[i] >= vocab_size(v))
-            abort();
-    ids_fini(&ids);
+    encode(v);
     vocab_free(v);
 }
 
