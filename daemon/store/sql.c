@@ -77,6 +77,9 @@ const char *const store_migrations[STORE_VERSION] = {
 #define SUM_WITH_PARENT(parent) \
     "row_sum(id, uid, name, model, path, turn_open, bytes, created, n_turns, n_tok, " parent ", base, base_tok)"
 
+#define QUOTE(value)   #value
+#define DECIMAL(macro) QUOTE(macro)
+
 /* A trunk, the remains of a removed session that has forks, is visible to nobody but counts for its owner. */
 #define VISIBLE " AND name <> id"
 
@@ -105,7 +108,7 @@ const char *const store_sql[N_SQL] = {
     [SQL_COUNT] = "SELECT count(*) FROM sessions WHERE uid = ?1" VISIBLE,
     /* A damaged size could use up the quota of all the other sessions. */
     [SQL_BYTES] = "SELECT coalesce(sum(bytes), 0) FROM sessions WHERE uid = ?1"
-                  " AND sum = " SUM,
+                  " AND typeof(bytes) = 'integer' AND bytes BETWEEN 0 AND " DECIMAL(STORE_SIZE_MAX) " AND sum = " SUM,
     /* DISTINCT would read every session. */
     [SQL_UIDS] = "WITH RECURSIVE u(uid) AS (SELECT min(uid) FROM sessions WHERE uid >= 0 UNION ALL"
                  " SELECT (SELECT min(uid) FROM sessions WHERE uid > u.uid) FROM u WHERE u.uid IS NOT NULL)"

@@ -196,6 +196,10 @@ void timeline_cache_check(struct store *st);
 void store_total_add(struct store *st, uid_t uid, int64_t bytes);
 void store_total_forget(struct store *st, uid_t uid);
 
+/* No session has more bytes, turns or ids; a row that says so is damaged, whatever its checksum, and no sum of them
+ * overflows. SQL has it, too, so it is a plain number. */
+#define STORE_SIZE_MAX 9007199254740992 /* 2^53 */
+
 /* Whether t is plausible as seconds since the epoch: finite and at most 1e12 from it. */
 bool store_is_time(double t);
 

@@ -106,6 +106,13 @@ static const char *damage(sqlite3_stmt *q, const struct store_session *s)
     return sqlite3_column_int(q, 12) != 1 ? "its row is not as it was written" : NULL;
 }
 
+/* A number of turns, ids or bytes; -1 for a value that is none: of another type, negative, or too large. */
+static int64_t size_at(sqlite3_stmt *q, int i)
+{
+    int64_t n = sqlite3_column_type(q, i) == SQLITE_INTEGER ? sqlite3_column_int64(q, i) : -1;
+    return n < 0 || n > STORE_SIZE_MAX ? -1 : n;
+}
+
 /* On HEARTH_ESTORE, *e says what is wrong with the session, and *out still holds whatever could be read of it. */
 int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_err *e)
 {
@@ -122,17 +129,17 @@ int session_from_row(sqlite3_stmt *q, struct store_session **out, struct hearth_
     s->turn_open = sqlite3_column_int(q, 4) != 0;
     s->created = sqlite3_column_double(q, 5);
     s->used = sqlite3_column_double(q, 6);
-    s->n_turns = sqlite3_column_int64(q, 7);
-    s->n_tok = sqlite3_column_int64(q, 8);
+    s->n_turns = size_at(q, 7);
+    s->n_tok = size_at(q, 8);
     s->uid = (uid_t)sqlite3_column_int64(q, 9);
-    s->bytes = sqlite3_column_int64(q, 10);
+    s->bytes = size_at(q, 10);
     s->pinned = sqlite3_column_int(q, 11) != 0;
     char *parent = store_text(q, 13);
     if (parent && store_is_id(parent))
         memcpy(s->parent, parent, sizeof s->parent);
     free(parent);
-    s->base = sqlite3_column_int64(q, 14);
-    s->base_tok = sqlite3_column_int64(q, 15);
+    s->base = size_at(q, 14);
+    s->base_tok = size_at(q, 15);
     s->ephemeral = sqlite3_column_int(q, 16) != 0;
     s->has_parent = sqlite3_column_int(q, 17) != 0;
     *out = s;

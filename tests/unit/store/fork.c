@@ -406,6 +406,8 @@ static void test_damaged_parent(void **state)
         "UPDATE sessions SET path = '/other' WHERE name = 'a'",
         "UPDATE sessions SET n_turns = 0, n_tok = 0, bytes = 0 WHERE name = 'a'",
         "UPDATE sessions SET n_turns = 1000000 WHERE name = 'a'",
+        "UPDATE sessions SET n_turns = -9223372036854775807 - 1 WHERE name = 'a'", /* the least number of 64 bits */
+        "UPDATE sessions SET bytes = -9223372036854775807 - 1 WHERE name = 'a'",
         "UPDATE sessions SET id = 'nonsense' WHERE name = 'a'", /* it is given another */
         "UPDATE sessions SET id = '00000000000000ff' WHERE name = 'a'",
     };

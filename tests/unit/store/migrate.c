@@ -240,6 +240,28 @@ static void test_damage_stays(void **state)
     }
 }
 
+/* A size that was damaged before there were checksums has one by the migration, and is found by itself: it is in no
+ * sum, where it would overflow. */
+static void test_impossible_sizes(void **state)
+{
+    struct box *b = *state;
+    static const char *const sizes[] = {"9223372036854775807", "-1", "9007199254740993", "0.5", "'75 apples'"};
+    struct store *st;
+    struct store_session *s;
+    struct hearth_err e;
+    int64_t bytes;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        make(b, 3);
+        sql_runf(b->db, "UPDATE sessions SET bytes = %s", sizes[i]);
+        assert_int_equal(store_open(&st, b->dir, NULL), 0);
+        assert_int_equal(store_get(st, 1001, "fables", &s, &e), HEARTH_ESTORE);
+        assert_non_null(strstr(e.msg, "its size cannot be"));
+        assert_int_equal(store_bytes(st, 1000, &bytes, NULL), 0);
+        assert_int_equal(bytes, 0);
+        store_close(st);
+    }
+}
+
 /* A session that is removed is removed from the copy too, which is otherwise unchanged. A copy that cannot be written
  * to is removed as a whole. */
 static void test_removed_from_the_copy(void **state)
@@ -434,6 +456,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_impossible_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_removed_from_the_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_memory_for_the_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
