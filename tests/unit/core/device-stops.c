@@ -171,6 +171,7 @@ static void a_cancel_stops_its_step(void **state)
     engine_throttle(w.eng, true);
     engine_submit(w.eng, make(&w, &a, first.prompt, 200, 20));
     engine_submit(w.eng, make(&w, &b, (int32_t[]){7, 7, 7}, 3, 20));
+    ask(&w, engine_load); /* both have arrived: else the second may stop the first one's step */
     engine_throttle(w.eng, false);
     wait_for_endless();
     engine_cancel(w.eng, b.id);
