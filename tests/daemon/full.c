@@ -347,29 +347,50 @@ static void await_state(struct peer *p)
     }
 }
 
-/* A start on a full disk: sessions are refused with the reason and what to do, until there is room; then the old ones
- * are there, and the stream that ran when the disk became full goes on. */
-static void test_full_at_the_start(void **state)
+/* Kills hearthd in the midst of session s's second turn, a request that may be asked again; returns the first turn's
+ * stream. The second one's has the next number. */
+static int64_t kill_in_second_turn(struct box *b, const struct wire_generate *g)
 {
-    struct box *b = *state;
     struct peer *p = peer_open(b);
-    char gate[128];
-    struct hearth_err e;
-    struct wire_generate g = request("gate n=5", "s");
-    g.request = "mine";
     wire_free(run(p, "n=2", "s"));
     int64_t first = p->stream;
-    peer_ask(p, WIRE_GENERATE, &g);
+    peer_ask(p, WIRE_GENERATE, g);
     peer_await_begin(p, 2);
     peer_tick(p);
     peer_await_tokens(p, 1);
     peer_close(p);
     assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    return first;
+}
+
+/* Asks for that turn again, which goes on in its stream to its fifth token. */
+static struct wire_generate_result *end_second_turn(struct peer *p, const struct wire_generate *g, int64_t first)
+{
+    struct hearth_err e;
+    uint32_t id = peer_ask(p, WIRE_GENERATE, g);
+    for (int i = 0; i < 5; i++) /* four tokens and the end */
+        peer_tick(p);
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_int_equal(r->stream, first + 1);
+    assert_int_equal(r->tokens.n, 5);
+    return r;
+}
+
+/* A start on a full disk: sessions are refused with the reason and what to do, until there is room; then the old ones
+ * are there, and the stream that ran when the disk became full goes on. */
+static void test_full_at_the_start(void **state)
+{
+    struct box *b = *state;
+    char gate[128];
+    struct wire_generate g = request("gate n=5", "s");
+    g.request = "mine";
+    int64_t first = kill_in_second_turn(b, &g);
     assert_int_equal(chmod(b->state, 0770), 0); /* a warning, once */
     snprintf(gate, sizeof gate, "%s/gate", b->dir);
     fill_disk(gate);
     start_on_disk(b, b->state, "sessions.db", "/sessions.db", gate);
-    p = peer_open(b);
+    struct peer *p = peer_open(b);
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, b->db);
     peer_refused(p, WIRE_GENERATE, &g, HEARTH_ESTORE, "when that is mended, ask again");
     wire_free(run(p, "n=2", NULL));
@@ -378,13 +399,7 @@ static void test_full_at_the_start(void **state)
     assert_int_equal(box_log_count(b, "named sessions are not available"), 1);
     assert_int_equal(box_log_count(b, "can be written by others"), 1);
     assert_true(is_attachable(p, first));
-    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
-    for (int i = 0; i < 5; i++) /* four tokens and the end */
-        peer_tick(p);
-    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
-    assert_non_null(r);
-    assert_int_equal(r->stream, first + 1);
-    assert_int_equal(r->tokens.n, 5);
+    struct wire_generate_result *r = end_second_turn(p, &g, first);
     assert_tokens(p, "s", 3 + 2 + r->usage.prompt_tokens - 5 + 5);
     wire_free(r);
     wire_free(run(p, "n=1", "new"));
@@ -479,28 +494,19 @@ static void await_log(const struct box *b, struct peer *p, const char *text)
 static void test_folders_come_later(void **state)
 {
     struct box *b = *state;
-    struct peer *p = peer_open(b);
     char journal[128], aside[128], kv[128];
-    struct hearth_err e;
     struct wire_generate g = request("gate n=5", "s");
     g.request = "mine";
     snprintf(journal, sizeof journal, "%s/journal", b->state);
     snprintf(aside, sizeof aside, "%s/aside", b->state);
     snprintf(kv, sizeof kv, "%s/kv", b->state);
-    wire_free(run(p, "n=2", "s"));
-    int64_t first = p->stream;
-    peer_ask(p, WIRE_GENERATE, &g);
-    peer_await_begin(p, 2);
-    peer_tick(p);
-    peer_await_tokens(p, 1);
-    peer_close(p);
-    assert_int_equal(box_stop(b, SIGKILL), 128 + SIGKILL);
+    int64_t first = kill_in_second_turn(b, &g);
     assert_int_equal(rename(journal, aside), 0);
     assert_int_equal(rmdir(kv), 0);
     fill_disk(journal); /* files in their place */
     fill_disk(kv);
     box_start(b);
-    p = peer_open(b);
+    struct peer *p = peer_open(b);
     wire_free(run(p, "n=2", "other"));
     assert_true(p->stream > first + 1);
     assert_false(is_attachable(p, first));
@@ -515,14 +521,7 @@ static void test_folders_come_later(void **state)
     assert_int_equal(rename(aside, journal), 0);
     await_log(b, p, "/journal can be used now");
     assert_true(is_attachable(p, first));
-    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
-    for (int i = 0; i < 5; i++) /* four tokens and the end */
-        peer_tick(p);
-    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
-    assert_non_null(r);
-    assert_int_equal(r->stream, first + 1);
-    assert_int_equal(r->tokens.n, 5);
-    wire_free(r);
+    wire_free(end_second_turn(p, &g, first));
     peer_close(p);
 }
 
