@@ -11,6 +11,7 @@
  * queries, and sends its warps' sums to the first rank, which adds the ranks' sums in order.
  */
 #include "kernels/cuda/attend/tailed.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight lose more waiting to be scheduled than they gain */ };
 
@@ -35,36 +36,39 @@ template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
 
 #if __CUDA_ARCH__ >= 900
 /* Called by every thread when it starts: the other blocks' shared memory is accessible once they have started. */
-__device__ static inline void ranks_begin()
+__device__ static inline void ranks_begin(uint64_t *told)
 {
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    if (!threadIdx.x) {
+        mbar_init(told, 1);
+        mbar_init_done();
+    }
+    __syncwarp();
+    cluster_arrive();
 }
 /* Adds what the block's warps have left in x, and what those of the other ranks have. sums: space in the first rank for
- * the others' sums, [ranks - 1]; f: four_at() of the thread. */
+ * the others' sums, [ranks - 1], of which it is told; f: four_at() of the thread. */
 template <int D, int ROWS>
 __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, ROWS> &x, float (*sums)[ROWS][D + 4],
-                                        const item &it, four f, uint32_t rank)
+                                        uint64_t *told, const item &it, four f, uint32_t rank)
 {
     static_assert(ROWS * D / 4 <= shape<D>::WARPS * 32, "a thread has one four");
+    cluster_wait();
     bool mine = f.r < it.rows;
     float top[RANKS_MAX], den[RANKS_MAX], y[RANKS_MAX][4], v[4];
     if (mine)
         add_warps(x, f, top[0], den[0], y[0]);
-    asm volatile("barrier.cluster.wait;" ::: "memory");
-    if (rank && mine) {
-        uint32_t to;
-        asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(to) : "r"(smem_of(sums[rank - 1][f.r])));
-        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + 4 * f.dim), "f"(y[0][0]),
-                     "f"(y[0][1]), "f"(y[0][2]), "f"(y[0][3])
-                     : "memory");
-        if (!f.dim)
-            asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to + 4 * D), "f"(top[0]), "f"(den[0])
-                         : "memory");
-    }
-    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-    if (rank)
+    if (!rank && !threadIdx.x)
+        mbar_expect_tx(told, ((1u << a.log_ranks) - 1) * it.rows * (D + 2) * (uint32_t)sizeof(float));
+    if (rank) {
+        if (mine) {
+            uint32_t to = there(sums[rank - 1][f.r], 0), bar = there(told, 0);
+            tell(to + 4 * f.dim, bar, make_float4(y[0][0], y[0][1], y[0][2], y[0][3]));
+            if (!f.dim)
+                tell(to + 4 * D, bar, make_float2(top[0], den[0]));
+        }
         return;
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+    }
+    wait_told(told);
     if (!mine)
         return;
 #pragma unroll
@@ -103,8 +107,9 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     extern __shared__ __align__(128) uint8_t sm[];
     __shared__ __align__(16) typename tailed<D, ROWS, TEAM>::queries made[S::TEAMS];
     uint32_t rank = 0, log_ranks = RANKS ? a.log_ranks : 0;
+    __shared__ __align__(8) uint64_t told;
     if (RANKS) {
-        ranks_begin();
+        ranks_begin(&told);
         asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
     }
     pdl_trigger();
@@ -212,7 +217,8 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
         if constexpr (RANKS) {
             item_leave<D>(x, it, tid, o, m, l);
             __syncthreads();
-            ranks_end<D>(a, x, (typename S::rank_sums *)(sm + S::BARRIERS + S::RING + S::SCRATCH), it, mine, rank);
+            ranks_end<D>(a, x, (typename S::rank_sums *)(sm + S::BARRIERS + S::RING + S::SCRATCH), &told, it, mine,
+                         rank);
         } else {
             if (more)
                 tail.make(a, p, next, EARLY, false);

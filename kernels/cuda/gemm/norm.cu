@@ -3,6 +3,7 @@
  * for wgmma.cu into the order of wgmma's fragments, few rows by clusters of blocks, many by one block each,
  * bit-identically; for experts into the prepared form.
  */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/gemm/wgmma.cuh"
 #include "kernels/cuda/plan.cuh"
@@ -120,13 +121,19 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
     constexpr bool FAR = LENGTH == ROW_LONG;
     constexpr uint32_t RANKS = LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER, KEEP = FAR ? ::KEEP : 1;
     constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 16 : WG ? 4 : 8;
-    __shared__ float warps[NORM_THREADS / 32], rank_sums[RANKS];
+    constexpr uint32_t WARPS = NORM_THREADS / 32;
+    __shared__ float sums[RANKS][WARPS]; /* of the row's warps */
+    __shared__ __align__(8) uint64_t told;
     const norm_args a = {x, ldx, n, nm, gather, add, bias, experts};
     uint32_t row = blockIdx.x / RANKS, rank = blockIdx.x % RANKS, k0 = (rank * NORM_THREADS + threadIdx.x) * 4,
              end = (n + 255) / 256 * 256;
     float v[KEEP][4], w[KEEP][4], c[KEEP][4];
     partials::place place[KEEP];
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;"); /* shared memory of a started block can be accessed */
+    __half *to[KEEP];
+    if (!threadIdx.x)
+        told_init(&told, sizeof sums);
+    __syncwarp();
+    cluster_arrive();
     pdl_trigger();
     uint32_t of = a.of(row);
     float *r = a.row(of);
@@ -136,6 +143,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
         load_four(a.nm.w, k, n, w[i]);
         load_four(a.bias, k, a.add.p && a.bias ? n : 0, c[i]);
         place[i] = k < n ? a.add.at(of, k) : partials::place{NULL, NULL, 0, 0};
+        to[i] = WG ? wg_place(out, row, k, n) : NULL;
     }
 #pragma unroll 1
     for (int pass = EARLY ? 0 : 1; pass < 2; pass++) {
@@ -160,30 +168,26 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
             }
         for (int i = 16; i; i /= 2)
             s += __shfl_xor_sync(~0u, s, i);
-        if (threadIdx.x % 32 == 0)
-            warps[threadIdx.x / 32] = s;
-        __syncthreads();
-        if (!real && threadIdx.x < RANKS) /* a dry run stays within the block */
-            rank_sums[threadIdx.x] = 0;
         if (!real || !EARLY)
-            asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-        if (real && threadIdx.x < RANKS) {
-            s = 0;
-            for (uint32_t i = 0; i < NORM_THREADS / 32; i++)
-                s += warps[i];
-            asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }" ::"r"(
-                             smem_of(&rank_sums[rank])),
-                         "r"(threadIdx.x), "f"(s)
-                         : "memory");
-        }
-        asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+            cluster_wait();
+        uint32_t lane = threadIdx.x % 32;
+        if (real && lane < RANKS)
+            tell(there(&sums[rank][threadIdx.x / 32], lane), there(&told, lane), s);
+        if (real)
+            wait_told(&told);
         s = 0;
-        for (uint32_t i = 0; i < RANKS; i++)
-            s += rank_sums[i];
+#pragma unroll
+        for (uint32_t i = 0; i < RANKS; i++) {
+            float part = 0;
+#pragma unroll
+            for (uint32_t k = 0; k < WARPS; k++)
+                part += sums[i][k];
+            s += part;
+        }
         float scale = rsqrtf(s / n + a.nm.eps);
-        auto put = [&](uint32_t k, const float *f, const float *g) {
+        auto put = [&](uint32_t k, const float *f, const float *g, __half *at) {
             if constexpr (WG) {
-                a.store(wg_place(out, row, k, n), out.ld, k, f, g, scale);
+                a.store(at, out.ld, k, f, g, scale);
                 if (two.p)
                     a.store(wg_place(two, row, k, n), two.ld, k, f, g, scale);
             } else { /* called by whole warps: `end` and a warp's first k are multiples of 128 */
@@ -195,12 +199,12 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
 #pragma unroll
         for (uint32_t i = 0; i < KEEP; i++)
             if (real && k0 + i * STEP < end)
-                put(k0 + i * STEP, v[i], w[i]);
+                put(k0 + i * STEP, v[i], w[i], to[i]);
         if (FAR && real)
             for (uint32_t k = k0 + KEEP * STEP; k < end; k += STEP) {
                 float far[4], g[4];
                 load_four(r, k, n, far), load_four(a.nm.w, k, n, g);
-                put(k, far, g);
+                put(k, far, g, WG ? wg_place(out, row, k, n) : NULL);
             }
     }
 #endif

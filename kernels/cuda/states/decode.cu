@@ -16,7 +16,7 @@
  * Value heads of a key head convolve the same channels of q and k. Where the new state is written to the page that the
  * old one is read from, the last of these blocks to have read the old inputs writes the new ones.
  */
-#include "kernels/cuda/bulk.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/gemm/rows.cuh"
 #include "kernels/cuda/states/recur.cuh"
 
@@ -38,35 +38,6 @@ template <int DK, int DV, int COLS> struct decode_shape {
     };
     static_assert(THREADS >= 128 && DK % 32 == 0 && COLS % 8 == 0, "warps 0 to 2 have something of their own to do");
 };
-
-#if __CUDA_ARCH__ >= 900
-/* The values that the cluster's blocks send one another, `bytes` in all to each block, are counted by the receiving
- * block's barrier `told`. */
-__device__ static inline void told_init(uint64_t *told, uint32_t bytes)
-{
-    mbar_init(told, 1);
-    mbar_init_done();
-    mbar_expect_tx(told, bytes);
-}
-__device__ static inline uint32_t there(const void *own, uint32_t rank)
-{
-    uint32_t at;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(smem_of(own)), "r"(rank));
-    return at;
-}
-__device__ static inline void tell(uint32_t at, uint32_t told, float v)
-{
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(at), "f"(v),
-                 "r"(told)
-                 : "memory");
-}
-__device__ static inline void wait_told(uint64_t *told)
-{
-    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0; @p bra D; "
-                 "bra W; D: }" ::"r"(smem_of(told))
-                 : "memory");
-}
-#endif
 
 /* A load that the compiler cannot move to where the value is used. Each is a round trip to L2, so they are issued
  * together. */
@@ -151,9 +122,9 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
         if (!tid)
             told_init(&told, DV * sizeof(float));
         __syncwarp();
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+        cluster_arrive();
         y_there = there(&y_s[col], lane / 8 % BLOCKS), told_there = there(&told, lane / 8 % BLOCKS);
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        cluster_wait();
     }
 #endif
     uint32_t *sem = semaphore + seq * a.n_k + of, arrived = 0;
