@@ -118,7 +118,8 @@ template <> struct batch_of<DT_Q4_K> {
                 uint32_t n0 = h2mul(w[h][0], 0xE400E400u), n1 = h2mul(w[h][1], 0xE400E400u); /* -1024 times them */
 #pragma unroll
                 for (int p = 0; p < 2; p++) {
-                    uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[16 * g + 4 * c + t], x8 = x >> 8;
+                    uint32_t x = ((const uint32_t *)(r + (2 * h + p) * 512))[4 * quant<DT_Q4_K>::place(4 * g + c) + t],
+                             x8 = x >> 8;
                     a[p][h] = h2fma(lop_or(x, 0x000f000f, M), w[h][0], n0);
                     a[p][2 + h] = h2fma(lop_or(x8, 0x000f000f, M), w[h][0], n0);
                     a[2 + p][h] = h2fma(lop_or(x, 0x00f000f0, M), w[h][1], n1); /* 1024 + 16 q */

@@ -4,7 +4,7 @@
  * share a scale and a min of six bits.
  *
  * The fragment, offsets in bytes (tile16.cuh says what a plane and a half are):
- *   0     planes [h][p]: file bytes qs[32t + 16p ..], nibbles of sub-blocks 2t (low) and 2t + 1 (high)
+ *   0     planes [h][p]: file bytes qs[32t + 16p ..], nibbles of sub-blocks 2t (low) and 2t + 1 (high), at place(lane)
  *   2048  FIVE only: fifth bits, u32 [h][p] per lane: for byte i of word u of the plane, bit u of byte i is that of the
  *         low nibble, bit 4 + u that of the high one
  *   S     (2560 where FIVE, else 2048) u32 per lane: sc(2t), sc(2t+1) of g, the same of g + 8, m(2t) of g, the low 2
@@ -35,6 +35,13 @@ template <int FIVE> struct quant_q45_k : quant_own {
     static constexpr bool INT8 = true, WGMMA = true;
     static constexpr int WG_ORDER = 0;
 
+    /* Where a plane has a lane's sixteen bytes. Quarters change places by row, so that there are no bank conflicts
+     * either where each lane reads its own or where eight rows' bytes of one quarter are read together. */
+    __device__ static inline uint32_t place(uint32_t lane)
+    {
+        return lane ^ lane >> 3;
+    }
+
     __device__ static inline float at(const uint8_t *row, uint32_t k)
     {
         const uint8_t *b = row + k / 256 * (FIVE ? 176 : 144), *qs = b + (FIVE ? 48 : 16);
@@ -47,8 +54,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
 
     __device__ static inline uint32_t pack(const slice &s, uint32_t tile, uint32_t r, uint32_t, uint32_t w)
     {
-        uint32_t plane = w >> 7, h = plane >> 1, p = plane & 1, lane = w >> 2 & 31, g = lane >> 2, t = lane & 3,
-                 j = w & 3, v = 0;
+        uint32_t plane = w >> 7, h = plane >> 1, p = plane & 1, j = w & 3, v = 0;
+        uint32_t lane = w < 512 ? place(w >> 2 & 31) : w >> 2 & 31, g = lane >> 2, t = lane & 3;
         uint32_t bytes = FIVE ? 176 : 144, at = r * bytes, S = FIVE ? 640 : 512;
         if (w < 512) {
             const uint8_t *b = s.row(tile, h, g);
@@ -104,7 +111,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
     {
         constexpr uint32_t S = FIVE ? 2560 : 2048;
         uint32_t row = 8 * h + g, t = k >> 6, lane = g << 2 | t, up = k >> 5 & 1, p = k >> 4 & 1, j = k >> 2 & 3;
-        const uint32_t *w = (const uint32_t *)(u + (2 * h + p) * 512 + lane * 16) + j;
+        const uint32_t *w = (const uint32_t *)(u + (2 * h + p) * 512 + place(lane) * 16) + j;
         uint32_t a = ((const uint32_t *)(u + S))[lane], e = ((const uint16_t *)(u + S + 128))[lane];
         uint32_t sc = a >> (12 * h + 6 * up) & 63,
                  m = h ? (up ? a >> 30 | (e >> 12) << 2 : e >> 6 & 63) : (up ? e & 63 : a >> 24 & 63);
@@ -138,8 +145,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
             if (FIVE)
                 fg = ((const uint32_t *)(r + 2048 + lane * 16))[p],
                 fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
-            four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+            four_of(a, ((const uint4 *)r)[p * 32 + place(lane)]);
+            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + place(lane)]);
 #pragma unroll
             for (int u2 = 0; u2 < 2;
                  u2++) { /* two words: the A fragments of four mma, then those mma for all columns */
@@ -203,8 +210,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             uint32_t a[4], b[4], al[4], bl[4], ah[4], bh[4];
-            four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+            four_of(a, ((const uint4 *)r)[p * 32 + place(lane)]);
+            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + place(lane)]);
 #pragma unroll
             for (int u = 0; u < 4; u++) {
                 al[u] = a[u] & 0x0f0f0f0fu, bl[u] = b[u] & 0x0f0f0f0fu;
@@ -284,8 +291,8 @@ template <int FIVE> struct quant_q45_k : quant_own {
         }
         __device__ void plane(const uint8_t *r, int p, int lane)
         {
-            four_of(a, ((const uint4 *)r)[p * 32 + lane]);
-            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + lane]);
+            four_of(a, ((const uint4 *)r)[p * 32 + place(lane)]);
+            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + place(lane)]);
             if (FIVE)
                 fg = ((const uint32_t *)(r + 2048 + lane * 16))[p],
                 fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];

@@ -16,7 +16,7 @@ template <> struct quant<DT_Q4_K> : quant_q45_k<0> {
         uint32_t m[2] = {h ? e >> 6 & 63 : a >> 24 & 63, h ? a >> 30 | (e >> 12) << 2 : e & 63};
 #pragma unroll
         for (int p = 0; p < 2; p++) {
-            uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[lane];
+            uint4 w4 = ((const uint4 *)(u + (2 * h + p) * 512))[place(lane)];
             uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
 #pragma unroll
             for (int up = 0; up < 2; up++) {
