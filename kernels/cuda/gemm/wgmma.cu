@@ -23,27 +23,41 @@ template <int N> static constexpr shape shape_of()
     return {N, wg_shape<N>::GROUPS, wg_shape<N>::BLOCKS};
 }
 
-static const struct shape *shape_for(uint32_t rows)
+/* The shape of products of so many rows with w, whose input has its number of columns: of at most WG_ROWS, in blocks of
+ * which more rows come. EIGHT columns have other bits, so INVARIANT_PROMPT does without them. */
+static const struct shape *shape_for(const struct device *d, const wdev *w, uint32_t rows)
 {
-    static const struct shape all[] = {shape_of<16>(), shape_of<32>(), shape_of<64>(), shape_of<96>(), shape_of<128>()};
-    const struct shape *s = all;
-    while (s->cols < rows)
+    static const struct shape all[] = {shape_of<EIGHT>(), shape_of<16>(), shape_of<32>(),
+                                       shape_of<64>(),    shape_of<96>(), shape_of<128>()};
+    bool eight = d->invariant != INVARIANT_PROMPT;
+    for (uint32_t i = 0; i < w->n_part; i++)
+        eight = eight && takes_eight(w->part[i].type);
+    const struct shape *s = all + !eight;
+    while (s->cols < rows && s->cols < WG_ROWS)
         s++;
     return s;
 }
 
 typedef void wg_kernel(const wg_args);
+template <int TA, int TB> static wg_kernel *eight_kernel()
+{
+    if constexpr (eight_of<TA>::TAKES && eight_of<TB>::TAKES)
+        return gemm_wg<TA, TB, EIGHT>;
+    else
+        return NULL;
+}
 /* d: the device on which it is to be launched, or NULL. */
 template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
-    static uint32_t done[WG_ROWS / 16 + 1];
-    wg_kernel *k = cols == 16    ? gemm_wg<TA, TB, 16>
+    static uint32_t done[WG_ROWS / 8 + 1];
+    wg_kernel *k = cols == EIGHT ? eight_kernel<TA, TB>()
+                   : cols == 16  ? gemm_wg<TA, TB, 16>
                    : cols == 32  ? gemm_wg<TA, TB, 32>
                    : cols == 64  ? gemm_wg<TA, TB, 64>
                    : cols == 96  ? gemm_wg<TA, TB, 96>
                    : cols == 128 ? gemm_wg<TA, TB, 128>
                                  : gemm_wg<TA, TB, WG_ROWS, true>;
-    uint32_t at = cols <= WG_ROWS ? cols / 16 - 1 : WG_ROWS / 16;
+    uint32_t at = cols <= WG_ROWS ? cols / 8 - 1 : WG_ROWS / 8;
     if (d && !(done[at] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
         done[at] |= 1u << d->index;
@@ -176,12 +190,11 @@ static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t buc
     return w->role == WEIGHT_QKV ? 2 : w->role == WEIGHT_GATE_UP ? 1 : ~0u;
 }
 
-/* Launches w times d->ws.wg_x. ends: the kernel does the epilogue itself; otherwise the result says where the partial
- * sums are. */
-static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t bucket, bool ends)
+/* Launches w times d->ws.wg_x, which has f's columns. ends: the kernel does the epilogue itself; otherwise the result
+ * says where the partial sums are. */
+static partials matmul(struct device *d, const wdev *w, const struct shape *f, wg_args &a, uint32_t bucket, bool ends)
 {
     bool blocks = bucket > WG_ROWS;
-    const struct shape *f = shape_for(blocks ? WG_ROWS : bucket);
     uint32_t tiles = f->groups * 4, frag = 0;
     enum dtype first, second;
     partials s = {};
@@ -203,6 +216,10 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     /* blocks that finish their own groups take whole groups, unless a quarter of the places would then be empty */
     bool whole = ends && 4 * a.n_group >= 3 * slots * rounds;
     a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
+    /* One block per SM, beside which attention's blocks can start, is quicker than two where a block then has two
+     * records; with more columns they take too long. */
+    if (f->cols == EIGHT && w->role == WEIGHT_QKV && units <= 2u * d->sms)
+        a.per = (units + d->sms - 1) / d->sms;
     a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;
     a.n_col = columns_of(bucket);
     if (d->invariant == INVARIANT_PROMPT) {
@@ -212,8 +229,8 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     }
     a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL, a.left = d->ws.wg_left;
     /* the two rings: stages of weights first, up to what hides the memory's latency, then activations */
-    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - WG_FIXED, wst = tiles * frag,
-             xst = f->cols * 256;
+    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - wg_fixed(f->cols), wst = tiles * frag,
+             xst = wg_xstage(f->cols);
     uint32_t hides = (3 * t16_frag_bytes(DT_Q4_K) + frag - 1) / frag;
     a.xstages = 2;
     a.wstages = min_u((room - a.xstages * xst) / wst, hides);
@@ -221,44 +238,46 @@ static partials matmul(struct device *d, const wdev *w, wg_args &a, uint32_t buc
     a.wstages = min_u((room - a.xstages * xst) / wst, WG_STAGES);
     a.early = early_stages(d, w, bucket);
     uint32_t frags = t16_frags(first) > t16_frags(second) ? t16_frags(first) : t16_frags(second);
-    if (a.ahead.waits && a.per * frags > a.wstages) /* memory is busy with the weights until the end */
+    bool fits = a.per * frags <= a.wstages; /* otherwise memory is busy with the weights until the end */
+    if (a.ahead.waits && !fits)
         a.ahead.kv = NULL;
+    if (f->cols == EIGHT && w->role == WEIGHT_GATE_UP && fits)
+        a.early = 2, a.x_first = a.early < a.xstages;
     wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
-                WG_FIXED + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
+                wg_fixed(f->cols) + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
     s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
     s.segs = a.segs;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
 }
 
-/* A matrix input of `bucket` rows at p, in the given order of k. */
-static act_buf form_of(__half *p, uint32_t bucket, uint32_t order)
+/* The order of k in which a product of shape f wants its input, for weights of `type`. */
+static int order_of(const struct shape *f, enum dtype type)
 {
-    if (bucket > WG_ROWS)
-        return {p, WG_ROWS, LAYOUT_WG + order};
-    return {p, shape_for(bucket)->cols, LAYOUT_WG + order};
+    return f->cols == EIGHT ? (int)EIGHT_ORDER : wg_order(type);
 }
 
-/* The forms that w's types need; returns their number. */
-static int forms_of(struct device *d, const wdev *w, uint32_t bucket, act_buf out[2])
+/* The forms that w's types need for a product of shape f; returns their number. */
+static int forms_of(struct device *d, const wdev *w, const struct shape *f, act_buf out[2])
 {
     int n = 0;
-    for (uint32_t o = 0; o < 2; o++) {
+    for (int o = 0; o < 2; o++) {
         bool want = false;
         for (uint32_t i = 0; i < w->n_part; i++)
-            want = want || wg_order(w->part[i].type) == (int)o;
+            want = want || order_of(f, w->part[i].type) == o;
         if (want)
-            out[n++] = form_of(d->ws.wg_x[o], bucket, o);
+            out[n++] = {d->ws.wg_x[o], f->cols, (uint32_t)(LAYOUT_WG + o)};
     }
     return n;
 }
 
-static void normed(struct device *d, struct op_call *p, const wdev *w, const struct norm *n, bool gather)
+static void normed(struct device *d, struct op_call *p, const wdev *w, const struct shape *f, const struct norm *n,
+                   bool gather)
 {
     act_buf out[2];
     const act_buf none = {};
-    int two = forms_of(d, w, p->bucket, out) == 2;
+    int two = forms_of(d, w, f, out) == 2;
     if (n->kind != NORM_RMS && gather)
         plan_complete(d, p, ACT_BIT(ACT_X));
     if (n->kind == NORM_RMS) {
@@ -303,13 +322,14 @@ void wg_qkv(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_qkv *op = &o->qkv;
     const wdev *w = wdev_of(op->w);
+    const struct shape *f = shape_for(d, w, p->bucket);
     wg_args a = {};
     if (p->asked && p->asked == p->reader)
         a.ahead = ahead_of(d, p->reader, p->asked_pages, AHEAD_BYTES + AHEAD_MORE, true);
     else
         a.ahead = ahead_of(d, p->reader, 0, AHEAD_BYTES, false);
-    normed(d, p, w, &op->norm, false);
-    p->q = matmul(d, w, a, p->bucket, false), p->q_op = op;
+    normed(d, p, w, f, &op->norm, false);
+    p->q = matmul(d, w, f, a, p->bucket, false), p->q_op = op;
     act_in_pieces(&p->acts, ACT_Q);
     if (!p->reader || p->reader->kind != OP_ATTEND) /* K and V have other readers too */
         plan_complete(d, p, ACT_BIT(ACT_Q));
@@ -319,16 +339,17 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
+    const struct shape *f = shape_for(d, w, p->bucket);
     bool together = wg_kernel_of(NULL, w, 32);
     if (!project_begin(d, op))
         return;
-    normed(d, p, w, &op->norm, false);
+    normed(d, p, w, f, &op->norm, false);
     for (uint32_t i = 0; i < (together ? 1 : w->n_part); i++) {
         wdev one = *w;
         wg_args a = {};
         if (!together)
             one.n_part = 1, one.part[0] = w->part[i];
-        partials s = matmul(d, &one, a, p->bucket, false);
+        partials s = matmul(d, &one, f, a, p->bucket, false);
         bool fours = true; /* four columns that are added together are always of one part */
         for (uint32_t k = 0; k < one.n_part; k++)
             fours = fours && one.part[k].row0 % 4 == 0;
@@ -347,7 +368,8 @@ bool wg_attended(struct device *d, struct op_call *p, uint32_t d_q, act_buf *out
     if (d->path != PATH_WGMMA || !reader || reader->kind != OP_PROJ || reader->proj.in != ACT_ATT ||
         !wg_can_run(reader) || d_q % 256)
         return false;
-    forms_of(d, wdev_of(reader->proj.w), d->bucket, forms);
+    const wdev *w = wdev_of(reader->proj.w);
+    forms_of(d, w, shape_for(d, w, d->bucket), forms);
     *out = forms[0];
     act_in_pieces(&p->acts, ACT_ATT);
     return true;
@@ -358,9 +380,10 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
     const struct op_proj *op = &o->proj;
     const wdev *w = wdev_of(op->w);
     bool in_pieces = p->acts.pieces & ACT_BIT(op->in);
+    const struct shape *f = shape_for(d, w, p->bucket);
     act_buf out[2];
     wg_args a = {};
-    forms_of(d, w, p->bucket, out);
+    forms_of(d, w, f, out);
     if (in_pieces && op->in == ACT_FF && p->ff_made)
         a.x[0] = a.x[1] = d->ws.wg_ff;
     else if (in_pieces && op->in == ACT_FF)
@@ -374,7 +397,7 @@ void wg_proj(struct device *d, struct op_call *p, const struct op *o)
         a.ahead = ahead_of(d, attend, 0, AHEAD_BYTES, true);
     /* measured: dense layers win up to 1 %, mixtures lose up to 0.5 % */
     a.late = p->bucket <= WG_ROWS && !(p->next && p->next->kind == OP_ROUTE);
-    partials s = matmul(d, w, a, p->bucket, false);
+    partials s = matmul(d, w, f, a, p->bucket, false);
     p->asked = a.ahead.kv ? attend : NULL, p->asked_pages = a.ahead.n_page;
     if (proj_apart(op)) {
         reduce_to_tmp(d, &s, w->n_out, p->bucket);
@@ -393,17 +416,19 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     const struct op_ffn_up *op = &o->ffn_up;
     const struct op *reader = p->reader;
     const wdev *w = wdev_of(op->w);
+    const struct shape *f = shape_for(d, w, p->bucket);
     wg_args a = {};
-    normed(d, p, w, &op->norm, false);
+    normed(d, p, w, f, &op->norm, false);
     p->ff_made = reader && reader->kind == OP_PROJ && reader->proj.in == ACT_FF && w->interleaved && !op->row_gate &&
                  op->glu != GLU_OAI && w->n_out / 2 % 256 == 0;
     if (p->ff_made) {
         const wdev *down = wdev_of(reader->proj.w);
-        a.ff = form_of(d->ws.wg_ff, p->bucket, wg_order(down->part[0].type));
+        const struct shape *next = shape_for(d, down, p->bucket);
+        a.ff = {d->ws.wg_ff, next->cols, (uint32_t)(LAYOUT_WG + order_of(next, down->part[0].type))};
         a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
-        matmul(d, w, a, p->bucket, true);
+        matmul(d, w, f, a, p->bucket, true);
     } else {
-        p->ff = matmul(d, w, a, p->bucket, false);
+        p->ff = matmul(d, w, f, a, p->bucket, false);
         p->ff_op = *op;
         if (op->row_gate) { /* the row's gate depends on the current ACT_X, which differs by the time of `down` */
             glu_reduce_run(d, op, &p->ff, d_ff_of(op), &d->ws.ff, p->bucket);
@@ -417,9 +442,10 @@ void wg_head(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_head *op = &o->head;
     const wdev *w = wdev_of(op->w);
+    const struct shape *f = shape_for(d, w, p->bucket);
     wg_args a = {};
-    normed(d, p, w, &op->norm, true);
+    normed(d, p, w, f, &op->norm, true);
     a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out;
     a.scale = op->scale, a.softcap = op->softcap, a.bias = op->bias;
-    matmul(d, w, a, p->bucket, true);
+    matmul(d, w, f, a, p->bucket, true);
 }

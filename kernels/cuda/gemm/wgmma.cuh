@@ -1,6 +1,7 @@
 /*
  * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
- * wgmma; activations are in shared memory, the B operand. For sm_90a alone.
+ * wgmma; activations are in shared memory, the B operand. For sm_90a alone. Up to eight columns are multiplied in
+ * another way, where the type has it (eight.cuh).
  *
  * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
  * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight is rounded to fp16 once, as in the
@@ -14,6 +15,7 @@
 #ifndef HEARTH_CUDA_WGMMA_CUH
 #define HEARTH_CUDA_WGMMA_CUH
 
+#include "kernels/cuda/gemm/eight.cuh"
 #include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/split_k.cuh"
 #include "kernels/cuda/gemm/wgmma_mma.cuh"
@@ -68,7 +70,8 @@ struct wg_args {
     act_buf ff;
     const float *bias;
     enum glu_kind glu;
-    bool late; /* the next kernel is let in once the ring has been filled, not at the start */
+    bool x_first; /* EIGHT columns: the weights that are not early wait for the activations of as many records */
+    bool late;    /* the next kernel is let in once the ring has been filled, not at the start */
 };
 
 /* --- the kernel ------------------------------------------------------------------------------------------------- */
@@ -93,14 +96,16 @@ template <int N> struct wg_shape {
      * registers are bounded; more than there are leaves room for the small kernels between two products, at the price
      * of some spills. */
     enum {
-        REGS = N == 16       ? 96
+        REGS = N == 8        ? 88
+               : N == 16     ? 96
                : BLOCKS == 2 ? 104
                : GROUPS == 2 ? 232
                              : 112,
-        COPY_REGS = N == 16                      ? 24
+        COPY_REGS = N == 8                       ? 40
+                    : N == 16                    ? 24
                     : BLOCKS == 1 && GROUPS == 2 ? 40
                                                  : 32,
-        BOUND = N == 16 ? 448 : GROUPS * 128 + 128
+        BOUND = N <= 16 ? 448 : GROUPS * 128 + 128
     };
 };
 
@@ -114,19 +119,31 @@ __host__ __device__ constexpr int wg_words(int type, int words)
 /* --- the core ---------------------------------------------------------------------------------------------------- */
 
 enum { WG_FIXED = 256, WG_STAGES = 8 };
+/* Bytes of a launch's barriers, and of a stage of activations: half a k-block, or all of one and its means. */
+__host__ __device__ constexpr uint32_t wg_fixed(uint32_t columns)
+{
+    return columns == EIGHT ? 384 : WG_FIXED;
+}
+__host__ __device__ constexpr uint32_t wg_xstage(uint32_t columns)
+{
+    return columns == EIGHT ? EIGHT_X + EIGHT_MEANS : columns * 256;
+}
 
 /* A block's two rings: stages of weights, a fragment of each tile, and of activations, half a k-block of all columns.
  */
 struct wg_rings {
     uint64_t *full_w, *empty_w, *full_x, *empty_x; /* [WG_STAGES] mbarriers */
+    uint64_t *means;                               /* EIGHT columns: a stage's means are there */
     uint8_t *x, *w;
     uint32_t wstages, xstages;
 };
-__device__ static inline wg_rings wg_rings_at(uint8_t *sm, uint32_t wstages, uint32_t xstages, uint32_t xstage)
+__device__ static inline wg_rings wg_rings_at(uint8_t *sm, uint32_t wstages, uint32_t xstages, uint32_t xstage,
+                                              uint32_t fixed = WG_FIXED)
 {
     uint64_t *b = (uint64_t *)sm;
-    uint8_t *x = sm + WG_FIXED;
-    return {b, b + WG_STAGES, b + 2 * WG_STAGES, b + 3 * WG_STAGES, x, x + xstages * xstage, wstages, xstages};
+    uint8_t *x = sm + fixed;
+    return {b,       b + WG_STAGES, b + 2 * WG_STAGES, b + 3 * WG_STAGES, b + 4 * WG_STAGES, x, x + xstages * xstage,
+            wstages, xstages};
 }
 /* Called by all threads of the block: copies complete on the full barriers, `warps` warps release the empty ones. */
 __device__ static inline void wg_rings_init(const wg_rings &r, uint32_t warps)
@@ -206,6 +223,35 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
     }
     wg_wait<0>();
     mbar_release(ring.empty_x + held, lane);
+}
+
+/* The same for EIGHT columns, by mma, each warp for itself. */
+template <int T, uint32_t WSTAGE>
+__device__ __forceinline__ void wg_multiply_eight(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t warp,
+                                                  uint32_t lane, float (&acc)[EIGHT / 2])
+{
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        eight_of<T> w;
+        const uint8_t *x = ring.x + at.xs * wg_xstage(EIGHT);
+        mbar_wait(ring.full_w + at.ws, at.wphase);
+        w.open(ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES, lane);
+        if (!w.HOLDS)
+            mbar_release(ring.empty_w + at.ws, lane);
+        mbar_wait(ring.full_x + at.xs, at.xphase);
+        auto means = [&]() {
+            mbar_wait(ring.means + at.xs, at.xphase);
+            return ((const uint4 *)(x + EIGHT_X))[lane];
+        };
+        w.multiply(smem_of(x), means, lane, acc);
+        if (w.HOLDS)
+            mbar_release(ring.empty_w + at.ws, lane);
+        mbar_release(ring.empty_x + at.xs, lane);
+        if (++at.ws == ring.wstages)
+            at.ws = 0, at.wphase ^= 1;
+        if (++at.xs == ring.xstages)
+            at.xs = 0, at.xphase ^= 1;
+    }
 }
 
 /*
@@ -360,12 +406,15 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
                        UA = quant<TA>::FRAG_BYTES, UB = quant<TB>::FRAG_BYTES, FRAG = UA > UB ? UA : UB,
-                       WSTAGE = TILES * FRAG, XSTAGE = N * 256;
+                       WSTAGE = TILES * FRAG, XSTAGE = wg_xstage(N), COPIES = N == EIGHT ? 1 : 2,
+                       XCOPY = N * 512 / COPIES;
     extern __shared__ __align__(128) uint8_t sm[];
-    const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE);
+    const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE, wg_fixed(N));
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
     const wg_share share = wg_share_of(a, block);
+    if (N == EIGHT && threadIdx.x < WG_STAGES)
+        mbar_init(ring.means + threadIdx.x, WARP_ARRIVALS);
     wg_rings_init(ring, TILES);
     if (!a.late)
         pdl_trigger();
@@ -383,8 +432,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                      at = t16_frag_at(n_kblk, per, r, 0), next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
             const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
-                if (i * per + q == a.early)
+                if (i * per + q == a.early) {
                     pdl_wait();
+                    if (N == EIGHT && a.x_first) /* for a stage that is not released before these weights are there */
+                        mbar_wait(ring.full_x + i, 0);
+                }
                 mbar_wait(ring.empty_w + s, phase);
                 if (!lane)
                     mbar_expect_tx(ring.full_w + s, n * frag);
@@ -416,17 +468,30 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             uint32_t s = 0, phase = 1;
             for (uint32_t i = 0; i < share.n; i++) {
                 uint32_t u = share.at(i);
-                const __half *x =
-                    a.x[TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER : quant<TA>::WG_ORDER] +
-                    (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * N * 256;
-                for (int h = 0; h < 2; h++) {
+                const __half *x = a.x[N == EIGHT                                     ? EIGHT_ORDER
+                                      : TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER
+                                                                                     : quant<TA>::WG_ORDER] +
+                                  (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * N * 256;
+                for (uint32_t h = 0; h < COPIES; h++) {
                     mbar_wait(ring.empty_x + s, phase);
-                    mbar_expect_tx(ring.full_x + s, XSTAGE);
-                    cp_async_bulk(ring.x + s * XSTAGE, x + h * N * 128, XSTAGE, ring.full_x + s, policy);
+                    mbar_expect_tx(ring.full_x + s, XCOPY);
+                    cp_async_bulk(ring.x + s * XSTAGE, x + h * XCOPY / 2, XCOPY, ring.full_x + s, policy);
                     if (++s == a.xstages)
                         s = 0, phase ^= 1;
                 }
             }
+        }
+        return;
+    }
+    if (N == EIGHT && warp == TILES + 2) {
+        uint32_t s = 0, phase = 0;
+        for (uint32_t i = 0; i < share.n; i++) {
+            uint8_t *x = ring.x + s * XSTAGE;
+            mbar_wait(ring.full_x + s, phase);
+            eight_means(smem_of(x), x + EIGHT_X, lane);
+            mbar_release(ring.means + s, lane);
+            if (++s == a.xstages)
+                s = 0, phase ^= 1;
         }
         return;
     }
@@ -444,7 +509,10 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         if (BLOCKS)
             n = a.slice;
         auto run = [&](auto type) {
-            wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, acc);
+            if constexpr (N == EIGHT)
+                wg_multiply_eight<decltype(type)::value, WSTAGE>(ring, turn, n, warp, lane, acc);
+            else
+                wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, acc);
         };
         struct type_a {
             enum { value = TA };
@@ -488,7 +556,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = u < (a.n_out + 255) / 256 * 256;
             float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
             __half *to = a.ff.p + (BLOCKS ? (uint64_t)column * N * ((a.n_out + 255) & ~255u) : 0) +
-                         wg_at(a.ff.layout - LAYOUT_WG, N, col, u); /* zeros for units past n_out */
+                         wg_at(a.ff.layout - LAYOUT_WG, BLOCKS ? N : a.ff.ld, col, u); /* zeros for units past n_out */
 #pragma unroll
             for (int j = 0; j < N / 4; j++) {
                 uint32_t i = j / 2 * 4 + (j & 1);
