@@ -53,11 +53,10 @@ __device__ static inline void tell(uint32_t at, uint32_t told, float4 v)
                  "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(told)
                  : "memory");
 }
-__device__ static inline void wait_told(uint64_t *told, uint32_t phase = 0)
+__device__ static inline void wait_told(uint64_t *told)
 {
-    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1; @p bra D; "
-                 "bra W; D: }" ::"r"(smem_of(told)),
-                 "r"(phase)
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0; @p bra D; "
+                 "bra W; D: }" ::"r"(smem_of(told))
                  : "memory");
 }
 #else

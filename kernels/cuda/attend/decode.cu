@@ -43,7 +43,7 @@ __device__ static inline void ranks_begin(uint64_t *told)
         mbar_init_done();
     }
     __syncwarp();
-    cluster_arrive();
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 /* Adds what the block's warps have left in x, and what those of the other ranks have. sums: space in the first rank for
  * the others' sums, [ranks - 1], of which it is told; f: four_at() of the thread. */
@@ -52,13 +52,13 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
                                         uint64_t *told, const item &it, four f, uint32_t rank)
 {
     static_assert(ROWS * D / 4 <= shape<D>::WARPS * 32, "a thread has one four");
-    cluster_wait();
     bool mine = f.r < it.rows;
     float top[RANKS_MAX], den[RANKS_MAX], y[RANKS_MAX][4], v[4];
     if (mine)
         add_warps(x, f, top[0], den[0], y[0]);
     if (!rank && !threadIdx.x)
         mbar_expect_tx(told, ((1u << a.log_ranks) - 1) * it.rows * (D + 2) * (uint32_t)sizeof(float));
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); /* warps may have diverged */
     if (rank) {
         if (mine) {
             uint32_t to = there(sums[rank - 1][f.r], 0), bar = there(told, 0);

@@ -40,11 +40,11 @@ template <int M>
 __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uint32_t d_head, uint32_t turn,
                                             uint32_t at, const float x[M], float s[M])
 {
-    uint32_t lane = threadIdx.x & 31;
-    uint64_t *told = (uint64_t *)heads + (turn & 1);
+    uint32_t lane = threadIdx.x & 31, full = smem_of((uint64_t *)heads + (turn & 1));
     const float *head = (const float *)(heads + 16) + (turn & 1) * M * d_head;
+    uint32_t own = smem_of(head + (at & ~3u));
     if (!lane)
-        mbar_expect_tx(told, M * d_head * 4);
+        mbar_expect_tx((uint64_t *)heads + (turn & 1), M * d_head * 4);
     __syncwarp();
     float four[M][4];
 #pragma unroll
@@ -53,13 +53,22 @@ __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uin
         for (int i = 0; i < 4; i++)
             four[m][i] = __shfl_sync(~0u, x[m], (lane & ~3u) + i);
     for (uint32_t to = lane & 3; to < blocks; to += 4) {
-        uint32_t own = there(head + (at & ~3u), to), bar = there(told, to);
+        uint32_t there, bar;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(to));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(bar) : "r"(full), "r"(to));
 #pragma unroll
         for (int m = 0; m < M; m++)
-            tell(own + m * d_head * 4, bar, make_float4(four[m][0], four[m][1], four[m][2], four[m][3]));
+            asm volatile(
+                "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                    there + m * d_head * 4),
+                "f"(four[m][0]), "f"(four[m][1]), "f"(four[m][2]), "f"(four[m][3]), "r"(bar)
+                : "memory");
     }
     __syncwarp();
-    wait_told(told, turn >> 1 & 1);
+    asm volatile("{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1; @p bra D; "
+                 "bra W; D: }" ::"r"(full),
+                 "r"(turn >> 1 & 1)
+                 : "memory");
 #pragma unroll
     for (int m = 0; m < M; m++) {
         s[m] = 0;

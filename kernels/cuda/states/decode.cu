@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(4 * COLS, COLS == DECODE_COLS ? 5 : 1)
         if (!tid)
             told_init(&told, DV * sizeof(float));
         __syncwarp();
-        cluster_arrive();
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
         y_there = there(&y_s[col], lane / 8 % BLOCKS), told_there = there(&told, lane / 8 % BLOCKS);
         cluster_wait();
     }
