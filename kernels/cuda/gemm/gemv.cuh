@@ -16,13 +16,15 @@
  * The factor of an RMS norm is the same for the whole row, so it is applied to the finished sums. Other norms are a
  * kernel of their own, as for skinny.
  *
- * This file has the multiplying warps and the kernel. gemv_block.cuh has the layout of a block's shared memory,
- * gemv_ring.cuh the producer warp, gemv_x.cuh the conversion of activations into integers, gemv_end.cuh the epilogue
- * warp, rounds.cuh the multiplying warps where a row does not fit, gemv_launch.cuh the choice among all of these.
+ * This file has the multiplying warps and the kernel. four.cuh has the product of four rows together, gemv_block.cuh
+ * the layout of a block's shared memory, gemv_ring.cuh the producer warp, gemv_x.cuh the conversion of activations into
+ * integers, gemv_end.cuh the epilogue warp, rounds.cuh the multiplying warps where a row does not fit, gemv_launch.cuh
+ * the choice among all of these.
  */
 #ifndef HEARTH_CUDA_GEMM_GEMV_CUH
 #define HEARTH_CUDA_GEMM_GEMV_CUH
 
+#include "kernels/cuda/gemm/four.cuh"
 #include "kernels/cuda/gemm/gemv_block.cuh"
 #include "kernels/cuda/gemm/gemv_end.cuh"
 #include "kernels/cuda/gemm/gemv_ring.cuh"
@@ -36,11 +38,12 @@ template <int TA, int TB, int M, int CGROUPS, int EP>
 __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint8_t *sm, uint32_t warp, uint32_t lane)
 {
     using S = gemv_shape<M, CGROUPS, EP>;
+    constexpr bool FOUR = M == 4 && rows_of<TA>::TAKES && rows_of<TB>::TAKES;
     uint64_t *full = (uint64_t *)sm, *empty = full + STAGES_MAX;
     uint8_t *xs = sm + S::X, *ring = sm + S::fixed(a);
     uint32_t cgroup = CGROUPS == 1 ? 0 : warp / WARPS, chunk = warp - cgroup * WARPS, n_kblk = a.n_kblk,
              r0 = t16_slice(n_kblk, chunk), r1 = t16_slice(n_kblk, chunk + 1),
-             steps = (n_kblk + K_SLICES - 1) / K_SLICES, end = r0 + steps, row_step = n_kblk * IX_KBLK,
+             steps = (n_kblk + K_SLICES - 1) / K_SLICES, end = r0 + steps, row_step = S::row_step(n_kblk),
              stages = a.stages;
     if (S::BY_TILE)
         xs += cgroup * M * row_step; /* each set has a copy of the row */
@@ -91,14 +94,18 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     };
 #pragma unroll 1
     for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < n; i += S::TILE_EACH + 1) {
-        float acc[M][2];
+        float acc[M][2], four[2][4]; /* FOUR: [h][quarter] of row t */
 #pragma unroll
         for (int m = 0; m < M; m++)
             acc[m][0] = acc[m][1] = 0;
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            four[0][c] = four[1][c] = 0;
         auto run = [&](auto type) {
             constexpr int T = decltype(type)::value;
             constexpr uint32_t per = t16_frags(T), frag = t16_frag_bytes(T);
             ix_frag v = {x, own, row_step, own_step};
+            four_rows rows(x, row_step, lane);
             if (S::BY_TILE && cgroup)
                 pass(steps * per);
             else if (CGROUPS > 1)
@@ -108,15 +115,20 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
 #pragma unroll 1
                 for (uint32_t q = 0; q < per; q++) {
                     mbar_wait(full + s, phase);
-                    if (c < r1)
-                        quant<T>::template mul_int<M>(ring + s * a.stage_bytes + chunk * frag, q, v, lane, acc);
+                    if (c < r1) {
+                        const uint8_t *record = ring + s * a.stage_bytes + chunk * frag;
+                        if constexpr (FOUR)
+                            rows_of<T>::mul(record, rows, lane, four);
+                        else
+                            quant<T>::template mul_int<M>(record, q, v, lane, acc);
+                    }
                     mbar_release(empty + s, lane);
                     if (++s == stages)
                         s = 0, phase ^= 1;
                 }
                 if (S::K_SPLIT > 1 || S::PAIRS)
                     pass(per);
-                v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk;
+                v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk, rows.next(S::K_SPLIT * IX_KBLK);
             }
             if (S::BY_TILE && !cgroup)
                 pass(steps * per);
@@ -128,9 +140,16 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
         if ((S::TILE_EACH || i % FLUSH == 0) && i >= 2 * FLUSH)
             named_bar_sync<S::BAR_THREADS>(BAR_READ + buf);
+        if constexpr (FOUR) {
+            float *row = to - lane + at + (lane & 3) * 64 + (lane & ~3u);
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
+            for (int h = 0; h < 2; h++)
+                *(float4 *)(row + 32 * h) = make_float4(four[h][0], four[h][1], four[h][2], four[h][3]);
+        } else {
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                to[at + m * 64] = acc[m][0], to[at + m * 64 + 32] = acc[m][1]; /* rows g and g + 8, quarter t */
+        }
         if (S::TILE_EACH || i % FLUSH == FLUSH - 1 || i + 1 == n)
             named_bar_arrive<S::BAR_THREADS>(BAR_FULL + buf);
     }

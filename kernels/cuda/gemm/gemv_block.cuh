@@ -57,10 +57,15 @@ template <int M, int CGROUPS, int EP> struct gemv_shape {
         PARTIALS = SQUARES + (BY_TILE + 1) * M * WARPS * 4,
         X = PARTIALS + BUFS * BUF * 4,
     };
-    /* n_kblk: records of a row that are in shared memory at a time. */
+    /* n_kblk: records of a row that are in shared memory at a time. Of four rows, which are read together, no two
+     * planes are in the same banks: a row is an odd number of sixteens of bytes. */
+    __host__ __device__ static uint32_t row_step(uint32_t n_kblk)
+    {
+        return n_kblk * IX_KBLK + (M == 4 && n_kblk % 2 == 0 ? 16 : 0);
+    }
     __host__ __device__ static uint32_t fixed(uint32_t n_kblk)
     {
-        return (X + (BY_TILE + 1) * M * n_kblk * IX_KBLK + 127) & ~127u;
+        return (X + (BY_TILE + 1) * M * row_step(n_kblk) + 127) & ~127u;
     }
     __host__ __device__ static uint32_t fixed(const gemm_args &a)
     {
