@@ -142,7 +142,7 @@ int main(int argc, char **argv)
                                    .embed_scale = 1,
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
-                          ungated, biased, normed, grows, shared, broad, tile, many, more;
+                          ungated, biased, normed, grows, shared, eights, mixed, broad, tile, many, more;
     if (argc > 2)
         variant = argv[2];
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
@@ -160,6 +160,13 @@ int main(int argc, char **argv)
     shared = normed;
     shared.name = "shares in two groups", shared.type = DT_Q4_K, shared.rope = ROPE_NEOX, shared.head_norms = true;
     shared.d_model = 1792, shared.d_ff = 6912, shared.n_head = 24, shared.n_kv = 8, shared.d_head = shared.n_rot = 128;
+    /* Six rows go through eight columns on an H100, by weights of some types alone: those of gate and up but not of
+     * `down`, with three super-blocks a block and two of q|k|v's; and the other way round. */
+    eights = mixed = normed;
+    eights.name = "eight columns before sixteen", eights.type = DT_Q4_K, eights.mix[P_DOWN] = DT_Q8_0;
+    eights.d_model = 2560, eights.d_ff = 3584, eights.n_head = 16, eights.n_kv = 4, eights.rope = ROPE_NEOX;
+    eights.d_head = eights.n_rot = 128;
+    mixed.name = "sixteen columns before eight", mixed.mix[P_DOWN] = DT_Q6_K;
     /* Rows that a GPU's cluster norm cannot hold in registers as a whole. */
     broad = normed;
     broad.name = "rows of many columns", broad.d_model = 8448, broad.d_ff = 256;
@@ -178,6 +185,8 @@ int main(int argc, char **argv)
         {"RMS norms", test_case, NULL, NULL, &normed},
         {"rows that grow", test_case, NULL, NULL, &grows},
         {"shares in two groups", info.gpu ? test_case : skipped, NULL, NULL, &shared},
+        {"eight columns before sixteen", info.gpu ? test_case : skipped, NULL, NULL, &eights},
+        {"sixteen columns before eight", test_case, NULL, NULL, &mixed},
         {"rows of many columns", info.gpu ? test_case : skipped, NULL, NULL, &broad},
         {"as many heads as a tile has rows", test_case, NULL, NULL, &tile},
         {"more items than processors", info.gpu ? test_case : skipped, NULL, NULL, &many},

@@ -73,10 +73,10 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
         return;
 #pragma unroll
     for (uint32_t k = 1; k < RANKS_MAX; k++) {
-        bool there = k < 1u << a.log_ranks;
+        bool sent = k < 1u << a.log_ranks;
         const float *from = sums[k - 1][f.r];
-        float4 s = there ? *(const float4 *)(from + f.dim) : make_float4(0, 0, 0, 0);
-        top[k] = there ? from[D] : -INFINITY, den[k] = there ? from[D + 1] : 0;
+        float4 s = sent ? *(const float4 *)(from + f.dim) : make_float4(0, 0, 0, 0);
+        top[k] = sent ? from[D] : -INFINITY, den[k] = sent ? from[D + 1] : 0;
         y[k][0] = s.x, y[k][1] = s.y, y[k][2] = s.z, y[k][3] = s.w;
     }
     join_sets<RANKS_MAX>(

@@ -2,14 +2,14 @@
  * eight.cuh - products of up to eight columns on Hopper, as wgmma.cuh's kernel multiplies them: by mma.m16n8k16 of
  * whole weights, whose sums of a sub-block are then scaled.
  *
- * The narrowest wgmma has sixteen columns that are worth computing, and scaling its sums would take as long as scaling
- * the weights. With eight columns a lane has four sums of a sub-block, so that scaling these is cheaper than making
- * fp16 numbers of 32 weights. What the tensor cores are given is the integers themselves: an integer q below 1024 in
- * the low bits of a half is the subnormal number q 2^-24, so that all that is done to the bits of a weight is to mask
- * them. Its product with an fp16 activation is exact in F32.
+ * With eight columns a lane has four sums of a sub-block, so that scaling these is cheaper than making fp16 numbers of
+ * 32 weights. What the tensor cores are given is the integers themselves: an integer q below 1024 in the low bits of a
+ * half is the subnormal number q 2^-24, so that a weight's bits only have to be masked. Its product with an fp16
+ * activation is exact in F32. wgmma has eight columns too, but needs more instructions for its fences, descriptors and
+ * waits than ldmatrix and mma do here.
  *
- * Minimums (and the 32 that a Q6_K weight is less than its six bits) are factors of sums of activations, which a warp
- * of the block that multiplies no weights computes for all of them.
+ * Minimums (and the 32 that a Q6_K weight is less than its six bits) are factors of sums of activations. A warp of the
+ * block that multiplies no weights computes these for all of them, as means of 16: a sum may be too large for fp16.
  */
 #ifndef HEARTH_CUDA_GEMM_EIGHT_CUH
 #define HEARTH_CUDA_GEMM_EIGHT_CUH
@@ -25,10 +25,10 @@ enum {
 };
 
 /*
- * Stores the means of the sixteen sub-blocks of 16 k of the activations at x, each as two halves of which the second is
- * what the first lacks. They are the B operands of two mma.m16n8k16 whose k are the sub-blocks 4t, 4t + 1 (slots 2t and
- * 2t + 1) and 4t + 2, 4t + 3 (2t + 8 and 2t + 9): [column][t] is {b0, b1} of the first halves and {b0, b1} of the
- * second. Called by a warp.
+ * Stores the means of the sixteen sub-blocks of 16 k of the activations at x, each as two halves: the mean, and what it
+ * is more than that, times 2^11, so that nothing is lost of small numbers either. They are the B operands of two
+ * mma.m16n8k16 whose k are the sub-blocks 4t, 4t + 1 (slots 2t and 2t + 1) and 4t + 2, 4t + 3 (2t + 8 and 2t + 9):
+ * [column][t] is {b0, b1} of the first halves and {b0, b1} of the second. Called by a warp.
  */
 __device__ static inline void eight_means(uint32_t x, uint8_t *to, uint32_t lane)
 {
@@ -56,7 +56,7 @@ __device__ static inline void eight_means(uint32_t x, uint8_t *to, uint32_t lane
             uint32_t s = 8 * h + g;
             __half *at = (__half *)(to + (2 * t + i) * 64 + (s >> 2) * 16) + (s & 3);
             __half first = half_sat(mean[h][i]);
-            at[0] = first, at[4] = half_sat(mean[h][i] - __half2float(first));
+            at[0] = first, at[4] = half_sat((mean[h][i] - __half2float(first)) * 2048);
         }
 }
 
@@ -80,16 +80,14 @@ template <int FIVE> struct eight_q45_k {
     typedef quant<FIVE ? DT_Q5_K : DT_Q4_K> form;
     static constexpr bool TAKES = true, HOLDS = FIVE;
     const uint8_t *fifths;
-    uint32_t q[2][2][4]; /* [h][p][quarter] */
+    uint32_t q[4][4]; /* [h][p], quarter */
     uint32_t s[4], own, e, dg, dh;
 
     __device__ void open(const uint8_t *r, uint32_t lane)
     {
         constexpr uint32_t S = FIVE ? 2560 : 2048;
-        uint32_t g = lane >> 2, at = smem_of(r) + 16 * form::place(4 * (lane & 7) + (lane >> 3));
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            ldm4(q[i >> 1][i & 1], at + 512 * i);
+        uint32_t g = lane >> 2;
+        form::quarters(r, lane, q);
         four_of(s, ((const uint4 *)(r + S))[g]);
         own = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
         dg = ((const uint32_t *)(r + S + 192))[g], dh = ((const uint32_t *)(r + S + 192))[g + 8];
@@ -114,7 +112,7 @@ template <int FIVE> struct eight_q45_k {
                 uint32_t lo[4], hi[4]; /* A: rows g and g + 8 of k 4t and 4t + 2, then of 4t + 1 and 4t + 3 */
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    uint32_t v = q[i][p][c], v8 = v >> 8;
+                    uint32_t v = q[2 * i + p][c], v8 = v >> 8;
                     lo[i] = v & L, lo[2 + i] = v8 & L, hi[i] = v & H, hi[2 + i] = v8 & H;
                     if (FIVE) { /* bit t of a byte to 4 for the low nibble, 4 + t to 8 for the high one */
                         uint32_t f0 = five[2 * i + p] << (4 - t), f1 = five[2 * i + p] >> (4 + t);
@@ -134,14 +132,15 @@ template <int FIVE> struct eight_q45_k {
         float least[4] = {0, 0, 0, 0};
         uint32_t g0 = twice(own >> 24 & 63, 0), g1 = twice(e & 63, 0), h0 = twice(e >> 6 & 63, 0),
                  h1 = twice(own >> 30 | (e >> 12) << 2, 0);
-        mma16816(least, g0, h0, g1, h1, m.x, m.y);
+        auto by = [](uint32_t v) { return h2mul(v, 0x68006800u); }; /* 2^11, as the second halves are */
+        mma16816(least, by(g0), by(h0), by(g1), by(h1), m.x, m.y);
         mma16816(least, g0, h0, g1, h1, m.z, m.w);
         float2 d[2] = {eight_halves(dg), eight_halves(dh)};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float sum = __fmaf_rn(i < 2 ? 1.f / 16 : 1.f / 64, high_sum[i], low_sum[i]);
-            acc[i] =
-                __fmaf_rn(d[i >> 1].x * (TWO24 * TWO24), sum, __fmaf_rn(d[i >> 1].y * (-16 * TWO24), least[i], acc[i]));
+            acc[i] = __fmaf_rn(d[i >> 1].x * (TWO24 * TWO24), sum,
+                               __fmaf_rn(d[i >> 1].y * (-16 * TWO24 / 2048), least[i], acc[i]));
         }
     }
 };
@@ -199,8 +198,9 @@ template <> struct eight_of<DT_Q6_K> {
         };
         uint32_t g0 = scales(own[0], 0x4140), g1 = scales(own[0], 0x4342), h0 = scales(own[1], 0x4140),
                  h1 = scales(own[1], 0x4342);
+        auto less = [](uint32_t v) { return h2mul(v, 0x10001000u); }; /* 2^-11: the second halves are as much larger */
         mma16816(least, g0, h0, g1, h1, m.x, m.y);
-        mma16816(least, g0, h0, g1, h1, m.z, m.w);
+        mma16816(least, less(g0), less(h0), less(g1), less(h1), m.z, m.w);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             acc[i] = __fmaf_rn(low(d[i >> 1]), __fmaf_rn(-512.f, least[i], TWO24 * TWO24 * sum[i]), acc[i]);

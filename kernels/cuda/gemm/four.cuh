@@ -3,7 +3,7 @@
  * by a quarter of its products.
  *
  * The eight columns of an mma are the two planes of the four rows. For that its k have to be one sub-block's for all
- * lanes: ldmatrix gives a lane four of the sixteen bytes of each of a row's quarters, for Q6_K the words are so anyway.
+ * lanes: that is what quarters() of Q4_K and Q5_K is for, and for Q6_K the words are so anyway.
  * A lane's sums are then of rows g and g + 8 of weights and of row t of activations, for all quarters, where mul_int()
  * has those of one quarter. Sums of a sub-block are exact in either, and what follows is the same.
  */
@@ -41,11 +41,8 @@ template <int FIVE> struct four_q45_k {
     __device__ static inline void mul(const uint8_t *r, const four_rows &x, uint32_t lane, float (&acc)[2][4])
     {
         constexpr uint32_t S = FIVE ? 2560 : 2048, L = 0x0f0f0f0f, H = 0xf0f0f0f0;
-        uint32_t g = lane >> 2, t = lane & 3, q[4][4], s[4], e[2],
-                 at = smem_of(r) + 16 * form::place(4 * (lane & 7) + (lane >> 3));
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            ldm4(q[i], at + 512 * i); /* [h][p] */
+        uint32_t g = lane >> 2, t = lane & 3, q[4][4], s[4], e[2];
+        form::quarters(r, lane, q);
         four_of(s, ((const uint4 *)(r + S))[g]);
         two_of(e, ((const uint2 *)(r + S + 128))[g]);
         float2 d[2] = {__half22float2(((const __half2 *)(r + S + 192))[g]),

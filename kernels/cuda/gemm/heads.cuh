@@ -34,7 +34,7 @@ __device__ static inline void heads_init(uint8_t *heads)
  * ... The two buffers alternate: a block sends into a buffer again only after it has received the turn in between from
  * all blocks, each of which had by then read the buffer. When a block leaves its last turn, everything sent to it has
  * arrived, so nothing is sent to a block that has exited. Elements are sent in fours, because each arriving store is
- * counted by the barrier, and that takes time.
+ * counted by the barrier, and that takes time. Written with cluster.cuh's functions, the loop is compiled otherwise.
  */
 template <int M>
 __device__ static inline void heads_squares(uint8_t *heads, uint32_t blocks, uint32_t d_head, uint32_t turn,

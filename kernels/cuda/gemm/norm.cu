@@ -175,7 +175,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
             tell(there(&sums[rank][threadIdx.x / 32], lane), there(&told, lane), s);
         if (real)
             wait_told(&told);
-        s = 0;
+        s = 0; /* of a dry run's sums nothing is used */
 #pragma unroll
         for (uint32_t i = 0; i < RANKS; i++) {
             float part = 0;

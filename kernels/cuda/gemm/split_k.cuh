@@ -93,7 +93,7 @@ struct partials {
  * Offset, in halves, of element k of a row among `rows` rows: [record][half][8 k16 steps][2][rows][8]. Sixteen bytes of
  * a row are what the four lanes t of a quad read in half of a step; which k these are depends on the type's order:
  *   0 (Q4_K, Q5_K): step 2u + up of half p, piece c, lane t: k 64t + 32up + 16p + 4u + {c, c + 2}
- *   1 (Q6_K, Q4_0): step s of half p, piece c, lane t: k 128p + 16s + 4t + {c, c + 2}
+ *   1 (Q6_K, Q4_0; eight.cuh for all types): step s of half p, piece c, lane t: k 128p + 16s + 4t + {c, c + 2}
  */
 __host__ __device__ static inline uint32_t wg_at(uint32_t order, uint32_t rows, uint32_t row, uint32_t k)
 {

@@ -180,8 +180,9 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
 
 /*
  * Stages of weights that a block copies before the previous kernel has ended. The reads of a norm queue behind them, so
- * after a norm one stage is enough, or two for q|k|v, whose blocks have few; after attention and gate|up a block copies
- * all that it has room for.
+ * after a norm one stage is enough, or two for q|k|v, whose blocks have few, and for EIGHT columns of gate|up where the
+ * ring has room for all of a block's, as their records take less time; after attention and gate|up a block copies all
+ * that it has room for.
  */
 static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t bucket)
 {

@@ -70,7 +70,8 @@ struct wg_args {
     act_buf ff;
     const float *bias;
     enum glu_kind glu;
-    bool x_first; /* EIGHT columns: the weights that are not early wait for the activations of as many records */
+    bool x_first; /* EIGHT columns: weights that are not early are asked for once their first record's activations are
+                   * there */
     bool late;    /* the next kernel is let in once the ring has been filled, not at the start */
 };
 
@@ -129,8 +130,8 @@ __host__ __device__ constexpr uint32_t wg_xstage(uint32_t columns)
     return columns == EIGHT ? EIGHT_X + EIGHT_MEANS : columns * 256;
 }
 
-/* A block's two rings: stages of weights, a fragment of each tile, and of activations, half a k-block of all columns.
- */
+/* A block's two rings: stages of weights, a fragment of each tile, and of activations, half a k-block of all columns,
+ * or a whole one where there are EIGHT, with its means. */
 struct wg_rings {
     uint64_t *full_w, *empty_w, *full_x, *empty_x; /* [WG_STAGES] mbarriers */
     uint64_t *means;                               /* EIGHT columns: a stage's means are there */
@@ -394,7 +395,8 @@ struct wg_glu {
 };
 
 /*
- * The warpgroups that multiply come first, then one of which a warp streams weights and another activations.
+ * The warpgroups that multiply come first, then one of which a warp streams weights, another activations, and with
+ * EIGHT columns a third computes their means.
  *
  * BLOCKS: for more than N columns, in blocks of N. A block then takes all slices of K of a group, or one of them, and
  * adds their sums in order, as the kernel that finishes the op does with partial sums: a row's bits are those of a
@@ -408,6 +410,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                        UA = quant<TA>::FRAG_BYTES, UB = quant<TB>::FRAG_BYTES, FRAG = UA > UB ? UA : UB,
                        WSTAGE = TILES * FRAG, XSTAGE = wg_xstage(N), COPIES = N == EIGHT ? 1 : 2,
                        XCOPY = N * 512 / COPIES;
+    static_assert(N != EIGHT || (quant<TA>::FRAGS == 1 && quant<TB>::FRAGS == 1), "a stage of weights is a record");
     extern __shared__ __align__(128) uint8_t sm[];
     const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE, wg_fixed(N));
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;

@@ -41,6 +41,15 @@ template <int FIVE> struct quant_q45_k : quant_own {
     {
         return lane ^ lane >> 3;
     }
+    /* Reads four of the sixteen bytes of each of a row's quarters, of all planes [h][p], so that the k of a step are of
+     * one sub-block: those of rows g and g + 8, bytes 4t and on. */
+    __device__ static inline void quarters(const uint8_t *r, uint32_t lane, uint32_t (&q)[4][4])
+    {
+        uint32_t at = smem_of(r) + 16 * place(4 * (lane & 7) + (lane >> 3));
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            ldm4(q[i], at + 512 * i);
+    }
 
     __device__ static inline float at(const uint8_t *row, uint32_t k)
     {
