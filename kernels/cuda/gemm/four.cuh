@@ -3,9 +3,9 @@
  * by a quarter of its products.
  *
  * The eight columns of an mma are the two planes of the four rows. For that its k have to be one sub-block's for all
- * lanes: that is what quarters() of Q4_K and Q5_K is for, and for Q6_K the words are so anyway.
- * A lane's sums are then of rows g and g + 8 of weights and of row t of activations, for all quarters, where mul_int()
- * has those of one quarter. Sums of a sub-block are exact in either, and what follows is the same.
+ * lanes: that is what quarters() of Q4_K and Q5_K is for, and for Q6_K the words are so anyway. A lane's sums are then
+ * of rows g and g + 8 of weights and of row t of activations, for all quarters, where mul_int() has those of one
+ * quarter. Sums of a sub-block are exact in either, and what follows is the same.
  */
 #ifndef HEARTH_CUDA_GEMM_FOUR_CUH
 #define HEARTH_CUDA_GEMM_FOUR_CUH
@@ -114,8 +114,7 @@ template <> struct rows_of<DT_Q6_K> {
                 int c[4] = {0, 0, 0, 0}, n = ((const int *)(x.row + IX_S16 + 16 * t))[j];
                 uint32_t a[2];
 #pragma unroll
-                for (int h = 0; h < 2;
-                     h++) { /* the odd word's upper bits are 4 and 6 of a byte, the even one's 0 and 2 */
+                for (int h = 0; h < 2; h++) { /* upper bits: 0 and 2 of a byte are the even word's, 4 and 6 the odd's */
                     uint32_t v = w[h][t >> 1], up = f[h];
                     if (t & 1)
                         a[h] = lop_or(t >> 1 ? up >> 2 : up << 2, U, v >> 4 & N);

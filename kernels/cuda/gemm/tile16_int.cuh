@@ -6,8 +6,9 @@
  * where fp16 loses 2^-12 of every element. In return mma.m16n8k32 on int8 costs half of what fp16 does, a nibble
  * becomes a byte with one AND, and sums within a sub-block are exact, so that only scaled sub-blocks are rounded.
  *
- * One row fills an mma's eight columns (four.cuh: a quarter of four rows does): column 2c + plane has that plane of the sub-blocks that belong to c, and zeros
- * elsewhere. So a column's sum is that of one sub-block, and it comes out in the lane (g, t = c) that is to scale it:
+ * One row fills an mma's eight columns (in four.cuh, four rows do): column 2c + plane has that plane of the sub-blocks
+ * that belong to c, and zeros elsewhere. So a column's sum is that of one sub-block, and it comes out in the lane
+ * (g, t = c) that is to scale it:
  *   Q4_K, Q5_K: the k of lanes t are sub-blocks 2t and 2t + 1 (tile16.cuh): only lanes with g >> 1 == t have anything
  *     other than zero. The low nibbles (2t) are summed apart from the high ones (2t + 1).
  *   others: an mma is 16 or 32 k of one scale; the lanes with g >> 1 == (its number) % 4 have the activations.
