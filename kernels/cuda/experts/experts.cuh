@@ -8,7 +8,7 @@
  * each row is computed by itself, with its own experts and its own sums; for `down` the matrices of all its experts
  * form one long K. grouped (grouped.cuh) sorts the pairs of a row and an expert by expert and makes them the columns of
  * a product with each expert's matrix, which is read once for all of its columns, or once per 32 of them. wgmma
- * (wgmma.cu) does the same for prompts on Hopper, 64 or 128 columns at once.
+ * (wgmma.cu) does the same on Hopper for prompts and for large batches, 32, 64 or 128 columns at once.
  */
 #ifndef HEARTH_CUDA_EXPERTS_CUH
 #define HEARTH_CUDA_EXPERTS_CUH

@@ -198,10 +198,9 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     wg_rings_init(ring, TILES);
     pdl_trigger();
-    if (warp >= TILES)
+    /* With one block a processor the launch has registers enough for all. */
+    if (wg_shape<N>::BLOCKS > 1 && warp >= TILES)
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::COPY_REGS));
-    else
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
     pdl_wait();
     const uint32_t items = __ldcg(a.n_job) * a.n_group;
     if (warp == TILES) {
@@ -254,6 +253,10 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
     }
     if (warp > TILES)
         return;
+    /* Only here, where no other warp comes: the compiler ignores both instructions if code that all warps share may
+     * need more registers than copying warps keep, and then has too few to leave products in flight. */
+    if (wg_shape<N>::BLOCKS > 1)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
     wg_turn turn = {0, 0, 0, 0};
 #pragma unroll 1
     for (uint32_t it = blockIdx.x; it < items; it += gridDim.x) {
@@ -280,9 +283,9 @@ typedef void experts_wg_kernel(const experts_wg_args);
 /* d: the device to prepare the kernel for, or NULL. */
 template <int T> static experts_wg_kernel *by_cols(struct device *d, uint32_t cols)
 {
-    static uint32_t done[2];
-    uint32_t at = cols > 64;
-    experts_wg_kernel *k = at ? experts_wg<T, 128> : experts_wg<T, 64>;
+    static uint32_t done[3];
+    uint32_t at = cols <= 32 ? 0 : cols <= 64 ? 1 : 2;
+    experts_wg_kernel *k = at == 0 ? experts_wg<T, 32> : at == 1 ? experts_wg<T, 64> : experts_wg<T, 128>;
     if (d && !(done[at] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
         done[at] |= 1u << d->index;
@@ -340,18 +343,19 @@ static bool has_room(const struct device *d, const wdev *w, uint32_t n_used, uin
 
 bool experts_wg_takes(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how)
 {
-    const uint32_t worth = 24; /* mean pairs of an expert; below that, reading the weights dominates */
+    /* mean pairs of an expert; below that, or with so few rows, `grouped` takes less time */
+    const uint32_t worth = 6, few_rows = 32;
     if (d->cc != 90 || d->variant == VARIANT_REFERENCE || !w->packed || !kernel_for(NULL, w, 64))
         return false;
     if (how) /* must not depend on the number of rows, as the bits must not */
         return how == INVARIANT_PROMPT && has_room(d, w, n_used, d->ws.rows);
-    return n_row > GEMM_ROWS && n_row * n_used >= worth * w->n_expert && has_room(d, w, n_used, n_row);
+    return n_row > few_rows && n_row * n_used >= worth * w->n_expert && has_room(d, w, n_used, n_row);
 }
 
 uint32_t experts_wg_cols(const struct device *d, const wdev *w, uint32_t n_used)
 {
     uint32_t mean = d->bucket * n_used / w->n_expert;
-    return mean <= 48 ? 64 : 128;
+    return mean <= 28 ? 32 : mean <= 48 ? 64 : 128;
 }
 
 void experts_wg_columns(struct device *d, const experts_args &a, const wdev *w, bool down)

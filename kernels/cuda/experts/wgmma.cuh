@@ -1,6 +1,6 @@
 /*
- * wgmma.cuh - mixtures of experts for prompts on Hopper, except in INVARIANT_DECODE: pairs sorted by expert are the
- * columns of wgmma products (../gemm/wgmma.cuh), up to 128 of them at a time.
+ * wgmma.cuh - mixtures of experts for prompts and large batches on Hopper, except in INVARIANT_DECODE: pairs sorted by
+ * expert are the columns of wgmma products (../gemm/wgmma.cuh), up to 128 of them at a time.
  */
 #ifndef HEARTH_CUDA_EXPERTS_WGMMA_CUH
 #define HEARTH_CUDA_EXPERTS_WGMMA_CUH
