@@ -69,10 +69,12 @@ static char *name_model(const struct call *call, struct wire_loaded_model *m)
 /* Storage for the answer beyond what the engines have reported. */
 struct told {
     struct wire_engine_status *v;     /* one for each engine */
-    struct wire_loaded_model *models; /* of all of them */
-    char **names, **where;            /* one for each model */
+    struct wire_loaded_model *models; /* of all of them, by engine */
+    struct wire_loaded_model *merged; /* of all of them, each model once: see merge() */
+    const char **paths;               /* of `models`, as the engines know them */
+    char **names, **where;            /* one for each of `models` */
     char *device[ENGINES_MAX];        /* name with the device's number, if there are several devices */
-    size_t n, n_models;
+    size_t n, n_models, n_merged;
 };
 
 static void told_free(struct told *t)
@@ -85,6 +87,8 @@ static void told_free(struct told *t)
         free(t->device[i]);
     free(t->where);
     free(t->names);
+    free(t->paths);
+    free(t->merged);
     free(t->models);
     free(t->v);
 }
@@ -135,6 +139,20 @@ static void add_up(struct wire_engine_status *sum, const struct wire_engine_stat
     }
 }
 
+/* An engine that had no memory for a model has read its vocabulary, and keeps that: such a row is left out where
+ * another engine has the model, or its vocabulary too. */
+static void merge(struct told *t)
+{
+    for (size_t i = 0; i < t->n_models; i++) {
+        bool again = false;
+        for (size_t k = 0; k < t->n_models && t->models[i].vocab_only && t->paths[i]; k++)
+            again |=
+                t->paths[k] && strcmp(t->paths[i], t->paths[k]) == 0 && (k < i || (k > i && !t->models[k].vocab_only));
+        if (!again)
+            t->merged[t->n_merged++] = t->models[i];
+    }
+}
+
 /* Collects the engines' status for the answer and adds the names of models, as engines know only paths. `all` is NULL
  * if no engine runs. */
 static int collect(struct told *t, const struct call *call, const struct engines_status *all)
@@ -146,9 +164,11 @@ static int collect(struct told *t, const struct call *call, const struct engines
         n += all->of[i].told ? all->of[i].told->n_models : 0;
     t->v = calloc(t->n, sizeof *t->v);
     t->models = calloc(n + 1, sizeof *t->models);
+    t->merged = calloc(n + 1, sizeof *t->merged);
+    t->paths = calloc(n + 1, sizeof *t->paths);
     t->names = calloc(n + 1, sizeof *t->names);
     t->where = calloc(n + 1, sizeof *t->where);
-    if (!t->v || !t->models || !t->names || !t->where)
+    if (!t->v || !t->models || !t->merged || !t->paths || !t->names || !t->where)
         return HEARTH_ENOMEM;
     for (size_t i = 0; i < t->n; i++) {
         const struct engine_client *ec = engines_at(es, i);
@@ -159,6 +179,7 @@ static int collect(struct told *t, const struct call *call, const struct engines
         struct wire_loaded_model *m = t->models + t->n_models;
         for (size_t k = 0; k < v->n_models; k++) {
             m[k] = v->models[k];
+            t->paths[t->n_models] = m[k].path;
             if ((t->where[t->n_models] = engines_where(es, ec, m[k].where)))
                 m[k].where = t->where[t->n_models];
             t->names[t->n_models++] = name_model(call, &m[k]);
@@ -171,6 +192,7 @@ static int collect(struct told *t, const struct call *call, const struct engines
         v->state = silent && v->pid ? "not answering" : engine_state_name(ec);
         v->restarts = engine_restarts(ec);
     }
+    merge(t);
     return 0;
 }
 
@@ -210,8 +232,8 @@ static void reply(void *arg, const struct engines_status *all)
     if (collect(&t, call, all) == 0) {
         r.engine = t.v[0];
         add_up(&r.engine, t.v, t.n);
-        r.engine.models = t.models;
-        r.engine.n_models = t.n_models;
+        r.engine.models = t.merged;
+        r.engine.n_models = t.n_merged;
         if (t.n > 1) {
             r.engines = t.v;
             r.n_engines = t.n;

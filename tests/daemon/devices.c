@@ -54,14 +54,18 @@ static void unload(struct peer *p, const char *model)
     wire_free(peer_call(p, WIRE_MODELS_UNLOAD, &ref));
 }
 
-/* The device on which a model is loaded, from the status of all; -1: on none. */
+/* The device on which a model is loaded, from the status of all, which has it once, also where other engines keep its
+ * vocabulary; -1: on none. */
 static int64_t device_of(struct peer *p, const char *model)
 {
     struct wire_status_result *st = peer_status(p);
     int64_t device = -1;
-    for (size_t i = 0; i < st->engine.n_models; i++)
-        if (strcmp(st->engine.models[i].name, model) == 0)
-            assert_int_equal(sscanf(st->engine.models[i].where, "cuda:%" SCNd64, &device), 1);
+    for (size_t i = 0, n = 0; i < st->engine.n_models; i++)
+        if (strcmp(st->engine.models[i].name, model) == 0) {
+            assert_int_equal(n++, 0);
+            if (!st->engine.models[i].vocab_only)
+                assert_int_equal(sscanf(st->engine.models[i].where, "cuda:%" SCNd64, &device), 1);
+        }
     wire_free(st);
     return device;
 }

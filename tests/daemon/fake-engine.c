@@ -55,10 +55,10 @@ static double yield_seconds;
 
 /* The device and the models on it. */
 enum { DEVICE_BYTES = 1000000, MODELS = 8 };
-static int device;  /* --device */
-static int sharers; /* --sharers */
-static char *models[MODELS];
-static size_t n_models;
+static int device;                             /* --device */
+static int sharers;                            /* --sharers */
+static char *models[MODELS], *refused[MODELS]; /* refused: for lack of room; their vocabularies stay */
+static size_t n_models, n_refused;
 
 static void hold(const char *path)
 {
@@ -98,13 +98,18 @@ static bool is_elsewhere(uint32_t id, const char *path)
     for (size_t i = 0; i < n_models; i++)
         if (strcmp(models[i], path) == 0)
             return false;
+    bool known = n_refused == MODELS;
+    for (size_t i = 0; i < n_refused && !known; i++)
+        known = strcmp(refused[i], path) == 0;
+    if (!known)
+        refused[n_refused++] = strdup(path);
     wire_pack_error(&out, id, HEARTH_EELSEWHERE, "others have the memory", NULL);
     return true;
 }
 
 static void status(uint32_t id, const struct wire_method *m)
 {
-    struct wire_loaded_model loaded[MODELS] = {0};
+    struct wire_loaded_model loaded[2 * MODELS] = {0};
     struct wire_engine_status r = {.pid = getpid(), .backend = "fake", .steps = steps, .rows = rows};
     r.models = loaded;
     r.n_models = n_models;
@@ -121,6 +126,13 @@ static void status(uint32_t id, const struct wire_method *m)
         loaded[i].where = "cuda:0"; /* the only device that it sees */
         loaded[i].bytes = stat(models[i], &sb) == 0 ? sb.st_size : 0;
         r.mem_free -= loaded[i].bytes < r.mem_free ? loaded[i].bytes : r.mem_free;
+    }
+    for (size_t i = 0; i < n_refused; i++) {
+        bool held = false;
+        for (size_t k = 0; k < n_models && !held; k++)
+            held = strcmp(models[k], refused[i]) == 0;
+        if (!held)
+            loaded[r.n_models++] = (struct wire_loaded_model){.path = refused[i], .vocab_only = true};
     }
     wire_pack_result(&out, id, m, &r, NULL);
 }
