@@ -66,12 +66,18 @@ static char *name_model(const struct call *call, struct wire_loaded_model *m)
     return name;
 }
 
+/* Where a row of the list of models comes from. */
+struct source {
+    const char *path; /* as the engine knows it */
+    size_t engine;
+};
+
 /* Storage for the answer beyond what the engines have reported. */
 struct told {
     struct wire_engine_status *v;     /* one for each engine */
     struct wire_loaded_model *models; /* of all of them, by engine */
-    struct wire_loaded_model *merged; /* of all of them, each model once: see merge() */
-    const char **paths;               /* of `models`, as the engines know them */
+    struct wire_loaded_model *merged; /* of all of them, without what merge() leaves out */
+    struct source *from;              /* of each of `models` */
     char **names, **where;            /* one for each of `models` */
     char *device[ENGINES_MAX];        /* name with the device's number, if there are several devices */
     size_t n, n_models, n_merged;
@@ -87,7 +93,7 @@ static void told_free(struct told *t)
         free(t->device[i]);
     free(t->where);
     free(t->names);
-    free(t->paths);
+    free(t->from);
     free(t->merged);
     free(t->models);
     free(t->v);
@@ -139,15 +145,22 @@ static void add_up(struct wire_engine_status *sum, const struct wire_engine_stat
     }
 }
 
+/* Whether row k says more than row i, or as much and earlier, of a model of which row i has only the vocabulary. */
+static bool says_more(const struct told *t, size_t k, size_t i)
+{
+    const struct source *a = &t->from[k], *b = &t->from[i];
+    return a->engine != b->engine && a->path && b->path && strcmp(a->path, b->path) == 0 &&
+           (k < i || !t->models[k].vocab_only);
+}
+
 /* An engine that had no memory for a model has read its vocabulary, and keeps that: such a row is left out where
  * another engine has the model, or its vocabulary too. */
 static void merge(struct told *t)
 {
     for (size_t i = 0; i < t->n_models; i++) {
         bool again = false;
-        for (size_t k = 0; k < t->n_models && t->models[i].vocab_only && t->paths[i]; k++)
-            again |=
-                t->paths[k] && strcmp(t->paths[i], t->paths[k]) == 0 && (k < i || (k > i && !t->models[k].vocab_only));
+        for (size_t k = 0; k < t->n_models && t->models[i].vocab_only && !again; k++)
+            again = says_more(t, k, i);
         if (!again)
             t->merged[t->n_merged++] = t->models[i];
     }
@@ -165,10 +178,10 @@ static int collect(struct told *t, const struct call *call, const struct engines
     t->v = calloc(t->n, sizeof *t->v);
     t->models = calloc(n + 1, sizeof *t->models);
     t->merged = calloc(n + 1, sizeof *t->merged);
-    t->paths = calloc(n + 1, sizeof *t->paths);
+    t->from = calloc(n + 1, sizeof *t->from);
     t->names = calloc(n + 1, sizeof *t->names);
     t->where = calloc(n + 1, sizeof *t->where);
-    if (!t->v || !t->models || !t->merged || !t->paths || !t->names || !t->where)
+    if (!t->v || !t->models || !t->merged || !t->from || !t->names || !t->where)
         return HEARTH_ENOMEM;
     for (size_t i = 0; i < t->n; i++) {
         const struct engine_client *ec = engines_at(es, i);
@@ -179,7 +192,7 @@ static int collect(struct told *t, const struct call *call, const struct engines
         struct wire_loaded_model *m = t->models + t->n_models;
         for (size_t k = 0; k < v->n_models; k++) {
             m[k] = v->models[k];
-            t->paths[t->n_models] = m[k].path;
+            t->from[t->n_models] = (struct source){m[k].path, i};
             if ((t->where[t->n_models] = engines_where(es, ec, m[k].where)))
                 m[k].where = t->where[t->n_models];
             t->names[t->n_models++] = name_model(call, &m[k]);
