@@ -10,7 +10,7 @@ const struct experts_case experts_cases[] = {
     {"gpt-oss", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 576, 544, 9, 4, GLU_OAI, true, 0, .quick = true},
     {"more tiles than processors", {DT_MXFP4, DT_MXFP4, DT_MXFP4}, 2880, 288, 5, 4, GLU_OAI, true, 0},
     {"slices uneven", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 2560, 32, 24, 4, GLU_SWIGLU, false, 0, .quick = true},
-    {"many, few each", {DT_Q8_0, DT_Q8_0, DT_Q4_0}, 64, 32, 200, 8, GLU_SWIGLU, false, 0, .quick = true},
+    {"many, few each", {DT_Q8_0, DT_Q8_0, DT_Q4_0}, 64, 32, 300, 8, GLU_SWIGLU, false, 0, .quick = true},
     {"some each of a prompt", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 256, 24, 4, GLU_SWIGLU, false, 0, .quick = true},
     {"types mixed", {DT_Q4_K, DT_Q5_K, DT_Q6_K}, 256, 512, 4, 2, GLU_SWIGLU, true, 0},
     {"all of them", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 4, GLU_SWIGLU, false, 0},
@@ -28,6 +28,7 @@ const struct experts_case beside_cases[] = {
     {"beside: Q4_K and Q6_K", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 512, 512, 9, 8, GLU_SWIGLU, false, 0.4f, false},
     {"beside: Q8_0", {DT_Q8_0, DT_Q8_0, DT_Q8_0}, 96, 64, 4, 3, GLU_GEGLU, false, 0, false},
     {"beside: Q4_K and Q8_0", {DT_Q4_K, DT_Q4_K, DT_Q8_0}, 512, 288, 9, 8, GLU_GEGLU, false, 0, false},
+    {"beside: many", {DT_Q4_K, DT_Q4_K, DT_Q6_K}, 256, 256, 70, 8, GLU_SWIGLU, false, 0, false},
     {"beside: F16", {DT_F16, DT_F16, DT_F16}, 72, 33, 5, 2, GLU_SWIGLU, false, 0, false},
 };
 const size_t n_beside_case = sizeof beside_cases / sizeof *beside_cases;

@@ -28,18 +28,18 @@ static void decode(struct bench *b, const struct program *p, uint32_t n_row, boo
     bench_ok(b->be->step_wait(b->d, b->be->step_run(b->d, &batch, p), NULL, 0, &e), &e);
 }
 
-enum { STEPS = 18 };
+/* The numbers of rows of steps, of which each three have one; 0 at the end. */
+static const uint32_t rows_few[] = {1, 3, 4, 1, 8, 2, 0}, rows_many[] = {ROWS, ROWS - 4, ROWS, 0};
 
 /* Steps of several layers, of up to `most` rows, are bit-identical to their ops one by one; a GPU replays all but the
- * first step. */
+ * first step of a number of rows, or of similar ones. */
 static void same_as_ops(struct bench *b, const struct experts_case *c, const struct op *ops, uint32_t n_op,
-                        uint32_t most)
+                        const uint32_t *rows_of, uint32_t most)
 {
-    static const uint32_t rows_of[] = {1, 3, 4, 1, 8, 2};
     static float x[ROWS * D_MAX], got[ROWS * D_MAX], want[ROWS * D_MAX];
     struct hearth_err e;
     struct program all = program_of(NULL, ops, n_op);
-    for (uint32_t s = 0; s < STEPS; s++) {
+    for (uint32_t s = 0; rows_of[s / 3]; s++) {
         uint32_t rows = rows_of[s / 3] < most ? rows_of[s / 3] : most;
         random_floats(50 + s, x, (size_t)rows * c->d);
         bench_ok(b->be->act_write(b->d, ACT_X, 0, rows, c->d, x, &e), &e);
@@ -69,10 +69,8 @@ static void routers_load(struct bench *b, const struct experts_case *c, struct w
     }
 }
 
-/* The kernel after a router need not wait for the end of the router's kernel. */
-static void layers_are_their_ops(void **state)
+static void routed_layers(const struct experts_case *c, const uint32_t *rows_of)
 {
-    const struct experts_case *c = *state;
     static struct experts_numbers n;
     struct bench b;
     struct hearth_err e;
@@ -95,9 +93,21 @@ static void layers_are_their_ops(void **state)
             (struct op){.kind = OP_EXPERTS_DOWN,
                         .experts_down = {.w = &down, .n_used = c->used, .residual_scale = c->residual_scale}};
     }
-    same_as_ops(&b, c, ops, 3 * LAYERS, ROWS);
+    same_as_ops(&b, c, ops, 3 * LAYERS, rows_of, ROWS);
     bench_close(&b);
     experts_fini(&n);
+}
+
+/* The kernel after a router need not wait for the end of the router's kernel. */
+static void layers_are_their_ops(void **state)
+{
+    routed_layers(*state, rows_few);
+}
+
+/* A GPU may compute so many rows of an expert in another way. */
+static void large_batches_are_replayed(void **state)
+{
+    routed_layers(*state, rows_many);
 }
 
 static const struct experts_case behind_cases[] = {
@@ -147,7 +157,7 @@ static void layers_behind_a_product_are_their_ops(void **state)
              .experts_down = {.w = &w[DOWN], .n_used = c->used, .residual_scale = c->residual_scale}}};
         memcpy(ops + OPS * l, layer, sizeof layer);
     }
-    same_as_ops(&b, c, ops, OPS * LAYERS, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
+    same_as_ops(&b, c, ops, OPS * LAYERS, rows_few, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
     beside_close(w, &b);
     experts_fini(&n);
 }
@@ -193,7 +203,7 @@ static void layers_beside_a_network_are_their_ops(void **state)
         memcpy(ops + 5 * l, layer, sizeof layer);
     }
     /* for more rows, whose bits are free, a GPU's dense products pass on partial sums that have not been added up */
-    same_as_ops(&b, c, ops, 5 * LAYERS, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
+    same_as_ops(&b, c, ops, 5 * LAYERS, rows_few, bench_fast && bench_info.gpu ? bench_info.decode_rows : ROWS);
     beside_close(w, &b);
     experts_fini(&n);
 }
@@ -228,7 +238,7 @@ static void layers_with_a_shared_expert_are_replayed(void **state)
         memcpy(ops + 5 * l, layer, sizeof layer);
     }
     struct program whole = program_of(NULL, ops, 5 * LAYERS);
-    for (uint32_t s = 0; s < STEPS; s++) {
+    for (uint32_t s = 0; s < 18; s++) {
         uint32_t rows = 1 + s / 5;
         random_floats(50 + s, x, (size_t)rows * c->d);
         bench_ok(b.be->act_write(b.d, ACT_X, 0, rows, c->d, x, &e), &e);
@@ -257,6 +267,9 @@ int main(int argc, char **argv)
     bool quick = argc > 2 && !strcmp(argv[argc - 1], "quick");
     if (!quick)
         case_tests_add(&tests, layers_are_their_ops, experts_cases, n_experts_case);
+    for (size_t i = 0; i < n_experts_case; i++) /* one of them is what a simulated GPU has time for */
+        if (!quick || (experts_cases[i].quick && experts_cases[i].type[0] == DT_Q4_K))
+            case_tests_add(&tests, large_batches_are_replayed, &experts_cases[i], 1);
     case_tests_add(&tests, layers_behind_a_product_are_their_ops, behind_cases,
                    sizeof behind_cases / sizeof *behind_cases);
     if (!quick) {

@@ -186,7 +186,7 @@ static void experts_are_exact(void **state)
  * one program. */
 static void prompts_are_exact(void **state)
 {
-    static const uint32_t rows[] = {2 * ROWS, ROWS_PROMPT};
+    static const uint32_t rows[] = {2 * ROWS, 3 * ROWS, ROWS_PROMPT};
     static const bool whole[] = {false, true};
     const struct experts_case *c = *state;
     static struct experts_numbers n;
@@ -194,7 +194,7 @@ static void prompts_are_exact(void **state)
     static struct exact_row want;
     size_t width = (size_t)c->used * c->d_ff;
     experts_init(&n, c);
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t j = 0; j < 2; j++) {
             experts_rows(c, &n, "auto", 3, 0, rows[i], whole[j], hidden, x);
             for (uint32_t row = 0; row < ROWS; row++) {
