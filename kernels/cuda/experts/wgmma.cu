@@ -343,13 +343,13 @@ static bool has_room(const struct device *d, const wdev *w, uint32_t n_used, uin
 
 bool experts_wg_takes(const struct device *d, const wdev *w, uint32_t n_used, uint32_t n_row, enum invariance how)
 {
-    /* mean pairs of an expert; below that, or with so few rows, `grouped` takes less time */
-    const uint32_t worth = 6, few_rows = 32;
+    /* mean pairs of an expert; below that, and up to the rows that it takes at once, `grouped` takes less time */
+    const uint32_t worth = 6, at_once = 32;
     if (d->cc != 90 || d->variant == VARIANT_REFERENCE || !w->packed || !kernel_for(NULL, w, 64))
         return false;
     if (how) /* must not depend on the number of rows, as the bits must not */
         return how == INVARIANT_PROMPT && has_room(d, w, n_used, d->ws.rows);
-    return n_row > few_rows && n_row * n_used >= worth * w->n_expert && has_room(d, w, n_used, n_row);
+    return n_row > at_once && n_row * n_used >= worth * w->n_expert && has_room(d, w, n_used, n_row);
 }
 
 uint32_t experts_wg_cols(const struct device *d, const wdev *w, uint32_t n_used)
