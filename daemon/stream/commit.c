@@ -76,19 +76,45 @@ static int commit_with_room(struct stream *st, struct hearth_err *e)
     return rc;
 }
 
+/* Logs that the turn is not in the session, and records that the next start need not try to write it. */
+static void not_written(struct stream *st, const char *why)
+{
+    log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, why);
+    store_commit_nothing(st->server->store, st->number, NULL);
+}
+
 /* Records that the turn was not committed. An earlier error stays the reported one. */
 static void not_committed(struct stream *st, const struct hearth_err *e)
 {
-    bool retry = e->code != HEARTH_ESESSIONEXISTS && e->code != HEARTH_ENOSESSION;
-    log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e->msg);
-    if (retry) {
+    if (e->code == HEARTH_ESESSIONEXISTS || e->code == HEARTH_ENOSESSION) {
+        not_written(st, e->msg);
+    } else {
+        log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, e->msg);
         st->rest = STREAM_UNCOMMITTED;
         st->turn_reason = st->end.finish_reason;
-    } else { /* its session no longer exists, so the next start need not retry */
-        store_commit_nothing(st->server->store, st->number, NULL);
     }
     if (strcmp(st->end.finish_reason, "error") != 0)
         stream_set_error(st, e);
+}
+
+static bool same_session(const struct session *a, const struct session *b)
+{
+    return strcmp(a->row.id, b->row.id) == 0 ||
+           (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
+}
+
+/* A turn has been written: turns of the session that could not be, and were computed without it, never will be. */
+static void replace_uncommitted(const struct stream *st)
+{
+    struct stream *other, *next;
+    for (other = stream_first(st->server->streams, 1 << STREAM_UNCOMMITTED); other; other = next) {
+        next = stream_next(st->server->streams, other, 1 << STREAM_UNCOMMITTED);
+        if (other == st || other->account != st->account || !same_session(other->session, st->session))
+            continue;
+        not_written(other, "the session has gone on without it");
+        other->rest = STREAM_RETAINED;
+        stream_move(other, STREAM_RETAINED);
+    }
 }
 
 bool stream_commit(struct stream *st)
@@ -106,6 +132,7 @@ bool stream_commit(struct stream *st)
         not_committed(st, &e);
         return false;
     }
+    replace_uncommitted(st);
     stream_trace(st, .stage = TRACE_COMMITTED, .n = {(int64_t)st->n_appended, (int64_t)st->output.n_ids});
     if (s->retention) /* the recovery at the start comes before it; it checks all sessions when it begins */
         retention_trim_uid(s, st->account->uid);
@@ -120,12 +147,6 @@ static void give_up(struct stream *st)
         log_error("stream %lld is not written to session %s: given up", (long long)st->number, st->session->row.id);
     stream_move(st, STREAM_GONE);
     stream_free(st);
-}
-
-static bool same_session(const struct session *a, const struct session *b)
-{
-    return strcmp(a->row.id, b->row.id) == 0 ||
-           (a->is_new && b->is_new && a->row.name && b->row.name && strcmp(a->row.name, b->row.name) == 0);
 }
 
 /* Drops the account's uncommitted streams in the same session: the newer `st` replaces them. */
@@ -167,8 +188,12 @@ static void try_commit(struct stream *st)
         (ss->is_new && stream_creates(s, ss->row.uid, ss->row.name)))
         return;
     st->rest = STREAM_RETAINED;
-    if (session_check_unchanged(s, ss, &e) != 0) {
+    int rc = session_check_unchanged(s, ss, &e);
+    if (rc == HEARTH_ENOSESSION || rc == HEARTH_ECONFLICT) {
+        not_written(st, e.msg);
+    } else if (rc) {
         log_error("stream %lld is not written to session %s: %s", (long long)st->number, ss->row.id, e.msg);
+        st->rest = STREAM_UNCOMMITTED;
     } else {
         if (strcmp(st->turn_reason, "error") != 0)
             st->error[0] = '\0';

@@ -541,6 +541,5 @@ int64_t journal_replay(struct journal *j, journal_visit *take, void *arg)
     for (size_t i = 0; i < n; i++)
         replay_one(j, numbers[i], take, arg);
     free(numbers);
-    expire(j, NULL);
     return highest;
 }

@@ -51,7 +51,8 @@ int journal_open(struct journal **out, struct server *s, const char *state_dir, 
 void journal_close(struct journal *j);
 
 /* Reads every file, in the order of their numbers, and calls `take` with each, which may take over the content of the
- * copy. Returns the highest number that exists. */
+ * copy. Returns the highest number that exists. Files that are too old are kept until journal_expire(), since turns may
+ * have to be written from them. */
 typedef void journal_visit(void *arg, struct journal_entry *je, struct journal_copy *c);
 int64_t journal_replay(struct journal *j, journal_visit *take, void *arg);
 

@@ -59,48 +59,118 @@ int recover_finished(struct server *s, const struct journal_entry *je, struct st
     return rc;
 }
 
-/* Reopens the session for what is left to do. Returns 1 if nothing is, an error if the stream cannot continue. */
-static int reopen(struct server *s, const struct journal_copy *c, struct session **ss, struct hearth_err *e)
+/* The streams that still have something to do, in the order of their numbers. */
+struct recovery {
+    struct server *server;
+    struct left {
+        int64_t number;
+        struct journal_entry *unfinished; /* NULL: it is finished */
+        struct journal_copy copy;
+    } * v;
+    size_t n, cap;
+};
+
+static void failed(int64_t number, bool finished, const struct hearth_err *e)
 {
-    bool committed;
-    int rc = store_is_committed(s->store, c->head->stream, &committed, e);
-    if (rc || committed)
-        return rc != 0 ? rc : 1;
-    if (c->end && !c->head->name)
-        return 1;
-    commit_retry(s, (uid_t)c->head->uid); /* an earlier stream of the session may be uncommitted */
-    return session_reopen(s, c->head, ss, e);
+    log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)number,
+              finished ? "be written to its session" : "go on", e->msg);
 }
 
-static void take(void *arg, struct journal_entry *je, struct journal_copy *c)
+/* Collects a stream if it is unfinished, or if its turn is not in the database. */
+static void collect(void *arg, struct journal_entry *je, struct journal_copy *c)
 {
-    struct server *s = arg;
+    struct recovery *r = arg;
+    struct hearth_err e;
+    bool committed;
+    int rc = store_is_committed(r->server->store, je->number, &committed, &e);
+    if (!rc && committed) {
+        if (!c->end) /* only the last record is missing */
+            journal_remove(r->server->journal, je);
+        return;
+    }
+    if (!rc && c->end && !c->head->name)
+        return;
+    if (!rc && r->n == r->cap) {
+        size_t cap = 2 * r->cap + 16;
+        struct left *v = reallocarray(r->v, cap, sizeof *v);
+        if (v)
+            r->v = v, r->cap = cap;
+        else
+            rc = err_set(&e, HEARTH_ENOMEM, "out of memory");
+    }
+    if (rc) {
+        failed(je->number, c->end != NULL, &e);
+        return;
+    }
+    r->v[r->n++] = (struct left){je->number, c->end ? NULL : je, *c};
+    *c = (struct journal_copy){0};
+}
+
+/*
+ * Whether a later stream began in the same session without the turn of stream i, because that turn could not be written
+ * at the time. The later one replaces it, as in commit.c. A stream whose timeline contains the turn does not: a loss of
+ * power can take the last turns out of the database, and they are then written again in their order.
+ */
+static bool is_replaced(const struct recovery *r, size_t i)
+{
+    const struct wire_journal_head *a = r->v[i].copy.head;
+    for (size_t k = i + 1; k < r->n; k++) {
+        const struct wire_journal_head *b = r->v[k].copy.head;
+        if (a->uid != b->uid || !a->name || !b->name)
+            continue;
+        if (a->is_new && b->is_new ? strcmp(a->name, b->name) == 0
+                                   : strcmp(a->session, b->session) == 0 && b->history <= a->history)
+            return true;
+    }
+    return false;
+}
+
+/* Commits the turn of a finished stream, or submits an unfinished one again. */
+static void recover(struct server *s, struct left *l)
+{
     struct session *ss = NULL;
     struct stream *st;
     struct hearth_err e;
-    bool finished = c->end != NULL;
-    int rc = reopen(s, c, &ss, &e);
+    commit_retry(s, (uid_t)l->copy.head->uid); /* an earlier stream of the session may be uncommitted */
+    int rc = session_reopen(s, l->copy.head, &ss, &e);
     if (!rc)
-        rc = from_copy(s, c, ss, &st, &e);
-    if (rc < 0)
-        log_error("stream %lld of an earlier hearthd cannot %s: %s", (long long)je->number,
-                  finished ? "be written to its session" : "go on", e.msg);
-    if (rc == HEARTH_ENOSESSION && finished)
-        store_commit_nothing(s->store, je->number, &e); /* otherwise every start would retry it and log the failure */
+        rc = from_copy(s, &l->copy, ss, &st, &e);
     if (rc) {
-        if (!finished) /* the turn is committed and only the last record is missing, or the stream cannot continue */
-            journal_remove(s->journal, je);
+        failed(l->number, !l->unfinished, &e);
+        if (rc != HEARTH_ENOSESSION && rc != HEARTH_ECONFLICT)
+            return; /* the next start tries again */
+        if (l->unfinished)
+            journal_remove(s->journal, l->unfinished);
+        else
+            store_commit_nothing(s->store, l->number, NULL);
         return;
     }
-    if (finished) {
+    if (!l->unfinished) {
         stream_commit(st);
         stream_delivered(st);
         return;
     }
-    st->journal = je;
+    st->journal = l->unfinished;
     log_info("stream %lld of an earlier hearthd goes on at token %zu", (long long)st->number, st->output.n_ids);
     if (stream_submit(st, STREAM_RUNNING, &e) != 0)
         stream_end_here(st, &e);
+}
+
+static void recover_all(struct recovery *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct left *l = &r->v[i];
+        if (!l->unfinished && is_replaced(r, i)) {
+            log_error("stream %lld is not written to session %s: the session has gone on without it",
+                      (long long)l->number, l->copy.head->session);
+            store_commit_nothing(r->server->store, l->number, NULL);
+        } else {
+            recover(r->server, l);
+        }
+    }
+    for (size_t i = 0; i < r->n; i++)
+        journal_copy_fini(&r->v[i].copy);
+    free(r->v);
 }
 
 /* Whether a session whose removal was interrupted still exists; also true if that cannot be determined. */
@@ -131,7 +201,10 @@ void stream_recover(struct server *s)
             s->streams->last += unknown;
         return;
     }
-    int64_t highest = journal_replay(s->journal, take, s);
+    struct recovery r = {.server = s};
+    int64_t highest = journal_replay(s->journal, collect, &r);
+    recover_all(&r);
+    journal_expire(s->journal);
     if (highest > s->streams->last)
         s->streams->last = highest;
     journal_finish_removals(s->journal, is_there, s);

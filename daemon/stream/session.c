@@ -97,7 +97,7 @@ int session_reopen(struct server *s, const struct wire_journal_head *head, struc
         store_session_free(row);
     }
     if (!rc && ss->n_ids != (size_t)head->history)
-        rc = err_set(e, HEARTH_ESTORE, "session %s has %zu tokens, and had %lld when the stream began", ss->row.id,
+        rc = err_set(e, HEARTH_ECONFLICT, "session %s has %zu tokens, and had %lld when the stream began", ss->row.id,
                      ss->n_ids, (long long)head->history);
     if (rc) {
         session_free(ss);
@@ -114,7 +114,7 @@ int session_check_unchanged(struct server *s, const struct session *ss, struct h
     if (rc || ss->is_new)
         return rc;
     if (row->n_tok != (int64_t)ss->n_ids)
-        rc = err_set(e, HEARTH_ESTORE, "the session has %lld tokens, and had %zu when the stream began",
+        rc = err_set(e, HEARTH_ECONFLICT, "the session has %lld tokens, and had %zu when the stream began",
                      (long long)row->n_tok, ss->n_ids);
     store_session_free(row);
     return rc;

@@ -36,7 +36,7 @@ int session_check_name(const char *field, const char *name, struct hearth_err *e
 /* Reads ss->means from the metadata of the session's last generated turn. */
 int session_read_meaning(struct server *s, struct session *ss, struct hearth_err *e);
 
-/* 0 if the stored session has not been changed since it was opened, else HEARTH_ESTORE. */
+/* 0 if the stored session has not been changed since it was opened, else HEARTH_ECONFLICT. */
 int session_check_unchanged(struct server *s, const struct session *ss, struct hearth_err *e);
 
 /* The turn that a generation adds to its session; everything in it is borrowed. */
@@ -64,7 +64,7 @@ int session_commit(struct server *s, struct session *ss, const struct session_tu
 
 /* Build the session of a journaled stream: session_of_head() from the head alone, for reading the stream's output;
  * session_reopen() also with the timeline, for continuing the stream or committing its turn. The timeline must be as
- * long as it was when the stream began, else HEARTH_ESTORE. */
+ * long as it was when the stream began, else HEARTH_ECONFLICT. */
 int session_of_head(const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
 int session_reopen(struct server *s, const struct wire_journal_head *head, struct session **out, struct hearth_err *e);
 

@@ -80,7 +80,7 @@ static void test_goes_on(void **state)
     wire_free(r);
     box_limit_files(b, 0);
     assert_tokens(p, "s", 5 + 3 + 1);
-    assert_true(box_log_has(b, "the session has 9 tokens, and had 5 when the stream began"));
+    assert_true(box_log_has(b, "the session has gone on without it"));
     peer_close(p);
     box_works(b);
 }

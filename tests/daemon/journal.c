@@ -254,6 +254,110 @@ static int64_t after_restart(struct box *b, const char *session)
     return n;
 }
 
+/* Takes the write lock of the database, as another program can; sqlite3_close() gives it back. */
+static sqlite3 *lock(const struct box *b)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    return db;
+}
+
+/* A generation whose turn cannot be written. */
+static void not_written(struct peer *p, const char *text, const char *session)
+{
+    struct wire_generate_result *r = run(p, text, session);
+    assert_string_equal(r->finish_reason, "error");
+    assert_non_null(strstr(r->error, "locked"));
+    wire_free(r);
+}
+
+/* A turn could not be written, and the session went on without it before hearthd was killed: the later stream counts,
+ * whether it had ended or not. */
+static void test_replaced(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *clock = peer_open(b);
+    wire_free(run(p, "n=1", "s")); /* 3 + 1 */
+    sqlite3 *db = lock(b);
+    not_written(p, "n=2", "s");
+    struct wire_generate g = request("gate n=5", "s");
+    g.request = "r";
+    p->n_tok = 0;
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 3);
+    peer_tick(clock);
+    peer_await_tokens(p, 1);
+    sqlite3_close(db);
+    kill_daemon(b);
+    peer_close(p);
+    peer_close(clock);
+
+    box_start(b);
+    p = peer_open(b), clock = peer_open(b);
+    struct wire_attach a = attach(-1, "r", 1);
+    p->first = 1;
+    uint32_t id = peer_ask(p, WIRE_STREAM_ATTACH, &a);
+    peer_await_begin(p, 1);
+    for (int i = 0; i < 5; i++)
+        peer_tick(clock);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_STREAM_ATTACH, &e);
+    assert_non_null(r);
+    assert_string_equal(r->text.data, "t0 t1 t2 t3 t4 ");
+    wire_free(r);
+    assert_int_equal(tokens_of(p, "s"), 4 + 8 + 5);
+    assert_int_equal(box_log_count(b, "the session has gone on without it"), 1);
+
+    db = lock(b);
+    not_written(p, "n=2", "s");
+    not_written(p, "n=3", "s");
+    kill_daemon(b);
+    sqlite3_close(db);
+    peer_close(p);
+    peer_close(clock);
+    for (int i = 0; i < 2; i++) {
+        box_start(b);
+        p = peer_open(b);
+        assert_int_equal(tokens_of(p, "s"), 17 + 3 + 3);
+        assert_int_equal(box_log_count(b, "the session has gone on without it"), 2);
+        peer_close(p);
+        kill_daemon(b);
+    }
+}
+
+/* A turn that was to create a session could not be written, and a later one created it: when that session is removed,
+ * the earlier one does not create it again. */
+static void test_not_created_again(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *clock = peer_open(b);
+    struct wire_session_ref ref = {.session = "new"};
+    wire_free(run(p, "n=1", "s"));
+    sqlite3 *db = lock(b);
+    not_written(p, "n=2", "new");
+    struct wire_generate g = request("gate n=1", "new");
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 3);
+    sqlite3_close(db);
+    for (int i = 0; i < 2; i++)
+        peer_tick(clock);
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_string_equal(r->finish_reason, "stop");
+    wire_free(r);
+    wire_free(peer_call(p, WIRE_SESSIONS_REMOVE, &ref));
+    assert_int_equal(tokens_of(p, "s"), 4);
+    assert_int_equal(tokens_of(p, "new"), -1);
+    peer_close(p);
+    peer_close(clock);
+    kill_daemon(b);
+    box_start(b);
+    p = peer_open(b);
+    assert_int_equal(tokens_of(p, "new"), -1);
+    peer_close(p);
+}
+
 /* Killed between the end of the journal and the commit of its turn to the session, and after the commit. */
 static void test_fold_once(void **state)
 {
@@ -539,6 +643,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grace, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_readers, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_retry, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_replaced, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_not_created_again, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_fold_once, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_damaged, box_setup, box_teardown),

@@ -58,7 +58,7 @@ static void test_a_session_that_has_grown_is_refused(void **state)
     const struct wire_journal_head head = {
         .uid = 1000, .session = ID_A, .name = "a", .model = "tale", .path = "/models/tale.gguf", .history = 3};
     struct session *ss;
-    assert_int_equal(session_reopen(&s, &head, &ss, &e), HEARTH_ESTORE);
+    assert_int_equal(session_reopen(&s, &head, &ss, &e), HEARTH_ECONFLICT);
 }
 
 int main(void)
