@@ -144,8 +144,10 @@ static int take(struct journal_copy *c, int64_t number, const uint8_t *data, siz
     return rc;
 }
 
-/* Returns the number of valid bytes; *e is set if those are not all. */
-static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data, size_t len, struct hearth_err *e)
+/* Returns the number of valid bytes; *e is set if those are not all. *tail: where the last records begin that have text
+ * without tokens; the number of valid bytes if there are none. */
+static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data, size_t len, size_t *tail,
+                    struct hearth_err *e)
 {
     if (len < FILE_HEADER || memcmp(data, magic, sizeof magic) != 0) {
         err_set(e, HEARTH_ESTORE, "not a journal");
@@ -156,8 +158,10 @@ static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data,
                 FILE_VERSION);
         return 0;
     }
-    size_t at = FILE_HEADER;
+    size_t at = *tail = FILE_HEADER;
     while (at < len) {
+        bool is_tokens = c->begin != NULL; /* or the end */
+        size_t n_ids = c->output.n_ids;
         const uint8_t *payload = data + at + RECORD_HEADER;
         uint64_t n = len - at >= RECORD_HEADER ? get_le(data + at, 4) : UINT64_MAX;
         if (len - at < RECORD_HEADER || n > len - at - RECORD_HEADER) {
@@ -171,6 +175,8 @@ static size_t parse(struct journal_copy *c, int64_t number, const uint8_t *data,
         if (take(c, number, payload, n, e) != 0)
             break;
         at += RECORD_HEADER + n;
+        if (!is_tokens || c->end || c->output.n_ids > n_ids)
+            *tail = at;
     }
     return at;
 }
@@ -214,10 +220,20 @@ int journal_read(int dir_fd, const char *name, int64_t number, struct journal_co
     if (fd < 0)
         return err_set(e, HEARTH_ESTORE, "%s", errno == ELOOP ? "a symbolic link" : strerror(errno));
     uint8_t *data = NULL;
-    size_t len = 0;
+    size_t len = 0, valid, tail = 0;
     int rc = slurp(fd, &data, &len, e);
-    if (!rc)
-        *good = (int64_t)parse(c, number, data, len, e);
+    if (!rc) {
+        valid = parse(c, number, data, len, &tail, e);
+        /* Text that was held back is written at the stream's end. If the end itself is missing, the stream goes on, and
+         * the engine, which is given the tokens, holds the same text back again. */
+        if (!c->end && tail < valid) {
+            journal_copy_fini(c);
+            valid = parse(c, number, data, tail, &tail, e);
+            if (e->code == 0)
+                err_set(e, HEARTH_ESTORE, "the last text, and not the end");
+        }
+        *good = (int64_t)valid;
+    }
     free(data);
     if (!rc && !c->head)
         rc = e->code != 0 ? e->code : err_set(e, HEARTH_ESTORE, "without a head");
