@@ -79,6 +79,7 @@ static uint64_t hash(struct run *r, struct val v)
         return hash_float(v.f);
     case V_TUPLE:
         run_enter(r);
+        run_charge(r, 1 + v.l->n / 4);
         for (uint32_t i = 0; i < v.l->n; i++)
             h = h * 0x9e3779b97f4a7c15u + hash(r, v.l->v[i]);
         run_leave(r);
@@ -244,7 +245,7 @@ static bool equal_lists(struct run *r, const struct list *a, const struct list *
 {
     bool same = a->n == b->n;
     run_enter(r);
-    run_charge(r, same ? a->n / 4 : 0);
+    run_charge(r, 1 + (same ? a->n / 4 : 0)); /* parts may be shared: there are more paths to them than memory */
     for (uint32_t i = 0; i < a->n && same; i++)
         same = val_equal(r, a->v[i], b->v[i]);
     run_leave(r);
@@ -331,7 +332,7 @@ static int order_lists(struct run *r, const struct list *a, const struct list *b
     uint32_t n = a->n < b->n ? a->n : b->n, i = 0;
     int c;
     run_enter(r);
-    run_charge(r, n / 4);
+    run_charge(r, 1 + n / 4);
     while (i < n && val_equal(r, a->v[i], b->v[i]))
         i++;
     c = i < n ? val_order(r, a->v[i], b->v[i], op) : (a->n > b->n) - (a->n < b->n);

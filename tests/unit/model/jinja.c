@@ -371,6 +371,11 @@ static void test_errors(void **state)
 }
 
 /* In Python each of these would take all memory, or hours. */
+/* Two lists a and b of few parts that are found again along 2^60 paths. */
+#define SHARED                                                                                          \
+    "{% set ns = namespace(a=('x',), b=('x',)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}" \
+    "{% set ns.b = (ns.b, ns.b) %}{% endfor %}"
+
 static void test_limits(void **state)
 {
     static const char *const rows[] = {
@@ -401,6 +406,10 @@ static void test_limits(void **state)
         "{{ range(99999) | map('string') | join('x' * 1000000) | length }}",
         "{% set s = 'ab' * 4000000 %}{% for i in range(99999) %}{{ 'ba' * 3000000 in s }}{% endfor %}",
         "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set q = s.replace('a', 'bb') %}{% endfor %}",
+        SHARED "{{ ns.a == ns.b }}",
+        SHARED "{{ ns.a < ns.b }}",
+        SHARED "{{ ns.a in [ns.b] }}",
+        SHARED "{{ {ns.a: 1} }}",
     };
     char *deep = malloc(200001);
     (void)state;
