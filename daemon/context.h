@@ -44,7 +44,8 @@ TAILQ_HEAD(pin_list, pin);
  * time. Everything else waits while a turn runs, so the largest turn bounds the latency of the others. */
 struct turn {
     int64_t bytes, rows;
-    double cpu; /* seconds of CPU time */
+    double cpu;   /* seconds of CPU time */
+    int64_t work; /* of the frames of clients, see rpc/conn.h */
 };
 
 /* Phases of the shutdown. Only server.c moves from one to the next, and never back. */

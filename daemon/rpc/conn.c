@@ -198,6 +198,12 @@ static void drop_later(struct conn *c, const char *why)
     make_dirty(c);
 }
 
+static void count_bytes(struct server *s, int64_t bytes)
+{
+    s->turn.bytes += bytes;
+    s->turn.work += bytes;
+}
+
 /* Called after every attempt to pack a frame: `rc` is its result, `before` the pending bytes before it. */
 static void appended(struct conn *c, size_t before, int rc)
 {
@@ -208,7 +214,7 @@ static void appended(struct conn *c, size_t before, int rc)
         return;
     }
     make_dirty(c);
-    c->server->turn.bytes += (int64_t)(frames_pending(&c->frames) - before);
+    count_bytes(c->server, (int64_t)(frames_pending(&c->frames) - before));
     if (frames_level(&c->frames) == FRAMES_HIGH)
         c->throttled = true;
     /* The frame that crosses the limit is allowed, because a single answer may be larger than the limit. */
@@ -413,7 +419,7 @@ static enum work expected(const struct conn *c, size_t frame)
 static bool must_wait(const struct conn *c, size_t frame)
 {
     enum work work = expected(c, frame);
-    return work == WORK_LONG || c->server->turn.bytes > (work == WORK_UNKNOWN ? CONN_LONG : CONN_FULL);
+    return work == WORK_LONG || c->server->turn.work > (work == WORK_UNKNOWN ? CONN_LONG : CONN_FULL);
 }
 
 static void wait_for_turn(struct conn *c)
@@ -437,10 +443,12 @@ static void handle_frames(struct conn *c, bool has_waited)
             return;
         }
         has_waited = false;
-        int64_t before = c->server->turn.bytes;
-        c->server->turn.bytes += len;
+        int64_t before = c->server->turn.work;
+        double cpu = server_cpu();
+        count_bytes(c->server, len);
         handle_frame(c, data, (size_t)len);
-        c->last_work = c->server->turn.bytes - before;
+        c->server->turn.work += (int64_t)((server_cpu() - cpu) * CONN_CPU);
+        c->last_work = c->server->turn.work - before;
         frames_drop(&c->frames);
         timer_clear(c->frame_timer);
     }
@@ -512,11 +520,11 @@ static void go_on(struct conn *c)
         event_add(c->readable, NULL);
 }
 
-/* Handles the waiting frames of that expected amount of work, until the turn has processed more than `most` bytes. */
+/* Handles the waiting frames of that expected amount of work, until the turn has done more than `most` of it. */
 static void handle_expected(struct server *s, enum work work, int64_t most)
 {
     const uint8_t *front;
-    for (struct conn *c = TAILQ_FIRST(&s->waiting), *next; c && c->is_waiting && s->turn.bytes <= most; c = next) {
+    for (struct conn *c = TAILQ_FIRST(&s->waiting), *next; c && c->is_waiting && s->turn.work <= most; c = next) {
         next = TAILQ_NEXT(c, waiting_entry);
         if (expected(c, frames_front(&c->frames, &front)) == work)
             go_on(c);
@@ -528,7 +536,7 @@ void conn_handle_waiting(struct server *s)
     if (s->phase == SERVER_DONE)
         return;
     handle_expected(s, WORK_SHORT, CONN_FULL);
-    int64_t most = s->turn.bytes + CONN_LONG; /* however much the short ones were, some of the others get their share */
+    int64_t most = s->turn.work + CONN_LONG; /* however much the short ones were, some of the others get their share */
     handle_expected(s, WORK_UNKNOWN, most);
     handle_expected(s, WORK_LONG, most);
 }

@@ -19,13 +19,21 @@
 #include "libclient/frames.h"
 
 /*
- * Scheduling of long work. A frame is expected to be long if it has more than CONN_LONG bytes, or if the peer's
- * previous one made the loop process more than that (because its answer was a session of megabytes, for example). Long
- * frames are handled only at the beginning of a turn, one in each, that of the peer that has waited longest. The work
- * of a peer's first frame is unknown: it waits for the next turn if this one has processed more than CONN_LONG bytes.
- * Any other frame waits for the next turn if this one has processed more than CONN_FULL bytes, and goes first in that.
+ * Scheduling of long work, which is counted in bytes: those of messages, and CONN_CPU for each second of CPU time that
+ * a frame takes, because a short request may be answered from a scan of the database. A frame is expected to be long if
+ * it has more than CONN_LONG bytes, or if the peer's previous one was more work than that (because its answer was a
+ * session of megabytes, for example). Long frames are handled only at the beginning of a turn, one in each, that of the
+ * peer that has waited longest. The work of a peer's first frame is unknown: it waits for the next turn if this one has
+ * done more than CONN_LONG. Any other frame waits for the next turn if this one has done more than CONN_FULL, and goes
+ * first in that.
  */
-enum { CONN_HIGH_WATER = 256 << 10, CONN_LOW_WATER = 64 << 10, CONN_LONG = 256 << 10, CONN_FULL = 16 << 20 };
+enum {
+    CONN_HIGH_WATER = 256 << 10,
+    CONN_LOW_WATER = 64 << 10,
+    CONN_LONG = 256 << 10,
+    CONN_FULL = 16 << 20,
+    CONN_CPU = 128 << 20
+};
 
 struct conn;
 
@@ -50,7 +58,7 @@ struct conn {
     bool throttled;          /* between the high watermark and the low one, see above */
     bool is_dirty;           /* on server->dirty */
     bool is_waiting;         /* on server->waiting, and not read until its turn */
-    int64_t last_work;       /* bytes that the loop processed for its last frame; -1: there was none */
+    int64_t last_work;       /* the work of its last frame; -1: there was none */
     uint64_t progress_mark;  /* mark of the last model.progress event sent to it */
     char *notify_method, *notify_code; /* hello's notify_as, or NULL */
 

@@ -1,8 +1,10 @@
-/* connections.c - how many connections hearthd accepts, and how it refuses others. */
+/* connections.c - how many connections hearthd accepts, how it refuses others, and how they share its loop. */
 #include "config.h"
 
 #include "tests/daemon/harness.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -84,11 +86,47 @@ static void test_descriptors(void **state)
     peer_close(p[0]);
 }
 
+/* Short requests that take the database long are spread over the turns of the loop: a client that asks meanwhile is
+ * answered after a few of them. */
+static void test_slow_requests(void **state)
+{
+    enum { ALL = 100, N = 50, FEW = 20 };
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_session_fork fork = {.session = "s", .count = 64};
+    uint32_t id[N];
+    char later[32];
+    wire_free(run(p, "n=1", "s"));
+    for (int i = 0; i < ALL; i++) /* names are searched among all of them */
+        wire_free(peer_call(p, WIRE_SESSIONS_FORK, &fork));
+    wire_free(peer_status(other));
+    fork.count = 1;
+    snprintf(later, sizeof later, "s.%d", ALL * 64 + FEW);
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    for (int i = 0; i < N; i++)
+        id[i] = peer_ask(p, WIRE_SESSIONS_FORK, &fork);
+    struct wire_session_ref ref = {.session = later};
+    uint32_t asked = peer_ask(other, WIRE_SESSIONS_SHOW, &ref);
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    struct hearth_err e;
+    assert_null(peer_answer(other, asked, WIRE_SESSIONS_SHOW, &e));
+    assert_int_equal(e.code, HEARTH_ENOSESSION);
+    for (int i = 0; i < N; i++) {
+        void *r = peer_answer(p, id[i], WIRE_SESSIONS_FORK, &e);
+        assert_non_null(r);
+        wire_free(r);
+    }
+    wire_free(peer_call(other, WIRE_SESSIONS_SHOW, &ref));
+    peer_close(p);
+    peer_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_connections, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_descriptors, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_slow_requests, box_setup, box_teardown),
     };
     return cmocka_run_group_tests_name("daemon/connections", tests, NULL, NULL);
 }
