@@ -20,7 +20,7 @@
 #include "daemon/engine/post.h"
 
 enum {
-    WORK_LOOP = 32 << 10, /* the most bytes that the loop thread processes by itself for one request */
+    WORK_LOOP = 4 << 10,  /* the most bytes that the loop thread processes by itself for one request */
     WORK_QUICK = 1 << 20, /* the most bytes of a job on the quick thread */
 };
 
