@@ -102,6 +102,44 @@ static void check(struct rig *r, const char *order, size_t step)
     free(got);
 }
 
+/* Runs the program of an order for sequences of one token each, and reads all logits. */
+static void decode(struct rig *r, const char *order, const struct seq_shape *seq, uint32_t first, uint32_t n,
+                   float *logits)
+{
+    struct op ops[16];
+    struct hearth_err e;
+    size_t n_op = strlen(order);
+    assert_true(n_op <= 16);
+    rig_batch(r, seq, first, n);
+    rig_fill_written(r);
+    for (size_t i = 0; i < n_op; i++)
+        ops[i] = op_of(r, order[i]);
+    struct program p = program_of(r, ops, (uint32_t)n_op);
+    if (rig_try(r, &p, &e))
+        fail_msg("%s, %u sequences: %s", order, (unsigned)n, e.msg);
+    rig_read(r, ACT_LOGITS, 0, n, logits);
+}
+
+/* Up to four sequences in a step have the bits that each has alone. */
+static void check_few(struct rig *r, const char *order)
+{
+    enum { FEW = 4 };
+    static const struct seq_shape seq[FEW] = {{15, 1}, {300, 1}, {0, 1}, {256, 1}};
+    size_t n_vocab = r->n->c->n_vocab;
+    float *alone = malloc(FEW * n_vocab * sizeof *alone), *got = malloc(FEW * n_vocab * sizeof *got);
+    assert_true(alone && got);
+    for (uint32_t s = 0; s < FEW; s++)
+        decode(r, order, seq + s, s, 1, alone + s * n_vocab);
+    for (uint32_t n = 2; n <= FEW; n++) {
+        decode(r, order, seq, 0, n, got);
+        for (uint32_t s = 0; s < n; s++)
+            if (memcmp(alone + s * n_vocab, got + s * n_vocab, n_vocab * sizeof *got))
+                fail_msg("%s: row %u of %u has other logits than alone", order, (unsigned)s, (unsigned)n);
+    }
+    free(alone);
+    free(got);
+}
+
 static void test_case(void **state)
 {
     const struct op_case *c = *state;
@@ -116,6 +154,7 @@ static void test_case(void **state)
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
         for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
             check(&r, orders[i], k);
+    check_few(&r, orders[0]);
     rig_fini(&r);
     numbers_fini(&n);
     backend->close(d);
@@ -142,7 +181,7 @@ int main(int argc, char **argv)
                                    .embed_scale = 1,
                                    .kv_type = DT_F32,
                                    .seq = {{0, 70}}},
-                          ungated, biased, normed, grows, shared, eights, mixed, broad, tile, many, more;
+                          ungated, biased, normed, grows, shared, eights, mixed, broad, small, tile, many, more;
     if (argc > 2)
         variant = argv[2];
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
@@ -170,6 +209,11 @@ int main(int argc, char **argv)
     /* Rows that a GPU's cluster norm cannot hold in registers as a whole. */
     broad = normed;
     broad.name = "rows of many columns", broad.d_model = 8448, broad.d_ff = 256;
+    /* Rows of fewer super-blocks than a GPU has slices, but for those of `down`, which two sets of warps share. */
+    small = normed;
+    small.name = "rows of six super-blocks", small.type = DT_Q4_K, small.mix[P_V] = small.mix[P_DOWN] = DT_Q6_K;
+    small.d_model = 1536, small.d_ff = 8960, small.n_head = 12, small.n_kv = 2, small.d_head = small.n_rot = 128;
+    small.rope = ROPE_NEOX;
     /* The start of a block's items in a GPU's attention: more heads than it has warps; several items per block, with
      * both head sizes; norms and biases. */
     tile = normed;
@@ -188,6 +232,7 @@ int main(int argc, char **argv)
         {"eight columns before sixteen", info.gpu ? test_case : skipped, NULL, NULL, &eights},
         {"sixteen columns before eight", test_case, NULL, NULL, &mixed},
         {"rows of many columns", info.gpu ? test_case : skipped, NULL, NULL, &broad},
+        {"rows of six super-blocks", info.gpu ? test_case : skipped, NULL, NULL, &small},
         {"as many heads as a tile has rows", test_case, NULL, NULL, &tile},
         {"more items than processors", info.gpu ? test_case : skipped, NULL, NULL, &many},
         {"more items of 128", info.gpu ? test_case : skipped, NULL, NULL, &more},

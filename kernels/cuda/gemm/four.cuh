@@ -33,11 +33,11 @@ template <int T> struct rows_of {
     static constexpr bool TAKES = false;
 };
 
-#if __CUDA_ARCH__ >= 800
 template <int FIVE> struct four_q45_k {
     typedef quant<FIVE ? DT_Q5_K : DT_Q4_K> form;
     static constexpr bool TAKES = true;
 
+#if __CUDA_ARCH__ >= 800
     __device__ static inline void mul(const uint8_t *r, const four_rows &x, uint32_t lane, float (&acc)[2][4])
     {
         constexpr uint32_t S = FIVE ? 2560 : 2048, L = 0x0f0f0f0f, H = 0xf0f0f0f0;
@@ -85,6 +85,7 @@ template <int FIVE> struct four_q45_k {
             }
         }
     }
+#endif
 };
 template <> struct rows_of<DT_Q4_K> : four_q45_k<0> {
 };
@@ -94,6 +95,7 @@ template <> struct rows_of<DT_Q5_K> : four_q45_k<1> {
 template <> struct rows_of<DT_Q6_K> {
     static constexpr bool TAKES = true;
 
+#if __CUDA_ARCH__ >= 800
     __device__ static inline void mul(const uint8_t *r, const four_rows &x, uint32_t lane, float (&acc)[2][4])
     {
         constexpr uint32_t N = 0x0f0f0f0fu, U = 0x30303030u;
@@ -136,7 +138,7 @@ template <> struct rows_of<DT_Q6_K> {
                 acc[h][t] = __fmaf_rn(__fmul_rn(d, scale), q[h][t], acc[h][t]);
         }
     }
-};
 #endif
+};
 
 #endif

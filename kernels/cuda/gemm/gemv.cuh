@@ -8,7 +8,8 @@
  *   one warp finishes: it adds the eight warps' sums and does the epilogue.
  * Matrices with few tiles and a long K (`down` of small models) have a second set of eight multiplying warps, which
  * takes every other record of a tile. q|k|v with few tiles that are finished in pairs (NEOX) has one as well, and there
- * each set takes one tile of a pair.
+ * each set takes one tile of a pair. Two and four rows may have two sets (SETS), of which each converts half of the
+ * rows for both, and takes every other tile.
  *
  * Only activations wait for the previous kernel. Weights do not, nor does what the epilogue needs besides sums and
  * residuals: a step's kernels are a chain of small ones, and every instruction between griddepcontrol.wait and the last
@@ -47,7 +48,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
              stages = a.stages;
     if (S::BY_TILE)
         xs += cgroup * M * row_step; /* each set has a copy of the row */
-    else if (!S::PAIRS)
+    else if (S::K_SPLIT > 1)
         r0 += cgroup;
     const uint8_t *x = xs + r0 * IX_KBLK;
     bool mine = lane >> 3 == (lane & 3); /* g >> 1 == t */
@@ -56,22 +57,25 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     float *to = (float *)(sm + S::PARTIALS) + (S::TILE_EACH ? chunk : warp) * S::TILES * M * 64 + lane;
     if (EP == GEMV_QKV_NORMED)
         cluster_wait();
+    constexpr int MINE = S::SETS ? M / 2 : M; /* rows that the warp converts */
+    const uint32_t m0 = S::SETS ? cgroup * MINE : 0;
     if (!S::PAIRS && !S::ONE_TILE && a.xf) {
         eight w[NORM_IN_FLIGHT]; /* constants, loaded before the wait, as are the rows' addresses */
-        const float *row[M];
+        const float *row[MINE];
 #pragma unroll
         for (int i = 0; i < NORM_IN_FLIGHT; i++)
             if (r0 + i < r1)
                 w[i].take(a.norm.w, a.k, (r0 + i) * 256 + lane * 8);
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            row[m] = a.xf + (uint64_t)(a.gather ? a.gather[a.row0 + m] : a.row0 + m) * a.ldxf;
+        for (int m = 0; m < MINE; m++)
+            row[m] = a.xf + (uint64_t)(a.gather ? a.gather[a.row0 + m0 + m] : a.row0 + m0 + m) * a.ldxf;
         pdl_wait();
 #pragma unroll
-        for (int m = 0; m < M; m++) {
+        for (int m = 0; m < MINE; m++) {
             eight f[NORM_IN_FLIGHT] = {w[0], w[1]};
-            gemv_norm_quantize(row[m], a.k, a.norm.w, f, r0, r1, xs + m * row_step,
-                               (float *)(sm + S::SQUARES) + (S::BY_TILE ? cgroup * M + m : m) * WARPS + chunk, lane);
+            gemv_norm_quantize(row[m], a.k, a.norm.w, f, r0, r1, xs + (m0 + m) * row_step,
+                               (float *)(sm + S::SQUARES) + (S::BY_TILE ? cgroup * M + m : m0 + m) * WARPS + chunk,
+                               lane);
         }
         named_bar_arrive<S::BAR_THREADS>(BAR_SQUARES);
     } else {
@@ -79,21 +83,25 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         const __half *row = a.x + a.row0 * XFRAG_KBLK + from * XFRAG_STRIDE + eight_at(lane);
         pdl_wait();
 #pragma unroll 1
-        for (uint32_t m = 0; m < M; m++)
-            gemv_quantize<CGROUPS / (S::BY_TILE + 1)>(row + m * XFRAG_KBLK, a.k, from, r1, xs + m * row_step, lane);
-        if (S::PAIRS)
-            named_bar_sync<64>(BAR_RECORDS + chunk);
+        for (uint32_t m = m0; m < m0 + MINE; m++)
+            gemv_quantize<S::EACH>(row + m * XFRAG_KBLK, a.k, from, r1, xs + m * row_step, lane);
     }
+    if (S::PAIRS || S::SETS)
+        named_bar_sync<64>(BAR_RECORDS + chunk);
     __syncwarp();
     /* Skips stages that belong to the other set. Where sets take turns by record, a stage always belongs to the same
      * set, as the number of stages is a multiple of a turn; where they take turns by tile, the ring holds all of the
-     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. */
+     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. In SETS only the last tile
+     * may be without one of the other set: of its stages the previous phases have ended as well, since fewer copies are
+     * in flight than there are stages. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;
     };
+    if (S::SETS && cgroup)
+        pass(t16_frags(TA));
 #pragma unroll 1
-    for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < n; i += S::TILE_EACH + 1) {
+    for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < (S::SETS ? (n + 1) & ~1u : n); i += S::TILE_EACH + 1) {
         float acc[M][2], four[2][4]; /* FOUR: [h][quarter] of row t */
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -108,7 +116,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             four_rows rows(x, row_step, lane);
             if (S::BY_TILE && cgroup)
                 pass(steps * per);
-            else if (CGROUPS > 1)
+            else if (CGROUPS > 1 && !S::SETS)
                 pass(cgroup * per);
 #pragma unroll 1
             for (uint32_t c = r0; c < end; c += S::K_SPLIT) {
@@ -126,21 +134,26 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
                     if (++s == stages)
                         s = 0, phase ^= 1;
                 }
-                if (S::K_SPLIT > 1 || S::PAIRS)
+                if (S::K_SPLIT > 1 || S::PAIRS || (S::SETS && (i | 1) < n))
                     pass(per);
                 v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk, rows.next(S::K_SPLIT * IX_KBLK);
             }
             if (S::BY_TILE && !cgroup)
                 pass(steps * per);
         };
-        if (TA != TB && part_of(a, tile_at<S::IN_PAIRS>(a, i)).second)
+        const bool has = !S::SETS || i < n; /* the last tile may be the other set's alone */
+        if (!has)
+            ;
+        else if (TA != TB && part_of(a, tile_at<S::IN_PAIRS>(a, i)).second)
             run(gemv_number<TB>());
         else
             run(gemv_number<TA>());
         uint32_t buf = i / FLUSH & 1, at = buf * S::BUF + i % FLUSH * M * 64;
         if ((S::TILE_EACH || i % FLUSH == 0) && i >= 2 * FLUSH)
             named_bar_sync<S::BAR_THREADS>(BAR_READ + buf);
-        if constexpr (FOUR) {
+        if (!has)
+            ;
+        else if constexpr (FOUR) {
             float *row = to - lane + at + (lane & 3) * 64 + (lane & ~3u);
 #pragma unroll
             for (int h = 0; h < 2; h++)

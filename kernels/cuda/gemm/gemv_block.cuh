@@ -13,13 +13,19 @@ enum gemv_ep {
     GEMV_QKV,
     GEMV_QKV_NORMED, /* q's, k's and v's heads have norms: heads.cuh */
     GEMV_REST,
-    GEMV_PAIRS, /* O and `down`: two tiles per block, which share its activations; a norm may follow: rownorm.cuh */
+    GEMV_PAIRS,    /* O and `down`: two tiles per block, which share its activations; a norm may follow: rownorm.cuh */
+    GEMV_QKV_SETS, /* as GEMV_QKV and GEMV_REST, for two and four rows: two sets of warps, a tile each */
+    GEMV_REST_SETS,
     GEMV_QKV_ROUNDS, /* as GEMV_QKV and GEMV_REST where a row does not fit: rounds.cuh */
     GEMV_REST_ROUNDS,
 };
 __host__ __device__ constexpr bool is_qkv(int ep)
 {
-    return ep == GEMV_QKV || ep == GEMV_QKV_NORMED || ep == GEMV_QKV_ROUNDS;
+    return ep == GEMV_QKV || ep == GEMV_QKV_NORMED || ep == GEMV_QKV_SETS || ep == GEMV_QKV_ROUNDS;
+}
+__host__ __device__ constexpr bool in_sets(int ep)
+{
+    return ep == GEMV_QKV_SETS || ep == GEMV_REST_SETS;
 }
 __host__ __device__ constexpr bool in_rounds(int ep)
 {
@@ -33,16 +39,18 @@ enum {
 
 /*
  * The shape of a block, by its number of rows M and of sets of eight multiplying warps (CGROUPS), and offsets in its
- * shared memory. Two sets take turns at a tile's records, in a block of one tile, or, where tiles are finished in
- * pairs, take a tile each. PARTIALS: BUFS buffers of [warp][TILES][M][16 rows][4 quarters]. SQUARES: the norm's sums of
- * squares, one per warp, of which the first set's are read.
+ * shared memory. Two sets take turns at a tile's records, in a block of one tile, or take a tile each, where tiles are
+ * finished in pairs or there are several rows. PARTIALS: BUFS buffers of [warp][TILES][M][16 rows][4 quarters].
+ * SQUARES: the norm's sums of squares, one per warp, of which the first set's are read.
  */
 template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
         PAIRS = EP == GEMV_PAIRS,
-        BY_TILE = CGROUPS == 2 && is_qkv(EP),
-        TILE_EACH = BY_TILE || PAIRS,      /* a set takes every other tile */
-        K_SPLIT = TILE_EACH ? 1 : CGROUPS, /* sets that share a tile */
+        SETS = in_sets(EP),
+        BY_TILE = CGROUPS == 2 && is_qkv(EP) && !SETS,
+        TILE_EACH = BY_TILE || PAIRS || SETS, /* a set takes every other tile */
+        K_SPLIT = TILE_EACH ? 1 : CGROUPS,    /* sets that share a tile */
+        EACH = PAIRS ? CGROUPS : K_SPLIT,     /* a set converts every EACH-th record of a row */
         CONSUMER_THREADS = CGROUPS * CONSUMERS,
         EPILOGUE_THREADS = 32,
         THREADS = CONSUMER_THREADS + 32 + EPILOGUE_THREADS,

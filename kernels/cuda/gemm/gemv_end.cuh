@@ -45,7 +45,7 @@ __device__ static inline void gemv_epilogue(const gemm_args &a, uint32_t n, uint
     using S = gemv_shape<M, CGROUPS, EP>;
     constexpr bool QKV = is_qkv(EP), NORMED = EP == GEMV_QKV_NORMED;
     constexpr enum ends ENDS = QKV ? ENDS_PAIRS : ENDS_ROWS;
-    bool units = (EP == GEMV_REST || EP == GEMV_REST_ROUNDS) && !S::ONE_TILE && a.ep == EP_GLU;
+    bool units = (EP == GEMV_REST || EP == GEMV_REST_SETS || EP == GEMV_REST_ROUNDS) && !S::ONE_TILE && a.ep == EP_GLU;
     uint32_t first = 0, tiles = 0, half = lane >> 4; /* first, tiles: the tiles being finished */
     auto tile = [&](uint32_t i) { return tile_at<S::IN_PAIRS>(a, first + i); };
     coord at = {};

@@ -17,12 +17,20 @@ template <int M, int CGROUPS, int EP> static uint32_t gemv_beside_ring(const gem
     return gemv_shape<M, CGROUPS, EP>::fixed(a) + (EP == GEMV_QKV_NORMED ? heads_smem(M, a.d_head) : 0);
 }
 
-/* Whether M rows of activations fit beside two stages, or, with two sets, beside one record's stages for each set. */
+/* Whether M rows of activations fit beside two stages, or, with two sets, beside one record's stages for each set. Sets
+ * that share the rows may have all of an SM. */
 template <int TA, int TB, int M, int CGROUPS, int EP> static bool gemv_fits(const struct device *d, const gemm_args &a)
 {
     using R = gemv_ring<TA, TB>;
     uint32_t least = CGROUPS == 1 ? 2 : CGROUPS * (R::PA > R::PB ? R::PA : R::PB);
-    return gemv_beside_ring<M, CGROUPS, EP>(a) + least * R::stage_bytes(a.n_kblk) <= gemv_smem<CGROUPS>(d, 1);
+    return gemv_beside_ring<M, CGROUPS, EP>(a) + least * R::stage_bytes(a.n_kblk) <=
+           (in_sets(EP) ? smem_for(d, 1) : gemv_smem<CGROUPS>(d, 1));
+}
+
+/* Whether two blocks of one set fit on an SM. */
+template <int TA, int TB, int M, int EP> static bool gemv_fits_twice(const struct device *d, const gemm_args &a)
+{
+    return gemv_beside_ring<M, 1, EP>(a) + 2 * gemv_ring<TA, TB>::stage_bytes(a.n_kblk) <= smem_for(d, 2);
 }
 
 template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(struct device *d, gemm_args a)
@@ -34,6 +42,8 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     uint32_t fixed = gemv_beside_ring<M, CGROUPS, EP>(a), cluster = EP == GEMV_QKV_NORMED ? a.pair : 1,
              units = (a.tile_hi - a.tile_lo) / (a.pair ? 2 : 1), blocks = M == 1 && a.blocks ? a.blocks : 2,
              room = gemv_smem<CGROUPS>(d, blocks);
+    if (in_sets(EP))
+        blocks = 1, room = smem_for(d, 1);
     a.stage_bytes = R::stage_bytes(a.n_kblk);
     while (CGROUPS == 1 && blocks > 1 && room < fixed + 2 * a.stage_bytes)
         room = gemv_smem<CGROUPS>(d, --blocks);
@@ -47,6 +57,8 @@ template <int TA, int TB, int M, int CGROUPS, int EP> static void launch_gemv(st
     /* Where kernels start early (PDL), loads of the row would queue behind further copies; elsewhere a second stage is
      * in flight while the first arrives. */
     a.in_flight = a.bulk ? CGROUPS : min_u(2 * CGROUPS, a.stages);
+    if (in_sets(EP)) /* see gemv_consumer() */
+        a.in_flight = min_u(a.in_flight, a.stages - 1);
     a.bucket = M;
     smem_once(d, gemv_int8<TA, TB, M, CGROUPS, EP>, &done);
     cuda_launch_clusters(d, cluster, gemv_int8<TA, TB, M, CGROUPS, EP>, dim3(grid), gemv_shape<M, CGROUPS, EP>::THREADS,
@@ -76,7 +88,9 @@ template <int TA, int TB, int M, int EP> static uint32_t gemv_round(const struct
 /*
  * Runs all rows in launches of four, two and one. CGROUPS: sets of warps that share a tile, one or two, which depends
  * on the matrix alone, as the order of the sums follows from it. A single row whose tiles are finished in pairs, at
- * most one pair per SM, has a set for each tile of a pair.
+ * most one pair per SM, has a set for each tile of a pair. Four rows, and two of which one block would have an SM to
+ * itself, have two sets, each with tiles of its own, so that a row is converted once for sixteen warps; on cards
+ * before Hopper that is slower, as it is for logits.
  */
 template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct device *d, gemm_args a)
 {
@@ -92,11 +106,28 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
             }
         return false;
     };
+    [[maybe_unused]] auto sets = [&](auto number) {
+        [[maybe_unused]] constexpr int M = decltype(number)::value;
+        if constexpr (may && rows_of<TA>::TAKES && rows_of<TB>::TAKES) {
+            constexpr int SETS = EP == GEMV_QKV ? GEMV_QKV_SETS : GEMV_REST_SETS;
+            bool some = a.bulk && (a.ep == EP_QKV || a.ep == EP_PROJ || a.ep == EP_GLU);
+            if (some && rows >= M && (M == 4 || !gemv_fits_twice<TA, TB, M, EP>(d, a)) &&
+                gemv_fits<TA, TB, M, 2, SETS>(d, a)) {
+                launch_gemv<TA, TB, M, 2, SETS>(d, a);
+                return true;
+            }
+        }
+        return false;
+    };
     for (; rows; rows -= m, a.row0 += m)
-        if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a))
+        if (sets(gemv_number<4>()))
+            m = 4;
+        else if (rows >= 4 && gemv_fits<TA, TB, 4, CGROUPS, EP>(d, a))
             m = 4, launch_gemv<TA, TB, 4, CGROUPS, EP>(d, a);
         else if (rounds(gemv_number<4>()))
             m = 4;
+        else if (sets(gemv_number<2>()))
+            m = 2;
         else if (rows >= 2 && gemv_fits<TA, TB, 2, CGROUPS, EP>(d, a))
             m = 2, launch_gemv<TA, TB, 2, CGROUPS, EP>(d, a);
         else if (rounds(gemv_number<2>()))

@@ -49,6 +49,27 @@ __device__ static inline void gemv_producer(const gemm_args &a, uint32_t n, uint
                 copy(src + (q < R::PA ? q * bytes : tile + (q - R::PA) * bytes), bytes);
             src += R::PA * bytes, left -= u;
         }
+    } else if constexpr (in_sets(EP)) { /* the same for every two tiles */
+        static_assert(R::PA == R::PB);
+        for (uint32_t i = 0; i < n; i += 2) {
+            const uint8_t *src[2];
+            uint32_t frag[2], both = i + 1 < n;
+            for (uint32_t j = 0; j <= both; j++) {
+                uint32_t tile = tile_at<is_qkv(EP)>(a, i + j);
+                const gemm_part &p = part_of(a, tile);
+                frag[j] = TA != TB && p.second ? R::UB : R::UA;
+                src[j] = a.w + p.off + (uint64_t)(tile - p.tile0) * n_kblk * frag[j] * R::PA;
+            }
+            for (uint32_t left = n_kblk; left;) {
+                uint32_t u = min(left, (uint32_t)K_SLICES);
+                for (uint32_t j = 0; j <= both; j++)
+                    for (uint32_t q = 0; q < R::PA; q++) {
+                        copy(src[j], u * frag[j]);
+                        src[j] += u * frag[j];
+                    }
+                left -= u;
+            }
+        }
     } else if constexpr (in_rounds(EP)) { /* the two tiles alternate, a round's records at a time */
         uint32_t steps = (n_kblk + K_SLICES - 1) / K_SLICES;
         for (uint32_t first = 0; first < n; first += FLUSH)
