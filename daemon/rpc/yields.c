@@ -11,6 +11,7 @@
 
 struct yields {
     double until; /* by server_boot(); in the past: no yield is in effect */
+    bool asking;  /* an engine has not answered the call that requested this yield */
     struct {
         int64_t link; /* identifies the engine that was notified, by its link's number */
         int64_t held; /* bytes that it held after yielding, the limit of the next engine as well; 0: none ran */
@@ -69,7 +70,7 @@ struct yielding {
     struct server *server;
     size_t left;
     bool any;             /* at least one engine has yielded */
-    struct yields before; /* the yield before, restored if all engines refuse because a yield is in progress */
+    struct yields before; /* the yield before, restored if all engines refuse because they yield to a game just now */
     struct yield_part {
         struct yielding *of;
         size_t number;
@@ -82,6 +83,8 @@ static void yield_end(struct yielding *y)
 {
     if (!y->any && y->err.code == HEARTH_ELIMIT && y->server->yields)
         *y->server->yields = y->before;
+    if (y->server->yields)
+        y->server->yields->asking = false;
     if (y->err.code)
         call_fail(y->call, &y->err);
     else
@@ -116,17 +119,20 @@ void msg_yield(struct call *call)
 {
     const struct wire_yield *p = call->params;
     struct server *s = call->server;
-    struct yielding *y = calloc(1, sizeof *y);
+    struct yielding *y = NULL;
     struct hearth_err e;
-    if (!y) {
+    if (s->yields->asking) /* the engines would refuse it, too, and which yield is in effect would not be known */
+        err_set(&e, HEARTH_ELIMIT, "memory is being yielded already: try again in a moment");
+    else if (!(y = calloc(1, sizeof *y)))
         err_set(&e, HEARTH_ENOMEM, "out of memory");
+    if (!y) {
         call_fail(call, &e);
         return;
     }
     y->call = call;
     y->server = s;
     y->before = *s->yields;
-    *s->yields = (struct yields){.until = p->seconds > 0 ? server_boot() + p->seconds : 0};
+    *s->yields = (struct yields){.until = p->seconds > 0 ? server_boot() + p->seconds : 0, .asking = true};
     for (size_t i = 0; i < engines_count(s->engines); i++) {
         struct engine_client *ec = engines_at(s->engines, i);
         const struct wire_engine_yield yield = {p->bytes, p->all, p->seconds, .most = -1};

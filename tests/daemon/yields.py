@@ -130,5 +130,19 @@ try:
         notices(c.read())
     check(told == ["PARKED", "RESUMED"], "... and when it begins", told)
     check(c.answer(asked)["tokens"] == alone[1], "... and its stream says what it says alone")
+
+    # Of several yields at once the first is in effect, also for the next engine; those that are refused change nothing.
+    for others in (dict(all=True, seconds=86400), dict(all=True, seconds=5)), (dict(seconds=0), dict(all=True, seconds=5)):
+        first, *late = control.submit_all(("yield", dict(all=True, seconds=3600)), *(("yield", o) for o in others))
+        control.answer(first)
+        for i in late:
+            try:
+                control.answer(i)
+                check(False, "a yield beside another is refused")
+            except Refused as e:
+                check("LIMIT" in str(e) and "already" in str(e), "a yield beside another is refused", e)
+        status = control.call("status")
+        check(3000 < status["yielded"] <= 3600, "... and the other one stays in effect", status["yielded"])
+        control.call("yield", seconds=0)
 finally:
     end(box)
