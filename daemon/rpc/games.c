@@ -70,7 +70,8 @@ static void tell(struct told *t, bool starting)
     char why[HEARTH_ERR_MSG];
     bool want = games_running(t->server, why) > 0;
     struct engine_client *ec = engines_at(t->server->engines, (size_t)(t - g->told));
-    if (t->asking || want == t->yielded || (!starting && engine_pid(ec) == 0))
+    bool runs = engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING;
+    if (t->asking || want == t->yielded || (!starting && !runs))
         return;
     struct wire_engine_yield yield = {.all = want, .seconds = want ? SECONDS : 0, .most = -1};
     struct hearth_err e;

@@ -71,7 +71,7 @@ static void pass(int64_t ms)
 
 struct engine_client {
     int number;
-    bool absent;
+    enum engine_state state;
     int64_t link;
     int refuses; /* the error that engine_call() returns; 0: none */
     engine_completion *complete;
@@ -105,9 +105,9 @@ int64_t engine_link_number(const struct engine_client *ec)
     return ec->link;
 }
 
-pid_t engine_pid(const struct engine_client *ec)
+enum engine_state engine_state(const struct engine_client *ec)
 {
-    return ec->absent ? 0 : 1;
+    return ec->state;
 }
 
 int engine_call(struct engine_client *ec, const struct wire_method *m, const void *params, engine_completion *complete,
@@ -196,7 +196,7 @@ static int begin(void **state)
     (void)state;
     server = (struct server){.conf = &conf};
     for (int i = 0; i < ENGINES; i++)
-        engine[i] = (struct engine_client){.number = i};
+        engine[i] = (struct engine_client){.number = i, .state = ENGINE_RUNNING};
     games_open(&server);
     assert_non_null(server.games);
     return 0;
@@ -295,17 +295,38 @@ static void test_the_next_engine_is_told(void **state)
     (void)state;
     play(1);
     assert_true(was_told(0, 1, true));
-    engine[0].absent = true;
+    engine[0].state = ENGINE_ABSENT;
     answer(0, HEARTH_EENGINE);
     pass(SECOND);
     assert_true(was_told_nothing(0)); /* no engine is started for this */
     engine[0].link++;
     games_tell(&server, &engine[0], false);
     assert_true(was_told(0, 1, true));
-    engine[0].absent = false;
+    engine[0].state = ENGINE_RUNNING;
     answer(0, 0);
     games_tell(&server, &engine[0], true);
     assert_true(was_told_nothing(0));
+}
+
+static void test_what_does_not_run_is_not_called(void **state)
+{
+    static const enum engine_state not_running[] = {ENGINE_ABSENT, ENGINE_BACKOFF, ENGINE_LEAVING, ENGINE_STOPPING};
+    (void)state;
+    for (size_t n = 0; n < sizeof not_running / sizeof *not_running; n++) {
+        engine[0].state = not_running[n];
+        play(1);
+        assert_true(was_told_nothing(0)); /* the call would wait for the next engine, and start it */
+        assert_true(was_told(1, 1, true));
+        answer(1, 0);
+        play(0);
+        assert_true(was_told_nothing(0));
+        assert_true(was_told(1, 1, false));
+        answer(1, 0);
+    }
+    engine[0].state = ENGINE_STARTING;
+    play(1);
+    assert_true(was_told(0, 1, true));
+    answer(0, 0);
 }
 
 int main(void)
@@ -316,6 +337,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_after_an_error_it_is_told_again, begin, end),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_called_is_told_later, begin, end),
         cmocka_unit_test_setup_teardown(test_the_next_engine_is_told, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_does_not_run_is_not_called, begin, end),
     };
     return cmocka_run_group_tests_name("games", tests, NULL, NULL);
 }
