@@ -138,10 +138,10 @@ static void take(struct gamemode *g, struct dbus_message *m)
         if (l->dbus_message_is_signal(m, name_of_gamemode, runs ? "GameRegistered" : "GameUnregistered") &&
             l->dbus_message_get_args(m, &err, TYPE_INT32, &pid, TYPE_PATH, &path, TYPE_END))
             set_game(g, pid, runs);
-    /* gamemoded has exited, and its registrations with it. */
+    /* gamemoded has exited, and its registrations with it; another one that waited for the name has it at once. */
     if (l->dbus_message_is_signal(m, "org.freedesktop.DBus", "NameOwnerChanged") &&
         l->dbus_message_get_args(m, &err, TYPE_STRING, &name, TYPE_STRING, &from, TYPE_STRING, &to, TYPE_END) &&
-        strcmp(name, name_of_gamemode) == 0 && !*to)
+        strcmp(name, name_of_gamemode) == 0)
         set_why(g, "");
     l->dbus_error_free(&err);
 }

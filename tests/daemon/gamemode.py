@@ -60,8 +60,9 @@ class Peer:
                 assert head[1] == 2, answer
                 return answer
 
-    def own(self, name):
-        assert self.call("RequestName", "su", aligned(text(name)) + struct.pack("<I", 0)) == struct.pack("<I", 1)
+    def own(self, name, answer=1):
+        """Becomes the name's owner, or with the answer 2 the one that waits for it."""
+        assert self.call("RequestName", "su", aligned(text(name)) + struct.pack("<I", 0)) == struct.pack("<I", answer)
 
     def signal(self, member, pid, path=PATH, interface=NAME, signature="io", body=None, to=None):
         body = struct.pack("<i", pid) + text(PATH + "/Games/%d" % pid) if body is None else body
@@ -183,7 +184,13 @@ try:
                      aligned(text(NAME)) + aligned(text(":1.1")) + text(""), to=name)
     mode.signal("GameRegistered", 8)
     until("nobody says of another that he has gone", lambda s: s["games"] == 2)
+    heir = Peer(path)
+    heir.own(NAME, 2)
     mode.close() # gamemoded dies
+    until("another one has the name at once, and no games", lambda s: s["games"] == 0)
+    heir.signal("GameRegistered", 9)
+    until("... until it registers one", lambda s: s["games"] == 1 and held(s) == 0)
+    heir.close()
     until("GameMode has gone, and its game with it", lambda s: s["games"] == 0)
     check(c.call("generate", **dict(prompt, max_tokens=20))["tokens"] == alone[:20], "and memory may be taken again")
 
