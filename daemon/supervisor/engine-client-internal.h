@@ -32,7 +32,7 @@ struct engine_client {
     uint32_t last_id;
     bool lost_device;
     bool may_leave; /* it reported that it holds nothing */
-    void (*ready)(void *arg), (*before)(void *arg), (*end)(void *arg);
+    void (*ready)(void *arg), (*before)(void *arg), (*end)(void *arg), (*leave)(void *arg);
     int number;
     int64_t devices;
     int64_t link;            /* the link's number, counted from 1 */

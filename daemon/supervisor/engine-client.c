@@ -313,7 +313,12 @@ void engine_client_on_end(struct engine_client *ec, void (*end)(void *arg))
 
 void engine_client_may_leave(struct engine_client *ec)
 {
-    ec->may_leave = true;
+    ec->may_leave = TAILQ_EMPTY(&ec->requests); /* by a request that crossed the report, it may hold something again */
+}
+
+void engine_client_on_leave(struct engine_client *ec, void (*leave)(void *arg))
+{
+    ec->leave = leave;
 }
 
 bool engine_client_let_leave(struct engine_client *ec)
@@ -324,6 +329,8 @@ bool engine_client_let_leave(struct engine_client *ec)
         return false;
     close_link(ec);
     engine_process_leave(ec->process);
+    if (ec->leave)
+        ec->leave(ec->arg);
     return true;
 }
 

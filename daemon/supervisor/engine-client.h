@@ -71,8 +71,11 @@ void engine_client_on_ready(struct engine_client *ec, void (*ready)(void *arg));
 void engine_client_on_end(struct engine_client *ec, void (*end)(void *arg));
 
 /* To be called when the engine reported that it holds nothing: it is let go once the frames received so far have been
- * handled, unless an answer is due. The next call starts another engine. */
+ * handled, unless an answer is due, now or then. The next call starts another engine. */
 void engine_client_may_leave(struct engine_client *ec);
+
+/* `leave` is called, with the argument of the events, when an idle engine is let go. */
+void engine_client_on_leave(struct engine_client *ec, void (*leave)(void *arg));
 
 /* Asks the engine to exit; a second call kills it. engine_state() is ENGINE_ABSENT once it has exited. */
 void engine_client_stop(struct engine_client *ec);

@@ -319,13 +319,10 @@ int engines_ask_status(struct engines *es, engines_told *told, void *arg)
 static void on_event(void *arg, const struct wire_method *m, const void *body)
 {
     struct engine *en = arg;
-    if (m != &wire_methods[WIRE_ENGINE_IDLE]) {
+    if (m == &wire_methods[WIRE_ENGINE_IDLE])
+        engine_client_may_leave(en->client);
+    else
         en->all->calls.event(en->all->arg, m, body);
-        return;
-    }
-    en->known = false;
-    forget_all(en); /* nothing is left on the device: the context is destroyed with the process */
-    engine_client_may_leave(en->client);
 }
 
 /* --- life cycle ----------------------------------------------------------------------------------------------- */
@@ -372,6 +369,14 @@ static void on_end(void *arg)
     forget_all(en);
 }
 
+/* Nothing is left on the device: the context is destroyed with the process. */
+static void on_leave(void *arg)
+{
+    struct engine *en = arg;
+    en->known = false;
+    forget_all(en);
+}
+
 static int add(struct engines *es, int device, size_t count, struct hearth_err *e)
 {
     struct engine *en = &es->of[es->n];
@@ -384,6 +389,7 @@ static int add(struct engines *es, int device, size_t count, struct hearth_err *
     engine_client_before_calls(en->client, on_before);
     engine_client_on_ready(en->client, on_ready);
     engine_client_on_end(en->client, on_end);
+    engine_client_on_leave(en->client, on_leave);
     es->n++;
     return 0;
 }

@@ -191,6 +191,29 @@ static void a_device_that_fails_is_passed_by(void **state)
     peer_close(p);
 }
 
+/* An engine reports that it holds nothing, and before hearthd has heard that, it is needed again: it stays, and so does
+ * what hearthd knows of it. */
+static void an_engine_needed_again_stays(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b), *r = peer_open(b);
+    struct hearth_err e = {0};
+    loaded_on(r, "fake", 0);
+    pid_t first = engine_of(r, 0);
+    uint32_t id = generate(p, "fake", "n=0 gate idle");
+    peer_await_begin(p, 1);
+    assert_int_equal(device_of(r, "fake"), 0);
+    loaded_on(r, "fake", 0); /* now that something is known of the first device, and nothing of the other one */
+    peer_tick(r);
+    wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
+    id = generate(p, "fake", "n=0 idle"); /* its answer comes together with the report */
+    wire_free(peer_answer(p, id, WIRE_GENERATE, &e));
+    assert_int_equal(device_of(r, "fake"), 0);
+    assert_int_equal(engine_of(r, 0), first);
+    peer_close(p);
+    peer_close(r);
+}
+
 static void all_devices_yield(void **state)
 {
     struct box *b = begin(state, "2", "0,0", NULL, "");
@@ -445,7 +468,7 @@ int main(void)
         CASE(where_all_are_full_one_serves),    CASE(an_engines_end_is_its_models_alone),
         CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),
         CASE(who_starts_later_yields_too),      CASE(devices_can_be_named),
-        CASE(real_engines_serve_side_by_side),
+        CASE(an_engine_needed_again_stays),     CASE(real_engines_serve_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
  *     fail=K     an error at token K                garbage=K  bytes that are no frame at token K
  *     tail       one "!" held back to the end       skip=K     leave out token K
  *     think=K    the first K tokens are reasoning
+ *     idle       the engine says, as if that crossed the request, that it holds nothing
  *     prompt=K   its prompt of K tokens is being read: told K times, and of streams that are not there
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
@@ -253,6 +254,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvbad = word(text, "kvbad=", -1);
     st->kvstay = strstr(text, "kvstay") != NULL;
     st->kvlie = strstr(text, "kvlie") != NULL;
+    if (strstr(text, "idle"))
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0}, NULL, NULL, NULL);
     trace(g->stream, "received", NULL, (int64_t)(g->history.n + n));
     if (strstr(text, "traces="))
         trace_nonsense(g->stream, word(text, "traces=", 0));
