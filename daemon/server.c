@@ -378,7 +378,7 @@ int server_init(struct server *s, const struct conf *conf, const struct sd *sd, 
         server_fini(s);
         return rc;
     }
-    games_open(s);
+    games_open(s, yields_rest);
     s->peers_below = socket_peers_below((size_t)conf->streams + model_fds_most(s->passed));
     if (s->lock_fd >= 0)
         socket_lock_byte(s->lock_fd, F_OFD_SETLK, F_UNLCK, 0);

@@ -29,6 +29,7 @@ struct told {
 
 struct games {
     struct gamemode *mode; /* NULL: not listening */
+    games_rest *rest;      /* what an engine is told when no game runs any more */
     bool run;              /* whether a game runs, as last logged */
     struct told told[ENGINES_MAX];
 };
@@ -73,7 +74,9 @@ static void tell(struct told *t, bool starting)
     bool runs = engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING;
     if (t->asking || want == t->yielded || (!starting && !runs))
         return;
-    struct wire_engine_yield yield = {.all = want, .seconds = want ? SECONDS : 0, .most = -1};
+    struct wire_engine_yield yield = {.all = true, .seconds = SECONDS, .most = -1};
+    if (!want)
+        yield = g->rest(t->server, ec);
     struct hearth_err e;
     t->ask_for = want;
     t->asking = true;
@@ -118,7 +121,7 @@ static void games_free(struct games *g)
     free(g);
 }
 
-void games_open(struct server *s)
+void games_open(struct server *s, games_rest *rest)
 {
     struct hearth_err e;
     struct games *g = calloc(1, sizeof *g);
@@ -132,6 +135,7 @@ void games_open(struct server *s)
         log_warn("games are not looked for: no memory");
         return;
     }
+    g->rest = rest;
     s->games = g;
     bool wanted = !s->conf->gamemode || !strcmp(s->conf->gamemode, "on");
     if (wanted && gamemode_open(&g->mode, s->base, "libdbus-1.so.3", NULL, on_changed, s, &e))
@@ -154,6 +158,16 @@ void games_tell(struct server *s, struct engine_client *ec, bool ready)
         t->yielded = false;
     t->link = engine_link_number(ec);
     tell(t, !ready);
+}
+
+void games_on_yield(struct server *s, struct engine_client *ec, bool over)
+{
+    struct told *t = s->games ? &s->games->told[engine_number(ec)] : NULL;
+    if (!t || !t->yielded)
+        return;
+    t->yielded = false;
+    if (!over)
+        tell(t, false);
 }
 
 uint32_t games_running(const struct server *s, char why[static HEARTH_ERR_MSG])

@@ -7,6 +7,7 @@
 
 #include "daemon/log.h"
 #include "daemon/rpc/dispatch.h"
+#include "daemon/rpc/games.h"
 #include "daemon/supervisor/engines.h"
 
 struct yields {
@@ -36,6 +37,14 @@ double yields_left(const struct server *s)
     return left > 0 ? left : 0;
 }
 
+struct wire_engine_yield yields_rest(const struct server *s, const struct engine_client *ec)
+{
+    struct wire_engine_yield yield = {.seconds = yields_left(s), .most = -1};
+    if (yield.seconds > 0)
+        yield.most = s->yields->engine[engine_number(ec)].held;
+    return yield;
+}
+
 /* --- engines that start meanwhile -------------------------------------------------------------------------- */
 
 static void on_notified(void *arg, const void *result, const struct hearth_err *err)
@@ -49,13 +58,9 @@ void yields_tell(struct server *s, struct engine_client *ec)
 {
     struct yields *y = s->yields;
     size_t i = (size_t)engine_number(ec);
-    struct wire_engine_yield yield = {.most = 0};
+    struct wire_engine_yield yield = yields_rest(s, ec);
     struct hearth_err e;
-    if (!y || y->engine[i].link == engine_link_number(ec))
-        return;
-    yield.seconds = yields_left(s);
-    yield.most = y->engine[i].held;
-    if (yield.seconds == 0)
+    if (yield.seconds == 0 || y->engine[i].link == engine_link_number(ec))
         return;
     y->engine[i].link = engine_link_number(ec);
     if (engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &yield, on_notified, s, &e))
@@ -69,6 +74,7 @@ struct yielding {
     struct call *call;
     struct server *server;
     size_t left;
+    bool over;            /* the call ends yields */
     bool any;             /* at least one engine has yielded */
     struct yields before; /* the yield before, restored if all engines refuse because they yield to a game just now */
     struct yield_part {
@@ -106,6 +112,7 @@ static void on_yielded(void *arg, const void *result, const struct hearth_err *e
         y->any = true;
         if (y->server->yields)
             y->server->yields->engine[part->number].held = r->held;
+        games_on_yield(y->server, engines_at(y->server->engines, part->number), y->over);
         if (r->why)
             err_set(&y->err, HEARTH_ELIMIT, "%s", r->why);
     }
@@ -131,6 +138,7 @@ void msg_yield(struct call *call)
     }
     y->call = call;
     y->server = s;
+    y->over = p->seconds == 0;
     y->before = *s->yields;
     *s->yields = (struct yields){.until = p->seconds > 0 ? server_boot() + p->seconds : 0, .asking = true};
     for (size_t i = 0; i < engines_count(s->engines); i++) {

@@ -11,6 +11,9 @@ struct engine_client;
 /* Seconds that the yield in effect still lasts; 0: there is none. */
 double yields_left(const struct server *s);
 
+/* What an engine is told about the time that is left: 0 seconds, which end a yield, if no yield is in effect. */
+struct wire_engine_yield yields_rest(const struct server *s, const struct engine_client *ec);
+
 int yields_open(struct server *s, struct hearth_err *e);
 void yields_close(struct server *s);
 

@@ -165,6 +165,36 @@ try:
     check(answer[3]["tokens"] == alone, "the last has gone: the stream goes on, and its text is the same as alone")
     until("no game is left", lambda s: s["games"] == 0)
 
+    def load_waits():
+        """The seconds for which a load is refused."""
+        try:
+            control.call("models.load", model="tale")
+            return 0
+        except Refused as e:
+            return float(re.search("for ([0-9]+) s more", e.args[1]).group(1))
+
+    # A yield on request, beside a game and across one.
+    control.call("models.load", model="tale")
+    mode.signal("GameRegistered", 4713)
+    until("a game again", lambda s: s["games"] == 1 and held(s) == 0)
+    control.call("yield", bytes=1, seconds=60)
+    check(load_waits() > 86000, "the end of a short yield beside a game will not end the one to the game", load_waits())
+    control.call("yield", all=True, seconds=3600)
+    mode.signal("GameUnregistered", 4713)
+    until("a longer one outlasts the game", lambda s: s["games"] == 0 and load_waits() <= 3600)
+    check(3000 < load_waits(), "... for the time that is left of it", load_waits())
+    mode.signal("GameRegistered", 4714)
+    until("a game during a yield", lambda s: s["games"] == 1 and load_waits() > 3600)
+    mode.signal("GameUnregistered", 4714)
+    until("... goes", lambda s: s["games"] == 0 and load_waits() <= 3600)
+    check(3000 < load_waits(), "... and the yield stays", load_waits())
+    mode.signal("GameRegistered", 4715)
+    until("another game", lambda s: s["games"] == 1 and load_waits() > 3600)
+    control.call("yield", seconds=0)
+    check(load_waits() == 0, "memory may be taken again beside a game if somebody says so")
+    mode.signal("GameUnregistered", 4715)
+    until("no game is left again", lambda s: s["games"] == 0)
+
     for member, signature, body in (("GameRegistered", "s", text("4711")), ("GameRegistered", "", b""),
                                     ("Else", "io", None), ("GameRegistered", "ay", struct.pack("<I", 60000) + bytes(60000))):
         mode.signal(member, 1, signature=signature, body=body)

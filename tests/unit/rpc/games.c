@@ -136,11 +136,22 @@ static void answer(size_t i, int code)
     complete(engine[i].arg, code ? NULL : &yielded, code ? &e : NULL);
 }
 
-/* Whether the engine was called that often since the last check, and told by the last call to yield, or to stop
- * yielding. */
+/* What is left of a yield on request. */
+static struct wire_engine_yield rest;
+
+static struct wire_engine_yield rest_of(const struct server *s, const struct engine_client *ec)
+{
+    (void)s, (void)ec;
+    return rest;
+}
+
+/* Whether the engine was called that often since the last check, and told by the last call to yield to a game, or what
+ * is left of a yield on request. */
 static bool was_told(size_t i, int calls, bool to_yield)
 {
-    bool as_asked = engine[i].calls == calls && engine[i].last.all == to_yield;
+    const struct wire_engine_yield *last = &engine[i].last;
+    bool as_asked = engine[i].calls == calls && last->all == to_yield;
+    as_asked &= last->seconds == (to_yield ? 86400 : rest.seconds) && last->most == (to_yield ? -1 : rest.most);
     engine[i].calls = 0;
     return as_asked;
 }
@@ -197,7 +208,8 @@ static int begin(void **state)
     server = (struct server){.conf = &conf};
     for (int i = 0; i < ENGINES; i++)
         engine[i] = (struct engine_client){.number = i, .state = ENGINE_RUNNING};
-    games_open(&server);
+    rest = (struct wire_engine_yield){.most = -1};
+    games_open(&server, rest_of);
     assert_non_null(server.games);
     return 0;
 }
@@ -329,6 +341,42 @@ static void test_what_does_not_run_is_not_called(void **state)
     answer(0, 0);
 }
 
+static void test_a_yield_on_request_neither_ends_it_nor_is_ended(void **state)
+{
+    (void)state;
+    rest = (struct wire_engine_yield){.seconds = 10, .most = 1000};
+    play(1);
+    assert_true(was_told(0, 1, true) && was_told(1, 1, true));
+    answer(0, 0);
+    games_on_yield(&server, &engine[1], false);
+    assert_true(was_told_nothing(1)); /* the call that is under way comes after the request */
+    answer(1, 0);
+    games_on_yield(&server, &engine[0], false);
+    assert_true(was_told(0, 1, true));
+    answer(0, 0);
+    play(0);
+    for (size_t i = 0; i < ENGINES; i++) {
+        assert_true(was_told(i, 1, false));
+        answer(i, 0);
+    }
+    games_on_yield(&server, &engine[0], false);
+    assert_true(was_told_nothing(0) && was_told_nothing(1));
+}
+
+static void test_a_request_to_end_it_holds_until_another_game_begins(void **state)
+{
+    (void)state;
+    play(1);
+    assert_true(was_told(0, 1, true) && was_told(1, 1, true));
+    answer(0, 0);
+    answer(1, 0);
+    games_on_yield(&server, &engine[0], true);
+    assert_true(was_told_nothing(0) && was_told_nothing(1));
+    play(2);
+    assert_true(was_told(0, 1, true) && was_told_nothing(1));
+    answer(0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +385,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_after_an_error_it_is_told_again, begin, end),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_called_is_told_later, begin, end),
         cmocka_unit_test_setup_teardown(test_the_next_engine_is_told, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_yield_on_request_neither_ends_it_nor_is_ended, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_request_to_end_it_holds_until_another_game_begins, begin, end),
         cmocka_unit_test_setup_teardown(test_what_does_not_run_is_not_called, begin, end),
     };
     return cmocka_run_group_tests_name("games", tests, NULL, NULL);
