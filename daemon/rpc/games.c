@@ -8,6 +8,7 @@
 #include "daemon/gamemode.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
+#include "daemon/rpc/pins.h"
 #include "daemon/supervisor/engines.h"
 
 enum {
@@ -60,6 +61,8 @@ static void on_answer(void *arg, const void *result, const struct hearth_err *er
     t->yielded = t->ask_for && !err;
     if (t->yielded)
         timer_set(t->again, RENEW_MS);
+    else if (!err)
+        pins_retry(t->server);
     tell(t, false);
 }
 

@@ -11,7 +11,9 @@ struct pin {
     TAILQ_ENTRY(pin) entry;
     struct server *server;
     const struct engine_client *asked; /* the engine that was asked to load it and has not answered; NULL: none */
-    bool gone;                         /* it was unpinned, and stays in the list only until that engine answers */
+    bool refused;                      /* it was refused for lack of memory */
+    bool again; /* memory may be taken again since that engine was asked: a refusal may be older */
+    bool gone;  /* it was unpinned, and stays in the list only until that engine answers */
     char path[];
 };
 
@@ -70,7 +72,10 @@ static void on_pinned(void *arg, const void *result, const struct hearth_err *er
     } else if (!result && err->code == HEARTH_EELSEWHERE && p->server->phase == SERVER_RUNNING) {
         engines_move(p->server->engines, p->path, asked);
         ask(p);
+    } else if (!result && err->code == HEARTH_ENOMEM && p->again && p->server->phase == SERVER_RUNNING) {
+        ask(p);
     } else if (!result) {
+        p->refused = err->code == HEARTH_ENOMEM;
         log_warn("a pinned model was not loaded: %s", err->msg);
     }
 }
@@ -80,6 +85,7 @@ static void ask(struct pin *p)
     struct hearth_err e;
     struct wire_engine_pin pin = {.path = p->path, .pinned = true};
     struct engine_client *ec = engines_for(p->server->engines, p->path);
+    p->refused = p->again = false;
     if (engine_call(ec, &wire_methods[WIRE_ENGINE_PIN], &pin, on_pinned, p, &e))
         log_warn("%s is not pinned: %s", p->path, e.msg);
     else
@@ -92,6 +98,16 @@ void pins_restore(struct server *s, const struct engine_client *ec)
     TAILQ_FOREACH (p, &s->pins, entry) {
         const struct engine_client *has = engines_of(s->engines, p->path);
         if (!p->gone && !p->asked && (!has || has == ec))
+            ask(p);
+    }
+}
+
+void pins_retry(struct server *s)
+{
+    struct pin *p;
+    TAILQ_FOREACH (p, &s->pins, entry) {
+        p->again = p->asked;
+        if (!p->gone && p->refused && s->phase == SERVER_RUNNING)
             ask(p);
     }
 }

@@ -17,6 +17,10 @@ const char *pins_find(const struct server *s, bool (*is)(const char *path, void 
  * on no engine loaded where there is room. */
 void pins_restore(struct server *s, const struct engine_client *ec);
 
+/* Called when an engine may take memory again that was yielded: asks again for the pinned models that were refused for
+ * lack of memory. */
+void pins_retry(struct server *s);
+
 void pins_fini(struct server *s);
 
 #endif

@@ -6,27 +6,39 @@
 #include <stdlib.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/games.h"
+#include "daemon/rpc/pins.h"
 #include "daemon/supervisor/engines.h"
 
+enum { AGAIN_MS = 1000 }; /* until an engine is told again that a yield is over, after it could not be */
+
 struct yields {
-    double until; /* by server_boot(); in the past: no yield is in effect */
-    bool asking;  /* an engine has not answered the call that requested this yield */
+    double until;       /* by server_boot(); in the past: no yield is in effect */
+    struct timer *over; /* set until then */
+    bool asking;        /* an engine has not answered the call that requested this yield */
     struct {
         int64_t link; /* identifies the engine that was notified, by its link's number */
         int64_t held; /* bytes that it held after yielding, the limit of the next engine as well; 0: none ran */
     } engine[ENGINES_MAX];
 };
 
+static void on_over(void *arg);
+
 int yields_open(struct server *s, struct hearth_err *e)
 {
     s->yields = calloc(1, sizeof *s->yields);
-    return s->yields ? 0 : err_set(e, HEARTH_ENOMEM, "out of memory");
+    if (s->yields && (s->yields->over = timer_new(s->base, on_over, s)))
+        return 0;
+    yields_close(s);
+    return err_set(e, HEARTH_ENOMEM, "out of memory");
 }
 
 void yields_close(struct server *s)
 {
+    if (s->yields)
+        timer_free(s->yields->over);
     free(s->yields);
     s->yields = NULL;
 }
@@ -67,6 +79,46 @@ void yields_tell(struct server *s, struct engine_client *ec)
         on_notified(s, NULL, &e);
 }
 
+/* --- the end of a yield ------------------------------------------------------------------------------------ */
+
+static void expect_end(struct server *s)
+{
+    double left = yields_left(s);
+    if (left > 0)
+        timer_set(s->yields->over, (int64_t)(1e3 * left) + 1);
+    else
+        timer_clear(s->yields->over);
+}
+
+static void on_told_over(void *arg, const void *result, const struct hearth_err *err)
+{
+    struct server *s = arg;
+    if (result)
+        pins_retry(s);
+    else if (s->yields && err->code == HEARTH_ELIMIT) /* it is still giving back memory */
+        timer_set(s->yields->over, AGAIN_MS);
+}
+
+/* An engine ends a yield by itself, but as it began it later than hearthd, and may be busy, pinned models could be
+ * refused once more. If there are any, it is told, so that they are asked for after that. */
+static void on_over(void *arg)
+{
+    static const struct wire_engine_yield over = {.most = -1};
+    struct server *s = arg;
+    char why[HEARTH_ERR_MSG];
+    if (yields_left(s) > 0) {
+        expect_end(s);
+        return;
+    }
+    if (TAILQ_EMPTY(&s->pins) || games_running(s, why) > 0) /* when the game ends, the engines are told */
+        return;
+    for (size_t i = 0; i < engines_count(s->engines); i++) {
+        struct engine_client *ec = engines_at(s->engines, i);
+        if (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING)
+            engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &over, on_told_over, s, NULL);
+    }
+}
+
 /* --- yield ------------------------------------------------------------------------------------------------- */
 
 /* A yield requested from several devices. */
@@ -89,8 +141,10 @@ static void yield_end(struct yielding *y)
 {
     if (!y->any && y->err.code == HEARTH_ELIMIT && y->server->yields)
         *y->server->yields = y->before;
-    if (y->server->yields)
+    if (y->server->yields) {
         y->server->yields->asking = false;
+        expect_end(y->server);
+    }
     if (y->err.code)
         call_fail(y->call, &y->err);
     else
@@ -113,6 +167,8 @@ static void on_yielded(void *arg, const void *result, const struct hearth_err *e
         if (y->server->yields)
             y->server->yields->engine[part->number].held = r->held;
         games_on_yield(y->server, engines_at(y->server->engines, part->number), y->over);
+        if (y->over)
+            pins_retry(y->server);
         if (r->why)
             err_set(&y->err, HEARTH_ELIMIT, "%s", r->why);
     }
@@ -140,7 +196,8 @@ void msg_yield(struct call *call)
     y->server = s;
     y->over = p->seconds == 0;
     y->before = *s->yields;
-    *s->yields = (struct yields){.until = p->seconds > 0 ? server_boot() + p->seconds : 0, .asking = true};
+    *s->yields = (struct yields){.over = s->yields->over, .asking = true};
+    s->yields->until = p->seconds > 0 ? server_boot() + p->seconds : 0;
     for (size_t i = 0; i < engines_count(s->engines); i++) {
         struct engine_client *ec = engines_at(s->engines, i);
         const struct wire_engine_yield yield = {p->bytes, p->all, p->seconds, .most = -1};

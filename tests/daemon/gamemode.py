@@ -195,6 +195,19 @@ try:
     mode.signal("GameUnregistered", 4715)
     until("no game is left again", lambda s: s["games"] == 0)
 
+    # A pinned model that a game has kept the next engine from loading is loaded when the game has ended.
+    control.call("models.unload", model="tale")
+    control.call("models.pin", model="other")
+    mode.signal("GameRegistered", 4716)
+    until("a game beside a pinned model", lambda s: s["games"] == 1 and load_waits() > 0)
+    os.kill(control.call("status")["engine"]["pid"], 9)
+    until("the engine has ended", lambda s: s["engine"]["state"] == "absent")
+    control.call("tokenize", model="tale", text="x")
+    until("the pinned model was refused", lambda s: "a pinned model was not loaded" in box.log() and held(s) == 0)
+    mode.signal("GameUnregistered", 4716)
+    until("... and is loaded after all", lambda s: [m["pinned"] for m in s["engine"]["models"] if m["name"] == "other"] == [True])
+    control.call("models.unload", model="other")
+
     for member, signature, body in (("GameRegistered", "s", text("4711")), ("GameRegistered", "", b""),
                                     ("Else", "io", None), ("GameRegistered", "ay", struct.pack("<I", 60000) + bytes(60000))):
         mode.signal(member, 1, signature=signature, body=body)

@@ -2,7 +2,7 @@
 """Memory is yielded and taken back beside eight streams on the CPU, with the real engine: each stream is parked in the
 middle of its text and ends with the text of a run by itself; nothing is held meanwhile, and no page afterwards.
 """
-import os, sys
+import os, sys, time
 
 from harness import Box, Refused, check, end
 
@@ -144,5 +144,25 @@ try:
         status = control.call("status")
         check(3000 < status["yielded"] <= 3600, "... and the other one stays in effect", status["yielded"])
         control.call("yield", seconds=0)
+
+    def until(what, is_so):
+        stop = time.monotonic() + 30
+        while not is_so() and time.monotonic() < stop:
+            pass
+        check(is_so(), what)
+
+    def engine_has():
+        return [(m["name"], m["pinned"]) for m in control.call("status")["engine"]["models"] if not m["vocab_only"]]
+
+    # A pinned model that a yield has kept the next engine from loading is loaded when the yield has ended.
+    control.call("models.pin", model="other")
+    for n, ends in enumerate((dict(seconds=0), dict(all=True, seconds=0.1)), 1):
+        os.kill(control.call("status")["engine"]["pid"], 9)
+        until("the engine has ended", lambda: control.call("status")["engine"]["state"] == "absent")
+        control.call("yield", all=True, seconds=3600)
+        control.call("tokenize", model="tale", text="x")
+        until("the pinned model was refused", lambda: box.log().count("a pinned model was not loaded") == n)
+        control.call("yield", **ends)
+        until("... and is loaded after all: %s" % ends, lambda: engine_has() == [("other", True)])
 finally:
     end(box)
