@@ -233,6 +233,7 @@ static void done(struct engine *eng, bool enough)
                 1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes);
     eng->yield.busy = false;
     eng->yield.cap = ledger_own(&eng->ledger);
+    engine_wake(eng); /* a change of what other programs use may not have been evaluated meanwhile */
     if (eng->yield.pressed)
         log_info("other programs take the GPU's memory, %.1f GB by now: %.1f GB were given back in %.0f ms, %.1f GB "
                  "are free",
@@ -292,8 +293,9 @@ static void relieve(struct engine *eng)
 /* Called when other programs use more or less than before. A yield that somebody requested is theirs to end. */
 static void look_for_pressure(struct engine *eng)
 {
-    bool looked = atomic_exchange(&eng->neighbours_pressed, false);
-    if (!looked || eng->yield.busy || (eng->yield.on && !eng->yield.pressed))
+    if (eng->yield.busy) /* the change is evaluated afterwards */
+        return;
+    if (!atomic_exchange(&eng->neighbours_pressed, false) || (eng->yield.on && !eng->yield.pressed))
         return;
     memory_count(eng);
     enum pressure_act act = pressure_look(&eng->pressure, &eng->ledger, free_now(eng));

@@ -191,10 +191,9 @@ static void others_leave(struct fake_nvml *fake)
     fake->used -= 190 << 20;
 }
 
-/* The other program exits, and all streams end as if nothing had happened. */
-static void close_beside_others(struct world *w, struct heard h[8], struct fake_nvml *fake, void *lib)
+/* When the other program has exited, all streams end as if nothing had happened. */
+static void close_beside_others(struct world *w, struct heard h[8], void *lib)
 {
-    others_leave(fake);
     hear_all(w);
     for (int k = 0; k < 8; k++) {
         check_heard(&h[k]);
@@ -231,7 +230,37 @@ static void others_get_what_they_take(void **state)
     assert_int_equal(w.answer.code, HEARTH_ENOMEM);
     assert_non_null(strstr(w.answer.msg, "gpu_headroom"));
     assert_int_equal(engine_counters(w.eng)->rows, rows);
-    close_beside_others(&w, h, fake, lib);
+    others_leave(fake);
+    close_beside_others(&w, h, lib);
+}
+
+/* Waits until the other programs' memory has been read again. */
+static void wait_for_looks(const struct fake_nvml *fake)
+{
+    for (unsigned looks = fake->looks; fake->looks < looks + 3;)
+        sched_yield();
+}
+
+/* Another program takes memory, gives it back, and takes it again while the KV of the streams, which were parked the
+ * first time, is being restored. So they are being parked until toy_moves_never is false. */
+static struct fake_nvml *open_while_parking(struct world *w, struct heard h[8], void **lib)
+{
+    toy_moves_late = true;
+    struct fake_nvml *fake = open_beside_others(w, h, lib);
+    others_take(w, fake);
+    toy_hold_at = 0;
+    while (w->n_parked[1] < 8)
+        hear_one(w);
+    wait_until(&w->m.loaded, false);
+    toy_moves_never = true;
+    others_leave(fake);
+    while (w->n_parked[0] < 8)
+        hear_one(w);
+    toy_free = 1 << 20;
+    fake->used += 200 << 20;
+    wait_for_looks(fake);
+    wait_until(&w->eng->neighbours_pressed, false);
+    return fake;
 }
 
 /* Such a yield can be ended by a request also while streams are being parked for it, which cannot be done until their
@@ -242,31 +271,33 @@ static void what_others_take_can_be_ended(void **state)
     static struct heard h[8];
     struct world w;
     void *lib;
-    toy_moves_late = true;
-    struct fake_nvml *fake = open_beside_others(&w, h, &lib);
-    others_take(&w, fake);
-    toy_hold_at = 0;
-    while (w.n_parked[1] < 8)
-        hear_one(&w);
-    wait_until(&w.m.loaded, false);
-    toy_moves_never = true;
-    others_leave(fake);
-    while (w.n_parked[0] < 8)
-        hear_one(&w);
-    toy_free = 1 << 20;
-    fake->used += 200 << 20;
-    for (unsigned looks = fake->looks; fake->looks < looks + 3;)
-        sched_yield();
-    wait_until(&w.eng->neighbours_pressed, false);
+    struct fake_nvml *fake = open_while_parking(&w, h, &lib);
     w.n_yielded = 0;
     engine_yield(w.eng, 0, false, 0, &w);
     while (!w.n_yielded)
         hear_one(&w);
     assert_int_equal(w.answer.code, 0);
     toy_moves_never = false;
-    close_beside_others(&w, h, fake, lib);
+    others_leave(fake);
+    close_beside_others(&w, h, lib);
     assert_int_equal(w.n_yielded, 1);
     assert_int_equal(w.n_parked[1], 8);
+    toy_moves_late = false;
+}
+
+/* That the other program exits while streams are being parked for it is noticed once they are. */
+static void others_leave_while_streams_are_parked(void **state)
+{
+    (void)state;
+    static struct heard h[8];
+    struct world w;
+    void *lib;
+    struct fake_nvml *fake = open_while_parking(&w, h, &lib);
+    fake->used -= 200 << 20;
+    wait_for_looks(fake);
+    toy_moves_never = false;
+    close_beside_others(&w, h, lib);
+    assert_int_equal(w.n_parked[1], 16);
     toy_moves_late = false;
 }
 
@@ -277,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_yield_takes_what_it_must),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(what_others_take_can_be_ended),
+        cmocka_unit_test(others_leave_while_streams_are_parked),
     };
     return cmocka_run_group_tests_name("device-yield", tests, NULL, NULL);
 }
