@@ -33,6 +33,14 @@ static void limit_cache(struct engine *eng, uint64_t bytes)
     eng->memory_changed = true;
 }
 
+/* From now on hearth takes no more than `cap`, and copies of weights, which do not count in it, do not grow either. */
+static void hold_at(struct engine *eng, uint64_t cap)
+{
+    eng->yield.busy = false;
+    eng->yield.cap = cap;
+    limit_cache(eng, eng->ledger.held[MEM_CACHE]);
+}
+
 static void may_grow(struct engine *eng)
 {
     struct model_entry *m;
@@ -219,8 +227,7 @@ void yield_begin(struct engine *eng, const struct command *o)
     eng->yield.before = all_held(eng);
     eng->yield.cap = ledger_own(&eng->ledger);
     if (o->again && eng->yield.cap <= o->bytes) { /* nothing has to be given back */
-        eng->yield.busy = false;
-        eng->yield.cap = o->bytes;
+        hold_at(eng, o->bytes);
         answer(eng, o->owner, eng->yield.before, NULL);
     }
 }
@@ -231,8 +238,7 @@ static void done(struct engine *eng, bool enough)
     if (!enough)
         err_set(&err, HEARTH_ELIMIT, "hearth has given back what it may, and %.1f GB of the %.1f GB are free",
                 1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes);
-    eng->yield.busy = false;
-    eng->yield.cap = ledger_own(&eng->ledger);
+    hold_at(eng, ledger_own(&eng->ledger));
     engine_wake(eng); /* a change of what other programs use may not have been evaluated meanwhile */
     if (eng->yield.pressed)
         log_info("other programs take the GPU's memory, %.1f GB by now: %.1f GB were given back in %.0f ms, %.1f GB "

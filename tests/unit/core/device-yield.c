@@ -135,6 +135,39 @@ static void a_yield_takes_what_it_must(void **state)
     toy_free = 1 << 30;
 }
 
+/* Until the yield ends, copies of weights take no more memory than when it was answered, whatever was given back. */
+static void copies_do_not_grow(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t had, bytes; /* of copies; to be free, 0: all */
+        uint64_t most;
+    } rows[] = {{1000, 0, 0}, {0, 0, 0}, {0, 5000, 0}, {1000, 5000, 1000}, {1000, 9500, 0}};
+    struct world w;
+    toy_free = 10000;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    atomic_store(&w.m.pinned, true);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int again = 0; again < 2; again++) {
+            toy_mem_cached = rows[i].had;
+            if (again) {
+                w.answered = false;
+                engine_keep_yield(w.eng, 1 << 20, 3600, &w);
+                while (!w.answered)
+                    hear_one(&w);
+            } else
+                yield(&w, rows[i].bytes, !rows[i].bytes, 3600);
+            assert_int_equal(w.answer.code, 0);
+            assert_int_equal(toy_cache_most, again ? rows[i].had : rows[i].most);
+            end_yield(&w, 0);
+            assert_true(toy_cache_most == UINT64_MAX);
+        }
+    world_close(&w);
+    toy_mem_cached = 0;
+    toy_free = 1 << 30;
+}
+
 static void wait_until(const _Atomic bool *flag, bool is)
 {
     while (atomic_load(flag) != is)
@@ -306,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),
+        cmocka_unit_test(copies_do_not_grow),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(what_others_take_can_be_ended),
         cmocka_unit_test(others_leave_while_streams_are_parked),

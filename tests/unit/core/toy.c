@@ -51,7 +51,7 @@ uint32_t toy_matrices;
 uint32_t toy_checks, toy_loads, toy_layers = 1, toy_pages = 64, toy_pools, toy_decode_rows;
 bool toy_prompt_quick;
 _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
-_Atomic uint64_t toy_mem_cached;
+_Atomic uint64_t toy_mem_cached, toy_cache_most = UINT64_MAX;
 _Atomic uint32_t toy_endless, toy_stopped;
 _Atomic bool toy_in_endless;
 _Atomic bool toy_info_waits, toy_in_info;
@@ -190,6 +190,13 @@ static int toy_kv_transfer_wait(struct device *d, uint64_t ticket, struct hearth
     while (ticket > moves[ticket % 2].last && !toy_moves_never)
         move_finish(ticket % 2);
     return 0;
+}
+static void toy_cache_limit(struct device *d, uint64_t bytes)
+{
+    (void)d;
+    toy_cache_most = bytes;
+    if (toy_mem_cached > bytes)
+        toy_mem_cached = 0;
 }
 static int toy_sync(struct device *d, struct hearth_err *e)
 {
@@ -431,6 +438,7 @@ static const struct backend toy = {
     .kv_load = toy_kv_load,
     .kv_transfer_done = toy_kv_transfer_done,
     .kv_transfer_wait = toy_kv_transfer_wait,
+    .cache_limit = toy_cache_limit,
     .sync = toy_sync,
     .act_read = toy_act_read,
 };

@@ -45,6 +45,7 @@ extern uint32_t toy_decode_rows;
 extern bool toy_prompt_quick; /* INVARIANT_PROMPT is quick for its models */
 enum { TOY_PROMPT = 1000 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it holds in its weight cache */
+extern _Atomic uint64_t toy_cache_most; /* bytes that it may hold there */
 /* The toy's clock, and by how much it advances with each step, with each row of a step, and when a slab of host memory
  * is pinned. */
 extern _Atomic double toy_now, toy_step_s, toy_row_s, toy_slab_s;
