@@ -99,12 +99,13 @@ static bool try_submit(struct engine *eng, struct seq *q)
  * If two models are in use and there is memory for only one, they take turns: once a sequence waits for memory, all
  * later ones wait behind it, even those for the loaded model; otherwise it would wait for ever. It tries again when a
  * model is idle. If none will become idle (a yield has taken them, or they were unloaded or pinned meanwhile) it tries
- * from time to time, for at most a tenth of the time.
+ * from time to time, for at most a tenth of the time. When a yield has ended it tries at once, whatever is in use: its
+ * model may have been refused only because of the yield.
  */
 static void submit_waiting_for_memory(struct engine *eng)
 {
     struct seq *q;
-    bool again = engine_now() >= eng->load_again_at && !load_may_evict_later(eng);
+    bool again = engine_now() >= eng->load_again_at && (!eng->load_again_at || !load_may_evict_later(eng));
     while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
            (q->model->model || again || load_may_evict(eng))) {
         TAILQ_REMOVE(&eng->waiting_for_memory, q, link);

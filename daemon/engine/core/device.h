@@ -148,7 +148,7 @@ struct engine {
     TAILQ_HEAD(, model_entry) loaded;        /* most recently used last */
     struct seq_list waiting_for_memory;      /* sequences whose model has no memory; they are in no other list */
     uint32_t n_waiting_for_memory;
-    double load_again_at; /* the first of them tries again then, if no model will become idle */
+    double load_again_at; /* the first of them tries again then, if no model will become idle; 0: at once in any case */
     float *logits;        /* [n_vocab of the largest model] one row, for eval */
 };
 

@@ -135,6 +135,38 @@ static void a_yield_takes_what_it_must(void **state)
     toy_free = 1 << 30;
 }
 
+/* A model that was refused because of a yield is loaded when that has ended, beside another one that is in use. */
+static void a_yield_that_has_ended_refuses_nothing(void **state)
+{
+    (void)state;
+    static struct heard h, other;
+    struct world w;
+    world_open(&w, 1);
+    w.m.vocab = NULL;
+    struct model_entry second = {.hp = w.m.hp};
+    toy_hold_at = 20;
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+    wait_until_held();
+    w.answered = false;
+    engine_yield(w.eng, 1, false, 3600, &w); /* this much is free already */
+    struct seq *q = make(&w, &other, (int32_t[]){4, 5, 6}, 3, 5);
+    q->model = &second;
+    engine_submit(w.eng, q);
+    toy_hold_at = 40;
+    while (!w.answered || !w.n_parked[1])
+        hear_one(&w);
+    yield(&w, 0, false, 0);
+    while (!other.ended)
+        hear_one(&w);
+    assert_false(h.ended);
+    check_heard(&other);
+    assert_int_equal(w.n_parked[0], 1);
+    hear_all(&w);
+    check_heard(&h);
+    world_close(&w);
+    entry_fini(&second);
+}
+
 /* Until the yield ends, copies of weights take no more memory than when it was answered, whatever was given back. */
 static void copies_do_not_grow(void **state)
 {
@@ -339,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),
+        cmocka_unit_test(a_yield_that_has_ended_refuses_nothing),
         cmocka_unit_test(copies_do_not_grow),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(what_others_take_can_be_ended),
