@@ -95,6 +95,16 @@ static bool try_submit(struct engine *eng, struct seq *q)
     return false;
 }
 
+/* The first sequence that waits for its turn; NULL: there is none. Those whose model is refused for as long as memory
+ * is yielded wait for the end of that, and nobody waits behind them. */
+static struct seq *first_in_line(const struct engine *eng)
+{
+    struct seq *q = TAILQ_FIRST(&eng->waiting_for_memory);
+    while (q && !q->model->model && load_waits_for_yield(eng, q->model))
+        q = TAILQ_NEXT(q, link);
+    return q;
+}
+
 /*
  * If two models are in use and there is memory for only one, they take turns: once a sequence waits for memory, all
  * later ones wait behind it, even those for the loaded model; otherwise it would wait for ever. It tries again when a
@@ -106,8 +116,7 @@ static void submit_waiting_for_memory(struct engine *eng)
 {
     struct seq *q;
     bool again = engine_now() >= eng->load_again_at && (!eng->load_again_at || !load_may_evict_later(eng));
-    while (!eng->fatal.code && (q = TAILQ_FIRST(&eng->waiting_for_memory)) &&
-           (q->model->model || again || load_may_evict(eng))) {
+    while (!eng->fatal.code && (q = first_in_line(eng)) && (q->model->model || again || load_may_evict(eng))) {
         TAILQ_REMOVE(&eng->waiting_for_memory, q, link);
         if (!try_submit(eng, q)) {
             TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
@@ -120,7 +129,7 @@ static void submit_waiting_for_memory(struct engine *eng)
 double commands_timeout(const struct engine *eng)
 {
     double left = eng->load_again_at - engine_now();
-    if (!eng->n_waiting_for_memory || load_may_evict_later(eng))
+    if (!first_in_line(eng) || load_may_evict_later(eng))
         return -1;
     return left > 0 ? left : 0;
 }
@@ -241,7 +250,7 @@ static void run_command(struct engine *eng, struct command *o)
         o->seq->steps = atomic_load(&eng->counters.steps);
         if (o->seq->measure)
             measure(eng, o->seq);
-        else if (eng->n_waiting_for_memory || !try_submit(eng, o->seq)) {
+        else if (first_in_line(eng) || !try_submit(eng, o->seq)) {
             TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
             eng->n_waiting_for_memory++;
             yield_parks(eng, o->seq);

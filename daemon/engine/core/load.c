@@ -473,6 +473,16 @@ static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     return 0;
 }
 
+static int check_yield(const struct engine *eng, const struct model_entry *m, struct hearth_err *e)
+{
+    return memory_check_yield(eng, m->hp.weight_bytes ? m->hp.weight_bytes : 1, e);
+}
+
+bool load_waits_for_yield(const struct engine *eng, const struct model_entry *m)
+{
+    return !m->hp_err.code && check_yield(eng, m, NULL) && !goes_elsewhere(eng, m);
+}
+
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct hearth_err sick;
@@ -480,7 +490,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
         *e = m->hp_err;
         return e->code;
     }
-    int rc = memory_check_yield(eng, m->hp.weight_bytes ? m->hp.weight_bytes : 1, e);
+    int rc = check_yield(eng, m, e);
     if (rc)
         return goes_elsewhere(eng, m) ? (e->code = HEARTH_EELSEWHERE) : rc;
     eng->loading = m;

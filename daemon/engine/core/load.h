@@ -25,6 +25,9 @@ bool load_may_evict(struct engine *eng);
 /* Whether a model on the device can be unloaded once it is idle: one that is not pinned. */
 bool load_may_evict_later(const struct engine *eng);
 
+/* Whether load_model() only refuses the model because of the yield in force, and loads it on no other device either. */
+bool load_waits_for_yield(const struct engine *eng, const struct model_entry *m);
+
 /* Unloads models that nobody has used for params.idle_ms. */
 void unload_idle(struct engine *eng);
 

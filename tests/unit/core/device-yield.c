@@ -167,6 +167,58 @@ static void a_yield_that_has_ended_refuses_nothing(void **state)
     entry_fini(&second);
 }
 
+/* Nobody waits behind a request that is refused because of a yield: neither those for a loaded model that come after it
+ * nor those that waited behind it already, because the two models were taking turns. */
+static void who_is_refused_holds_nobody_up(void **state)
+{
+    (void)state;
+    static struct heard h, other, late;
+    struct world w;
+    world_open(&w, 1);
+    w.m.vocab = NULL;
+    struct model_entry second = {.hp = w.m.hp};
+    ask(&w, engine_load);
+    toy_pools = 1; /* there is room for one of the models */
+    for (int turns = 0; turns < 2; turns++) {
+        w.n_parked[0] = w.n_parked[1] = 0;
+        toy_hold_at = engine_counters(w.eng)->steps + 20;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+        wait_until_held();
+        if (!turns)
+            engine_yield(w.eng, 1, false, 3600, &w); /* this much is free already */
+        struct seq *q = make(&w, &other, (int32_t[]){4, 5, 6}, 3, 5);
+        q->model = &second;
+        engine_submit(w.eng, q);
+        if (turns) { /* its load is tried and fails, beside which there are steps */
+            toy_hold_at = toy_hold_at + 100;
+            while (!w.n_parked[1])
+                hear_one(&w);
+            wait_until_held();
+        }
+        engine_submit(w.eng, make(&w, &late, (int32_t[]){7, 8, 9}, 3, 5));
+        if (turns)
+            engine_yield(w.eng, 1, false, 3600, &w);
+        toy_hold_at = 0;
+        while (!late.ended)
+            hear_one(&w);
+        assert_false(h.ended);
+        while (!h.ended)
+            hear_one(&w);
+        assert_int_equal(w.n_parked[1], 1 + turns);
+        assert_false(other.ended);
+        yield(&w, 0, false, 0);
+        hear_all(&w);
+        assert_int_equal(w.n_parked[0], 1 + turns);
+        check_heard(&h);
+        check_heard(&other);
+        check_heard(&late);
+        ask(&w, engine_load); /* the other model makes way */
+        assert_int_equal(w.answer.code, 0);
+    }
+    world_close(&w);
+    entry_fini(&second);
+}
+
 /* Until the yield ends, copies of weights take no more memory than when it was answered, whatever was given back. */
 static void copies_do_not_grow(void **state)
 {
@@ -372,6 +424,7 @@ int main(void)
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),
         cmocka_unit_test(a_yield_that_has_ended_refuses_nothing),
+        cmocka_unit_test(who_is_refused_holds_nobody_up),
         cmocka_unit_test(copies_do_not_grow),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(what_others_take_can_be_ended),
