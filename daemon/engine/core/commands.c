@@ -75,7 +75,7 @@ static bool submit(struct engine *eng, struct seq *q)
         end_seq(eng, q, END_ERROR, &err);
         return true;
     }
-    yield_resumes(eng, q);
+    tell_continues(eng, q);
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     q->kv.freq_set = sched_freq_set(&q->model->group, q->n_tokens);
@@ -253,7 +253,7 @@ static void run_command(struct engine *eng, struct command *o)
         else if (first_in_line(eng) || !try_submit(eng, o->seq)) {
             TAILQ_INSERT_TAIL(&eng->waiting_for_memory, o->seq, link);
             eng->n_waiting_for_memory++;
-            yield_parks(eng, o->seq);
+            tell_waits(eng, o->seq);
         }
         break;
     case CMD_CANCEL:

@@ -86,6 +86,29 @@ void save_prompt(struct engine *eng, struct seq *q)
         tier_save(eng->tier, q, engine_now());
 }
 
+static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
+{
+    struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
+    ev->owner = q->owner;
+    ev->parked = parked;
+    ev->yielded = eng->yield.on;
+}
+
+void tell_waits(struct engine *eng, struct seq *q)
+{
+    if (q->told_waits)
+        return;
+    q->told_waits = true;
+    tell_parked(eng, q, true);
+}
+
+void tell_continues(struct engine *eng, struct seq *q)
+{
+    if (q->told_waits)
+        tell_parked(eng, q, false);
+    q->told_waits = false;
+}
+
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err)
 {
     static const char *const reasons[] = {[END_STOP] = "stop",

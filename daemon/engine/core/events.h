@@ -27,6 +27,11 @@ bool model_is_intact(const struct engine *eng, struct model_entry *m, struct hea
  * yield makes it necessary to recompute it. */
 void save_prompt(struct engine *eng, struct seq *q);
 
+/* To be called when the sequence has to wait for memory: reports that, and whether the memory is yielded. */
+void tell_waits(struct engine *eng, struct seq *q);
+/* To be called when it continues or begins. */
+void tell_continues(struct engine *eng, struct seq *q);
+
 /* Ends a sequence, saves its KV if it may be reused, and queues its EV_END. Takes ownership of the sequence. */
 void end_seq(struct engine *eng, struct seq *q, enum end_reason reason, const struct hearth_err *err);
 

@@ -161,6 +161,14 @@ static uint32_t least_tokens(const struct hparams *hp)
     return hp->n_ctx < POOL_TOKENS_MIN ? hp->n_ctx : POOL_TOKENS_MIN;
 }
 
+void load_least_pools(const struct model_entry *m, struct kv_desc out[KV_GROUPS_MAX])
+{
+    const struct hparams *hp = &m->model->hp;
+    uint32_t n_page = (least_tokens(hp) + KV_PAGE - 1) / KV_PAGE;
+    memcpy(out, m->kv, sizeof m->kv);
+    kv_size_pools(out, m->n_group, n_page, hp->n_ctx, m->group.rows_max);
+}
+
 enum dtype load_kv_type(const struct engine_params *p)
 {
     static const enum dtype types[KV_TYPES] = {

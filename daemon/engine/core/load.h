@@ -13,6 +13,9 @@
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e);
 
+/* The smallest useful pools of a loaded model, in pages (n_page), whatever the size of its own. */
+void load_least_pools(const struct model_entry *m, struct kv_desc out[KV_GROUPS_MAX]);
+
 /* The type of KV with which devices are opened: device_params.kv_type. */
 enum dtype load_kv_type(const struct engine_params *p);
 

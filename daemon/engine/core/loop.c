@@ -264,6 +264,7 @@ void *loop_main(void *arg)
         yield_advance(eng);
         bool idle = eng->fatal.code || throttled || !step_advance(eng);
         eng->waiting_for_pages = idle && eng->sched.count[SEQ_WAIT];
+        yield_tell(eng);
         engine_notify(eng, idle);
         if (!eng->fatal.code)
             memory_count_now_and_then(eng, idle);

@@ -20,6 +20,7 @@ static struct model_entry *model_of(const struct plan *p)
 static void notify_admitted(struct engine *eng, const struct plan *p, const struct plan_seq *ps)
 {
     struct seq *q = ps->seq;
+    tell_continues(eng, q);
     if (q->admit_notified)
         return;
     q->admit_notified = true;

@@ -50,7 +50,8 @@ static void may_grow(struct engine *eng)
 
 /* --- giving memory back ----------------------------------------------------------------------------------- */
 
-/* Gives back memory of pools: of free pages, or with `cached` of as many cached pages as `bytes` require. */
+/* Gives back memory of pools: of free pages, or with `cached` of as many cached pages as `bytes` require. Each pool
+ * keeps its minimum, because until the yield ends it cannot grow, and a model without KV serves nobody. */
 static bool shrink(struct engine *eng, bool cached, uint64_t bytes)
 {
     struct model_entry *m;
@@ -59,9 +60,15 @@ static bool shrink(struct engine *eng, bool cached, uint64_t bytes)
         if (m->model->dev != eng->dev)
             continue;
         models_run_kv_actions(m);
+        struct kv_desc least[KV_GROUPS_MAX];
+        load_least_pools(m, least);
         for (uint32_t g = 0; g < m->n_group; g++) {
+            struct kv_counts c;
+            kv_count(m->group.kv, g, &c);
             uint64_t extent = m->kv[g].extent * kv_page_bytes(&m->kv[g]);
             uint64_t most = extent ? bytes / extent + 1 : 0;
+            uint64_t spare = extent && c.total > least[g].n_page ? (c.total - least[g].n_page) / m->kv[g].extent : 0;
+            most = most < spare ? most : spare;
             n += kv_shrink(m->group.kv, g, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX, cached);
         }
         engine_update_stats(eng, m);
@@ -94,29 +101,6 @@ static bool give_back(struct engine *eng)
 }
 
 /* --- parking streams -------------------------------------------------------------------------------------- */
-
-static void tell_parked(struct engine *eng, const struct seq *q, bool parked)
-{
-    struct event_parked *ev = engine_event_new(eng, EV_PARKED, sizeof *ev);
-    ev->owner = q->owner;
-    ev->parked = parked;
-    ev->yielded = eng->yield.on;
-}
-
-void yield_parks(struct engine *eng, struct seq *q)
-{
-    if (q->told_waits)
-        return;
-    q->told_waits = true;
-    tell_parked(eng, q, true);
-}
-
-void yield_resumes(struct engine *eng, struct seq *q)
-{
-    if (q->told_waits)
-        tell_parked(eng, q, false);
-    q->told_waits = false;
-}
 
 /* The largest model among those with sequences that may be parked; NULL if there is none. */
 static struct model_entry *busiest(const struct engine *eng)
@@ -151,7 +135,7 @@ static bool take_out(struct engine *eng, struct model_entry *m)
             TAILQ_INSERT_HEAD(&eng->waiting_for_memory, q, link);
         last = q;
         eng->n_waiting_for_memory++;
-        yield_parks(eng, q);
+        tell_waits(eng, q);
     }
     return true;
 }
@@ -317,6 +301,31 @@ static void look_for_pressure(struct engine *eng)
     eng->yield.before = all_held(eng);
     eng->yield.begun = engine_now();
     eng->yield.cap = ledger_own(&eng->ledger);
+}
+
+/* Whether none of the model's sequences goes on until the yield ends: its pool was refused the pages that they need. */
+static bool waits_for_pages(const struct engine *eng, const struct model_entry *m)
+{
+    const struct seq *q;
+    if (!m->group.line_stands || m->group.leaving || !kv_was_refused(m->group.kv))
+        return false;
+    TAILQ_FOREACH (q, &eng->sched.list[SEQ_RUN], link)
+        if (q->group == &m->group)
+            return false;
+    return true;
+}
+
+void yield_tell(struct engine *eng)
+{
+    const struct model_entry *m;
+    struct seq *q;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link) {
+        if (!eng->yield.on || !waits_for_pages(eng, m))
+            continue;
+        TAILQ_FOREACH (q, &eng->sched.list[SEQ_WAIT], link)
+            if (q->group == &m->group)
+                tell_waits(eng, q);
+    }
 }
 
 bool yield_advance(struct engine *eng)

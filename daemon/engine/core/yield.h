@@ -4,9 +4,10 @@
  *
  * A yield gives back memory until enough is free, in this order: copies of weights, free pages of KV, pages of cached
  * KV, idle models, and then models in use, whose streams are parked: their KV is saved as for a preemption, and they
- * wait among the sequences that wait for their model's memory. Pinned models stay. Until the yield's time is over,
- * hearth takes no more than it held when the yield was answered; then everything resumes by itself, a stream at the
- * token where it stopped.
+ * wait among the sequences that wait for their model's memory. Pinned models stay, with the minimum of their pools.
+ * Until the yield's time is over, hearth takes no more than it held when the yield was answered; a sequence of a loaded
+ * model that needs more KV waits in the scheduler. Then everything resumes by itself, a stream at the token where it
+ * stopped.
  *
  * The same is done without a request when other programs use up the device's memory (pressure.h), until they have given
  * it back.
@@ -20,14 +21,12 @@
  * EV_YIELDED, now or later. */
 void yield_begin(struct engine *eng, const struct command *o);
 
-/* To be called when the sequence has to wait for memory for its model: reports that, and whether the memory is
- * yielded. */
-void yield_parks(struct engine *eng, struct seq *q);
-/* To be called when it continues or begins. */
-void yield_resumes(struct engine *eng, struct seq *q);
-
 /* To be called between steps. True while streams are being parked. */
 bool yield_advance(struct engine *eng);
+
+/* To be called when the next step has been planned: reports the sequences that wait for pages of KV because of a yield.
+ */
+void yield_tell(struct engine *eng);
 
 /* Seconds until there is something to do; < 0: no limit. */
 double yield_timeout(const struct engine *eng);

@@ -87,7 +87,8 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     if (s->count[SEQ_WAIT] + s->count[SEQ_RUN] && !comes_back)
         s->last_arrival = now;
     q->group = g;
-    g->n_seq++;
+    if (!g->n_seq++)
+        g->line_stands = false;
     q->kv.uid = q->uid;
     q->kv.keep = q->n_prompt;
     q->kv.freq_set = sched_freq_set(g, seq_len(q));

@@ -91,7 +91,7 @@ struct seq {
         uint32_t from, to;
         /* The same values from before it was preempted: only they count for the request. */
     } restored_before;
-    bool told_waits;     /* it waits for memory for its model, and the client was notified */
+    bool told_waits;     /* it waits for memory, and the client was notified */
     double tier_since;   /* when the tiers took it over */
     uint32_t inflight;   /* plan entries in steps under way */
     uint32_t slot;       /* SEQ_RUN only */

@@ -135,6 +135,70 @@ static void a_yield_takes_what_it_must(void **state)
     toy_free = 1 << 30;
 }
 
+/* A pinned model stays with the minimum of its pool, here a full context, and requests for it are served meanwhile. */
+static void a_pinned_model_serves_meanwhile(void **state)
+{
+    (void)state;
+    static struct heard h[8], late;
+    struct world w;
+    toy_granule = 4 * TOY_PAGE_BYTES;
+    toy_pages = 160;
+    world_open(&w, 1);
+    w.m.vocab = NULL;
+    engine_throttle(w.eng, true);
+    for (int32_t k = 0; k < 8; k++)
+        engine_submit(w.eng, make(&w, &h[k], (int32_t[]){k, 5, 1}, 3, 150));
+    engine_throttle(w.eng, false);
+    hear_all(&w);
+    atomic_store(&w.m.pinned, true);
+    assert_true(toy_mapped > 8);
+    yield(&w, 0, true, 3600);
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(toy_mapped, (MAX_LEN / KV_PAGE + 3) / 4);
+    engine_submit(w.eng, make(&w, &late, (int32_t[]){1, 2, 3}, 3, MAX_LEN - 3));
+    hear_all(&w);
+    check_heard(&late);
+    assert_int_equal(w.n_parked[1], 0);
+    world_close(&w);
+    toy_granule = 0;
+    toy_pages = 64;
+}
+
+/* If a loaded model's pool has no room for what is requested, and cannot grow until the yield ends, that is reported:
+ * for a stream that has begun, and for one that has not. */
+static void who_waits_for_pages_is_told(void **state)
+{
+    (void)state;
+    static struct heard h, late;
+    for (uint32_t in_flight = 1; in_flight <= 3; in_flight++) {
+        struct world w;
+        toy_granule = 4 * TOY_PAGE_BYTES;
+        toy_pages = 160;
+        world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20}, in_flight, false);
+        w.m.vocab = NULL;
+        toy_hold_at = 20;
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 300));
+        wait_until_held();
+        yield(&w, 1, false, 3600); /* this much is free already */
+        while (w.n_parked[1] < 1)
+            hear_one(&w);
+        assert_int_equal(h.n_got, 4 * KV_PAGE - 3 + 1);
+        engine_submit(w.eng, make(&w, &late, (int32_t[]){4, 5, 6}, 3, 20));
+        while (w.n_parked[1] < 2)
+            hear_one(&w);
+        assert_int_equal(w.n_parked[0], 0);
+        yield(&w, 0, false, 0);
+        hear_all(&w);
+        assert_int_equal(w.n_parked[0], 2);
+        assert_int_equal(w.n_parked[1], 2);
+        check_heard(&h);
+        check_heard(&late);
+        world_close(&w);
+    }
+    toy_granule = 0;
+    toy_pages = 64;
+}
+
 /* A model that was refused because of a yield is loaded when that has ended, beside another one that is in use. */
 static void a_yield_that_has_ended_refuses_nothing(void **state)
 {
@@ -423,6 +487,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_outlive_a_yield),
         cmocka_unit_test(a_yield_takes_what_it_must),
+        cmocka_unit_test(a_pinned_model_serves_meanwhile),
+        cmocka_unit_test(who_waits_for_pages_is_told),
         cmocka_unit_test(a_yield_that_has_ended_refuses_nothing),
         cmocka_unit_test(who_is_refused_holds_nobody_up),
         cmocka_unit_test(copies_do_not_grow),
