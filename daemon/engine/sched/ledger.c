@@ -31,9 +31,9 @@ void ledger_count(struct ledger *l, const struct device_info *info, const struct
     if (counted != l->counted)
         l->counted_at = now;
     l->counted = counted;
-    if (!seen->known || !seen->own)
+    if (seen->known && !seen->own)
         l->context = 0;
-    else if (settled)
+    else if (seen->known && settled)
         l->context = less(seen->own, counted);
     l->headroom = seen->known && seen->display ? display_headroom : 0;
     l->others_known = seen->known;

@@ -36,7 +36,7 @@ struct ledger_seen {
 
 /* Fills in all but the limit. The observation lags behind what is held, by megabytes or gigabytes while memory is being
  * taken or given back. So the context is computed from an observation made after the last change of what is held, and
- * keeps its value until then. */
+ * keeps its value until then, also if the observation failed. */
 void ledger_count(struct ledger *l, const struct device_info *info, const struct ledger_seen *seen, double now);
 
 /* What hearth holds, without what it gives back on demand (MEM_CACHE). */

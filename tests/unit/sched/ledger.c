@@ -23,7 +23,7 @@ static const struct device_info info = {
 
 static struct ledger count(uint64_t limit, struct ledger_seen seen)
 {
-    struct ledger l = {.limit = limit, .others = 99, .context = 99, .headroom = 99};
+    struct ledger l = {.limit = limit, .others = 99, .headroom = 99};
     ledger_count(&l, &info, &(struct ledger_seen){0}, 1);
     seen.at = 2;
     ledger_count(&l, &info, &seen, 3);
@@ -60,8 +60,10 @@ static void the_context_is_told_by_a_look_at_what_is_held(void **state)
     d.held[MEM_WEIGHTS] = 12 * G; /* another model is loaded */
     ledger_count(&l, &d, &seen, 11);
     assert_true(l.context == G * 3 / 4);
+    ledger_count(&l, &d, &(struct ledger_seen){.at = 12}, 13); /* a look that failed */
+    assert_true(l.context == G * 3 / 4 && ledger_own(&l) == 20 * G + G * 3 / 4 && !l.others_known);
     seen.own = 0; /* it is no longer reported */
-    ledger_count(&l, &d, &seen, 12);
+    ledger_count(&l, &d, &seen, 14);
     assert_true(l.context == 0);
 }
 
