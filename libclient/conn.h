@@ -108,6 +108,9 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
 /* Queues an event for hearth_next() and takes ownership of its body, also on failure. */
 int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e);
 
+/* Takes the first event of request `id` from the queue; false for none. The caller frees the body. */
+bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev);
+
 /* Submits a dry generate, which only asks what a generation would cost; the answer is a wire_measured. */
 int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);
 

@@ -584,7 +584,8 @@ HEARTH_API void hearth_free(void *result);
 
 /* A callback that receives the events of the running call, and the notices and load progress that belong to no request.
  * Bodies are borrowed until it returns. A non-zero return value cancels the generation that runs; the call then returns
- * its result, with finish_reason "cancelled". */
+ * its result, with finish_reason "cancelled". It may make blocking calls on the same connection, and receives the
+ * events that arrive during them afterwards; it may not call hearth_next(), which would take them. */
 typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
 
 /* Runs a generation to its end; on_event may be NULL. An expired timeout cancels the generation. */

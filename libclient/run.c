@@ -8,15 +8,17 @@
 #include <string.h>
 
 /* Waits for the end of request `id`, until `deadline` (conn_deadline()). Other requests' events are queued for
- * hearth_next(). `out` is a T ** of any T and receives the result's pointer; NULL discards the result. */
+ * hearth_next(), or for the await() in whose `on_event` this one runs. `out` is a T ** of any T and receives the
+ * result's pointer; NULL discards the result. */
 static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, int64_t deadline, void *out,
                  struct hearth_err *e)
 {
-    bool cancelled = false;
+    bool cancelled = false, queued = true; /* queued: events of `id` may be in the queue */
 
     for (;;) {
         struct hearth_event ev;
-        int rc = stream_pull(h, &ev, e);
+        queued = queued && stream_unqueue(h, id, &ev);
+        int rc = queued ? 1 : stream_pull(h, &ev, e);
         if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
             if (rc == HEARTH_WAIT_TIMEOUT) {
@@ -51,6 +53,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
             hearth_cancel(h, id, NULL);
         }
         hearth_free(ev.body.any);
+        queued = true; /* a blocking call that on_event made may have queued some */
     }
 }
 

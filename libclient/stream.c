@@ -359,21 +359,37 @@ int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_e
     return 0;
 }
 
+/* Takes the queued event that *at points to. */
+static void unqueue(struct hearth *h, struct queued **at, struct hearth_event *ev)
+{
+    struct queued *q = *at;
+    *ev = q->ev;
+    *at = q->next;
+    if (!q->next)
+        h->queue_tail = at;
+    free(q);
+}
+
+bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev)
+{
+    struct queued **at = &h->queue;
+    while (*at && (*at)->ev.request != id)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    unqueue(h, at, ev);
+    return true;
+}
+
 int hearth_next(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
 {
     int got = 1;
     wire_free(h->body);
     h->body = NULL;
-    if (h->queue) {
-        struct queued *q = h->queue;
-        *ev = q->ev;
-        h->queue = q->next;
-        if (!h->queue)
-            h->queue_tail = &h->queue;
-        free(q);
-    } else {
+    if (h->queue)
+        unqueue(h, &h->queue, ev);
+    else
         got = stream_pull(h, ev, e);
-    }
     if (got == 1)
         h->body = ev->body.any;
     return got;

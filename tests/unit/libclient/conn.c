@@ -355,6 +355,57 @@ static void run_returns_the_result_and_shows_its_events(void **state)
     peer_expect_silence(p); /* only once */
 }
 
+/* How often on_event called hearth_status(), and the text of the tokens that it received. */
+struct asked {
+    struct peer *p;
+    int n;
+    char text[8];
+};
+
+static int ask_for_status(void *arg, const struct hearth_event *ev)
+{
+    struct asked *a = arg;
+    struct hearth_status_result *status;
+    if (ev->type != HEARTH_EVENT_TOKENS)
+        return 0;
+    strcat(a->text, ev->body.tokens->text.data);
+    a->n++;
+    assert_int_equal(hearth_status(a->p->h, &status, NULL, &err), 0);
+    hearth_free(status);
+    return 0;
+}
+
+/* The events of the outer call arrive while the inner one waits: all are delivered, in their order. */
+static void on_event_makes_blocking_calls(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_generate g;
+    struct hearth_generate_result *r = NULL;
+    struct hearth_event ev;
+    struct wire_status_result status = {.pid = 1};
+    struct asked a = {.p = p};
+    const struct timespec never = {.tv_sec = 10};
+
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.text = hearth_text("");
+    g.request = "q";
+    peer_greet(p, 1);
+    peer_begin(p, 1, "q");
+    peer_tokens(p, 1, 0, "a");
+    peer_tokens(p, 1, 1, "b");
+    peer_tokens(p, 1, 2, "c");
+    peer_finish(p, 2, 1, "abc", "stop");
+    for (uint32_t id = 3; id < 6; id++)
+        peer_answer(p, id, WIRE_STATUS, &status);
+    assert_int_equal(hearth_run(p->h, &g, ask_for_status, &a, &never, &r, &err), 0);
+    assert_string_equal(r->text.data, "abc");
+    hearth_free(r);
+    assert_int_equal(a.n, 3);
+    assert_string_equal(a.text, "abc");
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
 static void a_prompt_that_is_read_is_told(void **state)
 {
     struct peer *p = *state;
@@ -516,6 +567,7 @@ int main(void)
         WITH_PEER(attach_goes_on_with_a_stream),
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
+        WITH_PEER(on_event_makes_blocking_calls),
         WITH_PEER(a_prompt_that_is_read_is_told),
         WITH_PEER(who_waits_is_told_where),
         WITH_PEER(what_it_would_cost_is_asked),
