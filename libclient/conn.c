@@ -317,6 +317,11 @@ int64_t conn_deadline(const struct timespec *timeout)
     return now_ns() + sec * 1000000000 + timeout->tv_nsec;
 }
 
+bool conn_is_late(int64_t deadline)
+{
+    return deadline >= 0 && now_ns() >= deadline;
+}
+
 /* The timeout for poll(), rounded up to whole milliseconds so that a wait is never shorter than requested; -1 for no
  * deadline. */
 static int ms_until(int64_t deadline)

@@ -75,8 +75,10 @@ int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err 
 int conn_drop(struct hearth *h, struct hearth_err *e);
 
 /* conn_deadline() is the time `timeout` from now on the monotonic clock, in ns, or -1 for no timeout; conn_wait() waits
- * for traffic until then and returns as hearth_wait() does. */
+ * for traffic until then and returns as hearth_wait() does. It returns HEARTH_WAIT_IO for traffic after the deadline,
+ * too: a loop that waits for more than that asks conn_is_late() whether the deadline has passed. */
 int64_t conn_deadline(const struct timespec *timeout);
+bool conn_is_late(int64_t deadline);
 int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e);
 
 /* --- pass.c */
@@ -114,7 +116,7 @@ bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev);
 /* Submits a dry generate, which only asks what a generation would cost; the answer is a wire_measured. */
 int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);
 
-/* Abandons a request: its answer and its events are discarded when they arrive. */
+/* Abandons a request: its answer and its events are discarded, those that are queued and those that will arrive. */
 void stream_abandon(struct hearth *h, uint32_t id);
 
 #endif

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int timed_out(struct hearth_err *e)
+{
+    return err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time");
+}
+
 /* Waits for the end of request `id`, until `deadline` (conn_deadline()). Other requests' events are queued for
  * hearth_next(), or for the await() in whose `on_event` this one runs. `out` is a T ** of any T and receives the
  * result's pointer; NULL discards the result. */
@@ -15,17 +20,14 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
 {
     bool cancelled = false, queued = true; /* queued: events of `id` may be in the queue */
 
-    for (;;) {
+    for (bool late = false; !late; late = conn_is_late(deadline)) { /* events may keep coming after the deadline */
         struct hearth_event ev;
         queued = queued && stream_unqueue(h, id, &ev);
         int rc = queued ? 1 : stream_pull(h, &ev, e);
         if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
-            if (rc == HEARTH_WAIT_TIMEOUT) {
-                hearth_cancel(h, id, NULL); /* fails harmlessly where the request is not a generation */
-                stream_abandon(h, id);
-                return err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time");
-            }
+            if (rc == HEARTH_WAIT_TIMEOUT)
+                break;
             if (rc > 0)
                 continue;
         }
@@ -55,6 +57,9 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
         hearth_free(ev.body.any);
         queued = true; /* a blocking call that on_event made may have queued some */
     }
+    hearth_cancel(h, id, NULL); /* fails harmlessly where the request is not a generation */
+    stream_abandon(h, id);
+    return timed_out(e);
 }
 
 static int call(struct hearth *h, int method, const void *params, hearth_on_event *on_event, void *arg, void *out,
@@ -101,10 +106,10 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
             rc = stream_push(h, &ev, e);
         } else if (!rc && !h->hello_reply.data) {
             rc = conn_wait(h, -1, deadline, e);
-            rc = rc == HEARTH_WAIT_TIMEOUT ? err_set(e, HEARTH_ETIMEOUT, "the daemon did not answer in time")
-                 : rc > 0                  ? 0
-                                           : rc;
+            rc = rc == HEARTH_WAIT_TIMEOUT ? timed_out(e) : rc > 0 ? 0 : rc;
         }
+        if (!rc && !h->hello_reply.data && conn_is_late(deadline))
+            rc = timed_out(e);
     }
     void *result = NULL;
     if (!rc)

@@ -83,8 +83,11 @@ int stream_submit(struct hearth *h, const struct wire_method *m, const void *par
 void stream_abandon(struct hearth *h, uint32_t id)
 {
     struct pending *p = *find(h, id);
+    struct hearth_event ev;
     if (p)
         p->dropped = true;
+    while (stream_unqueue(h, id, &ev))
+        wire_free(ev.body.any);
 }
 
 void hearth_generate_init(struct hearth_generate *g, size_t size)

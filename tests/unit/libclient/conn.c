@@ -355,9 +355,10 @@ static void run_returns_the_result_and_shows_its_events(void **state)
     peer_expect_silence(p); /* only once */
 }
 
-/* How often on_event called hearth_status(), and the text of the tokens that it received. */
+/* On which events on_event calls hearth_status(), how often it did, and the text of the tokens that it received. */
 struct asked {
     struct peer *p;
+    enum hearth_event_type at;
     int n;
     char text[8];
 };
@@ -366,9 +367,10 @@ static int ask_for_status(void *arg, const struct hearth_event *ev)
 {
     struct asked *a = arg;
     struct hearth_status_result *status;
-    if (ev->type != HEARTH_EVENT_TOKENS)
+    if (ev->type == HEARTH_EVENT_TOKENS)
+        strcat(a->text, ev->body.tokens->text.data);
+    if (ev->type != a->at)
         return 0;
-    strcat(a->text, ev->body.tokens->text.data);
     a->n++;
     assert_int_equal(hearth_status(a->p->h, &status, NULL, &err), 0);
     hearth_free(status);
@@ -383,7 +385,7 @@ static void on_event_makes_blocking_calls(void **state)
     struct hearth_generate_result *r = NULL;
     struct hearth_event ev;
     struct wire_status_result status = {.pid = 1};
-    struct asked a = {.p = p};
+    struct asked a = {.p = p, .at = HEARTH_EVENT_TOKENS};
     const struct timespec never = {.tv_sec = 10};
 
     hearth_generate_init(&g, sizeof g);
@@ -502,6 +504,69 @@ static void timeouts_leave_the_connection_usable(void **state)
     close(fd[1]);
 }
 
+/* A daemon that sends the next token as soon as the last one was taken, and ends after TOKENS_MAX. */
+struct endless {
+    struct peer *p;
+    int64_t n;
+};
+enum { TOKENS_MAX = 100000 };
+
+static int send_another(void *arg, const struct hearth_event *ev)
+{
+    struct endless *d = arg;
+    if (ev->type != HEARTH_EVENT_BEGIN && ev->type != HEARTH_EVENT_TOKENS)
+        return 0;
+    if (d->n < TOKENS_MAX)
+        peer_tokens(d->p, 1, d->n++, "x");
+    else
+        peer_finish(d->p, 2, 1, "", "length");
+    return 0;
+}
+
+static void a_timeout_ends_a_call_while_its_events_keep_coming(void **state)
+{
+    struct peer *p = *state;
+    struct endless d = {.p = p};
+    struct hearth_generate g;
+    struct hearth_generate_result *r = NULL;
+    struct hearth_event ev;
+    const struct timespec soon = {.tv_nsec = 1000000};
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.text = hearth_text("");
+    g.request = "q";
+    peer_greet(p, 1);
+    peer_begin(p, 1, "q");
+    assert_int_equal(hearth_run(p->h, &g, send_another, &d, &soon, &r, &err), HEARTH_ETIMEOUT);
+    peer_expect(p, WIRE_HELLO);
+    peer_expect(p, WIRE_GENERATE);
+    assert_int_equal(((struct wire_cancel *)peer_expect(p, WIRE_CANCEL))->stream, 1);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
+/* The events that a call on_event made has queued are those of a request that is abandoned. */
+static void events_queued_before_a_timeout_are_discarded(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_generate g;
+    struct hearth_generate_result *r = NULL;
+    struct hearth_event ev;
+    struct asked a = {.p = p, .at = HEARTH_EVENT_BEGIN};
+    const struct timespec none = {0, 0};
+    hearth_generate_init(&g, sizeof g);
+    g.model = "m";
+    g.text = hearth_text("");
+    g.request = "q";
+    peer_greet(p, 1);
+    peer_begin(p, 1, "q");
+    assert_int_equal(hearth_io(p->h, HEARTH_READ, &err), 0);
+    peer_tokens(p, 1, 0, "a");
+    peer_answer(p, 3, WIRE_STATUS, &(struct wire_status_result){.pid = 1});
+    assert_int_equal(hearth_run(p->h, &g, ask_for_status, &a, &none, &r, &err), HEARTH_ETIMEOUT);
+    assert_int_equal(a.n, 1);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
 static void bad_parameters_never_leave(void **state)
 {
     struct peer *p = *state;
@@ -572,6 +637,8 @@ int main(void)
         WITH_PEER(who_waits_is_told_where),
         WITH_PEER(what_it_would_cost_is_asked),
         WITH_PEER(timeouts_leave_the_connection_usable),
+        WITH_PEER(a_timeout_ends_a_call_while_its_events_keep_coming),
+        WITH_PEER(events_queued_before_a_timeout_are_discarded),
         WITH_PEER(bad_parameters_never_leave),
         WITH_PEER(parameter_structs_of_other_ages_work),
     };
