@@ -116,6 +116,9 @@ bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev);
 /* Submits a dry generate, which only asks what a generation would cost; the answer is a wire_measured. */
 int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);
 
+/* Returns whether another request than `id` is not answered yet, and not abandoned. */
+bool stream_has_other(const struct hearth *h, uint32_t id);
+
 /* Abandons a request: its answer and its events are discarded, those that are queued and those that will arrive. */
 void stream_abandon(struct hearth *h, uint32_t id);
 

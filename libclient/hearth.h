@@ -585,7 +585,9 @@ HEARTH_API void hearth_free(void *result);
 /* A callback that receives the events of the running call, and the notices and load progress that belong to no request.
  * Bodies are borrowed until it returns. A non-zero return value cancels the generation that runs; the call then returns
  * its result, with finish_reason "cancelled". It may make blocking calls on the same connection, and receives the
- * events that arrive during them afterwards; it may not call hearth_next(), which would take them. */
+ * events that arrive during them afterwards; it may not call hearth_next(), which would take them. A call without a
+ * callback queues those notices and that progress for hearth_next() while another request waits for its answer, and
+ * discards them otherwise. */
 typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
 
 /* Runs a generation to its end; on_event may be NULL. An expired timeout cancels the generation. */

@@ -13,7 +13,8 @@ static int timed_out(struct hearth_err *e)
 }
 
 /* Waits for the end of request `id`, until `deadline` (conn_deadline()). Other requests' events are queued for
- * hearth_next(), or for the await() in whose `on_event` this one runs. `out` is a T ** of any T and receives the
+ * hearth_next(), or for the await() in whose `on_event` this one runs. Events of no request are queued only while there
+ * are other requests: a program that has none may never call hearth_next(). `out` is a T ** of any T and receives the
  * result's pointer; NULL discards the result. */
 static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void *arg, int64_t deadline, void *out,
                  struct hearth_err *e)
@@ -44,7 +45,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
                 hearth_free(ev.body.any);
             return 0;
         }
-        if (!ours && (ev.request || !on_event)) {
+        if (!ours && (ev.request || (!on_event && stream_has_other(h, id)))) {
             rc = stream_push(h, &ev, e);
             if (rc)
                 return rc;

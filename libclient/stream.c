@@ -80,6 +80,14 @@ int stream_submit(struct hearth *h, const struct wire_method *m, const void *par
     return rc;
 }
 
+bool stream_has_other(const struct hearth *h, uint32_t id)
+{
+    for (const struct pending *p = h->pending; p; p = p->next)
+        if (p->id != id && !p->dropped)
+            return true;
+    return false;
+}
+
 void stream_abandon(struct hearth *h, uint32_t id)
 {
     struct pending *p = *find(h, id);

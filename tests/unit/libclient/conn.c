@@ -312,6 +312,33 @@ static void blocking_calls_keep_other_streams_events(void **state)
     assert_true(asked->special && asked->bos == 1);
 }
 
+/* A program that makes only blocking calls never takes events from the queue, so nothing may be queued for it. While a
+ * stream runs, the program is told of the models that load. */
+static void blocking_calls_alone_queue_nothing(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    struct hearth_status_result *status = NULL;
+    struct wire_status_result r = {.pid = 1};
+    struct wire_model_progress progress = {.model = "m", .done = 1, .total = 2};
+    struct wire_notice notice = {.name = "N", .message = "m", .stream = -1};
+    peer_greet(p, 1);
+    peer_tell(p, WIRE_MODEL_PROGRESS, &progress);
+    peer_tell(p, WIRE_NOTICE, &notice);
+    peer_answer(p, 2, WIRE_STATUS, &r);
+    assert_int_equal(hearth_status(p->h, &status, NULL, &err), 0);
+    hearth_free(status);
+    assert_int_equal(peer_next(p, &ev), 0);
+
+    peer_submit(p, "a");
+    peer_tell(p, WIRE_MODEL_PROGRESS, &progress);
+    peer_answer(p, 4, WIRE_STATUS, &r);
+    assert_int_equal(hearth_status(p->h, &status, NULL, &err), 0);
+    hearth_free(status);
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.type, HEARTH_EVENT_PROGRESS);
+}
+
 static void run_returns_the_result_and_shows_its_events(void **state)
 {
     struct peer *p = *state;
@@ -631,6 +658,7 @@ int main(void)
         WITH_PEER(several_streams_are_one_request),
         WITH_PEER(attach_goes_on_with_a_stream),
         WITH_PEER(blocking_calls_keep_other_streams_events),
+        WITH_PEER(blocking_calls_alone_queue_nothing),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
         WITH_PEER(on_event_makes_blocking_calls),
         WITH_PEER(a_prompt_that_is_read_is_told),
