@@ -27,6 +27,7 @@ struct hearth_libevent {
     void (*on_event)(void *arg, const struct hearth_event *ev);
     void (*on_closed)(void *arg, const struct hearth_err *err);
     void *arg;
+    int closed; /* on_closed was called */
     int *freed; /* points to a flag of the running callback, set where the callback frees the adapter */
 };
 
@@ -53,6 +54,8 @@ static inline void hearth_libevent_watch(struct hearth_libevent *le)
  * events that a blocking call has queued. */
 static inline void hearth_libevent_update(struct hearth_libevent *le)
 {
+    if (le->closed)
+        return;
     hearth_libevent_watch(le);
     event_active(le->again, 0, 0);
 }
@@ -76,7 +79,9 @@ static inline void hearth_libevent_ready(evutil_socket_t fd, short what, void *a
     if (got == 0) {
         hearth_libevent_watch(le);
     } else {
+        le->closed = 1;
         event_del(le->io);
+        event_del(le->again);
         le->on_closed(le->arg, &err);
     }
 }

@@ -64,7 +64,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
-	tests/unit/libclient/pass tests/unit/libclient/socket-path tests/unit/libclient/wire tests/unit/libclient/wire-names \
+	tests/unit/libclient/libevent tests/unit/libclient/pass tests/unit/libclient/socket-path tests/unit/libclient/wire tests/unit/libclient/wire-names \
 	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/folder tests/unit/model/folder-config tests/unit/model/gguf tests/unit/model/hparams tests/unit/model/jinja tests/unit/model/jinja-vectors tests/unit/model/keys tests/unit/model/kind tests/unit/model/latent-experts tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/parse tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction tests/unit/retention/kvdir tests/unit/retention/releaser \
@@ -122,6 +122,8 @@ tests_unit_kvtier_tier_windows_SOURCES = tests/unit/kvtier/tier-windows.c $(TIER
 tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c
 tests_unit_libclient_socket_path_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=connect
 tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/unit/libclient/script.c
+tests_unit_libclient_libevent_SOURCES = tests/unit/libclient/libevent.c tests/unit/libclient/script.c
+tests_unit_libclient_libevent_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/libclient
 tests_unit_libclient_pass_SOURCES = tests/unit/libclient/pass.c tests/unit/libclient/script.c
 tests_unit_libclient_pass_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=poll
 
