@@ -105,21 +105,11 @@ int store_fork(struct store *st, const struct store_session *const *s, size_t n,
 
 int store_count_names(struct store *st, uid_t uid, const char *begin, int64_t *n, struct hearth_err *e)
 {
-    char *from, *to;
-    if (asprintf(&from, "%s.", begin) < 0)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    if (asprintf(&to, "%s/", begin) < 0) { /* the character after the dot */
-        free(from);
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    }
     sqlite3_stmt *q = store_stmt(st, SQL_COUNT_NAMES);
     sqlite3_bind_int64(q, 1, uid);
-    sqlite3_bind_text(q, 2, from, -1, SQLITE_STATIC);
-    sqlite3_bind_text(q, 3, to, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 2, begin, -1, SQLITE_STATIC);
     int rc = store_get_int(st, q, "counting sessions", n, e);
     sqlite3_clear_bindings(q);
-    free(from);
-    free(to);
     return rc;
 }
 

@@ -181,7 +181,9 @@ const char *const store_sql[N_SQL] = {
         "UPDATE sessions SET parent = ?2, sum = " SUM_WITH_PARENT("?2") " WHERE parent = ?1 AND sum = " SUM,
     [SQL_ADOPT] = "UPDATE sessions SET base = ?2, base_tok = ?3, turn_open = ?4, used = ?5, bytes = ?6, n_turns = ?7,"
                   " n_tok = ?8 WHERE id = ?1",
-    [SQL_COUNT_NAMES] = "SELECT count(*) FROM sessions WHERE uid = ?1 AND name >= ?2 AND name < ?3",
+    [SQL_COUNT_NAMES] =
+        "WITH RECURSIVE used(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM used WHERE EXISTS"
+        " (SELECT 1 FROM sessions WHERE uid = ?1 AND name = ?2 || '.' || (n + 1))) SELECT max(n) FROM used",
     [SQL_LAST_TURNS] = "SELECT seq, " TURN_LENGTH " FROM turns WHERE session = ?1"
                        " ORDER BY seq DESC LIMIT ?2",
     [SQL_REMOVE_TURNS] = "DELETE FROM turns WHERE session = ?1 AND seq >= ?2",

@@ -224,7 +224,7 @@ int store_cut(struct store *st, const struct store_session *s, int64_t at, struc
  * turns `own`. HEARTH_ESESSIONEXISTS; HEARTH_ELIMIT if s->parent is already at the end of too long a chain of forks. */
 int store_fork(struct store *st, const struct store_session *const *s, size_t n, const struct store_turn *own,
                size_t n_own, struct hearth_err *e);
-/* Counts a user's session names that consist of `begin`, a dot and anything. */
+/* Counts a user's session names "BEGIN.1", "BEGIN.2", ..., up to the first that is free. */
 int store_count_names(struct store *st, uid_t uid, const char *begin, int64_t *n, struct hearth_err *e);
 
 /* Moves the fork's own turns to its parent, where they replace everything after the shared turns; the fork is

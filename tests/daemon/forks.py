@@ -48,6 +48,13 @@ try:
     rows = box.sql("SELECT count(*) FROM turns")
     check(rows == [(len(turns),)], "no turn was copied", rows)
 
+    # Other sessions whose names begin so take no number, and a number is used again when its session is gone.
+    for name in "story.md", "story.4x", "story.04":
+        c.call("sessions.fork", session="story", names=[name])
+    c.call("sessions.remove", session="story.1")
+    r = c.call("sessions.fork", session="story", count=2)["sessions"]
+    check([s["name"] for s in r] == ["story.1", "story.3"], "names are numbered from 1, without those that are used", r)
+
     # Every cut: the tokens, and how many are computed again.
     bad = []
     for at in range(len(whole) + 1):
