@@ -170,6 +170,7 @@ static int plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct
     if (rc)
         return rc;
     from = p->parent ? p->parent : &st->session->row;
+    p->name = from->name;
     int64_t stored = p->parent ? from->n_tok : 0, more = 0;
     if (st && stream_has_begun(st))
         more = (int64_t)(st->n_appended + st->output.n_ids);
@@ -368,7 +369,7 @@ static int64_t own_bytes(const struct fork_plan *p)
     return bytes;
 }
 
-static int make_row(struct server *s, const struct fork_plan *p, const char *parent, const char *name, int64_t *next,
+static int make_row(struct server *s, const struct fork_plan *p, const char *name, int64_t *next,
                     struct store_session *to, struct hearth_err *e)
 {
     int64_t tokens = 0;
@@ -389,7 +390,7 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *par
     int rc = session_new_id(to->id, e);
     if (rc)
         return rc;
-    return name ? given_name(s, to->uid, name, &to->name, e) : draw_name(s, to->uid, parent, next, &to->name, e);
+    return name ? given_name(s, to->uid, name, &to->name, e) : draw_name(s, to->uid, p->name, next, &to->name, e);
 }
 
 static void remember_timelines(struct server *s, const struct fork_plan *p, struct store_session *const *rows, size_t n)
@@ -408,7 +409,6 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
               struct store_session ***out, struct hearth_err *e)
 {
     size_t n = (size_t)f->count;
-    const char *parent = p->parent ? p->parent->name : f->session;
     int64_t next = 0;
     int64_t each = own_bytes(p), all = each * f->count;
     int rc = 0;
@@ -421,7 +421,7 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     if (!rc)
         rc = session_check_room(s, p->row.uid, f->count, p->parent ? p->parent->id : p->row.parent, all, e);
     if (!rc && !f->names.n)
-        rc = store_count_names(s->store, p->row.uid, parent, &next, e);
+        rc = store_count_names(s->store, p->row.uid, p->name, &next, e);
     if (rc)
         return rc;
     struct store_session **rows = calloc(n, sizeof *rows);
@@ -430,7 +430,7 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     for (size_t i = 0; i < n && !rc; i++) {
         if (!(rows[i] = calloc(1, sizeof **rows)))
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-        else if (!(rc = make_row(s, p, parent, f->names.n ? f->names.v[i] : NULL, &next, rows[i], e)))
+        else if (!(rc = make_row(s, p, f->names.n ? f->names.v[i] : NULL, &next, rows[i], e)))
             rows[i]->ephemeral = f->ephemeral;
     }
     if (!rc)

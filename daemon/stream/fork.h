@@ -10,6 +10,7 @@
 /* What forks of a session will consist of. */
 struct fork_plan {
     struct store_session row; /* all fields but id and name */
+    const char *name;         /* the name of the session that is forked */
     struct store_turn own[WIRE_MESSAGES_MAX + 1];
     size_t n_own;
     /* The ids whose text is needed for the last own turn and which the engine must decode; n 0: none. */

@@ -117,6 +117,8 @@ try:
         m = runner.read()
         made += m[2][0]["count"] if m[0] == 2 and m[1] == "stream.tokens" else 0
     live = c.call("sessions.fork", session="running", names=["live"])["sessions"][0]
+    by_id = c.call("sessions.fork", session=live["parent"])["sessions"][0]
+    check(by_id["name"] == "running.1", "a fork that is asked for by an id is called by the name", by_id)
     prompt = len(c.call("tokenize", model="tale", text="Once upon a time")["ids"])
     early = c.call("sessions.fork", session="running", at=prompt + 10, names=["early"])["sessions"][0]
     inside = c.call("sessions.fork", session="running", at=2, names=["prompt"])["sessions"][0]
