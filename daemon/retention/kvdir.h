@@ -32,8 +32,8 @@ int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
-/* Handle the engine's reports: a file was written, was used, is damaged. If the session of a written file was removed
- * meanwhile and the file reaches beyond position `until`, it is removed at once and gets no row. */
+/* Handle the engine's reports: a file was written, was used, is damaged. A written file that reaches beyond position
+ * `until` is removed at once and gets no row: its session, or the turn, was removed meanwhile. */
 void kvdir_saved(struct kvdir *d, const struct kv_manifest_row *file, int64_t until);
 void kvdir_used(struct kvdir *d, const char *name);
 void kvdir_bad(struct kvdir *d, const char *name, const char *why);

@@ -7,16 +7,24 @@
 #include "daemon/retention/kvdir.h"
 #include "daemon/stream/sessions.h"
 
-/* Whether the session still exists: it may have been removed while the KV of its last turn was being written. */
-static bool is_there(struct server *s, uid_t uid, const char *session)
+/* The position that the KV files of the session may reach. While the KV of its last turn was being written, the session
+ * may have been removed, or the turn dropped by sessions.adopt. */
+static int64_t limit_of(struct server *s, uid_t uid, const char *session)
 {
     struct store_session *row;
+    struct store_shared shared = {0};
+    int64_t tokens;
     if (session_is_busy(s, session))
-        return true;
-    if (!store_is_id(session) || store_get(s->store, uid, session, &row, NULL) != 0)
-        return false;
-    store_session_free(row);
-    return true;
+        return INT64_MAX; /* the turn that runs is not in the store yet */
+    if (!s->store || !store_is_id(session))
+        return 0;
+    if (store_get(s->store, uid, session, &row, NULL) == 0) {
+        tokens = row->n_tok;
+        store_session_free(row);
+        return tokens;
+    }
+    store_shared(s->store, session, "", &shared, NULL);
+    return shared.tokens; /* its forks share that many tokens of it */
 }
 
 void msg_on_kv_saved(struct server *s, const void *body)
@@ -28,14 +36,7 @@ void msg_on_kv_saved(struct server *s, const void *body)
     snprintf(f.name, sizeof f.name, "%s", k->file);
     snprintf(f.fingerprint, sizeof f.fingerprint, "%s", k->fingerprint);
     snprintf(f.session, sizeof f.session, "%s", k->label != NULL ? k->label : "");
-    int64_t until = INT64_MAX;
-    if (k->label && !is_there(s, f.uid, f.session)) {
-        struct store_shared shared = {0};
-        if (s->store && store_is_id(f.session))
-            store_shared(s->store, f.session, "", &shared, NULL);
-        until = shared.tokens; /* its forks share that many tokens of it */
-    }
-    kvdir_saved(s->kv, &f, until);
+    kvdir_saved(s->kv, &f, k->label ? limit_of(s, f.uid, f.session) : INT64_MAX);
 }
 
 void msg_on_kv_used(struct server *s, const void *body)

@@ -291,8 +291,8 @@ static void save_kv(const struct stream *st)
         close(fd);
         struct wire_engine_kv_saved k = {.file = name, .fingerprint = "000000000000fa4e", .uid = st->uid};
         k.bytes = st->kvsize + st->kvlie;
-        k.tokens = 16;
-        k.pos = 16 * i;
+        k.tokens = 1; /* so that they are within the turn */
+        k.pos = i;
         k.label = st->label[0] != '\0' ? st->label : NULL;
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_SAVED], &k, NULL, NULL, NULL);
     }

@@ -274,6 +274,18 @@ try:
     refused(c, "SESSION_NOT_FOUND", "is no fork", "sessions.adopt", session="copy")
     box.stop()
 
+    # A turn is dropped while a slow disk is still writing its KV.
+    box.start(sync_ms=1000)
+    c = box.client()
+    c.call("generate", model="tale", session="slow", text="Once upon a time there was a king", max_tokens=20, ignore_eos=True,
+           sampling=GREEDY)
+    slow = c.call("sessions.fork", session="slow", at=20, names=["part"])["sessions"][0]["parent"]
+    c.call("generate", session="slow", text=" He", max_tokens=100, ignore_eos=True, sampling=GREEDY)
+    c.call("sessions.adopt", session="part", replace=True)
+    box.stop()  # all files are written by then
+    check(not [f for f in files() if f[1] == slow and f[2] + f[3] > 20], "a dropped turn leaves no KV, however late that is",
+          files())
+
     # Killed during an adoption: before it is committed, and when the first of the streams that it drops is to be
     # removed.
     for n, done in (1, False), (2, True):

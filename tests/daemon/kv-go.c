@@ -279,7 +279,7 @@ static void test_many(void **state)
     struct box *b = *state;
     int64_t other = save(b, "save=2", "other");
     for (int round = 0; round < 2; round++) {
-        save(b, "save=150", "many");
+        save(b, "save=150 n=150", "many");
         assert_int_equal(rows(b), 152);
         struct peer *p = peer_open(b);
         struct wire_session_ref ref = {.session = "many"};
