@@ -167,9 +167,10 @@ int progress_event(void *arg, const struct hearth_event *ev)
 
 /* --- a generation ------------------------------------------------------------------------------------------------ */
 
-/* The position in a stream. */
+/* The position in a stream, or the request whose choices are streams, none of which has been printed yet. */
 struct stream_pos {
     int64_t stream, tokens; /* -1: not known */
+    char request[257];      /* its id, of 256 bytes at most; "": the request has no choices */
 };
 
 /* Prints which model answers, on a terminal, because the user may not have named one. */
@@ -235,6 +236,8 @@ static void show_resume_hint(const struct gen *gen, const struct stream_pos *at)
     if (at->stream >= 0)
         say("\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
             (long long)at->tokens);
+    else if (*at->request)
+        say("hearth: `hearth attach --request %s` goes on with it\n", at->request);
     else if (gen->g.request)
         say("hearth: `hearth attach --request %s` goes on with it, if it had begun\n", gen->g.request);
     else
@@ -246,7 +249,7 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
                     struct hearth_err *err)
 {
     int interrupts = 0;
-    struct stream_pos at = {-1, 0};
+    struct stream_pos at = {.stream = -1};
     for (;;) {
         struct hearth_event ev;
         int rc;
@@ -254,7 +257,9 @@ static int gen_wait(struct hearth *h, struct gen *gen, uint32_t request, struct 
             if (ev.request && ev.request != request)
                 continue;
             show_event(gen, &ev);
-            if (ev.type == HEARTH_EVENT_BEGIN)
+            if (ev.type == HEARTH_EVENT_BEGIN && gen->several && ev.body.begin->choice >= 0)
+                snprintf(at.request, sizeof at.request, "%s", ev.body.begin->request);
+            else if (ev.type == HEARTH_EVENT_BEGIN)
                 at.stream = ev.body.begin->stream;
             if (ev.type == HEARTH_EVENT_TOKENS)
                 at.tokens = ev.body.tokens->index + ev.body.tokens->count;

@@ -84,4 +84,23 @@ sys.exit(p.returncode)
 P
 status 3 "the daemon dies" python3 "$dir/die.py" "$hearth"
 err_has "and how the text is to be had is said" "\`hearth attach\` goes on with it"
+
+# It dies when the first tokens of two choices have come: both are had by the request's id.
+cat >"$dir/choices.py" <<'P'
+import json, os, signal, subprocess, sys
+def ask(*verb):
+    return json.loads(subprocess.run([sys.argv[1], *verb, "--json"], input=b"tick", check=True,
+                                     stdout=subprocess.PIPE).stdout)
+p = subprocess.Popen([sys.argv[1], "run", "-m", "tale", "--choices", "2", "-p", "gate"], stderr=subprocess.PIPE)
+while True:
+    streams = [s for s in ask("streams")["streams"] if "choice" in s]
+    if any(s["tokens"] for s in streams):
+        break
+    if len(streams) == 2:
+        ask("tokenize", "-m", "tale")
+os.kill(ask("status")["pid"], signal.SIGKILL)
+said = p.communicate()[1]
+sys.exit(0 if b"`hearth attach --request %s` goes on" % streams[0]["request"].encode() in said else said)
+P
+status 0 "how several choices are to be had is said" python3 "$dir/choices.py" "$hearth"
 done_testing
