@@ -13,6 +13,8 @@ int session_check_name(const char *field, const char *name, struct hearth_err *e
 {
     if (name[0] == '\0')
         return err_set(e, HEARTH_EPARAMS, "%s: is empty", field);
+    if (strlen(name) > WIRE_NAME_MAX)
+        return err_set(e, HEARTH_EPARAMS, "%s: has %zu bytes, and %d is the limit", field, strlen(name), WIRE_NAME_MAX);
     for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++)
         if (*p < 0x20 || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0)) /* C1: U+0080 to U+009F */
             return err_set(e, HEARTH_EPARAMS, "%s: has the control character 0x%02x", field, *p == 0xc2 ? p[1] : *p);

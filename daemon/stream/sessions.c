@@ -43,22 +43,22 @@ int session_get(struct server *s, uid_t uid, const char *ref, struct store_sessi
     return session_or_creating(s, uid, ref, store_get(s->store, uid, ref, out, e), e);
 }
 
-/* Whether the name of a damaged session is still fit to be reported. */
+/* Whether a stored name can be reported: a damaged one may be anything, and forks once got names of any length. A
+ * client refuses a whole list because of one such name. */
 static bool is_name(const char *name)
 {
-    return name != NULL && strlen(name) <= WIRE_NAME_MAX && utf8_prefix(name, strlen(name)) == strlen(name) &&
-           session_check_name("", name, NULL) == 0;
+    return name != NULL && utf8_prefix(name, strlen(name)) == strlen(name) && session_check_name("", name, NULL) == 0;
 }
 
 void session_describe(const struct server *s, const struct store_session *from, struct wire_session *to)
 {
+    const char *name = is_name(from->name) ? from->name : NULL;
     if (from->damaged) {
-        const char *name = is_name(from->name) ? from->name : NULL;
         *to = (struct wire_session){.id = from->id, .name = name, .damaged = true};
         return;
     }
     *to = (struct wire_session){.id = from->id,
-                                .name = from->name,
+                                .name = name,
                                 .model = from->model,
                                 .path = model_fds_label(from->path),
                                 .tokens = from->n_tok,

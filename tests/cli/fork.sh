@@ -31,6 +31,11 @@ err_has "names the length" "session \"fables\" has $tokens tokens"
 status 1 "a name that is taken" "$hearth" fork fables branch.1
 err_has "is refused by name" 'hearth: SESSION_EXISTS: there is a session "branch.1" already'
 err_has "and what to do is said" "hearth sessions"
+long=$(printf '%256s' '' | tr ' ' m)
+status 1 "a name that is too long with its number" "$hearth" fork fables "$long" --count 2
+err_has "is refused with its length" "has 258 bytes, and 256 is the limit"
+status 0 "before anything is made" "$hearth" sessions --json
+json_is "... and the list has the sessions that it had" "not any(s['name'].startswith('mm') for s in d['sessions'])"
 status 2 "no session" "$hearth" fork
 status 2 "too many" "$hearth" fork fables --count 65
 done_testing

@@ -1,7 +1,11 @@
-/* session.c - the session of a stream that a new hearthd has recovered continues as the opened session did. */
+/* session.c - the session of a stream that a new hearthd has recovered continues as the opened session did; and what is
+ * told of a session. */
 #include "tests/unit/store/rows.h"
 
+#include "daemon/conf.h"
 #include "daemon/stream/session.h"
+#include "daemon/stream/sessions.h"
+#include "daemon/stream/stream.h"
 
 static const int32_t appended[] = {10, 11}, completion[] = {20, 21, 22};
 
@@ -61,11 +65,34 @@ static void test_a_session_that_has_grown_is_refused(void **state)
     assert_int_equal(session_reopen(&s, &head, &ss, &e), HEARTH_ECONFLICT);
 }
 
+/* A client refuses a list with such a name as a whole. */
+static void test_a_name_that_is_too_long_is_not_reported(void **state)
+{
+    (void)state;
+    struct hearth_err e = {0};
+    struct conf conf = {0};
+    struct server s = {.conf = &conf, .streams = streams_new(&e)};
+    char name[WIRE_NAME_MAX + 2] = "";
+    assert_non_null(s.streams);
+    struct store_session from = row(ID_A, 1000, name);
+    struct wire_session to;
+    memset(name, 'm', WIRE_NAME_MAX);
+    session_describe(&s, &from, &to);
+    assert_string_equal(to.name, name);
+    name[WIRE_NAME_MAX] = 'm';
+    session_describe(&s, &from, &to);
+    assert_null(to.name);
+    assert_string_equal(to.id, ID_A);
+    assert_string_equal(to.model, "tale");
+    streams_free(s.streams);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_next_request_finds_the_timeline, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_session_that_has_grown_is_refused, setup, teardown),
+        cmocka_unit_test(test_a_name_that_is_too_long_is_not_reported),
     };
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
 }
