@@ -84,13 +84,17 @@ static void tell_engine(struct table *t, const struct hearth_status_result *r)
     for (size_t i = 0; i < r->n_engines || !i; i++) {
         const struct hearth_engine_status *one = r->n_engines ? &r->engines[i] : e;
         snprintf(what, sizeof what, "%s: %s", one->backend ? one->backend : one->state,
-                 one->device ? one->device : "-");
+                 one->device    ? one->device
+                 : one->failure ? one->failure
+                                : "-");
         table_add(t, 2, "engine", what);
     }
     if (e->no_gpu)
         table_add(t, 2, "no GPU", e->no_gpu);
     else if (e->backend && !strcmp(e->backend, "cpu"))
         table_add(t, 2, "no GPU", "this build has no CUDA, or the configuration says backend = cpu");
+    if (!e->mem_total) /* no engine has told it */
+        return;
     snprintf(what, sizeof what, "%s", human_bytes(e->mem_free));
     snprintf(what + strlen(what), sizeof what - strlen(what), " free of %s", human_bytes(e->mem_total));
     table_add(t, 2, "memory", what);
@@ -119,7 +123,9 @@ static void judge(const struct hearth_model *m, const struct hearth_engine_statu
             snprintf(why, size, "in memory; no GPU is used: %s", e->no_gpu);
     } else if (!m->read) {
         *where = "-";
-        snprintf(why, size, "its header has not been read yet; ask again");
+        snprintf(why, size,
+                 e->failure ? "the engine, which reads its header, fails"
+                            : "its header has not been read yet; ask again");
     } else if (m->refusal) {
         *where = "nothing";
         snprintf(why, size, "%s", m->refusal);

@@ -47,6 +47,17 @@ static void print_models(const struct hearth_models_list_result *r)
     table_print(&t);
 }
 
+/* Prints why headers have not been read, if the engine that reads them fails. */
+static void print_failure(struct hearth *h, const struct hearth_models_list_result *models)
+{
+    struct hearth_status_result *r;
+    if (models_all_read(models) || hearth_status(h, &r, NULL, NULL))
+        return;
+    if (r->engine.failure)
+        say("hearth: headers have not been read: %s\n", r->engine.failure);
+    hearth_free(r);
+}
+
 /* Prints in which directories models are found. */
 static void print_hint(const struct hearth_models_list_result *r)
 {
@@ -73,6 +84,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         status = print_json(json_models(r));
     else
         print_models(r);
+    if (!json)
+        print_failure(h, r);
     if (!json && (r->n_models == 0 || (r->n_models == 1 && isatty(STDERR_FILENO)))) /* one model is part of hearth */
         print_hint(r);
     return verb_end(h, r, status);

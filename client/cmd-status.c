@@ -38,13 +38,14 @@ static json_t *json_engine(const struct hearth_engine_status *e)
     for (size_t i = 0; i < e->n_paths; i++)
         json_object_set_new(paths, e->paths[i].path, json_integer(e->paths[i].rows));
     return json_pack(
-        "{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "pid",
-        (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device", json_str(e->device),
-        "no_gpu", json_str(e->no_gpu), "steps", (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max",
-        (json_int_t)e->rows_max, "tokens_computed", (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued,
-        "running", (json_int_t)e->running, "restarts", (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total,
-        "mem_free", (json_int_t)e->mem_free, "mem_cached", (json_int_t)e->mem_cached, "replays", (json_int_t)e->replays,
-        "paths", paths, "memory", json_memory(&e->memory), "kv", json_kv(&e->kv), "models", json_loaded_models(e));
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}",
+        "pid", (json_int_t)e->pid, "state", json_str(e->state), "backend", json_str(e->backend), "device",
+        json_str(e->device), "no_gpu", json_str(e->no_gpu), "failure", json_str(e->failure), "steps",
+        (json_int_t)e->steps, "rows", (json_int_t)e->rows, "rows_max", (json_int_t)e->rows_max, "tokens_computed",
+        (json_int_t)e->tokens_computed, "queued", (json_int_t)e->queued, "running", (json_int_t)e->running, "restarts",
+        (json_int_t)e->restarts, "mem_total", (json_int_t)e->mem_total, "mem_free", (json_int_t)e->mem_free,
+        "mem_cached", (json_int_t)e->mem_cached, "replays", (json_int_t)e->replays, "paths", paths, "memory",
+        json_memory(&e->memory), "kv", json_kv(&e->kv), "models", json_loaded_models(e));
 }
 
 static json_t *json_kv_files(const struct hearth_kv_files *k)
@@ -150,6 +151,8 @@ static void print_engine(const struct hearth_engine_status *e)
 {
     if (!e->pid) {
         printf("engine %s\n", e->state);
+        if (e->failure)
+            printf("  WARNING  the last engine failed: %s\n", e->failure);
         return;
     }
     printf("engine %s, process %lld, %s: %s\n", e->state, (long long)e->pid, e->backend, e->device);

@@ -122,6 +122,7 @@ bool model_is_present(struct hearth *h, const char *word);
 /* Returns the models with what the headers of their files say, waiting a little for headers that have not been read;
  * those still unread have `read` false. Returns 0, or a code. */
 int models_read(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err);
+bool models_all_read(const struct hearth_models_list_result *r);
 
 /* --- verb.c: the frame that most verbs share ------------------------------------------------------------- */
 

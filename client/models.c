@@ -28,7 +28,7 @@ bool model_is_present(struct hearth *h, const char *word)
     return present;
 }
 
-static bool all_read(const struct hearth_models_list_result *r)
+bool models_all_read(const struct hearth_models_list_result *r)
 {
     for (size_t i = 0; i < r->n_models; i++)
         if (!r->models[i].read)
@@ -36,14 +36,21 @@ static bool all_read(const struct hearth_models_list_result *r)
     return true;
 }
 
-/* Headers are read in the background: most lists are complete on the second request. The wait is limited to little more
- * than a second. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Headers are read in the background: most lists are complete on the second request. Nothing is asked for after a
+ * second; the time of the requests counts, because an engine that cannot start fails each of them. */
 int models_read(struct hearth *h, struct hearth_models_list_result **out, struct hearth_err *err)
 {
     static const struct timespec pause = {0, 40 * 1000 * 1000};
-    enum { TIMES = 30 };
+    double end = now() + 1;
     int rc = hearth_models_details(h, out, NULL, err);
-    for (int i = 0; i < TIMES && !rc && !all_read(*out); i++) {
+    while (!rc && !models_all_read(*out) && now() < end) {
         nanosleep(&pause, NULL);
         hearth_free(*out);
         rc = hearth_models_details(h, out, NULL, err);

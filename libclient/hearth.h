@@ -1034,8 +1034,9 @@ struct hearth_engine_status {
     size_t n_models;
     int64_t replays; /* steps that replayed a captured graph; like paths, as of the time of mem_total */
     struct hearth_path_rows *paths;
-    size_t n_paths; /* 0 on a CPU */
-    HEARTH_ROOM(9);
+    size_t n_paths;      /* 0 on a CPU */
+    const char *failure; /* NULL, or how the last engine failed, if none has been ready since */
+    HEARTH_ROOM(8);
 };
 /* KV files on the disk: the caller's own; root and the daemon's own user see those of all users. */
 struct hearth_kv_share {

@@ -135,6 +135,7 @@ static const struct wire_field engine_status_fields[] = {
     ARRAY(wire_engine_status, models, loaded_model, INT32_MAX, REQUIRED),
     COUNTER(wire_engine_status, replays),
     ARRAY(wire_engine_status, paths, path_rows, INT32_MAX),
+    STR(wire_engine_status, failure, 1, HEARTH_ERR_MSG),
     {0},
 };
 TYPE(engine_status, "engine status");

@@ -118,13 +118,14 @@ static void list_failed(struct call *call, const struct hearth_err *e)
         listing_free(l);
 }
 
-/* The engines have reported which models are loaded; headers are read after that. */
+/* The engines have reported which models are loaded; headers are read after that. After a crash nobody waits for the
+ * back-off: if the engine cannot start, each further request would wait longer. */
 static void on_list_status(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
     const struct wire_models_list *p = call->params;
     struct hearth_err e;
-    if (!p->details)
+    if (!p->details || engine_state(engines_near(call->server->engines, "")) == ENGINE_BACKOFF)
         reply_list(call, fill_loaded, all);
     else if (ask_heads(call, call->arg, &e))
         list_failed(call, &e);

@@ -204,6 +204,7 @@ static int collect(struct told *t, const struct call *call, const struct engines
         v->pid = engine_pid(ec);
         v->state = silent && v->pid ? "not answering" : engine_state_name(ec);
         v->restarts = engine_restarts(ec);
+        v->failure = engine_failure(ec);
     }
     merge(t);
     return 0;

@@ -442,6 +442,11 @@ bool engine_was_ready(const struct engine_client *ec)
     return engine_process_was_ready(ec->process);
 }
 
+const char *engine_failure(const struct engine_client *ec)
+{
+    return engine_process_failure(ec->process);
+}
+
 bool engine_lost_device(const struct engine_client *ec)
 {
     return ec->lost_device;

@@ -84,8 +84,9 @@ int engine_number(const struct engine_client *ec);
 int64_t engine_devices(const struct engine_client *ec); /* number that the last engine's backend found */
 enum engine_state engine_state(const struct engine_client *ec);
 const char *engine_state_name(const struct engine_client *ec);
-bool engine_was_ready(const struct engine_client *ec);   /* this engine, or else the last one, answered its hello */
-bool engine_lost_device(const struct engine_client *ec); /* ... and it ended because its device failed */
+bool engine_was_ready(const struct engine_client *ec);      /* this engine, or else the last one, answered its hello */
+const char *engine_failure(const struct engine_client *ec); /* engine_process_failure() */
+bool engine_lost_device(const struct engine_client *ec);    /* ... and it ended because its device failed */
 int64_t engine_restarts(const struct engine_client *ec);
 pid_t engine_pid(const struct engine_client *ec); /* 0 if there is none */
 

@@ -18,6 +18,7 @@
 
 #include "daemon/log.h"
 #include "daemon/loop.h"
+#include "libclient/utf8.h"
 
 enum {
     ENGINE_FD = 3,        /* the link's descriptor in the engine, after stdin, stdout, stderr */
@@ -38,7 +39,8 @@ struct engine_process {
     struct timer *timer; /* for the back-off, the deadline of the hello, or that of leaving */
     bool was_ready;
     int64_t backoff_ms, starts;
-    char why[120]; /* what engine_process_fail() recorded; empty if nothing was */
+    char why[120];                /* what engine_process_fail() recorded; empty if nothing was */
+    char failure[HEARTH_ERR_MSG]; /* how the last engine ended, until another one is ready; empty if it did not fail */
 };
 
 /* --- life cycle ----------------------------------------------------------------------------------------- */
@@ -172,6 +174,7 @@ void engine_process_ready(struct engine_process *p)
     timer_clear(p->timer);
     p->state = ENGINE_RUNNING;
     p->was_ready = true;
+    p->failure[0] = '\0';
 }
 
 void engine_process_productive(struct engine_process *p)
@@ -270,10 +273,13 @@ static void on_exit_status(struct engine_process *p, int status)
         log_error("engine %d: %s", (int)p->pid, e.msg);
     p->pid = 0;
     timer_clear(p->timer);
-    if (wanted)
+    if (wanted) {
         p->state = ENGINE_ABSENT;
-    else
+    } else {
+        snprintf(p->failure, sizeof p->failure, "%s", e.msg);
+        p->failure[utf8_prefix(p->failure, strlen(p->failure))] = '\0'; /* a path in it may be anything */
         back_off(p);
+    }
     p->calls->exited(p->arg, &e);
 }
 
@@ -321,6 +327,11 @@ pid_t engine_process_pid(const struct engine_process *p)
 bool engine_process_was_ready(const struct engine_process *p)
 {
     return p->was_ready;
+}
+
+const char *engine_process_failure(const struct engine_process *p)
+{
+    return p->failure[0] != '\0' ? p->failure : NULL;
 }
 
 int64_t engine_process_restarts(const struct engine_process *p)

@@ -65,6 +65,8 @@ void engine_process_leave(struct engine_process *p);
 enum engine_state engine_process_state(const struct engine_process *p);
 pid_t engine_process_pid(const struct engine_process *p);      /* 0 if there is none */
 bool engine_process_was_ready(const struct engine_process *p); /* this engine, or else the last one, became ready */
+/* How the last engine failed; NULL if it did not, or another one has been ready since. */
+const char *engine_process_failure(const struct engine_process *p);
 int64_t engine_process_restarts(const struct engine_process *p);
 
 #endif

@@ -1,0 +1,29 @@
+#!/bin/sh
+# engine.sh - an engine that cannot start: every verb that only looks answers soon, and says why.
+. "$top_srcdir/tests/cli/lib.sh"
+
+printf '#!/bin/sh\nexit 3\n' >"$dir/quitter"
+chmod +x "$dir/quitter"
+configure "engine = $dir/quitter"
+failure="the engine exited with status 3 before it was ready"
+status 0 "list with an engine that ends at once" timeout 30 "$hearth" list
+is "... has the names" "$(grep -c '^tale .* -$' "$dir/out")" 1
+err_has "... and says why nothing else is known" "hearth: headers have not been read: $failure"
+status 0 "again" timeout 30 "$hearth" list --json
+json_is "... as JSON" "[(m['name'], m['read']) for m in d['models']] == [('tale', False)]"
+status 0 "doctor" timeout 30 "$hearth" doctor
+is "... says it of the engine" "$(grep -c "^engine  *[a-z]*: $failure\$" "$dir/out")" 1
+is "... and of each model" "$(grep -c '^tale  *-  *the engine, which reads its header, fails$' "$dir/out")" 1
+is "... and no memory" "$(grep -c '^memory' "$dir/out")" 0
+status 0 "status" "$hearth" status
+is "... warns of it" "$(grep -cx "  WARNING  the last engine failed: $failure" "$dir/out")" 1
+status 0 "status --json" "$hearth" status --json
+json_is "... has it, too" "d['engine']['failure'] == '$failure'"
+"$hearth" stop --daemon --now >/dev/null 2>&1
+
+configure
+status 0 "list with an engine that works" "$hearth" list --json
+json_is "... has all" "[(m['name'], m['read']) for m in d['models']] == [('tale', True)]"
+status 0 "status --json" "$hearth" status --json
+json_is "... and no failure" "d['engine']['failure'] is None"
+done_testing
