@@ -1,13 +1,16 @@
-/* cmd-purge.c - hearth purge: removes everything that hearthd has stored. hearthd itself does it (daemon/purge.c),
- * because it knows where the files are. */
+/* cmd-purge.c - hearth purge: removes everything that hearth has stored. hearthd itself removes what is its own
+ * (daemon/purge.c), because it knows where the files are. */
 #include "config.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
+#include "client/lines.h"
 
 /* Returns whether the daemon runs as this user; the machine-wide daemon runs as another user and stores that user's
  * files. */
@@ -34,6 +37,18 @@ static int end_daemon(void)
     return status;
 }
 
+/* Removes the history of the chat prompt, which has what was said in the sessions. It lies in hearthd's folder, unless
+ * that is configured to be another. */
+static int remove_history(void)
+{
+    char path[PATH_MAX];
+    lines_history_file(path, sizeof path);
+    if (!*path || !unlink(path) || errno == ENOENT || errno == ENOTDIR)
+        return STATUS_OK;
+    say("hearth: %s: %s\n", path, strerror(errno));
+    return STATUS_ERROR;
+}
+
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
     bool yes = false;
@@ -52,7 +67,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (!yes && !isatty(STDIN_FILENO))
         return usage(cmd, "without a terminal to ask at, say --yes");
     if (!yes) {
-        fputs("All sessions of this hearthd, their KV and its log are removed, for good; models stay.\n"
+        fputs("All sessions of this hearthd, their KV, its log and the history of the chat prompt are removed, for\n"
+              "good; models stay.\n"
               "`hearth backup FILE` keeps the sessions. Remove all that? [y/N] ",
               stderr);
         if (!fgets(answer, sizeof answer, stdin) || (*answer != 'y' && *answer != 'Y')) {
@@ -61,6 +77,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         }
     }
     int status = end_daemon();
+    if (status == STATUS_OK)
+        status = remove_history();
     if (status != STATUS_OK)
         return status;
     execl(path, path, "--purge", (char *)NULL);
@@ -68,4 +86,4 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return STATUS_ERROR;
 }
 
-const struct cmd cmd_purge = {"purge", "[--yes]", "remove all sessions, KV files and logs", run};
+const struct cmd cmd_purge = {"purge", "[--yes]", "remove all sessions, KV files, logs and the chat history", run};

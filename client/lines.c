@@ -110,9 +110,7 @@ static char *prompt_text(EditLine *el)
     return (char *)(in->goes_on ? "... " : ">>> ");
 }
 
-/* Writes the path of the history file, $XDG_STATE_HOME/hearth/chat_history, next to the sessions; "" where there can be
- * none. */
-static void history_file(char *path, size_t size)
+void lines_history_file(char *path, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int n;
@@ -127,7 +125,7 @@ static void history_file(char *path, size_t size)
 static void history_open(struct lines *in)
 {
     HistEvent he;
-    history_file(in->file, sizeof in->file);
+    lines_history_file(in->file, sizeof in->file);
     history(in->history, &he, H_SETSIZE, 1000);
     history(in->history, &he, H_SETUNIQUE, 1);
     if (*in->file)

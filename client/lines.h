@@ -25,6 +25,10 @@ struct lines {
     bool goes_on; /* the message continues on the next line, which the prompt shows */
 };
 
+/* Writes the path of the history file, $XDG_STATE_HOME/hearth/chat_history, next to the sessions; "" where there can be
+ * none. */
+void lines_history_file(char *path, size_t size);
+
 void lines_open(struct lines *in);
 void lines_close(struct lines *in);
 

@@ -12,6 +12,7 @@ err_has "and that is said" 'state_dir: a value is missing'
 mkdir "$dir/elsewhere" && echo mine >"$dir/elsewhere/file"
 ln -s "$dir/elsewhere" "$dir/state/hearth/kv/link"
 echo mine >"$dir/state/hearth/sessions.txt"
+echo secret >"$dir/state/hearth/chat_history"
 status 0 "purge --yes" "$hearth" purge --yes
 is "says what stays" "$(sed 's/.*; //' "$dir/out")" "1 that are not hearthd's stay"
 is "a file of somebody's stays, alone" "$(ls "$dir/state/hearth")" "sessions.txt"
