@@ -1,4 +1,6 @@
 /* cmd-ps.c - hearth ps: lists the models in memory. */
+#include <string.h>
+
 #include "client/cmd.h"
 
 /* Writes the first 12 digits of the model's digest (`show` prints all of it), which identifies the file behind a name.
@@ -63,6 +65,17 @@ static void print_memories(const struct hearth_status_result *r)
         print_memory(&r->engine, "memory");
 }
 
+/* Warns that models are missing in the list, as those of an engine that does not answer are not known. */
+static void warn_silent(const struct hearth_status_result *r)
+{
+    for (size_t i = 0; i < r->n_engines || !i; i++) {
+        const struct hearth_engine_status *e = r->n_engines ? &r->engines[i] : &r->engine;
+        if (e->pid && !strcmp(e->state, "not answering"))
+            say("hearth: the engine, process %lld, does not answer: what it has in memory is not known\n",
+                (long long)e->pid);
+    }
+}
+
 /* Each device's own, where there are several; else it is an empty array, as in the JSON of status. */
 static json_t *json_engines(const struct hearth_status_result *r)
 {
@@ -95,6 +108,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         print_rows(h, &r->engine);
         print_memories(r);
     }
+    warn_silent(r);
     return verb_end(h, r, status);
 }
 

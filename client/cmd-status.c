@@ -149,13 +149,16 @@ static void print_models(const struct hearth_engine_status *e)
 
 static void print_engine(const struct hearth_engine_status *e)
 {
-    if (!e->pid) {
-        printf("engine %s\n", e->state);
+    printf("engine %s", e->state);
+    if (e->pid)
+        printf(", process %lld", (long long)e->pid);
+    if (!e->backend) { /* there is none to report anything, or it does not answer */
+        putchar('\n');
         if (e->failure)
             printf("  WARNING  the last engine failed: %s\n", e->failure);
         return;
     }
-    printf("engine %s, process %lld, %s: %s\n", e->state, (long long)e->pid, e->backend, e->device);
+    printf(", %s: %s\n", e->backend, e->device);
     if (e->no_gpu)
         printf("  WARNING  no GPU is used: %s\n", e->no_gpu);
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);

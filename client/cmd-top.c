@@ -128,10 +128,10 @@ static const char *part_of(int64_t used, int64_t limit)
 
 static void draw_engine(const struct hearth_engine_status *e)
 {
-    if (!e->pid)
+    if (!e->backend)
         line("engine  %s", e->state);
     else
-        line("engine  %s  %s: %s", e->state, e->backend ? e->backend : "-", e->device ? e->device : "-");
+        line("engine  %s  %s: %s", e->state, e->backend, e->device ? e->device : "-");
 }
 
 static void draw_head(const struct hearth_status_result *r)
@@ -147,6 +147,8 @@ static void draw_head(const struct hearth_status_result *r)
         draw_engine(e);
     if (e->no_gpu)
         line("WARNING no GPU is used: %s", e->no_gpu);
+    if (!e->mem_total) /* no engine has told it */
+        return;
     line("memory  %s free of the device's", part_of(e->mem_free, e->mem_total));
     char who[COLUMNS_MAX];
     memory_own_line(&e->memory, who, sizeof who);
@@ -163,7 +165,10 @@ static void draw_tiers(const struct hearth_status_result *r)
     snprintf(device, sizeof device, "%s", part_of(kv.used, kv.total));
     snprintf(host, sizeof host, "%s", part_of(e->kv.host_bytes, e->kv.host_limit));
     snprintf(disk, sizeof disk, "%s", part_of(kv.files, r->kv_files.limit));
-    line("KV      device %s  host %s  files %s", device, host, disk);
+    if (e->mem_total)
+        line("KV      device %s  host %s  files %s", device, host, disk);
+    else
+        line("KV      files %s", disk);
 }
 
 static void draw_models(const struct hearth_engine_status *e)

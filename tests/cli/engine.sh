@@ -1,5 +1,5 @@
 #!/bin/sh
-# engine.sh - an engine that cannot start: every verb that only looks answers soon, and says why.
+# engine.sh - an engine that cannot start, or does not answer: every verb that only looks answers soon, and says so.
 . "$top_srcdir/tests/cli/lib.sh"
 
 printf '#!/bin/sh\nexit 3\n' >"$dir/quitter"
@@ -26,4 +26,20 @@ status 0 "list with an engine that works" "$hearth" list --json
 json_is "... has all" "[(m['name'], m['read']) for m in d['models']] == [('tale', True)]"
 status 0 "status --json" "$hearth" status --json
 json_is "... and no failure" "d['engine']['failure'] is None"
+"$hearth" stop --daemon --now >/dev/null 2>&1
+
+# Half a second is what hearthd waits for the status of an engine, with a timeout that is as short.
+printf 'engine_timeout = 30\n' >"$XDG_CONFIG_HOME/hearth/hearth.conf"
+status 0 "load" "$hearth" load tale
+"$hearth" status --json >"$dir/out"
+engine=$(json "$dir/out" "d['engine']['pid']")
+kill -STOP "$engine"
+status 0 "status of an engine that does not answer" "$hearth" status
+is "... says that alone of it" "$(sed -n '/^engine/,$p' "$dir/out")" "engine not answering, process $engine"
+status 0 "ps" "$hearth" ps
+err_has "... says that its list is not all" "hearth: the engine, process $engine, does not answer: "
+status 0 "top" "$hearth" top --once
+is "... says it" "$(grep -c '^engine  not answering$' "$dir/out")" 1
+is "... and has no memory of it" "$(grep -cE '^(memory|hearth |others)|^KV .*(device|host)' "$dir/out")" 0
+kill -CONT "$engine"
 done_testing
