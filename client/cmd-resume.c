@@ -27,9 +27,10 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         OPT_END,
     };
     opts_parse(cmd, &argc, &argv, gen.opts, own);
-    if (argc != 1 || gen.session)
-        return usage(cmd, "name the session to go on with");
-    gen.session = argv[0];
+    if (argc + (gen.session ? 1 : 0) != 1)
+        return usage(cmd, "name the session to go on with, once");
+    if (argc)
+        gen.session = argv[0];
 
     struct hearth *h;
     int status = gen_prepare(cmd, &gen);

@@ -47,6 +47,8 @@ printf 'And then?\n' >"$dir/line"
 "$hearth" resume talk -n 6 --temp 0 --json <"$dir/line" >"$dir/out" 2>"$dir/err"
 result $? "resume goes on from piped lines"
 json_is "with the KV of the first turn" "d['usage']['reused_tokens'] >= $first - 1 and d['usage']['prompt_tokens'] > $first + 4"
+status 0 "resume with the session as in run" "$hearth" resume -s talk -n 1 --json </dev/null
+status 2 "but not twice" "$hearth" resume -s talk talk
 status 1 "resume of a session that is not there" "$hearth" resume nothing
 err_has "is refused by name" "hearth: SESSION_NOT_FOUND: "
 
