@@ -24,13 +24,18 @@ _hearth_offer()
 _hearth()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= i
+    local verbs="serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm
+        fork backup purge tokenize render eval bench status"
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${COMP_WORDS[i]} == -* ]] || { verb=${COMP_WORDS[i]}; break; }
     done
     if [[ -z $verb ]]; then
-        COMPREPLY=($(compgen -W "serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
-            --no-start --version --help" -- "$cur"))
+        COMPREPLY=($(compgen -W "$verbs help --no-start --version --help" -- "$cur"))
+        return
+    fi
+    if [[ $verb == help ]]; then
+        COMPREPLY=($(compgen -W "$verbs" -- "$cur"))
         return
     fi
     case $prev in
@@ -56,7 +61,7 @@ _hearth()
     metrics) words="--vllm --output" ;;
     rm) words="--all --yes --json" names=sessions ;;
     sessions)
-        words="list show rename rm pin unpin export import --json"
+        words="list show rename rm pin unpin adopt export import --json --ephemeral"
         for ((i++; i < COMP_CWORD; i++)); do
             case ${COMP_WORDS[i]} in
             list) words="--json --ephemeral" ;;
@@ -76,6 +81,7 @@ _hearth()
     backup)
         words="--force --json"
         [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
+    purge) words="--yes" ;;
     show | load | bench)
         words="--json"
         [[ $verb == show ]] && words+=" --ops"

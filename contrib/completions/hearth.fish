@@ -3,11 +3,13 @@ function __hearth_names
     hearth --no-start $argv --json 2>/dev/null | sed 's/},{/}\n{/g' | sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p'
 end
 
-set -l verbs serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm fork backup tokenize render eval bench status
-set -l none "not __fish_seen_subcommand_from $verbs"
+set -l verbs serve run chat list ps show load pin yield stop sessions resume attach streams top metrics doctor trace rm fork backup purge tokenize render eval bench status
+set -l none "not __fish_seen_subcommand_from $verbs help"
 complete -c hearth -n $none -f
 complete -c hearth -n $none -l no-start -d 'never start a daemon'
 complete -c hearth -n $none -l version -d 'print the version'
+complete -c hearth -n $none -a help -d 'the verbs, or the options of one'
+complete -c hearth -n '__fish_seen_subcommand_from help' -f -a "$verbs"
 complete -c hearth -n $none -a serve -d 'run the daemon in the foreground'
 complete -c hearth -n $none -a run -d 'answer a prompt, or what stdin holds'
 complete -c hearth -n $none -a chat -d 'a conversation'
@@ -29,6 +31,7 @@ complete -c hearth -n $none -a trace -d 'what a generation has gone through'
 complete -c hearth -n $none -a rm -d 'remove sessions'
 complete -c hearth -n $none -a fork -d 'sessions that go on from a common beginning'
 complete -c hearth -n $none -a backup -d 'copy all sessions, while the daemon works'
+complete -c hearth -n $none -a purge -d 'remove all sessions, KV files, logs and the chat history'
 complete -c hearth -n $none -a tokenize -d 'text to token ids, and back'
 complete -c hearth -n $none -a render -d 'a conversation through a chat template'
 complete -c hearth -n $none -a eval -d 'logits of a model'
@@ -90,7 +93,7 @@ complete -c hearth -n '__fish_seen_subcommand_from metrics' -l vllm -d 'names of
 complete -c hearth -n '__fish_seen_subcommand_from metrics' -s o -l output -r -F -d 'into a file'
 complete -c hearth -n '__fish_seen_subcommand_from streams' -s a -l all -d 'those that have ended, too'
 complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -l all -d 'rm: every one that is not pinned'
-complete -c hearth -n '__fish_seen_subcommand_from rm sessions' -s y -l yes -d 'rm: do not ask'
+complete -c hearth -n '__fish_seen_subcommand_from rm sessions purge' -s y -l yes -d 'do not ask'
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l special -d 'special tokens are special'
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l bos
 complete -c hearth -n '__fish_seen_subcommand_from tokenize' -l no-bos

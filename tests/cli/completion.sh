@@ -34,4 +34,7 @@ offers "a file with a blank, too" '[a\ file.gguf]' hearth chat -m a
 offers "an option is no name" '[--ops]' hearth show --o
 offers "all of them" '[--json][--ops][--help][--no-start][tale][my\ model][qwen]' hearth show ''
 offers "a verb" '[streams]' hearth stre
+offers "a verb to be explained" '[purge]' hearth help pu
+offers "one of sessions" '[adopt]' hearth sessions ad
+offers "the options of the list that is its own" '[--json][--ephemeral][--help][--no-start]' hearth sessions --
 done_testing
