@@ -280,6 +280,8 @@ static int load_parse(const struct cmd *cmd, struct bench *b)
                      (long long)p->shared);
     if (p->late && p->rate > 0)
         return usage(cmd, "--late waits for the moment in which all clients decode, which --rate does not make");
+    if (b->arrivals.has_seed && !p->late && !(p->rate > 0))
+        return usage(cmd, "--seed goes with --rate or --late");
     p->output = p->output ? p->output : 128;
     if (!p->requests)
         p->requests = p->clients;

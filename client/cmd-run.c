@@ -110,6 +110,9 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (gen.g.logprobs >= 0 && !gen.json)
         return usage(cmd, "--logprobs goes with --json");
 
+    if (gen.chat && no_special)
+        return usage(cmd, "--raw goes without --chat: the text of a message is plain always");
+
     struct hearth *h;
     int status = gen_prepare(cmd, &gen);
     if (status == STATUS_OK)

@@ -116,6 +116,8 @@ static int run_show(const struct cmd *cmd, int argc, char **argv)
     opts_parse(cmd, &argc, &argv, own, NULL);
     if (argc != 1)
         return usage(cmd, "name one session");
+    if (tokens && !json)
+        return usage(cmd, "--tokens goes with --json");
     struct hearth *h;
     int status = daemon_open(&h);
     if (status != STATUS_OK)

@@ -59,6 +59,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return usage(cmd, "the text is read from stdin");
     if (bos && no_bos)
         return usage(cmd, "--bos and --no-bos exclude each other");
+    if (reverse && (special || bos || no_bos))
+        return usage(cmd, "--special, --bos and --no-bos go without --decode");
 
     struct hearth_err err;
     struct hearth_bytes in;

@@ -26,7 +26,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
 {
     const char *size = NULL;
     bool all = false, end = false, json = false;
-    double seconds = 60;
+    double seconds = 0;
     const struct opt own[] = {
         {"for", 0, OPT_TEXT, &size, 0, 0, "SIZE", "until so much is free, such as 8G"},
         {"all", 0, OPT_FLAG, &all, 0, 0, NULL, "all that can be given back"},
@@ -40,6 +40,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     int64_t bytes = 0;
     if (argc || (size != NULL) + all + end != 1)
         return usage(cmd, "say one of --for SIZE, --all and --end");
+    if (end && seconds > 0)
+        return usage(cmd, "--seconds goes without --end");
     if (size && !size_parse(size, &bytes))
         return usage(cmd, "--for wants a size such as 8G or 500M, not '%s'", size);
 
@@ -49,7 +51,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return status;
     struct hearth_yield_result *r;
     struct hearth_err err;
-    if (hearth_yield(h, bytes, all, end ? 0 : seconds, NULL, &r, &err))
+    if (hearth_yield(h, bytes, all, end ? 0 : seconds > 0 ? seconds : 60, NULL, &r, &err))
         return verb_end(h, NULL, fail(&err));
     if (json)
         status = print_json(json_pack("{s:I, s:I}", "freed", (json_int_t)r->freed, "free", (json_int_t)r->free));
@@ -58,5 +60,5 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return verb_end(h, r, status);
 }
 
-const struct cmd cmd_yield = {"yield", "--for SIZE | --all | --end [--seconds N] [--json]",
+const struct cmd cmd_yield = {"yield", "--for SIZE | --all [--seconds N] | --end [--json]",
                               "give memory to other programs", run};

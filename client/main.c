@@ -74,18 +74,22 @@ static int refuse_verb(const char *word)
     return STATUS_USAGE;
 }
 
-/* help [VERB]: with a verb, the verb prints its own help and exits. */
-static int help(const char *word)
+/* help [VERB]: with a verb, the verb prints its own help and exits; `sessions` has verbs of its own. */
+static int help(int n, char **words)
 {
-    const struct cmd *cmd = word ? verb_find(word) : NULL;
-    if (word && !cmd)
-        return refuse_verb(word);
-    if (!word) {
+    const struct cmd *cmd = n ? verb_find(words[0]) : NULL;
+    if (!n) {
         print_help(stdout);
         return STATUS_OK;
     }
-    char *argv[] = {(char *)cmd->name, (char *)"--help", NULL};
-    return cmd->run(cmd, 2, argv);
+    if (!cmd)
+        return refuse_verb(words[0]);
+    if (n > (cmd == &cmd_sessions ? 2 : 1)) {
+        say("hearth help: one verb is expected\n");
+        return STATUS_USAGE;
+    }
+    char *argv[] = {(char *)cmd->name, (char *)"--help", words[1], NULL};
+    return cmd->run(cmd, n + 1, argv);
 }
 
 /* Handles the options before the verb. Returns an exit status, or -1 where a verb follows. */
@@ -117,12 +121,16 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return STATUS_USAGE;
     }
+    if (!strcmp(argv[i], "version") && argv[i + 1]) {
+        say("hearth version: no argument is expected\n");
+        return STATUS_USAGE;
+    }
     if (!strcmp(argv[i], "version")) {
         puts("hearth " PACKAGE_VERSION);
         return STATUS_OK;
     }
     if (!strcmp(argv[i], "help"))
-        return help(argv[i + 1]);
+        return help(argc - i - 1, argv + i + 1);
     const struct cmd *cmd = verb_find(argv[i]);
     if (!cmd)
         return refuse_verb(argv[i]);

@@ -31,6 +31,14 @@ status 2 "no service class" "$hearth" run --class foo x
 err_has "is named with those that there are" "--class wants interactive, normal or background, not 'foo'"
 status 2 "an empty stop string" "$hearth" run --stop end --stop "" x
 err_has "is named with its option" "--stop wants a text that is not empty"
+# What a command would ignore is refused.
+for words in "sessions show S --tokens" "bench tale --clients 2 --seed 3" "yield --end --seconds 5" "run --chat --raw x" \
+    "tokenize -d --bos" "tokenize -d --no-bos" "tokenize -d --special" "version foo" "help run foo" "help sessions foo" \
+    "help sessions show foo"; do
+    status 2 "$words" "$hearth" $words
+done
+status 0 "help of a verb of sessions" "$hearth" help sessions show
+is "is its own" "$(head -1 "$dir/out")" "usage: hearth sessions show SESSION [--tokens] [--json]"
 [ ! -e "$HEARTH_SOCKET" ]
 result $? "for all that no daemon was asked"
 status 2 "a wrong command line with --json" "$hearth" run --think maybe --chat --json x
