@@ -225,11 +225,25 @@ static void check_alone(const struct cmd *cmd, const struct bench *b)
         opt_check(cmd, &threads, b->threads);
 }
 
-static bool sizes_parse(const char *text, struct hearth_ids *out)
+/* Parses "128,512" as hearth-bench does; "none" is the empty list. */
+static bool sizes_parse(const char *text, long least, struct hearth_ids *out)
 {
     if (!strcmp(text, "none"))
         return true;
-    return ids_parse(text, out) && out->n <= TESTS_MAX;
+    int32_t *v = malloc(TESTS_MAX * sizeof *v);
+    if (!v)
+        abort();
+    out->v = v;
+    for (;;) {
+        char *end;
+        long size = strtol(text, &end, 10);
+        if (end == text || (*end && *end != ',') || size < least || size > INT32_MAX || out->n == TESTS_MAX)
+            return false;
+        v[out->n++] = (int32_t)size;
+        if (!*end)
+            return true;
+        text = end + 1;
+    }
 }
 
 /* --- many clients --------------------------------------------------------------------------------------------- */
@@ -376,8 +390,12 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     char *model = model_resolve(argv[0]);
     struct hearth *h;
     int status;
-    if (!sizes_parse(b.prompt, &prompt) || !sizes_parse(b.depth, &depth)) {
-        status = usage(cmd, "--prompt and --depth want up to %d numbers, as in \"128,512\"", TESTS_MAX);
+    if (!sizes_parse(b.prompt, 1, &prompt)) {
+        status = usage(cmd, "--prompt wants up to %d numbers from 1 on, as in \"128,512\", or none, not '%s'",
+                       TESTS_MAX, b.prompt);
+    } else if (!sizes_parse(b.depth, 0, &depth)) {
+        status = usage(cmd, "--depth wants up to %d numbers from 0 on, as in \"128,512\", or none, not '%s'", TESTS_MAX,
+                       b.depth);
     } else if (*model == '/' && !b.socket) {
         status = bench_alone(model, &b);
     } else if (!(status = daemon_open(&h))) { /* only the daemon knows the path of a named model */

@@ -177,18 +177,20 @@ static void print_json_error(const struct hearth_err *e)
 
 /* --- the work -------------------------------------------------------------------------------------------- */
 
-/* Parses "128,512"; "" and "none" are the empty list. */
+/* Parses "128,512"; "none" is the empty list. */
 static int parse_list(const char *what, const char *s, uint32_t min, uint32_t max, struct list *out,
                       struct hearth_err *e)
 {
+    const char *whole = s;
     out->n = 0;
-    if (!*s || !strcmp(s, "none"))
+    if (!strcmp(s, "none"))
         return 0;
     for (;;) {
         char *end;
         unsigned long v = strtoul(s, &end, 10);
         if (end == s || *s == '-' || (*end && *end != ',') || v < min || v > max)
-            return err_set(e, HEARTH_EPARAMS, "--%s: \"%s\" is not a list of numbers within %u..%u", what, s, min, max);
+            return err_set(e, HEARTH_EPARAMS, "--%s: \"%s\" is not a list of numbers within %u..%u", what, whole, min,
+                           max);
         if (out->n == LIST_MAX)
             return err_set(e, HEARTH_EPARAMS, "--%s: more than %d", what, LIST_MAX);
         out->v[out->n++] = (uint32_t)v;

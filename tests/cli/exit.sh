@@ -31,6 +31,12 @@ status 2 "no service class" "$hearth" run --class foo x
 err_has "is named with those that there are" "--class wants interactive, normal or background, not 'foo'"
 status 2 "an empty stop string" "$hearth" run --stop end --stop "" x
 err_has "is named with its option" "--stop wants a text that is not empty"
+for sizes in 0 1,,2 ,1 1, "" 1x; do
+    status 2 "bench --socket --prompt '$sizes'" "$hearth" bench tale --socket --prompt "$sizes"
+    err_has "is refused as a whole" "--prompt wants up to 16 numbers from 1 on, as in \"128,512\", or none, not '$sizes'"
+    status 2 "bench --batch '$sizes'" "$hearth" bench "$top_srcdir/contrib/models/tale-q4_k_m.gguf" --batch "$sizes"
+    err_has "likewise" "--batch: \"$sizes\" is not a list of numbers"
+done
 # What a command would ignore is refused.
 for words in "sessions show S --tokens" "bench tale --clients 2 --seed 3" "yield --end --seconds 5" "run --chat --raw x" \
     "tokenize -d --bos" "tokenize -d --no-bos" "tokenize -d --special" "version foo" "help run foo" "help sessions foo" \
