@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -159,7 +160,7 @@ static char *explanation(const struct opt *o, const char *prefix, const char *te
     char *s;
     int len;
     if (o->type == OPT_SEED)
-        len = asprintf(&s, "%s%s wants a whole number from 0 on, not '%s'", prefix, o->name, text);
+        len = asprintf(&s, "%s%s wants a whole number from 0 to %llu, not '%s'", prefix, o->name, ULLONG_MAX, text);
     else if (o->type == OPT_CLASS)
         len = asprintf(&s, "%s%s wants interactive, normal or background, not '%s'", prefix, o->name, text);
     else if (o->type == OPT_TEXT || o->type == OPT_TEXTS)

@@ -27,6 +27,8 @@ err_has "is named with its option" "--temp"
 status 2 "a number out of range" "$hearth" run --top-p 1.5 x
 status 2 "not a number" "$hearth" run --temp nan x
 status 2 "a negative seed" "$hearth" run --seed -1 x
+status 2 "a seed of more than 64 bits" "$hearth" run --seed 18446744073709551616 x
+err_has "is refused with the largest" "--seed wants a whole number from 0 to 18446744073709551615, not '18446744073709551616'"
 status 2 "no service class" "$hearth" run --class foo x
 err_has "is named with those that there are" "--class wants interactive, normal or background, not 'foo'"
 status 2 "an empty stop string" "$hearth" run --stop end --stop "" x
