@@ -51,17 +51,24 @@ static const struct cmd *verb_find(const char *word)
     return NULL;
 }
 
+/* Makes the candidate the nearest one if it is nearer than `best` edits. */
+static void compare(const char *word, const char *candidate, size_t *best, const char **near)
+{
+    size_t d = text_distance(word, strlen(word), candidate, strlen(candidate));
+    if (d < *best) {
+        *best = d;
+        *near = candidate;
+    }
+}
+
 static int refuse_verb(const char *word)
 {
     const char *near = NULL, *instead = NULL;
     size_t best = strlen(word) / 3 + 2; /* a transposition of two letters is two edits */
-    for (size_t c = 0; c < N_COMMANDS; c++) {
-        size_t d = text_distance(word, strlen(word), commands[c]->name, strlen(commands[c]->name));
-        if (d < best) {
-            best = d;
-            near = commands[c]->name;
-        }
-    }
+    for (size_t c = 0; c < N_COMMANDS; c++)
+        compare(word, commands[c]->name, &best, &near);
+    compare(word, "help", &best, &near);
+    compare(word, "version", &best, &near);
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcmp(word, aliases[i].word))
             instead = aliases[i].instead;

@@ -8,6 +8,10 @@ err_has "is named" "frobnicate"
 err_has "with a way to the list" "hearth help"
 status 2 "nearly a verb" "$hearth" statsu
 err_has "is told the nearest" "did you mean \`hearth status\`?"
+for word in hlp helpp; do
+    status 2 "nearly help: $word" "$hearth" $word
+    err_has "is told so" "did you mean \`hearth help\`?"
+done
 status 2 "a verb of other tools" "$hearth" pull llama3.2
 err_has "is told what there is instead" "put a GGUF file into a folder"
 status 0 "help" "$hearth" help
