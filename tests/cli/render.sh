@@ -31,6 +31,10 @@ chat 0 "kwargs are variables and count last" '{"messages": [], "kwargs": {"x": {
     "add_generation_prompt": "mine"}}' --json
 json_is "in their order" "d['text'] == '{\"z\": 1.5, \"a\": [true, Infinity]}mine'"
 deep=$(python3 -c "print('[' * 64 + ']' * 64)")
+for in in '' '[]' '"messages"'; do
+    chat 1 "a conversation that is '$in'" "$in"
+    err_has "... is no object" 'hearth: INVALID_PARAMS: not a JSON object, as in {"messages": [...]}'
+done
 chat 0 "64 levels" "{\"kwargs\": {\"x\": $deep}}" --json
 json_is "come through" "d['text'] == '$deep' + 'False'"
 

@@ -399,7 +399,7 @@ struct val json_read(struct run *r, const char *text, size_t n, const char *cons
     if (utf8_prefix(text, n) != n)
         bad_json(&j, "bytes that are not UTF-8");
     if (!read_char(&j, '{'))
-        bad_json(&j, "the context has to be an object");
+        run_fail(r, JINJA_INPUT, "not a JSON object, as in {\"messages\": [...]}");
     struct val v = read_dict(&j, own);
     skip_blank(&j);
     if (j.p != j.end)
