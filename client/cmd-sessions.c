@@ -209,8 +209,10 @@ static int run_adopt(const struct cmd *cmd, int argc, char **argv)
         return status;
     struct hearth_adopted *r = NULL;
     struct hearth_err err;
-    if (hearth_sessions_adopt(h, argv[0], force, &r, NULL, &err))
-        status = fail(&err);
+    if (hearth_sessions_adopt(h, argv[0], force, &r, NULL, &err)) /* the session may be there, and be no fork */
+        status = err.code == HEARTH_ENOSESSION
+                     ? fail_next(&err, "`hearth sessions show SESSION` says what a session is a fork of")
+                     : fail(&err);
     else if (json)
         status = print_json(json_session(&r->session));
     return verb_end(h, r, status);

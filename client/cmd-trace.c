@@ -55,6 +55,7 @@ static void print_trace(const struct hearth_trace_result *r)
 
 static int run(const struct cmd *cmd, int argc, char **argv)
 {
+    static const char next[] = "the last 64 generations of each user have a trace, as long as the daemon runs";
     struct hearth *h;
     bool json;
     int status = verb_begin(cmd, &argc, &argv, "stream", &json, &h);
@@ -68,7 +69,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct hearth_trace_result *r;
     struct hearth_err err;
     if (hearth_streams_trace(h, stream, &r, NULL, &err))
-        return verb_end(h, NULL, fail(&err));
+        return verb_end(h, NULL, err.code == HEARTH_ENOSTREAM ? fail_next(&err, next) : fail(&err));
     if (json)
         status = print_json(json_trace(r));
     else

@@ -26,6 +26,7 @@ err_has "and says how to have it all the same" "--force"
 status 0 "unless it is forced" "$hearth" sessions adopt fables.2 --force
 status 1 "what is no fork" "$hearth" sessions adopt fables
 err_has "is no fork" 'session "fables" is no fork'
+err_has "and what tells forks is said" "hearth sessions show SESSION"
 status 1 "a cut beyond the end" "$hearth" fork fables --at 100000
 err_has "names the length" "session \"fables\" has $tokens tokens"
 status 1 "a name that is taken" "$hearth" fork fables branch.1

@@ -86,6 +86,7 @@ for seed in 9223372036854775807 9223372036854775808; do
     json_is "a seed is a number below 2^63, and a string from there on" "d['seed'] == ($seed if $seed < 1 << 63 else '$seed')"
 done
 status 1 "trace of nothing" "$hearth" trace 999999
+err_has "says which there are" "hearth: the last 64 generations of each user have a trace"
 status 2 "trace of what is no number" "$hearth" trace one
 status 0 "load --json" "$hearth" load tale --json
 in_manual load
