@@ -327,7 +327,7 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
         fclose(f);
     if (!doc) {
         e.code = HEARTH_EPARAMS;
-        snprintf(e.msg, sizeof e.msg, "%s, line %d: %s", file, at.line, at.text);
+        snprintf(e.msg, sizeof e.msg, "%s, line %d: %s", strcmp(file, "-") ? file : "stdin", at.line, at.text);
         return fail(&e);
     }
     struct import im = {.h = h, .v = calloc(PAGE_TURNS, sizeof *im.v)};

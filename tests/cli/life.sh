@@ -20,6 +20,8 @@ json_is "their ids" "sum(len(t['tokens']) for t in d['turns']) == d['n_tokens'] 
 json_is "and how it was generated" \
     "d['turns'][1]['generation']['sampling']['seed'] == 5 and d['turns'][1]['generation']['usage']['completion_tokens'] == 20"
 is "each turn has its line" "$(grep -c '^{"role"' "$dir/fable.json")" 2
+status 1 "an import of nothing" "$hearth" sessions import </dev/null
+err_has "names where it was read from" "hearth: INVALID_PARAMS: stdin, line 1: "
 status 1 "the name is taken" "$hearth" sessions import "$dir/fable.json"
 err_has "which is said by name" "hearth: SESSION_EXISTS: "
 status 0 "import by another name" "$hearth" sessions import "$dir/fable.json" --name again --json
