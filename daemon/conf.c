@@ -454,11 +454,13 @@ static int default_socket(char **out, struct hearth_err *e)
 /* The folders in which other programs keep models. A missing folder is no error: model-names.c skips it. */
 static int default_model_dirs(struct conf *c, const char *built_in, struct hearth_err *e)
 {
-    static const struct {
+    const char *hf = getenv("HF_HOME"); /* by default $XDG_CACHE_HOME/huggingface */
+    bool hf_set = hf && hf[0] == '/';
+    const struct {
         const char *variable, *in_home, *tail;
     } dirs[] = {
         {"XDG_DATA_HOME", "/.local/share", "/hearth/models"},
-        {"HF_HOME", "/.cache/huggingface", "/hub"},
+        {hf_set ? "HF_HOME" : "XDG_CACHE_HOME", "/.cache", hf_set ? "/hub" : "/huggingface/hub"},
         {"LMSTUDIO_HOME", "/.lmstudio", "/models"},
         {"XDG_CACHE_HOME", "/.cache", "/lm-studio/models"},
     };

@@ -196,6 +196,19 @@ static void test_environment(void **state)
     for (size_t i = 0; i < c.n_model_dirs; i++)
         assert_string_equal(c.model_dirs[i], want[i]);
     conf_fini(&c);
+
+    /* Both caches follow XDG_CACHE_HOME. */
+    unsetenv("HF_HOME");
+    for (int set = 0; set < 2; set++) {
+        conf_init(&c);
+        assert_int_equal(conf_finish(&c, NULL, &e), 0);
+        assert_int_equal(c.n_model_dirs, 4);
+        assert_string_equal(c.model_dirs[1], set ? "/cache/huggingface/hub" : "/home/someone/.cache/huggingface/hub");
+        assert_string_equal(c.model_dirs[3], set ? "/cache/lm-studio/models" : "/home/someone/.cache/lm-studio/models");
+        conf_fini(&c);
+        setenv("XDG_CACHE_HOME", "/cache", 1);
+    }
+    unsetenv("XDG_CACHE_HOME");
 }
 
 /* Without HOME, the home directory comes from the password database; a daemon of root uses the system directory. */
