@@ -136,6 +136,12 @@ json_is "bench: two tests with their rates" "[(r['test'], r['tok_per_s'] > 0) fo
 status 0 "bench --kv" "$hearth" bench tale --prompt none --depth none --kv 128 --json
 json_is "bench: KV out and back, alone and beside a decode" \
     "[r['test'] for r in d['results'] if r['ms'] > 0] == ['kv_pin@128', 'kv_save@128', 'kv_restore@128', 'tg@0_saving', 'kv_save@128_busy', 'tg@0_restoring', 'kv_restore@128_busy', 'tg@0_still']"
+missing=
+for row in $(json "$dir/out" "' '.join(r['test'] for r in d['results'])"); do
+    written=$(echo "$row" | sed 's/@128/@ Ns Ar N/; s/ N_/ N Ns _/')
+    grep -qxF ".Cm $written" "$top_srcdir/client/hearth.1" || missing="$missing $row"
+done
+is "hearth(1) has the rows" "$missing" ""
 status 0 "bench --socket --json" "$hearth" bench "$path" --prompt 16 --depth 0 --socket --json
 json_is "the same tests through the socket" "[(r['test'], r['tok_per_s'] > 0) for r in d['results']] == [('pp16', True), ('tg@0', True)]"
 computed() { "$hearth" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["engine"]["tokens_computed"])'; }
