@@ -34,22 +34,23 @@ static int fail_sql(const char *path, sqlite3 *db, struct hearth_err *e)
     return why ? fail_at(path, why, e) : err_set(e, HEARTH_EIO, "%.120s: %s", path, sqlite3_errmsg(db));
 }
 
-static int open_at(const char *path, sqlite3 **db, struct hearth_err *e)
+static int open_at(const char *path, const char *name, sqlite3 **db, struct hearth_err *e)
 {
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, store_vfs()) != SQLITE_OK)
-        return *db ? fail_sql(path, *db, e) : fail_at(path, ENOMEM, e);
+        return *db ? fail_sql(name, *db, e) : fail_at(name, ENOMEM, e);
     sqlite3_busy_timeout(*db, BUSY_MS);
     return 0;
 }
 
-/* Copies all pages of the database at `from` into the empty file at `to`. */
-static int copy_pages(const char *from, const char *to, const atomic_bool *stop, struct hearth_err *e)
+/* Copies all pages of the database at `from` into the empty file at `tmp`; errors name the file `to`, which it becomes.
+ */
+static int copy_pages(const char *from, const char *tmp, const char *to, const atomic_bool *stop, struct hearth_err *e)
 {
     sqlite3 *source = NULL, *copy = NULL;
     sqlite3_backup *b = NULL;
-    int rc = open_at(from, &source, e);
+    int rc = open_at(from, from, &source, e);
     if (!rc)
-        rc = open_at(to, &copy, e);
+        rc = open_at(tmp, to, &copy, e);
     /* An unfinished copy is deleted, so it needs no journal; the complete one is synced once. */
     if (!rc && sqlite3_exec(copy, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL) != 0)
         rc = fail_sql(to, copy, e);
@@ -149,9 +150,9 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
     int fd = mkostemp(tmp, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return fail_at(to, errno, e);
-    int rc = copy_pages(from, tmp, stop, e);
+    int rc = copy_pages(from, tmp, to, stop, e);
     if (!rc && (fsync(fd) != 0 || fstat(fd, &sb) != 0))
-        rc = fail_at(tmp, errno, e);
+        rc = fail_at(to, errno, e);
     if (!rc)
         rc = put(tmp, to, replace, e);
     if (rc)
