@@ -114,7 +114,8 @@ int model_file_open(struct gguf **out, const char *path, struct hearth_err *e)
     uint32_t n = 1;
     int ret = gguf_open(&g, path, e);
     if (ret == HEARTH_EBADMODEL && is_of_folder(path))
-        return err_set(e, ret, "not a GGUF file; a Hugging Face model is named by its folder");
+        return err_set(e, ret, "%.80s: not a GGUF file; a Hugging Face model is named by its folder",
+                       strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
     if (ret)
         return ret;
     ret = gguf_u32(g, "split.count", &n, e);

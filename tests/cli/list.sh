@@ -108,7 +108,29 @@ status 0 "list of links to folders" "$hearth" list --json
 json_is "has a model's folder by the link's name" "[m['path'] for m in d['models'] if m['name'] == 'linked'] == ['$dir/models/linked']"
 json_is "and nothing through others" "not any('/loop' in m['path'] for m in d['models'])"
 status 1 "a file of a folder" "$hearth" show "$dir/elsewhere/model.safetensors"
-err_has "is not the model's name" "a Hugging Face model is named by its folder"
+err_has "is not the model's name" "model.safetensors: not a GGUF file; a Hugging Face model is named by its folder"
+
+# Damaged weights, in a file that the command does not name.
+cat >"$dir/nan.py" <<'P'
+"""tale with a NaN as the first number of its last norm, which is the file's first tensor."""
+import struct, sys
+b = bytearray(open(sys.argv[1], "rb").read())
+n_tensor, = struct.unpack_from("<Q", b, 8)
+at = b.index(b"output_norm.weight") - 8
+for _ in range(n_tensor):
+    n, = struct.unpack_from("<Q", b, at)
+    name, at = bytes(b[at + 8:at + 8 + n]), at + 8 + n
+    n_dim, = struct.unpack_from("<I", b, at)
+    offset, = struct.unpack_from("<Q", b, at + 4 + 8 * n_dim + 4)
+    at += 4 + 8 * n_dim + 4 + 8
+    if name == b"output_norm.weight":
+        norm = offset
+struct.pack_into("<f", b, (at + 31) // 32 * 32 + norm, float("nan"))
+open(sys.argv[2], "wb").write(b)
+P
+python3 "$dir/nan.py" "$tale" "$dir/models/damaged.gguf"
+status 1 "damaged weights" env HEARTH_MODEL=damaged "$hearth" run -n 1 x
+err_has "are said of their file" "hearth: MODEL_INVALID: damaged.gguf: tensor output_norm.weight: number 0 is nan"
 
 # An index all of whose files lie elsewhere is named, with the file; and where there is neither, what is missing.
 mkdir "$dir/indexed"

@@ -252,9 +252,14 @@ static int make_workspace(struct engine *eng, const struct model *m, bool invari
 static int place_model(struct engine *eng, struct model_entry *m, const struct backend *be, struct device *dev,
                        const struct model_room *room, struct hearth_err *e)
 {
-    int rc = model_load_within(&m->model, m->gguf, be, dev, room, on_progress, eng, e);
+    struct hearth_err why = {0};
+    int rc = model_load_within(&m->model, m->gguf, be, dev, room, on_progress, eng, &why);
+    if (rc == HEARTH_EBADMODEL) { /* a person may have named a session, or no model */
+        const char *slash = strrchr(m->path, '/');
+        return err_set(e, rc, "%.80s: %s", slash ? slash + 1 : m->path, why.msg);
+    }
     if (rc)
-        return rc;
+        return err_set(e, rc, "%s", why.msg);
     step_drain(eng); /* the workspace may be reallocated */
     if (eng->fatal.code)
         rc = err_set(e, eng->fatal.code, "%s", eng->fatal.msg);
