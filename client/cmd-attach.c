@@ -68,6 +68,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (gen_attach(h, &gen, stream, request ? argv[0] : NULL, from, &r, &err)) {
         status = fail(&err);
     } else {
+        if (from && r->n_choices && !gen.json)
+            say("hearth: --from is for one generation: several choices are printed whole\n");
         if (gen.json)
             print_json(json_result(r));
         else if (r->n_choices)

@@ -43,6 +43,9 @@ is "each as it is alone" "$(sed -n '/^--- choice 1/,/^--- choice 2/p' "$dir/out"
 cp "$dir/out" "$dir/choices"
 status 0 "they can be attached to" "$hearth" attach --request three
 is "all of them" "$(cat "$dir/out")" "$(cat "$dir/choices")"
+status 0 "... from a token on" "$hearth" attach --request three --from 2
+is "... whole, as they are printed" "$(cat "$dir/out")" "$(cat "$dir/choices")"
+err_has "... which is said" "--from is for one generation"
 status 0 "as JSON" "$hearth" run -m tale -n 8 --seed 5 --choices 3 --json "Once upon a time"
 json_is "they are an array" "[(c['index'], c['seed'], len(c['tokens'])) for c in d['choices']] == [(0, 5, 8), (1, 6, 8), (2, 7, 8)]"
 status 0 "in the list" "$hearth" streams --all --json
