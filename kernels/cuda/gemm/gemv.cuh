@@ -8,7 +8,7 @@
  *   one warp finishes: it adds the eight warps' sums and does the epilogue.
  * Matrices with few tiles and a long K (`down` of small models) have a second set of eight multiplying warps, which
  * takes every other record of a tile. q|k|v with few tiles that are finished in pairs (NEOX) has one as well, and there
- * each set takes one tile of a pair. Two and four rows may have two sets (SETS), of which each converts half of the
+ * each set takes one tile of a pair. Two and four rows may have two sets (IN_SETS), of which each converts half of the
  * rows for both, and takes every other tile.
  *
  * Only activations wait for the previous kernel. Weights do not, nor does what the epilogue needs besides sums and
@@ -57,8 +57,8 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     float *to = (float *)(sm + S::PARTIALS) + (S::TILE_EACH ? chunk : warp) * S::TILES * M * 64 + lane;
     if (EP == GEMV_QKV_NORMED)
         cluster_wait();
-    constexpr int MINE = S::SETS ? M / 2 : M; /* rows that the warp converts */
-    const uint32_t m0 = S::SETS ? cgroup * MINE : 0;
+    constexpr int MINE = S::IN_SETS ? M / 2 : M; /* rows that the warp converts */
+    const uint32_t m0 = S::IN_SETS ? cgroup * MINE : 0;
     if (!S::PAIRS && !S::ONE_TILE && a.xf) {
         eight w[NORM_IN_FLIGHT]; /* constants, loaded before the wait, as are the rows' addresses */
         const float *row[MINE];
@@ -86,22 +86,22 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
         for (uint32_t m = m0; m < m0 + MINE; m++)
             gemv_quantize<S::EACH>(row + m * XFRAG_KBLK, a.k, from, r1, xs + m * row_step, lane);
     }
-    if (S::PAIRS || S::SETS)
+    if (S::PAIRS || S::IN_SETS)
         named_bar_sync<64>(BAR_RECORDS + chunk);
     __syncwarp();
     /* Skips stages that belong to the other set. Where sets take turns by record, a stage always belongs to the same
      * set, as the number of stages is a multiple of a turn; where they take turns by tile, the ring holds all of the
-     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. In SETS only the last tile
+     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. In IN_SETS only the last tile
      * may be without one of the other set: of its stages the previous phases have ended as well, since fewer copies are
      * in flight than there are stages. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;
     };
-    if (S::SETS && cgroup)
+    if (S::IN_SETS && cgroup)
         pass(t16_frags(TA));
 #pragma unroll 1
-    for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < (S::SETS ? (n + 1) & ~1u : n); i += S::TILE_EACH + 1) {
+    for (uint32_t i = S::TILE_EACH ? cgroup : 0; i < (S::IN_SETS ? (n + 1) & ~1u : n); i += S::TILE_EACH + 1) {
         float acc[M][2], four[2][4]; /* FOUR: [h][quarter] of row t */
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -116,7 +116,7 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
             four_rows rows(x, row_step, lane);
             if (S::BY_TILE && cgroup)
                 pass(steps * per);
-            else if (CGROUPS > 1 && !S::SETS)
+            else if (CGROUPS > 1 && !S::IN_SETS)
                 pass(cgroup * per);
 #pragma unroll 1
             for (uint32_t c = r0; c < end; c += S::K_SPLIT) {
@@ -134,14 +134,14 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
                     if (++s == stages)
                         s = 0, phase ^= 1;
                 }
-                if (S::K_SPLIT > 1 || S::PAIRS || (S::SETS && (i | 1) < n))
+                if (S::K_SPLIT > 1 || S::PAIRS || (S::IN_SETS && (i | 1) < n))
                     pass(per);
                 v.at += S::K_SPLIT * IX_KBLK, v.own += own_kblk, rows.next(S::K_SPLIT * IX_KBLK);
             }
             if (S::BY_TILE && !cgroup)
                 pass(steps * per);
         };
-        const bool has = !S::SETS || i < n; /* the last tile may be the other set's alone */
+        const bool has = !S::IN_SETS || i < n; /* the last tile may be the other set's alone */
         if (!has)
             ;
         else if (TA != TB && part_of(a, tile_at<S::IN_PAIRS>(a, i)).second)

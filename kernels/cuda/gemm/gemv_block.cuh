@@ -46,11 +46,11 @@ enum {
 template <int M, int CGROUPS, int EP> struct gemv_shape {
     enum {
         PAIRS = EP == GEMV_PAIRS,
-        SETS = in_sets(EP),
-        BY_TILE = CGROUPS == 2 && is_qkv(EP) && !SETS,
-        TILE_EACH = BY_TILE || PAIRS || SETS, /* a set takes every other tile */
-        K_SPLIT = TILE_EACH ? 1 : CGROUPS,    /* sets that share a tile */
-        EACH = PAIRS ? CGROUPS : K_SPLIT,     /* a set converts every EACH-th record of a row */
+        IN_SETS = in_sets(EP),
+        BY_TILE = CGROUPS == 2 && is_qkv(EP) && !IN_SETS,
+        TILE_EACH = BY_TILE || PAIRS || IN_SETS, /* a set takes every other tile */
+        K_SPLIT = TILE_EACH ? 1 : CGROUPS,       /* sets that share a tile */
+        EACH = PAIRS ? CGROUPS : K_SPLIT,        /* a set converts every EACH-th record of a row */
         CONSUMER_THREADS = CGROUPS * CONSUMERS,
         EPILOGUE_THREADS = 32,
         THREADS = CONSUMER_THREADS + 32 + EPILOGUE_THREADS,
