@@ -134,18 +134,18 @@ bool sched_before(const struct seq *a, const struct seq *b, double now)
 static void schedule_rows(const struct sched *s, struct plan *p, struct seq *q, uint32_t n, uint32_t out_max,
                           double now)
 {
-    uint32_t due = rows_due(q);
+    uint32_t due = rows_due(q), out_left = out_max > p->n_out ? out_max - p->n_out : 0;
     struct plan_seq *ps = &p->seq[p->n_seq];
     if (n > due)
         n = due;
     if (q->n_computed < q->n_prompt && n > q->n_prompt - q->n_computed)
         n = q->n_prompt - q->n_computed; /* generated tokens are recomputed in another way: see enum invariance */
-    if (q->eval && q->eval->top && n > out_max - p->n_out)
-        n = out_max - p->n_out;
+    if (q->eval && q->eval->top && n > out_left)
+        n = out_left;
     n = kv_cut(q->group->kv, &q->kv, q->n_computed, n);
     bool last = n == due;
     bool continues = last && seq_len(q) < q->n_limit;
-    if (n == 0 || (continues && p->n_out == out_max))
+    if (n == 0 || (continues && !out_left))
         return;
     *ps = (struct plan_seq){.seq = q, .n_row = n, .pos0 = q->n_computed, .index = seq_len(q) - q->n_prompt};
     ps->n_within = q->kv.within ? q->kv.within - ps->pos0 : 0;

@@ -477,6 +477,38 @@ static void eval_wants_every_row(void **state)
     world_fini();
 }
 
+/* The logits of an eval take all rows that those of decoding sequences leave, and then a prompt is admitted that turns
+ * out to be cached, so that it decodes: a step still has no more rows with logits than it may. */
+static void logits_are_bounded(void **state)
+{
+    (void)state;
+    world_init(14, 1, 256, 256, 256);
+    int32_t cached[100] = {1}, lng[600] = {2}, logits[90] = {3}, others[100] = {4};
+    struct request *r = submit(&w.pool[0], 0, cached, 100, 1);
+    while (turn(1)) {
+    }
+    check_tokens(r);
+    /* An old prompt raises its class, so that the class's prompts take part in the step for short ones; what decodes
+     * has not waited itself. */
+    submit_as(&w.pool[0], 0, 0, CLASS_BACKGROUND, lng, 600, 1);
+    w.now += 2.5;
+    w.pool[0].group.was_brief = w.pool[0].group.left_out = false;
+    struct request *ev = submit_as(&w.pool[0], -2, 0, CLASS_NORMAL, logits, 90, 0);
+    ev->seq->eval = eval_new(90, 1, 4, 0);
+    submit_as(&w.pool[0], 0, 1, CLASS_BACKGROUND, cached, 100, 20);
+    for (int i = 0; i < 4; i++) {
+        others[1] = i;
+        submit_as(&w.pool[0], 0, 2 + i, CLASS_NORMAL, others, 100, 20);
+    }
+    assert_true(turn(1)); /* run_plan() checks the bound */
+    assert_int_equal(w.in_flight[w.first].plan.n_out, 64);
+    while (turn(1)) {
+    }
+    assert_int_equal(w.n_done, w.n_req);
+    w.computed_of_ended -= ev->computed; /* eval has no usage */
+    world_fini();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -492,6 +524,7 @@ int main(void)
         cmocka_unit_test(users_share_short_steps),
         cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),
+        cmocka_unit_test(logits_are_bounded),
         cmocka_unit_test(short_prompts_pass_long_ones),
         cmocka_unit_test(a_moment_is_a_step),
         cmocka_unit_test(a_prompt_is_one_step),
