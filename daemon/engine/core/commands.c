@@ -248,6 +248,7 @@ static void run_command(struct engine *eng, struct command *o)
     switch (o->kind) {
     case CMD_SUBMIT:
         o->seq->steps = atomic_load(&eng->counters.steps);
+        sched_note_arrival(&eng->sched, engine_now());
         if (o->seq->measure)
             measure(eng, o->seq);
         else if (first_in_line(eng) || !try_submit(eng, o->seq)) {

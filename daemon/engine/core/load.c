@@ -38,8 +38,7 @@ static void advance_others(struct engine *eng, double now)
     eng->beside_load(eng);
     if (atomic_load(&eng->throttled) || now < eng->load_until)
         return;
-    if (eng->sched.count[SEQ_WAIT] + eng->sched.count[SEQ_RUN])
-        eng->sched.last_arrival = now;
+    sched_note_arrival(&eng->sched, now);
     step_advance(eng);
     double end = engine_now();
     eng->load_until = end + (end - now);

@@ -84,8 +84,8 @@ static bool has_prompts(const struct sched *s, const struct sched_group *g, enum
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
 {
     bool comes_back = q->arrival > 0;
-    if (s->count[SEQ_WAIT] + s->count[SEQ_RUN] && !comes_back)
-        s->last_arrival = now;
+    if (!comes_back)
+        sched_note_arrival(s, now);
     q->group = g;
     if (!g->n_seq++)
         g->line_stands = false;

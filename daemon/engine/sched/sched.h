@@ -95,7 +95,7 @@ struct sched {
     uint32_t out_max;  /* rows with logits in a step */
     struct sched_parking parking;
     /* Private. */
-    double last_arrival; /* of a sequence that arrived while others were queued or running */
+    double last_arrival; /* of a request that arrived while sequences were queued or running */
     struct seq_list list[SEQ_STATES];
     uint32_t count[SEQ_STATES];
     TAILQ_HEAD(, sched_group) groups;
@@ -138,6 +138,14 @@ void sched_init(struct sched *s, uint32_t rows_max, uint32_t out_max);
 void sched_fini(struct sched *s); /* no sequence may be left */
 void sched_group_add(struct sched *s, struct sched_group *g);
 void sched_group_remove(struct sched *s, struct sched_group *g);
+
+/* Notes that a request has arrived, for the length of the steps that follow; sched_push() does, too. Call it also for a
+ * request that is never queued: a step may have been stopped for it. */
+static inline void sched_note_arrival(struct sched *s, double now)
+{
+    if (s->count[SEQ_WAIT] + s->count[SEQ_RUN])
+        s->last_arrival = now;
+}
 
 /* Queues the sequence, which has just arrived, or comes back after it was taken out. */
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now);

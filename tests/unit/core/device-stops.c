@@ -213,6 +213,26 @@ static void an_arrival_stops_a_long_step(void **state)
     close_endless(&w);
 }
 
+/* So does a dry run, which is never queued; the steps after it are short, too. However many arrive, the prompt goes
+ * on. */
+static void a_dry_run_leaves_time_for_a_step(void **state)
+{
+    (void)state;
+    static struct heard a, dry;
+    struct world w;
+    open_endless(&w, &a, 300);
+    toy_endless = 32; /* twice the gap */
+    struct seq *q = make(&w, &dry, (int32_t[]){7, 8, 9}, 3, 5);
+    q->measure = true;
+    engine_submit(w.eng, q);
+    while (!dry.ended)
+        hear_one(&w);
+    assert_int_equal(toy_stopped, 1);
+    wait_for_endless();
+    assert_true(engine_counters(w.eng)->tokens_computed > 8);
+    close_endless(&w);
+}
+
 /* A sequence without a token by its deadline ends; one with a token goes on. No further request is needed for that. */
 static void a_deadline_ends_what_is_late(void **state)
 {
@@ -288,13 +308,10 @@ static void closing_stops_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unload_hurries_its_saves),
-        cmocka_unit_test(a_yield_hurries_its_saves),
-        cmocka_unit_test(a_cancel_stops_its_step),
-        cmocka_unit_test(an_arrival_stops_a_long_step),
-        cmocka_unit_test(closing_stops_a_step),
-        cmocka_unit_test(a_deadline_ends_what_is_late),
-        cmocka_unit_test(a_deadline_holds_without_memory),
+        cmocka_unit_test(an_unload_hurries_its_saves),      cmocka_unit_test(a_yield_hurries_its_saves),
+        cmocka_unit_test(a_cancel_stops_its_step),          cmocka_unit_test(an_arrival_stops_a_long_step),
+        cmocka_unit_test(a_dry_run_leaves_time_for_a_step), cmocka_unit_test(closing_stops_a_step),
+        cmocka_unit_test(a_deadline_ends_what_is_late),     cmocka_unit_test(a_deadline_holds_without_memory),
     };
     return cmocka_run_group_tests_name("device-stops", tests, NULL, NULL);
 }
