@@ -159,12 +159,15 @@ static void stop_waiting_for_memory(struct engine *eng, struct seq *q)
 static void end_one(struct engine *eng, uint64_t id, enum end_reason reason, const struct hearth_err *err)
 {
     struct seq *q = tier_cancel(eng->tier, id);
+    struct model_entry *restored_for = q ? q->model : NULL;
     if (!q && (q = find(&eng->waiting_for_memory, id)))
         stop_waiting_for_memory(eng, q);
     if (!q)
         q = find_scheduled(eng, id);
     if (q)
         end_seq(eng, q, reason, err);
+    if (restored_for)
+        engine_update_stats(eng, restored_for); /* it has one sequence less, which the scheduler never had */
 }
 
 /* Also finds a sequence whose KV is being restored. */

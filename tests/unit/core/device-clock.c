@@ -248,6 +248,41 @@ static void an_idle_model_goes_by_itself(void **state)
     toy_clock_on = false;
 }
 
+/* A request that is cancelled while its KV is restored is no longer a use of the model. */
+static void a_cancelled_restore_lets_the_model_go(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    int32_t prompt[5 * KV_PAGE];
+    for (int i = 0; i < 5 * KV_PAGE; i++)
+        prompt[i] = 1 + i % 3;
+    toy_moves_late = true;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS, .idle_ms = 60000}, 2, false);
+    memset(&told, 0, sizeof told);
+    told.loop = pthread_self();
+    toy_now = 1000;
+    toy_clock_on = true;
+    engine_submit(w.eng, make(&w, &a, prompt, 5 * KV_PAGE, 10));
+    hear_all(&w);
+    ask(&w, engine_unload);
+    toy_moves_never = true;
+    ask(&w, engine_load);
+    engine_submit(w.eng, make(&w, &b, prompt, 5 * KV_PAGE, 10));
+    while (atomic_load(&w.m.sequences) == 0)
+        sched_yield();
+    engine_cancel(w.eng, b.id);
+    hear_all(&w);
+    assert_int_equal(b.end.reason, END_CANCELLED);
+    assert_int_equal(atomic_load(&w.m.sequences), 0);
+    toy_moves_never = false;
+    assert_true(is_loaded_at(&w, 1059));
+    assert_false(is_loaded_at(&w, 1060));
+    world_close(&w);
+    toy_clock_on = false;
+    toy_moves_late = false;
+}
+
 static void pin(struct engine *eng, struct model_entry *m, void *owner)
 {
     engine_pin(eng, m, true, owner);
@@ -399,6 +434,7 @@ int main(void)
         cmocka_unit_test(tokens_are_handed_over_together),
         cmocka_unit_test(prompts_do_not_queue_up),
         cmocka_unit_test(an_idle_model_goes_by_itself),
+        cmocka_unit_test(a_cancelled_restore_lets_the_model_go),
         cmocka_unit_test(pinned_models_and_empty_engines),
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(an_unload_is_counted_before_it_is_told),
