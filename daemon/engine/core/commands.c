@@ -179,7 +179,7 @@ static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
     if (!q)
         q = find_scheduled(eng, id);
     if (q)
-        sched_set_class(q, class);
+        sched_set_class(&eng->sched, q, class, engine_now());
 }
 
 static void end_late_of(struct engine *eng, struct seq_list *list, double now)

@@ -81,6 +81,13 @@ static bool has_prompts(const struct sched *s, const struct sched_group *g, enum
     return false;
 }
 
+/* Called before a prompt may join the class, so that it does not count as waiting since before it did. */
+static void note_absence(const struct sched *s, struct sched_group *g, enum seq_class class, double now)
+{
+    if (!has_prompts(s, g, class))
+        g->read_at[class] = now;
+}
+
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
 {
     bool comes_back = q->arrival > 0;
@@ -93,16 +100,17 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     q->kv.keep = q->n_prompt;
     q->kv.freq_set = sched_freq_set(g, seq_len(q));
     q->arrival = comes_back ? q->arrival : ++s->arrivals;
-    if (!has_prompts(s, g, q->class))
-        g->read_at[q->class] = now;
+    note_absence(s, g, q->class, now);
     q->share = share_join(&s->shares, q->uid, q->client);
     q->served_at = comes_back ? q->served_at : now;
     sched_set_state(s, q, SEQ_WAIT);
 }
 
-void sched_set_class(struct seq *q, enum seq_class c)
+void sched_set_class(const struct sched *s, struct seq *q, enum seq_class c, double now)
 {
     static const char *const names[] = {"interactive", "normal", "background"};
+    if (q->group)
+        note_absence(s, q->group, c, now);
     q->class = c;
     trace(.stage = TRACE_CLASS, .stream = q->stream, .seq = q->id, .word = names[c]);
 }
@@ -433,6 +441,8 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     struct running r;
     struct cost_work decoding = {0};
     s->plans++;
+    for (enum seq_class c = CLASS_INTERACTIVE; c <= CLASS_BACKGROUND; c++)
+        note_absence(s, g, c, now); /* sequences that decode may be preempted */
     running_in_order(s, g, &r, now);
     for (uint32_t i = 0; i < r.n; i++)
         if (rows_due(r.seq[i]) == 1) {

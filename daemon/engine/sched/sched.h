@@ -68,7 +68,7 @@ struct sched_group {
     uint32_t long_from;
     /* Pages that will be free soon, once they are saved. The engine counts them. */
     uint32_t leaving;
-    /* When prompts of each class last had rows, or when the first one arrived after there were none. */
+    /* When prompts of each class last had rows, or when it last had none. */
     double read_at[CLASS_BACKGROUND + 1];
     uint64_t planned[2]; /* sched.plans at the last two plans with rows, the later one first */
     bool left_out;       /* the last step that was not brief was for prompts that were nearly read */
@@ -163,7 +163,7 @@ void sched_take_out(struct sched *s, struct seq *q);
  * in flight. */
 void sched_hold(struct sched *s, struct sched_group *g, bool held);
 
-void sched_set_class(struct seq *q, enum seq_class c);
+void sched_set_class(const struct sched *s, struct seq *q, enum seq_class c, double now);
 
 /* Plans a step and accounts for it; false where there is no work, or none before a step in flight has ended. */
 bool sched_next(struct sched *s, struct plan *p, double now);

@@ -317,7 +317,7 @@ static void who_has_gone_makes_way(void **state)
                    *stays = ask(ALICE, 1, CLASS_INTERACTIVE, 200, 90);
     while (!stays->n_got)
         timed_turn();
-    sched_set_class(gone->seq, CLASS_BACKGROUND);
+    sched_set_class(&w.s, gone->seq, CLASS_BACKGROUND, w.now);
     struct request *next = ask(ALICE, 2, CLASS_INTERACTIVE, 280, 4);
     timed_turn();
     timed_turn();
@@ -327,6 +327,54 @@ static void who_has_gone_makes_way(void **state)
     while (timed_turn() > 0) {
     }
     check_tokens(gone);
+    world_fini();
+}
+
+/* A prompt whose class is lowered has not waited in that class yet. */
+static void who_has_gone_is_not_aged(void **state)
+{
+    (void)state;
+    world_init(30, 1, 256, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    w.now = 100; /* there has been no background prompt for a long time */
+    struct request *gone = ask(ALICE, 0, CLASS_NORMAL, 600, 1);
+    timed_turn();
+    timed_turn();
+    sched_set_class(&w.s, gone->seq, CLASS_BACKGROUND, w.now);
+    struct request *next = ask(ALICE, 1, CLASS_NORMAL, 600, 1);
+    uint32_t had = gone->seq->n_computed;
+    timed_turn();
+    timed_turn();
+    assert_true(gone->seq->n_computed < had + KV_PAGE); /* what the other one leaves of a step to end with a page */
+    assert_true(next->seq->n_computed > 2 * KV_PAGE);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
+/* Nor has a background stream waited when it has just been preempted, however long ago its prompt was read: there is no
+ * room for it, and it does not hold up those who need little. */
+static void who_made_way_is_not_aged(void **state)
+{
+    (void)state;
+    world_init(31, 1, 14, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    struct request *back = ask(ALICE, 0, CLASS_BACKGROUND, 100, 100);
+    while (back->n_got < 60)
+        timed_turn();
+    struct request *front = ask(ALICE, 1, CLASS_INTERACTIVE, 100, 60);
+    while (!front->n_got)
+        timed_turn();
+    assert_int_equal(back->seq->state, SEQ_WAIT);
+    struct request *brief = ask(ALICE, 2, CLASS_INTERACTIVE, 20, 10);
+    for (int i = 0; i < 3; i++)
+        timed_turn();
+    assert_int_equal(brief->seq->state, SEQ_RUN);
+    assert_true(front->live);
+    while (timed_turn() > 0) {
+    }
+    for (uint32_t i = 0; i < w.n_req; i++)
+        check_tokens(&w.req[i]);
     world_fini();
 }
 
@@ -367,6 +415,8 @@ int main(void)
         cmocka_unit_test(background_waits_but_goes_on),
         cmocka_unit_test(the_foreground_takes_the_pool),
         cmocka_unit_test(who_has_gone_makes_way),
+        cmocka_unit_test(who_has_gone_is_not_aged),
+        cmocka_unit_test(who_made_way_is_not_aged),
         cmocka_unit_test(decoding_keeps_the_gap),
     };
     return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
