@@ -60,6 +60,10 @@ try:
     more = c.say("alone", " and so", 20)
     u = more["usage"]
     check(u["reused_tokens"] >= len(ids) - 1, "the next turn computes its own tokens alone", u)
+    ask = dict(model="m", tokens=ids, max_tokens=1)
+    dry, u = c.call("generate", dry=True, **ask), c.call("generate", stream=False, **ask)["usage"]
+    check(u["reused_tokens"] - PAGE < dry["reused_tokens"] <= u["reused_tokens"] and u["reused_tokens"] >= ORIGINAL,
+          "a dry run of a long text looks for KV of the other frequencies", (dry, u))
     whole = c.say("whole", SHORT, 1)  # within the original context again: with the first frequencies
     check(whole["tokens"] == want["tokens"][:1], "a short text is read by the first frequencies", whole)
     box.stop()

@@ -108,6 +108,10 @@ try:
             return check([a["tokens"] for a in got] == [a["tokens"] for a in want],
                          "%s: %s, the same tokens" % (model, how), [a["usage"] for a in got])
         same(turns(c, model, "again"), "with what was kept")
+        ask = dict(model=model, text=STORY[:len(STORY) // 2], max_tokens=1)
+        dry, u = c.call("generate", dry=True, **ask), c.call("generate", stream=False, **ask)["usage"]
+        check(dry["reused_tokens"] == u["reused_tokens"] // PAGE * PAGE and u["prompt_tokens"] > 2 * PAGE,
+              "%s: a dry run counts nothing beyond the last state" % model, (dry, u))
         same(turns(c, model, "company", beside=6), "in company")
         # sessions with a common beginning: the second one finds where they part, and from the third on that place is
         # kept

@@ -42,11 +42,8 @@ static double waited_for_load(const struct seq *q)
 static void measure(struct engine *eng, struct seq *q)
 {
     const struct model_entry *m = q->model;
-    if (m->model && m->group.kv && q->n_tokens > 1) {
-        q->kv.uid = q->uid;
-        q->n_reused = kv_match_nodes(m->group.kv, &q->kv, q->token, q->n_tokens - 1) * KV_PAGE;
-        kv_release(m->group.kv, &q->kv, q->token, q->n_reused);
-    }
+    if (m->model && m->group.kv && q->n_tokens > 1)
+        q->n_reused = sched_cached(&m->group, q);
     q->n_accounted = q->n_reused;
     end_seq(eng, q, END_LENGTH, NULL);
 }

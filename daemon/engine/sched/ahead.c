@@ -37,13 +37,12 @@ static uint32_t common(const struct seq *r, const struct seq *q)
     return n * KV_PAGE;
 }
 
-/* The number of tokens that q could take from the cache at present. */
-static uint32_t cached(const struct seq *q)
+uint32_t sched_cached(const struct sched_group *g, const struct seq *q)
 {
-    struct kv_table t = {.uid = q->kv.uid, .freq_set = q->kv.freq_set};
-    kv_match_nodes(q->group->kv, &t, q->token, q->n_tokens - 1);
-    uint32_t n = kv_usable(q->group->kv, &t);
-    kv_release(q->group->kv, &t, q->token, 0);
+    struct kv_table t = {.uid = q->uid, .freq_set = sched_freq_set(g, seq_len(q))};
+    kv_match_nodes(g->kv, &t, q->token, q->n_tokens - 1);
+    uint32_t n = kv_usable(g->kv, &t);
+    kv_release(g->kv, &t, q->token, 0);
     return n;
 }
 
@@ -51,7 +50,7 @@ static uint32_t cached(const struct seq *q)
 static bool is_worth_it(const struct seq *r, const struct seq *q, uint32_t to)
 {
     const struct cost *c = &q->group->cost;
-    uint32_t has = cached(q);
+    uint32_t has = sched_cached(q->group, q);
     if (has >= to || r->n_computed < has)
         return false;
     if (!cost_known(c))

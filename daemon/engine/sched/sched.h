@@ -156,6 +156,10 @@ static inline uint32_t sched_freq_set(const struct sched_group *g, uint32_t n)
     return g->long_from && n > g->long_from;
 }
 
+/* The number of tokens in full pages that the sequence, which need not be queued, could take from the cache at
+ * present. */
+uint32_t sched_cached(const struct sched_group *g, const struct seq *q);
+
 /* Takes a waiting sequence out for a while; sched_push() brings it back to its place in line. */
 void sched_take_out(struct sched *s, struct seq *q);
 
