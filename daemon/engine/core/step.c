@@ -222,7 +222,8 @@ static void count_step(struct engine_counters *c, const struct plan *p)
 
 static void end_at_limit(struct engine *eng, struct seq *q)
 {
-    if (q->n_computed >= q->n_prompt && q->n_tokens >= q->n_limit && q->n_pending == 0)
+    bool read = q->n_computed >= q->n_prompt || q->time.first > 0; /* a preempted sequence has nothing computed */
+    if (read && q->n_tokens >= q->n_limit && q->n_pending == 0)
         end_seq(eng, q, q->n_tokens >= q->n_wanted ? END_LENGTH : END_CONTEXT, NULL);
 }
 

@@ -116,6 +116,37 @@ static void who_makes_way_is_parked(void **state)
     toy_moves_late = false;
 }
 
+/* A stream that is preempted while its last token is in flight ends with that token; there is nothing to come back
+ * for. */
+static void who_makes_way_at_its_end_has_ended(void **state)
+{
+    (void)state;
+    static struct heard a, b;
+    struct world w;
+    int32_t prompt[60] = {7};
+    toy_pages = 5;
+    world_open(&w, 2);
+    w.m.vocab = NULL; /* no end tokens */
+    ask(&w, engine_load);
+    toy_hold_at = 39; /* the step that samples the last token */
+    struct seq *q = make(&w, &a, (int32_t[]){1, 2, 3}, 3, 40);
+    q->class = CLASS_BACKGROUND;
+    engine_submit(w.eng, q);
+    while (!toy_held)
+        sched_yield();
+    engine_submit(w.eng, make(&w, &b, prompt, 60, 20));
+    toy_hold_at = 0;
+    while (!a.ended)
+        hear_one(&w);
+    assert_false(b.ended);
+    hear_all(&w);
+    check_heard(&a);
+    check_heard(&b);
+    assert_int_equal(a.end.reason, END_LENGTH);
+    world_close(&w);
+    toy_pages = 64;
+}
+
 /* Two streams in lockstep fill their pages, and with them the pool, at the same token. Neither has a row in the next
  * step until the KV of the preempted one is saved, and no other event wakes the engine meanwhile. */
 static void all_wait_for_who_makes_way(void **state)
@@ -172,9 +203,9 @@ static void who_finds_no_memory_asks_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_comes_as_it_is_needed), cmocka_unit_test(who_makes_way_is_parked),
-        cmocka_unit_test(all_wait_for_who_makes_way),   cmocka_unit_test(who_finds_no_memory_asks_again),
-        cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(memory_comes_as_it_is_needed),       cmocka_unit_test(who_makes_way_is_parked),
+        cmocka_unit_test(who_makes_way_at_its_end_has_ended), cmocka_unit_test(all_wait_for_who_makes_way),
+        cmocka_unit_test(who_finds_no_memory_asks_again),     cmocka_unit_test(the_pool_is_a_limit),
     };
     return cmocka_run_group_tests_name("device-memory", tests, NULL, NULL);
 }
