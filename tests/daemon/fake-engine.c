@@ -13,6 +13,7 @@
  *     tail       one "!" held back to the end       skip=K     leave out token K
  *     think=K    the first K tokens are reasoning
  *     idle       the engine says, as if that crossed the request, that it holds nothing
+ *     deadline   the text of a token is its deadline_ms
  *     prompt=K   its prompt of K tokens is being read: told K times, and of streams that are not there
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
@@ -40,7 +41,7 @@ enum { LINK = 3, MAX_STREAMS = 512 };
 static struct stream {
     uint32_t rpc;
     int64_t number, n, made, think, size, die, fault, fail, garbage, skip, ticks;
-    int64_t save, kvsize, kvused, kvbad, uid;
+    int64_t save, kvsize, kvused, kvbad, uid, deadline;
     bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie, kvstay;
     char label[20];
     struct wire_usage usage;
@@ -256,6 +257,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvlie = strstr(text, "kvlie") != NULL;
     if (strstr(text, "idle"))
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0}, NULL, NULL, NULL);
+    st->deadline = strstr(text, "deadline") != NULL ? g->req.deadline_ms : -1;
     trace(g->stream, "received", NULL, (int64_t)(g->history.n + n));
     if (strstr(text, "traces="))
         trace_nonsense(g->stream, word(text, "traces=", 0));
@@ -358,6 +360,8 @@ static void step(struct stream *st)
     int32_t id = (int32_t)(1000 + st->made);
     static char text[1 << 16];
     int len = snprintf(text, sizeof text, "t%lld ", (long long)st->made);
+    if (st->deadline >= 0)
+        len = snprintf(text, sizeof text, "%lld ", (long long)st->deadline);
     if (st->size > len && st->size <= (int64_t)sizeof text) {
         memset(text + len, '.', (size_t)(st->size - len));
         len = (int)st->size;

@@ -336,6 +336,44 @@ static void test_device_lost(void **state)
     peer_close(p);
 }
 
+/* A stream that is submitted again has no more time for its first token than was left. */
+static void test_deadline_outlives_the_engine(void **state)
+{
+    enum { DEADLINE = 3600000, PASSES = 20 /* ms */ };
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *other = peer_open(b);
+    struct wire_generate g = request("gate deadline n=1", NULL);
+    struct timespec began, now;
+    g.deadline_ms = DEADLINE;
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 1);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    struct wire_status_result *st;
+    int64_t pid;
+    do {
+        st = peer_status(other);
+        pid = st->engine.pid;
+        wire_free(st);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000 < PASSES);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    bool replaced = false;
+    while (!replaced) { /* until the next engine has the stream */
+        st = peer_status(other);
+        replaced = st->engine.pid != pid && strcmp(st->engine.state, "running") == 0;
+        wire_free(st);
+    }
+    peer_tick(other);
+    peer_tick(other);
+    struct hearth_err e = {0};
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_in_range(atoll(r->text.data), 1, DEADLINE - PASSES);
+    wire_free(r);
+    peer_close(p);
+    peer_close(other);
+}
+
 /* A request that kills every engine fails; a stream beside it continues. */
 static void test_engine_killer(void **state)
 {
@@ -522,6 +560,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_least_unsent, setup_least_unsent, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_dies, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_device_lost, setup_one_retry, box_teardown),
+        cmocka_unit_test_setup_teardown(test_deadline_outlives_the_engine, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_killer, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_model_refused, setup_no_retries, box_teardown),
         cmocka_unit_test_setup_teardown(test_engine_talks_nonsense, box_setup, box_teardown),
