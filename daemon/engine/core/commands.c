@@ -179,23 +179,27 @@ static void set_class(struct engine *eng, uint64_t id, enum seq_class class)
         sched_set_class(&eng->sched, q, class, engine_now());
 }
 
-static void end_late_of(struct engine *eng, struct seq_list *list, double now)
+/* Ends the sequence if its deadline has passed; false: it has not. */
+static bool end_if_late(struct engine *eng, struct seq *q, double now)
 {
     struct hearth_err err = {0};
+    if (now < q->deadline) {
+        eng->next_deadline = fmin(eng->next_deadline, q->deadline);
+        return false;
+    }
+    /* The message has no number, because hearthd's queue may have used up a part of the requested time. */
+    err_set(&err, HEARTH_ECANCELLED, "there was no token by the deadline (deadline_ms)");
+    end_one(eng, q->id, END_ERROR, &err);
+    return true;
+}
+
+static void end_late_of(struct engine *eng, const struct seq_list *list, double now)
+{
     struct seq *q, *next;
     for (q = TAILQ_FIRST(list); q; q = next) {
         next = TAILQ_NEXT(q, link);
-        if (q->deadline <= 0 || q->time.first > 0)
-            continue;
-        if (now < q->deadline) {
-            eng->next_deadline = fmin(eng->next_deadline, q->deadline);
-            continue;
-        }
-        if (list == &eng->waiting_for_memory)
-            stop_waiting_for_memory(eng, q);
-        /* The message has no number, because hearthd's queue may have used up a part of the requested time. */
-        err_set(&err, HEARTH_ECANCELLED, "there was no token by the deadline (deadline_ms)");
-        end_seq(eng, q, END_ERROR, &err);
+        if (q->deadline > 0 && q->time.first == 0)
+            end_if_late(eng, q, now);
     }
 }
 
@@ -203,7 +207,10 @@ static void end_late_of(struct engine *eng, struct seq_list *list, double now)
 static void end_late(struct engine *eng)
 {
     double now = engine_now();
+    struct seq *q;
     eng->next_deadline = INFINITY;
+    while ((q = tier_first_due(eng->tier)) && end_if_late(eng, q, now)) {
+    }
     end_late_of(eng, &eng->waiting_for_memory, now);
     end_late_of(eng, &eng->sched.list[SEQ_WAIT], now);
     end_late_of(eng, &eng->sched.list[SEQ_RUN], now);

@@ -412,6 +412,25 @@ struct seq *tier_find(const struct tier *t, uint64_t seq_id)
     return NULL;
 }
 
+static struct seq *earlier(struct seq *q, struct seq *first)
+{
+    bool due = q && q->deadline > 0 && q->time.first == 0;
+    return due && (!first || q->deadline < first->deadline) ? q : first;
+}
+
+struct seq *tier_first_due(const struct tier *t)
+{
+    const struct restore *r;
+    struct seq *q, *first = NULL;
+    TAILQ_FOREACH (q, &t->ready, link)
+        first = earlier(q, first);
+    TAILQ_FOREACH (q, &t->waiting, link)
+        first = earlier(q, first);
+    TAILQ_FOREACH (r, &t->restores, link)
+        first = earlier(r->seq, first);
+    return first;
+}
+
 static void retry_waiting(struct tier *t, double now)
 {
     struct seq *q, *next;

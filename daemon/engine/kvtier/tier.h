@@ -120,6 +120,9 @@ struct seq *tier_cancel_any(struct tier *t);
 /* Returns the sequence, which stays in the tiers; NULL: they do not have it. */
 struct seq *tier_find(const struct tier *t, uint64_t seq_id);
 
+/* Returns the sequence in the tiers whose first token is due the earliest; NULL: none of them has a deadline. */
+struct seq *tier_first_due(const struct tier *t);
+
 /* Saves the computed pages of a turn that are in no tier yet; call it while the sequence has its pages. */
 void tier_save(struct tier *t, struct seq *q, double now);
 /* How many of the model's pages stay in use until saves under way have copied them; an upper bound. */

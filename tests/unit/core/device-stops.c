@@ -295,6 +295,37 @@ static void a_deadline_holds_without_memory(void **state)
     world_close(&w);
 }
 
+/* ... and one whose KV is being restored. */
+static void a_deadline_holds_during_a_restore(void **state)
+{
+    (void)state;
+    static struct heard a, late;
+    struct world w;
+    int32_t prompt[5 * KV_PAGE];
+    for (int i = 0; i < 5 * KV_PAGE; i++)
+        prompt[i] = 1 + i % 3;
+    toy_moves_late = true;
+    world_open_with(&w, &(struct engine_params){.kv_ram = 1 << 20, .restore = TIER_ALWAYS}, 1, false);
+    engine_submit(w.eng, make(&w, &a, prompt, 5 * KV_PAGE, 5));
+    hear_all(&w);
+    ask(&w, engine_unload);
+    toy_moves_never = true;
+    ask(&w, engine_load);
+    struct seq *q = make(&w, &late, prompt, 5 * KV_PAGE, 5);
+    struct timespec t;
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
+    q->time.submit = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    q->deadline = q->time.submit + 0.05;
+    engine_submit(w.eng, q);
+    hear_all(&w);
+    assert_int_equal(late.end.err.code, HEARTH_ECANCELLED);
+    assert_int_equal(late.end.n_reused, 0); /* it was never admitted */
+    assert_int_equal(atomic_load(&w.m.sequences), 0);
+    toy_moves_never = false;
+    world_close(&w);
+    toy_moves_late = false;
+}
+
 static void closing_stops_a_step(void **state)
 {
     (void)state;
@@ -308,10 +339,11 @@ static void closing_stops_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unload_hurries_its_saves),      cmocka_unit_test(a_yield_hurries_its_saves),
-        cmocka_unit_test(a_cancel_stops_its_step),          cmocka_unit_test(an_arrival_stops_a_long_step),
-        cmocka_unit_test(a_dry_run_leaves_time_for_a_step), cmocka_unit_test(closing_stops_a_step),
-        cmocka_unit_test(a_deadline_ends_what_is_late),     cmocka_unit_test(a_deadline_holds_without_memory),
+        cmocka_unit_test(an_unload_hurries_its_saves),       cmocka_unit_test(a_yield_hurries_its_saves),
+        cmocka_unit_test(a_cancel_stops_its_step),           cmocka_unit_test(an_arrival_stops_a_long_step),
+        cmocka_unit_test(a_dry_run_leaves_time_for_a_step),  cmocka_unit_test(closing_stops_a_step),
+        cmocka_unit_test(a_deadline_ends_what_is_late),      cmocka_unit_test(a_deadline_holds_without_memory),
+        cmocka_unit_test(a_deadline_holds_during_a_restore),
     };
     return cmocka_run_group_tests_name("device-stops", tests, NULL, NULL);
 }
