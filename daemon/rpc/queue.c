@@ -134,6 +134,14 @@ static void tell(struct call *call)
     conn_event(call->conn, &wire_methods[WIRE_STREAM_QUEUED], &q);
 }
 
+/* Called when calls have left the queue: those behind them have other positions. */
+static void tell_all(const struct server *s)
+{
+    struct call *call;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        tell(call);
+}
+
 /* Updates the running mean of the time between two of the user's calls leaving the queue. */
 static void measure(struct account *a)
 {
@@ -159,7 +167,9 @@ static void leave(struct call *call)
 
 static void on_disconnect(struct call *call)
 {
+    struct server *s = call->server;
     leave(call);
+    tell_all(s);
     call_reply(call, NULL); /* the call has lost its connection: this only frees it */
 }
 
@@ -170,8 +180,10 @@ static void on_late(void *arg)
     err_set(&e, HEARTH_ECANCELLED,
             "there was no token within %lld ms (deadline_ms): it waited for other streams to end",
             (long long)request_of(call)->deadline_ms);
+    struct server *s = call->server;
     leave(call);
     call_fail(call, &e);
+    tell_all(s);
 }
 
 /* Reduces the call's deadline by the time that it has waited, because the engine counts from when it receives the
@@ -264,6 +276,8 @@ bool queue_cancel(struct server *s, uid_t uid, const char *request)
         call_fail(call, &e);
         any = true;
     }
+    if (any)
+        tell_all(s);
     return any;
 }
 
@@ -296,7 +310,6 @@ bool queue_resume(struct server *s)
         any = true;
     }
     if (any)
-        TAILQ_FOREACH (call, &s->queue, waiter_entry)
-            tell(call);
+        tell_all(s);
     return any;
 }

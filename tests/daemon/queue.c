@@ -254,6 +254,11 @@ static void test_leaving(void **state)
     twice = ask(again, "n=2", "waits", NULL);
     wire_free(peer_status(again));
     peer_close(gone);
+    for (int64_t waiting = 5; waiting == 5;) { /* until its connection is known to be closed */
+        struct wire_status_result *st = peer_status(clock);
+        waiting = st->waiting;
+        wire_free(st);
+    }
     cancel(clock, "cancelled");
     assert_null(peer_answer(q, cancelled, WIRE_GENERATE, &e));
     assert_int_equal(e.code, HEARTH_ECANCELLED);
@@ -261,6 +266,7 @@ static void test_leaving(void **state)
     assert_int_equal(e.code, HEARTH_ECANCELLED);
     cancel(clock, "hang0");
     expect_text(q, id, "t0 t1 ");
+    assert_string_equal(q->queued, "cancelled:1 waits:4 waits:3 waits:1");
     int64_t stream = q->stream;
     expect_text(again, twice, "t0 t1 ");
     assert_int_equal(again->stream, stream);
@@ -288,6 +294,7 @@ static void test_late(void **state)
     assert_non_null(strstr(e.msg, "50 ms"));
     cancel(clock, "hang0");
     expect_text(q, id, "t0 ");
+    assert_string_equal(q->queued, ":1 waits:2 waits:1");
     int64_t stream = q->stream;
     expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* although less of its time was left */
     assert_int_equal(q->stream, stream);
