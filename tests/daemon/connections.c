@@ -90,7 +90,7 @@ static void test_descriptors(void **state)
  * answered after a few of them. */
 static void test_slow_requests(void **state)
 {
-    enum { ALL = 100, N = 50, FEW = 20 };
+    enum { ALL = 100, N = 50, SOME = 20 };
     struct box *b = *state;
     struct peer *p = peer_open(b), *other = peer_open(b);
     struct wire_session_fork fork = {.session = "s", .count = 64};
@@ -101,7 +101,7 @@ static void test_slow_requests(void **state)
         wire_free(peer_call(p, WIRE_SESSIONS_FORK, &fork));
     wire_free(peer_status(other));
     fork.count = 1;
-    snprintf(later, sizeof later, "s.%d", ALL * 64 + FEW);
+    snprintf(later, sizeof later, "s.%d", ALL * 64 + SOME);
     assert_int_equal(kill(b->pid, SIGSTOP), 0);
     for (int i = 0; i < N; i++)
         id[i] = peer_ask(p, WIRE_SESSIONS_FORK, &fork);

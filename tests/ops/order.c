@@ -123,14 +123,14 @@ static void decode(struct rig *r, const char *order, const struct seq_shape *seq
 /* Up to four sequences in a step have the bits that each has alone. */
 static void check_few(struct rig *r, const char *order)
 {
-    enum { FEW = 4 };
-    static const struct seq_shape seq[FEW] = {{15, 1}, {300, 1}, {0, 1}, {256, 1}};
+    enum { SOME = 4 };
+    static const struct seq_shape seq[SOME] = {{15, 1}, {300, 1}, {0, 1}, {256, 1}};
     size_t n_vocab = r->n->c->n_vocab;
-    float *alone = malloc(FEW * n_vocab * sizeof *alone), *got = malloc(FEW * n_vocab * sizeof *got);
+    float *alone = malloc(SOME * n_vocab * sizeof *alone), *got = malloc(SOME * n_vocab * sizeof *got);
     assert_true(alone && got);
-    for (uint32_t s = 0; s < FEW; s++)
+    for (uint32_t s = 0; s < SOME; s++)
         decode(r, order, seq + s, s, 1, alone + s * n_vocab);
-    for (uint32_t n = 2; n <= FEW; n++) {
+    for (uint32_t n = 2; n <= SOME; n++) {
         decode(r, order, seq, 0, n, got);
         for (uint32_t s = 0; s < n; s++)
             if (memcmp(alone + s * n_vocab, got + s * n_vocab, n_vocab * sizeof *got))

@@ -91,9 +91,9 @@ __device__ static inline void gemv_consumer(const gemm_args &a, uint32_t n, uint
     __syncwarp();
     /* Skips stages that belong to the other set. Where sets take turns by record, a stage always belongs to the same
      * set, as the number of stages is a multiple of a turn; where they take turns by tile, the ring holds all of the
-     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. In IN_SETS only the last tile
-     * may be without one of the other set: of its stages the previous phases have ended as well, since fewer copies are
-     * in flight than there are stages. */
+     * block's stages (gemv_by_tile()). So a phase is never mistaken for the previous one. With IN_SETS only the last
+     * tile may be without one of the other set: of its stages the previous phases have ended as well, since fewer
+     * copies are in flight than there are stages. */
     auto pass = [&](uint32_t n) {
         for (s += n; s >= stages; s -= stages)
             phase ^= 1;

@@ -109,11 +109,11 @@ template <int TA, int TB, int CGROUPS, int EP> static void gemv_rows(struct devi
     [[maybe_unused]] auto sets = [&](auto number) {
         [[maybe_unused]] constexpr int M = decltype(number)::value;
         if constexpr (may && rows_of<TA>::TAKES && rows_of<TB>::TAKES) {
-            constexpr int IN_SETS = EP == GEMV_QKV ? GEMV_QKV_SETS : GEMV_REST_SETS;
+            constexpr int TWICE = EP == GEMV_QKV ? GEMV_QKV_SETS : GEMV_REST_SETS;
             bool some = a.bulk && (a.ep == EP_QKV || a.ep == EP_PROJ || a.ep == EP_GLU);
             if (some && rows >= M && (M == 4 || !gemv_fits_twice<TA, TB, M, EP>(d, a)) &&
-                gemv_fits<TA, TB, M, 2, IN_SETS>(d, a)) {
-                launch_gemv<TA, TB, M, 2, IN_SETS>(d, a);
+                gemv_fits<TA, TB, M, 2, TWICE>(d, a)) {
+                launch_gemv<TA, TB, M, 2, TWICE>(d, a);
                 return true;
             }
         }
