@@ -100,7 +100,8 @@ static void on_told_over(void *arg, const void *result, const struct hearth_err 
 }
 
 /* An engine ends a yield by itself, but as it began it later than hearthd, and may be busy, pinned models could be
- * refused once more. If there are any, it is told, so that they are asked for after that. */
+ * refused once more. If there are any, it is told, so that they are asked for after that. If none runs, because it was
+ * refused all that it was to hold and has left, they are asked for now. */
 static void on_over(void *arg)
 {
     static const struct wire_engine_yield over = {.most = -1};
@@ -112,11 +113,14 @@ static void on_over(void *arg)
     }
     if (TAILQ_EMPTY(&s->pins) || games_running(s, why) > 0) /* when the game ends, the engines are told */
         return;
+    bool told = false;
     for (size_t i = 0; i < engines_count(s->engines); i++) {
         struct engine_client *ec = engines_at(s->engines, i);
         if (engine_state(ec) == ENGINE_STARTING || engine_state(ec) == ENGINE_RUNNING)
-            engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &over, on_told_over, s, NULL);
+            told |= engine_call(ec, &wire_methods[WIRE_ENGINE_YIELD], &over, on_told_over, s, NULL) == 0;
     }
+    if (!told)
+        pins_retry(s);
 }
 
 /* --- yield ------------------------------------------------------------------------------------------------- */

@@ -164,5 +164,19 @@ try:
         until("the pinned model was refused", lambda: box.log().count("a pinned model was not loaded") == n)
         control.call("yield", **ends)
         until("... and is loaded after all: %s" % ends, lambda: engine_has() == [("other", True)])
+
+    # ... also if that engine, which holds nothing, has left by then. No status is asked: while it is, an engine stays.
+    box.stop()
+    box.configure("model_dir = %s/models" % box.dir, "engine_idle = 1")
+    box.start()
+    control = box.client()
+    control.call("models.pin", model="other")
+    gone = box.log().count("has left: it held no model")
+    os.kill(control.call("status")["engine"]["pid"], 9)
+    until("the engine has ended", lambda: control.call("status")["engine"]["state"] == "absent")
+    control.call("yield", all=True, seconds=4)
+    control.call("tokenize", model="tale", text="x")
+    until("the next engine leaves", lambda: box.log().count("has left: it held no model") == gone + 1)
+    until("... and another one loads the pinned model", lambda: engine_has() == [("other", True)])
 finally:
     end(box)
