@@ -55,6 +55,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return verb_end(h, NULL, fail(&err));
     if (json)
         status = print_json(json_pack("{s:I, s:I}", "freed", (json_int_t)r->freed, "free", (json_int_t)r->free));
+    else if (!end && !r->free) /* without an engine it is not known, and nothing is held */
+        puts("no engine runs, which could hold memory");
     else if (!end)
         printf("%s given back, %s free\n", human_bytes(r->freed), human_bytes(r->free));
     return verb_end(h, r, status);

@@ -84,7 +84,10 @@ python3 -c 'import sys; b = open(sys.argv[1], "rb").read(); open(sys.argv[2], "w
 status 0 "show of a file that names no type" "$hearth" show typeless --json
 json_is "has none, and all else" "d['type'] is None and d['layers'] == 8 and d['arch'] == 'llama'"
 
+"$hearth" list --json >"$dir/out"
+modified=$(json "$dir/out" "[m['modified'] for m in d['models'] if m['name'] == 'tale'][0]")
 status 0 "show --json" "$hearth" show tale --json
+json_is "the time of its change is that of the list" "d['modified'] == $modified"
 json_is "capabilities" "d['capabilities'] == ['chat', 'fim']"
 json_is "special tokens by role" "{t['role']: (t['id'], t['text']) for t in d['special']} == {'bos': (0, '<|endoftext|>'), 'eos': (0, '<|endoftext|>'), 'eot': (2, '<|im_end|>'), 'fim_pre': (3, '<|fim_prefix|>'), 'fim_suf': (4, '<|fim_suffix|>'), 'fim_mid': (5, '<|fim_middle|>')}"
 json_is "no sampling of its makers" "d['sampling'] == []"

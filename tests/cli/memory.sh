@@ -47,6 +47,8 @@ json_is "as many weights are held as its file has, and RoPE's frequencies" "0 <=
 status 0 "stop it" "$hearth" stop tale
 until_engine absent
 result $? "with it the engine"
+status 0 "yield without an engine" "$hearth" yield --all --seconds 1
+is "... says so" "$(cat "$dir/out")" "no engine runs, which could hold memory"
 status 0 "pin --off without an engine" "$hearth" pin --off tale
 "$hearth" status --json >"$dir/out"
 json_is "... starts none" "d['engine']['state'] == 'absent'"
