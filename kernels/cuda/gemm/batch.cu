@@ -76,13 +76,17 @@ struct batch_sum {
     {
         return (uint64_t)rows * BATCH_TILES * 16;
     }
-    /* The norm's factor of a row. */
+    /* The norm's factor of a row. Its few bytes are wanted by many warps at once, which L2 serves one after the other:
+     * so there are few loads of them. */
     __device__ float factor(uint32_t row) const
     {
+        static_assert(K_SLICES == 8, "two loads of four");
+        const float4 *at = (const float4 *)(squares + row * K_SLICES);
+        float4 v[2] = {__ldcg(at), __ldcg(at + 1)};
         float q = 0;
 #pragma unroll
-        for (int i = 0; i < K_SLICES; i++)
-            q = __fadd_rn(q, __ldcg(squares + row * K_SLICES + i));
+        for (int i = 0; i < 2; i++)
+            q = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(q, v[i].x), v[i].y), v[i].z), v[i].w);
         return rsqrtf(__fadd_rn(q / k, eps));
     }
     /* Adds, for W neighbouring outputs, what gemv's warps sum: the first half of the partial sums, the second half,
@@ -279,6 +283,39 @@ __global__ void __launch_bounds__(CONSUMERS) batch_qkv(const __grid_constant__ g
     epilogue_pair(a, p, m, __fmul_rn(one[0], f), __fmul_rn(two[0], f));
 }
 
+/* The epilogue of logits: a row per warp, four neighbouring outputs per lane of every gridDim.x-th group. */
+__global__ void __launch_bounds__(CONSUMERS) batch_logits(const __grid_constant__ gemm_args a, batch_sum s)
+{
+    __builtin_assume(a.ep == EP_LOGITS);
+    uint32_t row = blockIdx.y * WARPS + (threadIdx.x >> 5), at = (threadIdx.x & 31) * 4, n_out = a.part[0].n_out,
+             n_group = (a.tile_hi - a.tile_lo + BATCH_TILES - 1) / BATCH_TILES;
+    pdl_trigger();
+    pdl_wait();
+    if (row >= a.bucket)
+        return;
+    float f = s.squares ? s.factor(row) : 1.f;
+    for (uint32_t g = blockIdx.x; g < n_group; g += gridDim.x) {
+        uint32_t n = (a.tile_lo + g * BATCH_TILES) * 16 + at;
+        if (n >= n_out)
+            return;
+        float sum[4], x[4], *to = a.out + (uint64_t)(a.row0 + row) * a.ldout + n;
+        s.add<4>(s.pieces + (uint64_t)g * s.n * s.piece() + row * 128 + at, sum);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            item m = {};
+            m.a = a.bias && n + j < n_out ? a.bias[n + j] : 0.f, m.to = &x[j];
+            epilogue_row(a, m, __fmul_rn(sum[j], f));
+        }
+        if (n + 4 <= n_out) /* rows of logits begin at multiples of 1 KiB */
+            __stcg((float4 *)to, make_float4(x[0], x[1], x[2], x[3]));
+        else
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (n + j < n_out)
+                    to[j] = x[j];
+    }
+}
+
 /* The epilogue of other products: gemv's sum over its warps, then its epilogues. A block has eight tiles, and blocks
  * side by side in y share its items. */
 __global__ void __launch_bounds__(CONSUMERS) batch_end(const __grid_constant__ gemm_args a, batch_sum s)
@@ -456,7 +493,12 @@ void batch_run(struct device *d, struct op_call *p, const struct op *o, const wd
         } else if (whole && a.ep == EP_QKV)
             cuda_launch(d, batch_qkv, dim3((w->n_tile + BATCH_TILES - 1) / BATCH_TILES, (a.bucket + 3) / 4), CONSUMERS,
                         0, LAUNCH_PDL, a, s);
-        else
+        else if (a.ep == EP_LOGITS) {
+            uint32_t y = (a.bucket + WARPS - 1) / WARPS;
+            cuda_launch(d, batch_logits,
+                        dim3(min_u((a.tile_hi - lo + BATCH_TILES - 1) / BATCH_TILES, 8 * d->sms / y), y), CONSUMERS, 0,
+                        LAUNCH_PDL, a, s);
+        } else
             cuda_launch(d, batch_end, dim3((a.tile_hi - lo + BATCH_TILES - 1) / BATCH_TILES, (a.bucket + 7) / 8),
                         CONSUMERS, 0, LAUNCH_PDL, a, s);
     }
