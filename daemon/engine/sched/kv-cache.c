@@ -550,6 +550,8 @@ static bool check_group(const struct kv *kv, uint32_t group)
         return false;
     for (uint32_t p = 0; p < g->shape.n_page; p++) {
         uint32_t v = g->page[p].node;
+        if (g->page[p].leaving)
+            return false;
         if (v != KV_NONE &&
             (!kv->node[v].n_tok || kv->node[v].page[group] != p || kv->node[v].of.uid != g->page[p].uid))
             return false;

@@ -11,6 +11,7 @@ struct page {
     int64_t uid;         /* the last owner, also while free */
     uint32_t node;       /* the node whose content it holds, where that is cached; else KV_NONE */
     uint32_t refs;       /* block tables that reference it */
+    uint32_t leaving;    /* of these references, those that kv_count_leaving() counts as released */
     uint32_t next, prev; /* on the free list (next only) or in the LRU list of unreferenced cached pages */
     bool kept;           /* it stays cached when a window has passed it */
 };

@@ -384,14 +384,51 @@ bool kv_joins_anywhere(const struct kv *kv)
     return true;
 }
 
+static uint32_t available(const struct kv *kv, uint32_t group)
+{
+    const struct group *g = &kv->group[group];
+    return g->n_free + g->n_lru + (kv->refused ? 0 : g->n_absent);
+}
+
 uint32_t kv_available(const struct kv *kv)
 {
     uint32_t least = UINT32_MAX;
-    for (uint32_t g = 0; g < kv->n_group; g++) {
-        uint32_t n = kv->group[g].n_free + kv->group[g].n_lru + (kv->refused ? 0 : kv->group[g].n_absent);
-        least = n < least ? n : least;
-    }
+    for (uint32_t g = 0; g < kv->n_group; g++)
+        least = available(kv, g) < least ? available(kv, g) : least;
     return least;
+}
+
+void kv_lacks(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead, uint32_t spare,
+              uint32_t lacks[KV_GROUPS_MAX])
+{
+    uint32_t first, end;
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        uint32_t want = spare + lacks_state(kv, t, g, false), there = available(kv, g);
+        wanted(kv, g, t->n, done, n, ahead, false, &first, &end);
+        for (uint32_t i = first; i < end; i++)
+            want += i >= t->n || t->page[g][i] == KV_NONE;
+        lacks[g] = want > there ? want - there : 0;
+    }
+}
+
+static void count_page(struct page *pg, bool leaves, uint32_t *freed)
+{
+    *freed -= pg->leaving == pg->refs;
+    pg->leaving = leaves ? pg->leaving + 1 : pg->leaving - 1;
+    *freed += pg->leaving == pg->refs;
+}
+
+void kv_count_leaving(struct kv *kv, const struct kv_table *t, bool leaves, uint32_t freed[KV_GROUPS_MAX])
+{
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        struct page *page = kv->group[g].page;
+        for (uint32_t i = t->from[g]; i < t->n; i++)
+            if (t->page[g][i] != KV_NONE)
+                count_page(&page[t->page[g][i]], leaves, &freed[g]);
+        for (int which = 0; which < 3; which++)
+            if (t->state[g].has[which])
+                count_page(&page[t->state[g].page[which]], leaves, &freed[g]);
+    }
 }
 
 uint32_t kv_most(uint32_t window, uint32_t ahead)

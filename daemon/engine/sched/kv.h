@@ -199,6 +199,16 @@ uint32_t kv_shrink(struct kv *kv, uint32_t group, uint32_t most, bool cached);
  * that may still get memory. */
 uint32_t kv_available(const struct kv *kv);
 
+/* Returns in lacks[], by group, how many more pages would have to be available for kv_grow with these arguments to
+ * leave `spare` pages of each pool available. */
+void kv_lacks(const struct kv *kv, const struct kv_table *t, uint32_t done, uint32_t n, uint32_t ahead, uint32_t spare,
+              uint32_t lacks[KV_GROUPS_MAX]);
+
+/* A dry run of the release of several tables: adds to freed[], by group, the pages that no table will reference any
+ * more once this one is released, too. With `leaves` false it takes that back, as must be done before the table
+ * changes. */
+void kv_count_leaving(struct kv *kv, const struct kv_table *t, bool leaves, uint32_t freed[KV_GROUPS_MAX]);
+
 /* The most pages that a table needs from a pool with that window, whatever the table's length. */
 uint32_t kv_most(uint32_t window, uint32_t ahead);
 

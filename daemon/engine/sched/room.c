@@ -56,8 +56,11 @@ struct room {
     struct seq *seq[BATCH_SEQS_MAX];
     bool leaves[BATCH_SEQS_MAX];
     uint32_t n;
-    bool seats;     /* counts seats, or else pages */
-    uint64_t plans; /* sched.plans */
+    bool seats;                    /* counts seats, or else pages */
+    uint32_t need;                 /* what the newcomer will hold */
+    uint32_t lacks[KV_GROUPS_MAX]; /* what it lacks of that: seats, or pages of each pool; ... */
+    uint32_t freed[KV_GROUPS_MAX]; /* ... and what is freed when the chosen victims are preempted */
+    uint64_t plans;                /* sched.plans */
 };
 
 static void room_init(struct room *r, const struct sched *s, const struct sched_group *g, bool seats)
@@ -69,6 +72,8 @@ static void room_init(struct room *r, const struct sched *s, const struct sched_
             r->seq[r->n++] = q;
 }
 
+/* The sequence's part in what its user holds. A page that several sequences share counts for each of them: it is freed
+ * only when they have all left (room.freed), but all of them read it. */
 static uint32_t takes(const struct room *r, const struct seq *q)
 {
     return r->seats ? 1 : q->kv.n;
@@ -110,8 +115,8 @@ static bool has_had_quantum(const struct seq *q, double now)
     return regained >= 0 && now - q->regained_at >= quantum;
 }
 
-/* Whether v makes way for the waiting q, which would take `need` seats or pages. */
-static bool makes_way(const struct room *r, const struct seq *v, const struct seq *q, uint32_t need, double now)
+/* Whether v makes way for the waiting q. */
+static bool makes_way(const struct room *r, const struct seq *v, const struct seq *q, double now)
 {
     if (v->planned == r->plans)
         return false; /* it is in the plan that is being made */
@@ -122,31 +127,68 @@ static bool makes_way(const struct room *r, const struct seq *v, const struct se
     if (v->share == q->share)
         return false; /* within a client the older sequence goes first */
     bool user = v->share->user != q->share->user;
-    if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + need)
+    if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + r->need)
         return true;
     return user && now - q->served_at >= QUANTUM_SECONDS && has_had_quantum(v, now) && share_before(q->share, v->share);
 }
 
-/* Preempts running sequences until q has the `lacks` seats or pages that it lacks of its `need`. False: those who may
- * be preempted do not hold enough, and nothing was done. */
-static bool make_room(struct sched *s, struct room *r, const struct seq *q, uint32_t need, uint32_t lacks, double now)
+/* Counts what is freed with the victim, or takes that back: its seat, or its pages and the one that it would need
+ * before long (try_pages). */
+static void count_freed(struct room *r, uint32_t i, bool leaves)
 {
-    uint32_t found = 0;
-    while (found < lacks) {
+    for (int g = 0; g < KV_GROUPS_MAX; g++)
+        r->freed[g] = leaves ? r->freed[g] + 1 : r->freed[g] - 1;
+    if (!r->seats)
+        kv_count_leaving(r->seq[i]->group->kv, &r->seq[i]->kv, leaves, r->freed);
+}
+
+static void choose(struct room *r, uint32_t i, bool leaves)
+{
+    r->leaves[i] = leaves;
+    count_freed(r, i, leaves);
+}
+
+static bool is_enough(const struct room *r)
+{
+    for (int g = 0; g < KV_GROUPS_MAX; g++)
+        if (r->freed[g] < r->lacks[g])
+            return false;
+    return true;
+}
+
+/* Chooses victims until q has what it lacks; false: those who may be preempted do not free enough. */
+static bool find_victims(struct room *r, const struct seq *q, double now)
+{
+    uint32_t chosen[BATCH_SEQS_MAX], n = 0;
+    while (!is_enough(r)) {
         uint32_t best = r->n;
         for (uint32_t i = 0; i < r->n; i++)
-            if (!r->leaves[i] && makes_way(r, r->seq[i], q, need, now) &&
+            if (!r->leaves[i] && makes_way(r, r->seq[i], q, now) &&
                 (best == r->n || leaves_before(r, r->seq[i], r->seq[best])))
                 best = i;
         if (best == r->n)
-            return false;
-        r->leaves[best] = true;
-        found += takes(r, r->seq[best]);
+            break;
+        choose(r, best, true);
+        chosen[n++] = best;
+    }
+    bool enough = is_enough(r);
+    /* One whose pages are shared may have freed few, so that the others suffice without it. */
+    for (uint32_t k = n; enough && k-- > 0;) {
+        choose(r, chosen[k], false);
+        if (!is_enough(r))
+            choose(r, chosen[k], true);
     }
     for (uint32_t i = 0; i < r->n; i++)
         if (r->leaves[i])
+            count_freed(r, i, false);
+    return enough;
+}
+
+static void preempt_victims(struct sched *s, const struct room *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->leaves[i])
             preempt(s, r->seq[i]);
-    return true;
 }
 
 bool sched_grow(struct sched *s, struct seq *q)
@@ -168,20 +210,26 @@ bool sched_grow(struct sched *s, struct seq *q)
 
 /* --- admission ------------------------------------------------------------------------------------------- */
 
-static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
+/* Tries to give q its pages; if there are too few, it has only those that it found in the cache. */
+static bool try_pages(const struct sched *s, struct seq *q, const struct room *r, uint32_t *reused)
 {
     struct kv *kv = q->group->kv;
-    struct room r;
-    room_init(&r, s, q->group, false);
     /* One token is always computed. Where the limit allows no completion it is the prompt's last one (rows_due); all
      * tokens after it are computed as well. */
     uint32_t whole = q->n_tokens < q->n_limit ? q->n_tokens : q->n_prompt, n_match = whole ? whole - 1 : 0;
     *reused = q->eval ? 0 : kv_match(kv, &q->kv, q->token, n_match);
     /* Each running sequence will need a page before long; admission into those pages would cause a preemption at
      * once. */
-    if (kv_grow(kv, &q->kv, *reused, q->n_tokens, sched_rows_max(s, q->group)) && kv_available(kv) >= r.n)
+    return kv_grow(kv, &q->kv, *reused, q->n_tokens, sched_rows_max(s, q->group)) && kv_available(kv) >= r->n;
+}
+
+static bool take_pages(const struct sched *s, struct seq *q, uint32_t *reused)
+{
+    struct room r;
+    room_init(&r, s, q->group, false);
+    if (try_pages(s, q, &r, reused))
         return true;
-    kv_release(kv, &q->kv, q->token, *reused);
+    kv_release(q->group->kv, &q->kv, q->token, *reused);
     return false;
 }
 
@@ -192,21 +240,32 @@ static bool find_seat(struct sched *s, const struct seq *q, double now)
     if (s->count[SEQ_RUN] < BATCH_SEQS_MAX)
         return true;
     room_init(&r, s, q->group, true);
-    return make_room(s, &r, q, 1, 1, now);
+    r.need = r.lacks[0] = 1;
+    if (!find_victims(&r, q, now))
+        return false;
+    preempt_victims(s, &r);
+    return true;
 }
 
 static bool find_pages(struct sched *s, struct seq *q, uint32_t *reused, double now)
 {
+    const struct sched_group *group = q->group;
     struct room r;
-    if (take_pages(s, q, reused))
+    room_init(&r, s, group, false);
+    if (try_pages(s, q, &r, reused))
         return true;
-    room_init(&r, s, q->group, false);
-    uint32_t need = (q->n_tokens + KV_PAGE - 1) / KV_PAGE;
-    uint32_t there = kv_available(q->group->kv) + q->group->leaving;
-    if (q->group->leaving && need + r.n <= there)
-        return false; /* soon */
-    uint32_t lacks = need + r.n > there ? need + r.n - there : 1;
-    return make_room(s, &r, q, need, lacks, now) && take_pages(s, q, reused);
+    r.need = (q->n_tokens + KV_PAGE - 1) / KV_PAGE;
+    kv_lacks(group->kv, &q->kv, *reused, q->n_tokens, sched_rows_max(s, group), r.n, r.lacks);
+    for (int g = 0; g < KV_GROUPS_MAX; g++)
+        r.lacks[g] -= r.lacks[g] < group->leaving ? r.lacks[g] : group->leaving;
+    bool soon = group->leaving && is_enough(&r);
+    /* While q has the pages that it found, those do not count as freed by the victims that share them. */
+    bool found = !soon && find_victims(&r, q, now);
+    kv_release(group->kv, &q->kv, q->token, *reused);
+    if (!found)
+        return false;
+    preempt_victims(s, &r);
+    return take_pages(s, q, reused);
 }
 
 /* Whether the KV of a preempted sequence is fetched from other tiers, as there are pages for it again. */

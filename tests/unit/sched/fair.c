@@ -254,6 +254,106 @@ static void one_stream_does_not_keep_the_pool(void **state)
     world_fini();
 }
 
+/* --- shared pages ---------------------------------------------------------------------------------------- */
+
+enum { DOCUMENT = 480, OF_DOCUMENT = DOCUMENT / KV_PAGE };
+
+/* The prompt of a request about one document, which ends with n other tokens. */
+static struct request *ask_about(int64_t uid, int64_t client, enum seq_class class, uint32_t n, uint32_t max)
+{
+    int32_t p[MAX_LEN] = {3};
+    memcpy(p + DOCUMENT, prompt_of(n), n * sizeof *p);
+    return submit_as(&w.pool[0], uid, client, class, p, DOCUMENT + n, max);
+}
+
+/* Fills the pool with `n` of Bob's streams about the document, each of which has few pages of its own. */
+static void document_world(uint32_t n_page, struct request **bob, uint32_t n)
+{
+    world_init(32, 1, n_page, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    for (uint32_t k = 0; k < n; k++) {
+        bob[k] = ask_about(BOB, k, CLASS_NORMAL, 20, 190);
+        while (!bob[k]->n_got)
+            timed_turn();
+    }
+}
+
+static uint32_t n_running(struct request *const *r, uint32_t n)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < n; i++)
+        running += r[i]->seq->state == SEQ_RUN;
+    return running;
+}
+
+static void document_world_end(void)
+{
+    while (timed_turn() > 0) {
+    }
+    for (uint32_t i = 0; i < w.n_req; i++)
+        check_tokens(&w.req[i]);
+    world_fini();
+}
+
+/* None is preempted if that does not make room, because another sequence still needs the pages that they share. */
+static void nobody_makes_way_in_vain(void **state)
+{
+    (void)state;
+    struct request *bob[8], *alice;
+    document_world(OF_DOCUMENT + 8 * 3 + 8, bob, 8);
+    alice = ask(ALICE, 0, CLASS_NORMAL, 600, 4);
+    for (double since = w.now; w.now < since + 1;) { /* less than a quantum */
+        timed_turn();
+        assert_int_equal(n_running(bob, 8), 8);
+    }
+    while (alice->seq->state != SEQ_RUN) /* then they all leave, and so does the document */
+        timed_turn();
+    assert_int_equal(n_running(bob, 8), 0);
+    document_world_end();
+}
+
+/* Nor if the others that leave make enough room: one large stream of the background does, and the smaller ones, which
+ * are the first to leave, stay. */
+static void as_few_as_possible_make_way(void **state)
+{
+    (void)state;
+    struct request *bob[1], *back[5];
+    document_world(OF_DOCUMENT + 2 + 38 + 4 * 2 + 11, bob, 1);
+    back[0] = ask(BOB, 9, CLASS_BACKGROUND, 600, 90);
+    while (!back[0]->n_got)
+        timed_turn();
+    for (uint32_t k = 1; k < 5; k++)
+        back[k] = ask_about(BOB, 9, CLASS_BACKGROUND, 20, 100);
+    while (!back[4]->n_got)
+        timed_turn();
+    assert_int_equal(n_running(back, 5), 5);
+    struct request *alice = ask(ALICE, 0, CLASS_NORMAL, 300, 4);
+    for (uint32_t i = 0; i < 3 && alice->seq->state != SEQ_RUN; i++)
+        timed_turn();
+    assert_int_equal(alice->seq->state, SEQ_RUN);
+    assert_int_equal(back[0]->seq->state, SEQ_WAIT);
+    assert_int_equal(n_running(back + 1, 4), 4);
+    document_world_end();
+}
+
+/* Pages that a running stream shares with the newcomer are not lacking: room is made for the others only. */
+static void what_is_shared_is_not_lacking(void **state)
+{
+    (void)state;
+    struct request *bob[1], *back[5];
+    document_world(OF_DOCUMENT + 2 + 5 * 2 + 9, bob, 1);
+    for (uint32_t k = 0; k < 5; k++)
+        back[k] = ask(BOB, 9, CLASS_BACKGROUND, 20, 100);
+    while (!back[4]->n_got)
+        timed_turn();
+    struct request *next = ask_about(BOB, 10, CLASS_NORMAL, 60, 4);
+    for (uint32_t i = 0; i < 3 && next->seq->state != SEQ_RUN; i++)
+        timed_turn();
+    assert_int_equal(next->seq->state, SEQ_RUN);
+    assert_int_equal(n_running(back, 5), 4);
+    document_world_end();
+}
+
 /* --- classes --------------------------------------------------------------------------------------------- */
 
 /* Background prompts progress slowly beside other prompts of the same user, and do not delay them. */
@@ -412,6 +512,9 @@ int main(void)
         cmocka_unit_test(decoding_is_shared_by_step),
         cmocka_unit_test(a_full_pool_is_not_one_users),
         cmocka_unit_test(one_stream_does_not_keep_the_pool),
+        cmocka_unit_test(nobody_makes_way_in_vain),
+        cmocka_unit_test(as_few_as_possible_make_way),
+        cmocka_unit_test(what_is_shared_is_not_lacking),
         cmocka_unit_test(background_waits_but_goes_on),
         cmocka_unit_test(the_foreground_takes_the_pool),
         cmocka_unit_test(who_has_gone_makes_way),
