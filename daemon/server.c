@@ -408,6 +408,7 @@ void server_fini(struct server *s)
         conn_drop(c, "hearthd ends");
     conn_reap(s);
     timer_free(s->passed_sweep);
+    timer_free(s->queue_turn);
     model_fds_free(s->passed);
     commit_fini(s);
     journal_close(s->journal);

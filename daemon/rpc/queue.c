@@ -7,6 +7,8 @@
 #include "daemon/loop.h"
 #include "daemon/stream/stream.h"
 
+static const double turn_seconds = 5;
+
 static const struct wire_generate *request_of(const struct call *call)
 {
     return call->params;
@@ -72,17 +74,16 @@ static int64_t position(const struct call *call)
     return n;
 }
 
-/* The first queued call that wants several streams and has waited for longer than `turn` seconds; NULL. Only calls of a
+/* The first queued call that wants several streams and has waited for longer than turn_seconds; NULL. Only calls of a
  * higher class may begin before it, because otherwise others would take the streams one by one as they become free.
- * This applies in every second interval of `turn` seconds only, as a running stream may never end. */
+ * This applies in every second interval of turn_seconds only, as a running stream may never end. */
 static const struct call *long_waiting(const struct server *s)
 {
-    static const double turn = 5; /* seconds */
     const struct call *call;
     double now = server_boot();
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if (wanted(call) > 1 && now - call->queued > turn && (int64_t)(now / turn) % 2 && !queue_is_over(call) &&
-            own_room(s, call) && position(call) == 1)
+        if (wanted(call) > 1 && now - call->queued > turn_seconds && (int64_t)(now / turn_seconds) % 2 &&
+            !queue_is_over(call) && own_room(s, call) && position(call) == 1)
             return call;
     return NULL;
 }
@@ -297,6 +298,34 @@ static struct call *next(const struct server *s)
     return best;
 }
 
+/* The loop's iteration that the timer causes runs the calls for which there is room. */
+static void on_turn_end(void *arg)
+{
+    (void)arg;
+}
+
+/* Whether a call waits only because it is another one's turn. */
+static bool is_held_back(const struct server *s)
+{
+    const struct call *call, *waits = long_waiting(s);
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (makes_way(call, waits) && queue_has_room(call))
+            return true;
+    return false;
+}
+
+/* Sets the timer for the end of that turn, since nothing else may happen then. */
+static void await_turn_end(struct server *s)
+{
+    double now = server_boot(), end = ((double)(int64_t)(now / turn_seconds) + 1) * turn_seconds;
+    if (!is_held_back(s))
+        return;
+    if (!s->queue_turn)
+        s->queue_turn = timer_new(s->base, on_turn_end, s);
+    if (s->queue_turn && !timer_is_set(s->queue_turn))
+        timer_set(s->queue_turn, (int64_t)(1e3 * (end - now)) + 1);
+}
+
 bool queue_resume(struct server *s)
 {
     struct call *call;
@@ -311,5 +340,6 @@ bool queue_resume(struct server *s)
     }
     if (any)
         tell_all(s);
+    await_turn_end(s);
     return any;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/daemon/harness.h"
 
@@ -303,6 +304,38 @@ static void test_late(void **state)
     peer_close(q);
 }
 
+/* Others are held back for a request for several streams in its turn only, and begin when that ends, even if nothing
+ * else happens then. */
+static void test_turn_ends(void **state)
+{
+    struct box *b = *state;
+    if (geteuid() != 0)
+        skip(); /* it takes another user */
+    box_configure(b, "streams = 2\n");
+    box_start(b);
+    box_open_to_all(b);
+    struct peer *p = peer_open(b), *q = peer_open(b), *other;
+    assert_int_equal(seteuid(65534), 0);
+    other = peer_open(b);
+    assert_int_equal(seteuid(0), 0);
+    struct hearth_err e;
+    struct wire_generate g = request("n=1", NULL);
+    ask(p, "hang", "hang", NULL);
+    peer_await_begin(p, 1);
+    g.n = 2;
+    peer_ask(q, WIRE_GENERATE, &g);
+    g.deadline_ms = 500;
+    do { /* ask at intervals until it is the turn of that request */
+        assert_null(peer_answer(q, peer_ask(q, WIRE_GENERATE, &g), WIRE_GENERATE, &e));
+        assert_int_equal(e.code, HEARTH_ECANCELLED);
+        expect_text(other, ask(other, "n=1", NULL, NULL), "t0 ");
+    } while (!other->queued[0]);
+    assert_string_equal(other->queued, ":1");
+    peer_close(other);
+    peer_close(q);
+    peer_close(p);
+}
+
 /* Waiting requests are told at once when the daemon ends. */
 static void test_shutdown(void **state)
 {
@@ -323,8 +356,9 @@ static void test_shutdown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_order),   TEST(test_class_is_capped), TEST(test_bound),   TEST(test_several), TEST(test_too_many),
-        TEST(test_no_line), TEST(test_line_of_bytes),   TEST(test_leaving), TEST(test_late),    TEST(test_shutdown)};
+    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_class_is_capped), TEST(test_bound),
+                                       TEST(test_several),       TEST(test_too_many),        TEST(test_no_line),
+                                       TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_late),
+                                       TEST(test_turn_ends),     TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
