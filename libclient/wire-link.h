@@ -95,6 +95,7 @@ struct wire_engine_kv_saved { /* event engine.kv_saved: a KV file is durable. En
     int64_t bytes;       /* the file's length */
     int64_t tokens, pos; /* it holds the KV of positions [pos, pos + tokens) of a timeline */
     const char *label;   /* label of the engine.generate in whose turn it was written; NULL: none */
+    int64_t stream;      /* number of the stream whose turn that is; 0: none */
 };
 struct wire_engine_kv_used { /* event engine.kv_used: KV was restored from this file */
     const char *file;

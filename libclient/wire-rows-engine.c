@@ -140,6 +140,7 @@ static const struct wire_field engine_kv_saved_fields[] = {
     COUNTER(wire_engine_kv_saved, tokens, REQUIRED),
     COUNTER(wire_engine_kv_saved, pos, REQUIRED),
     STR(wire_engine_kv_saved, label, 1, 16),
+    COUNTER(wire_engine_kv_saved, stream, 0),
     {0},
 };
 TYPE(engine_kv_saved, "engine.kv_saved");

@@ -5,17 +5,18 @@
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/retention/kvdir.h"
-#include "daemon/stream/sessions.h"
+#include "daemon/stream/stream.h"
 
-/* The position that the KV files of the session may reach. While the KV of its last turn was being written, the session
- * may have been removed, or the turn dropped by sessions.adopt. */
-static int64_t limit_of(struct server *s, uid_t uid, const char *session)
+/* The position that the KV files of the session may reach that are of that stream's turn. While they were being
+ * written, the session may have been removed, or the turn dropped by sessions.adopt, and another turn may run by now.
+ */
+static int64_t limit_of(struct server *s, uid_t uid, const char *session, int64_t stream)
 {
     struct store_session *row;
     struct store_shared shared = {0};
     int64_t tokens;
-    if (session_is_busy(s, session))
-        return INT64_MAX; /* the turn that runs is not in the store yet */
+    if (stream_find(s, uid, stream))
+        return INT64_MAX; /* a turn that runs is not in the store yet */
     if (!s->store || !store_is_id(session))
         return 0;
     if (store_get(s->store, uid, session, &row, NULL) == 0) {
@@ -36,7 +37,7 @@ void msg_on_kv_saved(struct server *s, const void *body)
     snprintf(f.name, sizeof f.name, "%s", k->file);
     snprintf(f.fingerprint, sizeof f.fingerprint, "%s", k->fingerprint);
     snprintf(f.session, sizeof f.session, "%s", k->label != NULL ? k->label : "");
-    kvdir_saved(s->kv, &f, k->label ? limit_of(s, f.uid, f.session) : INT64_MAX);
+    kvdir_saved(s->kv, &f, k->label ? limit_of(s, f.uid, f.session, k->stream) : INT64_MAX);
 }
 
 void msg_on_kv_used(struct server *s, const void *body)

@@ -136,6 +136,7 @@ static void on_event(struct drive *d, const struct wire_method *m, const void *m
         find(d, t->stream);
         assert_int_equal(t->pid, d->pid);
     } else if (m == &wire_methods[WIRE_ENGINE_KV_SAVED]) {
+        find(d, ((const struct wire_engine_kv_saved *)msg)->stream);
         d->n_kv_saved++;
     } else {
         assert_ptr_equal(m, &wire_methods[WIRE_MODEL_PROGRESS]);

@@ -18,7 +18,7 @@
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
  *     kvlie      and announces one byte too many    kvused=S   the first file of stream S is of use
  *     kvorphan   with the label of no session       kvbad=S    it is set aside
- *     kvstay     and not: it is only said to be bad
+ *     kvstay     and not: it is only said to be bad kvlate     announced when the next stream begins
  *
  * $FAKE_ENGINE: "exit" before hello, "exit1" the same of device 1, "version" (another one). $FAKE_DEVICES: how many
  * there are, each of 1,000,000 bytes, less what $FAKE_OTHERS says of it ("0,500000"): of that, the files of the models
@@ -42,7 +42,7 @@ static struct stream {
     uint32_t rpc;
     int64_t number, n, made, think, size, die, fault, fail, garbage, skip, ticks;
     int64_t save, kvsize, kvused, kvbad, uid, deadline;
-    bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie, kvstay;
+    bool live, gate, hang, deaf, tail, cancelled, die_again, open, kvlie, kvstay, kvlate;
     char label[20];
     struct wire_usage usage;
     uint64_t seed;
@@ -191,6 +191,8 @@ static void tell_prompt(int64_t stream, int64_t n)
     }
 }
 
+static void save_kv(const struct stream *st);
+
 static void generate(uint32_t rpc, const struct wire_engine_generate *g)
 {
     if (is_elsewhere(rpc, g->path))
@@ -199,6 +201,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     struct stream *st = streams;
     while (st->live)
         st++;
+    if (st->kvlate)
+        save_kv(st);
     *st = (struct stream){.rpc = rpc, .number = g->stream, .live = true, .made = g->resumed};
     st->seed = g->req.sampling.seed;
 
@@ -255,6 +259,7 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvbad = word(text, "kvbad=", -1);
     st->kvstay = strstr(text, "kvstay") != NULL;
     st->kvlie = strstr(text, "kvlie") != NULL;
+    st->kvlate = strstr(text, "kvlate") != NULL;
     if (strstr(text, "idle"))
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0}, NULL, NULL, NULL);
     st->deadline = strstr(text, "deadline") != NULL ? g->req.deadline_ms : -1;
@@ -296,6 +301,7 @@ static void save_kv(const struct stream *st)
         k.tokens = 1; /* so that they are within the turn */
         k.pos = i;
         k.label = st->label[0] != '\0' ? st->label : NULL;
+        k.stream = st->number;
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_KV_SAVED], &k, NULL, NULL, NULL);
     }
     if (kv_dir && st->kvused >= 0) {
@@ -319,7 +325,8 @@ static void finish(struct stream *st, const char *why)
     r.usage.completion_tokens = st->made;
     st->live = false;
     wire_pack_result(&out, st->rpc, &wire_methods[WIRE_ENGINE_GENERATE], &r, NULL);
-    save_kv(st);
+    if (!st->kvlate)
+        save_kv(st);
 }
 
 static void step(struct stream *st)

@@ -289,6 +289,29 @@ static void test_damaged_rows(void **state)
     assert_true(box_log_has(b, "is damaged: dropped"));
 }
 
+/* A turn is dropped before its KV is on the disk: what the session has lost does not stay there, even if its next turn
+ * runs by then. */
+static void test_late_kv_of_a_dropped_turn(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b);
+    wire_free(run(p, "n=3", "s"));
+    wire_free(peer_call(p, WIRE_SESSIONS_FORK, &(struct wire_session_fork){.session = "s", .at = -1, .count = 1}));
+    struct wire_generate_result *r = run(p, "n=3 save=8 kvlate", "s"); /* of one token each: six were there before */
+    int64_t late = r->stream;
+    wire_free(r);
+    wire_free(peer_call(p, WIRE_SESSIONS_ADOPT, &(struct wire_session_adopt){.session = "s.1", .replace = true}));
+    assert_int_equal(n_files(b), 0);
+    struct wire_generate hang = request("hang", "s");
+    peer_ask(p, WIRE_GENERATE, &hang);
+    peer_await_begin(p, 3);
+    for (int i = 0; i < 2; i++)
+        wire_free(peer_call(p, WIRE_STATUS, NULL));
+    assert_true(has_file(b, late, 5));
+    assert_false(has_file(b, late, 6) || has_file(b, late, 7));
+    peer_close(p);
+}
+
 #define RUNS(f)  cmocka_unit_test_setup_teardown(f, box_setup, box_teardown)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, box_setup_idle, box_teardown)
 
@@ -297,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RUNS(test_manifest), RUNS(test_reconciled),  RUNS(test_foreign),      RUNS(test_foreign_bad),
         RUNS(test_lie),      RUNS(test_bad),         ALONE(test_folder),      RUNS(test_full_disk),
-        RUNS(test_newer),    RUNS(test_folder_gone), RUNS(test_damaged_rows),
+        RUNS(test_newer),    RUNS(test_folder_gone), RUNS(test_damaged_rows), RUNS(test_late_kv_of_a_dropped_turn),
     };
     return cmocka_run_group_tests_name("daemon/kv", tests, NULL, NULL);
 }

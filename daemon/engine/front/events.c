@@ -62,6 +62,7 @@ static void on_kv(struct rpc_server *s, const struct event_kv *ev)
         what->tokens,
         what->pos,
         ev->label[0] ? ev->label : NULL,
+        what->stream,
     };
     switch (what->kind) {
     case TIER_SAVED:

@@ -275,6 +275,7 @@ static void enter_file(struct tier *t, struct save *s, const struct kvio_event *
                                         .fingerprint = kv_fingerprint_id(&s->ns->fingerprint),
                                         .uid = s->uid,
                                         .label = s->label,
+                                        .stream = s->stream,
                                         .bytes = ev->bytes,
                                         .tokens = s->n * KV_PAGE,
                                         .pos = s->first * KV_PAGE});

@@ -61,6 +61,7 @@ struct tier_event {
     uint64_t bytes;
     uint32_t tokens, pos;
     const char *label; /* the label of the sequence whose turn it holds */
+    int64_t stream;    /* of that sequence */
     const char *why;   /* BAD */
 };
 
