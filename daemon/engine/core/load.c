@@ -123,6 +123,11 @@ static int new_pools(struct engine *eng, struct model_entry *m, uint32_t n_page,
 {
     int rc = 0;
     kv_size_pools(m->kv, m->n_group, n_page, m->model->hp.n_ctx, m->group.rows_max);
+    if (info_of(eng, m)->gpu && !grows(eng, m)) /* the memory of a pool that grows is counted as it is mapped */
+        rc =
+            memory_check_yield(eng, kv_size_bytes(m->kv, m->n_group, n_page, m->model->hp.n_ctx, m->group.rows_max), e);
+    if (rc)
+        return rc;
     for (uint32_t g = 0; g < m->n_group; g++)
         m->kv[g].extent = grows(eng, m) ? kv_size_extent(&m->kv[g], info_of(eng, m)->kv_granule) : 0;
     for (uint32_t g = 0; g < m->n_group; g++)
@@ -457,20 +462,30 @@ static void note_paths(struct engine *eng, struct model_entry *m)
         log_warn("%s: off the fast path: %s", m->path, t->slow[i]);
 }
 
+/* Whether memory that is yielded is needed for what comes with the weights; idle models may be in its way. */
+static int check_yield_of_all(const struct engine *eng, const struct model_entry *m, struct hearth_err *e)
+{
+    return eng->info.gpu && eng->yield.on ? memory_check_yield_of(eng, m, least_tokens(&m->hp), e) : 0;
+}
+
 static int load(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct selfcheck_verdict selfcheck_verdict = {.ok = true, .cached = true};
     const char *state = NULL;
     struct hearth_err err = {0};
     fit_note(m);
-    int rc = load_on_device(eng, m, NULL, &selfcheck_verdict, &err);
+    memory_count(eng);
+    int rc = check_yield_of_all(eng, m, &err);
+    bool waits = rc; /* until memory may be taken again */
+    if (!rc)
+        rc = load_on_device(eng, m, NULL, &selfcheck_verdict, &err);
     if (rc == HEARTH_ENOMEM && device_has_no_model(eng) && goes_elsewhere(eng, m))
         rc = err.code = HEARTH_EELSEWHERE;
-    if (rc == HEARTH_ENOMEM && fit_possible(eng) && device_has_no_model(eng))
+    if (rc == HEARTH_ENOMEM && !waits && fit_possible(eng) && device_has_no_model(eng))
         rc = load_within(eng, m, &selfcheck_verdict, &err);
     if (!rc && eng->info.gpu && selfcheck_verdict.ok)
         state = selfcheck_verdict.cached ? "passed before" : "passed";
-    else if (refused(eng, rc) || (!rc && !selfcheck_verdict.ok)) {
+    else if ((refused(eng, rc) && !waits) || (!rc && !selfcheck_verdict.ok)) {
         state = intern_reason(m, rc ? err.msg : selfcheck_verdict.why);
         rc = fall_back_to_cpu(eng, m, state, &err);
     }
@@ -492,7 +507,10 @@ static int check_yield(const struct engine *eng, const struct model_entry *m, st
 
 bool load_waits_for_yield(const struct engine *eng, const struct model_entry *m)
 {
-    return !m->hp_err.code && check_yield(eng, m, NULL) && !goes_elsewhere(eng, m);
+    if (!eng->yield.on || m->hp_err.code)
+        return false;
+    bool waits = check_yield(eng, m, NULL) || (check_yield_of_all(eng, m, NULL) && !idle_to_evict(eng));
+    return waits && !goes_elsewhere(eng, m);
 }
 
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)

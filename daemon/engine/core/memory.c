@@ -116,10 +116,18 @@ uint32_t memory_sharers(const struct engine *eng)
     return n ? n : 1;
 }
 
-int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e)
+/* How many more bytes may be held while memory is yielded. */
+static uint64_t yield_room(const struct engine *eng)
 {
     uint64_t own = ledger_own(&eng->ledger);
-    if (!eng->yield.on || own + bytes <= eng->yield.cap)
+    if (!eng->yield.on)
+        return UINT64_MAX;
+    return eng->yield.cap > own ? eng->yield.cap - own : 0;
+}
+
+int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e)
+{
+    if (bytes <= yield_room(eng))
         return 0;
     if (eng->yield.pressed)
         return err_set(e, HEARTH_ENOMEM,
@@ -186,7 +194,8 @@ static uint64_t workspace_need(const struct engine *eng, const struct model *out
 uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most)
 {
     enum { PART = 8 }; /* fraction of the free memory */
-    uint64_t room = memory_room(eng);
+    uint64_t room = memory_room(eng), allowed = yield_room(eng);
+    room = room < allowed ? room : allowed;
     while (most > ROWS_GPU_LEAST && workspace_need(eng, m, most) > room / PART)
         most /= 2;
     return most;
@@ -210,6 +219,16 @@ int memory_check(struct engine *eng, const struct model_entry *m, uint32_t token
     memory_count(eng);
     struct ledger_need need = need_of(eng, m, tokens);
     return ledger_check(&eng->ledger, &need, e);
+}
+
+int memory_check_yield_of(const struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e)
+{
+    struct ledger_need need = need_of(eng, m, tokens);
+    bool grows = eng->info.kv_granule && eng->params.kv_pool != KV_POOL_WHOLE;
+    uint64_t pool = eng->params.kv_bytes;
+    if (pool && (!grows || pool < need.kv))
+        need.kv = pool;
+    return memory_check_yield(eng, need.weights + need.kv + need.workspace, e);
 }
 
 bool memory_is_others(const struct engine *eng, const struct model_entry *m, uint32_t tokens)

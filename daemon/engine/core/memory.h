@@ -44,6 +44,9 @@ uint32_t memory_sharers(const struct engine *eng);
 
 /* Whether `bytes` more may be held while memory is yielded: 0, or HEARTH_ENOMEM with a message. */
 int memory_check_yield(const struct engine *eng, uint64_t bytes, struct hearth_err *e);
+/* The same for the model's weights, its workspace, and the minimum of KV: `tokens` tokens, or the pool that is
+ * configured if that does not grow or is smaller. */
+int memory_check_yield_of(const struct engine *eng, const struct model_entry *m, uint32_t tokens, struct hearth_err *e);
 
 /* How many bytes of the device may still be used. */
 uint64_t memory_room(struct engine *eng);

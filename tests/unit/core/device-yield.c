@@ -283,6 +283,78 @@ static void who_is_refused_holds_nobody_up(void **state)
     entry_fini(&second);
 }
 
+/* Limits what may be held until the yield ends. */
+static void keep_yield(struct world *w, uint64_t most)
+{
+    w->answered = false;
+    engine_keep_yield(w->eng, most, 3600, w);
+    while (!w->answered)
+        hear_one(w);
+    assert_int_equal(w->answer.code, 0);
+}
+
+/* A model whose weights alone may be held during a yield, but not the least KV that it needs, is not loaded, here nor
+ * on the CPU: requests for it wait, and nobody waits behind them. */
+static void a_load_keeps_to_the_yield(void **state)
+{
+    (void)state;
+    static struct heard h, other;
+    toy_pages = 0; /* as many as memory allows */
+    toy_free = 2 * 150 * TOY_PAGE_BYTES;
+    for (int growing = 0; growing < 2; growing++) {
+        struct world w;
+        toy_granule = growing ? 4 * TOY_PAGE_BYTES : 0;
+        world_open_on(&w, 1, true);
+        w.m.vocab = NULL;
+        struct model_entry small = {.hp = w.m.hp};
+        w.m.hp.weight_bytes = 30 * TOY_PAGE_BYTES;
+        keep_yield(&w, 50 * TOY_PAGE_BYTES);
+        uint32_t loads = toy_loads;
+        ask(&w, engine_load);
+        assert_int_equal(w.answer.code, HEARTH_ENOMEM);
+        assert_non_null(strstr(w.answer.msg, "hearth yield --end"));
+        engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 20));
+        while (!w.n_parked[1])
+            hear_one(&w);
+        assert_int_equal(toy_loads, loads);
+        struct seq *q = make(&w, &other, (int32_t[]){4, 5, 6}, 3, 5);
+        q->model = &small;
+        engine_submit(w.eng, q);
+        while (!other.ended)
+            hear_one(&w);
+        check_heard(&other);
+        assert_true(atomic_load(&small.on_gpu));
+        assert_false(h.admitted);
+        end_yield(&w, 0);
+        hear_all(&w);
+        check_heard(&h);
+        assert_true(atomic_load(&w.m.on_gpu));
+        world_close(&w);
+        entry_fini(&small);
+    }
+    toy_granule = 0;
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
+/* A pool that is allocated as a whole is no larger than what may be held. */
+static void a_pool_keeps_to_the_yield(void **state)
+{
+    (void)state;
+    struct world w;
+    toy_pages = 0;
+    toy_free = 2 * 150 * TOY_PAGE_BYTES;
+    world_open_on(&w, 1, true);
+    keep_yield(&w, 60 * TOY_PAGE_BYTES);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_true(atomic_load(&w.m.on_gpu));
+    assert_in_range(atomic_load(&w.m.pages_total), (MAX_LEN + KV_PAGE - 1) / KV_PAGE, 60);
+    world_close(&w);
+    toy_pages = 64;
+    toy_free = 1 << 30;
+}
+
 /* Until the yield ends, copies of weights take no more memory than when it was answered, whatever was given back. */
 static void copies_do_not_grow(void **state)
 {
@@ -491,6 +563,8 @@ int main(void)
         cmocka_unit_test(who_waits_for_pages_is_told),
         cmocka_unit_test(a_yield_that_has_ended_refuses_nothing),
         cmocka_unit_test(who_is_refused_holds_nobody_up),
+        cmocka_unit_test(a_load_keeps_to_the_yield),
+        cmocka_unit_test(a_pool_keeps_to_the_yield),
         cmocka_unit_test(copies_do_not_grow),
         cmocka_unit_test(others_get_what_they_take),
         cmocka_unit_test(what_others_take_can_be_ended),
