@@ -81,6 +81,7 @@ const struct wire_method wire_methods[] = {
     EVENT(WIRE_ENGINE_TRACE, "engine.trace", true, engine_trace),
     EVENT(WIRE_ENGINE_PARKED, "engine.parked", true, engine_parked),
     EVENT(WIRE_ENGINE_IDLE, "engine.idle", true, empty),
+    EVENT(WIRE_ENGINE_RELIEVED, "engine.relieved", true, empty),
     EVENT(WIRE_JOURNAL_HEAD, "journal.head", true, journal_head),
     EVENT(WIRE_JOURNAL_END, "journal.end", true, journal_end),
     EVENT(WIRE_TURN_GENERATION, "turn.generation", true, turn_generation),

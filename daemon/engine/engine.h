@@ -139,7 +139,8 @@ enum event_kind {
     EV_FINISHED,
     EV_YIELDED,
     EV_PARKED,
-    EV_IDLE, /* no model was loaded for empty_ms, and nothing is left to save; sent repeatedly */
+    EV_IDLE,     /* no model was loaded for empty_ms, and nothing is left to save; sent repeatedly */
+    EV_RELIEVED, /* memory that other programs had taken may be taken again */
     EV_FATAL
 };
 struct engine_event {

@@ -3,6 +3,7 @@
 
 #include "daemon/log.h"
 #include "daemon/rpc/import.h"
+#include "daemon/rpc/pins.h"
 #include "daemon/stream/stream.h"
 #include "daemon/rpc/queue.h"
 #include "daemon/rpc/takeover.h"
@@ -52,7 +53,7 @@ static const struct {
     {WIRE_ENGINE_PROGRESS, stream_on_progress}, {WIRE_MODEL_PROGRESS, msg_on_model_progress},
     {WIRE_ENGINE_KV_SAVED, msg_on_kv_saved},    {WIRE_ENGINE_KV_USED, msg_on_kv_used},
     {WIRE_ENGINE_KV_BAD, msg_on_kv_bad},        {WIRE_ENGINE_TRACE, stream_on_trace},
-    {WIRE_ENGINE_PARKED, stream_on_parked},
+    {WIRE_ENGINE_PARKED, stream_on_parked},     {WIRE_ENGINE_RELIEVED, pins_on_relieved},
 };
 
 #define LEN(a) (sizeof a / sizeof((a)[0]))

@@ -112,6 +112,12 @@ void pins_retry(struct server *s)
     }
 }
 
+void pins_on_relieved(struct server *s, const void *body)
+{
+    (void)body;
+    pins_retry(s);
+}
+
 void pins_fini(struct server *s)
 {
     struct pin *p;

@@ -20,6 +20,7 @@ void pins_restore(struct server *s, const struct engine_client *ec);
 /* Called when an engine may take memory again that was yielded: asks again for the pinned models that were refused for
  * lack of memory. */
 void pins_retry(struct server *s);
+void pins_on_relieved(struct server *s, const void *body); /* the same, on engine.relieved */
 
 void pins_fini(struct server *s);
 

@@ -346,6 +346,34 @@ static void an_unpin_outlasts_the_pin_before_it(void **state)
     peer_close(p);
 }
 
+/* The next engine refuses to pin a model, because other programs have the memory: it is asked again when they have
+ * given it back. */
+static void a_refused_pin_comes_back(void **state)
+{
+    struct box *b = begin(state, "2", "0,0", NULL, "");
+    struct peer *p = peer_open(b);
+    struct wire_model_pin pin = {.model = "third", .pinned = true};
+    struct hearth_err e;
+    char full[128];
+    loaded_on(p, "fake", 0);
+    loaded_on(p, "other", 1);
+    wire_free(peer_call(p, WIRE_MODELS_PIN, &pin));
+    assert_int_equal(device_of(p, "third"), 1);
+    snprintf(full, sizeof full, "%s/third.gguf.full", b->models);
+    int fd = open(full, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    kill_and_load(p, "other", 1);
+    assert_int_equal(device_of(p, "third"), -1);
+    assert_int_equal(unlink(full), 0);
+    wire_free(peer_answer(p, generate(p, "fake", "n=1 relieved"), WIRE_GENERATE, &e));
+    int64_t device = -1;
+    for (double until = boot() + 20; device < 0 && boot() < until;)
+        device = device_of(p, "third");
+    assert_int_not_equal(device, -1);
+    peer_close(p);
+}
+
 static void where_all_are_full_one_serves(void **state)
 {
     struct box *b = begin(state, "2", "950000,850000", NULL, "");
@@ -463,12 +491,19 @@ int main(void)
 {
 #define CASE(t) cmocka_unit_test_teardown(t, box_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_model_goes_where_most_is_free),  CASE(other_programs_count),
-        CASE(a_full_device_is_passed_by),       CASE(an_unpin_outlasts_the_pin_before_it),
-        CASE(where_all_are_full_one_serves),    CASE(an_engines_end_is_its_models_alone),
-        CASE(a_device_that_fails_is_passed_by), CASE(all_devices_yield),
-        CASE(who_starts_later_yields_too),      CASE(devices_can_be_named),
-        CASE(an_engine_needed_again_stays),     CASE(real_engines_serve_side_by_side),
+        CASE(a_model_goes_where_most_is_free),
+        CASE(other_programs_count),
+        CASE(a_full_device_is_passed_by),
+        CASE(an_unpin_outlasts_the_pin_before_it),
+        CASE(a_refused_pin_comes_back),
+        CASE(where_all_are_full_one_serves),
+        CASE(an_engines_end_is_its_models_alone),
+        CASE(a_device_that_fails_is_passed_by),
+        CASE(all_devices_yield),
+        CASE(who_starts_later_yields_too),
+        CASE(devices_can_be_named),
+        CASE(an_engine_needed_again_stays),
+        CASE(real_engines_serve_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
  *     tail       one "!" held back to the end       skip=K     leave out token K
  *     think=K    the first K tokens are reasoning
  *     idle       the engine says, as if that crossed the request, that it holds nothing
+ *     relieved   ... or that other programs have given memory back
  *     deadline   the text of a token is its deadline_ms
  *     prompt=K   its prompt of K tokens is being read: told K times, and of streams that are not there
  *     save=N     N files of KV when it has ended    kvsize=B   of B bytes each (100)
@@ -22,7 +23,7 @@
  *
  * $FAKE_ENGINE: "exit" before hello, "exit1" the same of device 1, "version" (another one). $FAKE_DEVICES: how many
  * there are, each of 1,000,000 bytes, less what $FAKE_OTHERS says of it ("0,500000"): of that, the files of the models
- * that were asked to generate or loaded take their sizes.
+ * that were asked to generate or loaded take their sizes. A model is not pinned while there is a file PATH.full.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -262,6 +263,8 @@ static void generate(uint32_t rpc, const struct wire_engine_generate *g)
     st->kvlate = strstr(text, "kvlate") != NULL;
     if (strstr(text, "idle"))
         wire_pack_event(&out, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0}, NULL, NULL, NULL);
+    if (strstr(text, "relieved"))
+        wire_pack_event(&out, &wire_methods[WIRE_ENGINE_RELIEVED], &(struct wire_empty){0}, NULL, NULL, NULL);
     st->deadline = strstr(text, "deadline") != NULL ? g->req.deadline_ms : -1;
     trace(g->stream, "received", NULL, (int64_t)(g->history.n + n));
     if (strstr(text, "traces="))
@@ -400,6 +403,13 @@ static void load(uint32_t id, const struct wire_engine_path *p)
     wire_pack_result(&out, id, &wire_methods[WIRE_ENGINE_LOAD], &r, NULL);
 }
 
+static bool is_refused(const char *path)
+{
+    char full[4096];
+    snprintf(full, sizeof full, "%s.full", path);
+    return access(full, F_OK) == 0;
+}
+
 /* Requests to tokenize "hold" wait until one of them is forgotten, which is answered as such; the others get a result
  * then. */
 static uint32_t held[16];
@@ -468,7 +478,10 @@ static void request(const struct wire_frame *f)
         load(f->id, p);
     } else if (m == &wire_methods[WIRE_ENGINE_PIN]) {
         const struct wire_engine_pin *pin = p;
-        load(f->id, &(struct wire_engine_path){.path = pin->path});
+        if (is_refused(pin->path))
+            wire_pack_error(&out, f->id, HEARTH_ENOMEM, "others have the memory for now", NULL);
+        else
+            load(f->id, &(struct wire_engine_path){.path = pin->path});
     } else if (m == &wire_methods[WIRE_ENGINE_UNLOAD]) {
         drop(((struct wire_engine_path *)p)->path);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);

@@ -179,6 +179,8 @@ static void end(struct engine *eng)
     if (!eng->yield.on)
         return;
     log_info("yielded memory may be taken again");
+    if (eng->yield.pressed) /* of the end of other yields hearthd knows */
+        engine_event_new(eng, EV_RELIEVED, sizeof(struct engine_event));
     eng->yield.on = eng->yield.busy = eng->yield.pressed = false;
     eng->yield.parking = NULL;
     pressure_accept(&eng->pressure, &eng->ledger);

@@ -144,6 +144,9 @@ void events_serve(struct rpc_server *s, struct engine_event *ev)
         if (TAILQ_EMPTY(&s->requests))
             serve_event(s, &wire_methods[WIRE_ENGINE_IDLE], &(struct wire_empty){0});
         break;
+    case EV_RELIEVED:
+        serve_event(s, &wire_methods[WIRE_ENGINE_RELIEVED], &(struct wire_empty){0});
+        break;
     case EV_FATAL:
         s->fatal = ((const struct event_fatal *)ev)->err;
         frame_conn_stop(s->conn);

@@ -483,8 +483,10 @@ static void others_get_what_they_take(void **state)
     assert_int_equal(w.answer.code, HEARTH_ENOMEM);
     assert_non_null(strstr(w.answer.msg, "gpu_headroom"));
     assert_int_equal(engine_counters(w.eng)->rows, rows);
+    assert_int_equal(w.n_relieved, 0);
     others_leave(fake);
     close_beside_others(&w, h, lib);
+    assert_int_equal(w.n_relieved, 1);
 }
 
 /* Waits until the other programs' memory has been read again. */

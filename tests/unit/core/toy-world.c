@@ -134,6 +134,9 @@ void hear(struct world *w, struct engine_event *ev)
     case EV_IDLE:
         w->n_idle++;
         break;
+    case EV_RELIEVED:
+        w->n_relieved++;
+        break;
     case EV_YIELDED:
         w->answered = true;
         w->n_yielded++;

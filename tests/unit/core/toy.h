@@ -78,8 +78,8 @@ struct world {
     struct engine *eng;
     struct model_entry m;
     uint64_t last_id;
-    uint32_t live, n_progress, n_idle, n_yielded, n_parked[2]; /* parked: went on, waits */
-    uint64_t freed, free;                                      /* of EV_YIELDED */
+    uint32_t live, n_progress, n_idle, n_relieved, n_yielded, n_parked[2]; /* parked: went on, waits */
+    uint64_t freed, free;                                                  /* of EV_YIELDED */
     bool answered, finished;
     uint64_t told_host; /* bytes of the model's weights in host memory, from the last EV_PROGRESS */
     uint32_t n_kv[3];   /* EV_KV, by kind */
