@@ -68,7 +68,7 @@ try:
         control.call("yield", bytes=1 << 60)
         check(False, "what nobody has")
     except Refused as e:
-        check("LIMIT" in str(e) and "are free" in str(e), "what nobody has", e)
+        check("LIMIT" in str(e) and "are free" in str(e) and "yield --end" in str(e), "what nobody has", e)
     control.call("yield", seconds=0)
     for bad in {}, {"all": True, "bytes": 5}:
         try:

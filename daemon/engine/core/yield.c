@@ -222,8 +222,10 @@ static void done(struct engine *eng, bool enough)
 {
     struct hearth_err err = {0};
     if (!enough)
-        err_set(&err, HEARTH_ELIMIT, "hearth has given back what it may, and %.1f GB of the %.1f GB are free",
-                1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes);
+        err_set(&err, HEARTH_ELIMIT,
+                "hearth has given back what it may, and %.1f GB of the %.1f GB are free; it takes no more for %.0f s "
+                "(`hearth yield --end` ends that)",
+                1e-9 * (double)free_now(eng), 1e-9 * (double)eng->yield.bytes, eng->yield.until - engine_now());
     hold_at(eng, ledger_own(&eng->ledger));
     engine_wake(eng); /* a change of what other programs use may not have been evaluated meanwhile */
     if (eng->yield.pressed)
