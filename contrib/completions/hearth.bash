@@ -1,9 +1,9 @@
 # bash completion for hearth(1)
-# One name a line, each once.
+# One name a line, each once: the first of an object's names, and none of the programs that `ps` lists too.
 _hearth_names()
 {
     hearth --no-start "$@" --json 2>/dev/null | sed 's/},{/}\n{/g' |
-        sed -n 's/.*"name":"\([^"\\]*\)".*/\1/p' | awk '!seen[$0]++'
+        sed -n '/^{"pid":/!{s/"name":"\([^"\\]*\)".*/\n\1/;s/.*\n//p;}' | awk '!seen[$0]++'
 }
 
 # Offers the names that a verb lists, as the shell needs them quoted where they hold blanks and the like.
