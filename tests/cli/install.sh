@@ -33,8 +33,8 @@ cc=${CC:-cc}
 sanitize=$(sed -n 's/^HEARTH_LDFLAGS = //p' "$top_builddir/Makefile") # a sanitized library wants a sanitized program
 # shellcheck disable=SC2046,SC2086
 $cc $sanitize "$top_srcdir/libclient/examples/blocking.c" -o "$dir/blocking" \
-    $(PKG_CONFIG_PATH=${pc%/hearth.pc} pkg-config --define-variable=prefix="$prefix" --cflags --libs hearth) >"$dir/err" 2>&1
-result $? "a program builds with hearth.pc"
+    $(PKG_CONFIG_LIBDIR=${pc%/hearth.pc} pkg-config --define-variable=prefix="$prefix" --cflags --libs hearth) >"$dir/err" 2>&1
+result $? "a program builds with hearth.pc alone, without the files of what libhearth is made of"
 sed 's/^/# /' "$dir/err"
 status 0 "and runs" env LD_LIBRARY_PATH="$prefix/lib" "$dir/blocking" tale "Once upon a time"
 done_testing
