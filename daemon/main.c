@@ -388,10 +388,22 @@ static bool tell_place(const char *what, const char *path, const char *fault)
     return !fault;
 }
 
-/* A missing folder is no fault, because it is created or skipped; one that cannot be used is. */
+/* A missing folder is no fault, because it is skipped; one that cannot be used is. */
 static bool tell_folder(const char *what, const char *path, int mode)
 {
     return tell_place(what, path, access(path, F_OK) != 0 && errno == ENOENT ? NULL : fault_of(path, S_IFDIR, mode));
+}
+
+/* The state directory is created with its parents, so the nearest folder that exists decides. */
+static bool tell_state(const char *path)
+{
+    char dir[PATH_MAX];
+    const char *at = dir;
+    snprintf(dir, sizeof dir, "%s", path);
+    while (access(at, F_OK) != 0 && errno == ENOENT)
+        at = dirname(dir);
+    const char *fault = fault_of(at, S_IFDIR, R_OK | W_OK | X_OK);
+    return tell_place("state", fault ? at : path, fault);
 }
 
 /* A missing log file is created when hearthd starts. Its folder must exist, unless it is the state directory. */
@@ -432,7 +444,7 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
     } else {
         tell_place("socket", c->socket, NULL);
     }
-    fine = tell_folder("state", c->state_dir, R_OK | W_OK | X_OK) && fine;
+    fine = tell_state(c->state_dir) && fine;
     for (size_t i = 0; i < c->n_model_dirs; i++)
         fine = tell_folder("models", c->model_dirs[i], R_OK | X_OK) && fine;
     if (!c->engine && !find_engine(dir, engine)) {

@@ -79,11 +79,14 @@ int socket_check(const char *path, struct hearth_err *e)
     snprintf(dir, sizeof dir, "%s", path);
     if (rc || !cut_name(dir))
         return rc;
+    const char *made_in = dir;
     if (lstat(dir, &sb) == 0 || errno != ENOENT)
-        return check_socket_dir(dir, e);
-    if (cut_name(dir) && access(dir, F_OK) != 0) /* only one level is created */
-        return err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
-    return 0;
+        rc = check_socket_dir(dir, e);
+    else if (!cut_name(dir)) /* only one level is created */
+        made_in = "/";
+    if (!rc && access(made_in, W_OK | X_OK) != 0)
+        rc = err_set(e, HEARTH_EIO, "%.150s: %s", path, strerror(errno));
+    return rc;
 }
 
 /*
