@@ -908,7 +908,7 @@ struct hearth_model_load_result {
     const char *model, *path;
     double load_ms;
     bool was_loaded;         /* it was loaded before */
-    const char *where;       /* "cpu", "cuda:0" */
+    const char *where;       /* "cpu", "cuda:0"; NULL only for a model that was unpinned and is not in memory */
     const char *no_gpu;      /* NULL, or why the CPU runs the model although the engine could use a GPU */
     struct hearth_strs slow; /* this and the following members as in struct hearth_loaded_model */
     int64_t bytes, host_bytes;
@@ -956,7 +956,7 @@ HEARTH_API int hearth_models_pin(struct hearth *h, const char *model, bool pinne
 /* hearth_status() reports the daemon, its engines and the models in memory. */
 struct hearth_loaded_model {
     const char *name, *path;
-    const char *where;                              /* "cpu", "cuda:0" */
+    const char *where;                              /* "cpu", "cuda:0"; NULL where `vocab_only` */
     int64_t bytes;                                  /* bytes of its weights in memory */
     int64_t context;                                /* the model's context limit, in tokens */
     int64_t context_used;                           /* tokens of the longest sequence, running or cached */
@@ -1018,7 +1018,7 @@ struct hearth_path_rows {
 struct hearth_engine_status {
     int64_t pid;         /* 0: none */
     const char *state;   /* "absent", "restarting", "starting", "running", "leaving", "stopping", "not answering" */
-    const char *backend; /* "cpu", "cuda" */
+    const char *backend; /* "cpu", "cuda"; NULL, like `device`, while there is no engine */
     const char *device;
     const char *no_gpu; /* NULL, or why the CPU is used although the engine could use a GPU */
     int64_t steps, rows, rows_max, tokens_computed; /* since the engine started; rows / steps is the mean batch */

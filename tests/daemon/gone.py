@@ -41,11 +41,15 @@ try:
         else:
             os.unlink(path)
         name = path if "path" in what else "other"
-        c.call("models.pin", model=name, pinned=False)
+        r = c.call("models.pin", model=name, pinned=False)
+        check(r["where"] == "cpu" and r["bytes"] > 4e6, what + ": unpinning says that it stays in memory", r)
         check(not rows("other")[0]["pinned"], what + ": it is not pinned any more", rows("other"))
         c.call("models.unload", model=name)
         check(held() == 0, what + ": it is unloaded", rows("other"))
         put_back()
+    c.call("tokenize", model="other", text="x")  # its vocabulary alone is in memory
+    r = c.call("models.pin", model="other", pinned=False)
+    check("where" not in r and r["bytes"] == 0, "unpinning says of a model that it is not in memory", r)
     try:
         c.call("models.unload", model="none")
         check(False, "what there never was is refused")

@@ -27,21 +27,21 @@ static void on_model_event(struct rpc_server *s, const struct event_model *ev)
     if (ev->err.code) {
         serve_error(s, r->rpc_id, &ev->err);
     } else {
-        bool gpu = atomic_load(&ev->model->on_gpu);
+        bool gpu = atomic_load(&ev->model->on_gpu), loaded = atomic_load(&ev->model->loaded); /* unpinned: maybe not */
         const char *check = atomic_load(&ev->model->self_check);
         struct wire_model_load_result res = {
             .model = ev->model->path,
             .path = ev->model->path,
             .load_ms = 1e3 * ev->seconds,
             .was_loaded = ev->was_loaded,
-            .where = atomic_load(&ev->model->loaded) ? status_where(gpu) : NULL,
+            .where = loaded ? status_where(gpu) : NULL,
             .no_gpu = gpu     ? NULL
                       : check ? check
                               : engine_no_gpu(s->engine),
             .slow = status_slow_ops(ev->model),
-            .bytes = status_weights_held(ev->model),
-            .host_bytes = (int64_t)atomic_load(&ev->model->host_bytes),
-            .speed = atomic_load(&ev->model->speed),
+            .bytes = loaded ? status_weights_held(ev->model) : 0,
+            .host_bytes = loaded ? (int64_t)atomic_load(&ev->model->host_bytes) : 0,
+            .speed = loaded ? atomic_load(&ev->model->speed) : 0,
         };
         struct wire_empty empty = {0};
         serve_result(s, r->rpc_id, r->method, ev->ev.kind == EV_LOADED ? (const void *)&res : &empty);
