@@ -182,7 +182,7 @@ static int cancel_check(const void *msg, struct hearth_err *e)
 {
     const struct wire_cancel *m = msg;
     if ((m->stream >= 0) == !!m->request)
-        return err_set(e, HEARTH_EPARAMS, "cancel: one of stream, request is needed");
+        return err_set(e, HEARTH_EPARAMS, "cancel: exactly one of stream, request is needed");
     return 0;
 }
 
@@ -197,7 +197,7 @@ static int attach_check(const void *msg, struct hearth_err *e)
 {
     const struct wire_attach *m = msg;
     if ((m->stream >= 0) == !!m->request)
-        return err_set(e, HEARTH_EPARAMS, "stream.attach: one of stream, request is needed");
+        return err_set(e, HEARTH_EPARAMS, "stream.attach: exactly one of stream, request is needed");
     return 0;
 }
 

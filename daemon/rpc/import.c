@@ -428,8 +428,11 @@ void msg_sessions_import(struct call *call)
         rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import: the session is being written");
     } else if (!rc && (!c->import || p->page != c->import->pages || p->page == 0)) {
         /* The first page may still wait for the engine's answer; until then a second page is out of order. */
-        rc = err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the next of an import",
-                     (long long)p->page);
+        rc = c->import ? err_set(&e, HEARTH_ECONFLICT,
+                                 "sessions.import.page: %lld is not the next one of session \"%.60s\", which is %lld",
+                                 (long long)p->page, c->import->row.name, (long long)c->import->pages)
+                       : err_set(&e, HEARTH_ECONFLICT, "sessions.import.page: %lld is not the first one, which is 0",
+                                 (long long)p->page);
     } else if (!rc) {
         add_page(call);
         return;

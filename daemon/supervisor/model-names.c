@@ -333,13 +333,12 @@ static void append(char *to, size_t size, const char *before, const char *text)
 /* Appends the directories that were searched, as many as fit in an error message, and how many others there are. */
 static void append_folders(char *msg, size_t size, const struct conf *conf)
 {
-    enum { REST = 24 }; /* ", and 12 more folders" */
+    enum { REST = 24 }; /* ", and 12 more" */
     for (size_t i = 0; i < conf->n_model_dirs; i++) {
         const char *before = i ? ", " : "; searched: ";
         size_t used = strlen(msg);
         if (used + strlen(before) + strlen(conf->model_dirs[i]) + REST >= size) {
-            snprintf(msg + used, size - used, i ? ", and %zu more folders" : "; %zu folders were searched",
-                     conf->n_model_dirs - i);
+            snprintf(msg + used, size - used, i ? ", and %zu more" : "; folders searched: %zu", conf->n_model_dirs - i);
             return;
         }
         append(msg, size, before, conf->model_dirs[i]);

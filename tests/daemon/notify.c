@@ -127,7 +127,7 @@ static void test_notices(void **state)
         {BYTES("\x93\x02\xa8generate\x91\x81\x07\x07"), "INVALID_PARAMS: generate: has a key that is not a string"},
         {BYTES("\x93\x02\xa6"
                "cancel\x91\x80"),
-         "INVALID_PARAMS: cancel: one of stream, request is needed"},
+         "INVALID_PARAMS: cancel: exactly one of stream, request is needed"},
         {BYTES("\x93\x02\xa6status\x91\x80"), "INVALID_REQUEST: only generate and cancel may be notifications"},
         {BYTES("\x93\x02\xadstream.attach\x91\x81\xa6stream\x01"), "INVALID_REQUEST: only generate and cancel"},
         {BYTES("\x93\x02\xa8nonesuch\x91\x80"), "INVALID_REQUEST: only generate and cancel may be notifications"},

@@ -217,13 +217,11 @@ static void test_import_refused(void **state)
         const char *what;
         int code;
     } cases[] = {
-        {"version: 7", HEARTH_EUNSUPPORTED},   {"version: 0", HEARTH_EUNSUPPORTED},
-        {"name: is missing", HEARTH_EPARAMS},  {"name is empty", HEARTH_EPARAMS},
-        {"control", HEARTH_EPARAMS},           {"an id", HEARTH_EPARAMS},
-        {"model: is", HEARTH_EPARAMS},         {"nonesuch", HEARTH_ENOMODEL},
-        {"3000", HEARTH_EMODELMISMATCH},       {"other/bpe", HEARTH_EMODELMISMATCH},
-        {"2000 is not", HEARTH_EPARAMS},       {"no turn before", HEARTH_EPARAMS},
-        {"is not the next", HEARTH_ECONFLICT},
+        {"version: 7", HEARTH_EUNSUPPORTED},  {"version: 0", HEARTH_EUNSUPPORTED}, {"name: is missing", HEARTH_EPARAMS},
+        {"name is empty", HEARTH_EPARAMS},    {"control", HEARTH_EPARAMS},         {"an id", HEARTH_EPARAMS},
+        {"model: is", HEARTH_EPARAMS},        {"nonesuch", HEARTH_ENOMODEL},       {"3000", HEARTH_EMODELMISMATCH},
+        {"other/bpe", HEARTH_EMODELMISMATCH}, {"2000 is not", HEARTH_EPARAMS},     {"no turn before", HEARTH_EPARAMS},
+        {"not the first", HEARTH_ECONFLICT},
     };
     for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
         t = good;
@@ -266,7 +264,7 @@ static void test_import_pages(void **state)
     wire_free(peer_call(p, WIRE_SESSIONS_IMPORT, &im));
     peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ECONFLICT, "page: 0");
     im.page = 2;
-    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ECONFLICT, "page: 2");
+    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ECONFLICT, "not the next one of session \"mine\", which is 1");
     peer_refused(q, WIRE_SESSIONS_IMPORT, &other, HEARTH_ELIMIT, "importing");
     assert_int_equal(peer_sessions(q), 0);
     im.page = 1;
