@@ -553,8 +553,9 @@ HEARTH_API int hearth_next(struct hearth *h, struct hearth_event *ev, struct hea
 HEARTH_API void *hearth_take(struct hearth *h);
 
 /* Asks the daemon to stop a generation (one that was submitted or attached to). Its DONE still arrives, with
- * finish_reason "cancelled", or another one where the generation ended first. May be called at any time after
- * hearth_submit(). Returns HEARTH_ENOSTREAM where no generation of that number is pending. */
+ * finish_reason "cancelled", or another one where the generation ended first; or, where it was still QUEUED, an ERROR
+ * with HEARTH_ECANCELLED. May be called at any time after hearth_submit(). Returns HEARTH_ENOSTREAM where no generation
+ * of that number is pending. */
 HEARTH_API int hearth_cancel(struct hearth *h, uint32_t request, struct hearth_err *err);
 
 /* --- run: blocking calls --------------------------------------------------------------------------------- */
@@ -584,10 +585,10 @@ HEARTH_API void hearth_free(void *result);
 
 /* A callback that receives the events of the running call, and the notices and load progress that belong to no request.
  * Bodies are borrowed until it returns. A non-zero return value cancels the generation that runs; the call then returns
- * its result, with finish_reason "cancelled". It may make blocking calls on the same connection, and receives the
- * events that arrive during them afterwards; it may not call hearth_next(), which would take them. A call without a
- * callback queues those notices and that progress for hearth_next() while another request waits for its answer, and
- * discards them otherwise. */
+ * its result, with finish_reason "cancelled", or HEARTH_ECANCELLED where it was still QUEUED. It may make blocking
+ * calls on the same connection, and receives the events that arrive during them afterwards; it may not call
+ * hearth_next(), which would take them. A call without a callback queues those notices and that progress for
+ * hearth_next() while another request waits for its answer, and discards them otherwise. */
 typedef int hearth_on_event(void *arg, const struct hearth_event *ev);
 
 /* Runs a generation to its end; on_event may be NULL. An expired timeout cancels the generation. */
@@ -691,7 +692,7 @@ struct hearth_session_show_result {
 struct hearth_stream_info {
     int64_t stream;      /* the number that hearth_attach() takes */
     const char *state;   /* queued, running, recovering, cancelling, delivering, ended */
-    const char *request; /* the request's id */
+    const char *request; /* the request's id; NULL: it was given none */
     const char *session; /* its id; NULL where no session is kept */
     const char *name;    /* of the session */
     const char *model;   /* the name under which the model was requested when the session was created */
