@@ -110,7 +110,7 @@ hearthd_CPPFLAGS = $(AM_CPPFLAGS) -DHEARTH_LIBEXECDIR='"$(libexecdir)"' -DHEARTH
 hearthd_CFLAGS = $(AM_CFLAGS)
 EXTRA_DIST += daemon/stream/journal.md
 dist_man_MANS += daemon/hearthd.8 daemon/hearth.conf.5
-hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS) -lpthread
+hearthd_LDADD = daemon/libdaemon.a libclient/libcore.la $(LIBEVENT_LIBS) $(SQLITE_LIBS) $(XXHASH_LIBS) -lpthread -lm
 
 include daemon/engine/local.mk
 include daemon/bench/local.mk
