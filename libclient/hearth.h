@@ -1107,8 +1107,8 @@ HEARTH_API int hearth_status(struct hearth *h, struct hearth_status_result **out
  * Gives the device's memory to other programs: until `bytes` of it are free or, with `all`, everything that may be
  * given back. Exactly one of the two is needed. For `seconds` (0 to 86400) hearth takes none of it back; with 0 this
  * ends an earlier yield instead, and neither of the two is needed. Streams that are in the way are parked, and continue
- * later where they stopped. HEARTH_ELIMIT where less than that is free after everything was given back, or another
- * yield is being carried out. Only for root and the daemon's own user.
+ * later where they stopped. HEARTH_ELIMIT where less than that is free after everything was given back, which lasts for
+ * `seconds` all the same, or another yield is being carried out. Only for root and the daemon's own user.
  */
 struct hearth_yield_result {
     int64_t freed; /* bytes that hearth gave back */
