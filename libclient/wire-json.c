@@ -141,8 +141,9 @@ static int escape(struct in *in)
 
 static int put_string(struct in *in)
 {
-    if (*in->at++ != '"')
-        return wrong(in, "has a key that is not a string");
+    if (*in->at != '"')
+        return wrong(in, *in->at ? "has a key that is not a string" : "ends inside an object");
+    in->at++;
     put_head(in, 0xdb, 0, 4);
     size_t start = in->b->len;
     while (!in->code && *in->at != '"') {
@@ -241,14 +242,16 @@ static int put_container(struct in *in, int depth)
     size_t start = in->b->len;
     skip_blanks(in);
     while (!in->code && *in->at != close) {
-        if (n && *in->at++ != ',')
-            return wrong(in, "is not JSON");
+        if (n && *in->at != ',')
+            return wrong(in, *in->at ? "is not JSON" : map ? "ends inside an object" : "ends inside an array");
+        in->at += n > 0;
         skip_blanks(in);
         if (map) {
             put_string(in);
             skip_blanks(in);
-            if (!in->code && *in->at++ != ':')
-                return wrong(in, "is not JSON");
+            if (!in->code && *in->at != ':')
+                return wrong(in, *in->at ? "is not JSON" : "ends inside an object");
+            in->at += in->code == 0;
         }
         put_value(in, depth + 1);
         skip_blanks(in);

@@ -30,6 +30,7 @@ struct packer {
     struct hearth_err *e;
     int code;
     const struct wire_method *request; /* the request whose params are packed; or NULL */
+    size_t element;                    /* of the array that is packed: the index of a message in an error */
 };
 
 /* The name of a message type in an error: several methods may share a params type, so it is the method's name there. */
@@ -169,8 +170,10 @@ static void pack_struct(struct packer *p, const struct wire_type *t, const void 
 static void pack_array(struct packer *p, const struct wire_type *t, const char *v, size_t n)
 {
     msgpack_pack_array(&p->pk, n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        p->element = i;
         pack_struct(p, t, v + i * t->size);
+    }
 }
 
 static void pack_fault(struct packer *p, bool is_request, const char *line, size_t len)
@@ -245,7 +248,9 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
         break;
     case WIRE_CONTENT: {
         const struct wire_message *m = msg;
-        if (m->parts)
+        if (m->parts && m->content.data && !p->code)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s[%zu].content: has both a text and parts", t->name, p->element);
+        else if (m->parts)
             pack_array(p, f->sub, (const char *)m->parts, m->n_parts);
         else
             pack_bytes(p, &m->content, false);
@@ -259,7 +264,9 @@ static void pack_struct(struct packer *p, const struct wire_type *t, const void 
     size_t n = 0;
     const char *whole = t->whole ? *MEMBER(char *, msg, t->whole) : NULL;
     if (whole) {
-        pack_json(p, t->name, NULL, whole, WIRE_JSON_MAP);
+        char where[64];
+        snprintf(where, sizeof where, "%s[%zu]", t->name, p->element);
+        pack_json(p, where, NULL, whole, WIRE_JSON_MAP);
         return;
     }
     for (const struct wire_field *f = t->fields; f->name; f++)

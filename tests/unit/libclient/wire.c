@@ -534,10 +534,15 @@ static void json_is_checked_before_it_is_sent(void **state)
         {"[\"\xff\"]", "not valid UTF-8"},
         {"[\"", "ends inside a string"},
         {"[", "is not JSON"},
+        {"[1", "ends inside an array"},
+        {"[{", "ends inside an object"},
+        {"[{\"a\"", "ends inside an object"},
+        {"[{\"a\":1", "ends inside an object"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct wire_render r = {.model = "m", .tools = cases[i].text};
+        char *text = strdup(cases[i].text); /* behind which nothing may be read */
+        struct wire_render r = {.model = "m", .tools = text};
         struct wire_buf b = {0};
         struct hearth_err e = {0};
         int rc = wire_pack_request(&b, 1, &wire_methods[WIRE_RENDER], &r, &e);
@@ -547,7 +552,24 @@ static void json_is_checked_before_it_is_sent(void **state)
         if (rc)
             assert_int_equal(b.len, 0);
         wire_buf_fini(&b);
+        free(text);
     }
+    /* Of several messages the error says which one. */
+    struct wire_part part = {.type = "text", .text = hearth_text("b")};
+    struct wire_message messages[] = {{.role = "user", .content = hearth_text("a")}, {.json = "{"}};
+    struct wire_generate g;
+    struct wire_buf none = {0};
+    struct hearth_err e;
+    wire_defaults(wire_methods[WIRE_GENERATE].params, &g);
+    g.messages = messages;
+    g.n_messages = 2;
+    assert_int_equal(wire_pack_request(&none, 1, &wire_methods[WIRE_GENERATE], &g, &e), HEARTH_EPARAMS);
+    assert_string_equal(e.msg, "message[1]: ends inside an object");
+    messages[1] = (struct wire_message){.role = "user", .content = hearth_text("a"), .parts = &part, .n_parts = 1};
+    assert_int_equal(wire_pack_request(&none, 1, &wire_methods[WIRE_GENERATE], &g, &e), HEARTH_EPARAMS);
+    assert_string_equal(e.msg, "message[1].content: has both a text and parts");
+    assert_int_equal(none.len, 0);
+    wire_buf_fini(&none);
     char deep[2 * WIRE_JSON_DEPTH + 3] = "";
     struct wire_render r = {.model = "m", .tools = deep};
     struct wire_buf b = {0};
