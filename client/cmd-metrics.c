@@ -6,6 +6,7 @@
 #include "config.h" /* asprintf */
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,16 +105,37 @@ static void memory(const struct hearth_memory *m)
     metric("hearth_pinned_bytes", "gauge", "Host memory that is pinned for the device.", (double)m->pinned);
 }
 
+static bool is_named(const struct hearth_loaded_model *m, const char *name)
+{
+    return !m->vocab_only && m->name && !strcmp(m->name, name);
+}
+
+/* Writes a sample for each name: the sum of the member at offset `at` over the models of that name. Files in different
+ * folders may have the same name, and Prometheus refuses all metrics where one sample is given twice. */
+static void by_model(const char *name, const char *help, const struct hearth_engine_status *e, size_t at)
+{
+    head(name, "gauge", help);
+    for (size_t i = 0; i < e->n_models; i++) {
+        const char *model = e->models[i].name;
+        size_t first = 0;
+        int64_t sum = 0;
+        if (e->models[i].vocab_only || !model)
+            continue;
+        while (!is_named(&e->models[first], model))
+            first++;
+        for (size_t k = i; k < e->n_models; k++)
+            if (is_named(&e->models[k], model))
+                sum += *(const int64_t *)(const void *)((const char *)&e->models[k] + at);
+        if (first == i)
+            sample(name, "model", model, (double)sum);
+    }
+}
+
 static void models(const struct hearth_engine_status *e)
 {
-    head("hearth_model_bytes", "gauge", "Weights in memory, by model.");
-    for (size_t i = 0; i < e->n_models; i++)
-        if (!e->models[i].vocab_only && e->models[i].name)
-            sample("hearth_model_bytes", "model", e->models[i].name, (double)e->models[i].bytes);
-    head("hearth_model_sequences", "gauge", "Sequences in the batch, by model.");
-    for (size_t i = 0; i < e->n_models; i++)
-        if (!e->models[i].vocab_only && e->models[i].name)
-            sample("hearth_model_sequences", "model", e->models[i].name, (double)e->models[i].sequences);
+    by_model("hearth_model_bytes", "Weights in memory, by model.", e, offsetof(struct hearth_loaded_model, bytes));
+    by_model("hearth_model_sequences", "Sequences in the batch, by model.", e,
+             offsetof(struct hearth_loaded_model, sequences));
 }
 
 static void own(const struct hearth_status_result *r)

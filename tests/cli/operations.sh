@@ -63,6 +63,15 @@ err_has "is named" "$dir/nowhere/hearth.prom"
 status 0 "status --json" "$hearth" status --json
 json_is "has the same counters" "d['served']['completion_tokens'] == 12 and d['served']['length'] == 2"
 
+mkdir "$dir/a" "$dir/b"
+for folder in a b; do
+    cp "$top_srcdir"/contrib/models/tale*.gguf "$dir/$folder/same.gguf"
+    "$hearth" load "$dir/$folder/same.gguf" >"$dir/out" 2>&1
+done
+"$hearth" metrics >"$dir/metrics"
+metrics_are "models of the same name are added up" "$dir/metrics" \
+    "values['hearth_model_bytes{model=\"same\"}'] == 2 * values['hearth_model_bytes{model=\"tale\"}']"
+
 status 0 "top --once" "$hearth" top --once
 is "shows the model in memory" "$(grep -c '^tale .* cpu ' "$dir/out")" 1
 
