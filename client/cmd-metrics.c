@@ -91,8 +91,11 @@ static void kv_tiers(const struct hearth_status_result *r)
 }
 
 /* Writes no sample for the memory of other programs where it is unknown. */
-static void memory(const struct hearth_memory *m)
+static void memory(const struct hearth_engine_status *e)
 {
+    const struct hearth_memory *m = &e->memory;
+    metric("hearth_device_memory_bytes", "gauge", "Memory of the device.", (double)e->mem_total);
+    metric("hearth_device_memory_free_bytes", "gauge", "Of it, what can be had.", (double)e->mem_free);
     head("hearth_memory_bytes", "gauge", "Memory of the device, by who has it and for what.");
     sample("hearth_memory_bytes", "of", "weights", (double)m->weights);
     sample("hearth_memory_bytes", "of", "kv", (double)m->kv);
@@ -138,8 +141,25 @@ static void models(const struct hearth_engine_status *e)
              offsetof(struct hearth_loaded_model, sequences));
 }
 
+/* Writes the counter at offset `at` of each engine, labelled with its number if there are several. Engines that have
+ * not reported are left out: after a 0, or a sum over fewer engines, Prometheus would take the next report for an
+ * increase by all that it counts. */
+static void engine_counter(const struct hearth_status_result *r, const char *name, const char *help, size_t at)
+{
+    head(name, "counter", help);
+    for (size_t i = 0; i < r->n_engines || !i; i++) {
+        const struct hearth_engine_status *e = r->n_engines ? &r->engines[i] : &r->engine;
+        char number[24];
+        snprintf(number, sizeof number, "%zu", i);
+        if (e->backend)
+            sample(name, r->n_engines ? "engine" : NULL, number,
+                   (double)*(const int64_t *)(const void *)((const char *)e + at));
+    }
+}
+
 static void own(const struct hearth_status_result *r)
 {
+#define AT(field) offsetof(struct hearth_engine_status, field)
     const struct hearth_engine_status *e = &r->engine;
     const struct hearth_served *s = &r->served;
     head("hearth_info", "gauge", "The version of hearthd.");
@@ -168,19 +188,19 @@ static void own(const struct hearth_status_result *r)
     sample("hearth_prefix_tokens_total", "hit", "none", (double)(s->prompt_tokens - s->reused_tokens));
     kv_tiers(r);
     models(e);
-    metric("hearth_device_memory_bytes", "gauge", "Memory of the device.", (double)e->mem_total);
-    metric("hearth_device_memory_free_bytes", "gauge", "Of it, what can be had.", (double)e->mem_free);
-    memory(&e->memory);
-    metric("hearth_steps_total", "counter", "Forward passes of this engine.", (double)e->steps);
-    metric("hearth_step_rows_total", "counter", "Rows in all of them.", (double)e->rows);
+    if (e->backend)
+        memory(e);
+    engine_counter(r, "hearth_steps_total", "Forward passes of this engine.", AT(steps));
+    engine_counter(r, "hearth_step_rows_total", "Rows in all of them.", AT(rows));
     metric("hearth_engine_up", "gauge", "Whether an engine runs and answers.", e->pid && !strcmp(e->state, "running"));
     metric("hearth_engine_restarts_total", "counter", "Engines that were started in the place of another.",
            (double)e->restarts);
-    metric("hearth_kv_saved_bytes_total", "counter", "KV saved to host memory.", (double)e->kv.bytes_saved);
-    metric("hearth_kv_restored_bytes_total", "counter", "KV restored to the device.", (double)e->kv.bytes_restored);
-    metric("hearth_kv_written_bytes_total", "counter", "KV written to files.", (double)e->kv.bytes_written);
-    metric("hearth_kv_read_bytes_total", "counter", "KV read from files.", (double)e->kv.bytes_read);
-    metric("hearth_kv_files_bad_total", "counter", "Files of KV that were set aside.", (double)e->kv.files_bad);
+    engine_counter(r, "hearth_kv_saved_bytes_total", "KV saved to host memory.", AT(kv.bytes_saved));
+    engine_counter(r, "hearth_kv_restored_bytes_total", "KV restored to the device.", AT(kv.bytes_restored));
+    engine_counter(r, "hearth_kv_written_bytes_total", "KV written to files.", AT(kv.bytes_written));
+    engine_counter(r, "hearth_kv_read_bytes_total", "KV read from files.", AT(kv.bytes_read));
+    engine_counter(r, "hearth_kv_files_bad_total", "Files of KV that were set aside.", AT(kv.files_bad));
+#undef AT
     histogram("hearth_time_to_first_token_seconds", "From the request to its first token.", &s->first_token, NULL,
               NULL);
     histogram("hearth_inter_token_latency_seconds", "Between two tokens, on average over a generation.", &s->per_token,

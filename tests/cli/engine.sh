@@ -41,5 +41,8 @@ err_has "... says that its list is not all" "hearth: the engine, process $engine
 status 0 "top" "$hearth" top --once
 is "... says it" "$(grep -c '^engine  not answering$' "$dir/out")" 1
 is "... and has no memory of it" "$(grep -cE '^(memory|hearth |others)|^KV .*(device|host)' "$dir/out")" 0
+status 0 "metrics" "$hearth" metrics
+is "... has no counter of it, nor memory" "$(grep -cE '^hearth_(steps_total|step_rows_total|kv_[a-z]*_bytes_total|memory_bytes|device_memory_bytes)' "$dir/out")" 0
+is "... and says that it does not answer" "$(grep '^hearth_engine_up' "$dir/out")" "hearth_engine_up 0"
 kill -CONT "$engine"
 done_testing
