@@ -252,7 +252,8 @@ struct hearth_usage {
     HEARTH_ROOM(3);
 };
 struct hearth_timings {       /* milliseconds */
-    double queue_ms;          /* from the request to its admission, without load_ms and restore_ms */
+    double queue_ms;          /* from the request to its admission, without load_ms and restore_ms; any wait for other
+                                 streams to end, or for an engine to start, is part of it */
     double load_ms;           /* waiting for the model to load */
     double restore_ms;        /* waiting for KV to be restored from host memory or disk; not in queue_ms either */
     double prefill_ms;        /* from admission to the first token */

@@ -11,7 +11,8 @@ struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, 
     struct call *call = calloc(1, sizeof *call);
     if (!call)
         return NULL;
-    *call = (struct call){.server = c->server, .conn = c, .id = id, .method = m, .params = params};
+    *call = (struct call){
+        .server = c->server, .conn = c, .id = id, .arrived = server_boot(), .method = m, .params = params};
     call->account = acl_get(&c->server->acl, c->account->uid);
     TAILQ_INSERT_TAIL(&c->calls, call, entry);
     c->n_calls++;

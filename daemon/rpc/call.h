@@ -17,6 +17,7 @@ struct call {
     struct conn *conn;       /* NULL once the peer has disconnected */
     struct account *account; /* of the peer's uid; it outlives the connection */
     uint32_t id;
+    double arrived;       /* by server_boot() */
     bool is_notification; /* it has no message id: it is answered by stream.end or stream.error, or not at all */
     char *request;        /* the request id in those events; NULL: nothing answers it */
     const struct wire_method *method;

@@ -192,6 +192,7 @@ static int begin(struct group *g, size_t i, uint64_t hash, uint64_t seed, struct
     struct stream_spec spec = {
         .uid = call->account->uid,
         .call = call->id,
+        .waited_ms = 1e3 * (server_boot() - call->arrived),
         .client = call_client(call),
         .request = req,
         .hash = hash,

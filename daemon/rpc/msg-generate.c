@@ -53,6 +53,7 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
     struct stream_spec spec = {
         .uid = call->account->uid,
         .call = call->id,
+        .waited_ms = 1e3 * (server_boot() - call->arrived),
         .client = call_client(call),
         .request = g,
         .hash = hash,

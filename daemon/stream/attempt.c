@@ -138,6 +138,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     if (rc)
         return rc;
     st->attempts++;
+    st->resumed = g.resumed > 0;
     stream_trace(st, .stage = TRACE_SUBMITTED, .n = {(int64_t)g.history.n, g.resumed});
     if (st->state != state)
         stream_move(st, state);
@@ -294,12 +295,16 @@ void stream_on_tokens(struct server *s, const void *body)
         return;
     }
     bool first = st->output.n_ids == 0 && t->tokens.n > 0;
+    if (t->tokens.n > 0)
+        st->last_ms = stream_now_ms();
     if (output_append(&st->output, t, &e) != 0) {
         stream_cancel(st);
         return;
     }
-    if (first)
+    if (first) {
+        st->first_ms = st->last_ms;
         stream_trace(st, .stage = TRACE_FIRST_TOKEN);
+    }
     stream_record(st, &wire_methods[WIRE_ENGINE_TOKENS], t);
     if (t->tokens.n > 0)
         clear_suspicion(st);

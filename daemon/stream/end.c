@@ -76,6 +76,37 @@ static void end(struct stream *st)
     subscribers_flush(st);
 }
 
+/* Timings by hearthd's clock, for a stream of which no engine has seen both its first token and its end. How long it
+ * waited in an engine is then part of prefill_ms. */
+static struct wire_timings own_timings(const struct stream *st)
+{
+    struct wire_timings t = {.queue_ms = st->started_ms - st->asked_ms};
+    if (st->first_ms > 0) {
+        t.prefill_ms = st->first_ms - st->started_ms;
+        t.decode_ms = st->last_ms - st->first_ms;
+    }
+    if (t.decode_ms > 0)
+        t.tokens_per_second = 1e3 * (double)(st->output.n_ids - 1) / t.decode_ms;
+    t.total_ms = stream_now_ms() - st->asked_ms;
+    return t;
+}
+
+/* Adds to the engine's timings what it has not seen: the wait for room, for the engine's start, and for engines that
+ * died before the first token. */
+static void complete_timings(const struct stream *st, struct wire_timings *t)
+{
+    struct wire_timings own = own_timings(st);
+    if (st->resumed && st->first_ms > 0) {
+        *t = own;
+    } else if (st->resumed) { /* an earlier hearthd had the first token: nobody knows when it came */
+        t->queue_ms = t->load_ms = t->restore_ms = t->prefill_ms = 0;
+        t->total_ms = own.total_ms;
+    } else {
+        t->queue_ms += own.total_ms > t->total_ms ? own.total_ms - t->total_ms : 0;
+        t->total_ms = own.total_ms;
+    }
+}
+
 /* A result made from hearthd's own figures, for an end without the engine's. */
 static struct wire_engine_result own_result(const struct stream *st)
 {
@@ -86,7 +117,7 @@ static struct wire_engine_result own_result(const struct stream *st)
     r.usage.prompt_tokens = r.usage.computed_tokens = prompt;
     r.usage.completion_tokens = (int64_t)st->output.n_ids;
     r.usage.reasoning_tokens = st->output.reasoning_tokens;
-    r.timings.total_ms = stream_now_ms() - st->started_ms;
+    r.timings = own_timings(st);
     return r;
 }
 
@@ -123,7 +154,6 @@ static void complete_figures(struct stream *st)
     u->reused_tokens = u->prompt_tokens - u->computed_tokens;
     if (u->restored_tokens > u->reused_tokens) /* KV of the stream's own tokens was restored as well */
         u->restored_tokens = u->reused_tokens;
-    st->end.timings.total_ms = stream_now_ms() - st->started_ms;
 }
 
 void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
@@ -140,6 +170,7 @@ void stream_end_by_engine(struct stream *st, const struct wire_engine_result *r)
         err_set(&e, HEARTH_EENGINE, "the engine gave up on it");
         stream_set_error(st, &e);
     }
+    complete_timings(st, &st->end.timings);
     if (st->attempts > 1)
         complete_figures(st);
     end(st);

@@ -47,10 +47,11 @@ void served_add(struct served *s, const struct wire_engine_result *r)
     s->completion_tokens += n;
     observe(&s->queue, &total, t->queue_ms / 1e3);
     observe(&s->total, &total, t->total_ms / 1e3);
-    if (n > 0)
+    if (n > 0 && t->prefill_ms > 0) /* else an earlier hearthd had the first token */
         observe(&s->first_token, &first_token, (t->queue_ms + t->load_ms + t->restore_ms + t->prefill_ms) / 1e3);
     if (n > 1)
-        observe(&s->per_token, &per_token, t->decode_ms / 1e3 / (double)(n - 1));
+        observe(&s->per_token, &per_token,
+                t->tokens_per_second > 0 ? 1 / t->tokens_per_second : t->decode_ms / 1e3 / (double)(n - 1));
 }
 
 /* Makes the buckets cumulative, as Prometheus defines them: each counts the ones below it as well. */

@@ -75,12 +75,14 @@ struct stream {
         ino_t ino;
         off_t size;
         struct timespec mtime;
-    } file;          /* the model's file when the stream was first submitted */
-    int attempts;    /* number of submissions; all those of an earlier hearthd count as one */
-    int64_t retries; /* engine deaths since the last token */
-    int crashes;     /* engine deaths in total */
-    double started_ms;
-    int32_t *appended; /* ids of the request's input; NULL until an engine has admitted it */
+    } file;                      /* the model's file when the stream was first submitted */
+    int attempts;                /* number of submissions; all those of an earlier hearthd count as one */
+    int64_t retries;             /* engine deaths since the last token */
+    int crashes;                 /* engine deaths in total */
+    double started_ms, asked_ms; /* when it was started, and when its request arrived */
+    double first_ms, last_ms;    /* of its first and last token; 0: none has come to this hearthd */
+    bool resumed;                /* it was last submitted after its first token */
+    int32_t *appended;           /* ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;
     char markers[16]; /* the family of markers by which the engine separates reasoning from text; "": it does not */
     bool thinking;    /* the input ends inside reasoning */

@@ -61,6 +61,7 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
         return NULL;
     }
     *st = (struct stream){.server = s, .account = account, .started_ms = stream_now_ms(), .rest = STREAM_GONE};
+    st->asked_ms = st->started_ms;
     TAILQ_INIT(&st->subscribers);
     return st;
 }
@@ -150,6 +151,7 @@ static struct stream *from_spec(struct server *s, const struct stream_spec *spec
         session_free(spec->session);
         return NULL;
     }
+    st->asked_ms -= spec->waited_ms;
     st->session = spec->session;
     st->number = s->streams->last + 1;
     st->hash = spec->hash;

@@ -31,6 +31,7 @@ void streams_served(const struct streams *v, struct served_room *room, struct wi
 struct stream_spec {
     uid_t uid;
     uint32_t call;                 /* the request's message id, for the trace */
+    double waited_ms;              /* for how long the request has waited, for room or for its session */
     int64_t client;                /* the connection's number, by which the engine shares its time among clients */
     struct wire_generate *request; /* wire_free; the stream takes ownership if it is started */
     uint64_t hash;                 /* journal_hash() of it */

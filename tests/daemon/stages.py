@@ -4,7 +4,7 @@ level debug, and by streams.trace without the log.
 
 It uses a private hearthd with the real engine. The lines must agree with the answers. Prints TAP.
 """
-import os, re, signal, sys
+import os, re, signal, sys, time
 
 sys.dont_write_bytecode = True
 import harness
@@ -46,6 +46,14 @@ def numbers(number, stage):
 
 def say(c, text, n=20, **more):
     return c.call("generate", model="tale", text=text, max_tokens=n, sampling={"temperature": 0}, **more)
+
+
+def await_event(c, name):
+    """Reads up to an event of that name; when it was read, and its body."""
+    while True:
+        m = c.read()
+        if m[:2] == [2, name]:
+            return time.monotonic(), m[2][0]
 
 
 try:
@@ -140,6 +148,36 @@ try:
     check([e["stage"] for e in after] == ["received", "admitted", "first-step", "finished"]
           and all(e["engine"] != dead for e in after), "and what the next one does", life)
     check(len(events()) == lines, "for which no line is written")
+
+    # the answer's timings have what no engine, or not the last one, has seen
+    c = start("log_level = info", "kv_disk = 0", "kv_ram = 0", "streams = 1")
+    say(c, "Once", 1)
+    long = c.submit("generate", model="tale", text=PROMPT, max_tokens=900, ignore_eos=True, sampling={"temperature": 0})
+    first, _ = await_event(c, "stream.tokens")
+    d = harness.Client(box.socket)
+    i = d.submit("generate", model="tale", text="Once", max_tokens=2, ignore_eos=True)
+    queued, _ = await_event(d, "stream.queued")
+    c.answer(long)
+    waited = 1e3 * (time.monotonic() - queued)
+    t = d.answer(i)["timings"]
+    check(t["queue_ms"] > waited / 2 and t["total_ms"] >= t["queue_ms"], "the wait for room is part of queue_ms", (waited, t))
+    before = c.call("status")["served"]
+    begun = time.monotonic()
+    i = c.submit("generate", model="tale", text=PROMPT, max_tokens=900, ignore_eos=True, sampling={"temperature": 0})
+    first, got = await_event(c, "stream.tokens")
+    while got["index"] < 600:
+        now, got = await_event(c, "stream.tokens")
+    os.kill(d.call("status")["engine"]["pid"], signal.SIGKILL)
+    t = c.answer(i)["timings"]
+    check(t["queue_ms"] + t["prefill_ms"] <= 1e3 * (first - begun) and t["decode_ms"] > 1e3 * (now - first) / 2 and
+          t["total_ms"] >= t["prefill_ms"] + t["decode_ms"], "of two engines, they are those of the whole stream",
+          (first - begun, now - first, t))
+    after = c.call("status")["served"]
+    sums = {k: after[k]["sum"] - before[k]["sum"] for k in ("first_token", "per_token", "total")}
+    check(abs(sums["first_token"] - (t["queue_ms"] + t["prefill_ms"]) / 1e3) < 1e-6 and
+          abs(sums["per_token"] - t["decode_ms"] / 1e3 / 899) < 1e-6 and abs(sums["total"] - t["total_ms"] / 1e3) < 1e-6,
+          "and the totals have the same", (sums, t))
+    box.stop()
 
     # nothing in the log if the level is off
     seen = len(events())

@@ -67,6 +67,14 @@ static void counts_and_buckets(void **state)
     assert_true(fabs(w.per_token.sum - 500.1) < 1e-9);
     assert_int_equal(w.total.count, 4);
     assert_int_equal(w.queue.count, 4);
+
+    /* Resumed from an earlier hearthd after its first token: decode_ms is that of the tokens since. */
+    struct wire_engine_result resumed = result("stop", 11, 0, 200);
+    resumed.timings.tokens_per_second = 20;
+    served_add(&s, &resumed);
+    served_tell(&s, &room, &w);
+    assert_int_equal(w.first_token.count, 3);
+    assert_true(fabs(w.per_token.sum - 500.15) < 1e-9);
 }
 
 int main(void)
