@@ -97,7 +97,8 @@ static struct figures figures_of(double *v, size_t n)
     return f;
 }
 
-/* Returns the largest number of tokens in one second, counting seconds from the begin of the load. */
+/* Returns the largest number of tokens of successful requests in one second, counting seconds from the begin of the
+ * load. */
 static double peak_tokens(const struct load *l)
 {
     size_t n = (size_t)((l->end - l->begin) / 1e3) + 1;
@@ -105,7 +106,7 @@ static double peak_tokens(const struct load *l)
     if (!in)
         abort();
     for (int64_t i = 0; i < l->params->requests; i++)
-        for (size_t k = 0; k < l->request[i].n; k++) {
+        for (size_t k = 0; k < l->request[i].n && !l->request[i].err.code; k++) {
             size_t second = (size_t)((l->request[i].at[k] - l->begin) / 1e3);
             in[second < n ? second : n]++;
         }
@@ -295,17 +296,20 @@ static json_t *json_report(const struct report *rp)
     return o;
 }
 
-/* Prints what went wrong, once for all failed requests. Returns the exit status. */
-static int explain(const struct report *rp)
+/* Prints what went wrong, once for all failed requests, late ones among them. Returns the exit status. */
+static int explain(const struct load *l)
 {
-    const struct load *l = rp->load;
     const struct load_request *first = NULL;
-    int64_t arrivals = load_arrivals(l->params), sent = 0;
-    for (size_t i = 0; i < l->n_request && !first; i++)
-        first = l->request[i].err.code ? &l->request[i] : NULL;
+    int64_t arrivals = load_arrivals(l->params), sent = 0, failed = 0, all = 0;
+    for (size_t i = l->n_request; i-- > 0;) {
+        const struct load_request *r = &l->request[i];
+        all += r->sent > 0;
+        failed += r->err.code != 0;
+        first = r->err.code ? r : first;
+    }
     if (first)
-        say("hearth bench: %lld of %lld requests failed, the first of them: %s: %s\n", (long long)rp->failed,
-            (long long)l->params->requests, hearth_error_name(first->err.code), first->err.msg);
+        say("hearth bench: %lld of %lld requests failed, the first of them: %s: %s\n", (long long)failed,
+            (long long)all, hearth_error_name(first->err.code), first->err.msg);
     for (int64_t k = 0; k < arrivals; k++)
         sent += load_late(l, k)->sent > 0;
     if (sent < arrivals)
@@ -326,6 +330,6 @@ int load_report(const struct load *l)
         status = print_json(json_report(&rp));
     else
         print_block(&rp);
-    int wrong = explain(&rp);
+    int wrong = explain(l);
     return wrong != STATUS_OK ? wrong : status;
 }

@@ -52,6 +52,26 @@ P
 status 0 "bench, interrupted" python3 "$dir/interrupt.py" "$hearth"
 is "ends, and with it what it asked for" "$(tail -n 1 "$dir/out")" "130 0"
 
+# The daemon is killed while a late prompt is read, after some requests have been answered.
+cat >"$dir/killed.py" <<'P'
+import json, os, re, signal, subprocess, sys
+hearth = sys.argv[1]
+status = lambda: json.loads(subprocess.run([hearth, "status", "--json"], stdout=subprocess.PIPE).stdout)
+before = status()["served"]["length"]
+p = subprocess.Popen([hearth, "bench", "tale", "--clients", "2", "--requests", "400", "--prompt", "20", "--output", "50",
+                      "--late", "800", "--arrivals", "100", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+s = status()
+while p.poll() is None and (s["served"]["length"] < before + 30 or s["engine"]["running"] < 3):
+    s = status()
+os.kill(s["pid"], signal.SIGKILL)
+out, err = p.communicate()
+d = json.loads(out)
+failed, all = map(int, re.search(rb"(\d+) of (\d+) requests failed", err).groups())
+print(p.returncode, d["completed"] > 0, d["failed"] > 0, d["completed"] + d["failed"] == 400, failed > d["failed"], all > 400)
+P
+status 0 "bench, whose daemon dies" python3 "$dir/killed.py" "$hearth"
+is "reports what it has measured, and counts what failed, late prompts too" "$(cat "$dir/out")" "1 True True True True True"
+
 status 2 "a context that is too small" "$hearth" bench tale --clients 1 --prompt 1000 --output 100
 err_has "... is named" "tale has a context of 1024 tokens, and a request of 1100 is asked for"
 status 1 "more connections than a user may have" "$hearth" bench tale --clients 64 --prompt 1 --output 1
