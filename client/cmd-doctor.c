@@ -109,11 +109,26 @@ static const struct hearth_loaded_model *loaded(const struct hearth_engine_statu
     return NULL;
 }
 
+/* The memory of the largest device, and the most that is free on one: a model is on a single device. */
+static void largest_device(const struct hearth_status_result *r, int64_t *total, int64_t *available)
+{
+    *total = r->n_engines ? 0 : r->engine.mem_total;
+    *available = r->n_engines ? 0 : r->engine.mem_free;
+    for (size_t i = 0; i < r->n_engines; i++) {
+        const struct hearth_engine_status *e = &r->engines[i];
+        *total = e->mem_total > *total ? e->mem_total : *total;
+        *available = e->mem_free > *available ? e->mem_free : *available;
+    }
+}
+
 /* Decides which device a model runs on, and why: known for a loaded model, and predicted for the others. */
-static void judge(const struct hearth_model *m, const struct hearth_engine_status *e, const char **where,
+static void judge(const struct hearth_model *m, const struct hearth_status_result *r, const char **where,
                   char at[static 64], char *why, size_t size)
 {
+    const struct hearth_engine_status *e = &r->engine;
     const struct hearth_loaded_model *l = loaded(e, m->path);
+    int64_t total, available;
+    largest_device(r, &total, &available);
     bool gpu = e->backend && strcmp(e->backend, "cpu") != 0;
     if (l) {
         bool on_gpu = l->where && strcmp(l->where, "cpu") != 0;
@@ -132,7 +147,7 @@ static void judge(const struct hearth_model *m, const struct hearth_engine_statu
     } else if (!gpu) {
         *where = "cpu";
         snprintf(why, size, "%s", e->no_gpu ? e->no_gpu : "the engine uses no GPU");
-    } else if (m->bytes > e->mem_total) {
+    } else if (m->bytes > total) {
         *where = "gpu";
         snprintf(
             why, size,
@@ -141,7 +156,7 @@ static void judge(const struct hearth_model *m, const struct hearth_engine_statu
     } else {
         *where = "gpu";
         snprintf(why, size, "%s, if the self-check at its first load passes",
-                 m->bytes > e->mem_free ? "when what is idle has made room" : "there is room");
+                 m->bytes > available ? "when what is idle has made room" : "there is room");
     }
 }
 
@@ -173,7 +188,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         char why[512];
         char at[64];
         const char *where;
-        judge(&models->models[i], &r->engine, &where, at, why, sizeof why);
+        judge(&models->models[i], r, &where, at, why, sizeof why);
         table_add(&m, 3, models->models[i].name, where, why);
     }
     putchar('\n');

@@ -141,19 +141,32 @@ static void models(const struct hearth_engine_status *e)
              offsetof(struct hearth_loaded_model, sequences));
 }
 
-/* Writes the counter at offset `at` of each engine, labelled with its number if there are several. Engines that have
- * not reported are left out: after a 0, or a sum over fewer engines, Prometheus would take the next report for an
- * increase by all that it counts. */
+/* Labels the sample with the engine's number if there are several engines. */
+static void engine_sample(const struct hearth_status_result *r, size_t i, const char *name, double v)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%zu", i);
+    sample(name, r->n_engines ? "engine" : NULL, number, v);
+}
+
+/* Writes the counter at offset `at` of each engine. Engines that have not reported are left out: after a 0, or a sum
+ * over fewer engines, Prometheus would take the next report for an increase by all that it counts. */
 static void engine_counter(const struct hearth_status_result *r, const char *name, const char *help, size_t at)
 {
     head(name, "counter", help);
     for (size_t i = 0; i < r->n_engines || !i; i++) {
         const struct hearth_engine_status *e = r->n_engines ? &r->engines[i] : &r->engine;
-        char number[24];
-        snprintf(number, sizeof number, "%zu", i);
         if (e->backend)
-            sample(name, r->n_engines ? "engine" : NULL, number,
-                   (double)*(const int64_t *)(const void *)((const char *)e + at));
+            engine_sample(r, i, name, (double)*(const int64_t *)(const void *)((const char *)e + at));
+    }
+}
+
+static void engines_up(const struct hearth_status_result *r)
+{
+    head("hearth_engine_up", "gauge", "Whether the engine runs and answers.");
+    for (size_t i = 0; i < r->n_engines || !i; i++) {
+        const struct hearth_engine_status *e = r->n_engines ? &r->engines[i] : &r->engine;
+        engine_sample(r, i, "hearth_engine_up", e->pid && !strcmp(e->state, "running"));
     }
 }
 
@@ -192,7 +205,7 @@ static void own(const struct hearth_status_result *r)
         memory(e);
     engine_counter(r, "hearth_steps_total", "Forward passes of this engine.", AT(steps));
     engine_counter(r, "hearth_step_rows_total", "Rows in all of them.", AT(rows));
-    metric("hearth_engine_up", "gauge", "Whether an engine runs and answers.", e->pid && !strcmp(e->state, "running"));
+    engines_up(r);
     metric("hearth_engine_restarts_total", "counter", "Engines that were started in the place of another.",
            (double)e->restarts);
     engine_counter(r, "hearth_kv_saved_bytes_total", "KV saved to host memory.", AT(kv.bytes_saved));

@@ -99,7 +99,9 @@ mkdir "$dir/small"
 for name in one two; do
     truncate -s 1000 "$dir/small/$name.gguf"
 done
-configure "engine = $(cd "$top_builddir" && pwd)/tests/daemon/fake-engine" "model_dir = $dir/small"
+# Half a second is what hearthd waits for the status of an engine with that timeout.
+printf '%s\n' "engine_timeout = 30" "engine = $(cd "$top_builddir" && pwd)/tests/daemon/fake-engine" "model_dir = $dir/small" \
+    >"$XDG_CONFIG_HOME/hearth/hearth.conf"
 export FAKE_DEVICES=2 FAKE_OTHERS=100000,250000
 status 0 "a model on the first device" "$hearth" load one
 status 0 "and one on the second" "$hearth" load two
@@ -113,4 +115,17 @@ json_is "... has the same" \
     "(lambda ps: d['engine']['memory'] == ps['memory'] and [{k: e[k] for k in ps['engines'][0]} for e in d['engines']] == ps['engines'])(json.load(open('$dir/ps')))"
 status 0 "ps of two devices" "$hearth" ps
 is "... has a line for each" "$(grep -c '; others ' "$dir/out")" 2
+truncate -s 1500000 "$dir/small/large.gguf"
+status 0 "doctor of two devices" "$hearth" doctor
+is "... knows that a model has to fit into one" \
+    "$(grep -c '^large  *gpu  *its weights alone are more than the memory of the device' "$dir/out")" 1
+"$hearth" status --json >"$dir/out"
+engine=$(json "$dir/out" "d['engines'][1]['pid']")
+kill -STOP "$engine"
+status 0 "metrics of two devices" "$hearth" metrics
+is "... say which engine does not answer" "$(grep '^hearth_engine_up' "$dir/out" | tr '\n' ' ')" \
+    'hearth_engine_up{engine="0"} 1 hearth_engine_up{engine="1"} 0 '
+is "... and have the counters of the other" "$(grep '^hearth_steps_total' "$dir/out" | cut -d ' ' -f 1)" \
+    'hearth_steps_total{engine="0"}'
+kill -CONT "$engine"
 done_testing

@@ -501,6 +501,13 @@ static void request(const struct wire_frame *f)
         if (((struct wire_engine_model *)p)->ops)
             r.ops = &op, r.n_ops = 1;
         wire_pack_result(&out, f->id, m, &r, NULL);
+    } else if (m == &wire_methods[WIRE_ENGINE_HEADS]) {
+        const struct wire_engine_heads *ask = p;
+        struct wire_model head[16] = {0};
+        struct wire_engine_heads_result r = {.heads = head, .n_heads = ask->n_files < 16 ? ask->n_files : 16};
+        for (size_t i = 0; i < r.n_heads; i++)
+            head[i] = (struct wire_model){.name = "?", .path = ask->files[i].path, .read = true};
+        wire_pack_result(&out, f->id, m, &r, NULL);
     } else if (m == &wire_methods[WIRE_ENGINE_FORGET]) {
         forget((uint32_t)((struct wire_engine_forget *)p)->id);
         wire_pack_result(&out, f->id, m, &(struct wire_empty){0}, NULL);
