@@ -371,6 +371,17 @@ void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r)
     fflush(stdout);
 }
 
+/* The finish_reason that is reported: of several choices, that of the one which ended worst. */
+static const char *worst_reason(const struct hearth_generate_result *r)
+{
+    static const char *const bad[] = {"error", "cancelled", "context_full"};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        for (size_t i = 0; i < r->n_choices; i++)
+            if (r->choices[i].finish_reason && !strcmp(r->choices[i].finish_reason, bad[k]))
+                return bad[k];
+    return r->finish_reason ? r->finish_reason : "";
+}
+
 static bool has_report(const struct gen *gen, const struct hearth_generate_result *r)
 {
     const char *why = r->finish_reason ? r->finish_reason : "";
@@ -390,10 +401,13 @@ void gen_end_line(const struct gen *gen, const struct hearth_generate_result *r)
 
 int gen_report(const struct gen *gen, const struct hearth_generate_result *r)
 {
-    const char *why = r->finish_reason ? r->finish_reason : "";
+    const char *why = worst_reason(r);
     if (!strcmp(why, "context_full"))
         say("hearth: the context is full%s%s\n", gen->session ? "; " : "", gen->session ? context_step : "");
-    if (!strcmp(why, "error"))
+    for (size_t i = 0; i < r->n_choices && gen->json; i++) /* gen_print_choices() has said it already */
+        if (r->choices[i].error)
+            say("hearth: choice %lld: %s\n", (long long)r->choices[i].index, r->choices[i].error);
+    if (!strcmp(why, "error") && !r->n_choices)
         say("hearth: %s\n", r->error ? r->error : "INTERNAL: the generation failed");
     if (!strcmp(why, "cancelled") && !gen->interrupted)
         say("hearth: the generation was cancelled, and not from here\n");

@@ -73,6 +73,28 @@ case(bars(3) == [(b"33", b"3"), (b"67", b"3")], "a long one has one")
 P
 terminal 6 "$dir/bar.py"
 
+# Of two choices, one is cancelled from elsewhere.
+cat >"$dir/one.py" <<'P'
+import json, os, socket, subprocess, sys
+def ask(*verb):
+    return json.loads(subprocess.run([sys.argv[1], *verb, "--json"], input=b"tick", check=True,
+                                     stdout=subprocess.PIPE).stdout)
+p = subprocess.Popen([sys.argv[1], "run", "-m", "tale", "--choices", "2", "-p", "gate"])
+streams = []
+while len(streams) < 2:
+    streams = [s for s in ask("streams")["streams"] if "choice" in s and s["state"] == "running"]
+number = [s["stream"] for s in streams if s["choice"] == 1][0]
+s = socket.socket(socket.AF_UNIX)
+s.connect(os.environ["HEARTH_SOCKET"])
+s.sendall(b"\x93\x02\xa6cancel\x91\x81\xa6stream\xcd" + number.to_bytes(2, "big"))  # [2, "cancel", [{"stream": number}]]
+while p.poll() is None:
+    ask("tokenize", "-m", "tale")
+sys.exit(p.returncode)
+P
+status 130 "one of two choices is cancelled" python3 "$dir/one.py" "$hearth"
+is "... it is told which" "$(sed -n 's/^--- choice \(.\), seed [0-9]*, /\1 /p' "$dir/out" | tr '\n' ' ')" "0 stop 1 cancelled "
+err_has "... and that it was not from here" "hearth: the generation was cancelled, and not from here"
+
 # With --json no event has told a stream's number when the daemon dies; there is a way to it all the same.
 cat >"$dir/die.py" <<'P'
 import json, os, signal, subprocess, sys
