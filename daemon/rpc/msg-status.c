@@ -126,6 +126,8 @@ static void add_up(struct wire_engine_status *sum, const struct wire_engine_stat
         AT(kv.host_pages),
         AT(kv.host_bytes),
         AT(kv.host_limit),
+        AT(kv.disk_pages),
+        AT(kv.disk_bytes),
         AT(kv.pages_saved),
         AT(kv.pages_restored),
         AT(kv.pages_dropped),

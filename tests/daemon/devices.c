@@ -115,6 +115,8 @@ static void a_model_goes_where_most_is_free(void **state)
     assert_int_equal(st->engines[0].kv.host_limit,
                      0); /* the fake reports its --sharers there: the first engine counts the devices itself */
     assert_int_equal(st->engines[1].kv.host_limit, 2);
+    assert_int_equal(st->engine.kv.disk_pages, 3);
+    assert_int_equal(st->engine.kv.disk_bytes, 201);
     wire_free(st);
     peer_close(p);
 }

@@ -120,6 +120,8 @@ static void status(uint32_t id, const struct wire_method *m)
     r.kv.host_limit = sharers;
     r.kv.host_pages = yield_most + 2;
     r.kv.host_bytes = worked;
+    r.kv.disk_pages = 1 + device;
+    r.kv.disk_bytes = 100 + device;
     r.kv.write_rate = yield_seconds;
     r.memory.others = others_have();
     r.mem_free = r.mem_total - r.memory.others;
