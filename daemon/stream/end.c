@@ -130,7 +130,9 @@ void stream_end_here(struct stream *st, const struct hearth_err *e)
         end(st);
         return;
     }
-    /* Nothing was generated: the error is the request's answer, and the same request id may be used again. */
+    /* Nothing was generated: the error is the request's answer, without usage, and the same request id may be used
+     * again. */
+    st->end.usage = (struct wire_usage){0};
     trace_end(st);
     if (st->journal)
         journal_remove(st->server->journal, st->journal);

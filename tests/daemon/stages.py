@@ -177,6 +177,12 @@ try:
     check(abs(sums["first_token"] - (t["queue_ms"] + t["prefill_ms"]) / 1e3) < 1e-6 and
           abs(sums["per_token"] - t["decode_ms"] / 1e3 / 899) < 1e-6 and abs(sums["total"] - t["total_ms"] / 1e3) < 1e-6,
           "and the totals have the same", (sums, t))
+    say(c, PROMPT, session="counted")
+    before = c.call("status")["served"]
+    harness.refused(c, "CONTEXT_FULL", "the prompt has", "generate", session="counted", text="x " * 2000)
+    after = c.call("status")["served"]
+    check(after["error"] == before["error"] + 1 and after["prompt_tokens"] == before["prompt_tokens"],
+          "a request that is refused has no prompt tokens in the totals, not its session's either", (before, after))
     box.stop()
 
     # nothing in the log if the level is off
