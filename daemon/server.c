@@ -230,6 +230,13 @@ static void on_engine_ready(void *arg, struct engine_client *ec)
     pins_restore(arg, ec);
 }
 
+/* Without an engine nobody writes KV files: what a dead one left unfinished, or unreported, is of no use. */
+static void on_no_engine(void *arg)
+{
+    struct server *s = arg;
+    kvdir_sweep(s->kv);
+}
+
 /* An engine's command line is built from the configuration and from what the state directory has. */
 static void engine_command(void *arg, int number, bool first, size_t count, const char *argv[])
 {
@@ -294,6 +301,7 @@ static int init_engines(struct server *s, struct hearth_err *e)
         .event = on_engine_event,
         .before = before_engine_calls,
         .ready = on_engine_ready,
+        .none = on_no_engine,
     };
     return engines_new(&s->engines, s->base, s->conf->gpus ? s->conf->gpus : "all", s->conf->engine_timeout, &calls, s,
                        e);

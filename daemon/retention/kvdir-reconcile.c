@@ -1,4 +1,5 @@
-/* kvdir-reconcile.c - makes the directory and the manifest agree at a start, before an engine runs. */
+/* kvdir-reconcile.c - makes the directory and the manifest agree while no engine runs: at a start, and after a crash.
+ */
 #include "config.h"
 
 #include <dirent.h>
@@ -140,6 +141,13 @@ static int remove_strays(struct kvdir *d, struct hearth_err *e)
         log_info("%zu KV files without a row are removed: their writing was cut short, or their session is no more",
                  n_gone);
     return 0;
+}
+
+void kvdir_sweep(struct kvdir *d)
+{
+    struct hearth_err e;
+    if (d && remove_strays(d, &e) != 0)
+        log_warn("%s", e.msg);
 }
 
 int kvdir_reconcile(struct kvdir *d, struct hearth_err *e)

@@ -4,10 +4,11 @@
  *
  * A file is valid once it has its row in the manifest. The row is written last: the engine has synced and renamed the
  * file before it reports it, and a file without a row is removed at the next start, before an engine uses the
- * directory. Eviction removes the file first and then its row. An engine treats a missing file as one that never
- * existed. It is notified of each evicted file (engine.kv_gone) and writes its pages again when a later turn uses them.
- * A file that is evicted for room or age within KVDIR_FRESH of its creation is reported with `again` unset: pages for
- * which there is no room must not be written over and over, so the engine does not write them for a while.
+ * directory, and when the last engine has exited, because one that dies leaves what it was writing. Eviction removes
+ * the file first and then its row. An engine treats a missing file as one that never existed. It is notified of each
+ * evicted file (engine.kv_gone) and writes its pages again when a later turn uses them. A file that is evicted for room
+ * or age within KVDIR_FRESH of its creation is reported with `again` unset: pages for which there is no room must not
+ * be written over and over, so the engine does not write them for a while.
  *
  * Anything in the directory that is not a regular file of this user is logged, left alone and never followed. An
  * engine, however, renames every entry that has a KV file's name but is not one, and the renamed entry is removed like
@@ -30,6 +31,9 @@ struct kvdir;
  * files. */
 int kvdir_open(struct kvdir **out, struct server *s, struct hearth_err *e);
 void kvdir_close(struct kvdir *d);
+
+/* Removes files without a row; to be called when no engine runs. Does nothing if d is NULL. */
+void kvdir_sweep(struct kvdir *d);
 const char *kvdir_path(const struct kvdir *d);
 
 /* Handle the engine's reports: a file was written, was used, is damaged. A written file that reaches beyond position

@@ -358,8 +358,14 @@ static void on_ready(void *arg)
 static void on_end(void *arg)
 {
     struct engine *en = arg;
+    struct engines *es = en->all;
     struct placed *p;
     en->known = false;
+    bool any = false;
+    for (size_t i = 0; i < es->n; i++)
+        any = any || engine_pid(es->of[i].client);
+    if (!any && es->calls.none)
+        es->calls.none(es->arg);
     TAILQ_FOREACH (p, &en->all->placed, entry)
         if (p->on == en)
             p->seen = false;

@@ -20,6 +20,7 @@ struct engines_calls {
     engine_event *event;                                /* receives every engine's events except engine.idle */
     void (*before)(void *arg, struct engine_client *c); /* before every call, once an absent engine has been started */
     void (*ready)(void *arg, struct engine_client *c);  /* it has answered its hello */
+    void (*none)(void *arg); /* the last one that ran has exited; not when it was let go as idle. May be NULL */
 };
 
 /* `gpus` is "all", or a list of device numbers such as "0,2"; with "all" there is one engine until that one reports how

@@ -2,7 +2,7 @@
 """Forks of sessions through a private hearthd: they share the parent's turns and KV, at any cut, also of a generation
 that is running; what a removed parent leaves behind, and what it does not; adoption; kills. Prints TAP.
 """
-import glob, os, sys
+import glob, os, sys, time
 
 sys.dont_write_bytecode = True
 import harness
@@ -289,6 +289,21 @@ try:
     box.stop()  # all files are written by then
     check(not [f for f in files() if f[1] == slow and f[2] + f[3] > 20], "a dropped turn leaves no KV, however late that is",
           files())
+
+    # An engine is killed while it writes KV: nothing of that stays, although hearthd goes on.
+    box.start(sync_ms=1000)
+    c = box.client()
+    c.call("generate", model="tale", session="torn", text="Once upon a time there was a queen", max_tokens=40, ignore_eos=True,
+           sampling=GREEDY)
+    until = time.monotonic() + 60
+    while not glob.glob(box.state + "/kv/*.tmp") and time.monotonic() < until:
+        pass
+    torn = glob.glob(box.state + "/kv/*.tmp")
+    os.kill(c.call("status")["engine"]["pid"], 9)
+    c.call("sessions.remove", session="torn")
+    c.call("tokenize", model="tale", text="x")  # by the next engine
+    check(torn and not [p for p in torn if os.path.exists(p)], "a killed engine leaves no file that it was writing", torn)
+    box.stop()
 
     # Killed during an adoption: before it is committed, and when the first of the streams that it drops is to be
     # removed.
