@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,24 @@ static int make_file(struct store *st, struct hearth_err *e)
     return rc;
 }
 
+/* The files that SQLite keeps beside the database must be plain ones of this user, too. It would wait for whoever opens
+ * the other end of a FIFO, and it does not say which of them is at fault. */
+static int check_beside(const struct store *st, struct hearth_err *e)
+{
+    static const char *const parts[] = {"-journal", "-wal", "-shm"};
+    char path[PATH_MAX];
+    struct stat sb;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (snprintf(path, sizeof path, "%s%s", st->path, parts[i]) >= (int)sizeof path || lstat(path, &sb) != 0)
+            continue;
+        if (!S_ISREG(sb.st_mode))
+            return err_set(e, HEARTH_ESTORE, "%s is not a plain file: move it away", path);
+        if (sb.st_uid != geteuid())
+            return err_set(e, HEARTH_ESTORE, "%s belongs to user %u", path, (unsigned)sb.st_uid);
+    }
+    return 0;
+}
+
 int store_fail(struct store *st, const char *what, struct hearth_err *e)
 {
     int code = sqlite3_errcode(st->db) & 0xff, why = sqlite3_system_errno(st->db);
@@ -122,12 +141,35 @@ static int exec(struct store *st, const char *text, struct hearth_err *e)
     return 0;
 }
 
+/* Reports why the database cannot be used. Only where its content is at fault does it help to move it away: a lock or a
+ * full disk may be gone the next time. */
+static int refuse(struct store *st, struct hearth_err *e)
+{
+    int code = sqlite3_errcode(st->db) & 0xff, why = sqlite3_system_errno(st->db);
+    store_fail(st, "the session database", NULL); /* notices a full disk */
+    switch (code) {
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+        return err_set(e, HEARTH_ESTORE, "%s, or its -wal or -shm, cannot be opened: %.80s", st->path,
+                       why ? strerror(why) : sqlite3_errmsg(st->db));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+        return err_set(e, HEARTH_ESTORE, "%s cannot be opened: %.80s", st->path, sqlite3_errmsg(st->db));
+    }
+    return err_set(e, HEARTH_ESTORE, "%s is damaged or not a database (%.80s): move it away to start afresh", st->path,
+                   sqlite3_errmsg(st->db));
+}
+
 static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
 {
     sqlite3_stmt *q = NULL;
     int rc = 0;
     if (sqlite3_prepare_v2(st->db, "PRAGMA user_version", -1, &q, NULL) != SQLITE_OK || sqlite3_step(q) != SQLITE_ROW)
-        rc = store_fail(st, "the session database", e);
+        rc = refuse(st, e);
     else
         *v = sqlite3_column_int64(q, 0);
     sqlite3_finalize(q);
@@ -151,14 +193,15 @@ static int migrate(struct store *st, int64_t from, struct hearth_err *e)
     int rc = from > 0 ? migrate_backup(st, from, e) : 0;
     if (!rc)
         blank(st, from);
-    if (!rc)
-        rc = exec(st, "BEGIN IMMEDIATE", e);
+    if (!rc && exec(st, "BEGIN IMMEDIATE", e) != 0)
+        rc = refuse(st, e);
     for (int64_t v = from; !rc && v < STORE_VERSION; v++)
-        rc = exec(st, store_migrations[v], e);
+        if (exec(st, store_migrations[v], e) != 0)
+            rc = refuse(st, e);
     char set[64];
     snprintf(set, sizeof set, "PRAGMA user_version = %d; COMMIT", STORE_VERSION);
-    if (!rc)
-        rc = exec(st, set, e);
+    if (!rc && exec(st, set, e) != 0)
+        rc = refuse(st, e);
     if (rc && !sqlite3_get_autocommit(st->db))
         exec(st, "ROLLBACK", NULL);
     return rc;
@@ -168,7 +211,7 @@ static int prepare_all(struct store *st, struct hearth_err *e)
 {
     for (int i = 0; i < N_SQL; i++)
         if (sqlite3_prepare_v3(st->db, store_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &st->stmt[i], NULL) != SQLITE_OK)
-            return store_fail(st, "the session database", e);
+            return refuse(st, e);
     return 0;
 }
 
@@ -250,11 +293,9 @@ static int open_db(struct store *st, struct hearth_err *e)
     /* The version is checked first, because setting journal_mode writes to the file. */
     int64_t version = -1;
     struct hearth_err why;
-    int rc = user_version(st, &version, &why);
-    if (rc && sqlite3_errcode(st->db) == SQLITE_CANTOPEN)
-        return err_set(e, rc, "%s cannot be opened: something that is no file has the name of its -wal or -shm", path);
+    int rc = user_version(st, &version, e);
     if (rc)
-        return err_set(e, rc, "%s is damaged or not a database (%.60s): move it away to start afresh", path, why.msg);
+        return rc;
     if (version < 0 || version > STORE_VERSION)
         return err_set(e, HEARTH_ESTORE, "%s is of version %lld, this hearthd knows versions up to %d: left as it is",
                        path, (long long)version, STORE_VERSION);
@@ -264,17 +305,18 @@ static int open_db(struct store *st, struct hearth_err *e)
      * an fsync per turn, on the loop that feeds everybody's streams, only to protect the last turns against power loss.
      * The cache is small because a turn is read only once, when its session continues.
      */
-    rc = exec(st,
-              "PRAGMA auto_vacuum = NONE; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys "
-              "= ON; PRAGMA cache_size = -256;"
-              "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
-              e);
+    if (exec(st,
+             "PRAGMA auto_vacuum = NONE; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA foreign_keys "
+             "= ON; PRAGMA cache_size = -256;"
+             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304",
+             e) != 0)
+        rc = refuse(st, e);
     if (!rc)
         rc = store_define_checksum(st, e);
     if (!rc)
         rc = migrate(st, version, e);
-    if (!rc && prepare_all(st, &why) != 0)
-        rc = err_set(e, HEARTH_ESTORE, "%s is damaged (%.80s): move it away to start afresh", path, why.msg);
+    if (!rc)
+        rc = prepare_all(st, e);
     if (!rc)
         migrate_find_backup(st);
     if (!rc)
@@ -325,6 +367,8 @@ int store_open(struct store **out, const char *dir, struct hearth_err *e)
         rc = find_path(st, dir, e);
     if (!rc)
         rc = make_file(st, e);
+    if (!rc)
+        rc = check_beside(st, e);
     if (!rc)
         rc = open_db(st, e);
     if (rc && st->full && store_reserve_give(st)) { /* opening rebuilds the WAL index, which takes disk space */

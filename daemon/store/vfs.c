@@ -1,6 +1,6 @@
 /*
  * vfs.c - the file layer (SQLite's VFS) of the database: SQLite's own, except that the unused bytes of a page are
- * written as zeros.
+ * written as zeros, and that nothing but plain files is opened.
  *
  * secure_delete overwrites a deleted row in place. But balancing a b-tree moves cells between pages, and a page that
  * was rebuilt for that keeps old bytes between its pointers and its cells: copies of rows, which remain when the rows
@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/store/store-internal.h"
 
@@ -89,6 +90,10 @@ static int write_blanked(sqlite3_file *f, const void *data, int len, sqlite3_int
 static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flags, int *out)
 {
     sqlite3_vfs *base = vfs->pAppData;
+    struct stat sb;
+    f->pMethods = NULL;
+    if (name && stat(name, &sb) == 0 && !S_ISREG(sb.st_mode)) /* opening a FIFO would block the loop */
+        return SQLITE_CANTOPEN;
     int rc = base->xOpen(base, name, f, flags, out);
     if (rc == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB) != 0) {
         struct behind *b = behind(f);

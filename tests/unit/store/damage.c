@@ -214,11 +214,74 @@ static void test_the_file(void **state)
     assert_non_null(strstr(e.msg, "is not a plain file"));
     assert_int_equal(unlink(b->db), 0);
     assert_int_equal(rename(other, b->db), 0);
-    snprintf(other, sizeof other, "%s-wal", b->db);
-    assert_int_equal(symlink("/etc/passwd", other), 0);
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+}
+
+/* So must the files that SQLite keeps beside it. SQLite itself would wait for a writer of the first one, and would not
+ * say that the others are at fault. */
+static void test_files_beside_it(void **state)
+{
+    static const char *const ends[] = {"-journal", "-wal", "-shm"};
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    char path[96];
+    store_close(b->st);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", b->db, ends[i]);
+        for (int kind = 0; kind < 3; kind++) {
+            b->st = NULL;
+            assert_int_equal(kind == 0   ? mkfifo(path, 0600)
+                             : kind == 1 ? symlink("/etc/passwd", path)
+                                         : mkdir(path, 0700),
+                             0);
+            assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+            assert_non_null(strstr(e.msg, path));
+            assert_non_null(strstr(e.msg, "is not a plain file"));
+            assert_int_equal(remove(path), 0);
+        }
+        if (geteuid() == 0) {
+            int fd = open(path, O_WRONLY | O_CREAT, 0600);
+            assert_true(fd >= 0 && fchown(fd, 65534, 65534) == 0);
+            close(fd);
+            assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+            assert_non_null(strstr(e.msg, "belongs to user 65534"));
+            assert_int_equal(unlink(path), 0);
+        }
+    }
+    b->st = NULL;
+    assert_int_equal(store_open(&b->st, b->dir, &e), 0);
+    /* and those beside the copy from before a migration, which is opened later */
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/other", b->base);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "CREATE TABLE t(a)", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    char fifo[112];
+    snprintf(fifo, sizeof fifo, "%s-journal", path);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, "hearth"), SQLITE_OK);
+    assert_int_not_equal(sqlite3_exec(db, "DELETE FROM t", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* A database that another program has locked is not called damaged, since whoever moved it away would lose it. */
+static void test_locked(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    sqlite3 *db;
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; CREATE TABLE t(a); DROP TABLE t", NULL, NULL, NULL),
+        SQLITE_OK);
     assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
-    assert_non_null(strstr(e.msg, "its -wal or -shm"));
-    assert_int_equal(unlink(other), 0);
+    assert_non_null(strstr(e.msg, b->db));
+    assert_non_null(strstr(e.msg, "locked"));
+    assert_null(strstr(e.msg, "damaged"));
+    assert_null(strstr(e.msg, "move it away"));
+    sqlite3_close(db);
     assert_int_equal(store_open(&b->st, b->dir, &e), 0);
 }
 
@@ -243,7 +306,13 @@ static void test_the_schema(void **state)
     assert_non_null(strstr(e.msg, "move it away"));
     tamper(b, "DROP VIEW sessions; ALTER TABLE s2 RENAME TO sessions; DROP TRIGGER t");
     assert_int_equal(store_open(&b->st, b->dir, &e), 0);
-    tamper(b, "DROP TABLE turns");
+    tamper(b, "PRAGMA user_version = 0");
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, b->db));
+    assert_non_null(strstr(e.msg, "move it away"));
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA user_version = %d; DROP TABLE turns", STORE_VERSION);
+    tamper(b, sql);
     assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
     assert_non_null(strstr(e.msg, "move it away"));
 }
@@ -280,6 +349,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_files_beside_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_locked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
     };
