@@ -349,7 +349,9 @@ int conf_load(struct conf *c, const char *file, struct hearth_err *e)
     ssize_t len;
     for (int n = 1; !rc && (len = getline(&line, &cap, f)) >= 0; n++) {
         struct hearth_err why;
-        rc = load_line(c, line, (size_t)len, &why);
+        /* Some editors begin a file with U+FEFF, which nobody would see in the error message. */
+        size_t mark = n == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        rc = load_line(c, line + mark, (size_t)len - mark, &why);
         if (rc)
             err_set(e, rc, "%s:%d: %s", file, n, why.msg);
     }

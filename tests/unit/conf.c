@@ -39,6 +39,27 @@ static void test_nearest_key(void **state)
     conf_fini(&c);
 }
 
+/* The mark is ignored only where editors write it. */
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    static const char key[] = "\xef\xbb\xbfstreams = 7\r\n", comment[] = "\xef\xbb\xbf# a comment\nstreams = 7\n",
+                      alone[] = "\xef\xbb\xbf", second[] = "\n\xef\xbb\xbfstreams = 7\n";
+    struct conf c;
+    struct hearth_err e;
+    assert_int_equal(load(&c, key, sizeof key - 1, &e), 0);
+    assert_int_equal(c.streams, 7);
+    conf_fini(&c);
+    assert_int_equal(load(&c, comment, sizeof comment - 1, &e), 0);
+    assert_int_equal(c.streams, 7);
+    conf_fini(&c);
+    assert_int_equal(load(&c, alone, sizeof alone - 1, &e), 0);
+    conf_fini(&c);
+    assert_int_equal(load(&c, second, sizeof second - 1, &e), HEARTH_EPARAMS);
+    assert_non_null(strstr(e.msg, ":2:"));
+    conf_fini(&c);
+}
+
 static void test_file(void **state)
 {
     (void)state;
@@ -264,9 +285,9 @@ static void test_socket_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest_key),   cmocka_unit_test(test_file),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_irregular),     cmocka_unit_test(test_environment), cmocka_unit_test(test_no_home),
-        cmocka_unit_test(test_socket_length),
+        cmocka_unit_test(test_nearest_key), cmocka_unit_test(test_byte_order_mark), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_irregular),       cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_no_home),     cmocka_unit_test(test_socket_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
