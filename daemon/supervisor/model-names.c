@@ -22,7 +22,7 @@
 
 enum {
     DEPTH_MAX = 5,        /* the Hugging Face cache: hub/models--A--B/snapshots/HASH/file.gguf */
-    ENTRIES_MAX = 100000, /* directory entries that one scan reads */
+    ENTRIES_MAX = 100000, /* directory entries that one scan reads of each configured directory */
     FOLDER_ENTRIES_MAX = 4096,
 };
 
@@ -30,7 +30,8 @@ struct scan {
     const struct conf *conf;
     struct model_entry *v;
     size_t n, cap;
-    int entries;
+    int entries;     /* of the current directory */
+    const char *cut; /* a configured directory that has more than ENTRIES_MAX; NULL: none has */
     struct hearth_err *e;
 };
 
@@ -270,21 +271,33 @@ static int by_name(const void *a, const void *b)
     return c ? c : strcmp(x->path, y->path);
 }
 
+/* On success the caller frees s->v, s->n of them. */
+static int scan_all(struct scan *s)
+{
+    for (size_t i = 0; i < s->conf->n_model_dirs; i++) {
+        size_t before = s->n;
+        char *dir = realpath(s->conf->model_dirs[i], NULL);
+        s->entries = 0; /* a directory full of other things must not hide the models of those after it */
+        int rc = dir ? walk(s, dir, DEPTH_MAX) : 0;
+        free(dir);
+        if (rc) {
+            model_names_free(s->v, s->n);
+            return rc;
+        }
+        if (s->entries > ENTRIES_MAX && !s->cut)
+            s->cut = s->conf->model_dirs[i];
+        if (s->n > before)
+            qsort(s->v + before, s->n - before, sizeof *s->v, by_name);
+    }
+    return 0;
+}
+
 int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e)
 {
     struct scan s = {.conf = conf, .e = e};
-    for (size_t i = 0; i < conf->n_model_dirs; i++) {
-        size_t before = s.n;
-        char *dir = realpath(conf->model_dirs[i], NULL);
-        int rc = dir ? walk(&s, dir, DEPTH_MAX) : 0;
-        free(dir);
-        if (rc) {
-            model_names_free(s.v, s.n);
-            return rc;
-        }
-        if (s.n > before)
-            qsort(s.v + before, s.n - before, sizeof *s.v, by_name);
-    }
+    int rc = scan_all(&s);
+    if (rc)
+        return rc;
     *out = s.v;
     *n = s.n;
     return 0;
@@ -346,26 +359,29 @@ static void append_folders(char *msg, size_t size, const struct conf *conf)
 }
 
 /* Returns the error that there is no such model, with the most similar names and the directories searched. */
-static int refuse(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
-                  struct hearth_err *e)
+static int refuse(const struct scan *s, const char *want, struct hearth_err *e)
 {
     char names[80] = "", msg[HEARTH_ERR_MSG];
-    const char **all = calloc(n + 1, sizeof *all);
-    for (size_t i = 0; all && i < n; i++)
-        all[i] = v[i].name;
+    const char **all = calloc(s->n + 1, sizeof *all);
+    for (size_t i = 0; all && i < s->n; i++)
+        all[i] = s->v[i].name;
     if (all)
-        model_names_near(all, n, want, names, sizeof names);
+        model_names_near(all, s->n, want, names, sizeof names);
     free(all);
-    snprintf(msg, sizeof msg, "there is no model \"%.60s\"%s%s", want, *names ? "; near it: " : "", names);
-    append_folders(msg, sizeof msg, conf);
+    int used = snprintf(msg, sizeof msg, "there is no model \"%.60s\"%s%s", want, *names ? "; near it: " : "", names);
+    if (s->cut)
+        snprintf(msg + used, sizeof msg - (size_t)used, "; of %.80s, only the first %d entries were searched", s->cut,
+                 ENTRIES_MAX);
+    append_folders(msg, sizeof msg, s->conf);
     return err_set(e, HEARTH_ENOMODEL, "%s", msg);
 }
 
 /* If several directories have the name, the first one wins; if a shortened name fits several models, the error lists
  * them. */
-static int pick(const struct conf *conf, const struct model_entry *v, size_t n, const char *want,
-                const struct model_entry **out, struct hearth_err *e)
+static int pick(const struct scan *s, const char *want, const struct model_entry **out, struct hearth_err *e)
 {
+    const struct model_entry *v = s->v;
+    size_t n = s->n;
     for (size_t i = 0; i < n; i++)
         if (is_exact(&v[i], want)) {
             *out = &v[i];
@@ -384,7 +400,7 @@ static int pick(const struct conf *conf, const struct model_entry *v, size_t n, 
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", n_found > 1 ? ", " : "", v[i].name);
     }
     if (n_found == 0)
-        return refuse(conf, v, n, want, e);
+        return refuse(s, want, e);
     if (n_found > 1)
         return err_set(e, HEARTH_ENOMODEL, "model \"%.40s\" may be any of %s", want, names);
     *out = found;
@@ -434,15 +450,16 @@ int model_names_resolve(const struct conf *conf, const struct model_fds *passed,
     bool is_name = model[0] != '.' && (!slash || (!strchr(slash + 1, '/') && slash[1] != '\0'));
     if (model[0] == '\0' || (model[0] != '/' && !is_name))
         return err_set(e, HEARTH_EPARAMS, "model: \"%.100s\" is neither a name nor an absolute path", model);
-    struct model_entry *v = NULL;
-    size_t n = 0;
+    struct scan s = {.conf = conf, .e = e};
     bool is_path = model[0] == '/';
-    int rc = is_path && trusted ? 0 : model_names_scan(conf, &v, &n, e);
+    int rc = is_path && trusted ? 0 : scan_all(&s);
+    if (rc)
+        return rc;
     const struct model_entry *m = NULL;
-    if (!rc && is_path && (rc = resolve_path(v, n, model, trusted, path, e)) != 0)
+    if (is_path && (rc = resolve_path(s.v, s.n, model, trusted, path, e)) != 0)
         rc = (*path = model_fds_find(passed, uid, model)) ? 0 : rc;
-    else if (!rc && !is_path && (rc = pick(conf, v, n, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
+    else if (!is_path && (rc = pick(&s, model, &m, e)) == 0 && (*path = strdup(m->path)) == NULL)
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-    model_names_free(v, n);
+    model_names_free(s.v, s.n);
     return rc;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Model folders in the form of a hub's cache: of a repository's snapshots the one that refs/main names is listed, under
-the repository's name, whatever refs/main contains. Prints TAP.
+the repository's name, whatever refs/main contains. A folder full of other files hides no other folder. Prints TAP.
 """
 import glob, os, shutil, sys
 
@@ -41,6 +41,18 @@ try:
         shutil.rmtree(main) if os.path.isdir(main) else os.path.lexists(main) and os.unlink(main)
         make()
         check(listed() == both, what + ": all are listed, and nobody waits", listed())
+    c.close()
+    box.stop()
+    full = box.dir + "/full"
+    os.mkdir(full)
+    for i in range(100001):
+        os.close(os.open("%s/%d" % (full, i), os.O_CREAT))
+    box.configure("model_dir = " + full, "model_dir = %s/models" % box.dir)
+    box.start()
+    c = box.client()
+    check(listed() == both, "behind a folder full of other files, too", listed())
+    harness.refused(c, "MODEL_NOT_FOUND", "of %s, only the first 100000 entries were searched" % full, "models.show",
+                    model="nonesuch")
 finally:
     harness.end(box)
 sys.exit(harness.failed > 0)
