@@ -58,25 +58,49 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
     return 0;
 }
 
-/* Replaces Infinity, which Python writes although JSON has no such value, by a string, so that it is neither read as a
- * number nor treated as absent. Returns whether there was any. */
-static bool take_out_infinity(char *text, size_t n)
+/* Python reads and writes Infinity, which JSON does not have: it becomes a string, so that it is neither read as a
+ * number nor treated as absent. Returns the number of bytes replaced, from text[i] on. */
+static size_t take_out_infinity(char *text, size_t i, size_t n)
 {
     static const char word[] = "Infinity", string[] = "\"inf\"   ", minus[] = "\"-inf\"   ";
+    if (n - i < strlen(word) || memcmp(text + i, word, strlen(word)) != 0)
+        return 0;
+    if (i && text[i - 1] == '-')
+        memcpy(text + i - 1, minus, strlen(minus));
+    else
+        memcpy(text + i, string, strlen(string));
+    return strlen(word);
+}
+
+/* And integers of any size, such as the 10^30 by which many a tokenizer_config.json says that a length has no limit:
+ * one that 64 bits may not hold becomes a real, 1234e2 for 123456. Returns the length of the number at text[i]. */
+static size_t shorten_integer(char *text, size_t i, bool *any)
+{
+    enum { DIGITS = 18 }; /* that any 64-bit integer may have */
+    size_t digits = strspn(text + i, "0123456789"), all = strspn(text + i, "0123456789.eE+-");
+    if (digits > DIGITS && digits == all) {
+        memcpy(text + i + digits - 2, "e2", 2);
+        *any = true;
+    }
+    return all;
+}
+
+/* Rewrites in place what Python writes although JSON, or its parser here, does not have it. Returns whether there was
+ * any. The text is followed by a NUL. */
+static bool make_json(char *text, size_t n)
+{
     bool quoted = false, any = false;
     for (size_t i = 0; i < n; i++) {
+        size_t done = 0;
         if (text[i] == '"')
             quoted = !quoted;
         else if (quoted && text[i] == '\\')
             i++;
-        else if (!quoted && n - i >= strlen(word) && !memcmp(text + i, word, strlen(word))) {
-            if (i && text[i - 1] == '-')
-                memcpy(text + i - 1, minus, strlen(minus));
-            else
-                memcpy(text + i, string, strlen(string));
-            i += strlen(word) - 1;
+        else if (!quoted && text[i] >= '0' && text[i] <= '9')
+            done = shorten_integer(text, i, &any);
+        else if (!quoted && (done = take_out_infinity(text, i, n)))
             any = true;
-        }
+        i += done ? done - 1 : 0;
     }
     return any;
 }
@@ -99,7 +123,7 @@ int hf_json(const struct hf *h, const char *name, size_t max, json_t **out)
     enum { FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
     bool no_memory;
     json_t *root = hf_parse(text, n, FLAGS, &why, &no_memory);
-    if (!root && !no_memory && take_out_infinity(text, n))
+    if (!root && !no_memory && make_json(text, n))
         root = hf_parse(text, n, FLAGS, &why, &no_memory);
     free(text);
     if (json_is_object(root)) {

@@ -367,7 +367,8 @@ static int put_ids(struct hf *h, const char *to, const char *key, const json_t *
     int32_t *ids = reallocarray(NULL, most, sizeof *ids);
     int ret = ids ? 0 : err_set(h->e, HEARTH_ENOMEM, "no memory for %zu token ids", most);
     for (int f = 0; f < 2; f++) {
-        size_t many = json_is_array(fields[f]) ? json_array_size(fields[f]) : json_is_integer(fields[f]) ? 1 : 0;
+        bool none = !fields[f] || json_is_null(fields[f]);
+        size_t many = json_is_array(fields[f]) ? json_array_size(fields[f]) : none ? 0 : 1;
         for (size_t i = 0; !ret && i < many; i++) {
             const json_t *v = json_is_array(fields[f]) ? json_array_get(fields[f], i) : fields[f];
             if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= TOKENS_MAX)

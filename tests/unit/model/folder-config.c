@@ -373,6 +373,7 @@ static void test_wrong_types(void **state)
         {"llama", "\"head_dim\": 0", "head_dim is not a whole number from 1"},
         {"llama", "\"head_dim\": \"x\"", "head_dim is not a whole number from 1"},
         {"llama", "\"head_dim\": 16777216", "head_dim is not a whole number from 1 to 16777215"},
+        {"llama", "\"head_dim\": 18446744073709551632", "head_dim is not a whole number from 1 to 16777215"},
         {"llama", "\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is not true or false"},
         {"glm4_moe", "\"n_group\": Infinity", "n_group is not a whole number"},
         {"glm4_moe", "\"routed_scaling_factor\": -Infinity", "routed_scaling_factor is not a number"},

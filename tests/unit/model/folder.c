@@ -92,6 +92,27 @@ static void test_folder_templates(void **state)
     assert_template("default a tool_use", "tokenizer.chat_template.a", "a2");
 }
 
+/* Python writes integers of any size, and transformers 10^30 for a length without a limit. What is in a string, or a
+ * real already, stays as it is. */
+static void test_large_integers(void **state)
+{
+    (void)state;
+    write_folder();
+    write_text("tokenizer_config.json", "{\"model_max_length\": 1000000000000000019884624838656, \"x\": [-1e30,"
+                                        "-98765432109876543210,1234567890123456789012.5], \"chat_template\": \"a "
+                                        "\\\" 12345678901234567890123\"}");
+    assert_template("default", "tokenizer.chat_template", "a \" 12345678901234567890123");
+    write_text("generation_config.json", "{\"temperature\": 0.5, \"max_length\": 100000000000000000000}");
+    assert_template("default", "tokenizer.chat_template", "a \" 12345678901234567890123");
+    static const char *const no_ids[] = {"100000000000000000000", "\"2\"", "2.0", "[2, null]", "{}"};
+    for (size_t i = 0; i < sizeof no_ids / sizeof *no_ids; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"eos_token_id\": %s}", no_ids[i]);
+        write_text("generation_config.json", text);
+        refused(dir, HEARTH_EBADMODEL, "eos_token_id is no id of a token");
+    }
+}
+
 /* Gemma's norms are stored with 1 subtracted. */
 static void test_plus_one(void **state)
 {
@@ -416,6 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_templates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_large_integers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
