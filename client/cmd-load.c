@@ -25,13 +25,13 @@ static int run(const struct cmd *cmd, int argc, char **argv)
                                  json_str(r->where), "no_gpu", json_str(r->no_gpu), "slow", json_strs(r->slow), "bytes",
                                  (json_int_t)r->bytes, "host_bytes", (json_int_t)r->host_bytes, "speed", r->speed));
     else if (r->was_loaded)
-        printf("%s is in memory already\n", r->model);
+        printf_text("%s is in memory already\n", r->model);
     else
-        printf("%s loaded in %.0f ms\n", r->model, r->load_ms);
+        printf_text("%s loaded in %.0f ms\n", r->model, r->load_ms);
     if (!json && r->no_gpu)
-        printf("  WARNING  %s runs on the CPU: %s\n", r->model, r->no_gpu);
+        printf_text("  WARNING  %s runs on the CPU: %s\n", r->model, r->no_gpu);
     for (size_t i = 0; !json && i < r->slow.n; i++)
-        printf("  slower   %s\n", r->slow.v[i]);
+        printf_text("  slower   %s\n", r->slow.v[i]);
     return verb_end(h, r, status);
 }
 

@@ -136,7 +136,7 @@ static int run_show(const struct cmd *cmd, int argc, char **argv)
     print_facts(&r->session);
     for (size_t i = 0; i < r->n_turns; i++) {
         const struct hearth_turn *t = &r->turns[i];
-        printf("\n--- %s, %lld tokens\n", t->role, (long long)t->n_tokens);
+        printf_text("\n--- %s, %lld tokens\n", t->role, (long long)t->n_tokens);
         if (t->reasoning.len) {
             style_begin(stdout, STYLE_ASIDE);
             print_text(t->reasoning.data, t->reasoning.len);

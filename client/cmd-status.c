@@ -155,12 +155,12 @@ static void print_engine(const struct hearth_engine_status *e)
     if (!e->backend) { /* there is none to report anything, or it does not answer */
         putchar('\n');
         if (e->failure)
-            printf("  WARNING  the last engine failed: %s\n", e->failure);
+            printf_text("  WARNING  the last engine failed: %s\n", e->failure);
         return;
     }
     printf(", %s: %s\n", e->backend, e->device);
     if (e->no_gpu)
-        printf("  WARNING  no GPU is used: %s\n", e->no_gpu);
+        printf_text("  WARNING  no GPU is used: %s\n", e->no_gpu);
     printf("  work     %lld running, %lld queued\n", (long long)e->running, (long long)e->queued);
     if (e->steps)
         printf("  steps    %lld of %.2f rows on average, %lld at most; %lld tokens computed\n", (long long)e->steps,
@@ -172,15 +172,15 @@ static void print_engine(const struct hearth_engine_status *e)
     print_kv(&e->kv);
     for (size_t i = 0; i < e->n_models; i++)
         if (e->models[i].self_check && strncmp(e->models[i].self_check, "passed", 6) != 0)
-            printf("  WARNING  %s runs on the CPU, and not on the %s device: %s\n", e->models[i].name, e->backend,
-                   e->models[i].self_check);
+            printf_text("  WARNING  %s runs on the CPU, and not on the %s device: %s\n", e->models[i].name, e->backend,
+                        e->models[i].self_check);
     for (size_t i = 0; i < e->n_models; i++)
         if (e->models[i].host_bytes)
-            printf("  slower   %s: %s of its weights are in the host's memory: at most %.1f tokens/s\n",
-                   e->models[i].name, human_bytes(e->models[i].host_bytes), e->models[i].speed);
+            printf_text("  slower   %s: %s of its weights are in the host's memory: at most %.1f tokens/s\n",
+                        e->models[i].name, human_bytes(e->models[i].host_bytes), e->models[i].speed);
     for (size_t i = 0; i < e->n_models; i++)
         for (size_t k = 0; k < e->models[i].slow.n; k++)
-            printf("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
+            printf_text("  slower   %s: %s\n", e->models[i].name, e->models[i].slow.v[k]);
     print_models(e);
     if (e->restarts)
         printf("  restarts %lld\n", (long long)e->restarts);
@@ -198,7 +198,7 @@ static void print_status(const struct hearth_status_result *r)
         printf(" and %lld that wait for others to end", (long long)r->waiting);
     printf(", %lld sessions\n", (long long)r->sessions);
     if (r->no_sessions)
-        printf("  WARNING  named sessions are not available: %s\n", r->no_sessions);
+        printf_text("  WARNING  named sessions are not available: %s\n", r->no_sessions);
     if (r->no_games)
         printf("  games    not looked for: %s\n", r->no_games);
     else

@@ -272,6 +272,8 @@ bool read_stdin(struct hearth_bytes *out, struct hearth_err *err);
 
 /* Writes untrusted text to stdout; on a terminal, its control characters are shown as '?'. */
 void print_text(const char *data, size_t len);
+/* printf() of strings that others wrote, such as files' names, roles and messages: shown as by print_text(). */
+void printf_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Text that is printed between style_begin() and style_end() is highlighted where `to` is a terminal, unless NO_COLOR
  * is set or TERM is dumb. */

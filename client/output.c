@@ -36,14 +36,27 @@ void print_text(const char *data, size_t len)
     put_text(stdout, data, len);
 }
 
-void vsay(const char *fmt, va_list ap)
+static void put_formatted(FILE *to, const char *fmt, va_list ap)
 {
     char *text;
     int len = vasprintf(&text, fmt, ap);
     if (len < 0)
         abort();
-    put_text(stderr, text, (size_t)len);
+    put_text(to, text, (size_t)len);
     free(text);
+}
+
+void printf_text(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put_formatted(stdout, fmt, ap);
+    va_end(ap);
+}
+
+void vsay(const char *fmt, va_list ap)
+{
+    put_formatted(stderr, fmt, ap);
 }
 
 void say(const char *fmt, ...)
@@ -201,8 +214,12 @@ void table_add(struct table *t, size_t n_col, ...)
     va_start(ap, n_col);
     for (size_t i = 0; i < n_col; i++) {
         const char *s = va_arg(ap, const char *);
-        if (!(t->cell[t->n_cell++] = strdup(s ? s : "-")))
+        char *copy = strdup(s ? s : "-");
+        if (!copy)
             abort();
+        for (char *line = copy; (line = strchr(line, '\n'));)
+            *line = '?'; /* a file's name may have one, and must not begin a row */
+        t->cell[t->n_cell++] = copy;
     }
     va_end(ap);
 }

@@ -124,8 +124,15 @@ t = Terminal(sys.argv[1], "rm", "bound")
 t.expect(rb"Remove 1 session, and what was said in it\? \[y/N\] ")
 t.type(b"\r")
 case(t.end() == 1 and b"nothing was removed" in t.all, "rm asks on a terminal")
+t = Terminal(sys.argv[1], "sessions", "show", "forged")
+case(t.end() == 0 and b"\x1b" not in t.all and b"--- ?]0;x?" in t.all, "nor does a turn's role")
+t = Terminal(sys.argv[1], "load", sys.path[0] + "/odd\x1b[7m.gguf")
+case(t.end() == 0 and b"\x1b[7m" not in t.all and b"odd?[7m.gguf loaded in" in t.all, "nor does the name of a file")
 P
-terminal 2 "$dir/talk.py"
+printf '{"hearth_session": 1, "name": "forged", "model": {"named": "tale"}, "turns": [{"role": "\\u001b]0;x\\u0007", "text": "hi", "tokens": [5]}], "n_turns": 1, "n_tokens": 1}' >"$dir/forged.json"
+status 0 "a session with a role of control characters" "$hearth" sessions import "$dir/forged.json"
+cp "$dir/second.gguf" "$(printf '%s/odd\033[7m.gguf' "$dir")"
+terminal 4 "$dir/talk.py"
 status 0 "off a terminal it does not ask" "$hearth" rm bound
 "$hearth" run -n 1 x >/dev/full 2>"$dir/err"
 is "output that cannot be written is an error" "$?" 1

@@ -36,7 +36,12 @@ json_is "what each file is" "{m['name']: m['kind'] for m in d['models']} == {'go
 json_is "what runs" "sorted(m['name'] for m in d['models'] if m['refusal'] is None) == ['good', 'tale']"
 json_is "architecture, type and parameters" "[(m['arch'], m['type'], m['parameters'] > 7e6) for m in d['models'] if m['name'] in ('good', 'odd')] == [('llama', 'Q4_K_M', True)] * 2"
 json_is "the folders are told" "d['folders'][0] == '$dir/models' and d['default_model'] == 'tale'"
+cp "$tale" "$dir/models/new
+line.gguf"
 status 0 "list" "$hearth" list
+is "a line for each file" "$(wc -l <"$dir/out")" 11
+rm "$dir/models/new
+line.gguf"
 says() { # NAME MODEL TEXT
     grep "^$2 " "$dir/out" | grep -qF -- "$3"
     result $? "$1"
