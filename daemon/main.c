@@ -51,6 +51,7 @@ struct args {
     const char *config, *engine, *log_level, *socket, *state;
     bool foreground, check, purge;
     int ready_fd;
+    char cwd[PATH_MAX]; /* at the start; "": not known */
 };
 
 /* Returns 0, or the exit status plus one where hearthd shall exit. */
@@ -178,14 +179,13 @@ struct configuration {
     } * old;
 };
 
-static int set(struct conf *c, const char *key, const char *value, struct hearth_err *e)
+static int set(struct conf *c, const struct args *a, const char *key, const char *value, struct hearth_err *e)
 {
     if (!value)
         return 0;
     char path[PATH_MAX]; /* paths on the command line may be relative, but not empty; they are made absolute */
     if (value[0] != '/' && value[0] != '\0' && strcmp(key, "log_level") != 0) {
-        char cwd[PATH_MAX];
-        if (!getcwd(cwd, sizeof cwd) || snprintf(path, sizeof path, "%s/%s", cwd, value) >= (int)sizeof path)
+        if (!a->cwd[0] || snprintf(path, sizeof path, "%s/%s", a->cwd, value) >= (int)sizeof path)
             return err_set(e, HEARTH_EPARAMS, "%s: \"%.100s\" cannot be made an absolute path", key, value);
         value = path;
     }
@@ -215,13 +215,13 @@ static int configure(struct conf *c, const struct args *a, int listen_fd, const 
     conf_init(c);
     int rc = load_file(c, a, e);
     if (!rc)
-        rc = set(c, "socket", socket, e);
+        rc = set(c, a, "socket", socket, e);
     if (!rc)
-        rc = set(c, "state_dir", a->state, e);
+        rc = set(c, a, "state_dir", a->state, e);
     if (!rc)
-        rc = set(c, "engine", a->engine, e);
+        rc = set(c, a, "engine", a->engine, e);
     if (!rc)
-        rc = set(c, "log_level", a->log_level, e);
+        rc = set(c, a, "log_level", a->log_level, e);
     char models[PATH_MAX];
     find_models(dir, models);
     if (!rc)
@@ -504,7 +504,10 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* reaching the file size limit becomes an error of write(2), like a full disk */
     own_dir(dir);
     c.dir = dir;
-    if (a.config && realpath(a.config, config)) /* a reload happens with another working directory */
+    /* A reload happens with another working directory. */
+    if (!getcwd(a.cwd, sizeof a.cwd))
+        a.cwd[0] = '\0';
+    if (a.config && realpath(a.config, config))
         a.config = config;
     int detached = -1;
     rc = sd_init(&sd, &e);

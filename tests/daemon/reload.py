@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """SIGHUP: the configuration is read again. Settings that may change do so at once, others are named in the log, and a
 file with an error changes nothing."""
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 
 sys.dont_write_bytecode = True
-from harness import Box, Refused, Wrong, check, end
+from harness import BUILD, Box, Refused, Wrong, check, end
 
 
 def reread(c, sign):
@@ -59,5 +59,23 @@ try:
     check(file + " is not a regular file" in box.log(), "a FIFO is not waited for, and named", box.log())
     check(c.call("generate", session="one", **make)["finish_reason"] == "length", "generations go on")
     box.stop()
+
+    # In the background hearthd leaves the folder to which paths of its command line are relative.
+    os.unlink(file)
+    box.configure()
+    subprocess.run([BUILD + "/hearthd", "--state", "state/hearth"], check=True, cwd=box.dir,
+                   env=dict(box.env, HEARTH_SOCKET="run/hearth/hearth.sock"))
+    c = box.client()
+    log = box.state + "/hearthd.log"
+    os.kill(c.call("status")["pid"], signal.SIGHUP)
+    until = time.monotonic() + 60
+    while "was read again" not in open(log).read() and time.monotonic() < until:
+        c.call("streams.list")
+    c.call("streams.list")
+    check("nothing has changed" in open(log).read() and "started again" not in open(log).read(),
+          "relative paths mean the same as at the start", open(log).read())
+    os.kill(c.call("status")["pid"], signal.SIGTERM)
+    while c.read() is not None:
+        pass
 finally:
     end(box)
