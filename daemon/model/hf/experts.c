@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#include "daemon/model/pace.h"
+
 /* "mlp.experts.7.up_proj.weight" is "ffn_up.7.weight". */
 bool hf_expert_name(const char *s, char *out, size_t size)
 {
@@ -45,6 +47,9 @@ int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct
     t.data = to;
     for (uint64_t e = 0; e < f->n_expert; e++)
         for (uint64_t o = 0; o < f->n_out; o++) {
+            int ret = pace(f->n_in * bytes, h->e);
+            if (ret)
+                return ret;
             const char *at = (const char *)from->data + (e * f->size + f->first + o * f->by_out) * bytes;
             for (uint64_t k = 0; k < f->n_in; k++, to += bytes, at += f->by_in * bytes)
                 if (bytes == 2)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "daemon/model/hf/safetensors.h"
+#include "daemon/model/pace.h"
 
 enum { LEN = 32, BYTES = 17, NIBBLES = 16 }; /* of a block: weights; bytes in GGUF; bytes of nibbles */
 
@@ -65,7 +66,7 @@ static int add_blocks(struct hf *h, unsigned layer, bool down, const struct gguf
     int ret = add_parts(h, m);
     const uint8_t *from = t->data;
     for (uint64_t e = 0; e < m->n_expert && !ret; e++)
-        for (uint64_t r = 0; r < m->n_row; r++)
+        for (uint64_t r = 0; r < m->n_row && !(ret = pace(m->n_block * NIBBLES, h->e)); r++)
             for (uint64_t b = 0; b < m->n_block; b++, from += NIBBLES)
                 copy_nibbles(from, block_at(m, e, r, b));
     return ret;
@@ -81,12 +82,13 @@ static int add_scales(struct hf *h, unsigned layer, bool down, const struct gguf
     if (m->scaled || t->n_dim != 3 || t->dim[0] != m->n_block || t->dim[1] != m->n_row || t->dim[2] != m->n_expert)
         return err_set(h->e, HEARTH_EBADMODEL, "layer %u: the scales of the experts do not fit their blocks", layer);
     const uint8_t *from = t->data;
-    for (uint64_t e = 0; e < m->n_expert; e++)
-        for (uint64_t r = 0; r < m->n_row; r++)
+    int ret = 0;
+    for (uint64_t e = 0; e < m->n_expert && !ret; e++)
+        for (uint64_t r = 0; r < m->n_row && !(ret = pace(m->n_block, h->e)); r++)
             for (uint64_t b = 0; b < m->n_block; b++)
                 *block_at(m, e, r, b) = *from++;
     m->scaled = true;
-    return 0;
+    return ret;
 }
 
 int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)

@@ -233,8 +233,9 @@ static int odd(const struct hf *h, unsigned layer, const char *s)
 /* GGUF stores -exp(A_log) in F32, and for Mamba-2 as a column. */
 static int add_decay(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
 {
+    enum { HEADS_MAX = 1024 };
     uint64_t n = t->dim[0];
-    if (t->n_dim != 1)
+    if (t->n_dim != 1 || n > HEADS_MAX)
         return odd(h, layer, s);
     float *v = gguf_make_alloc(h->m, n * sizeof *v);
     if (!v)

@@ -12,11 +12,13 @@
 #include <stdlib.h>
 
 #include "daemon/model/hf/safetensors.h"
+#include "daemon/model/pace.h"
 
 enum {
     INDEX_MAX = 64 << 20,
     FILES_MAX = 256,
     NAME_MAX_BYTES = 200,
+    NORM_MAX = 1 << 20, /* numbers in a norm: more than any architecture's */
 };
 
 struct rename {
@@ -238,10 +240,11 @@ static bool is_norm_weight(const char *name)
 static int plus_one(const struct hf *h, struct gguf_tensor *t)
 {
     uint64_t n = t->dim[0];
-    float *v = t->n_dim == 1 ? gguf_make_alloc(h->m, n * sizeof *v) : NULL;
+    if (t->n_dim != 1 || n > NORM_MAX)
+        return err_set(h->e, HEARTH_EBADMODEL, "tensor %s: a norm is one row", gguf_label(t->name).s);
+    float *v = gguf_make_alloc(h->m, n * sizeof *v);
     if (!v)
-        return err_set(h->e, t->n_dim == 1 ? HEARTH_ENOMEM : HEARTH_EBADMODEL, "tensor %s: a norm is one row",
-                       gguf_label(t->name).s);
+        return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", gguf_label(t->name).s);
     dtype_get((int)t->type)->to_f32(t->data, v, n);
     for (uint64_t i = 0; i < n; i++)
         v[i] += 1;
@@ -256,10 +259,18 @@ static int align(const struct hf *h, struct gguf_tensor *t)
 {
     if ((uintptr_t)t->data % 8 == 0)
         return 0;
-    void *copy = gguf_make_alloc(h->m, t->bytes);
+    enum { STEP = 64 << 10 };
+    char *copy = gguf_make_alloc(h->m, t->bytes);
     if (!copy)
         return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", gguf_label(t->name).s);
-    t->data = memcpy(copy, t->data, t->bytes);
+    for (uint64_t at = 0; at < t->bytes; at += STEP) {
+        uint64_t n = t->bytes - at < STEP ? t->bytes - at : STEP;
+        int ret = pace(n, h->e);
+        if (ret)
+            return ret;
+        memcpy(copy + at, (const char *)t->data + at, n);
+    }
+    t->data = copy;
     return 0;
 }
 

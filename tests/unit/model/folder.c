@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "daemon/model/chat/templates.h"
+#include "daemon/model/pace.h"
 #include "daemon/model/tok/tok.h"
 
 static void test_folder(void **state)
@@ -164,6 +165,50 @@ static float mx_weight(uint64_t block, unsigned k)
     unsigned byte = (uint8_t)(at * 37 + at / 16 * 11), nibble = byte >> k % 2 * 4 & 15;
     unsigned scale = 120 + (unsigned)((16 * MX_N + block) % 15);
     return (nibble & 8 ? -1.0f : 1.0f) * ldexpf(values[nibble & 7], (int)scale - 127);
+}
+
+struct paced {
+    size_t calls, longest, end_at;
+};
+
+static int hear(void *arg, size_t bytes, struct hearth_err *e)
+{
+    struct paced *p = arg;
+    p->longest = bytes > p->longest ? bytes : p->longest;
+    return ++p->calls == p->end_at ? err_set(e, HEARTH_ECANCELLED, "enough") : 0;
+}
+
+/* What is copied into another form may be most of a model's weights. It is done in steps, and ends when it is told to:
+ * experts in MXFP4, experts that are transposed, and what is not aligned. */
+static void test_copies_in_steps(void **state)
+{
+    (void)state;
+#define EXPERTS_AT(name, type, shape, from, to)                                            \
+    "\"model.layers.0.mlp.experts." name "\": {\"dtype\": \"" type "\", \"shape\": " shape \
+    ", \"data_offsets\": [" from ", " to "]}"
+    static const char *const headers[] = {
+        "{" EXPERTS_AT("down_proj_blocks", "U8", "[8, 64, 32, 16]", "0",
+                       "262144") ", " EXPERTS_AT("down_proj_scales", "U8", "[8, 64, 32]", "262144", "278528") "}",
+        "{" EXPERTS_AT("down_proj", "F32", "[8, 64, 512]", "0", "1048576") "}",
+        "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\", \"shape\": [4, 65536], \"data_offsets\": [1, 1048577]}}"};
+    write_folder();
+    write_text("config.json", OSS);
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        struct hearth_err e;
+        struct gguf *g;
+        struct paced all = {0};
+        write_tensors(headers[i], 1100000);
+        pace_set(hear, &all);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        gguf_close(g);
+        assert_true(all.calls >= 16 && all.longest <= 128 << 10);
+        struct paced part = {.end_at = all.calls / 2};
+        pace_set(hear, &part);
+        assert_int_equal(model_file_open(&g, dir, &e), HEARTH_ECANCELLED);
+        assert_int_equal(part.calls, part.end_at);
+    }
+    pace_set(NULL, NULL);
 }
 
 static void test_mxfp4_folder(void **state)
@@ -440,6 +485,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_large_integers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_copies_in_steps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
