@@ -2,6 +2,7 @@
 #include "daemon/model/hf/safetensors.h"
 
 #include "daemon/model/hf/parse.h"
+#include "daemon/model/pace.h"
 
 #include <stdio.h>
 
@@ -84,6 +85,9 @@ static int read_header(const struct map *map, safetensors_fn *fn, void *arg, str
                        (unsigned long long)n, map->size, HEADER_MAX);
     json_error_t why;
     bool no_memory;
+    int ret = pace(n, e); /* the JSON parser cannot call it; a model may have 256 such headers */
+    if (ret)
+        return ret;
     json_t *root = hf_parse((const char *)map->base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why, &no_memory), *v;
     if (no_memory)
         return err_set(e, HEARTH_ENOMEM, "no memory for the header");
@@ -93,9 +97,8 @@ static int read_header(const struct map *map, safetensors_fn *fn, void *arg, str
                        gguf_label((struct gguf_str){why.text, root ? 0 : strlen(why.text)}).s);
     }
     const char *name;
-    int ret = json_object_size(root) > TENSORS_MAX
-                  ? err_set(e, HEARTH_EBADMODEL, "%zu tensors; the limit is %d", json_object_size(root), TENSORS_MAX)
-                  : 0;
+    if (json_object_size(root) > TENSORS_MAX)
+        ret = err_set(e, HEARTH_EBADMODEL, "%zu tensors; the limit is %d", json_object_size(root), TENSORS_MAX);
     json_object_foreach(root, name, v)
     {
         struct safetensor s = {.name = name};

@@ -208,6 +208,17 @@ static void test_copies_in_steps(void **state)
         assert_int_equal(model_file_open(&g, dir, &e), HEARTH_ECANCELLED);
         assert_int_equal(part.calls, part.end_at);
     }
+    /* and a header that holds nothing but blanks */
+    char *header = malloc(PACE_STEP + 3);
+    assert_non_null(header);
+    memset(header, ' ', PACE_STEP + 2);
+    header[0] = '{', header[PACE_STEP + 1] = '}', header[PACE_STEP + 2] = '\0';
+    write_tensors(header, 0);
+    free(header);
+    struct gguf *g;
+    struct hearth_err e;
+    pace_set(hear, &(struct paced){.end_at = 1});
+    assert_int_equal(model_file_open(&g, dir, &e), HEARTH_ECANCELLED);
     pace_set(NULL, NULL);
 }
 
