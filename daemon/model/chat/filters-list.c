@@ -376,6 +376,12 @@ FILTER(max)
     return extreme(r, v, arg, ">");
 }
 
+/* Whether the last line is filled: with any value but none, an undefined one too. */
+static bool fills(struct val with)
+{
+    return !is_missing(with) && with.tag != V_NONE;
+}
+
 FILTER(batch)
 {
     int64_t size = need_int(r, arg[0], "a line's length");
@@ -388,7 +394,7 @@ FILTER(batch)
         }
         list_add(r, line.l, items->v[i]);
     }
-    for (; line.l->n && arg[1].tag > V_NONE && (int64_t)line.l->n < size; run_charge(r, 1))
+    for (; line.l->n && fills(arg[1]) && (int64_t)line.l->n < size; run_charge(r, 1))
         list_add(r, line.l, arg[1]);
     if (line.l->n)
         list_add(r, out.l, line);
@@ -408,7 +414,7 @@ FILTER(slice)
         run_charge(r, 1);
         for (int64_t k = 0; k < each + (i < extra); k++)
             list_add(r, part.l, items->v[at++]);
-        if (arg[1].tag > V_NONE && i >= extra)
+        if (fills(arg[1]) && i >= extra)
             list_add(r, part.l, arg[1]);
         list_add(r, out.l, part);
     }

@@ -146,6 +146,8 @@ static void test_filters_and_methods(void **state)
          "['A', 'b', 'c']['A', 'b'][3, 2, 1]"},
         {"{{ ['a', 'A', 'b'] | unique | list }}{{ l | batch(2, 'x') | list }}{{ l | sum(start=1) }}",
          "['a', 'b'][[3, 1], [2, 'x']]7"},
+        {"{{ l | batch(2, nothing) | list }}{{ l | slice(2, nothing) | list }}{{ l | slice(2, none) | list }}",
+         "[[3, 1], [2, Undefined]][[3, 1], [2, Undefined]][[3, 1], [2]]"},
         {"{{ '12' | int + 1 }}{{ 'z' | int(7) }}{{ 'ff' | int(base=16) }}{{ '1.9' | int }}{{ '1e3' | float }}",
          "13725511000.0"},
         {"{{ '{:c}{:c}|{:3c}|{:<3c}|'.format(65, 8364, 66, 67) }}", "A\xe2\x82\xac|  B|C  |"},
