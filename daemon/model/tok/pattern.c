@@ -106,6 +106,11 @@ static size_t put_number(struct pattern *x, const char *s, size_t n)
 /* Translates the escape at s and sets *used to its length. */
 static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class, size_t *used, struct hearth_err *e)
 {
+    *used = 2;
+    if (in_class && (begins(s, n, "\\w") || begins(s, n, "\\S"))) {
+        put_text(x, s[1] == 'w' ? WORD_IN_SET : NOT_SPACE);
+        return 0;
+    }
     for (size_t i = 0; i < COUNT(classes); i++)
         if (begins(s, n, classes[i].name)) {
             put_set(x, classes[i].members, in_class, false);
@@ -125,7 +130,6 @@ static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class,
             return 0;
         }
     char c = n > 1 ? s[1] : 0;
-    *used = 2;
     if ((c == 'b' || c == 'B') && !in_class) {
         put_text(x, c == 'B' ? NO_WORD_END : WORD_END);
         return 0;
@@ -133,8 +137,7 @@ static int put_escape(struct pattern *x, const char *s, size_t n, bool in_class,
     if ((c == 'u' || c == 'x') && (*used = put_number(x, s, n)))
         return 0;
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    /* \S in brackets is passed on: PCRE2's differs only in U+180E, which it counts as white space */
-    bool known = strchr("rntfaeAz", c) || (in_class && c == 'S');
+    bool known = strchr("rntfaeAz", c);
     if (!c || (letter && !known))
         return refused(e, "an escape", s, n);
     put(x, s, 2);

@@ -15,6 +15,9 @@
 
 /* Class members, to be put between brackets. */
 #define SPACE "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define NOT_SPACE                                                                                                \
+    "\\x{0}-\\x{8}\\x{E}-\\x{1F}!-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}" \
+    "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
 #define LETTER                                                                                                      \
     "\\p{L}\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
     "\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"                 \
@@ -30,10 +33,12 @@
     "\\x{11F3E}-\\x{11F42}\\x{13440}\\x{13447}-\\x{13455}\\x{1E08F}\\x{1E4EC}-\\x{1E4EF}"
 #define DECIMAL "\\p{Nd}\\x{11F50}-\\x{11F59}\\x{1E4F0}-\\x{1E4F9}"
 #define HAN     "\\p{sc:Han}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}" /* by script, not by script extensions */
-/* Oniguruma's \w, which includes Latin-1's fractions and superscript digits, and letters in circles and squares. */
-#define WORD                                                                                                         \
-    LETTER MARK DECIMAL "\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}" \
-                        "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+/* Oniguruma's \w: between brackets, and elsewhere, where it includes Latin-1's fractions and superscript digits. Both
+ * include letters in circles and squares. */
+#define WORD_IN_SET     \
+    LETTER MARK DECIMAL \
+        "\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORD WORD_IN_SET "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 /* \b and \B: a position with a word character on exactly one side, and any other position. */
 #define WORD_END    "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
 #define NO_WORD_END "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
