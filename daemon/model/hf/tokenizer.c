@@ -9,7 +9,6 @@
  */
 #include "daemon/model/hf/hf-internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -24,7 +23,7 @@ struct token_table {
     struct gguf_str *text;
     int32_t *type, *added; /* hearth.tokenizer.added, bits: 1 the token takes in the white space before it, 2 that after
                               it, 4 it is looked for in the normalised text, 8 it is not in the model's vocabulary, 16
-                              it is found only as a whole word */
+                              it is found only as a whole word, 32 it is the token of a byte */
     size_t n;
 };
 
@@ -37,12 +36,11 @@ static int token_set(const struct hf *h, struct token_table *t, json_int_t id, c
     return 0;
 }
 
-/* <0x0A> is the token of a byte where the model has byte fallback. */
+/* <0x0A> is the token of a byte where the model has byte fallback; <0x0a> is a token like others. */
 static bool is_byte(const char *s, size_t n)
 {
-    unsigned b;
-    int used = 0;
-    return n == 6 && sscanf(s, "<0x%2X>%n", &b, &used) == 1 && used == 6;
+    static const char digits[] = "0123456789ABCDEF";
+    return n == 6 && !memcmp(s, "<0x", 3) && memchr(digits, s[3], 16) && memchr(digits, s[4], 16) && s[5] == '>';
 }
 
 /* GGUF marks the tokens that begin a word, by a leading U+2581; BERT marks the others, by a leading "##". */
@@ -109,7 +107,7 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
                             w->bert ? "with BertNormalizer, an added token that is normalized"
                                     : "with a normaliser that removes spaces, an added token that is normalized",
                             json_string_value(s));
-        /* The token of a byte may also be listed here; it keeps its type. */
+        /* The token of a byte may also be listed here; it keeps its type, and is found by its text, too. */
         bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
         bool byte = inside && t->type[json_integer_value(id)] == 6,
              apart = inside && (!t->text[json_integer_value(id)].n || (t->added[json_integer_value(id)] & 8));
@@ -121,7 +119,7 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         if (!ret)
             t->added[json_integer_value(id)] = json_is_true(json_object_get(v, "lstrip")) +
                                                2 * json_is_true(json_object_get(v, "rstrip")) + 4 * late + 8 * apart +
-                                               16 * json_is_true(json_object_get(v, "single_word"));
+                                               16 * json_is_true(json_object_get(v, "single_word")) + 32 * byte;
     }
     return ret;
 }

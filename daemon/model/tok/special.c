@@ -26,7 +26,7 @@ static uint32_t child_of(const struct special_trie *t, uint32_t node, unsigned c
 
 static bool is_special(const struct piece *p, struct gguf_str s)
 {
-    bool its = p->attr == TOK_CONTROL || p->attr == TOK_USER || p->attr == TOK_UNKNOWN;
+    bool its = p->attr == TOK_CONTROL || p->attr == TOK_USER || p->attr == TOK_UNKNOWN || p->named;
     return its && s.n && s.n <= SPECIAL_LEN_MAX;
 }
 

@@ -36,10 +36,9 @@ static int hex(char c)
                                   : -1;
 }
 
-/* "<0xAB>" -> 0xAB, or -1. */
-static int byte_token(const char *s, size_t n)
+int spm_byte(const char *s)
 {
-    if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
+    if (memcmp(s, "<0x", 3) || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
         return -1;
     return hex(s[3]) << 4 | hex(s[4]);
 }
@@ -51,7 +50,7 @@ int spm_load_pieces(struct vocab *v, struct hearth_err *e)
         struct piece *p = &v->piece[i];
         char *out = v->arena + v->arena_len;
         if (p->attr == TOK_BYTE) {
-            int byte = byte_token(p->s, p->n);
+            int byte = p->n == SPM_BYTE ? spm_byte(p->s) : -1;
             if (byte < 0)
                 return err_set(e, HEARTH_EBADMODEL, "token %u is of type byte and its text is not <0xHH>", i);
             if (v->byte_id[byte] < 0)

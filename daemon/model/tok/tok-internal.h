@@ -21,6 +21,7 @@ struct piece {
     bool late;     /* a special token of a tokenizer.json, searched for in the normalised text that the others leave */
     bool apart;    /* a special token outside a tokenizer.json's own vocabulary: no text merges to it */
     bool word;     /* a special token that is found only where no letter or digit touches it */
+    bool named;    /* a byte's token that is also a special token: found by its name, "<0x0A>" */
 };
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
@@ -211,6 +212,9 @@ int spm_encode(const struct vocab *v, const char *text, size_t n, enum vocab_pre
 /* Decodes pieces from SentencePiece's form: U+2581 for a space, <0xAB> for a byte. */
 int spm_load_pieces(struct vocab *v, struct hearth_err *e);
 piece_decode spm_decode;
+/* The byte whose token's name begins s[0..SPM_BYTE), "<0xAB>", or -1. */
+enum { SPM_BYTE = 6 };
+int spm_byte(const char *s);
 
 int wordpiece_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int wordpiece_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e);

@@ -175,6 +175,7 @@ static int load_added(struct vocab *v, const struct gguf *g, struct hearth_err *
         p->late = bits & 4;
         p->apart = bits & 8;
         p->word = bits & 16;
+        p->named = bits & 32;
         v->late |= p->late;
     }
     return ret < 0 ? ret : 0;
@@ -295,7 +296,7 @@ static bool fuses(const struct vocab *v)
  * three bytes; one more is prepended to the text of a `late` token. */
 static size_t bytes_of(const struct vocab *v, const struct piece *p)
 {
-    size_t n = p->n + (p->late ? 3u : 0);
+    size_t n = p->n + (p->late ? 3u : 0) + (p->named ? SPM_BYTE : 0);
     bool low = v->model == VOCAB_SPM || v->model == VOCAB_RAW;
     for (uint32_t i = 0; low && i < p->n; i++)
         n += p->s[i] == ' ' ? 2 : 0;

@@ -71,6 +71,13 @@ static void offer(struct node *at, double sum, int32_t id, uint32_t start)
         *at = (struct node){sum, id, start};
 }
 
+/* In a tokenizer.json, the name of a byte's token is also a piece of the text. */
+static int32_t named_byte(const struct vocab *v, const char *s)
+{
+    int byte = spm_byte(s);
+    return byte < 0 || (s[3] > 'F' || s[4] > 'F') ? -1 : v->byte_id[byte];
+}
+
 static int search(const struct vocab *v, const char *s, size_t n, struct node *best, struct hearth_err *e)
 {
     int ret;
@@ -84,6 +91,8 @@ static int search(const struct vocab *v, const char *s, size_t n, struct node *b
         bool single = false;
         for (size_t len = first; len <= most; len += char_len(s + i + len, n - i - len)) {
             int32_t id = piece_find(v, s + i, len);
+            if (id < 0 && len == SPM_BYTE && v->leftmost)
+                id = named_byte(v, s + i);
             if (id >= 0) {
                 offer(&best[i + len], best[i].sum + v->score[id], id, (uint32_t)i);
                 single |= len == first;
