@@ -1,8 +1,8 @@
 /*
  * pattern.c - see pattern.h. The Rust library `tokenizers` runs Oniguruma with Ruby's syntax. Constructs that mean the
- * same to both engines are copied. Those that tokenizers use and PCRE2 reads differently are translated: classes, the
- * ends of lines, the ends of words. All else is refused by name: a pattern that is nearly right would cut some texts
- * into other words.
+ * same to both engines are copied. Those that tokenizers use and PCRE2 reads differently are translated: classes, sets,
+ * the ends of lines, the ends of words. All else is refused by name: a pattern that is nearly right would cut some
+ * texts into other words.
  */
 #include "daemon/model/tok/pattern.h"
 
@@ -170,32 +170,95 @@ static int put_group(struct pattern *x, const char *s, size_t n, bool first, siz
     return refused(e, "a group", s, n);
 }
 
-/* Translates the set that begins at s; *used is its length. Oniguruma allows nested sets, which PCRE2 would read as
- * characters. */
-static int put_brackets(struct pattern *x, const char *s, size_t n, size_t *used, struct hearth_err *e)
+#define ANY "[\\x{0}-\\x{10FFFF}]"
+
+/* Whether the set that begins at s is an intersection: has "&&" outside of the sets within it. */
+static bool intersects(const char *s, size_t n)
 {
-    size_t i = 1;
-    put(x, s, 1);
-    if (i < n && s[i] == '^')
-        put(x, s + i++, 1);
-    if (i < n && s[i] == ']') /* a closing bracket in first position is a member */
-        put(x, s + i++, 1);
-    while (i < n && s[i] != ']') {
+    size_t depth = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\\')
+            i++;
+        else if (s[i] == '[')
+            depth++;
+        else if (s[i] == ']' && i > 1 && !--depth)
+            return false;
+        else if (depth == 1 && begins(s + i, n - i, "&&"))
+            return true;
+    }
+    return false;
+}
+
+/* Translates members of a set from s[*at] up to where a bracket closes it or "&&" follows. Members of a set within it
+ * are its own. */
+static int put_members(struct pattern *x, const char *s, size_t n, size_t *at, int depth, struct hearth_err *e)
+{
+    enum { DEPTH_MAX = 4 };
+    size_t i = *at;
+    while (i < n && s[i] != ']' && !begins(s + i, n - i, "&&")) {
         size_t len = 1;
         int ret = 0;
-        if (s[i] == '[' || begins(s + i, n - i, "&&"))
-            return refused(e, "a set within a set", s, n);
-        if (s[i] == '\\')
+        if (s[i] == '[') {
+            /* a hyphen at an edge of the inner set would become part of a range */
+            if (depth == DEPTH_MAX || s[i - 1] == '-' || (i + 1 < n && strchr("^:]-", s[i + 1])))
+                return refused(e, "a set within a set", s + i, n - i);
+            i++;
+            ret = put_members(x, s, n, &i, depth + 1, e);
+            if (!ret && (i == n || s[i] != ']' || s[i - 1] == '-' || (i + 1 < n && s[i + 1] == '-')))
+                ret = refused(e, "a set within a set", s + *at, n - *at);
+        } else if (s[i] == '\\') {
             ret = put_escape(x, s + i, n - i, true, &len, e);
-        else
+        } else {
             put(x, s + i, 1);
+        }
         if (ret)
             return ret;
         i += len;
     }
-    put_text(x, "]");
-    *used = i + (i < n);
-    return i < n ? 0 : refused(e, "no end of a set", s, n);
+    *at = i;
+    return 0;
+}
+
+/* Translates one set of an intersection, from s[*at] up to "&&" or the closing bracket. */
+static int put_operand(struct pattern *x, const char *s, size_t n, size_t *at, struct hearth_err *e)
+{
+    bool opposite = begins(s + *at, n - *at, "[^");
+    size_t i = *at + (opposite ? 2 : 0), from = i;
+    put_text(x, opposite ? "(?=[^" : "(?=[");
+    int ret = put_members(x, s, n, &i, 0, e);
+    put_text(x, "])");
+    bool closed = opposite ? i < n && s[i] == ']' : from < n && s[from] != '^'; /* a member there, in Oniguruma */
+    if (opposite && closed) /* the bracket of the negated set, which has to be all of this operand */
+        closed = ++i < n && (s[i] == ']' || begins(s + i, n - i, "&&"));
+    if (!ret && (!closed || i == from))
+        ret = refused(e, "a set within a set", s + *at, n - *at);
+    *at = i;
+    return ret;
+}
+
+/* Translates the set that begins at s; *used is its length. Oniguruma allows sets within sets and their intersections,
+ * which PCRE2 would read as characters: an intersection becomes a character before which each set matches. */
+static int put_brackets(struct pattern *x, const char *s, size_t n, size_t *used, struct hearth_err *e)
+{
+    bool opposite = n > 1 && s[1] == '^';
+    size_t i = opposite ? 2 : 1;
+    int ret = 0;
+    if (intersects(s, n)) {
+        put_text(x, opposite ? "(?:(?!" : "(?:");
+        for (bool more = true; more && !ret; i += more ? 2 : 0) {
+            ret = put_operand(x, s, n, &i, e);
+            more = begins(s + i, n - i, "&&");
+        }
+        put_text(x, opposite ? ")" ANY ")" : ANY ")");
+    } else {
+        put(x, s, i);
+        if (i < n && s[i] == ']') /* a closing bracket in first position is a member */
+            put(x, s + i++, 1);
+        ret = put_members(x, s, n, &i, 0, e);
+        put_text(x, "]");
+    }
+    *used = i + 1;
+    return ret || (i < n && s[i] == ']') ? ret : refused(e, "no end of a set", s, n);
 }
 
 /* Checks {2}, {2,} and {2,4}. A + or ? after an interval repeats it in Oniguruma, but makes it possessive or lazy in
