@@ -53,6 +53,7 @@ struct hf_words { /* the normaliser's and the pre-tokenizer's settings: how text
     bool byte_level;
     const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */
     uint32_t spaces;    /* bits of the rules for spaces: hearth.tokenizer.spaces */
+    bool low_runs;      /* a run of spaces becomes U+2581, which no later rule takes for a space */
     bool form;          /* there was a Unicode form, a replacement table or BERT's normaliser */
     bool low;           /* spaces become U+2581 */
     bool normal_low;    /* ... by the normaliser: hearth.tokenizer.normal_spaces */

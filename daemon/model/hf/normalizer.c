@@ -100,9 +100,10 @@ static bool spaces_rule(const json_t *p, struct hf_words *w)
     if (hf_is(p, "type", "Replace") && hf_is(pattern, "Regex", " {2,}") &&
         (hf_is(p, "content", " ") || hf_is(p, "content", low))) {
         w->spaces |= 1;
+        w->low_runs |= hf_is(p, "content", low);
         return true;
     }
-    if (hf_is(p, "type", "Strip")) {
+    if (hf_is(p, "type", "Strip") && !w->low_runs) { /* U+2581 is no white space */
         w->spaces |= 8 | (json_is_true(json_object_get(p, "strip_left")) ? 2u : 0) |
                      (json_is_true(json_object_get(p, "strip_right")) ? 4u : 0);
         return true;

@@ -89,9 +89,12 @@ static int encode_stretch(const struct vocab *v, const char *text, size_t n, enu
                           struct hearth_err *e)
 {
     char *normal;
+    bool stripped = (v->spaces & SPACE_START) && space_at(text, n, false);
     int ret = normalize(v, text, n, &normal, &n, e);
     if (ret)
         return ret;
+    if (v->prefix == PREFIX_FIRST && stripped) /* what is left is not the start of the text */
+        prefix = PREFIX_NEVER;
     ret = encode_plain(v, normal ? normal : text, n, prefix, out, e);
     free(normal);
     return ret;
