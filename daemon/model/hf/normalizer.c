@@ -126,8 +126,6 @@ int hf_normalizer(struct hf *h, const json_t *p, struct hf_words *w)
     if (!strcmp(type, "Sequence")) {
         json_array_foreach(json_object_get(p, "normalizers"), i, v)
         {
-            if (!ret && hf_is(v, "type", "Sequence"))
-                ret = hf_refuse(h, "a normaliser in a", "Sequence of sequences");
             if (!ret)
                 ret = hf_normalizer(h, v, w);
         }

@@ -77,7 +77,7 @@ static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p
     const char *scheme = hf_text_of(p, "prepend_scheme"), *low = hf_text_of(p, "replacement");
     bool never =
         hf_is(p, "prepend_scheme", "never") || (!scheme && json_is_false(json_object_get(p, "add_prefix_space")));
-    if (w->prefix || w->n || w->low)
+    if (w->prefix || w->n || (w->low && !w->normal_low)) /* a normaliser may have replaced the spaces already */
         return hf_refuse(h, "after another treatment of spaces, the pre-tokenizer", "Metaspace");
     if (low && strcmp(low, "\xe2\x96\x81"))
         return hf_refuse(h, "Metaspace with replacement", low);
@@ -119,12 +119,8 @@ int hf_pre_tokenizer(const struct hf *h, struct hf_words *w, const json_t *p)
         return add_one(h, w, p, type);
     json_array_foreach(json_object_get(p, "pretokenizers"), i, v)
     {
-        const char *its = hf_text_of(v, "type");
-        if (!ret && !its)
-            ret = hf_damaged(h, "a pre-tokenizer without a type");
-        else if (!ret)
-            ret = strcmp(its, "Sequence") ? add_one(h, w, v, its)
-                                          : hf_refuse(h, "a pre-tokenizer in a", "Sequence of sequences");
+        if (!ret)
+            ret = hf_pre_tokenizer(h, w, v); /* sequences in it are as deep as the JSON parser lets them be */
     }
     return ret;
 }

@@ -284,8 +284,6 @@ static int put_bpe(struct hf *h, const json_t *root, const json_t *model, struct
         ret = hf_refuse(h, "BPE with", suffix && *suffix ? "continuing_subword_prefix" : "end_of_word_suffix");
     if (!ret && !w->byte_level && (!w->low || w->bert))
         ret = hf_refuse(h, "BPE without", "ByteLevel, Metaspace or a normaliser that makes spaces U+2581");
-    if (!ret && w->spaces)
-        ret = hf_refuse(h, "BPE with a normaliser that removes", "spaces");
     if (!ret && json_is_number(json_object_get(model, "dropout")) &&
         json_number_value(json_object_get(model, "dropout")) != 0)
         ret = hf_refuse(h, "BPE with", "dropout");
