@@ -321,8 +321,9 @@ static int token_id(const json_t *root, const json_t *named, uint32_t *id)
     return 1;
 }
 
-/* Whether the post-processor prepends the token `bos` to a single text. */
-static bool puts_first(const json_t *post, const char *bos)
+/* The name of the special token that the post-processor puts first, before a single text; NULL where there is none.
+ * *alone: it is the only one before the text. */
+static const json_t *put_first(const json_t *post, bool *alone)
 {
     const json_t *v, *one = post;
     size_t i;
@@ -331,8 +332,11 @@ static bool puts_first(const json_t *post, const char *bos)
         if (hf_is(v, "type", "TemplateProcessing"))
             one = v;
     }
-    const json_t *first = json_array_get(json_object_get(one, "single"), 0);
-    return bos && hf_is(one, "type", "TemplateProcessing") && hf_is(json_object_get(first, "SpecialToken"), "id", bos);
+    if (!hf_is(one, "type", "TemplateProcessing"))
+        return NULL;
+    const json_t *single = json_object_get(one, "single");
+    *alone = json_object_get(json_array_get(single, 1), "Sequence") != NULL;
+    return json_object_get(json_object_get(json_array_get(single, 0), "SpecialToken"), "id");
 }
 
 static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
@@ -343,15 +347,19 @@ static int put_bos(struct hf *h, const json_t *root, const json_t *cfg)
                  {"eos_token", "tokenizer.ggml.eos_token_id"},
                  {"pad_token", "tokenizer.ggml.padding_token_id"},
                  {"unk_token", "tokenizer.ggml.unknown_token_id"}};
+    bool alone = false;
+    const json_t *first = put_first(json_object_get(root, "post_processor"), &alone);
+    const json_t *bos = json_object_get(cfg, "bos_token"), *add = json_object_get(cfg, "add_bos_token");
+    if (!bos && alone) /* nothing names it, and still the text begins with it */
+        bos = first;
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
         uint32_t id;
-        if (token_id(root, json_object_get(cfg, named[i].hf), &id))
+        if (token_id(root, i ? json_object_get(cfg, named[i].hf) : bos, &id))
             gguf_make_u32(h->m, named[i].gguf, id);
     }
-    const json_t *bos = json_object_get(cfg, "bos_token"), *add = json_object_get(cfg, "add_bos_token");
     const char *text = json_is_object(bos) ? hf_text_of(bos, "content") : json_string_value(bos);
-    bool first = json_is_boolean(add) ? json_is_true(add) : puts_first(json_object_get(root, "post_processor"), text);
-    gguf_make_bool(h->m, "tokenizer.ggml.add_bos_token", first);
+    bool is_first = text && json_is_string(first) && !strcmp(json_string_value(first), text);
+    gguf_make_bool(h->m, "tokenizer.ggml.add_bos_token", json_is_boolean(add) ? json_is_true(add) : is_first);
     return 0;
 }
 

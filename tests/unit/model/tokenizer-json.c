@@ -510,6 +510,56 @@ static void test_long_s(void **state)
     }
 }
 
+/* The token that the post-processor puts before a text is BOS if tokenizer_config.json names it, or names none. */
+static void test_bos(void **state)
+{
+    (void)state;
+#define FIRST(id) "{\"SpecialToken\": {\"id\": \"" id "\", \"type_id\": 0}}, "
+#define TEMPLATE(first) \
+    "{\"type\": \"TemplateProcessing\", \"single\": [" first "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}]}"
+    static const struct {
+        const char *post, *config;
+        int bos; /* -1: none */
+        bool add;
+    } cases[] = {
+        {TEMPLATE(FIRST("<s>")), NULL, 0, true},
+        {TEMPLATE(FIRST("<s>")), "{}", 0, true},
+        {TEMPLATE(FIRST("<s>")), "{\"bos_token\": null}", -1, false},
+        {TEMPLATE(FIRST("<s>")), "{\"bos_token\": \"<s>\"}", 0, true},
+        {TEMPLATE(FIRST("<s>")), "{\"bos_token\": \"<s>\", \"add_bos_token\": false}", 0, false},
+        {TEMPLATE(FIRST("<s>")), "{\"bos_token\": \"</s>\"}", 1, false},
+        {"{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " TEMPLATE(FIRST("</s>")) "]}", NULL, 1,
+         true},
+        {TEMPLATE(FIRST("<s>") FIRST("</s>")), NULL, -1, false},
+        {TEMPLATE(FIRST("<nothing>")), NULL, -1, false},
+        {TEMPLATE(""), NULL, -1, false},
+        {"null", NULL, -1, false},
+    };
+#undef FIRST
+#undef TEMPLATE
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dir[] = "/tmp/hearth-tok-XXXXXX", command[64];
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        assert_non_null(mkdtemp(dir));
+        json_t *tokenizer = load_json("llama2.tokenizer.json");
+        json_object_set_new(tokenizer, "post_processor", json_loads(cases[i].post, JSON_DECODE_ANY, NULL));
+        write_folder(dir, tokenizer);
+        json_decref(tokenizer);
+        if (cases[i].config)
+            write_file(dir, "tokenizer_config.json", cases[i].config, strlen(cases[i].config));
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+            fail_msg("%s", e.msg);
+        if (vocab_bos(v) != cases[i].bos || vocab_add_bos(v) != cases[i].add)
+            fail_msg("case %zu: %d, %d", i, vocab_bos(v), vocab_add_bos(v));
+        vocab_free(v);
+        gguf_close(g);
+        snprintf(command, sizeof command, "rm -rf %s", dir);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 /* A pattern that matches nothing at every place terminates, with as many words as the text has boundaries. */
 static void test_empty_matches(void **state)
 {
@@ -556,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_reach_of_three_bytes),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_long_s),
+        cmocka_unit_test(test_bos),
         cmocka_unit_test(test_empty_matches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
