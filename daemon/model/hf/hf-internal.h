@@ -49,6 +49,7 @@ struct hf {
 enum { HF_PATTERNS_MAX = 8 };
 struct hf_words { /* the normaliser's and the pre-tokenizer's settings: how text is split before merging */
     struct gguf_str v[HF_PATTERNS_MAX];
+    int32_t behavior[HF_PATTERNS_MAX]; /* hearth.tokenizer.behaviors */
     size_t n;
     bool byte_level;
     const char *prefix; /* when a space is prepended: hearth.tokenizer.prefix */

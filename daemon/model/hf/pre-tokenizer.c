@@ -8,18 +8,36 @@
 
 #include <string.h>
 
-static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n)
+/* hearth.tokenizer.behaviors: what becomes of a pattern's matches, numbered as in ../tok/pretok.h. */
+enum { ISOLATED, REMOVED, PREVIOUS, NEXT, CONTIGUOUS, INVERT = 8 };
+
+static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n, int behavior)
 {
     if (w->n == HF_PATTERNS_MAX)
         return hf_damaged(h, "too many pre-tokenizers in a row");
+    w->behavior[w->n] = behavior;
     w->v[w->n++] = (struct gguf_str){s, n};
     return 0;
+}
+
+/* The behavior of that name, which is Isolated if there is none; -1 if it is not known. */
+static int behavior_of(const json_t *p)
+{
+    static const char *const names[] = {[ISOLATED] = "Isolated",
+                                        [REMOVED] = "Removed",
+                                        [PREVIOUS] = "MergedWithPrevious",
+                                        [NEXT] = "MergedWithNext",
+                                        [CONTIGUOUS] = "Contiguous"};
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (hf_is(p, "behavior", names[i]))
+            return i;
+    return json_object_get(p, "behavior") ? -1 : ISOLATED;
 }
 
 #define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
 /* Adds a pattern that matches exactly this text. */
-static int add_literal(const struct hf *h, struct hf_words *w, const char *s, size_t n)
+static int add_literal(const struct hf *h, struct hf_words *w, const char *s, size_t n, int behavior)
 {
     char *quoted = gguf_make_alloc(h->m, 2 * n + 1), *to = quoted;
     if (!quoted)
@@ -29,7 +47,7 @@ static int add_literal(const struct hf *h, struct hf_words *w, const char *s, si
             *to++ = '\\';
         *to++ = s[i];
     }
-    return add_pattern(h, w, quoted, (size_t)(to - quoted));
+    return add_pattern(h, w, quoted, (size_t)(to - quoted), behavior);
 }
 
 static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
@@ -37,21 +55,19 @@ static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
     const json_t *pattern = json_object_get(p, "pattern"), *regex = json_object_get(pattern, "Regex"),
                  *text = json_object_get(pattern, "String");
     bool invert = json_is_true(json_object_get(p, "invert"));
+    int behavior = behavior_of(p);
     /* Gemma splits after spaces, but its normaliser has already replaced all of them. */
-    if (hf_is(pattern, "String", " ") && hf_is(p, "behavior", "MergedWithPrevious") && w->low && !invert)
+    if (hf_is(pattern, "String", " ") && behavior >= 0 && w->low && !invert)
         return 0;
     if (w->low) /* patterns see a space where U+2581 is */
         return hf_refuse(h, "after a treatment of spaces, the pre-tokenizer", "Split");
-    /* Unmatched text is removed; the patterns in use here match all of any text, so nothing is. */
-    bool whole = invert && hf_is(p, "behavior", "Removed");
-    if (invert && !whole)
-        return hf_refuse(h, "an inverted Split with behavior", hf_text_of(p, "behavior"));
-    if (!whole && !hf_is(p, "behavior", "Isolated"))
+    if (behavior < 0)
         return hf_refuse(h, "Split with behavior", hf_text_of(p, "behavior"));
+    behavior |= invert ? INVERT : 0;
     if (json_is_string(regex))
-        return add_pattern(h, w, json_string_value(regex), json_string_length(regex));
-    if (json_is_string(text) && json_string_length(text) && !whole)
-        return add_literal(h, w, json_string_value(text), json_string_length(text));
+        return add_pattern(h, w, json_string_value(regex), json_string_length(regex), behavior);
+    if (json_is_string(text) && json_string_length(text))
+        return add_literal(h, w, json_string_value(text), json_string_length(text), behavior);
     return hf_refuse(h, "Split without", "a pattern");
 }
 
@@ -68,7 +84,7 @@ static int add_byte_level(const struct hf *h, struct hf_words *w, const json_t *
         return hf_refuse(h, "with ByteLevel, a normaliser", w->bert ? "BertNormalizer" : "for spaces");
     w->byte_level = true;
     w->prefix = prefix ? "unless there is one" : "never";
-    return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1);
+    return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1, ISOLATED);
 }
 
 static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p)
@@ -83,23 +99,23 @@ static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p
         return hf_refuse(h, "Metaspace with replacement", low);
     w->low = true;
     w->prefix = never ? "never" : hf_is(p, "prepend_scheme", "first") ? "first" : "unless there is one";
-    return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1);
+    return json_is_false(json_object_get(p, "split")) ? 0 : add_pattern(h, w, words, sizeof words - 1, ISOLATED);
 }
 
 static int add_one(const struct hf *h, struct hf_words *w, const json_t *p, const char *type)
 {
-    static const char one[] = "\\p{N}", many[] = "\\p{N}+", punct[] = "[\\p{P}$+<=>\\^`|~]";
-    bool isolated = !json_object_get(p, "behavior") || hf_is(p, "behavior", "Isolated");
+    static const char number[] = "\\p{N}", punct[] = "[\\p{P}$+<=>\\^`|~]";
+    int behavior = behavior_of(p);
     if (w->byte_level)
         return hf_refuse(h, "after ByteLevel, the pre-tokenizer", type);
     if (!strcmp(type, "Split"))
         return add_split(h, w, p);
     if (!strcmp(type, "Digits"))
-        return json_is_true(json_object_get(p, "individual_digits")) ? add_pattern(h, w, one, sizeof one - 1)
-                                                                     : add_pattern(h, w, many, sizeof many - 1);
+        return add_pattern(h, w, number, sizeof number - 1,
+                           json_is_true(json_object_get(p, "individual_digits")) ? ISOLATED : CONTIGUOUS);
     if (!strcmp(type, "Punctuation"))
-        return isolated ? add_pattern(h, w, punct, sizeof punct - 1)
-                        : hf_refuse(h, "Punctuation with behavior", hf_text_of(p, "behavior"));
+        return behavior >= 0 ? add_pattern(h, w, punct, sizeof punct - 1, behavior)
+                             : hf_refuse(h, "Punctuation with behavior", hf_text_of(p, "behavior"));
     if (!strcmp(type, "ByteLevel"))
         return add_byte_level(h, w, p);
     if (!strcmp(type, "Metaspace"))

@@ -197,6 +197,7 @@ static void put_words(struct hf *h, const struct hf_words *w)
 {
     const char *prefix = w->prefix ? w->prefix : "never";
     gguf_make_strs(h->m, "hearth.tokenizer.patterns", w->v, w->n);
+    gguf_make_i32s(h->m, "hearth.tokenizer.behaviors", w->behavior, w->n);
     gguf_make_str(h->m, "hearth.tokenizer.prefix", prefix, strlen(prefix));
     if (w->normal_low)
         gguf_make_bool(h->m, "hearth.tokenizer.normal_spaces", true);

@@ -149,13 +149,17 @@ static int load_patterns(struct vocab *v, const struct gguf *g, struct hearth_er
 {
     struct pretok_pattern patterns[16];
     struct gguf_strs list;
+    struct gguf_nums behaviors = {0};
     struct gguf_str s;
     size_t n = 0;
     int ret = gguf_strs(g, "hearth.tokenizer.patterns", &list, e);
     if (ret)
         return ret;
-    while (n < sizeof patterns / sizeof *patterns && gguf_strs_next(&list, &s))
-        patterns[n++] = (struct pretok_pattern){s.s, s.n};
+    ret = gguf_i32s(g, "hearth.tokenizer.behaviors", &behaviors, e);
+    if (ret < 0)
+        return ret;
+    for (; n < sizeof patterns / sizeof *patterns && gguf_strs_next(&list, &s); n++)
+        patterns[n] = (struct pretok_pattern){s.s, s.n, n < behaviors.n ? gguf_i32_at(&behaviors, n) : PRETOK_ISOLATED};
     ret = gguf_bool(g, "hearth.tokenizer.ignore_merges", &v->ignore_merges, e);
     return ret < 0 ? ret : pretok_open_patterns(&v->pre, patterns, n, e);
 }
@@ -278,9 +282,9 @@ static int encode_words(const struct vocab *v, const char *text, size_t n, struc
     if (ret)
         return ret;
     struct merger m = {0};
-    for (size_t w = 0, from = 0; w < n_word && !ret; from = ends[w++])
-        if (!(ret = pace(ends[w] - from, NULL)))
-            ret = encode_word(v, text, from, ends[w], &m, out);
+    for (size_t w = 0, from, to; w < n_word && !ret; w++)
+        if (pretok_word(ends, w, &from, &to) && !(ret = pace(to - from, NULL)))
+            ret = encode_word(v, text, from, to, &m, out);
     merger_fini(&m);
     free(ends);
     return tok_failed(ret, n, e);

@@ -211,10 +211,11 @@ enum { PATTERNS_MAX = 8, MATCH_LIMIT = 50 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1
 
 struct pretok {
     pcre2_code *code[PATTERNS_MAX];
+    int behavior[PATTERNS_MAX];
     size_t n;
 };
 
-static int add_pattern(struct pretok *p, const char *name, const char *s, size_t n, struct hearth_err *e)
+static int add_pattern(struct pretok *p, const char *name, const char *s, size_t n, int behavior, struct hearth_err *e)
 {
     int at_fault;
     PCRE2_SIZE where;
@@ -230,6 +231,7 @@ static int add_pattern(struct pretok *p, const char *name, const char *s, size_t
     /* JIT compilation fails where no memory may be made executable; matching is then interpreted, which is slower but
      * gives the same words. */
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    p->behavior[p->n] = behavior;
     p->code[p->n++] = code;
     return 0;
 }
@@ -239,7 +241,7 @@ int pretok_open(struct pretok **out, const struct pretok_kind *kind, struct hear
     struct pretok *p = calloc(1, sizeof *p);
     int ret = p ? 0 : err_set(e, HEARTH_ENOMEM, "no memory for the pre-tokenizer");
     for (size_t i = 0; !ret && kind->patterns[i]; i++)
-        ret = add_pattern(p, kind->name, kind->patterns[i], strlen(kind->patterns[i]), e);
+        ret = add_pattern(p, kind->name, kind->patterns[i], strlen(kind->patterns[i]), PRETOK_ISOLATED, e);
     if (ret)
         pretok_close(p);
     else
@@ -257,7 +259,7 @@ int pretok_open_patterns(struct pretok **out, const struct pretok_pattern *v, si
     for (size_t i = 0; i < n && !ret; i++) {
         ret = pattern_translate(x, v[i].s, v[i].n, e);
         if (!ret)
-            ret = add_pattern(p, "of tokenizer.json", x->s, x->n, e);
+            ret = add_pattern(p, "of tokenizer.json", x->s, x->n, v[i].behavior, e);
     }
     free(x);
     if (ret)
@@ -274,6 +276,14 @@ void pretok_close(struct pretok *p)
     for (size_t i = 0; i < PATTERNS_MAX; i++)
         pcre2_code_free(p->code[i]);
     free(p);
+}
+
+bool pretok_removes(const struct pretok *p)
+{
+    bool any = false;
+    for (size_t i = 0; i < p->n; i++)
+        any |= (p->behavior[i] & ~PRETOK_INVERT) == PRETOK_REMOVED;
+    return any;
 }
 
 /* Returns the length of the well-formed UTF-8 character at s, or 0. */
@@ -336,18 +346,61 @@ static int ends_push(struct ends *a, size_t end)
     return 0;
 }
 
+/* The stretches of a text, matches and what is between them, that are yet to become words. */
+struct cutter {
+    int behavior;
+    size_t from, done; /* text[from..from + done) is in stretches already */
+    bool any, match;   /* there was a stretch, and the last one counts as a match */
+    struct ends *out;
+};
+
+/* Whether a word ends between a stretch and the next one. */
+static bool parts(int behavior, bool match, bool next)
+{
+    switch (behavior & ~PRETOK_INVERT) {
+    case PRETOK_PREVIOUS:
+        return match || !next;
+    case PRETOK_NEXT:
+        return !match || next;
+    case PRETOK_CONTIGUOUS:
+        return match != next;
+    default:
+        return true;
+    }
+}
+
+/* Ends the word that the last stretch is in. Between two empty stretches, that may have been done. */
+static int end_word(struct cutter *c)
+{
+    size_t last = c->out->n ? c->out->v[c->out->n - 1] & ~PRETOK_GONE : 0, end = c->from + c->done;
+    bool gone = c->match && (c->behavior & ~PRETOK_INVERT) == PRETOK_REMOVED;
+    return end > last ? ends_push(c->out, end | (gone ? PRETOK_GONE : 0)) : 0;
+}
+
+/* The next stretch, up to text[from + end]. */
+static int stretch(struct cutter *c, size_t end, bool match)
+{
+    match ^= (c->behavior & PRETOK_INVERT) != 0;
+    int ret = c->any && parts(c->behavior, c->match, match) ? end_word(c) : 0;
+    c->any = true;
+    c->match = match;
+    c->done = end;
+    return ret;
+}
+
 /*
- * Splits text[from..to) at every match of code: each match is a word, and so is each stretch between matches. The
- * pattern sees nothing outside, so a lookahead takes `to` for the end of the text. An empty match is no word, but it
- * cuts at its position. Where an empty match is at the end of the last match, the search continues one character later,
- * as in Oniguruma's iterator, which runs the original patterns.
+ * Splits text[from..to) into the matches of code and the stretches between them, and these into words. The pattern sees
+ * nothing outside, so a lookahead takes `to` for the end of the text. An empty match is no word, but it cuts at its
+ * position. Where an empty match is at the end of the last match, the search continues one character later, as in
+ * Oniguruma's iterator, which runs the original patterns.
  */
-static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context *mc, const char *text, size_t from,
-               size_t to, struct ends *out, struct hearth_err *e)
+static int cut(const pcre2_code *code, int behavior, pcre2_match_data *md, pcre2_match_context *mc, const char *text,
+               size_t from, size_t to, struct ends *out, struct hearth_err *e)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
-    size_t at = 0, done = 0, len = to - from; /* text[from..from + done) has been split into words */
+    struct cutter c = {.behavior = behavior, .from = from, .out = out};
+    size_t at = 0, len = to - from;
     int ret = 0;
     while (!ret && at < len) {
         if ((ret = pace(1, e)))
@@ -360,19 +413,21 @@ static int cut(const pcre2_code *code, pcre2_match_data *md, pcre2_match_context
         if (rc < 0)
             return err_set(e, rc == PCRE2_ERROR_NOMEMORY ? HEARTH_ENOMEM : HEARTH_EPARAMS,
                            "the text at byte %zu cannot be cut into words (PCRE2 error %d)", from + at, rc);
-        if (span[1] == done) { /* an empty match right after the last match */
+        if (span[1] == c.done) { /* an empty match right after the last match */
             size_t character = utf8_char(subject + at, len - at);
             at += character ? character : 1;
             continue;
         }
-        if (span[0] > done)
-            ret = ends_push(out, from + span[0]);
-        if (!ret && span[1] > span[0])
-            ret = ends_push(out, from + span[1]);
-        at = done = span[1];
+        if (span[0] > c.done)
+            ret = stretch(&c, span[0], false);
+        if (!ret)
+            ret = stretch(&c, span[1], true);
+        at = c.done;
     }
-    if (!ret && done < len)
-        ret = ends_push(out, to);
+    if (!ret && c.done < len)
+        ret = stretch(&c, len, false);
+    if (!ret)
+        ret = end_word(&c);
     return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
 }
 
@@ -397,8 +452,11 @@ int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **
     pcre2_set_heap_limit(mc, HEAP_LIMIT_KIB);
     for (size_t i = 0; i < p->n; i++) {
         next.n = 0;
-        for (size_t w = 0, from = 0; w < now.n; from = now.v[w++]) {
-            ret = cut(p->code[i], md, mc, seen, from, now.v[w], &next, e);
+        for (size_t w = 0, from, to; w < now.n; w++) {
+            if (pretok_word(now.v, w, &from, &to))
+                ret = cut(p->code[i], p->behavior[i], md, mc, seen, from, to, &next, e);
+            else if (ends_push(&next, now.v[w]))
+                ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
             if (ret)
                 goto out;
         }

@@ -102,9 +102,9 @@ int raw_encode(const struct vocab *v, const char *text, size_t n, enum vocab_pre
     int ret = raw_words_init(&words, v, text, n, prefix, e);
     if (ret)
         return ret;
-    for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++])
-        if (!(ret = pace(words.end[w] - from, e)))
-            ret = encode_word(v, words.text, from, words.end[w], &m, out, e);
+    for (size_t w = 0, from, to; w < words.n && !ret; w++)
+        if (pretok_word(words.end, w, &from, &to) && !(ret = pace(to - from, e)))
+            ret = encode_word(v, words.text, from, to, &m, out, e);
     merger_fini(&m);
     raw_words_fini(&words);
     return ret;

@@ -313,7 +313,8 @@ static size_t reach_of(const struct vocab *v)
 {
     enum { NORMAL_MOST = 16, CHARACTER = 4 };
     size_t most = CHARACTER; /* the unknown id stands for one character */
-    bool removes = v->charsmap.trie || v->spaces || v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE;
+    bool removes = v->charsmap.trie || v->spaces || v->model == VOCAB_UNIGRAM || v->model == VOCAB_WORDPIECE ||
+                   (v->pre && pretok_removes(v->pre));
     if (removes || fuses(v) || !takes_every_byte(v))
         return SIZE_MAX;
     for (uint32_t i = 0; i < v->n_tok; i++) {

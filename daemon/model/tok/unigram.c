@@ -145,15 +145,18 @@ int unigram_encode(const struct vocab *v, const char *text, size_t n, enum vocab
     int ret = raw_words_init(&words, v, text, n, prefix, e);
     if (ret)
         return ret;
-    for (size_t w = 0, from = 0; w < words.n; from = words.end[w++])
-        longest = words.end[w] - from > longest ? words.end[w] - from : longest;
+    for (size_t w = 0, from, to; w < words.n; w++)
+        if (pretok_word(words.end, w, &from, &to))
+            longest = to - from > longest ? to - from : longest;
     best = malloc((longest + 1) * sizeof *best);
     if (!best)
         ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
-    for (size_t w = 0, from = 0; w < words.n && !ret; from = words.end[w++]) {
-        if ((ret = search(v, words.text + from, words.end[w] - from, best, e)))
+    for (size_t w = 0, from, to; w < words.n && !ret; w++) {
+        if (!pretok_word(words.end, w, &from, &to))
+            continue;
+        if ((ret = search(v, words.text + from, to - from, best, e)))
             break;
-        ret = push_path(v, words.text + from, words.end[w] - from, best, out, e);
+        ret = push_path(v, words.text + from, to - from, best, out, e);
     }
     free(best);
     raw_words_fini(&words);
