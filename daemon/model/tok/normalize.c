@@ -90,6 +90,12 @@ static int to_form(const struct vocab *v, const char *text, size_t n, char **out
     return 0;
 }
 
+/* The length of the space that ends s[0..n), to SentencePiece: U+2581 is one here, but not at the start of a text. */
+static size_t last_space(const char *s, size_t n)
+{
+    return n && s[n - 1] == ' ' ? 1 : n > 2 && !memcmp(s + n - 3, "\xe2\x96\x81", 3) ? 3 : 0;
+}
+
 /* Applies the vocabulary's rules for spaces to s[0..n), in place; returns the length. */
 static size_t fold_spaces(char *s, size_t n, uint32_t rules)
 {
@@ -98,7 +104,7 @@ static size_t fold_spaces(char *s, size_t n, uint32_t rules)
     size_t k;
     while ((rules & SPACE_START) && at < n && (k = any ? space_at(s + at, n - at, false) : s[at] == ' '))
         at += k;
-    while ((rules & SPACE_END) && n > at && (k = any ? space_at(s + n, n - at, true) : s[n - 1] == ' '))
+    while ((rules & SPACE_END) && n > at && (k = any ? space_at(s + n, n - at, true) : last_space(s + at, n - at)))
         n -= k;
     for (; at < n; at++)
         if (s[at] != ' ' || !(rules & SPACE_RUNS) || !len || s[len - 1] != ' ')
