@@ -60,18 +60,52 @@ static int put_no_window(struct hf *h)
     return 0;
 }
 
-/* Writes sliding_window, and which layers have it: by layer_types, else by a period, else all of them. Qwen's files
- * contain a window that is used only where use_sliding_window is true. */
+/* SmolLM 3's layers with RoPE: those with another number than 0 in no_rope_layers, or else all but every
+ * no_rope_layer_interval-th. */
+static int smollm3_turns(struct hf *h, int32_t turns[LAYERS_MAX])
+{
+    const json_t *list = hf_get(h, "no_rope_layers"), *v;
+    uint32_t interval = hf_whole(h, "no_rope_layer_interval");
+    size_t i;
+    for (i = 0; i < h->n_layer; i++)
+        turns[i] = (i + 1) % (interval ? interval : 4) != 0;
+    if (list && json_array_size(list) != h->n_layer)
+        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer (num_hidden_layers)");
+    json_array_foreach(list, i, v)
+    {
+        if (!json_is_integer(v))
+            return hf_wrong(h, "no_rope_layers", "an array of whole numbers, 0 for a layer without RoPE");
+        turns[i] = json_integer_value(v) != 0;
+    }
+    return 0;
+}
+
+/* Which layers have the window where config.json has no layer_types, as in the configuration classes of transformers
+ * 5. */
+static int slides_without_types(struct hf *h, int32_t slides[LAYERS_MAX])
+{
+    const char *type = h->arch->model_type;
+    bool moe3 = !strcmp(type, "qwen3_moe"), moe2 = !strcmp(type, "qwen2_moe"), is_qwen = !strncmp(type, "qwen", 4);
+    /* in Qwen and dots.llm1, the first layer with a window, except that Qwen 2 with experts has none from there on */
+    bool late = (is_qwen && !moe3) || !strcmp(type, "dots1");
+    size_t first = !late ? 0 : hf_get(h, "max_window_layers") ? hf_whole(h, "max_window_layers") : is_qwen ? 28 : 62;
+    uint32_t period = window_period(h);
+    bool by_rope = !strcmp(type, "smollm3"); /* layers with RoPE have none */
+    int ret = by_rope ? smollm3_turns(h, slides) : 0;
+    for (size_t i = 0; i < h->n_layer; i++)
+        slides[i] = by_rope ? !slides[i]
+                    : moe2  ? i < first && i % 2 == 0
+                            : i >= first && (!period || (i + 1) % period != 0);
+    return ret;
+}
+
+/* Writes sliding_window, and which layers have it. Qwen's files contain a window that is used only where
+ * use_sliding_window is true. */
 int hf_put_window(struct hf *h)
 {
     const json_t *w = hf_get(h, "sliding_window"), *types = hf_get(h, "layer_types"),
                  *use = hf_get(h, "use_sliding_window"), *v;
-    bool is_qwen = !strncmp(h->arch->model_type, "qwen", 4), any = false;
-    bool late = is_qwen || !strcmp(h->arch->model_type, "dots1");
-    bool must_say = is_qwen || !strcmp(h->arch->model_type, "smollm3");
-    const json_t *from = hf_get(h, "max_window_layers"); /* the first layer with a window, in Qwen and dots.llm1 */
-    size_t first = !late ? 0 : from ? hf_whole(h, "max_window_layers") : is_qwen ? 28 : 62;
-    uint32_t period = window_period(h);
+    bool must_say = !strncmp(h->arch->model_type, "qwen", 4) || !strcmp(h->arch->model_type, "smollm3"), any = false;
     int32_t slides[LAYERS_MAX];
     size_t i;
     if (!w || json_is_false(use) || (must_say && !use) || !h->n_layer || h->n_layer > LAYERS_MAX ||
@@ -79,8 +113,9 @@ int hf_put_window(struct hf *h)
         return put_no_window(h);
     if (types && json_array_size(types) != h->n_layer)
         return hf_wrong(h, "layer_types", "an array with an entry for each layer (num_hidden_layers)");
-    for (i = 0; i < h->n_layer; i++)
-        slides[i] = i >= first && (!period || (i + 1) % period != 0);
+    int ret = types ? 0 : slides_without_types(h, slides);
+    if (ret)
+        return ret;
     json_array_foreach(types, i, v)
     {
         const char *type = json_string_value(v);
@@ -99,38 +134,29 @@ int hf_put_window(struct hf *h)
 }
 
 /* EXAONE 4 has RoPE in the sliding layers, and in all layers where it has no window. */
-static void put_no_rope_exaone(struct hf *h)
+static void exaone4_turns(struct hf *h, int32_t turns[LAYERS_MAX])
 {
     const json_t *types = hf_get(h, "layer_types");
-    int32_t turns[LAYERS_MAX];
+    uint32_t period = window_period(h);
     for (size_t i = 0; i < h->n_layer; i++) {
         const char *type = json_string_value(json_array_get(types, i));
-        turns[i] = !hf_get(h, "sliding_window") || (type ? !strcmp(type, "sliding_attention") : (i + 1) % 4 != 0);
+        turns[i] = !hf_get(h, "sliding_window") || (type ? !strcmp(type, "sliding_attention") : (i + 1) % period != 0);
     }
-    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
 }
 
-/* Layers without RoPE: those with 0 in no_rope_layers, or else every no_rope_layer_interval-th. */
+/* Writes which layers have RoPE, in models that have layers without it. */
 int hf_put_no_rope(struct hf *h)
 {
-    const json_t *list = hf_get(h, "no_rope_layers"), *v;
-    uint32_t interval = hf_whole(h, "no_rope_layer_interval");
+    bool smollm3 = !strcmp(h->arch->model_type, "smollm3"), exaone4 = !strcmp(h->arch->model_type, "exaone4");
     int32_t turns[LAYERS_MAX];
-    size_t i;
-    if (!strcmp(h->arch->model_type, "exaone4") && h->n_layer && h->n_layer <= LAYERS_MAX)
-        put_no_rope_exaone(h);
-    if (strcmp(h->arch->model_type, "smollm3") || !h->n_layer || h->n_layer > LAYERS_MAX)
+    if (!(smollm3 || exaone4) || !h->n_layer || h->n_layer > LAYERS_MAX)
         return 0;
-    for (i = 0; i < h->n_layer; i++)
-        turns[i] = (i + 1) % (interval ? interval : 4) != 0;
-    if (list && json_array_size(list) != h->n_layer)
-        return hf_wrong(h, "no_rope_layers", "an array with an entry for each layer (num_hidden_layers)");
-    json_array_foreach(list, i, v)
-    {
-        if (!json_is_integer(v))
-            return hf_wrong(h, "no_rope_layers", "an array of whole numbers, 0 for a layer without RoPE");
-        turns[i] = json_integer_value(v) != 0;
-    }
-    gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
-    return 0;
+    int ret = 0;
+    if (smollm3)
+        ret = smollm3_turns(h, turns);
+    else
+        exaone4_turns(h, turns);
+    if (!ret)
+        gguf_make_i32s(h->m, "hearth.rope.layers", turns, h->n_layer);
+    return ret;
 }

@@ -332,6 +332,50 @@ static void test_said_in_vain(void **state)
     }
 }
 
+/* Which of six layers have the window, and which have RoPE, where config.json has no layer_types. */
+static void test_layers_without_types(void **state)
+{
+    (void)state;
+#define USE "\"use_sliding_window\": true, "
+    static const struct {
+        const char *type, *says, *slides, *turns; /* turns NULL: all layers */
+    } cases[] = {
+        {"qwen2", USE "\"max_window_layers\": 2", "001111", NULL},
+        {"qwen2_vl_text", USE "\"max_window_layers\": 4", "000011", NULL},
+        {"qwen3_moe", USE "\"max_window_layers\": 2", "111111", NULL}, /* which has no such setting */
+        {"qwen3_moe", USE "\"attention_bias\": false", "111111", NULL},
+        {"qwen2_moe", USE "\"max_window_layers\": 3", "101000", NULL},
+        {"qwen2_moe", USE "\"qkv_bias\": true", "101010", NULL},
+        {"smollm3", USE "\"no_rope_layer_interval\": 3", "001001", "110110"},
+        {"smollm3", USE "\"no_rope_layers\": [0, 1, 1, 1, 0, 1]", "100010", "011101"},
+        {"smollm3", USE "\"mlp_bias\": false", "000100", "111011"},
+        {"exaone4", "\"sliding_window_pattern\": 3", "110110", "110110"},
+        {"exaone4", "\"sliding_window_pattern\": \"LLLG\"", "111011", "111011"},
+        {"cohere2", "\"sliding_window_pattern\": 2", "101010", NULL},
+        {"gemma3_text", "\"sliding_window_pattern\": 3", "110110", NULL},
+    };
+#undef USE
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[1024], slides[7] = {0}, turns[7] = {0};
+        uint8_t flags[6];
+        struct hearth_err e = {0};
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", %s, \"sliding_window\": 16, " CONFIG_OF("6") "}",
+                 cases[i].type, cases[i].says);
+        struct gguf *g = open_with(config);
+        assert_int_equal(gguf_flags(g, "hearth.attention.slides", flags, 6, &e), 0);
+        for (int n = 0; n < 6; n++)
+            slides[n] = (char)('0' + flags[n]);
+        int ret = gguf_flags(g, "hearth.rope.layers", flags, 6, &e);
+        for (int n = 0; n < 6; n++)
+            turns[n] = (char)('0' + flags[n]);
+        if (strcmp(slides, cases[i].slides) || ret != (cases[i].turns ? 0 : 1) ||
+            (cases[i].turns && strcmp(turns, cases[i].turns)))
+            fail_msg("windows %s, RoPE %s with %s", slides, ret ? "everywhere" : turns, config);
+        gguf_close(g);
+    }
+}
+
 /* The last of Gemma 4's layers has full attention, whatever the config says. */
 static void test_last_layer(void **state)
 {
@@ -521,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layers_without_types, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layers_after, set_up, tear_down),
