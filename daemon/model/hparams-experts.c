@@ -35,8 +35,9 @@ static void read_groups(struct hparams_reader *r, struct hparams_experts *x)
         return;
     x->group_best = x->kind == ROUTE_SIGMOID ? 2 : 1; /* two per group in DeepSeek V3, one in DeepSeek V2 */
     if (x->n % x->n_group || x->n / x->n_group < x->group_best)
-        hparams_refuse(r, HEARTH_EBADMODEL, "%u experts do not make %u groups of at least %u (%s.expert_group_count)",
-                       x->n, x->n_group, x->group_best, r->arch);
+        hparams_refuse(r, HEARTH_EBADMODEL,
+                       "%u experts do not make %u groups of at least %u (key %s.expert_group_count)", x->n, x->n_group,
+                       x->group_best, r->arch);
     else if (!x->n_group_used || x->n_group_used > x->n_group || x->n_used > x->n / x->n_group * x->n_group_used)
         hparams_refuse(r, HEARTH_EBADMODEL,
                        "%u experts cannot be chosen from %u of %u groups of %u (key %s.expert_group_used_count)",

@@ -35,9 +35,9 @@ static int put_dense(struct hf *h)
 static int check_choice(struct hf *h)
 {
     const char *how = json_string_value(hf_get(h, "topk_method"));
-    if (!how || strcmp(h->arch->model_type, "deepseek_v2"))
+    if (strcmp(h->arch->model_type, "deepseek_v2"))
         return 0;
-    if (!strcmp(how, "greedy")) /* without groups, even where the keys are there */
+    if (!how || !strcmp(how, "greedy")) /* without groups, even where the keys are there */
         return json_object_del(h->config, "n_group"), json_object_del(h->config, "topk_group"), 0;
     return !strcmp(how, "group_limited_greedy")
                ? 0

@@ -101,7 +101,7 @@ static void test_rope_defaults(void **state)
          "longrope", -1, -1, 4},
         {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, " CONFIG "}", "phi3",
          "longrope", -1, -1, 4},
-        {"{\"model_type\": \"qwen2_5_vl\", \"rope_scaling\": {\"type\": \"mrope\"}, " CONFIG "}", "qwen2vl", NULL, -1,
+        {"{\"model_type\": \"qwen2_5_vl\", \"rope_scaling\": {\"type\": \"mrope\"}, " CONFIG "}", "qwen2vl", NULL, 1e6,
          -1, -1},
         {"{\"model_type\": \"qwen3_vl_text\", " CONFIG "}", "qwen3vl", NULL, 5e6, -1, -1},
         {"{\"model_type\": \"llama\", " CONFIG "}", "llama", NULL, -1, -1, -1}, /* 10000 is also GGUF's default */
@@ -275,6 +275,20 @@ static void test_several_names(void **state)
          "gemma4.expert_used_count", 2},
         {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 4, \"num_local_experts\": 2",
          "deepseek2.expert_count", 2},
+        /* settings that are missing */
+        {"\"model_type\": \"qwen3_next\", \"full_attention_interval\": 2", "qwen3next.full_attention_interval", 2},
+        {"\"model_type\": \"granite\"", "granite.attention.scale", 1},
+        {"\"model_type\": \"granite\", \"attention_multiplier\": 0.5", "granite.attention.scale", 0.5},
+        {"\"model_type\": \"granitemoe\"", "granitemoe.attention.scale", 1},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 16", "deepseek2.expert_group_count", 8},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 16", "deepseek2.expert_group_used_count", 4},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 16", "deepseek2.expert_used_count", 8},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 16", "deepseek2.expert_weights_scale", 2.5},
+        {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_group\": 1", "deepseek2.expert_group_count", 1},
+        {"\"model_type\": \"deepseek_v2\", " LATENT "\"n_group\": 2, \"topk_method\": \"group_limited_greedy\"",
+         "deepseek2.expert_group_count", 2},
+        {"\"model_type\": \"deepseek_v2\", " LATENT "\"n_group\": 2, \"topk_group\": 1", "deepseek2.expert_group_count",
+         -1},
     };
 #undef NEMOTRON_H
     write_folder();
