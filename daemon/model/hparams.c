@@ -139,8 +139,8 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arc
         r->ret = HEARTH_EBADMODEL;
     if (!(mscale >= 0 && mscale <= 1e3f))
         hparams_refuse(r, HEARTH_EBADMODEL, "key hearth.rope.mscale is %g; 0 to 1000 is possible", (double)mscale);
-    float scale = all != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
-                           : rope_yarn_mscale(p->factor, 1);
+    float scale = all != 0 && mscale != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
+                                          : rope_yarn_mscale(p->factor, 1);
     p->scale *= real(r, "rope.scaling.yarn_attn_factor", 1e6f, scale);
     p->extrapolation = real(r, "rope.scaling.yarn_ext_factor", 1, 1);
     p->beta_fast = real(r, "rope.scaling.yarn_beta_fast", 1e6f, 32);

@@ -61,11 +61,12 @@ static int put_scaling(struct hf *h, const json_t *r)
         ret = hf_put_rope_number(h, r, yarn[i][0], yarn[i][1]);
     double mscale = json_number_value(json_object_get(r, "mscale"));
     double all = json_number_value(json_object_get(r, "mscale_all_dim"));
-    if (!ret && is_yarn && mscale != 0 && all != 0) { /* either alone has no effect */
+    bool latent = h->arch->rules & HF_LATENT;
+    /* Either alone has no effect on RoPE, but mscale_all_dim alone scales latent attention's scores. */
+    if (!ret && is_yarn && all != 0 && (mscale != 0 || latent)) {
         gguf_make_f32(h->m, "hearth.rope.mscale", (float)mscale);
         /* with latent attention, GGUF files store a tenth of it */
-        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key),
-                      (float)(hf_get(h, "kv_lora_rank") ? 0.1 * all : all));
+        gguf_make_f32(h->m, hf_key(h, "rope.scaling.yarn_log_multiplier", key), (float)(latent ? 0.1 * all : all));
     }
     if (!ret && is_yarn)
         gguf_make_bool(h->m, "hearth.rope.yarn_exact_bounds", json_is_false(json_object_get(r, "truncate")));

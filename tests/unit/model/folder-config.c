@@ -2,6 +2,8 @@
  * makers write. */
 #include "config.h" /* memfd_create */
 
+#include <math.h>
+
 #include "daemon/model/model.h"
 #include "tests/unit/model/folder-box.h"
 
@@ -390,6 +392,37 @@ static void test_layers_without_types(void **state)
     }
 }
 
+/* mscale_all_dim without mscale scales latent attention's scores, and does not change RoPE. */
+static void test_mscale(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says;
+        double attn, rope; /* factors of the scores and of cos and sin, in multiples of 1 + 0.1 ln 4 */
+    } cases[] = {
+        {"\"mscale\": 1, \"mscale_all_dim\": 1", 2, 0}, {"\"mscale_all_dim\": 1", 2, 1}, {"\"mscale\": 1", 0, 1}};
+    write_folder();
+    write_tensors(
+        "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\", \"shape\": [4, 8], \"data_offsets\": [0, 128]}}", 128);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[1024];
+        struct hparams hp;
+        struct hearth_err e = {0};
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"deepseek_v3\", " LATENT "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                 "\"original_max_position_embeddings\": 16, %s}, \"n_routed_experts\": 16, " CONFIG "}",
+                 cases[i].says);
+        struct gguf *g = open_with(config);
+        if (model_hparams(&hp, g, &e))
+            fail_msg("%s: %s", config, e.msg);
+        double m = 1 + 0.1 * log(4), attn = pow(m, cases[i].attn) / sqrt(8), rope = pow(m, cases[i].rope);
+        if (fabs((double)hp.attn_scale - attn) > 1e-6 || fabs((double)hp.rope[ROPE_FULL].scale - rope) > 1e-6)
+            fail_msg("scores times %g, RoPE times %g with %s", (double)hp.attn_scale, (double)hp.rope[ROPE_FULL].scale,
+                     config);
+        gguf_close(g);
+    }
+}
+
 /* The last of Gemma 4's layers has full attention, whatever the config says. */
 static void test_last_layer(void **state)
 {
@@ -580,6 +613,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layers_without_types, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mscale, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_types, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layers_after, set_up, tear_down),
