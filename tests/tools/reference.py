@@ -82,18 +82,36 @@ def topk(s, k):
 
 
 # --- RoPE ------------------------------------------------------------------------------------------------
+THETA = dict(
+    ernie4_5=5e5,
+    gemma3_text=1e6,
+    gpt_oss=150000.0,
+    lfm2=1e6,
+    lfm2_moe=1e6,
+    ministral3=1e6,
+    mixtral=1e6,
+    olmo3=5e5,
+    qwen2_5_vl=1e6,
+    qwen2_vl_text=1e6,
+    qwen3_vl_text=5e6,
+    smollm3=2e6,
+)  # elsewhere 10000
+
+
 def rope_cfg(c, kind=None):
+    theta = c.get('rope_theta', THETA.get(c['model_type'], 10000.0))
     r = c.get('rope_parameters')
+    if r is None and kind == 'sliding_attention' and c['model_type'] == 'gemma3_text':
+        return dict(rope_type='default', rope_theta=c.get('rope_local_base_freq', 10000.0))
     if r is None:
         r = dict(c.get('rope_scaling') or {})
         if 'type' in r and 'rope_type' not in r:
             r['rope_type'] = r['type']
-        r.setdefault('rope_theta', c.get('rope_theta', 10000.0))
         if 'partial_rotary_factor' in c:
             r['partial_rotary_factor'] = c['partial_rotary_factor']
     if kind and isinstance(r.get(kind), dict):
         r = r[kind]
-    return r
+    return dict(dict(rope_theta=theta), **r)
 
 
 def inv_freq(c, hd, r, n, partial=True):
@@ -323,14 +341,15 @@ class Model:
             idx = topk(sel, k)
             wt = np.take_along_axis(pr, idx, -1) * self.g('routed_scaling_factor', default=1.0)
         else:
+            of_v3 = self.mt == 'deepseek_v3'
             idx, wt = self.route_sigmoid(
                 logits,
                 self.w[p + '.gate.e_score_correction_bias'],
                 self.g('num_experts_per_tok', default=8),
-                self.g('n_group', default=1),
-                self.g('topk_group', default=1),
+                self.g('n_group', default=8 if of_v3 else 1),
+                self.g('topk_group', default=4 if of_v3 else 1),
                 self.g('norm_topk_prob', default=True),
-                self.g('routed_scaling_factor', default=1.0),
+                self.g('routed_scaling_factor', default=2.5 if of_v3 else 1.0),
             )
         y = self.experts(x, idx, wt, self.expert_glu(p + '.experts'))
         if p + '.shared_experts.down_proj.weight' in self.w:
@@ -442,11 +461,29 @@ class Model:
             return sw
         if self.mt == 'qwen3_moe':
             return sw if c.get('use_sliding_window') else None
+        if self.mt == 'gpt_oss':
+            lt = self.types(2)
         if lt:
             return sw if lt[i] == 'sliding_attention' else None
+        if self.mt == 'smollm3':
+            return sw if c.get('use_sliding_window') and not self.turns(i) else None
+        if self.mt == 'qwen2_moe' and c.get('use_sliding_window'):
+            return sw if i < c.get('max_window_layers', 28) and i % 2 == 0 else None
         if c.get('use_sliding_window') and sw:
             return sw if i >= c.get('max_window_layers', 28) else None
         return None
+
+    def types(self, period):
+        """layer_types, or a period's where there are none."""
+        n = self.g('sliding_window_pattern', '_sliding_window_pattern', default=period)
+        return self.c.get('layer_types') or [
+            'sliding_attention' if (i + 1) % n else 'full_attention' for i in range(self.c['num_hidden_layers'])
+        ]
+
+    def turns(self, i):
+        """Whether layer i of a SmolLM 3 has RoPE."""
+        every = self.c.get('no_rope_layer_interval', 4)
+        return bool(self.c['no_rope_layers'][i]) if self.c.get('no_rope_layers') else (i + 1) % every != 0
 
     def m_plain(self, ids):
         """Llama, Mistral, Ministral 3, SmolLM 3, Granite, Mixtral, Qwen 2 and 3 with experts, with and without vision,
@@ -463,9 +500,9 @@ class Model:
             h = rms(x, self.w[p + '.input_layernorm.weight'], eps)
             kw = dict(pairs=mt == 'ernie4_5')
             if mt == 'smollm3':
-                kw['use_rope'] = bool(c['no_rope_layers'][i])
+                kw['use_rope'] = self.turns(i)
             if granite:
-                kw['scale'] = c['attention_multiplier']
+                kw['scale'] = self.g('attention_multiplier', default=1.0)
             x = x + res * self.gqa(h, p + '.self_attn', i, window=self.window_of(i), partial=False, **kw)
             h = rms(x, self.w[p + '.post_attention_layernorm.weight'], eps)
             if mt == 'mixtral':
@@ -484,7 +521,7 @@ class Model:
                 f = self.glu(h, p + '.mlp', ACT[self.g('hidden_act', default='silu')])
             x = x + res * f
         y = self.head(rms(x, self.w['model.norm.weight'], eps))
-        return y / c['logits_scaling'] if granite else y
+        return y / self.g('logits_scaling', default=1.0) if granite else y
 
     def granite_moe(self, x, p):
         logits = x @ self.w[p + '.router.layer.weight'].T
@@ -513,7 +550,7 @@ class Model:
         x = self.w['model.embed_tokens.weight'][ids]
         for i in range(c['num_hidden_layers']):
             p = f'model.layers.{i}'
-            sw = c['layer_types'][i] == 'sliding_attention'
+            sw = c['sliding_window'] and self.types(4)[i] == 'sliding_attention'
             h = self.gqa(
                 x,
                 p + '.self_attn',
@@ -714,7 +751,8 @@ class Model:
         x = self.w['model.embed_tokens.weight'][ids] * math.sqrt(c['hidden_size'])
         for i in range(c['num_hidden_layers']):
             p = f'model.layers.{i}'
-            sw = c['layer_types'][i] == 'sliding_attention'
+            kind = self.types(6)[i]
+            sw = kind == 'sliding_attention'
             h = self.gqa(
                 rms(x, W(p + '.input_layernorm'), eps),
                 p + '.self_attn',
@@ -723,7 +761,7 @@ class Model:
                 plus1=True,
                 scale=c['query_pre_attn_scalar'] ** -0.5,
                 cap=c.get('attn_logit_softcapping'),
-                kind=c['layer_types'][i],
+                kind=kind,
                 partial=False,
             )
             x = x + rms(h, W(p + '.post_attention_layernorm'), eps)
@@ -863,7 +901,7 @@ class Model:
         x = self.w['model.embed_tokens.weight'][ids]
         for i in range(c['num_hidden_layers']):
             p = f'model.layers.{i}'
-            sw = c['layer_types'][i] == 'sliding_attention'
+            sw = self.types(4)[i] == 'sliding_attention'
             h = lnorm(x, self.w[p + '.input_layernorm.weight'], None, eps)
             x = (
                 x
@@ -885,10 +923,11 @@ class Model:
         eps = self.g('norm_eps', default=1e-5)
         x = self.w['model.embed_tokens.weight'][ids]
         n_dense = self.g('num_dense_layers', default=2) if self.mt == 'lfm2_moe' else c['num_hidden_layers']
+        attend = self.g('full_attn_idxs') or [i for i, t in enumerate(c['layer_types']) if t == 'full_attention']
         for i in range(c['num_hidden_layers']):
             p = f'model.layers.{i}'
             h = rms(x, self.w[p + '.operator_norm.weight'], eps)
-            if c['layer_types'][i] == 'full_attention':
+            if i in attend:
                 h = self.gqa(h, p + '.self_attn', i, o='out_proj', norms=('q_layernorm', 'k_layernorm'), partial=False)
             else:
                 b, cc, u = np.split(self.lin(h, p + '.conv.in_proj'), 3, -1)
@@ -996,6 +1035,7 @@ class Model:
             for ch in c['hybrid_override_pattern']
         ]
         lo, hi = self.limit()
+        n_group = self.g('mamba_n_groups', 'n_groups')
         for i in range(len(lt)):
             p = f'backbone.layers.{i}'
             m = p + '.mixer'
@@ -1007,9 +1047,9 @@ class Model:
                     c['mamba_num_heads'],
                     c['mamba_head_dim'],
                     c['ssm_state_size'],
-                    c['n_groups'],
+                    n_group,
                     eps,
-                    c['n_groups'],
+                    n_group,
                     lo,
                     hi,
                 )

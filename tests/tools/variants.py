@@ -88,8 +88,8 @@ class Variant:
 
     def base(self, mt, **k):
         H = self.pick(64, 66, 72, 90, 96, 104, 128, 136, 160)
-        nh = self.pick(2, 4, 6, 8)
-        nkv = self.pick(*[d for d in (1, 2, 3, 4, 6, 8) if nh % d == 0])
+        nh = self.pick(1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14, 16)
+        nkv = self.pick(*[d for d in range(1, nh + 1) if nh % d == 0])
         self.c = dict(
             model_type=mt,
             vocab_size=self.pick(259, 260, 261, 288, 301),
@@ -98,16 +98,16 @@ class Variant:
             num_hidden_layers=self.randint(2, 5),
             num_attention_heads=nh,
             num_key_value_heads=nkv,
-            head_dim=self.pick(8, 12, 16, 20, 24, 32, 40, 48, 64, 80),
+            head_dim=self.pick(8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256),
             max_position_embeddings=1024,
-            rms_norm_eps=self.pick(1e-5, 1e-6, 1e-4),
+            rms_norm_eps=self.pick(1e-5, 1e-6, 1e-4, 1e-8),
             bos_token_id=1,
             eos_token_id=2,
             pad_token_id=0,
             tie_word_embeddings=self.maybe(0.3),
             hidden_act='silu',
         )
-        self.c['rope_parameters'] = dict(rope_type='default', rope_theta=self.pick(1e4, 5e5, 1e6, 1.5e5))
+        self.c['rope_parameters'] = dict(rope_type='default', rope_theta=self.pick(1e4, 5e5, 1e6, 1.5e5, 1e7, 1e9))
         self.c.update(k)
         return self.c
 
@@ -140,11 +140,28 @@ class Variant:
                 original_max_position_embeddings=self.pick(32, 64, 128),
             )
 
+    def kinds(self, pattern=None):
+        """Draws which layers slide; some configurations leave it to a period, and `pattern` is the key for one."""
+        c = self.c
+        if self.maybe(0.7):
+            c['layer_types'] = [
+                self.pick('full_attention', 'sliding_attention') for _ in range(c['num_hidden_layers'])
+            ]
+        elif pattern and self.maybe():
+            c[pattern] = self.randint(2, 5)
+
     def old_style(self):
         """Turns rope_parameters into the keys that transformers 4 wrote."""
         c = self.c
         r = c.pop('rope_parameters')
-        c['rope_theta'] = r.pop('rope_theta')
+        if 'full_attention' in r:  # Gemma 3
+            full, sliding = r['full_attention'], r['sliding_attention']
+            c.update(rope_theta=full.pop('rope_theta'), rope_local_base_freq=sliding['rope_theta'])
+            c['rope_scaling'] = None if full['rope_type'] == 'default' else full
+            return
+        theta = r.pop('rope_theta')
+        if self.maybe(0.9):
+            c['rope_theta'] = theta
         if 'partial_rotary_factor' in r:
             c['partial_rotary_factor'] = r.pop('partial_rotary_factor')
         c['rope_scaling'] = None if r['rope_type'] == 'default' else r
@@ -233,19 +250,18 @@ class Variant:
                 attention_multiplier=self.pick(0.05, 0.1),
                 logits_scaling=self.pick(4.0, 8.0),
             )
+        if mt == 'granite' and self.maybe(0.2):
+            for key in self.pick(('attention_multiplier',), ('embedding_multiplier', 'logits_scaling')):
+                del c[key]  # 1
+            c['head_dim'] = min(c['head_dim'], 24)  # scores that are not scaled are large, and so are rounding errors
         if mt == 'smollm3':
-            c.update(
-                no_rope_layers=[self.randint(0, 1) for i in range(c['num_hidden_layers'])],
-                use_sliding_window=False,
-                sliding_window=None,
-                layer_types=['full_attention'] * c['num_hidden_layers'],
-            )
-        if mt == 'smollm3' and self.maybe():
-            c.update(
-                use_sliding_window=True,
-                sliding_window=self.pick(8, 33),
-                layer_types=[self.pick('full_attention', 'sliding_attention') for _ in range(c['num_hidden_layers'])],
-            )
+            if self.maybe(0.7):
+                c['no_rope_layers'] = [self.randint(0, 1) for i in range(c['num_hidden_layers'])]
+            elif self.maybe():
+                c['no_rope_layer_interval'] = self.randint(2, 3)
+            c.update(use_sliding_window=self.maybe(), sliding_window=self.pick(None, 8, 33))
+            if c['use_sliding_window'] and c['sliding_window']:
+                self.kinds()
         if mt in ('mistral', 'ministral3'):
             c['sliding_window'] = self.pick(None, None, 5, 16, 40)
         if mt == 'ministral3':
@@ -386,8 +402,12 @@ class Variant:
             self.rope_scaling()
         L, D = c['num_hidden_layers'], c['hidden_size']
         c['sliding_window'] = self.pick(None, 8, 20)
-        kinds = ('full_attention', 'sliding_attention') if c['sliding_window'] else ('full_attention',)
-        c.update(layer_types=[self.pick(*kinds) for _ in range(L)], sliding_window_pattern='LLLG')
+        c['layer_types'] = ['full_attention'] * L
+        if c['sliding_window']:
+            del c['layer_types']
+            self.kinds('sliding_window_pattern')
+        if 'layer_types' in c:
+            c['sliding_window_pattern'] = 'LLLG'
         self.embed()
         for i in range(L):
             p = f'model.layers.{i}'
@@ -458,11 +478,8 @@ class Variant:
         self.moe_keys(L)
         c.update(shared_expert_intermediate_size=self.pick(40, 96, 104), qkv_bias=True)
         if self.maybe(0.3):
-            c.update(
-                use_sliding_window=True,
-                sliding_window=self.pick(7, 20),
-                layer_types=[self.pick('full_attention', 'sliding_attention') for _ in range(L)],
-            )
+            c.update(use_sliding_window=True, sliding_window=self.pick(7, 20))
+            self.kinds('max_window_layers')
         self.embed()
         for i in range(L):
             p = f'model.layers.{i}'
@@ -482,7 +499,7 @@ class Variant:
         ab = self.maybe(0.3)
         c['attention_bias'] = ab
         if self.maybe(0.3):
-            c.update(use_sliding_window=True, sliding_window=self.pick(7, 20), max_window_layers=0)
+            c.update(use_sliding_window=True, sliding_window=self.pick(7, 20), max_window_layers=self.randint(0, L))
         if self.maybe(0.3):
             self.rope_scaling()
         fused = self.maybe(0.2)
@@ -511,11 +528,7 @@ class Variant:
             beta_slow=1.0,
             truncate=self.maybe(0.3),
         )
-        c['layer_types'] = (
-            [self.pick('sliding_attention', 'full_attention') for _ in range(L)]
-            if self.maybe()
-            else [('sliding_attention', 'full_attention')[i % 2] for i in range(L)]
-        )
+        self.kinds()
         n, ff, D = c['num_local_experts'], c['intermediate_size'], c['hidden_size']
         self.embed()
         for i in range(L):
@@ -563,7 +576,6 @@ class Variant:
             linear_num_key_heads=Hk,
             linear_num_value_heads=Hk * self.pick(1, 2, 3, 4),
             linear_conv_kernel_dim=self.pick(2, 3, 4),
-            full_attention_interval=4,
         )
         d = self.pick(16, 24, 32, 64)
         c.update(linear_key_head_dim=d, linear_value_head_dim=d if self.maybe(0.7) else self.pick(16, 32, 48))
@@ -572,6 +584,12 @@ class Variant:
             c['layer_types'][0] = 'linear_attention'
         if 'full_attention' not in c['layer_types']:
             c['layer_types'][-1] = 'full_attention'
+        interval = self.pick(2, 3, 4) if self.maybe(0.3) else 0
+        if interval:
+            L = c['num_hidden_layers'] = max(L, interval)
+            c['layer_types'] = ['linear_attention' if (i + 1) % interval else 'full_attention' for i in range(L)]
+            if interval != 4 or self.maybe():
+                c['full_attention_interval'] = interval
         f = self.pick(0.25, 0.5, 1.0)
         hd = c['head_dim'] = self.pick(16, 32, 48, 64)
         c['partial_rotary_factor'] = f
@@ -607,6 +625,8 @@ class Variant:
             else:
                 self.glu(p + '.mlp', c['intermediate_size'])
         self.norm('model.norm', D, True)
+        if interval:
+            del c['layer_types']
 
     def f_qwen3_5_text(self):
         self.f_qwen3_next('qwen3_5_text')
@@ -694,7 +714,13 @@ class Variant:
         if mt == 'deepseek_v3' and self.maybe(0.3):
             c['rope_interleave'] = False
         if mt == 'deepseek_v2':
-            c.update(topk_method='greedy' if c['n_group'] == 1 else 'group_limited_greedy', norm_topk_prob=False)
+            c.update(topk_method=self.pick('greedy', 'group_limited_greedy'), norm_topk_prob=False)
+            if c['topk_method'] == 'greedy' and self.maybe():
+                del c['topk_method']
+        if mt == 'deepseek_v3' and self.maybe(0.2):  # what follows from missing keys
+            n = c['n_routed_experts'] = 8 * self.randint(2, 4)
+            for key in ('n_group', 'topk_group', 'routed_scaling_factor', 'num_experts_per_tok', 'norm_topk_prob'):
+                del c[key]
         if mt == 'glm4_moe_lite':
             del c['first_k_dense_replace']
             c['mlp_layer_types'] = [self.pick('dense', 'sparse') for _ in range(L)]
@@ -706,9 +732,12 @@ class Variant:
                 original_max_position_embeddings=self.pick(32, 64),
                 beta_fast=32,
                 beta_slow=1,
-                mscale=1.0,
-                mscale_all_dim=1.0,
             )
+            mscale, of_all = self.pick((1.0, 1.0), (0.707, 0.707), (1.0, 0.5), (0, 1.0), (0, 0))
+            if mscale:
+                c['rope_parameters']['mscale'] = mscale
+            if of_all:
+                c['rope_parameters']['mscale_all_dim'] = of_all
         D, H = c['hidden_size'], c['num_attention_heads']
         self.embed()
         for i in range(L):
@@ -862,6 +891,9 @@ class Variant:
                 self.mat(p + '.block_sparse_moe.output_linear.weight', n, D, ff)
                 self.lin(p + '.block_sparse_moe.router.layer', n, D)
         self.norm('model.norm', D)
+        if self.maybe(0.3):  # as transformers 4 wrote them
+            old = dict(linear_attention='mamba', full_attention='attention')
+            c['layer_types'] = [old[k] for k in c['layer_types']]
 
     def f_nemotron_h(self):
         c = self.base('nemotron_h')
@@ -921,6 +953,10 @@ class Variant:
                 self.lin(m + '.shared_experts.up_proj', ff, D, c['mlp_bias'])
                 self.lin(m + '.shared_experts.down_proj', D, ff, c['mlp_bias'])
         self.norm('backbone.norm_f', D)
+        if self.maybe(0.2):  # as in the first folders
+            letter = dict(linear_attention='M', full_attention='*', mlp='-', moe='E')
+            c['hybrid_override_pattern'] = ''.join(letter[k] for k in c.pop('layers_block_type'))
+            c.update(num_hidden_layers=L, mamba_n_groups=c.pop('n_groups'), mamba_d_conv=c.pop('conv_kernel'))
 
     def f_lfm2(self, mt='lfm2'):
         c = self.base(mt, conv_L_cache=self.pick(2, 3, 4), conv_bias=False, norm_eps=self.pick(1e-5, 1e-6))
@@ -982,6 +1018,8 @@ class Variant:
                 if c['use_expert_bias']:
                     self.w[p + '.feed_forward.expert_bias'] = self.r.standard_normal(n) * 0.2
         self.norm('model.embedding_norm', D)
+        if self.maybe(0.2):
+            c['full_attn_idxs'] = [i for i, t in enumerate(c.pop('layer_types')) if t == 'full_attention']
 
     def f_lfm2_moe(self):
         self.f_lfm2('lfm2_moe')
@@ -1027,8 +1065,7 @@ class Variant:
         )
         del c['hidden_act']
         c['query_pre_attn_scalar'] = self.pick(c['head_dim'], 50, 144)
-        L = c['num_hidden_layers']
-        c['layer_types'] = [self.pick('sliding_attention', 'full_attention') for _ in range(L)]
+        self.kinds('sliding_window_pattern')
         full = (
             dict(rope_type='default', rope_theta=1e6)
             if self.maybe()
@@ -1220,10 +1257,8 @@ class Variant:
         D = c['hidden_size'] = hd * c['num_attention_heads']
         L = c['num_hidden_layers']
         if mt == 'olmo3':
-            c.update(
-                sliding_window=self.pick(8, 16),
-                layer_types=[self.pick('full_attention', 'sliding_attention') for _ in range(L)],
-            )
+            c['sliding_window'] = self.pick(8, 16)
+            self.kinds()
             if self.maybe():
                 c['rope_parameters'].update(
                     rope_type='yarn',
@@ -1256,7 +1291,7 @@ class Variant:
         )
         del c['rms_norm_eps']
         D = c['hidden_size']
-        c['layer_types'] = [self.pick('full_attention', 'sliding_attention') for i in range(c['num_hidden_layers'])]
+        self.kinds('sliding_window_pattern')
         ab = c['attention_bias'] = self.maybe(0.2)
         self.embed()
         for i in range(c['num_hidden_layers']):
@@ -1271,8 +1306,12 @@ class Variant:
         r = self.c.get('rope_parameters')
         if r and r.get('rope_type') == 'default' and fam != 'phi3' and self.maybe(0.3):
             self.rope_scaling()
-        if r and 'rope_theta' in r and fam not in ('gpt_oss', 'deepseek_v3', 'ministral3') and self.maybe(0.4):
+        if r and fam == 'gemma3_text' and self.maybe(0.4):
             self.old_style()
+        elif r and 'rope_theta' in r and fam not in ('gpt_oss', 'deepseek_v3', 'ministral3') and self.maybe(0.4):
+            self.old_style()
+        if r and 'rope_theta' in r and self.maybe(0.1):  # what follows from a missing key
+            del r['rope_theta']
         return self.c, self.w
 
 
