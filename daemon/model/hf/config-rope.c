@@ -52,8 +52,9 @@ static int put_scaling(struct hf *h, const json_t *r)
             "RoPE scaling \"%.40s\" (rope_type in config.json); default, linear, yarn, llama3 and longrope are known",
             gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
-    int ret = hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
     whole_orig = hf_get(h, "original_max_position_embeddings");
+    /* in longrope, the ratio of that length to max_position_embeddings precedes `factor` */
+    int ret = is_long && whole_orig ? 0 : hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
     if (!ret && (orig || whole_orig) && (is_yarn || is_long))
         ret = hf_put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length",
                          orig && !json_is_null(orig) ? orig : whole_orig);

@@ -277,6 +277,10 @@ static void test_several_names(void **state)
          "gemma4.expert_used_count", 2},
         {"\"model_type\": \"deepseek_v3\", " LATENT "\"n_routed_experts\": 4, \"num_local_experts\": 2",
          "deepseek2.expert_count", 2},
+        {"\"model_type\": \"phi3\", \"original_max_position_embeddings\": 16, \"rope_scaling\": {\"type\": "
+         "\"longrope\", "
+         "\"factor\": 32}",
+         "phi3.rope.scaling.factor", -1},
         /* settings that are missing */
         {"\"model_type\": \"qwen3_next\", \"full_attention_interval\": 2", "qwen3next.full_attention_interval", 2},
         {"\"model_type\": \"granite\"", "granite.attention.scale", 1},
