@@ -11,22 +11,30 @@
 struct tmp_rows {
     const float *t;
     uint32_t ld, glu; /* glu: as in partials */
-    __device__ float4 four(uint32_t row, uint32_t o) const
+    typedef const float *place;
+    __device__ place at(uint32_t row, uint32_t o) const
     {
         uint32_t up = glu && o >= glu;
         if (glu) {
             o -= up * glu;
             o = (o & ~7u) * 2 + (o & 7) + up * 8;
         }
-        const float *p = t + (uint64_t)row * ld + o;
+        return t + (uint64_t)row * ld + o;
+    }
+    __device__ static float4 sum(place p)
+    {
         return (uintptr_t)p & 15 ? make_float4(p[0], p[1], p[2], p[3]) : *(const float4 *)p;
+    }
+    __device__ float4 four(uint32_t row, uint32_t o) const
+    {
+        return sum(at(row, o));
     }
 };
 
-/* One warp per head (of q, k or v) of a row, at most EPILOGUE_HEAD wide. Dynamic shared memory: a head_room for each
- * warp. */
-enum { EPILOGUE_HEAD = 512 };
-template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
+/* One warp per head (of q, k or v) of a row, at most WIDE wide. Where the row's sums are is computed before they are
+ * there. Dynamic shared memory: a head_room for each warp. */
+enum { EPILOGUE_HEAD = 512, EPILOGUE_SHORT = 128 };
+template <class Rows, int WIDE> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t, qkv_epilogue_args a)
 {
     extern __shared__ __align__(16) float room[];
     uint32_t row = a.row0 + blockIdx.y, lane = threadIdx.x % 32, head = blockIdx.x * 4 + threadIdx.x / 32;
@@ -49,15 +57,20 @@ template <class Rows> __global__ void __launch_bounds__(128) qkv_epilogue(Rows t
     if (part == 2 && a.n_part == 2)
         of = head - a.n_kv;
     uint32_t slot = part ? a.kv_slot[row] : 0, pos = a.s->pos[row];
+    typename Rows::place at[WIDE / 128];
+#pragma unroll
+    for (uint32_t u = 0; u < WIDE / 128; u++)
+        if (lane * 4 + u * 128 < a.d_head)
+            at[u] = t.at(row, of * a.d_head + lane * 4 + u * 128);
     head_begin(a, a.d_head, part, row, pos, lane, r);
     pdl_wait();
-    float4 f[EPILOGUE_HEAD / 128];
+    float4 f[WIDE / 128];
 #pragma unroll
-    for (uint32_t u = 0; u < EPILOGUE_HEAD / 128; u++)
+    for (uint32_t u = 0; u < WIDE / 128; u++)
         if (lane * 4 + u * 128 < a.d_head)
-            f[u] = t.four(row, of * a.d_head + lane * 4 + u * 128);
+            f[u] = Rows::sum(at[u]);
 #pragma unroll
-    for (uint32_t u = 0; u < EPILOGUE_HEAD / 128; u++) {
+    for (uint32_t u = 0; u < WIDE / 128; u++) {
         uint32_t i = lane * 4 + u * 128;
         if (i >= a.d_head)
             break;
@@ -285,10 +298,13 @@ static void qkv_epilogue_launch(struct device *d, const struct op_qkv *op, const
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix, d->mix_cols = 2 * op->n_head * op->d_head;
     uint32_t smem = 4 * 3 * ((a.d_head + 3) & ~3u) * sizeof(float);
     dim3 grid((op->n_head * (op->gated ? 2 : 1) + (a.n_part > 1 ? 2 * op->n_kv : 0) + 3) / 4, bucket);
+    bool few = a.d_head <= EPILOGUE_SHORT;
     if (s)
-        cuda_launch(d, qkv_epilogue<partials>, grid, 128, smem, LAUNCH_PDL, *s, a);
+        cuda_launch(d, few ? qkv_epilogue<partials, EPILOGUE_SHORT> : qkv_epilogue<partials, EPILOGUE_HEAD>, grid, 128,
+                    smem, LAUNCH_PDL, *s, a);
     else
-        cuda_launch(d, qkv_epilogue<tmp_rows>, grid, 128, smem, LAUNCH_PDL, t, a);
+        cuda_launch(d, few ? qkv_epilogue<tmp_rows, EPILOGUE_SHORT> : qkv_epilogue<tmp_rows, EPILOGUE_HEAD>, grid, 128,
+                    smem, LAUNCH_PDL, t, a);
 }
 
 void qkv_epilogue_run(struct device *d, const struct op_qkv *op, uint32_t row0, uint32_t bucket)
