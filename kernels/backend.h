@@ -221,17 +221,19 @@ struct sampled {
 /* --- a step -------------------------------------------------------------------------------------------- */
 
 /*
- * Batch invariance: what the bits of a row's results may depend on. On the CPU they are the same in all three modes. A
- * GPU has two kernel paths for matrix products, one for a few decoding rows and one for many rows of a prompt, and
- * their last bits differ: a caller that needs to reproduce a row bit-exactly computes it in the mode in which it was
- * first computed.
+ * Batch invariance: what the bits of a row's results may depend on. On the CPU they are the same in all modes. A GPU
+ * has two kernel paths for matrix products, one for a few decoding rows and one for many rows, and their last bits
+ * differ: a caller that needs to reproduce a row bit-exactly computes it in the mode in which it was first computed.
  */
 enum invariance {
     INVARIANT_OFF,    /* may also depend on the other rows and on where the prompt was cut into chunks: the fastest */
     INVARIANT_DECODE, /* only on the row's own tokens; decode steps of up to device_info.decode_rows rows always have
                          these bits */
     INVARIANT_PROMPT, /* only on the row's own tokens, by the path for many rows: every row belongs to a prompt */
+    INVARIANT_BATCH,  /* only on the row's own tokens, by the path for many rows: rows that are decoded, one or many.
+                         INVARIANT_DECODE where the device has no such path for the program */
 };
+enum { INVARIANCES = INVARIANT_BATCH + 1 };
 
 /*
  * One step advances up to BATCH_SEQS_MAX sequences by one or more tokens each. Rows of a sequence are consecutive and

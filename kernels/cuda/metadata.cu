@@ -188,9 +188,10 @@ static bool has_room(struct device *d, const struct batch *b)
                     b->n_seq, b->n_out, d->ws.dims.n_row, BATCH_SEQS_MAX, d->ws.out_rows);
         return false;
     }
-    if (b->invariant == INVARIANT_PROMPT && b->n_row > PROMPT_ROWS && b->n_row > d->ws.dims.n_prompt) {
-        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u rows of prompts that are the same in any step; room is for %u",
-                    b->n_row, d->ws.dims.n_prompt);
+    bool many = b->invariant == INVARIANT_PROMPT || b->invariant == INVARIANT_BATCH;
+    if (many && b->n_row > PROMPT_ROWS && b->n_row > d->ws.dims.n_prompt) {
+        cuda_refuse(d, HEARTH_EINTERNAL, "step of %u rows that are the same in any step; room is for %u", b->n_row,
+                    d->ws.dims.n_prompt);
         return false;
     }
     if (!b->n_group || b->n_group > KV_GROUPS_MAX) {
@@ -241,7 +242,7 @@ static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
 /* Chooses the path of the step's products, and with it the layout of its activations. */
 static void choose_path(struct device *d, const struct batch *b, const struct program *p)
 {
-    d->invariant = b->invariant;
+    d->invariant = b->invariant == INVARIANT_BATCH ? plan_batch(d, p, b->n_row) : b->invariant;
     for (uint32_t g = 0; g < d->n_group && d->invariant == INVARIANT_PROMPT; g++)
         if (!attend_has_prompts(&d->kv[g]->desc))
             d->invariant = INVARIANT_DECODE;

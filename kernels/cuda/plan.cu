@@ -57,6 +57,16 @@ static const struct lowering *lowering_of(enum op_kind kind)
     return (size_t)kind < n && lowerings[kind].kind == kind ? &lowerings[kind] : NULL;
 }
 
+enum invariance plan_batch(const struct device *d, const struct program *p, uint32_t n_row)
+{
+    const uint32_t ops =
+        1u << OP_EMBED | 1u << OP_QKV | 1u << OP_ATTEND | 1u << OP_PROJ | 1u << OP_FFN_UP | 1u << OP_HEAD;
+    bool can = plan_step_path(d, p->model, n_row, true, INVARIANT_BATCH) == PATH_WGMMA;
+    for (uint32_t i = 0; i < p->n_op; i++)
+        can = can && ops >> p->op[i].kind & 1;
+    return can ? INVARIANT_BATCH : INVARIANT_DECODE;
+}
+
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how)
 {
     uint32_t can = d->reference ? 0 : paths_for_rows(n_row, how) & PATHS_WHOLE;
@@ -111,7 +121,7 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
         return experts_path(d, o, n_row, invariant);
     if (!l || only_way(l, o))
         return l ? "one" : NULL;
-    enum invariance how = invariant ? INVARIANT_DECODE : INVARIANT_OFF;
+    enum invariance how = invariant ? plan_batch(d, p, n_row) : INVARIANT_OFF;
     enum path step = plan_step_path(d, p->model, n_row, true, how), path;
     path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* the op goes in chunks; the first is the longest */

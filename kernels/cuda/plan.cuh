@@ -63,6 +63,9 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 /* The path that takes a whole step of so many rows; PATH_NONE where the step goes in chunks. decode: one row per
  * sequence. */
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
+/* The mode of a step of INVARIANT_BATCH of so many rows: that, or INVARIANT_DECODE where the program has ops besides
+ * those of dense layers, or matrices that the path for many rows does not take. */
+enum invariance plan_batch(const struct device *d, const struct program *p, uint32_t n_row);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
 bool prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
 
@@ -76,8 +79,8 @@ bool gemv_takes(const struct device *d, const struct op *o);
  * does it. */
 bool gemm_ends_here(const struct device *d, const struct op *o, enum path path, uint32_t rows);
 
-/* wgmma.cu: all rows of a step, at most WG_ROWS except in INVARIANT_PROMPT, on Hopper, if the path supports the types
- * of all matrices of the model (wg_supports) or of the op (wg_can_run). */
+/* wgmma.cu: all rows of a step, at most WG_ROWS except in INVARIANT_PROMPT and _BATCH, on Hopper, if the path supports
+ * the types of all matrices of the model (wg_supports) or of the op (wg_can_run). */
 op_run wg_qkv, wg_proj, wg_ffn_up, wg_head, wg_project;
 bool wg_supports(const struct device *d, const void *model);
 bool wg_can_run(const struct op *o);

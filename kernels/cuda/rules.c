@@ -2,13 +2,13 @@
 #include "kernels/cuda/rules.h"
 
 const struct path_row paths[PATH_COUNT] = {
-    /* name        off: rows                              decode     prompt */
-    {"ref", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
-    {"wgmma", {{WG_ROWS_MIN, WG_ROWS}, {0, 0}, {1, BATCH_ROWS_MAX}}},
-    {"cublaslt", {{LT_ABOVE_ROWS + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}}},
-    {"cublaslt", {{LT_ABOVE_ROWS_CACHED + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}}},
-    {"gemv", {{1, GEMV_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
-    {"skinny", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
+    /* name        off: rows                              decode     prompt               batch */
+    {"ref", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
+    {"wgmma", {{WG_ROWS_MIN, WG_ROWS}, {0, 0}, {1, BATCH_ROWS_MAX}, {1, BATCH_ROWS_MAX}}},
+    {"cublaslt", {{LT_ABOVE_ROWS + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}, {0, 0}}},
+    {"cublaslt", {{LT_ABOVE_ROWS_CACHED + 1, BATCH_ROWS_MAX}, {0, 0}, {0, 0}, {0, 0}}},
+    {"gemv", {{1, GEMV_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
+    {"skinny", {{1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}, {1, GEMM_ROWS}}},
 };
 
 uint32_t paths_for_rows(uint32_t n_row, enum invariance how)

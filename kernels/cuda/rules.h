@@ -12,7 +12,7 @@ enum {
     GEMM_ROWS = 64,            /* rows that a launch of gemv, skinny or ref takes; more rows are several launches */
     GEMV_ROWS = 4,             /* with more rows, the other paths are faster */
     WG_ROWS_MIN = 5,           /* fewest rows in a step that takes wgmma */
-    WG_ROWS = 128,             /* most rows; INVARIANT_PROMPT processes more in blocks of so many */
+    WG_ROWS = 128,             /* most rows; INVARIANT_PROMPT and _BATCH process more in blocks of so many */
     LT_ABOVE_ROWS = 64,        /* more rows than this go through cuBLASLt: measured, see README.md */
     LT_ABOVE_ROWS_CACHED = 32, /* the same, for prompts, while there are expanded copies of all matrices */
 };
@@ -31,7 +31,7 @@ struct path_row {
     const char *name;
     struct {
         uint32_t min, max;
-    } rows[INVARIANT_PROMPT + 1]; /* numbers of rows that a call takes, by enum invariance; max 0: none */
+    } rows[INVARIANCES]; /* numbers of rows that a call takes, by enum invariance; max 0: none */
 };
 extern const struct path_row paths[PATH_COUNT];
 

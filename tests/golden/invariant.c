@@ -4,8 +4,8 @@
  * mixture-of-experts models. Graph and eager steps of a GPU are compared as two devices; so are the CPU with all
  * threads and with one.
  *
- * On a GPU this holds in the modes in which the batch requests it, of which there are two with different bits: as rows
- * decode, and as prompts are computed. These and the fast mode are compared with the CPU's F32 by the greatest
+ * On a GPU this holds in the modes in which the batch requests it, with different bits: as rows decode, as prompts are
+ * computed, and as batches decode. These and the fast mode are compared with the CPU's F32 by the greatest
  * difference of a logit.
  *
  * HEARTH_PROMPTS is the number of prompts (4 on the CPU, 20 on a GPU), HEARTH_SEED the seed of their tokens.
@@ -21,8 +21,9 @@
 enum { LEN_MIN = 65, LEN_MAX = 900, OUT = 8, PAGES = LEN_MAX / KV_PAGE + 1 };
 
 /* What roundings of half a unit of fp16 may add up to in a logit of tale; prompts round weights too. */
-static const double off_max[] = {[INVARIANT_OFF] = 0.04, [INVARIANT_DECODE] = 0.03, [INVARIANT_PROMPT] = 0.04};
-static const char *const ways[] = {"fast", "as rows decode", "as prompts"};
+static const double off_max[] = {
+    [INVARIANT_OFF] = 0.04, [INVARIANT_DECODE] = 0.03, [INVARIANT_PROMPT] = 0.04, [INVARIANT_BATCH] = 0.04};
+static const char *const ways[] = {"fast", "as rows decode", "as prompts", "as batches"};
 
 static uint64_t seed = 1;
 static char path[4096];
@@ -126,8 +127,8 @@ static void the_cut_of_a_prompt(void **state)
     struct run r;
     open_model(&r, NULL, 0);
     cut_prompts(&r, INVARIANT_DECODE);
-    if (run_on_gpu())
-        cut_prompts(&r, INVARIANT_PROMPT);
+    for (int way = INVARIANT_PROMPT; run_on_gpu() && way < INVARIANCES; way++)
+        cut_prompts(&r, (enum invariance)way);
     run_close(&r);
 }
 
@@ -189,8 +190,8 @@ static void resumed_and_beside_others(void **state)
 {
     (void)state;
     resume_beside_others(INVARIANT_DECODE);
-    if (run_on_gpu())
-        resume_beside_others(INVARIANT_PROMPT);
+    for (int way = INVARIANT_PROMPT; run_on_gpu() && way < INVARIANCES; way++)
+        resume_beside_others((enum invariance)way);
 }
 
 static void two_devices(void **state)
@@ -230,23 +231,23 @@ static void all_ways_are_near(void **state)
     run_open(&exact, path, backend_find("cpu"), NULL, 0, PAGES, BATCH_ROWS_MAX);
     uint32_t n_vocab = r.m->hp.n_vocab;
     float *want = malloc(2 * OUT * n_vocab * sizeof *want), *got = want + OUT * n_vocab;
-    double most[] = {0, 0, 0};
+    double most[INVARIANCES] = {0};
     assert_non_null(want);
     for (uint32_t i = 0; i < n_prompts(); i++) {
         uint32_t n = prompt_length(i);
         prompt_tokens(i, n, n_vocab, token);
         feed(&exact, exact.pages, token, 0, n, 256, INVARIANT_DECODE, want);
-        for (int way = INVARIANT_OFF; way <= INVARIANT_PROMPT; way++) {
+        for (int way = INVARIANT_OFF; way < INVARIANCES; way++) {
             feed(&r, r.pages, token, 0, n, 512, (enum invariance)way, got);
             furthest(want, got, n_vocab, &most[way]);
         }
     }
     print_message("# greatest difference of a logit from F32, %u prompts of seed %llu:", n_prompts(),
                   (unsigned long long)seed);
-    for (int way = INVARIANT_OFF; way <= INVARIANT_PROMPT; way++)
+    for (int way = INVARIANT_OFF; way < INVARIANCES; way++)
         print_message(" %s %.5f", ways[way], most[way]);
     print_message("\n");
-    for (int way = INVARIANT_OFF; way <= INVARIANT_PROMPT; way++)
+    for (int way = INVARIANT_OFF; way < INVARIANCES; way++)
         assert_true(most[way] <= (run_on_gpu() ? off_max[way] : 0));
     free(want);
     run_close(&r);

@@ -69,7 +69,10 @@ static void check(const char *model, const char *golden, enum dtype type)
     static const struct {
         enum invariance how;
         const char *name;
-    } ways[] = {{INVARIANT_DECODE, "as what is decoded"}, {INVARIANT_OFF, "fast"}, {INVARIANT_PROMPT, "as prompts"}};
+    } ways[] = {{INVARIANT_DECODE, "as what is decoded"},
+                {INVARIANT_OFF, "fast"},
+                {INVARIANT_PROMPT, "as prompts"},
+                {INVARIANT_BATCH, "as batches"}};
     char path[4096], json[4096];
     int32_t token[TEXT];
     struct run r, plain;

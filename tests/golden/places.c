@@ -45,7 +45,7 @@ static void open_in(struct run *r, const char *path, const struct model_room *ro
 
 static void same_bits(const char *name)
 {
-    static const enum invariance hows[] = {INVARIANT_OFF, INVARIANT_DECODE, INVARIANT_PROMPT};
+    static const enum invariance hows[] = {INVARIANT_OFF, INVARIANT_DECODE, INVARIANT_PROMPT, INVARIANT_BATCH};
     char path[4096];
     struct run own, out;
     if (!run_path(path, name))

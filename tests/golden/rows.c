@@ -46,7 +46,7 @@ static double distance(const float *a, const float *b, size_t n)
 
 static void in_few_steps(const char *name)
 {
-    static const char *const hows[] = {"free", "as what is decoded", "as prompts"};
+    static const char *const hows[] = {"free", "as what is decoded", "as prompts", "as batches"};
     static int32_t token[SEQS * LEN];
     char path[4096], file[256];
     struct run r;
@@ -59,7 +59,7 @@ static void in_few_steps(const char *name)
     float *want = malloc(2 * n * sizeof *want), *got = want + n;
     assert_non_null(want);
     tokens(r.m->hp.n_vocab, token);
-    for (enum invariance how = INVARIANT_OFF; how <= INVARIANT_PROMPT; how++) {
+    for (enum invariance how = INVARIANT_OFF; how < INVARIANCES; how++) {
         read_prompts(&r, token, CHUNK, how, want);
         read_prompts(&r, token, LEN, how, got);
         double off = distance(want, got, n);

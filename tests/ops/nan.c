@@ -216,8 +216,8 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "cpu", *variant = argc > 2 ? argv[2] : "auto", *alone = NULL;
     for (int i = 3; i < argc; i++)
-        if (!strcmp(argv[i], "fast") || !strcmp(argv[i], "prompt"))
-            how = *argv[i] == 'f' ? INVARIANT_OFF : INVARIANT_PROMPT;
+        if (!strcmp(argv[i], "fast") || !strcmp(argv[i], "prompt") || !strcmp(argv[i], "batch"))
+            how = *argv[i] == 'f' ? INVARIANT_OFF : *argv[i] == 'p' ? INVARIANT_PROMPT : INVARIANT_BATCH;
         else if (!strcmp(argv[i], "q8_0"))
             rig_kv_type = DT_Q8_0;
         else if (!strcmp(argv[i], "rows") || !strcmp(argv[i], "weights"))

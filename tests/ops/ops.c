@@ -413,7 +413,10 @@ int main(int argc, char **argv)
     if (argc > 2)
         variant = argv[2];
     if (argc > 3)
-        how = !strcmp(argv[3], "fast") ? INVARIANT_OFF : !strcmp(argv[3], "prompt") ? INVARIANT_PROMPT : how;
+        how = !strcmp(argv[3], "fast")     ? INVARIANT_OFF
+              : !strcmp(argv[3], "prompt") ? INVARIANT_PROMPT
+              : !strcmp(argv[3], "batch")  ? INVARIANT_BATCH
+                                           : how;
     for (int i = 4; i < argc; i++)
         if (!strcmp(argv[i], "q8_0"))
             rig_kv_type = DT_Q8_0;

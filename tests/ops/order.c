@@ -8,6 +8,9 @@
  * Steps outside the invariant mode: of 3, 20 and 70 tokens of a sequence, and of one token for each of six sequences,
  * so that a GPU takes each of its paths. There the two may differ by the rounding of an fp16 activation; on the CPU
  * they are bit-identical.
+ *
+ * Rows do not depend on those beside them, bit for bit: of up to four sequences, and of any number of rows in the mode
+ * for batches.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,6 +26,11 @@
 static const struct backend *backend;
 static const char *variant = "auto";
 static struct device_info info;
+
+enum {
+    ALONE = 4, /* sequences that have their own bits in any mode: device_info.decode_rows is no less */
+    ROWS = 64,
+};
 
 /* e embed, q qkv, a attend, o and d the two projections, f ffn_up, h head */
 static const char *const orders[] = {
@@ -102,9 +110,9 @@ static void check(struct rig *r, const char *order, size_t step)
     free(got);
 }
 
-/* Runs the program of an order for sequences of one token each, and reads all logits. */
-static void decode(struct rig *r, const char *order, const struct seq_shape *seq, uint32_t first, uint32_t n,
-                   float *logits)
+/* Runs the program of an order, and reads all logits. Returns the number of rows. */
+static uint32_t run_order(struct rig *r, const char *order, const struct seq_shape *seq, uint32_t first, uint32_t n,
+                          float *logits)
 {
     struct op ops[16];
     struct hearth_err e;
@@ -117,25 +125,27 @@ static void decode(struct rig *r, const char *order, const struct seq_shape *seq
     struct program p = program_of(r, ops, (uint32_t)n_op);
     if (rig_try(r, &p, &e))
         fail_msg("%s, %u sequences: %s", order, (unsigned)n, e.msg);
-    rig_read(r, ACT_LOGITS, 0, n, logits);
+    rig_read(r, ACT_LOGITS, 0, r->batch.n_row, logits);
+    return r->batch.n_row;
 }
 
-/* Up to four sequences in a step have the bits that each has alone. */
-static void check_few(struct rig *r, const char *order)
+/* The sequences of a step have the bits that each has alone: up to `most`, the last two of several tokens. */
+static void check_beside(struct rig *r, const char *order, enum invariance how, uint32_t most)
 {
-    enum { SOME = 4 };
-    static const struct seq_shape seq[SOME] = {{15, 1}, {300, 1}, {0, 1}, {256, 1}};
-    size_t n_vocab = r->n->c->n_vocab;
-    float *alone = malloc(SOME * n_vocab * sizeof *alone), *got = malloc(SOME * n_vocab * sizeof *got);
+    static const struct seq_shape seq[SEQS_MAX] = {{15, 1}, {300, 1}, {0, 1}, {256, 1}, {33, 10}, {100, 50}};
+    size_t n_vocab = r->n->c->n_vocab, n_row = 0;
+    float *alone = malloc(ROWS * n_vocab * sizeof *alone), *got = malloc(ROWS * n_vocab * sizeof *got);
     assert_true(alone && got);
-    for (uint32_t s = 0; s < SOME; s++)
-        decode(r, order, seq + s, s, 1, alone + s * n_vocab);
-    for (uint32_t n = 2; n <= SOME; n++) {
-        decode(r, order, seq, 0, n, got);
-        for (uint32_t s = 0; s < n; s++)
-            if (memcmp(alone + s * n_vocab, got + s * n_vocab, n_vocab * sizeof *got))
-                fail_msg("%s: row %u of %u has other logits than alone", order, (unsigned)s, (unsigned)n);
+    r->how = how;
+    for (uint32_t s = 0; s < most; n_row += seq[s++].n_row)
+        run_order(r, order, seq + s, s, 1, alone + n_row * n_vocab);
+    for (uint32_t n = 2; n <= most; n++) {
+        uint32_t rows = run_order(r, order, seq, 0, n, got);
+        for (uint32_t row = 0; row < rows; row++)
+            if (memcmp(alone + row * n_vocab, got + row * n_vocab, n_vocab * sizeof *got))
+                fail_msg("%s: row %u of %u has other logits than alone", order, (unsigned)row, (unsigned)rows);
     }
+    r->how = INVARIANT_OFF;
     free(alone);
     free(got);
 }
@@ -154,7 +164,9 @@ static void test_case(void **state)
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
         for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
             check(&r, orders[i], k);
-    check_few(&r, orders[0]);
+    check_beside(&r, orders[0], INVARIANT_OFF, ALONE);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        check_beside(&r, orders[i], INVARIANT_BATCH, SEQS_MAX);
     rig_fini(&r);
     numbers_fini(&n);
     backend->close(d);

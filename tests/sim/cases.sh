@@ -4,6 +4,7 @@
 . "$top_srcdir/tests/sim/lib.sh"
 run ops cuda auto decode
 run ops cuda auto prompt
+run ops cuda auto batch
 export HEARTH_SIM_REVERSED=1
 run ops cuda auto fast
 done_testing

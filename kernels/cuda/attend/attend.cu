@@ -193,7 +193,8 @@ bool attend_shares(const struct device *d)
 static uint32_t span_of(const struct device *d)
 {
     uint32_t items = d->bucket * d->kv[0]->desc.n_kv;
-    if (!d->decode || d->invariant != INVARIANT_DECODE || d->bucket <= GEMV_ROWS || 5 * items < 2u * d->sms)
+    bool fixed = d->invariant == INVARIANT_DECODE || d->invariant == INVARIANT_BATCH;
+    if (!d->decode || !fixed || d->bucket <= GEMV_ROWS || 5 * items < 2u * d->sms)
         return 0;
     for (uint32_t g = 0; g < d->n_group; g++)
         if (!d->kv[g]->desc.d_state && (!d->kv[g]->desc.d_v || !attend_spans(d, d->kv[g]->desc.d_k)))
@@ -313,7 +314,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix;
-    a.one = d->decode && d->bucket == 1 && attend_one(op);
+    a.one = d->decode && d->bucket == 1 && d->path != PATH_WGMMA && attend_one(op); /* they know one form of results */
     a.first = !a.window && !op->group;
     a.part = d->ws.part;
     uint32_t d_value = op->d_latent ? op->d_latent : op->d_head;

@@ -36,9 +36,10 @@ void glu_reduce_run(struct device *d, const struct op_ffn_up *op, const partials
 /* rows.cu. Adds a product in pieces to x; sums it into rows of ws.tmp. */
 void reduce_to_x(struct device *d, const partials *s, const float *bias, uint32_t n, uint32_t bucket);
 void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t bucket);
-/* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first. */
+/* norm(ws.x rows) into out, and into a second form where `two` is given; a product (NULL: none) is added to x first.
+ * gather: the step's rows that are taken, or NULL. */
 void reduce_norm_rows(struct device *d, const struct norm *n, uint32_t k, const partials *add, const float *bias,
-                      const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t bucket);
+                      const act_buf *out, const act_buf *two, const uint32_t *gather, uint32_t row0, uint32_t bucket);
 /* Converts `bucket` prepared rows to an order of wgmma's. */
 void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out, uint32_t bucket);
 /* norm(ws.x rows) into out (row r of the step at out row r, or compact by out_row where `gather`). */

@@ -307,7 +307,8 @@ void norm_pieces_run(struct device *d, struct op_call *p, const struct norm *nm,
     if (gather && (n > KEEP * STEP || p->read_again & ACT_BIT(ACT_X)))
         plan_complete(d, p, ACT_BIT(ACT_X));
     const bool taken = gather && p->acts.pieces & ACT_BIT(ACT_X); /* added up while reading, and not stored */
-    norm_args a = {d->ws.x, d->ws.ldx, n, *nm, gather ? d->step->out_row : NULL, p->x, p->x_bias, p->x_experts};
+    norm_args a = {d->ws.x, d->ws.ldx, n,           *nm, gather ? d->step->out_row + p->row0 : NULL,
+                   p->x,    p->x_bias, p->x_experts};
     bool form = out.layout >= LAYOUT_WG, sums = p->x_experts.y, room = leaves_room(d, a.add, n);
     bool half = form && !sums && n <= STEP / 2; /* other short rows were not measured */
     auto cluster = half       ? norm_cluster<true, false, false, ROW_SHORT>

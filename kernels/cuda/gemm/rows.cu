@@ -109,19 +109,18 @@ __global__ void to_f32(act_buf in, uint32_t n, float *dst, uint32_t row0)
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
 void reduce_norm_rows(struct device *d, const struct norm *n, uint32_t k, const partials *add, const float *bias,
-                      const act_buf *out, const act_buf *two, bool gather, uint32_t row0, uint32_t bucket)
+                      const act_buf *out, const act_buf *two, const uint32_t *gather, uint32_t row0, uint32_t bucket)
 {
     partials none = {};
     act_buf no = {};
-    cuda_launch(d, norm_row, dim3(bucket), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n,
-                gather ? d->step->out_row : (const uint32_t *)NULL, add ? *add : none, bias, *out, two ? *two : no,
-                row0);
+    cuda_launch(d, norm_row, dim3(bucket), k > 1024 ? 512 : 128, 0, LAUNCH_PDL, d->ws.x, d->ws.ldx, k, *n, gather,
+                add ? *add : none, bias, *out, two ? *two : no, row0);
 }
 
 void norm_rows(struct device *d, const struct norm *n, uint32_t k, const act_buf *out, bool gather, uint32_t row0,
                uint32_t bucket)
 {
-    reduce_norm_rows(d, n, k, NULL, NULL, out, NULL, gather, row0, bucket);
+    reduce_norm_rows(d, n, k, NULL, NULL, out, NULL, gather ? d->step->out_row : NULL, row0, bucket);
 }
 
 void rows_as_they_are(struct device *d, float *x, uint32_t ldx, uint32_t k, const act_buf *out, uint32_t bucket)
@@ -145,7 +144,7 @@ void reduce_to_tmp(struct device *d, const partials *s, uint32_t n, uint32_t buc
 
 void act_to_wg(struct device *d, const act_buf *in, uint32_t k, const act_buf *out, uint32_t bucket)
 {
-    cuda_launch(d, xfrag_to_wg, dim3((k + 255) / 256 * out->ld / 8, (bucket + WG_ROWS - 1) / WG_ROWS), 256, 0,
+    cuda_launch(d, xfrag_to_wg, dim3(((k + 255) / 256 * out->ld + 7) / 8, (bucket + WG_ROWS - 1) / WG_ROWS), 256, 0,
                 LAUNCH_PDL, *in, k, *out);
 }
 

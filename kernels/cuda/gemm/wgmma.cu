@@ -1,7 +1,7 @@
 /*
  * wgmma.cu - the matrix ops for 5 to 128 rows on Hopper, through wgmma.cuh: prompts of a chat turn, batches of
- * sequences; there a row's bits depend on the batch. In steps of INVARIANT_PROMPT it takes any number of rows, whose
- * bits do not depend on it.
+ * sequences; there a row's bits depend on the batch. In steps of INVARIANT_PROMPT and INVARIANT_BATCH it takes any
+ * number of rows, whose bits do not depend on it.
  *
  * A kernel leaves its products as partial sums (pieces, split_k.cuh); the kernel that follows in the stream adds them
  * up as it reads them: q|k|v's tail, or the norm before the next matrix. So a projection leaves ACT_X in pieces in the
@@ -15,21 +15,40 @@
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+/* rows: of the activations' form, as many as the columns unless there are few of WG_CHAIN. */
 struct shape {
-    uint32_t cols, groups, blocks;
+    uint32_t cols, groups, blocks, rows;
+    enum wg_form form;
 };
 template <int N> static constexpr shape shape_of()
 {
-    return {N, wg_shape<N>::GROUPS, wg_shape<N>::BLOCKS};
+    return {N, wg_shape<N>::GROUPS, wg_shape<N>::BLOCKS, N, WG_FEW};
+}
+static constexpr shape chain_of(uint32_t rows)
+{
+    return {EIGHT, wg_shape<EIGHT>::GROUPS, wg_shape<EIGHT>::BLOCKS, rows, WG_CHAIN};
+}
+
+/* Whether a row's bits must not depend on how many there are. */
+static bool fixed(const struct device *d)
+{
+    return d->invariant == INVARIANT_PROMPT || d->invariant == INVARIANT_BATCH;
 }
 
 /* The shape of products of so many rows with w, whose input has its number of columns: of at most WG_ROWS, in blocks of
- * which more rows come. EIGHT columns have other bits, so INVARIANT_PROMPT does without them. */
+ * which more rows come. */
 static const struct shape *shape_for(const struct device *d, const wdev *w, uint32_t rows)
 {
     static const struct shape all[] = {shape_of<EIGHT>(), shape_of<16>(), shape_of<32>(),
                                        shape_of<64>(),    shape_of<96>(), shape_of<128>()};
-    bool eight = d->invariant != INVARIANT_PROMPT;
+    static const struct shape chains[] = {chain_of(1), chain_of(2), chain_of(4), chain_of(8)};
+    const struct shape *few = chains;
+    if (fixed(d) && rows <= EIGHT) {
+        while (few->rows < rows)
+            few++;
+        return few;
+    }
+    bool eight = !fixed(d);
     for (uint32_t i = 0; i < w->n_part; i++)
         eight = eight && takes_eight(w->part[i].type);
     const struct shape *s = all + !eight;
@@ -47,17 +66,18 @@ template <int TA, int TB> static wg_kernel *eight_kernel()
         return NULL;
 }
 /* d: the device on which it is to be launched, or NULL. */
-template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t cols)
+template <int TA, int TB> static wg_kernel *by_form(struct device *d, enum wg_form form, uint32_t cols)
 {
-    static uint32_t done[WG_ROWS / 8 + 1];
-    wg_kernel *k = cols == EIGHT ? eight_kernel<TA, TB>()
-                   : cols == 16  ? gemm_wg<TA, TB, 16>
-                   : cols == 32  ? gemm_wg<TA, TB, 32>
-                   : cols == 64  ? gemm_wg<TA, TB, 64>
-                   : cols == 96  ? gemm_wg<TA, TB, 96>
-                   : cols == 128 ? gemm_wg<TA, TB, 128>
-                                 : gemm_wg<TA, TB, WG_ROWS, true>;
-    uint32_t at = cols <= WG_ROWS ? cols / 8 - 1 : WG_ROWS / 8;
+    static uint32_t done[WG_ROWS / 8 + 2];
+    wg_kernel *k = form == WG_BLOCKS  ? gemm_wg<TA, TB, WG_ROWS, WG_BLOCKS>
+                   : form == WG_CHAIN ? gemm_wg<TA, TB, EIGHT, WG_CHAIN>
+                   : cols == EIGHT    ? eight_kernel<TA, TB>()
+                   : cols == 16       ? gemm_wg<TA, TB, 16>
+                   : cols == 32       ? gemm_wg<TA, TB, 32>
+                   : cols == 64       ? gemm_wg<TA, TB, 64>
+                   : cols == 96       ? gemm_wg<TA, TB, 96>
+                                      : gemm_wg<TA, TB, 128>;
+    uint32_t at = form == WG_FEW ? cols / 8 - 1 : WG_ROWS / 8 + (form == WG_CHAIN);
     if (d && !(done[at] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
         done[at] |= 1u << d->index;
@@ -67,17 +87,23 @@ template <int TA, int TB> static wg_kernel *by_cols(struct device *d, uint32_t c
 
 /* The kernel for a weight's types, or NULL: for a single type, or for the types that share a q|k|v, or q|k|v|z, in
  * Q4_K_M and Q5_K_M. */
-static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, uint32_t cols)
+static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, enum wg_form form, uint32_t cols)
 {
     auto by_types = [&](auto t) -> wg_kernel * {
         if constexpr (quant<t.first>::WGMMA)
-            return by_cols<t.first, t.second>(d, cols);
+            return by_form<t.first, t.second>(d, form, cols);
         else
             return NULL;
     };
 #define X(t, T, number) types<DT_##T, DT_##T>(),
     return kernel_of(w, by_types, QUANTS(X) types<DT_Q4_K, DT_Q6_K>(), types<DT_Q5_K, DT_Q6_K>());
 #undef X
+}
+
+/* Whether there are kernels for it. */
+static bool wg_has(const wdev *w)
+{
+    return wg_kernel_of(NULL, w, WG_FEW, 32);
 }
 
 /* Whether each part has a kernel of its own, for a weight whose parts have none together: op_project's. */
@@ -87,7 +113,7 @@ static bool parts_apart(const wdev *w)
     for (uint32_t i = 0; i < w->n_part && can; i++) {
         wdev one = *w;
         one.n_part = 1, one.part[0] = w->part[i];
-        can = wg_kernel_of(NULL, &one, 32);
+        can = wg_has(&one);
     }
     return can;
 }
@@ -97,14 +123,14 @@ bool wg_supports(const struct device *d, const void *model)
     bool all = d->cc == 90 && d->variant != VARIANT_REFERENCE, any = false;
     for (const struct wdev *w = d->weights; w && all; w = w->next)
         if (w->model == model && wdev_dense(w))
-            all = w->packed && (wg_kernel_of(NULL, w, 32) || parts_apart(w)), any = true;
+            all = w->packed && (wg_has(w) || parts_apart(w)), any = true;
     return any && all;
 }
 
 bool wg_can_run(const struct op *o)
 {
     const wdev *w = wdev_of(op_weight(o));
-    return w->packed && (wg_kernel_of(NULL, w, 32) || parts_apart(w));
+    return w->packed && (wg_has(w) || parts_apart(w));
 }
 
 /* The number of blocks of WG_ROWS that so many rows take. */
@@ -139,7 +165,7 @@ uint64_t wg_x_bytes(const struct device *d, const struct workspace_dims *dims)
 }
 
 /*
- * Slices that INVARIANT_PROMPT cuts K into, which depend on the matrix alone: as many of equal length as possible while
+ * Slices that fixed() steps cut K into, which depend on the matrix alone: as many of equal length as possible while
  * the blocks of 128 rows, a slice each, still fit an H100's places. `ends`: two at most, because the block that
  * finishes a group adds another block's sum to its own, not its own to another's, and with two the order does not
  * matter.
@@ -179,6 +205,23 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
 }
 
 /*
+ * Tiles of a group, in a launch that finishes its groups itself: of WG_CHAIN as many as leave each SM about the same
+ * number, since its time is that of the conversion of weights; otherwise one for each warp.
+ */
+static uint32_t tiles_of(const struct device *d, const wdev *w, const struct shape *f, bool ends)
+{
+    uint32_t warps = f->groups * 4, best = warps, least = ~0u, slices = slices_of(w, ends);
+    if (f->form != WG_CHAIN || !ends)
+        return warps;
+    for (uint32_t t = warps; t >= warps / 2; t--) {
+        uint32_t blocks = (w->n_tile + t - 1) / t * slices, most = (blocks + d->sms - 1) / d->sms * t;
+        if (blocks <= f->blocks * (uint32_t)d->sms && most < least)
+            best = t, least = most;
+    }
+    return best;
+}
+
+/*
  * Stages of weights that a block copies before the previous kernel has ended. The reads of a norm queue behind them, so
  * after a norm one stage is enough, or two for q|k|v, whose blocks have few, and for EIGHT columns of gate|up where the
  * ring has room for all of a block's, as their records take less time; after attention and gate|up a block copies all
@@ -196,7 +239,7 @@ static uint32_t early_stages(const struct device *d, const wdev *w, uint32_t buc
 static partials matmul(struct device *d, const wdev *w, const struct shape *f, wg_args &a, uint32_t bucket, bool ends)
 {
     bool blocks = bucket > WG_ROWS;
-    uint32_t tiles = f->groups * 4, frag = 0;
+    uint32_t tiles = tiles_of(d, w, f, ends), frag = 0;
     enum dtype first, second;
     partials s = {};
     wdev_types(w, &first, &second);
@@ -219,18 +262,19 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
     /* One block per SM, beside which attention's blocks can start, is quicker than two where a block then has two
      * records; with more columns they take too long. */
+    a.rows = f->rows, a.tiles = tiles;
     if (f->cols == EIGHT && w->role == WEIGHT_QKV && units <= 2u * d->sms)
         a.per = (units + d->sms - 1) / d->sms;
     a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;
     a.n_col = columns_of(bucket);
-    if (d->invariant == INVARIANT_PROMPT) {
+    if (fixed(d)) {
         uint32_t slices = slices_of(w, ends);
         a.slice = a.n_kblk / slices, a.segs = 1;
         a.per = blocks && (ends || !slices_apart(d, a, slices)) ? a.n_kblk : a.slice;
     }
     a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL, a.left = d->ws.wg_left;
     /* the two rings: stages of weights first, up to what hides the memory's latency, then activations */
-    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - wg_fixed(f->cols), wst = tiles * frag,
+    uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - wg_fixed(f->cols), wst = f->groups * 4 * frag,
              xst = wg_xstage(f->cols);
     uint32_t hides = (3 * t16_frag_bytes(DT_Q4_K) + frag - 1) / frag;
     a.xstages = 2;
@@ -242,9 +286,9 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     bool fits = a.per * frags <= a.wstages; /* otherwise memory is busy with the weights until the end */
     if (a.ahead.waits && !fits)
         a.ahead.kv = NULL;
-    if (f->cols == EIGHT && w->role == WEIGHT_GATE_UP && fits)
+    if (f->cols == EIGHT && f->form == WG_FEW && w->role == WEIGHT_GATE_UP && fits)
         a.early = 2, a.x_first = a.early < a.xstages;
-    wg_kernel *k = wg_kernel_of(d, w, blocks ? bucket : f->cols);
+    wg_kernel *k = wg_kernel_of(d, w, blocks ? WG_BLOCKS : f->form, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 wg_fixed(f->cols) + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
     s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
@@ -256,7 +300,7 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
 /* The order of k in which a product of shape f wants its input, for weights of `type`. */
 static int order_of(const struct shape *f, enum dtype type)
 {
-    return f->cols == EIGHT ? (int)EIGHT_ORDER : wg_order(type);
+    return f->cols == EIGHT && f->form == WG_FEW ? (int)EIGHT_ORDER : wg_order(type);
 }
 
 /* The forms that w's types need for a product of shape f; returns their number. */
@@ -268,7 +312,7 @@ static int forms_of(struct device *d, const wdev *w, const struct shape *f, act_
         for (uint32_t i = 0; i < w->n_part; i++)
             want = want || order_of(f, w->part[i].type) == o;
         if (want)
-            out[n++] = {d->ws.wg_x[o], f->cols, (uint32_t)(LAYOUT_WG + o)};
+            out[n++] = {d->ws.wg_x[o], f->rows, (uint32_t)(LAYOUT_WG + o)};
     }
     return n;
 }
@@ -287,7 +331,8 @@ static void normed(struct device *d, struct op_call *p, const wdev *w, const str
     }
     if (p->x_experts.y)
         expert_sums_run(d, &p->x_experts);
-    reduce_norm_rows(d, n, w->n_in, &p->x, p->x_bias, &out[0], two ? &out[1] : NULL, gather, 0, p->bucket);
+    reduce_norm_rows(d, n, w->n_in, &p->x, p->x_bias, &out[0], two ? &out[1] : NULL,
+                     gather ? d->step->out_row + p->row0 : NULL, 0, p->bucket);
     x_completed(p);
 }
 
@@ -341,7 +386,7 @@ void wg_project(struct device *d, struct op_call *p, const struct op *o)
     const struct op_project *op = &o->project;
     const wdev *w = wdev_of(op->w);
     const struct shape *f = shape_for(d, w, p->bucket);
-    bool together = wg_kernel_of(NULL, w, 32);
+    bool together = wg_has(w);
     if (!project_begin(d, op))
         return;
     normed(d, p, w, f, &op->norm, false);
@@ -425,7 +470,7 @@ void wg_ffn_up(struct device *d, struct op_call *p, const struct op *o)
     if (p->ff_made) {
         const wdev *down = wdev_of(reader->proj.w);
         const struct shape *next = shape_for(d, down, p->bucket);
-        a.ff = {d->ws.wg_ff, next->cols, (uint32_t)(LAYOUT_WG + order_of(next, down->part[0].type))};
+        a.ff = {d->ws.wg_ff, next->rows, (uint32_t)(LAYOUT_WG + order_of(next, down->part[0].type))};
         a.n_out = w->n_out / 2, a.bias = op->bias, a.glu = op->glu;
         matmul(d, w, f, a, p->bucket, true);
     } else {
@@ -443,10 +488,16 @@ void wg_head(struct device *d, struct op_call *p, const struct op *o)
 {
     const struct op_head *op = &o->head;
     const wdev *w = wdev_of(op->w);
-    const struct shape *f = shape_for(d, w, p->bucket);
-    wg_args a = {};
-    normed(d, p, w, f, &op->norm, true);
-    a.out = d->ws.logits, a.ldout = d->ws.ldl, a.n_out = w->n_out;
-    a.scale = op->scale, a.softcap = op->softcap, a.bias = op->bias;
-    matmul(d, w, f, a, p->bucket, true);
+    const uint32_t rows = p->bucket;
+    if (rows > WG_ROWS) /* in several launches, each of which would add what is in pieces */
+        plan_complete(d, p, ACT_BIT(ACT_X));
+    for (p->row0 = 0; p->row0 < rows; p->row0 += WG_ROWS) {
+        p->bucket = min_u(rows - p->row0, WG_ROWS);
+        const struct shape *f = shape_for(d, w, p->bucket);
+        wg_args a = {};
+        normed(d, p, w, f, &op->norm, true);
+        a.out = d->ws.logits + (uint64_t)p->row0 * d->ws.ldl, a.ldout = d->ws.ldl, a.n_out = w->n_out;
+        a.scale = op->scale, a.softcap = op->softcap, a.bias = op->bias;
+        matmul(d, w, f, a, p->bucket, true);
+    }
 }

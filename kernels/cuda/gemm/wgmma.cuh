@@ -1,13 +1,14 @@
 /*
  * wgmma.cuh - the fast product for 5 to 128 rows on Hopper: T16 weights become fp16 in registers, the A operand of
- * wgmma; activations are in shared memory, the B operand. For sm_90a alone. Up to eight columns are multiplied in
- * another way, where the type has it (eight.cuh).
+ * wgmma; activations are in shared memory, the B operand. For sm_90a alone. Up to eight columns are multiplied by
+ * mma.m16n8k16: in another way, where the type has it (eight.cuh), or, where bits are fixed, with the sums of wgmma
+ * (wg_multiply_chain).
  *
  * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
  * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight is rounded to fp16 once, as in the
  * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it: for
- * INVARIANT_PROMPT K is cut into slices that depend on the matrix alone, whose sums are added in order, and a row's
- * bits are the same in every batch.
+ * INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix alone, whose sums are added in
+ * order, and a row's bits are the same in every batch.
  *
  * Activations come in the fragments' order of k (split_k.cuh): the B of a step is then made of matrices of 8 rows x 16
  * bytes, as wgmma expects it without swizzle.
@@ -26,6 +27,9 @@ template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
 {
     return quant<T>::FRAGS == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
+
+/* What a launch multiplies: at most N columns; any number, in blocks of N; or at most EIGHT, by wg_multiply_chain(). */
+enum wg_form { WG_FEW, WG_BLOCKS, WG_CHAIN };
 
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: weights of type TB */
@@ -53,11 +57,13 @@ struct wg_args {
     struct wg_part part[3];
     struct wg_ahead ahead;
     uint32_t n_part, n_kblk, n_group;
-    uint32_t per;              /* units of work per block; a unit is a record of a group of tiles */
-    uint32_t segs;             /* groups of which a block may have partial sums */
-    uint32_t slice;            /* BLOCKS: records of a group that form one chain of sums; `per` is one slice or all */
-    uint32_t n_col;            /* BLOCKS: blocks of N columns, neighbours in the grid; they share their weights in L2 */
+    uint32_t per;   /* units of work per block; a unit is a record of a group of tiles */
+    uint32_t segs;  /* groups of which a block may have partial sums */
+    uint32_t slice; /* WG_BLOCKS: records of a group that form one chain of sums; `per` is one slice or all */
+    uint32_t n_col; /* WG_BLOCKS: blocks of N columns, neighbours in the grid; they share their weights in L2 */
     uint32_t wstages, xstages; /* of the two rings */
+    uint32_t rows;             /* WG_CHAIN: rows of the activations' form, a power of two; ... */
+    uint32_t tiles;            /* ... tiles of a group, at most as many as there are warps that multiply */
     uint32_t early;            /* stages of weights that a block copies before the previous kernel has ended */
     const __half *x[2];        /* by order */
     float *partials;           /* [share][segs][columns][rows of a group] */
@@ -70,8 +76,8 @@ struct wg_args {
     act_buf ff;
     const float *bias;
     enum glu_kind glu;
-    bool x_first; /* EIGHT columns: weights that are not early are asked for once their first record's activations are
-                   * there */
+    bool x_first; /* EIGHT columns, WG_FEW: weights that are not early are asked for once their first record's
+                   * activations are there */
     bool late;    /* the next kernel is let in once the ring has been filled, not at the start */
 };
 
@@ -120,7 +126,7 @@ __host__ __device__ constexpr int wg_words(int type, int words)
 /* --- the core ---------------------------------------------------------------------------------------------------- */
 
 enum { WG_FIXED = 256, WG_STAGES = 8 };
-/* Bytes of a launch's barriers, and of a stage of activations: half a k-block, or all of one and its means. */
+/* Bytes of a launch's barriers, and of a stage of activations: half a k-block, or all of one and room for its means. */
 __host__ __device__ constexpr uint32_t wg_fixed(uint32_t columns)
 {
     return columns == EIGHT ? 384 : WG_FIXED;
@@ -134,7 +140,7 @@ __host__ __device__ constexpr uint32_t wg_xstage(uint32_t columns)
  * or a whole one where there are EIGHT, with its means. */
 struct wg_rings {
     uint64_t *full_w, *empty_w, *full_x, *empty_x; /* [WG_STAGES] mbarriers */
-    uint64_t *means;                               /* EIGHT columns: a stage's means are there */
+    uint64_t *means;                               /* EIGHT columns, WG_FEW: a stage's means are there */
     uint8_t *x, *w;
     uint32_t wstages, xstages;
 };
@@ -164,6 +170,26 @@ struct wg_turn {
     uint32_t ws, wphase, xs, xphase;
 };
 
+/* Loads plane p of a record from the ring: opens its fragment, at r, with the first plane, and releases the stage after
+ * the last. */
+template <int T, uint32_t WSTAGE>
+__device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, typename quant<T>::wg &w, const uint8_t *&r,
+                                         int p, uint32_t warp, uint32_t lane)
+{
+    constexpr int FRAG = quant<T>::wg::FRAG;
+    if (p % FRAG == 0) {
+        r = ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
+        mbar_wait(ring.full_w + at.ws, at.wphase);
+        w.open(r, lane);
+    }
+    w.plane(r, p % FRAG, lane);
+    if (p % FRAG == FRAG - 1) {
+        mbar_release(ring.empty_w + at.ws, lane);
+        if (++at.ws == ring.wstages)
+            at.ws = 0, at.wphase ^= 1;
+    }
+}
+
 /*
  * acc += a warp's 16 rows of weights times N columns, over n k-blocks of the rings; all warps of a warpgroup call it
  * together. In shared memory eight k are stored for `rows` columns at a time; columns from `rows` on multiply whatever
@@ -183,17 +209,7 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
 #pragma unroll
         for (int p = 0; p < 2 * W::PLANES; p++) {
             constexpr int HALF = W::PLANES;
-            if (p % W::FRAG == 0) {
-                r = ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
-                mbar_wait(ring.full_w + at.ws, at.wphase);
-                w.open(r, lane);
-            }
-            w.plane(r, p % W::FRAG, lane);
-            if (p % W::FRAG == W::FRAG - 1) {
-                mbar_release(ring.empty_w + at.ws, lane);
-                if (++at.ws == ring.wstages)
-                    at.ws = 0, at.wphase ^= 1;
-            }
+            wg_plane<T, WSTAGE>(ring, at, w, r, p, warp, lane);
             uint64_t desc = wg_desc(smem_of(ring.x + at.xs * XSTAGE), rows * 16);
 #pragma unroll
             for (int v = 0; v < W::PAIRS; v += WORDS) {
@@ -250,6 +266,45 @@ __device__ __forceinline__ void wg_multiply_eight(const wg_rings &ring, wg_turn 
         mbar_release(ring.empty_x + at.xs, lane);
         if (++at.ws == ring.wstages)
             at.ws = 0, at.wphase ^= 1;
+        if (++at.xs == ring.xstages)
+            at.xs = 0, at.xphase ^= 1;
+    }
+}
+
+/*
+ * wg_multiply()'s sums of up to EIGHT columns, bit-identically: a chain of mma.m16n8k16 adds as a chain of m64nNk16
+ * does (tests/bench/lab/NOTES.md, "One arithmetic for every row"), and each warp goes its own way. The activations have
+ * `rows` rows, whose columns beyond repeat them.
+ */
+template <int T, uint32_t WSTAGE>
+__device__ __forceinline__ void wg_multiply_chain(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows,
+                                                  uint32_t warp, uint32_t lane, float (&acc)[EIGHT / 2])
+{
+    typedef typename quant<T>::wg W;
+    constexpr int HALF = W::PLANES, APART = W::step(0, 0, 1) - W::step(0, 0, 0); /* of the two steps of a word */
+    static_assert(APART == W::step(HALF - 1, W::PAIRS - 1, 1) - W::step(HALF - 1, W::PAIRS - 1, 0));
+    const uint32_t step = rows * 32,
+                   mine = (lane >> 4) * APART * step + (lane >> 3 & 1) * step / 2 + (lane & (rows - 1) & 7) * 16;
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *r;
+        const uint32_t x = smem_of(ring.x + at.xs * wg_xstage(EIGHT)) + mine;
+        W w;
+#pragma unroll
+        for (int p = 0; p < 2 * HALF; p++) {
+            wg_plane<T, WSTAGE>(ring, at, w, r, p, warp, lane);
+            if (!p)
+                mbar_wait(ring.full_x + at.xs, at.xphase);
+#pragma unroll
+            for (int v = 0; v < W::PAIRS; v++) {
+                uint32_t A[8], b[4];
+                w.word(v, A);
+                ldm4(b, x + (8 * (p / HALF) + W::step(p % HALF, v, 0)) * step);
+                mma16816(acc, A[0], A[1], A[2], A[3], b[0], b[1]);
+                mma16816(acc, A[4], A[5], A[6], A[7], b[2], b[3]);
+            }
+        }
+        mbar_release(ring.empty_x + at.xs, lane);
         if (++at.xs == ring.xstages)
             at.xs = 0, at.xphase ^= 1;
     }
@@ -396,29 +451,32 @@ struct wg_glu {
 
 /*
  * The warpgroups that multiply come first, then one of which a warp streams weights, another activations, and with
- * EIGHT columns a third computes their means.
+ * EIGHT columns of WG_FEW a third computes their means.
  *
- * BLOCKS: for more than N columns, in blocks of N. A block then takes all slices of K of a group, or one of them, and
- * adds their sums in order, as the kernel that finishes the op does with partial sums: a row's bits are those of a
+ * WG_BLOCKS: for more than N columns, in blocks of N. A block then takes all slices of K of a group, or one of them,
+ * and adds their sums in order, as the kernel that finishes the op does with partial sums: a row's bits are those of a
  * launch of few columns whose blocks have one slice each.
  */
-template <int TA, int TB, int N, bool BLOCKS = false>
+template <int TA, int TB, int N, enum wg_form FORM = WG_FEW>
 __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_wg(const __grid_constant__ wg_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr bool BLOCKS = FORM == WG_BLOCKS, CHAIN = FORM == WG_CHAIN, MEANS = N == EIGHT && !CHAIN;
     constexpr uint32_t WGS = wg_shape<N>::GROUPS, WORDS = wg_words(TA, wg_shape<N>::WORDS), TILES = WGS * 4,
                        UA = quant<TA>::FRAG_BYTES, UB = quant<TB>::FRAG_BYTES, FRAG = UA > UB ? UA : UB,
-                       WSTAGE = TILES * FRAG, XSTAGE = wg_xstage(N), COPIES = N == EIGHT ? 1 : 2,
-                       XCOPY = N * 512 / COPIES;
-    static_assert(N != EIGHT || (quant<TA>::FRAGS == 1 && quant<TB>::FRAGS == 1), "a stage of weights is a record");
+                       WSTAGE = TILES * FRAG, XSTAGE = wg_xstage(N), COPIES = N == EIGHT ? 1 : 2;
+    const uint32_t tiles = CHAIN ? a.tiles : TILES; /* of a group */
+    const uint32_t xrows = CHAIN ? a.rows : N, xcopy = xrows * 512 / COPIES;
+    static_assert(!CHAIN || N == EIGHT);
+    static_assert(!MEANS || (quant<TA>::FRAGS == 1 && quant<TB>::FRAGS == 1), "a stage of weights is a record");
     extern __shared__ __align__(128) uint8_t sm[];
     const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE, wg_fixed(N));
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
     const wg_share share = wg_share_of(a, block);
-    if (N == EIGHT && threadIdx.x < WG_STAGES)
+    if (MEANS && threadIdx.x < WG_STAGES)
         mbar_init(ring.means + threadIdx.x, WARP_ARRIVALS);
-    wg_rings_init(ring, TILES);
+    wg_rings_init(ring, tiles);
     if (!a.late)
         pdl_trigger();
     if (warp >= TILES)
@@ -431,13 +489,13 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             const wg_part &p = wg_part_of(a, g);
             const bool second = TA != TB && p.second;
             uint32_t frag = second ? UB : UA, per = second ? quant<TB>::FRAGS : quant<TA>::FRAGS,
-                     tile0 = (g - p.group0) * TILES, n = min(TILES, p.n_tile - tile0),
+                     tile0 = (g - p.group0) * tiles, n = min(tiles, p.n_tile - tile0),
                      at = t16_frag_at(n_kblk, per, r, 0), next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
             const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
                 if (i * per + q == a.early) {
                     pdl_wait();
-                    if (N == EIGHT && a.x_first) /* for a stage that is not released before these weights are there */
+                    if (MEANS && a.x_first) /* for a stage that is not released before these weights are there */
                         mbar_wait(ring.full_x + i, 0);
                 }
                 mbar_wait(ring.empty_w + s, phase);
@@ -471,14 +529,14 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             uint32_t s = 0, phase = 1;
             for (uint32_t i = 0; i < share.n; i++) {
                 uint32_t u = share.at(i);
-                const __half *x = a.x[N == EIGHT                                     ? EIGHT_ORDER
+                const __half *x = a.x[MEANS                                          ? EIGHT_ORDER
                                       : TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER
                                                                                      : quant<TA>::WG_ORDER] +
-                                  (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * N * 256;
+                                  (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * xrows * 256;
                 for (uint32_t h = 0; h < COPIES; h++) {
                     mbar_wait(ring.empty_x + s, phase);
-                    mbar_expect_tx(ring.full_x + s, XCOPY);
-                    cp_async_bulk(ring.x + s * XSTAGE, x + h * XCOPY / 2, XCOPY, ring.full_x + s, policy);
+                    mbar_expect_tx(ring.full_x + s, xcopy);
+                    cp_async_bulk(ring.x + s * XSTAGE, x + h * xcopy / 2, xcopy, ring.full_x + s, policy);
                     if (++s == a.xstages)
                         s = 0, phase ^= 1;
                 }
@@ -486,7 +544,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         }
         return;
     }
-    if (N == EIGHT && warp == TILES + 2) {
+    if (MEANS && warp == TILES + 2) {
         uint32_t s = 0, phase = 0;
         for (uint32_t i = 0; i < share.n; i++) {
             uint8_t *x = ring.x + s * XSTAGE;
@@ -501,6 +559,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     if (warp >= TILES)
         return;
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)wg_shape<N>::REGS));
+    if (warp >= tiles)
+        return;
     uint32_t seg = 0, done = 0;
     wg_turn turn = {0, 0, 0, 0};
     const uint32_t bucket = BLOCKS ? a.bucket - column * N : a.bucket;
@@ -512,7 +572,9 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         if (BLOCKS)
             n = a.slice;
         auto run = [&](auto type) {
-            if constexpr (N == EIGHT)
+            if constexpr (CHAIN)
+                wg_multiply_chain<decltype(type)::value, WSTAGE>(ring, turn, n, a.rows, warp, lane, acc);
+            else if constexpr (MEANS)
                 wg_multiply_eight<decltype(type)::value, WSTAGE>(ring, turn, n, warp, lane, acc);
             else
                 wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, acc);
@@ -556,7 +618,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
         if (a.ff.p) { /* gate and up of a unit are rows 8 apart, in the same lane */
-            uint32_t u = (g * TILES + warp) * 8 + (lane >> 2), in = u < (a.n_out + 255) / 256 * 256;
+            uint32_t u = (g * tiles + warp) * 8 + (lane >> 2), in = u < (a.n_out + 255) / 256 * 256;
             float bg = a.bias && u < a.n_out ? a.bias[u] : 0.f, bu = a.bias && u < a.n_out ? a.bias[a.n_out + u] : 0.f;
             __half *to = a.ff.p + (BLOCKS ? (uint64_t)column * N * ((a.n_out + 255) & ~255u) : 0) +
                          wg_at(a.ff.layout - LAYOUT_WG, BLOCKS ? N : a.ff.ld, col, u); /* zeros for units past n_out */
@@ -565,10 +627,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                 uint32_t i = j / 2 * 4 + (j & 1);
                 if (j % 2 == 0 && j / 2 * 8 >= bucket)
                     break;
-                wg_store(to + (j / 2 * 8 + (j & 1)) * 8, half_sat(act(acc[i] + bg) * (acc[i + 2] + bu)), in);
+                wg_store(to + (j / 2 * 8 + (j & 1)) * 8, half_sat(act(acc[i] + bg) * (acc[i + 2] + bu)),
+                         in && (!CHAIN || col + j < a.ff.ld));
             }
         } else if (!BLOCKS && a.out) {
-            row += g * (WGS * 64);
+            row += g * tiles * 16;
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
                 uint32_t c = col + j / 4 * 8 + (j & 1), r = row + (j & 2) * 4;
@@ -580,8 +643,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
-                if (j % 4 == 0 && j / 4 * 8 >= bucket)
+                if (CHAIN ? col + (j & 1) >= bucket : j % 4 == 0 && j / 4 * 8 >= bucket) {
+                    if (CHAIN)
+                        continue;
                     break;
+                }
                 __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
             }
         }

@@ -26,7 +26,8 @@ static void rows_have_their_paths(void **state)
                 {0, INVARIANT_PROMPT},
                 {65, INVARIANT_DECODE},
                 {BATCH_ROWS_MAX, INVARIANT_DECODE},
-                {BATCH_ROWS_MAX + 1, INVARIANT_PROMPT}};
+                {BATCH_ROWS_MAX + 1, INVARIANT_PROMPT},
+                {BATCH_ROWS_MAX + 1, INVARIANT_BATCH}};
     const struct {
         uint32_t from, to, want;
     } plain[] = {{1, 4, body | gemv},
@@ -42,8 +43,10 @@ static void rows_have_their_paths(void **state)
     for (uint32_t n = 1; n <= 64;
          n++) /* a row's bits must not depend on its batch: the same paths for any number of rows */
         assert_int_equal(paths_for_rows(n, INVARIANT_DECODE), body | gemv);
-    for (uint32_t n = 1; n <= BATCH_ROWS_MAX; n++) /* one path for a whole step, however many rows it has */
+    for (uint32_t n = 1; n <= BATCH_ROWS_MAX; n++) { /* one path for a whole step, however many rows it has */
         assert_int_equal(paths_for_rows(n, INVARIANT_PROMPT), wgmma | (n <= 64 ? body | gemv : 0));
+        assert_int_equal(paths_for_rows(n, INVARIANT_BATCH), wgmma | (n <= 64 ? body | gemv : 0));
+    }
     assert_int_equal(path_best(0), PATH_NONE);
     assert_int_equal(path_best(gemv | PATH_BIT(PATH_SKINNY)), PATH_GEMV);
     assert_int_equal(path_best(lt | cached), PATH_CUBLASLT);
