@@ -286,7 +286,7 @@ static int run(struct bench *b, const struct tests *t, double begin, struct repo
     if (strcmp(p->invariant, "nothing"))
         b->prompts = INVARIANT_PROMPT;
     if (!strcmp(p->invariant, "all"))
-        b->decodes = INVARIANT_DECODE;
+        b->decodes = INVARIANT_BATCH;
     for (size_t i = 0; i < t->prompt.n && !rc; i++)
         rc = bench_time_prompt(b, t->prompt.v[i], &rep->test[rep->n++]);
     for (size_t i = 0; i < t->depth.n && !rc; i++)

@@ -187,6 +187,8 @@ int bench_check(struct bench *b, const char *path, struct bench_check *out)
         rc = note(b, out, check_invariant(b, INVARIANT_DECODE));
     if (!rc && b->info.gpu)
         rc = note(b, out, check_invariant(b, INVARIANT_PROMPT));
+    if (!rc && b->info.gpu)
+        rc = note(b, out, check_invariant(b, INVARIANT_BATCH));
     if (!b->info.gpu)
         out->why_not = "this is the CPU";
     else if (b->hp.weight_bytes > compare_bytes_max)

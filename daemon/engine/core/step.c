@@ -97,9 +97,10 @@ struct ways {
 
 /*
  * On a GPU, a step with few decoding rows (device_info.decode_rows) gives each sequence the same bits whoever decodes
- * beside it; one with more rows does so only if everything is to be invariant. While a prompt is being computed,
- * answers' rows are a step of their own, so that they keep these bits and are computed by the attention for decoding
- * rows. Generated tokens that are recomputed, many rows of a sequence, are computed as they were at first, one by one.
+ * beside it; where everything is to be invariant, decoding rows take a path that does so for any number of them. While
+ * a prompt is being computed, answers' rows are a step of their own, so that they keep these bits and are computed by
+ * the attention for decoding rows. Generated tokens that are recomputed, many rows of a sequence, are computed as they
+ * were at first, one by one.
  */
 static struct ways ways_of(const struct engine *eng, const struct plan *p, const struct device_info *info)
 {
@@ -112,7 +113,9 @@ static struct ways ways_of(const struct engine *eng, const struct plan *p, const
         *(ps->answers ? &answers : &prompts) += ps->n_row;
         again += ps->answers && ps->n_row > 1;
     }
-    if (again || (answers > info->decode_rows && eng->params.invariant == INVARIANT_ALL))
+    if (eng->params.invariant == INVARIANT_ALL)
+        w.answers = INVARIANT_BATCH;
+    else if (again)
         w.answers = INVARIANT_DECODE;
     w.prompts = prompts ? INVARIANT_PROMPT : w.answers;
     w.apart = answers && prompts;

@@ -316,8 +316,8 @@ static int32_t bits_of(const struct batch *b)
 {
     if (!toy_decode_rows || b->invariant == INVARIANT_DECODE)
         return 0;
-    if (b->invariant == INVARIANT_PROMPT)
-        return TOY_PROMPT;
+    if (b->invariant != INVARIANT_OFF)
+        return b->invariant == INVARIANT_PROMPT ? TOY_PROMPT : TOY_BATCH;
     return b->n_row == b->n_seq && b->n_row <= toy_decode_rows ? 0 : TOY_PROMPT + (int32_t)b->n_row;
 }
 static void count_chunks(const struct device *d)

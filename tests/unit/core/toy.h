@@ -40,10 +40,11 @@ extern _Atomic uint32_t toy_refusals; /* attempts to map an extent that failed *
 extern _Atomic uint64_t toy_free;     /* bytes of free memory */
 extern uint32_t toy_pools;            /* the number of pools for which there is memory; 0 = any */
 /* > 0: decode_rows of its device_info, and a row's hash also depends on how it was computed: rows of INVARIANT_PROMPT
- * add TOY_PROMPT to their ids, and rows whose bits may depend on their step also add the step's number of rows. */
+ * add TOY_PROMPT to their ids, those of INVARIANT_BATCH TOY_BATCH, and rows whose bits may depend on their step also
+ * the step's number of rows. */
 extern uint32_t toy_decode_rows;
 extern bool toy_prompt_quick; /* INVARIANT_PROMPT is quick for its models */
-enum { TOY_PROMPT = 1000 };
+enum { TOY_PROMPT = 1000, TOY_BATCH = 500 };
 extern _Atomic uint64_t toy_mem_cached; /* bytes that it holds in its weight cache */
 extern _Atomic uint64_t toy_cache_most; /* bytes that it may hold there */
 /* The toy's clock, and by how much it advances with each step, with each row of a step, and when a slab of host memory
