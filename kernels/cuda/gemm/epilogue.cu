@@ -21,7 +21,7 @@ struct tmp_rows {
         }
         return t + (uint64_t)row * ld + o;
     }
-    __device__ static float4 sum(place p)
+    template <int AT_ONCE = 1> __device__ static float4 sum(place p) /* as partials::sum() */
     {
         return (uintptr_t)p & 15 ? make_float4(p[0], p[1], p[2], p[3]) : *(const float4 *)p;
     }
@@ -68,7 +68,7 @@ template <class Rows, int WIDE> __global__ void __launch_bounds__(128) qkv_epilo
 #pragma unroll
     for (uint32_t u = 0; u < WIDE / 128; u++)
         if (lane * 4 + u * 128 < a.d_head)
-            f[u] = Rows::sum(at[u]);
+            f[u] = Rows::template sum<8>(at[u]);
 #pragma unroll
     for (uint32_t u = 0; u < WIDE / 128; u++) {
         uint32_t i = lane * 4 + u * 128;

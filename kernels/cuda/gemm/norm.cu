@@ -120,7 +120,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
 #if __CUDA_ARCH__ >= 900
     constexpr bool FAR = LENGTH == ROW_LONG;
     constexpr uint32_t RANKS = LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER, KEEP = FAR ? ::KEEP : 1;
-    constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 16 : WG ? 4 : 8;
+    constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 16 : 8;
     constexpr uint32_t WARPS = NORM_THREADS / 32;
     __shared__ float sums[RANKS][WARPS]; /* of the row's warps */
     __shared__ __align__(8) uint64_t told;
