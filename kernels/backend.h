@@ -32,7 +32,8 @@
 enum {
     KV_PAGE = 16,          /* tokens in a page of KV */
     BATCH_ROWS_MAX = 2048, /* rows in one step, prefill and decode together */
-    PROMPT_ROWS = 512,     /* rows in a step of INVARIANT_PROMPT, unless workspace_dims.n_prompt reserves more */
+    PROMPT_ROWS = 512,     /* rows in a step of INVARIANT_PROMPT or _BATCH, unless workspace_dims.n_prompt reserves
+                              more */
     BATCH_SEQS_MAX = 64,   /* sequences in one step */
     KV_GROUPS_MAX = 4,     /* layer groups of a model, a pool each */
     SLOTS_MAX = 256,       /* sampling slots: sequences admitted at once */
@@ -227,8 +228,8 @@ struct sampled {
  */
 enum invariance {
     INVARIANT_OFF,    /* may also depend on the other rows and on where the prompt was cut into chunks: the fastest */
-    INVARIANT_DECODE, /* only on the row's own tokens; decode steps of up to device_info.decode_rows rows always have
-                         these bits */
+    INVARIANT_DECODE, /* only on the row's own tokens; decode steps of INVARIANT_OFF of up to device_info.decode_rows
+                         rows have these bits as well */
     INVARIANT_PROMPT, /* only on the row's own tokens, by the path for many rows: every row belongs to a prompt */
     INVARIANT_BATCH,  /* only on the row's own tokens, by the path for many rows: rows that are decoded, one or many.
                          INVARIANT_DECODE where the device has no such path for the program */
@@ -307,7 +308,7 @@ struct device_info {
     bool kv_apart;                /* pages of Q8_0 have quants and scales apart: see struct kv_desc */
     enum dtype kv_type;           /* the type of KV; a GPU has pools of this type only, except for states */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
-    uint32_t decode_rows;         /* decode steps of up to so many rows have INVARIANT_DECODE's bits in any mode */
+    uint32_t decode_rows;         /* decode steps of INVARIANT_OFF of up to so many rows have INVARIANT_DECODE's bits */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t held[MEM_KINDS];     /* bytes held by this backend; those of MEM_CACHE are also counted in mem_free */
     uint64_t mem_pinned;          /* bytes of host memory that the device can access directly */
@@ -329,7 +330,7 @@ struct workspace_dims {
     uint32_t d_mix;                                                     /* columns of ACT_MIX; 0: no op writes it */
     uint32_t d_latent;                                                  /* columns of ACT_LATENT, or 0 */
     uint32_t d_aside /* d_model, or 0 */, d_inputs /* n_layer * d_input, or 0 */;
-    uint32_t n_prompt; /* rows of a step of INVARIANT_PROMPT, where more than PROMPT_ROWS are wanted */
+    uint32_t n_prompt; /* rows of a step of INVARIANT_PROMPT or _BATCH, where more than PROMPT_ROWS are wanted */
 };
 
 struct backend {
@@ -403,12 +404,13 @@ struct backend {
      */
     uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 
-    /* The path that op i of the program takes in a step of n_row rows, each the one token of a sequence: "cpu" on the
+    /* The path that op i of the program takes in a step of n_row rows, each the one token of a sequence, in a mode for
+     * rows that decode: "cpu" on the
      * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, with "+epilogue" where the epilogue
      * takes a launch of its own; "few", "grouped" or "wgmma" for experts; "one" for ops that have a single path,
      * "one+plan" for attention whose single row has to go through the kernels for many rows; NULL for an op that the
      * device cannot run. A static string. */
-    const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
+    const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how);
 
     /* Whether INVARIANT_PROMPT goes through the path for many rows with this model, whose matrices are loaded, and KV
      * of these groups; else its rows take INVARIANT_DECODE's path, which is many times slower. NULL: never. */

@@ -395,9 +395,10 @@ void cpu_act_apply(struct device *d)
     }
 }
 
-static const char *cpu_op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+static const char *cpu_op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row,
+                               enum invariance how)
 {
-    (void)d, (void)p, (void)i, (void)n_row, (void)invariant;
+    (void)d, (void)p, (void)i, (void)n_row, (void)how;
     return "cpu";
 }
 

@@ -109,7 +109,7 @@ static const char *path_name(const struct device *d, const struct op *o, enum pa
     return path == PATH_NONE ? NULL : paths[path].name;
 }
 
-const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how)
 {
     const struct op *o = &p->op[i];
     const struct lowering *l = lowering_of(o->kind);
@@ -118,10 +118,11 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
     if (o->kind == OP_ATTEND && n_row == 1 && !attend_one(&o->attend))
         return "one+plan";
     if (o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_DOWN)
-        return experts_path(d, o, n_row, invariant);
+        return experts_path(d, o, n_row, how != INVARIANT_OFF);
     if (!l || only_way(l, o))
         return l ? "one" : NULL;
-    enum invariance how = invariant ? plan_batch(d, p, n_row) : INVARIANT_OFF;
+    if (how == INVARIANT_BATCH)
+        how = plan_batch(d, p, n_row);
     enum path step = plan_step_path(d, p->model, n_row, true, how), path;
     path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* the op goes in chunks; the first is the longest */

@@ -66,7 +66,7 @@ enum path plan_step_path(const struct device *d, const void *model, uint32_t n_r
 /* The mode of a step of INVARIANT_BATCH of so many rows: that, or INVARIANT_DECODE where the program has ops besides
  * those of dense layers, or matrices that the path for many rows does not take. */
 enum invariance plan_batch(const struct device *d, const struct program *p, uint32_t n_row);
-const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant);
+const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how);
 bool prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
 
 /* The launchers. gemm.cu: PATH_GEMV and PATH_SKINNY, for rows [row0, row0 + bucket) of the step, bucket <= GEMM_ROWS; a

@@ -23,7 +23,7 @@ void rounded_open(struct rounded *r, const char *path, const struct run *like, u
     open_as(r, path, like, n_row, like->info.kv_type);
     r->gpu = like->info.gpu;
     for (uint32_t i = 0; i < p->n_op; i++) {
-        const char *way = like->be->op_path(like->dev, p, i, n_row, true);
+        const char *way = like->be->op_path(like->dev, p, i, n_row, INVARIANT_DECODE);
         r->integers[i] = way && (!strncmp(way, "gemv", 4) || !strncmp(way, "few", 3));
     }
 }

@@ -88,7 +88,7 @@ static void attend(struct rig *r, const struct tree *t, bool apart, const float 
 /* Whether the device has the kernel, which exists where products of so many rows use wgmma. */
 static bool can_share(const struct rig *r, const struct tree *t)
 {
-    return info.gpu && !strcmp(r->be->op_path(r->d, &r->program, 3, t->n_seq, false), "wgmma");
+    return info.gpu && !strcmp(r->be->op_path(r->d, &r->program, 3, t->n_seq, INVARIANT_OFF), "wgmma");
 }
 
 static void check(const struct op_case *shape, const struct tree *t)

@@ -447,7 +447,8 @@ static bool goes_elsewhere(const struct engine *eng, const struct model_entry *m
 static void note_paths(struct engine *eng, struct model_entry *m)
 {
     bool gpu = info_of(eng, m)->gpu;
-    struct op_table *t = op_table_new(m->model->be, m->model->dev, gpu, &m->model->program), *old = m->op_tables;
+    enum invariance way = eng->params.invariant == INVARIANT_ALL ? INVARIANT_BATCH : INVARIANT_DECODE;
+    struct op_table *t = op_table_new(m->model->be, m->model->dev, gpu, &m->model->program, way), *old = m->op_tables;
     while (t && old && !op_table_same(t, old))
         old = old->next;
     if (t && old) {

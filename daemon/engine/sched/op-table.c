@@ -121,7 +121,8 @@ static void list_slow(struct op_table *t, const struct program *p)
     }
 }
 
-struct op_table *op_table_new(const struct backend *be, struct device *dev, bool gpu, const struct program *p)
+struct op_table *op_table_new(const struct backend *be, struct device *dev, bool gpu, const struct program *p,
+                              enum invariance invariant)
 {
     struct op_table *t = calloc(1, sizeof *t + p->n_op * sizeof t->op[0]);
     if (!t)
@@ -129,7 +130,7 @@ struct op_table *op_table_new(const struct backend *be, struct device *dev, bool
     t->n = p->n_op;
     for (uint32_t i = 0; i < p->n_op; i++)
         for (int s = 0; s < OP_STEPS; s++)
-            t->op[i].at[s] = be->op_path(dev, p, i, steps[s].n_row, steps[s].invariant);
+            t->op[i].at[s] = be->op_path(dev, p, i, steps[s].n_row, steps[s].invariant ? invariant : INVARIANT_OFF);
     if (gpu)
         list_slow(t, p);
     return t;

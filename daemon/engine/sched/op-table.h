@@ -30,8 +30,10 @@ struct op_table {
     struct op_paths op[]; /* [n], of the program's ops */
 };
 
-/* Returns NULL without memory. Device thread. */
-struct op_table *op_table_new(const struct backend *be, struct device *dev, bool gpu, const struct program *p);
+/* invariant: the mode of rows that decode whose bits must not depend on others. Returns NULL without memory. Device
+ * thread. */
+struct op_table *op_table_new(const struct backend *be, struct device *dev, bool gpu, const struct program *p,
+                              enum invariance invariant);
 
 /* Returns in buf why an op with these paths is slower than a GPU's kernels could be; NULL: it is not. */
 const char *op_slow(const struct op *o, const struct op_paths *paths, char buf[OP_SLOW_TEXT]);

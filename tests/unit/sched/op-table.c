@@ -88,12 +88,12 @@ static void test_kernels_of_their_own(void **state)
 }
 
 /* A device whose ops of float matrices are slow. */
-static const char *path_of(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, bool invariant)
+static const char *path_of(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how)
 {
     (void)d;
     if (op_weight(&p->op[i])->part[0].type == DT_F32)
         return "skinny";
-    return n_row == 1 || invariant ? "gemv" : n_row <= 128 ? "wgmma" : "cublaslt";
+    return n_row == 1 || how == INVARIANT_DECODE ? "gemv" : n_row <= 128 ? "wgmma" : "cublaslt";
 }
 
 static void test_table(void **state)
@@ -105,7 +105,8 @@ static void test_table(void **state)
         program_proj(&p, (struct op_proj){.in = ACT_ATT, .w = &quantised});
         program_proj(&p, (struct op_proj){.in = ACT_FF, .w = &floats});
     }
-    struct op_table *t = op_table_new(&be, NULL, true, &p), *cpu = op_table_new(&be, NULL, false, &p);
+    struct op_table *t = op_table_new(&be, NULL, true, &p, INVARIANT_DECODE),
+                    *cpu = op_table_new(&be, NULL, false, &p, INVARIANT_DECODE);
     assert_int_equal(t->n, 6);
     assert_string_equal(t->op[0].at[OP_STEP_FEW], "wgmma");
     assert_string_equal(t->op[0].at[OP_STEP_MANY], "cublaslt");
@@ -115,7 +116,7 @@ static void test_table(void **state)
     assert_string_equal(t->slow[0], "proj (F32; 64 to 64) x 3: 16 rows through skinny, not wgmma");
     assert_int_equal(cpu->n_slow, 0);
     assert_false(op_table_same(t, cpu));
-    struct op_table *again = op_table_new(&be, NULL, true, &p);
+    struct op_table *again = op_table_new(&be, NULL, true, &p, INVARIANT_DECODE);
     assert_true(op_table_same(t, again));
     free(again);
     free(cpu);
@@ -136,7 +137,7 @@ static void test_bounded(void **state)
         all[i].n_out = i + 1;
         program_proj(&p, (struct op_proj){.in = ACT_ATT, .w = &all[i]});
     }
-    struct op_table *t = op_table_new(&be, NULL, true, &p);
+    struct op_table *t = op_table_new(&be, NULL, true, &p, INVARIANT_DECODE);
     assert_int_equal(t->n, N);
     assert_int_equal(t->n_slow, OP_SLOW_MAX);
     assert_string_equal(t->slow[7], "proj (F32; 64 to 8) x 1: 16 rows through skinny, not wgmma");
