@@ -1,13 +1,13 @@
 /*
  * attend.cu - the attention op: which kernels take which sequences of a step, and the memory for partial sums.
  *
- * Decode, short prompts and the invariant mode go chunk by chunk: a work item is (sequence, KV head, tile of 8 rows,
- * chunk), where the rows of a tile are the query heads of a KV head's group over one or more tokens, so that grouped
- * queries share what they read (plan.cuh). split_kv.cu takes items, or decode.cu where there are many sequences;
- * reduce.cu adds the partial sums of a row's chunks. A chunk has 256 tokens, or 128 for heads of more than 128
- * dimensions, where bits must not depend on the batch; where they may, decode's chunk is as long as a sequence if there
- * are sequences enough. Longer runs of rows go through prefill.cu. Large heads and latent attention are wide.cu's,
- * whatever the number of rows.
+ * Decode, short prompts and rows that decode with fixed bits go chunk by chunk: a work item is (sequence, KV head, tile
+ * of 8 rows, chunk), where the rows of a tile are the query heads of a KV head's group over one or more tokens, so that
+ * grouped queries share what they read (plan.cuh). split_kv.cu takes items, or decode.cu where there are many
+ * sequences; reduce.cu adds the partial sums of a row's chunks. A chunk has 256 tokens, or 128 for heads of more than
+ * 128 dimensions, where bits must not depend on the batch; where they may, decode's chunk is as long as a sequence if
+ * there are sequences enough. Longer runs of rows go through prefill.cu. Large heads and latent attention are
+ * wide.cu's, whatever the number of rows.
  */
 #include "kernels/cuda/attend/tailed.cuh"
 #include "kernels/cuda/local.cuh"
@@ -186,9 +186,9 @@ bool attend_shares(const struct device *d)
 }
 
 /*
- * log2 of the number of chunks per item in the invariant mode: 0, or, where there are sequences enough, as many chunks
- * as can be combined without partial sums in memory. The order of all sums is the same. It depends on the step's shape
- * alone.
+ * log2 of the number of chunks per item in the modes for rows that decode: 0, or, where there are sequences enough, as
+ * many chunks as can be combined without partial sums in memory. The order of all sums is the same. It depends on the
+ * step's shape alone.
  */
 static uint32_t span_of(const struct device *d)
 {
@@ -314,7 +314,7 @@ void attend_run(struct device *d, struct op_call *p, const struct op *o)
     a.scale = op->scale, a.softcap = op->softcap, a.sinks = op->sinks;
     if (op->gated)
         a.gates = d->ws.mix, a.ldgates = d->ws.ldmix;
-    a.one = d->decode && d->bucket == 1 && d->path != PATH_WGMMA && attend_one(op); /* they know one form of results */
+    a.one = d->decode && d->bucket == 1 && attend_one(op);
     a.first = !a.window && !op->group;
     a.part = d->ws.part;
     uint32_t d_value = op->d_latent ? op->d_latent : op->d_head;

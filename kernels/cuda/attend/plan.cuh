@@ -292,7 +292,7 @@ __device__ static inline void store_quad(const split_args &a, uint32_t row, uint
         h[i] = half_sat(v[i]);
         sum += __half2float(h[i]);
     }
-    if (!P::ONE && a.out.layout >= LAYOUT_WG) {
+    if (a.out.layout >= LAYOUT_WG) {
         __half2 even = __halves2half2(h[0], h[2]), odd = __halves2half2(h[1], h[3]);
         __half *at = wg_place(a.out, row, k, a.n_head * D);
         if (keep)
