@@ -5,9 +5,10 @@
 #include "daemon/engine/selfcheck/selfcheck.h"
 
 enum {
-    DECODES = 2, /* the first batches decode: one row, and three rows of three sequences */
-    BATCHES,     /* the last one has five rows of two sequences, as prompts are computed */
-    SPARE = 2    /* pages that belong to no sequence */
+    DECODES = 2,            /* the first batches decode: one row, and three rows of three sequences */
+    EXPECTED = 3,           /* the third has five rows of two sequences, as prompts are computed, ... */
+    BATCHES = 1 + EXPECTED, /* ... and the last the same, as a batch decodes, with the same results */
+    SPARE = 2               /* pages that belong to no sequence */
 };
 
 /* An error is measured relative to the value and to the magnitude of the terms of its sum. A GPU rounds normed
@@ -32,7 +33,7 @@ struct check {
     struct device *d;
     const struct tolerance *tol;
     struct check_jobs *jobs;
-    struct check_job *job;      /* [list.n][BATCHES] */
+    struct check_job *job;      /* [list.n][EXPECTED] */
     struct reference *ref;      /* the reference that jobs_end returned */
     struct op_list list, whole; /* the different ops; the ops of one step */
     struct program all;         /* the program of `whole` */

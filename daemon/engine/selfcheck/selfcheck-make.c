@@ -32,12 +32,14 @@ void check_make_batches(struct check *c)
     make_row(c, &c->batch[0], 0, pos[0], 0, token[0]);
     for (uint32_t i = 0; i < CHECK_SEQS; i++)
         make_row(c, &c->batch[1], three[i], pos[three[i]], three[i], token[three[i]]);
-    p->prompt = true;
+    p->how = INVARIANT_PROMPT;
     for (uint32_t i = 0; i < CHECK_ROWS; i++)
         if (i < CHECK_ROWS - 2 || !deep)
             make_row(c, p, 2, pos[2] + 1 + i, CHECK_SEQS + i, (int32_t)i * 31 % n);
         else
             make_row(c, p, 0, DEEP + 1 + i - (CHECK_ROWS - 2), CHECK_SEQS + i, (int32_t)i * 31 % n);
+    c->batch[EXPECTED] = *p;
+    c->batch[EXPECTED].how = INVARIANT_BATCH;
 }
 
 static int make_states(struct check *c, struct check_kv *kv, struct hearth_err *e)
@@ -106,7 +108,7 @@ int check_download(struct check *c, struct hearth_err *e)
 void check_fini(struct check *c)
 {
     jobs_free(c->jobs);
-    for (uint32_t i = 0; c->job && i < c->list.n * BATCHES; i++)
+    for (uint32_t i = 0; c->job && i < c->list.n * EXPECTED; i++)
         for (int part = 0; part < 3; part++)
             expect_free(&c->job[i].want[part]);
     for (uint32_t i = 0; i < BATCHES; i++) {
@@ -146,7 +148,7 @@ int check_step_run(struct check *c, const struct check_batch *b, const struct pr
                           .seq = seq,
                           .out_row = row,
                           .n_group = c->n_group,
-                          .invariant = b->prompt ? INVARIANT_PROMPT : INVARIANT_OFF,
+                          .invariant = b->how,
                           .once = once};
     for (uint32_t g = 0; g < c->n_group; g++)
         batch.kv[g] = c->kv[g].pool.kv;

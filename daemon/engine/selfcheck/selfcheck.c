@@ -90,7 +90,8 @@ static double q8_0_step(const float *row, uint32_t n, uint32_t k)
 static void compare(struct check *c, const char *what, const struct check_batch *b, const struct expect *x,
                     const float *got, uint32_t row, bool blocks)
 {
-    double tol = b->prompt ? c->tol->prompt : x->exact ? c->tol->exact : c->tol->rounded;
+    static const char *const as[INVARIANCES] = {[INVARIANT_PROMPT] = " of prompts", [INVARIANT_BATCH] = " of a batch"};
+    double tol = b->how ? c->tol->prompt : x->exact ? c->tol->exact : c->tol->rounded;
     for (uint32_t k = 0; k < x->n_col; k++) {
         double want = (double)x->want[row * x->n_col + k], have = (double)got[x->col[k]];
         double limit = tol * (fabs(want) + (double)x->scale[row * x->n_col + k]) + 1e-30;
@@ -99,7 +100,7 @@ static void compare(struct check *c, const char *what, const struct check_batch 
         if (fabs(have - want) <= limit)
             continue;
         found(c, "%s, row %u of %u%s: column %u is %.6g, not %.6g (%.2g is allowed)", what, row, b->n,
-              b->prompt ? " of prompts" : "", x->col[k], have, want, limit);
+              as[b->how] ? as[b->how] : "", x->col[k], have, want, limit);
         return;
     }
 }
@@ -172,10 +173,10 @@ static int check_op(struct check *c, uint32_t i, uint32_t batch, struct hearth_e
 {
     const struct op *op = &c->list.op[i];
     const struct check_batch *b = &c->batch[batch];
-    struct check_job *j = &c->job[i * BATCHES + batch];
+    struct check_job *j = &c->job[i * EXPECTED + (batch < EXPECTED ? batch : EXPECTED - 1)];
     char what[96];
     op_describe(op, what);
-    if (j->deferred) {
+    if (j->deferred && batch < EXPECTED) {
         j->kv = c->kv[op->attend.group].now;
         j->desc = &c->kv[op->attend.group].desc;
         j->rc = reference_run(c->ref, j, &j->err);
@@ -379,17 +380,17 @@ static int make_lists(struct check *c, struct hearth_err *e)
     int rc = ops_collect(&c->m->program, &c->list, &c->whole, e);
     if (rc)
         return rc;
-    bool room = (c->job = calloc(c->list.n * BATCHES + 1, sizeof *c->job));
+    bool room = (c->job = calloc(c->list.n * EXPECTED + 1, sizeof *c->job));
     for (uint32_t i = 0; i < BATCHES; i++)
         room &= !!(c->out[i] = calloc(c->list.n + 1, sizeof *c->out[i]));
     if (!room)
         return err_set(e, HEARTH_ENOMEM, "no memory to check %u ops", c->list.n);
     c->all = program_of(c->m, c->whole.op, c->whole.n);
-    for (uint32_t i = 0; i < c->list.n * BATCHES; i++)
-        c->job[i] = (struct check_job){.op = &c->list.op[i / BATCHES],
-                                       .i = i / BATCHES,
-                                       .b = &c->batch[i % BATCHES],
-                                       .deferred = c->list.op[i / BATCHES].kind == OP_ATTEND};
+    for (uint32_t i = 0; i < c->list.n * EXPECTED; i++)
+        c->job[i] = (struct check_job){.op = &c->list.op[i / EXPECTED],
+                                       .i = i / EXPECTED,
+                                       .b = &c->batch[i % EXPECTED],
+                                       .deferred = c->list.op[i / EXPECTED].kind == OP_ATTEND};
     return 0;
 }
 
@@ -411,7 +412,7 @@ int selfcheck_run(const struct model *m, const struct backend *ref, const struct
     check_make_batches(c);
     int rc = make_lists(c, e);
     if (!rc)
-        rc = jobs_begin(&c->jobs, m, ref, params, info.kv_type, c->job, c->list.n * BATCHES, e);
+        rc = jobs_begin(&c->jobs, m, ref, params, info.kv_type, c->job, c->list.n * EXPECTED, e);
     double opened = now_ms();
     if (!rc)
         rc = check_make_kv(c, info.kv_type, e);

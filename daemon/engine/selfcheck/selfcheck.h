@@ -5,7 +5,8 @@
  * Each different (op, types, shape) of the model's program is computed with made-up activations by the model's device
  * and by the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two
  * prompts, which a device may compute with other arithmetic (on Hopper wgmma; the vendor library's path, used from some
- * hundred rows on, is not checked, because its trial runs take longer than the whole check may). Pages of KV are
+ * hundred rows on, is not checked, because its trial runs take longer than the whole check may), and once more as rows
+ * that decode in a batch whose bits are fixed. Pages of KV are
  * checked too: the K and V that qkv appends, that the rest of the page is unchanged, copies and clears. Then all of
  * these ops together with those that write their inputs, sampling included, are run as one step of the backend's fast
  * path (a captured graph, then its replay), which must be bit-identical to running them one by one.
@@ -98,7 +99,7 @@ enum { CHECK_SEQS = 3, CHECK_ROWS = 5, CHECK_PAGES = 23 /* a prime, so that ever
 
 /* The rows of one step. */
 struct check_batch {
-    bool prompt; /* sequences have several rows: the device may use another code path */
+    enum invariance how; /* not OFF: sequences have several rows, and weights may be rounded to fp16 */
     uint32_t n;
     uint32_t seq[CHECK_ROWS];      /* the row's sequence; rows of one sequence are consecutive */
     uint32_t input_id[CHECK_ROWS]; /* selects the row's made-up input; equal ids give equal inputs */

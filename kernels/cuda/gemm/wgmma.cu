@@ -43,7 +43,7 @@ static const struct shape *shape_for(const struct device *d, const wdev *w, uint
                                        shape_of<64>(),    shape_of<96>(), shape_of<128>()};
     static const struct shape chains[] = {chain_of(1), chain_of(2), chain_of(4), chain_of(8)};
     const struct shape *few = chains;
-    if (fixed(d) && rows <= EIGHT) {
+    if (d->invariant == INVARIANT_BATCH && rows <= EIGHT) {
         while (few->rows < rows)
             few++;
         return few;
