@@ -50,7 +50,8 @@ static float *logits(struct run *r, struct rounded *rounded, const int32_t token
         if (rounded)
             rounded_step(rounded, token + pos, n, pos, to);
         else
-            run_step(r, &(struct piece){token + pos, n, pos, n, r->pages}, 1, n == 1 ? INVARIANT_DECODE : how, to);
+            run_step(r, &(struct piece){token + pos, n, pos, n, r->pages}, 1,
+                     n == 1 && how != INVARIANT_BATCH ? INVARIANT_DECODE : how, to);
     }
     return out;
 }

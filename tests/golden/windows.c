@@ -177,8 +177,10 @@ static void same_bits(const char *name, enum invariance way)
     {                                           \
         (void)state;                            \
         same_bits(#name, INVARIANT_DECODE);     \
-        if (run_on_gpu())                       \
+        if (run_on_gpu()) {                     \
             same_bits(#name, INVARIANT_PROMPT); \
+            same_bits(#name, INVARIANT_BATCH);  \
+        }                                       \
     }
 TEST(gemma2)
 TEST(gemma3_text)

@@ -4,7 +4,7 @@
  * weights would silently generate text. Nor does a model see NaN that another one has left in the workspace: all cases
  * use the same device.
  *
- *     tests/ops/nan [BACKEND [VARIANT [fast | prompt] [q8_0] [rows | weights]]]   as tests/ops/ops
+ *     tests/ops/nan [BACKEND [VARIANT [fast | prompt | batch] [q8_0] [rows | weights]]]   as tests/ops/ops
  *
  * rows, weights: only the tests of these.
  */

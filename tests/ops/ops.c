@@ -4,9 +4,9 @@
  *     tests/ops/ops [BACKEND [VARIANT [HOW [q8_0] [host] [only PATTERN]]]]
  *
  * BACKEND: "cpu" by default; exit status 77 if the machine has no such device. HOW: fast, steps outside the invariant
- * mode; prompt, invariant steps of prompts; decode, invariant steps of decoding rows, which is the default. q8_0: KV of
- * that type for all heads that are whole blocks. host: a GPU's weights are in host memory. only: the cases whose names
- * match.
+ * mode; prompt, invariant steps of prompts; decode, invariant steps of decoding rows, which is the default; batch,
+ * those of any number of rows. q8_0: KV of that type for all heads that are whole blocks. host: a GPU's weights are in
+ * host memory. only: the cases whose names match.
  *
  * Each op is a step of its own with its own random input, written and read through act_write and act_read, so that an
  * error is seen where it is made. The tolerance is relative to the greatest magnitude in the row of results. On the CPU
