@@ -124,15 +124,18 @@ static void move(struct device *d, uint32_t page, void (*change)(uint8_t *))
     assert_int_equal(real->kv_transfer_wait(d, real->kv_load(d, broken.kv, &page, &from, 1), &e), 0);
     real->host_free(d, host);
 }
-/* Changes the V of all heads that was appended, or, for KV_STRAY, a slot that no row has. */
+/* Changes the V of all heads that was appended, or, for KV_STRAY, a slot that no row has; the same steps run again do
+ * not undo that. */
 static void change_kv(uint8_t *page)
 {
     const struct kv_desc *k = &broken.desc;
     uint32_t slot = broken.op == KV_STRAY ? (broken.slot + 5) % KV_PAGE : broken.slot;
     for (uint32_t h = 0; h < k->n_kv; h++) {
         uint8_t *at = page + kv_vector_at(k, broken.pending_layer, true, h, slot);
-        for (uint32_t i = 0; i < k->d_v; i++)
-            at[dtype_bytes((int)k->type, i + 1) - 1] ^= 0x04; /* a bit of the exponent */
+        for (uint32_t i = 0; i < k->d_v; i++) {
+            uint8_t *last = &at[dtype_bytes((int)k->type, i + 1) - 1];
+            *last = broken.op == KV_STRAY ? 0x15 : *last ^ 0x04; /* a bit of the exponent */
+        }
     }
 }
 static int b_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
