@@ -175,7 +175,7 @@ static int check_ops(struct bench *b)
 {
     struct device_params params = {.variant = "auto"};
     struct selfcheck s;
-    int rc = selfcheck_run(b->model, backend_find("cpu"), &params, &s, &b->err);
+    int rc = selfcheck_run(b->model, backend_find("cpu"), &params, true, &s, &b->err);
     return rc || !s.failed[0] ? rc : err_set(&b->err, differs, "%s", s.failed);
 }
 

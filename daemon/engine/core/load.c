@@ -393,7 +393,8 @@ static int load_on_device(struct engine *eng, struct model_entry *m, const struc
     if (!rc && eng->info.gpu) { /* a CPU is the reference and needs no check */
         struct device_info before;
         eng->be->info(eng->dev, &before);
-        rc = selfcheck_verify(m->model, eng->params.checked, selfcheck_verdict, e);
+        rc = selfcheck_verify(m->model, eng->params.checked, eng->params.invariant == INVARIANT_ALL, selfcheck_verdict,
+                              e);
         memory_leave_out(eng, &before);
     }
     if (!rc && selfcheck_verdict->ok)

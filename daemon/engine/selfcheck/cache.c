@@ -74,7 +74,7 @@ static void add_model(XXH3_state_t *h, const struct model *m)
     }
 }
 
-int selfcheck_key_make(const struct model *m, const struct device_info *info, struct selfcheck_key *out,
+int selfcheck_key_make(const struct model *m, const struct device_info *info, bool batches, struct selfcheck_key *out,
                        struct hearth_err *e)
 {
     XXH128_hash_t program, all;
@@ -91,6 +91,7 @@ int selfcheck_key_make(const struct model *m, const struct device_info *info, st
     add_string(h, info->name, strlen(info->name));
     add_string(h, info->id, strlen(info->id));
     XXH3_128bits_update(h, &info->kv_type, sizeof info->kv_type);
+    XXH3_128bits_update(h, &batches, sizeof batches);
     add_model(h, m);
     all = XXH3_128bits_digest(h);
     XXH3_freeState(h);
@@ -197,7 +198,8 @@ static const struct backend *reference(void)
     return NULL;
 }
 
-int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e)
+int selfcheck_verify(const struct model *m, const char *record, bool batches, struct selfcheck_verdict *out,
+                     struct hearth_err *e)
 {
     const char *name = m->hp.name[0] ? m->hp.name : m->hp.arch;
     struct device_info info;
@@ -206,12 +208,12 @@ int selfcheck_verify(const struct model *m, const char *record, struct selfcheck
     struct hearth_err err;
     memset(out, 0, sizeof *out);
     m->be->info(m->dev, &info);
-    bool keep = record && info.id[0] && !selfcheck_key_make(m, &info, &key, &err);
+    bool keep = record && info.id[0] && !selfcheck_key_make(m, &info, batches, &key, &err);
     if (keep && selfcheck_cache_find(record, key)) {
         out->ok = out->cached = true;
         return 0;
     }
-    int rc = selfcheck_run(m, reference(), &(struct device_params){.variant = "auto"}, &s, e);
+    int rc = selfcheck_run(m, reference(), &(struct device_params){.variant = "auto"}, batches, &s, e);
     if (rc)
         return rc;
     out->ok = !s.failed[0];

@@ -3,9 +3,9 @@
  *
  * A pass is remembered in one small file (--checked PATH, hearthd's $STATE/checked) by a key of 128 bits over
  * everything that a result could depend on: the model (every tensor's name, type, shape and some of its bytes), the
- * device (the strings that the backend reports: chip, serial number, driver; the type of its KV), and the build (the
- * bytes of this program, so that an edited kernel is checked again without a version number to maintain). Failures are
- * not remembered: each load repeats the check and reports the result.
+ * device (the strings that the backend reports: chip, serial number, driver; the type of its KV), what was checked, and
+ * the build (the bytes of this program, so that an edited kernel is checked again without a version number to
+ * maintain). Failures are not remembered: each load repeats the check and reports the result.
  *
  * The file is text, written completely under a temporary name and renamed: a line that names the format, up to
  * SELFCHECK_CACHE_MAX keys, the most recently added first, and a line with the checksum of all before it. A file that
@@ -31,12 +31,14 @@ struct selfcheck_verdict {
     char why[HEARTH_ERR_MSG]; /* not ok: the self-check's finding */
 };
 
-/* Decides about the loaded model on its device; `record` NULL: passes are not cached. Findings are logged. Returns
+/* Decides about the loaded model on its device; `record` NULL: passes are not cached; batches: steps of INVARIANT_BATCH
+ * will be run, and are checked. Findings are logged. Returns
  * HEARTH_ENOMEM or the device's errors where the check could not be run. */
-int selfcheck_verify(const struct model *m, const char *record, struct selfcheck_verdict *out, struct hearth_err *e);
+int selfcheck_verify(const struct model *m, const char *record, bool batches, struct selfcheck_verdict *out,
+                     struct hearth_err *e);
 
 /* The key of the cache, for selfcheck_verify and its test. */
-int selfcheck_key_make(const struct model *m, const struct device_info *info, struct selfcheck_key *out,
+int selfcheck_key_make(const struct model *m, const struct device_info *info, bool batches, struct selfcheck_key *out,
                        struct hearth_err *e);
 bool selfcheck_cache_find(const char *record, struct selfcheck_key key);
 int selfcheck_cache_add(const char *record, struct selfcheck_key key, struct hearth_err *e);

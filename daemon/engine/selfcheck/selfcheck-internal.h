@@ -38,6 +38,7 @@ struct check {
     struct op_list list, whole; /* the different ops; the ops of one step */
     struct program all;         /* the program of `whole` */
     struct check_batch batch[BATCHES];
+    uint32_t n_batch;                  /* of those, how many are checked */
     struct check_kv kv[KV_GROUPS_MAX]; /* [n_group] */
     uint32_t n_group;
     float **out[BATCHES];   /* [list.n] each op's results, all columns */

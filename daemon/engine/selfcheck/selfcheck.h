@@ -5,8 +5,8 @@
  * Each different (op, types, shape) of the model's program is computed with made-up activations by the model's device
  * and by the reference: for one row, for three rows of three sequences at positions above 1, and for five rows of two
  * prompts, which a device may compute with other arithmetic (on Hopper wgmma; the vendor library's path, used from some
- * hundred rows on, is not checked, because its trial runs take longer than the whole check may), and once more as rows
- * that decode in a batch whose bits are fixed. Pages of KV are
+ * hundred rows on, is not checked, because its trial runs take longer than the whole check may), and, where they
+ * will be wanted, once more as rows that decode in a batch whose bits are fixed. Pages of KV are
  * checked too: the K and V that qkv appends, that the rest of the page is unchanged, copies and clears. Then all of
  * these ops together with those that write their inputs, sampling included, are run as one step of the backend's fast
  * path (a captured graph, then its replay), which must be bit-identical to running them one by one.
@@ -43,7 +43,7 @@ struct selfcheck {
 /* Runs the check and fills in the report. Returns 0 where the check could be carried out, passed or failed. The model's
  * workspace must be reserved, no step under way, and the slots from SLOTS_MAX - 3 on free. `ref` is opened with
  * `params` for the duration of the check, once for each of its threads. */
-int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params,
+int selfcheck_run(const struct model *m, const struct backend *ref, const struct device_params *params, bool batches,
                   struct selfcheck *out, struct hearth_err *e);
 
 /* --- ops.c ------------------------------------------------------------------------------------- */

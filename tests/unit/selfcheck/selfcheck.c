@@ -20,6 +20,7 @@
 #include "tests/golden/run.h"
 
 static const struct backend *real;
+static bool batches = true; /* steps of INVARIANT_BATCH are checked, too */
 static const char *variant = "auto", *ref_variant = "reference";
 static char **named; /* models of the command line */
 static int n_named;
@@ -32,7 +33,9 @@ static struct {
     uint32_t row;    /* the row of the step */
     bool whole_only; /* only in steps that are not run op by op */
     bool in_company; /* only in steps of several ops */
-    bool one_by_one; /* the current step is run op by op */
+    bool in_batches; /* only in steps of INVARIANT_BATCH */
+    bool batch;      /* the current step is one */
+    bool one_by_one; /* ... is run op by op */
     bool single;     /* the current step has one op */
     uint32_t n_row;
     struct kv_pool *kv;
@@ -47,7 +50,8 @@ static bool hits(int op, const struct weight *w)
 {
     return broken.op == op && broken.row < broken.n_row &&
            (broken.type < 0 || !w || w->part[0].type == (enum dtype)broken.type) &&
-           !(broken.whole_only && broken.one_by_one) && !(broken.in_company && broken.single);
+           !(broken.whole_only && broken.one_by_one) && !(broken.in_company && broken.single) &&
+           !(broken.in_batches && !broken.batch);
 }
 
 static void spoil(struct device *d, enum act a, uint32_t width)
@@ -73,6 +77,7 @@ static void locate(const struct batch *b)
 {
     broken.n_row = b->n_row;
     broken.one_by_one = b->once;
+    broken.batch = b->invariant == INVARIANT_BATCH;
     broken.pending = false;
     for (uint32_t s = 0; s < b->n_seq; s++) {
         const struct batch_seq *q = &b->seq[s];
@@ -203,8 +208,8 @@ static void bed_close(struct bed *b)
 static struct selfcheck check(struct bed *b)
 {
     struct selfcheck s;
-    MUST(selfcheck_run(b->m, backend_find("cpu"), &(struct device_params){.variant = ref_variant, .threads = 2}, &s,
-                       &e));
+    MUST(selfcheck_run(b->m, backend_find("cpu"), &(struct device_params){.variant = ref_variant, .threads = 2},
+                       batches, &s, &e));
     return s;
 }
 
@@ -414,6 +419,26 @@ static void a_whole_step_is_compared(void **state)
     bed_close(&b);
 }
 
+static void batches_are_checked_where_they_are_wanted(void **state)
+{
+    (void)state;
+    struct bed b;
+    char path[4096];
+    assert_non_null(run_path(path, tale));
+    bed_open(&b, path);
+    for (int op = OP_EMBED; op <= OP_HEAD; op++) {
+        broken.op = op, broken.row = 4, broken.in_batches = true;
+        struct selfcheck s = check(&b);
+        if (!strstr(s.failed, "row 4 of 5 of a batch"))
+            fail_msg("op %d: \"%s\"", op, s.failed);
+        batches = false;
+        s = check(&b);
+        batches = true;
+        assert_string_equal(s.failed, "");
+    }
+    bed_close(&b);
+}
+
 /* A row differs from the same row in a step of its own, although each op is right: the op after which the difference
  * begins is reported. */
 static void a_row_apart_is_named(void **state)
@@ -567,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broken_state_is_named),
         cmocka_unit_test(a_type_is_named),
         cmocka_unit_test(a_whole_step_is_compared),
+        cmocka_unit_test(batches_are_checked_where_they_are_wanted),
         cmocka_unit_test(a_row_apart_is_named),
         cmocka_unit_test(a_step_reads_what_it_wrote),
         cmocka_unit_test(a_model_may_have_many_layers),
