@@ -401,42 +401,54 @@ static void a_type_is_named(void **state)
     bed_close(&b);
 }
 
-/* Faults that appear only in a whole step, as with a captured graph. */
-static void a_whole_step_is_compared(void **state)
+/* Breaks each op of tale in turn, in row `row`, and calls f. */
+static void each_op_broken(uint32_t row, void (*f)(struct bed *b, int op))
 {
-    (void)state;
     struct bed b;
     char path[4096];
     assert_non_null(run_path(path, tale));
     bed_open(&b, path);
     for (int op = OP_EMBED; op <= OP_HEAD; op++) {
-        broken.op = op;
-        broken.whole_only = true;
-        struct selfcheck s = check(&b);
-        if (!strstr(s.failed, "a whole step"))
-            fail_msg("op %d: \"%s\"", op, s.failed);
+        broken.op = op, broken.row = row;
+        f(&b, op);
     }
     bed_close(&b);
+}
+
+static void says(struct bed *b, int op, const char *what)
+{
+    struct selfcheck s = check(b);
+    if (!strstr(s.failed, what))
+        fail_msg("op %d: \"%s\"", op, s.failed);
+}
+
+/* Faults that appear only in a whole step, as with a captured graph. */
+static void in_a_whole_step(struct bed *b, int op)
+{
+    broken.whole_only = true;
+    says(b, op, "a whole step");
+}
+
+static void a_whole_step_is_compared(void **state)
+{
+    (void)state;
+    each_op_broken(0, in_a_whole_step);
+}
+
+static void in_a_batch(struct bed *b, int op)
+{
+    broken.in_batches = true;
+    says(b, op, "row 4 of 5 of a batch");
+    batches = false;
+    struct selfcheck s = check(b);
+    batches = true;
+    assert_string_equal(s.failed, "");
 }
 
 static void batches_are_checked_where_they_are_wanted(void **state)
 {
     (void)state;
-    struct bed b;
-    char path[4096];
-    assert_non_null(run_path(path, tale));
-    bed_open(&b, path);
-    for (int op = OP_EMBED; op <= OP_HEAD; op++) {
-        broken.op = op, broken.row = 4, broken.in_batches = true;
-        struct selfcheck s = check(&b);
-        if (!strstr(s.failed, "row 4 of 5 of a batch"))
-            fail_msg("op %d: \"%s\"", op, s.failed);
-        batches = false;
-        s = check(&b);
-        batches = true;
-        assert_string_equal(s.failed, "");
-    }
-    bed_close(&b);
+    each_op_broken(4, in_a_batch);
 }
 
 /* A row differs from the same row in a step of its own, although each op is right: the op after which the difference
