@@ -15,7 +15,7 @@
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
-/* rows: of the activations' form, as many as the columns unless there are few of WG_CHAIN. */
+/* rows: of the activations' form; WG_CHAIN has fewer than columns where there are few. */
 struct shape {
     uint32_t cols, groups, blocks, rows;
     enum wg_form form;

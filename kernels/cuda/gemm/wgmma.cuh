@@ -643,11 +643,10 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             float *o = a.partials + (((uint64_t)blockIdx.x * a.segs + seg) * N + col) * (WGS * 64) + row;
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
-                if (CHAIN ? col + (j & 1) >= bucket : j % 4 == 0 && j / 4 * 8 >= bucket) {
-                    if (CHAIN)
-                        continue;
+                if (!CHAIN && j % 4 == 0 && j / 4 * 8 >= bucket)
                     break;
-                }
+                if (CHAIN && col + (j & 1) >= bucket) /* columns that repeat others */
+                    continue;
                 __stcg(o + (j / 4 * 8 + (j & 1)) * (WGS * 64) + (j & 2) * 4, acc[j]);
             }
         }
