@@ -242,16 +242,16 @@ static bool begin_seqs(struct device *d, step_dev *m, const struct batch *b)
 /* Chooses the path of the step's products, and with it the layout of its activations. */
 static void choose_path(struct device *d, const struct batch *b, const struct program *p)
 {
-    d->invariant = b->invariant == INVARIANT_BATCH ? plan_batch(d, p, b->n_row) : b->invariant;
+    d->invariant = b->invariant == INVARIANT_BATCH && !plan_is_dense(p) ? INVARIANT_DECODE : b->invariant;
     for (uint32_t g = 0; g < d->n_group && d->invariant == INVARIANT_PROMPT; g++)
         if (!attend_has_prompts(&d->kv[g]->desc))
             d->invariant = INVARIANT_DECODE;
     d->path = plan_step_path(d, p->model, b->n_row, d->decode, d->invariant);
-    if (d->invariant == INVARIANT_PROMPT) {
+    if (d->invariant == INVARIANT_PROMPT)
         d->decode = false; /* not captured: prompts have too many different row counts */
-        if (d->path == PATH_NONE)
-            d->invariant = INVARIANT_DECODE; /* the path for many rows does not support this model's matrices */
-    }
+    bool many = d->invariant == INVARIANT_PROMPT || d->invariant == INVARIANT_BATCH;
+    if (many && d->path == PATH_NONE)
+        d->invariant = INVARIANT_DECODE; /* the path for many rows does not support this model's matrices */
     bool rows = d->path == PATH_CUBLASLT || d->path == PATH_CUBLASLT_CACHED; /* cuBLASLt reads row-major matrices */
     __half *att = d->ws.att.p, *ff = d->ws.ff.p;
     d->ws.att = rows ? act_row_major(att, pad256(d->ws.dims.d_q)) : act_prepared(att, d->ws.dims.d_q);

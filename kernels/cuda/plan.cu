@@ -57,14 +57,14 @@ static const struct lowering *lowering_of(enum op_kind kind)
     return (size_t)kind < n && lowerings[kind].kind == kind ? &lowerings[kind] : NULL;
 }
 
-enum invariance plan_batch(const struct device *d, const struct program *p, uint32_t n_row)
+bool plan_is_dense(const struct program *p)
 {
     const uint32_t ops =
         1u << OP_EMBED | 1u << OP_QKV | 1u << OP_ATTEND | 1u << OP_PROJ | 1u << OP_FFN_UP | 1u << OP_HEAD;
-    bool can = plan_step_path(d, p->model, n_row, true, INVARIANT_BATCH) == PATH_WGMMA;
+    bool dense = true;
     for (uint32_t i = 0; i < p->n_op; i++)
-        can = can && ops >> p->op[i].kind & 1;
-    return can ? INVARIANT_BATCH : INVARIANT_DECODE;
+        dense = dense && ops >> p->op[i].kind & 1;
+    return dense;
 }
 
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how)
@@ -121,9 +121,11 @@ const char *op_path(struct device *d, const struct program *p, uint32_t i, uint3
         return experts_path(d, o, n_row, how != INVARIANT_OFF);
     if (!l || only_way(l, o))
         return l ? "one" : NULL;
-    if (how == INVARIANT_BATCH)
-        how = plan_batch(d, p, n_row);
+    if (how == INVARIANT_BATCH && !plan_is_dense(p))
+        how = INVARIANT_DECODE;
     enum path step = plan_step_path(d, p->model, n_row, true, how), path;
+    if (how == INVARIANT_BATCH && step == PATH_NONE)
+        how = INVARIANT_DECODE;
     path = call_path(d, l, o, step, n_row, how);
     if (path == PATH_NONE) /* the op goes in chunks; the first is the longest */
         path = call_path(d, l, o, step, n_row < GEMM_ROWS ? n_row : GEMM_ROWS, how);

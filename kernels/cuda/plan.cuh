@@ -63,9 +63,8 @@ void plan_complete(struct device *d, struct op_call *p, uint32_t acts);
 /* The path that takes a whole step of so many rows; PATH_NONE where the step goes in chunks. decode: one row per
  * sequence. */
 enum path plan_step_path(const struct device *d, const void *model, uint32_t n_row, bool decode, enum invariance how);
-/* The mode of a step of INVARIANT_BATCH of so many rows: that, or INVARIANT_DECODE where the program has ops besides
- * those of dense layers, or matrices that the path for many rows does not take. */
-enum invariance plan_batch(const struct device *d, const struct program *p, uint32_t n_row);
+/* Whether the program has only ops of dense layers, which INVARIANT_BATCH has. */
+bool plan_is_dense(const struct program *p);
 const char *op_path(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how);
 bool prompt_is_quick(struct device *d, const void *model, const struct kv_desc *kv, uint32_t n_group);
 

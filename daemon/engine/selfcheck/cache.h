@@ -31,9 +31,9 @@ struct selfcheck_verdict {
     char why[HEARTH_ERR_MSG]; /* not ok: the self-check's finding */
 };
 
-/* Decides about the loaded model on its device; `record` NULL: passes are not cached; batches: steps of INVARIANT_BATCH
- * will be run, and are checked. Findings are logged. Returns
- * HEARTH_ENOMEM or the device's errors where the check could not be run. */
+/* Decides about the loaded model on its device. record: NULL, passes are not cached. batches: steps of INVARIANT_BATCH
+ * will be run, and are checked. Findings are logged. Returns HEARTH_ENOMEM or the device's errors where the check could
+ * not be run. */
 int selfcheck_verify(const struct model *m, const char *record, bool batches, struct selfcheck_verdict *out,
                      struct hearth_err *e);
 

@@ -210,9 +210,10 @@ static bool slices_apart(const struct device *d, const wg_args &a, uint32_t slic
  */
 static uint32_t tiles_of(const struct device *d, const wdev *w, const struct shape *f, bool ends)
 {
-    uint32_t warps = f->groups * 4, best = warps, least = ~0u, slices = slices_of(w, ends);
+    uint32_t warps = f->groups * 4, best = warps, least = ~0u;
     if (f->form != WG_CHAIN || !ends)
         return warps;
+    uint32_t slices = slices_of(w, ends);
     for (uint32_t t = warps; t >= warps / 2; t--) {
         uint32_t blocks = (w->n_tile + t - 1) / t * slices, most = (blocks + d->sms - 1) / d->sms * t;
         if (blocks <= f->blocks * (uint32_t)d->sms && most < least)
@@ -243,7 +244,7 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     enum dtype first, second;
     partials s = {};
     wdev_types(w, &first, &second);
-    a.bucket = bucket;
+    a.bucket = bucket, a.rows = f->rows, a.tiles = tiles;
     a.w = w->packed, a.n_kblk = w->n_kblk, a.n_part = w->interleaved ? 1 : w->n_part;
     for (int o = 0; o < 2; o++)
         if (!a.x[o])
@@ -262,7 +263,6 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     a.per = whole ? rounds * a.n_kblk : (units + slots - 1) / slots;
     /* One block per SM, beside which attention's blocks can start, is quicker than two where a block then has two
      * records; with more columns they take too long. */
-    a.rows = f->rows, a.tiles = tiles;
     if (f->cols == EIGHT && w->role == WEIGHT_QKV && units <= 2u * d->sms)
         a.per = (units + d->sms - 1) / d->sms;
     a.segs = (a.per + a.n_kblk - 2) / a.n_kblk + 1;

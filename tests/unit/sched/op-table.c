@@ -93,6 +93,8 @@ static const char *path_of(struct device *d, const struct program *p, uint32_t i
     (void)d;
     if (op_weight(&p->op[i])->part[0].type == DT_F32)
         return "skinny";
+    if (how == INVARIANT_BATCH)
+        return "wgmma";
     return n_row == 1 || how == INVARIANT_DECODE ? "gemv" : n_row <= 128 ? "wgmma" : "cublaslt";
 }
 
@@ -118,6 +120,10 @@ static void test_table(void **state)
     assert_false(op_table_same(t, cpu));
     struct op_table *again = op_table_new(&be, NULL, true, &p, INVARIANT_DECODE);
     assert_true(op_table_same(t, again));
+    free(again);
+    again = op_table_new(&be, NULL, true, &p, INVARIANT_BATCH);
+    assert_string_equal(again->op[0].at[OP_STEP_ONE], "gemv");
+    assert_string_equal(again->op[0].at[OP_STEP_INVARIANT], "wgmma");
     free(again);
     free(cpu);
     free(t);
