@@ -3,7 +3,8 @@
  * their own, each of which leaves complete activations; so an op that reads partial sums as if they were complete is
  * noticed.
  *
- *     tests/ops/order [BACKEND [VARIANT]]   "cpu" by default; exit status 77 if the machine has no such device
+ *     tests/ops/order [BACKEND [VARIANT [only PATTERN]]]   "cpu" by default; exit status 77 if the machine has no such
+ *                                                           device. only: the cases whose names match
  *
  * Steps outside the invariant mode: of 3, 20 and 70 tokens of a sequence, and of one token for each of six sequences,
  * so that a GPU takes each of its paths. There the two may differ by the rounding of an fp16 activation; on the CPU
@@ -196,6 +197,8 @@ int main(int argc, char **argv)
                           ungated, biased, normed, grows, shared, eights, mixed, broad, small, tile, many, more;
     if (argc > 2)
         variant = argv[2];
+    if (argc > 4 && !strcmp(argv[3], "only"))
+        cmocka_set_test_filter(argv[4]);
     if (!(backend = rig_backend(argc > 1 ? argv[1] : "cpu", variant, &info)))
         return 77;
     plain.kv_type = info.gpu ? info.kv_type : plain.kv_type;

@@ -34,7 +34,7 @@ CLEANFILES += tests/sim/libcudasim.so tests/sim/libcuda.so.1 tests/sim/libcublas
 	tests/sim/libcublasLt.so.14
 
 # The backend's tests and the engine, linked a second time: the objects are those of the programs themselves.
-SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/experts-layers tests/sim/layers tests/sim/moves tests/sim/ops \
+SIM_TWINS = tests/sim/beside tests/sim/experts tests/sim/experts-layers tests/sim/layers tests/sim/moves tests/sim/ops tests/sim/order \
 	tests/sim/route tests/sim/sample tests/sim/golden tests/sim/states tests/sim/hearth-engine
 check_PROGRAMS += tests/sim/check-machine tests/sim/check-runtime $(SIM_TWINS)
 tests_sim_beside_SOURCES = $(tests_ops_beside_SOURCES)
@@ -43,6 +43,7 @@ tests_sim_experts_layers_SOURCES = $(tests_ops_experts_layers_SOURCES)
 tests_sim_layers_SOURCES = $(tests_ops_layers_SOURCES)
 tests_sim_moves_SOURCES = $(tests_ops_moves_SOURCES)
 tests_sim_ops_SOURCES = $(tests_ops_ops_SOURCES)
+tests_sim_order_SOURCES = $(tests_ops_order_SOURCES)
 tests_sim_route_SOURCES = $(tests_ops_route_SOURCES)
 tests_sim_sample_SOURCES = $(tests_ops_sample_SOURCES)
 tests_sim_golden_SOURCES = $(tests_golden_golden_SOURCES)
