@@ -2,7 +2,7 @@
 #ifndef HEARTH_GGUF_INTERNAL_H
 #define HEARTH_GGUF_INTERNAL_H
 
-#include "daemon/model/gguf.h"
+#include "daemon/model/gguf-make.h"
 #include "daemon/model/map.h"
 
 /* Value types of keys, numbered as in GGUF. */
@@ -32,11 +32,18 @@ struct gguf_owned { /* memory of tensors that no file has in the required form *
     max_align_t bytes[];
 };
 
+struct gguf_later { /* work that gguf_fill() does; in gguf_owned memory, as are `arg` and what it writes */
+    struct gguf_later *next;
+    gguf_fill_fn *fill;
+    const void *arg;
+};
+
 struct gguf {
     struct map *maps; /* [n_map] */
     size_t n_map;
     unsigned char *header; /* assembled keys (gguf-make.c); NULL where the keys are in maps[0] */
     struct gguf_owned *owned;
+    struct gguf_later *later;
     uint64_t seed;
     struct gguf_key *keys;
     size_t n_key;

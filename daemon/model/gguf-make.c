@@ -166,6 +166,15 @@ void *gguf_make_alloc(struct gguf_make *m, size_t bytes)
     return o->bytes;
 }
 
+void gguf_make_later(struct gguf_make *m, gguf_fill_fn *fill, const void *arg)
+{
+    struct gguf_later *l = gguf_make_alloc(m, sizeof *l);
+    if (!l)
+        return;
+    *l = (struct gguf_later){m->g->later, fill, arg};
+    m->g->later = l;
+}
+
 struct gguf_str gguf_make_name(struct gguf_make *m, const char *name)
 {
     size_t n = strlen(name);

@@ -37,6 +37,11 @@ struct gguf_str gguf_make_name(struct gguf_make *m, const char *name); /* a copy
 void *gguf_make_alloc(struct gguf_make *m, size_t bytes); /* lives as long as the model; aligned; NULL where memory is
                                                              out */
 
+/* Leaves the data of tensors, in memory of gguf_make_alloc(), to gguf_fill(), which calls fill(arg). `arg` is memory of
+ * gguf_make_alloc() as well. `fill` calls pace(); a call that this ends is repeated from the start. */
+typedef int gguf_fill_fn(const void *arg, struct hearth_err *e);
+void gguf_make_later(struct gguf_make *m, gguf_fill_fn *fill, const void *arg);
+
 /* Transfers the map to the model, which closes it; without a resulting model, gguf_make_free() does. */
 void gguf_make_map(struct gguf_make *m, const struct map *map);
 /* Moves the maps and all owned memory out of g: pointers into g's file stay valid. After that g can only be closed.

@@ -12,7 +12,7 @@
  * elsewhere go to the handler that was installed before. Loading and steps therefore end in an error instead of a
  * crashed engine: call gguf_check after loading and after each step, and discard the step's results where it fails.
  *
- * A struct gguf is immutable after opening; any thread may read it.
+ * A struct gguf is immutable after opening, but for gguf_fill(); any thread may read it.
  */
 #ifndef HEARTH_GGUF_H
 #define HEARTH_GGUF_H
@@ -46,6 +46,15 @@ void gguf_close(struct gguf *g);
 /* Returns 0, or HEARTH_EBADMODEL where the file was truncated or written to since it was opened, or where a page of it
  * was lost. It is cheap: one or two fstat calls per mapped file. */
 int gguf_check(const struct gguf *g, struct hearth_err *e);
+
+/*
+ * Writes the data of those tensors that a folder stores in another form. They can be gigabytes, and only the weights'
+ * users need them: after opening, such a tensor has its type, shape and address, but no data. A call that pace() ended
+ * with HEARTH_ECANCELLED is to be repeated; after success a call does nothing. Thread: any, while nobody reads data of
+ * tensors. gguf_is_filled(): whether all data is there.
+ */
+int gguf_fill(struct gguf *g, struct hearth_err *e);
+bool gguf_is_filled(const struct gguf *g);
 
 uint64_t gguf_file_bytes(const struct gguf *g);
 size_t gguf_n_tensor(const struct gguf *g);

@@ -134,7 +134,9 @@ static int check(struct binder *b)
 static int load(struct binder *b)
 {
     b->load = true;
-    int ret = bind_all(b);
+    int ret = gguf_fill(b->m->gguf, b->e);
+    if (!ret)
+        ret = bind_all(b);
     return ret ? ret : gguf_check(b->m->gguf, b->e);
 }
 

@@ -138,7 +138,8 @@ const char *model_type(const struct gguf *g);
  * load with HEARTH_ECANCELLED. */
 typedef bool model_progress(void *arg, uint64_t done, uint64_t total);
 
-/* Binds every tensor, checks shapes, loads weights onto the device. `g` must outlive the model. */
+/* Binds every tensor, checks shapes, calls gguf_fill() and loads weights onto the device. `g` must outlive the model.
+ */
 int model_load(struct model **out, struct gguf *g, const struct backend *be, struct device *dev, model_progress *cb,
                void *arg, struct hearth_err *e);
 /* Like model_load(), but within a memory budget: matrices that do not fit into the device's own memory stay in the

@@ -82,6 +82,7 @@ static void use(struct gguf *g)
     struct hparams hp;
     struct vocab *v;
     uint64_t sum = 0;
+    check(gguf_fill(g, &e), &e);
     for (size_t i = 0; i < gguf_n_tensor(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         sum += (uint64_t)((const uint8_t *)t->data)[0] + ((const uint8_t *)t->data)[t->bytes - 1];

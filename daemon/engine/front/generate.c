@@ -205,6 +205,7 @@ static int generate_work(struct request *r, struct hearth_err *e)
 }
 
 const struct request_steps generate_steps = {
+    .weights = true,
     .vocab = true,
     .opened = generate_opened,
     .cost = generate_cost,
@@ -310,6 +311,7 @@ static int eval_work(struct request *r, struct hearth_err *e)
 
 /* The vocabulary's end-of-sequence tokens end the greedy part; a model without a vocabulary has none. */
 const struct request_steps eval_steps = {
+    .weights = true,
     .vocab = true,
     .opened = eval_opened,
     .cost = eval_cost,

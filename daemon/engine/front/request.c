@@ -13,11 +13,13 @@ enum {
     HELD_ALL = 512 << 20,
 };
 
-/* A job on a model: opens its file or reads its vocabulary. All requests for the model wait for the same job. */
+/* A job on a model: opens its file, fills the tensors that are copies (gguf_fill), or reads its vocabulary. All
+ * requests for the model wait for the same job. */
+enum reading_part { READ_NOTHING, READ_FILE, READ_WEIGHTS, READ_VOCAB };
 struct reading {
     struct job job;
     struct model_entry *model; /* a reference */
-    bool of_vocab;
+    enum reading_part part;
     bool wanted; /* even if no request waits for it */
     struct model_file file;
     struct vocab *vocab;
@@ -34,23 +36,32 @@ static int read_file(struct job *j, struct hearth_err *e)
     return model_file_read(rd->model->path, &rd->file, e);
 }
 
+static int read_weights(struct job *j, struct hearth_err *e)
+{
+    struct reading *rd = j->owner;
+    return gguf_fill(rd->model->gguf, e);
+}
+
 static int read_vocab(struct job *j, struct hearth_err *e)
 {
     struct reading *rd = j->owner;
     return vocab_load(&rd->vocab, rd->model->gguf, e);
 }
 
-static int start_reading(struct rpc_server *s, struct model_entry *m, int64_t client, struct hearth_err *e)
+static int start_reading(struct rpc_server *s, struct model_entry *m, enum reading_part part, int64_t client,
+                         struct hearth_err *e)
 {
+    static int (*const run[])(struct job *, struct hearth_err *) = {
+        [READ_FILE] = read_file, [READ_WEIGHTS] = read_weights, [READ_VOCAB] = read_vocab};
     struct reading *rd = m->reading ? NULL : calloc(1, sizeof *rd);
     if (m->reading)
         return 0;
     if (!rd)
         return err_set(e, HEARTH_ENOMEM, "no memory to read a model's file");
     rd->model = m;
-    rd->of_vocab = m->gguf != NULL;
+    rd->part = part;
     rd->job.client = client;
-    rd->job.run = rd->of_vocab ? read_vocab : read_file;
+    rd->job.run = run[part];
     rd->job.owner = rd;
     m->users++;
     m->reading = rd;
@@ -60,7 +71,7 @@ static int start_reading(struct rpc_server *s, struct model_entry *m, int64_t cl
 
 void request_want_vocab(struct rpc_server *s, struct model_entry *m)
 {
-    if (m->vocab || m->vocab_err.code || start_reading(s, m, 0, NULL))
+    if (m->vocab || m->vocab_err.code || start_reading(s, m, m->gguf ? READ_VOCAB : READ_FILE, 0, NULL))
         return; /* if out of memory, it is read when it is needed */
     ((struct reading *)m->reading)->wanted = true;
 }
@@ -82,21 +93,24 @@ static void end_reading(struct rpc_server *s, struct reading *rd)
     const struct hearth_err *err = &rd->job.err;
     struct request *r, *next;
     bool failed = err->code && err->code != HEARTH_ECANCELLED;
-    bool passes = failed && rd->of_vocab && !model_file_is_at_fault(err->code); /* the next request reads it again */
+    bool of_file = rd->part == READ_FILE, of_vocab = rd->part == READ_VOCAB;
+    bool passes = failed && !of_file && !model_file_is_at_fault(err->code); /* the next request reads it again */
     m->reading = NULL;
-    if (rd->of_vocab && (!err->code || (failed && !passes)))
+    if (of_vocab && (!err->code || (failed && !passes)))
         models_set_vocab(m, rd->vocab, err);
-    else if (!err->code)
+    else if (rd->part == READ_WEIGHTS)
+        m->filled = !err->code;
+    else if (of_file && !err->code)
         models_set_file(m, &rd->file);
-    else if (failed && !rd->of_vocab)
+    else if (of_file && failed)
         m->replaced = true; /* the entry is useless and is freed with its last user */
     for (r = TAILQ_FIRST(&s->requests); r; r = next) {
         next = TAILQ_NEXT(r, link);
         if (!waits_for(r, m))
             continue;
-        if (failed && !rd->of_vocab && r->steps->anyway && !r->cancelled)
+        if (failed && of_file && r->steps->anyway && !r->cancelled)
             work(s, r);
-        else if ((failed && !rd->of_vocab) || (passes && !r->cancelled))
+        else if ((failed && of_file) || (passes && !r->cancelled))
             fail(s, r, err);
         else
             go(s, r);
@@ -228,6 +242,16 @@ static void work(struct rpc_server *s, struct request *r)
         begin(s, r);
 }
 
+/* What a request's model still lacks, and what is to be read next. */
+static enum reading_part lacks(const struct request *r)
+{
+    const struct model_entry *m = r->model;
+    return !m->gguf                                             ? READ_FILE
+           : r->steps->weights && !m->filled                    ? READ_WEIGHTS
+           : r->steps->vocab && !m->vocab && !m->vocab_err.code ? READ_VOCAB
+                                                                : READ_NOTHING;
+}
+
 /* Advances a request in REQUEST_MODEL as far as possible, which may free it. */
 static void go(struct rpc_server *s, struct request *r)
 {
@@ -238,16 +262,16 @@ static void go(struct rpc_server *s, struct request *r)
         cancelled(s, r);
         return;
     }
-    if (m->gguf && !r->opened) {
+    enum reading_part part = lacks(r);
+    if (part != READ_FILE && part != READ_WEIGHTS && !r->opened) {
         r->opened = true;
         rc = r->steps->opened ? r->steps->opened(s, r, &e) : 0;
     }
-    bool reads = !m->gguf || (r->steps->vocab && !m->vocab && !m->vocab_err.code);
-    if (!rc && reads)
-        rc = start_reading(s, m, r->client, &e);
+    if (!rc && part)
+        rc = start_reading(s, m, part, r->client, &e);
     if (rc)
         fail(s, r, &e);
-    else if (!reads)
+    else if (!part)
         work(s, r);
 }
 

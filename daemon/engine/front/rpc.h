@@ -23,9 +23,10 @@ struct request;
 
 /* The steps of a kind of request. */
 struct request_steps {
-    bool vocab;                                                                   /* it needs its model's vocabulary */
-    bool anyway;                                                                  /* even with a damaged model file */
-    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e); /* once the file is open; or NULL */
+    bool weights, vocab; /* what it needs of its model, beside the open file */
+    bool anyway;         /* even with a damaged model file */
+    /* Called once the file is open and, if it needs them, the weights can be loaded; or NULL. */
+    int (*opened)(struct rpc_server *s, struct request *r, struct hearth_err *e);
     /* The request's own work, and its approximate cost in bytes. The work may be stopped and run again from the start.
      * Any thread: it reads the request's parameters and the model's constant data, and writes only what the request
      * owns. NULL if there is none. */

@@ -220,6 +220,7 @@ void models_set_file(struct model_entry *m, const struct model_file *f)
     m->hp = f->hp;
     m->hp_err = f->hp_err;
     m->gguf = f->gguf;
+    m->filled = gguf_is_filled(f->gguf);
 }
 
 void models_set_vocab(struct model_entry *m, struct vocab *v, const struct hearth_err *why)

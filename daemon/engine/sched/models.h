@@ -44,12 +44,13 @@ struct model_entry {
     char *path;
     struct file_id id;
     struct gguf *gguf;           /* NULL while the file is being read */
+    bool filled;                 /* gguf_is_filled(); it can be loaded */
     struct vocab *vocab;         /* NULL before models_set_vocab(), or where the model has none */
     struct hearth_err vocab_err; /* why the file has none; a transient error, such as no memory, is not kept */
     struct hparams hp;           /* valid where hp_err.code is 0 */
     struct hearth_err hp_err;    /* why the model cannot run */
     struct templates *templates; /* NULL before models_templates */
-    void *reading;               /* the job that reads the file or the vocabulary; NULL: none is under way */
+    void *reading;               /* the job that reads the file, weights or vocabulary; NULL: none is under way */
     uint32_t users;              /* requests that hold it */
     uint64_t used;               /* the table's clock at the last use */
     bool replaced;               /* the path leads to another file or to none, or the file changed in place */

@@ -1,7 +1,7 @@
 /*
  * experts.c - maps the tensors of mixtures of experts to GGUF's names. Most folders have a tensor for each matrix of
  * each expert, which stays where it is. gpt-oss has one tensor for all experts, transposed and with the columns of gate
- * and up interleaved, which is copied into GGUF's form.
+ * and up interleaved, which gguf_fill() copies into GGUF's form.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -32,6 +32,34 @@ bool hf_expert_name(const char *s, char *out, size_t size)
     return false;
 }
 
+struct copy {
+    struct hf_form form;
+    const char *from;
+    char *to;
+    uint32_t bytes; /* of an element */
+};
+
+static int fill_copy(const void *arg, struct hearth_err *e)
+{
+    const struct copy *c = arg;
+    const struct hf_form *f = &c->form;
+    uint32_t bytes = c->bytes;
+    char *to = c->to;
+    for (uint64_t i = 0; i < f->n_expert; i++)
+        for (uint64_t o = 0; o < f->n_out; o++) {
+            int ret = pace(f->n_in * bytes, e);
+            if (ret)
+                return ret;
+            const char *at = c->from + (i * f->size + f->first + o * f->by_out) * bytes;
+            for (uint64_t k = 0; k < f->n_in; k++, to += bytes, at += f->by_in * bytes)
+                if (bytes == 2)
+                    memcpy(to, at, 2);
+                else
+                    memcpy(to, at, 4);
+        }
+    return 0;
+}
+
 int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct hf_form *f, const char *name,
                 bool vectors)
 {
@@ -40,24 +68,17 @@ int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct
                             .dim = {f->n_in, vectors ? f->n_expert : f->n_out, vectors ? 1 : f->n_expert, 1},
                             .type = from->type,
                             .bytes = f->n_expert * f->n_out * f->n_in * bytes};
+    struct copy *c = gguf_make_alloc(h->m, sizeof *c);
     char *to = gguf_make_alloc(h->m, t.bytes);
-    if (!to)
+    if (!c || !to)
         return err_set(h->e, HEARTH_ENOMEM, "no memory for tensor %s", name);
+    *c = (struct copy){*f, from->data, to, bytes};
     t.name = gguf_make_name(h->m, name);
     t.data = to;
-    for (uint64_t e = 0; e < f->n_expert; e++)
-        for (uint64_t o = 0; o < f->n_out; o++) {
-            int ret = pace(f->n_in * bytes, h->e);
-            if (ret)
-                return ret;
-            const char *at = (const char *)from->data + (e * f->size + f->first + o * f->by_out) * bytes;
-            for (uint64_t k = 0; k < f->n_in; k++, to += bytes, at += f->by_in * bytes)
-                if (bytes == 2)
-                    memcpy(to, at, 2);
-                else
-                    memcpy(to, at, 4);
-        }
     gguf_make_tensor(h->m, &t);
+    if (vectors)
+        return fill_copy(c, h->e);
+    gguf_make_later(h->m, fill_copy, c);
     return 0;
 }
 

@@ -110,7 +110,7 @@ bool hf_is(const json_t *o, const char *key, const char *value);
 /* experts.c: translates an expert's tensor name `s`, which is relative to the layer, to GGUF's; false where `s` is no
  * expert's tensor. */
 bool hf_expert_name(const char *s, char *out, size_t size);
-/* Adds a copy of a tensor in another form: for each of n_expert, n_out rows of n_in elements. Element (o, k) is element
+/* Adds a copy of a tensor in another form, of which only vectors have their data before gguf_fill(): for each of n_expert, n_out rows of n_in elements. Element (o, k) is element
  * first + o * by_out + k * by_in of the `size` elements that each expert has. With `vectors`, each expert has one
  * row. */
 struct hf_form {
@@ -136,9 +136,9 @@ int hf_put_u32(struct hf *h, const char *hf, const char *gguf, const json_t *v);
 int hf_put_f32(struct hf *h, const char *hf, const char *gguf, const json_t *v);
 
 /* mxfp4.c: takes a tensor of blocks or of scales; returns 1 where `s` is neither. hf_mxfp4_end checks, unless `ret` is
- * an earlier error, that all blocks have their scales, and frees the bookkeeping. */
+ * an earlier error, that all blocks have their scales. */
 int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
-int hf_mxfp4_end(struct hf *h, int ret);
+int hf_mxfp4_end(const struct hf *h, int ret);
 
 /* templates.c: the chat templates; cfg is tokenizer_config.json, or NULL. */
 int hf_templates(struct hf *h, const json_t *cfg);

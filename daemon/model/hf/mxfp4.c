@@ -1,12 +1,11 @@
 /*
  * mxfp4.c - gpt-oss as OpenAI publishes it: the experts' matrices are in MXFP4, with the nibbles in one tensor and the
- * powers of two (the scales) in another, and with the rows of gate and up interleaved. They are copied into GGUF's
- * blocks.
+ * powers of two (the scales) in another, and with the rows of gate and up interleaved. gguf_fill() copies them into
+ * GGUF's blocks.
  */
 #include "daemon/model/hf/hf-internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "daemon/model/hf/safetensors.h"
 #include "daemon/model/pace.h"
@@ -17,9 +16,11 @@ enum { LEN = 32, BYTES = 17, NIBBLES = 16 }; /* of a block: weights; bytes in GG
 struct hf_mxfp4 {
     struct hf_mxfp4 *next;
     unsigned layer;
-    bool down, scaled;
+    bool down;
     uint64_t n_block, n_row, n_expert; /* blocks in a row; rows in the folder's tensor */
-    uint8_t *part[2];                  /* gate and up, or down: [n_expert][n_row / parts][n_block] blocks */
+    const uint8_t *nibbles,
+        *scales;      /* [n_expert][n_row][n_block], of NIBBLES bytes and of one; scales NULL: not seen */
+    uint8_t *part[2]; /* gate and up, or down: [n_expert][n_row / parts][n_block] blocks */
 };
 
 static uint8_t *block_at(const struct hf_mxfp4 *m, uint64_t expert, uint64_t row, uint64_t block)
@@ -54,22 +55,40 @@ static void copy_nibbles(const uint8_t *from, uint8_t *to)
     }
 }
 
+static int fill(const void *arg, struct hearth_err *e)
+{
+    const struct hf_mxfp4 *m = arg;
+    const uint8_t *nibbles = m->nibbles, *scale = m->scales;
+    for (uint64_t i = 0; i < m->n_expert; i++)
+        for (uint64_t r = 0; r < m->n_row; r++) {
+            int ret = pace(m->n_block * (NIBBLES + 1), e);
+            if (ret)
+                return ret;
+            for (uint64_t b = 0; b < m->n_block; b++, nibbles += NIBBLES) {
+                uint8_t *to = block_at(m, i, r, b);
+                to[0] = *scale++;
+                copy_nibbles(nibbles, to);
+            }
+        }
+    return 0;
+}
+
 static int add_blocks(struct hf *h, unsigned layer, bool down, const struct gguf_tensor *t)
 {
     if (t->n_dim != 4 || t->dim[0] != NIBBLES || (!down && t->dim[2] % 2))
         return err_set(h->e, HEARTH_EBADMODEL, "layer %u: the experts' blocks have not the shape of MXFP4", layer);
-    struct hf_mxfp4 *m = calloc(1, sizeof *m);
+    struct hf_mxfp4 *m = gguf_make_alloc(h->m, sizeof *m);
     if (!m)
         return err_set(h->e, HEARTH_ENOMEM, "no memory for the experts of layer %u", layer);
-    *m = (struct hf_mxfp4){h->mxfp4, layer, down, false, t->dim[1], t->dim[2], t->dim[3], {NULL}};
+    *m = (struct hf_mxfp4){.next = h->mxfp4,
+                           .layer = layer,
+                           .down = down,
+                           .n_block = t->dim[1],
+                           .n_row = t->dim[2],
+                           .n_expert = t->dim[3],
+                           .nibbles = t->data};
     h->mxfp4 = m;
-    int ret = add_parts(h, m);
-    const uint8_t *from = t->data;
-    for (uint64_t e = 0; e < m->n_expert && !ret; e++)
-        for (uint64_t r = 0; r < m->n_row && !(ret = pace(m->n_block * NIBBLES, h->e)); r++)
-            for (uint64_t b = 0; b < m->n_block; b++, from += NIBBLES)
-                copy_nibbles(from, block_at(m, e, r, b));
-    return ret;
+    return add_parts(h, m);
 }
 
 static int add_scales(struct hf *h, unsigned layer, bool down, const struct gguf_tensor *t)
@@ -79,16 +98,11 @@ static int add_scales(struct hf *h, unsigned layer, bool down, const struct gguf
         m = m->next;
     if (!m)
         return err_set(h->e, HEARTH_EBADMODEL, "layer %u: scales of experts come without their blocks before", layer);
-    if (m->scaled || t->n_dim != 3 || t->dim[0] != m->n_block || t->dim[1] != m->n_row || t->dim[2] != m->n_expert)
+    if (m->scales || t->n_dim != 3 || t->dim[0] != m->n_block || t->dim[1] != m->n_row || t->dim[2] != m->n_expert)
         return err_set(h->e, HEARTH_EBADMODEL, "layer %u: the scales of the experts do not fit their blocks", layer);
-    const uint8_t *from = t->data;
-    int ret = 0;
-    for (uint64_t e = 0; e < m->n_expert && !ret; e++)
-        for (uint64_t r = 0; r < m->n_row && !(ret = pace(m->n_block, h->e)); r++)
-            for (uint64_t b = 0; b < m->n_block; b++)
-                *block_at(m, e, r, b) = *from++;
-    m->scaled = true;
-    return ret;
+    m->scales = t->data;
+    gguf_make_later(h->m, fill, m);
+    return 0;
 }
 
 int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
@@ -103,13 +117,10 @@ int hf_mxfp4_tensor(struct hf *h, unsigned layer, const char *s, const struct gg
     return k < 2 ? add_blocks(h, layer, k % 2, t) : add_scales(h, layer, k % 2, t);
 }
 
-int hf_mxfp4_end(struct hf *h, int ret)
+int hf_mxfp4_end(const struct hf *h, int ret)
 {
-    for (struct hf_mxfp4 *m; (m = h->mxfp4);) {
-        if (!m->scaled && !ret)
+    for (const struct hf_mxfp4 *m = h->mxfp4; m && !ret; m = m->next)
+        if (!m->scales)
             ret = err_set(h->e, HEARTH_EBADMODEL, "layer %u: the experts' blocks come without scales", m->layer);
-        h->mxfp4 = m->next;
-        free(m);
-    }
     return ret;
 }

@@ -178,14 +178,55 @@ static int hear(void *arg, size_t bytes, struct hearth_err *e)
     return ++p->calls == p->end_at ? err_set(e, HEARTH_ECANCELLED, "enough") : 0;
 }
 
+static int open_filled(struct gguf **out, struct hearth_err *e)
+{
+    struct gguf *g;
+    int ret = model_file_open(&g, dir, e);
+    if (ret)
+        return ret;
+    if ((ret = gguf_fill(g, e)))
+        gguf_close(g);
+    else
+        *out = g;
+    return ret;
+}
+
+#define EXPERTS_AT(name, type, shape, from, to)                                            \
+    "\"model.layers.0.mlp.experts." name "\": {\"dtype\": \"" type "\", \"shape\": " shape \
+    ", \"data_offsets\": [" from ", " to "]}"
+
+/* Who lists models or counts tokens does not wait for copies of gigabytes; filling may be stopped and go on. */
+static void test_copies_are_late(void **state)
+{
+    (void)state;
+    struct hearth_err e;
+    struct gguf *g;
+    write_folder();
+    write_text("config.json", OSS);
+    write_tensors("{" EXPERTS_AT("down_proj_blocks", "U8", "[8, 64, 32, 16]", "0", "262144") ", " EXPERTS_AT(
+                      "down_proj_scales", "U8", "[8, 64, 32]", "262144", "278528") "}",
+                  278528);
+    struct paced opened = {0}, filled = {.end_at = 8};
+    pace_set(hear, &opened);
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_true(opened.calls < 4 && !gguf_is_filled(g));
+    pace_set(hear, &filled);
+    assert_int_equal(gguf_fill(g, &e), HEARTH_ECANCELLED);
+    assert_false(gguf_is_filled(g));
+    assert_int_equal(gguf_fill(g, &e), 0);
+    assert_true(gguf_is_filled(g) && filled.calls >= 16);
+    filled.calls = 0;
+    assert_int_equal(gguf_fill(g, &e), 0);
+    assert_int_equal(filled.calls, 0);
+    pace_set(NULL, NULL);
+    gguf_close(g);
+}
+
 /* What is copied into another form may be most of a model's weights. It is done in steps, and ends when it is told to:
  * experts in MXFP4, experts that are transposed, and what is not aligned. */
 static void test_copies_in_steps(void **state)
 {
     (void)state;
-#define EXPERTS_AT(name, type, shape, from, to)                                            \
-    "\"model.layers.0.mlp.experts." name "\": {\"dtype\": \"" type "\", \"shape\": " shape \
-    ", \"data_offsets\": [" from ", " to "]}"
     static const char *const headers[] = {
         "{" EXPERTS_AT("down_proj_blocks", "U8", "[8, 64, 32, 16]", "0",
                        "262144") ", " EXPERTS_AT("down_proj_scales", "U8", "[8, 64, 32]", "262144", "278528") "}",
@@ -199,15 +240,16 @@ static void test_copies_in_steps(void **state)
         struct paced all = {0};
         write_tensors(headers[i], 1100000);
         pace_set(hear, &all);
-        if (model_file_open(&g, dir, &e))
+        if (open_filled(&g, &e))
             fail_msg("%s", e.msg);
         gguf_close(g);
         assert_true(all.calls >= 16 && all.longest <= 128 << 10);
         struct paced part = {.end_at = all.calls / 2};
         pace_set(hear, &part);
-        assert_int_equal(model_file_open(&g, dir, &e), HEARTH_ECANCELLED);
+        assert_int_equal(open_filled(&g, &e), HEARTH_ECANCELLED);
         assert_int_equal(part.calls, part.end_at);
     }
+    pace_set(NULL, NULL);
     /* and a header that holds nothing but blanks */
     char *header = malloc(PACE_STEP + 3);
     assert_non_null(header);
@@ -230,6 +272,7 @@ static void test_mxfp4_folder(void **state)
     write_mxfp4("{" MX_BLOCKS_AT("[2, 6, 3, 16]") ", " MX_SCALES_AT("[2, 6, 3]") "}");
     if (model_file_open(&g, dir, &e))
         fail_msg("%s", e.msg);
+    assert_int_equal(gguf_fill(g, &e), 0);
     for (unsigned part = 0; part < 2; part++) {
         const struct gguf_tensor *t =
             gguf_tensor_find(g, part ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight");
@@ -496,6 +539,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_large_integers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plus_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mxfp4_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_copies_are_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_copies_in_steps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
