@@ -2,7 +2,7 @@
 #ifndef HEARTH_GGUF_INTERNAL_H
 #define HEARTH_GGUF_INTERNAL_H
 
-#include "daemon/model/gguf-make.h"
+#include "daemon/model/gguf.h"
 #include "daemon/model/map.h"
 
 /* Value types of keys, numbered as in GGUF. */

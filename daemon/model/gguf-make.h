@@ -39,7 +39,6 @@ void *gguf_make_alloc(struct gguf_make *m, size_t bytes); /* lives as long as th
 
 /* Leaves the data of tensors, in memory of gguf_make_alloc(), to gguf_fill(), which calls fill(arg). `arg` is memory of
  * gguf_make_alloc() as well. `fill` calls pace(); a call that this ends is repeated from the start. */
-typedef int gguf_fill_fn(const void *arg, struct hearth_err *e);
 void gguf_make_later(struct gguf_make *m, gguf_fill_fn *fill, const void *arg);
 
 /* Transfers the map to the model, which closes it; without a resulting model, gguf_make_free() does. */

@@ -53,6 +53,7 @@ int gguf_check(const struct gguf *g, struct hearth_err *e);
  * with HEARTH_ECANCELLED is to be repeated; after success a call does nothing. Thread: any, while nobody reads data of
  * tensors. gguf_is_filled(): whether all data is there.
  */
+typedef int gguf_fill_fn(const void *arg, struct hearth_err *e); /* one part of it: gguf-make.h */
 int gguf_fill(struct gguf *g, struct hearth_err *e);
 bool gguf_is_filled(const struct gguf *g);
 
