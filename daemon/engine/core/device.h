@@ -149,7 +149,8 @@ struct engine {
     struct seq_list waiting_for_memory;      /* sequences whose model has no memory; they are in no other list */
     uint32_t n_waiting_for_memory;
     double load_again_at; /* the first of them tries again then, if no model will become idle; 0: at once in any case */
-    float *logits;        /* [n_vocab of the largest model] one row, for eval */
+    float *logits;        /* [n_logits, the vocabulary of the largest model] one row, for eval */
+    uint32_t n_logits;
 };
 
 /* Wakes the device thread for another iteration of its loop. Any thread. */

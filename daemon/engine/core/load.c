@@ -238,10 +238,13 @@ static int make_workspace(struct engine *eng, const struct model *m, bool invari
     bool gpu = dev == eng->dev && eng->info.gpu;
     struct workspace_dims *have = dev == eng->dev ? &eng->dims : &eng->cpu.dims, dims;
     memory_workspace(eng, have, m, gpu ? memory_rows(eng, m, rows_most) : ROWS_CPU, invariant_prompts, &dims);
-    float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
-    if (!logits)
-        return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
-    eng->logits = logits;
+    if (dims.n_vocab > eng->n_logits) { /* one buffer for both devices, of which each has its own largest model */
+        float *logits = realloc(eng->logits, dims.n_vocab * sizeof *logits);
+        if (!logits)
+            return err_set(e, HEARTH_ENOMEM, "no memory for %u logits", dims.n_vocab);
+        eng->logits = logits;
+        eng->n_logits = dims.n_vocab;
+    }
     int rc;
     while ((rc = be->reserve(dev, &dims, e)) == HEARTH_ENOMEM && dims.n_row > ROWS_GPU_LEAST)
         memory_workspace(eng, have, m, dims.n_row / 2, invariant_prompts, &dims);
