@@ -99,8 +99,8 @@ struct ways {
  * On a GPU, a step with few decoding rows (device_info.decode_rows) gives each sequence the same bits whoever decodes
  * beside it; where everything is to be invariant, decoding rows take a path that does so for any number of them. While
  * a prompt is being computed, answers' rows are a step of their own, so that they keep these bits and are computed by
- * the attention for decoding rows. Generated tokens that are recomputed, many rows of a sequence, get the bits that they
- * had at first.
+ * the attention for decoding rows. Generated tokens that are recomputed, many rows of a sequence, get the bits that
+ * they had at first.
  */
 static struct ways ways_of(const struct engine *eng, const struct plan *p, const struct device_info *info)
 {
@@ -299,8 +299,10 @@ static bool take_token(struct engine *eng, const struct plan_seq *ps, const stru
     struct step_token *t = &ev->token[ev->n++];
     t->owner = q->owner;
     t->id = (int32_t)s->token;
-    if (q->sampling.n_logprobs && (t->detail = malloc(sizeof *t->detail)))
+    if (q->sampling.n_logprobs) {
+        t->detail = post_alloc(sizeof *t->detail); /* a token without its logprobs would leave a gap in them */
         *t->detail = *s;
+    }
     seq_push_token(q, t->id);
     return true;
 }
