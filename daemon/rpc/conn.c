@@ -353,6 +353,8 @@ static void on_looked(void *arg, const struct looked *l)
     c->looked = NULL;
     if (fn)
         fn(c->looked_arg, l);
+    else if (l->fd >= 0) /* what it was passed for has been given up: violation() */
+        close(l->fd);
     if (c->server->phase == SERVER_DONE || !may_read(c))
         return;
     handle_frames(c, false);
