@@ -258,11 +258,12 @@ void model_fds_tell(struct model_fds *t, struct engine_client *ec)
         int64_t *link = &f->link[engine_number(ec)];
         if (*link == engine_link_number(ec) || f->fd < 0)
             continue;
-        *link = engine_link_number(ec);
         int fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
         struct wire_engine_pass p = {.path = f->path};
         if (fd < 0 || engine_give(ec, &p, fd, on_notified, &e))
             log_warn("%s is not passed to the engine: %s", f->path, fd < 0 ? "no descriptor is free" : e.msg);
+        else
+            *link = engine_link_number(ec);
     }
 }
 
