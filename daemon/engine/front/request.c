@@ -198,7 +198,7 @@ static int check_held(const struct rpc_server *s, const struct request *r, struc
             all += q->held;
             own += q->client == r->client ? q->held : 0;
         }
-    if (own != r->held && (own > HELD_CLIENT || all > HELD_ALL))
+    if ((own != r->held && own > HELD_CLIENT) || all > HELD_ALL)
         return err_set(e, HEARTH_ELIMIT, "%zu bytes of long texts are waiting already; ask again when some are through",
                        (own > HELD_CLIENT ? own : all) - r->held);
     return 0;
