@@ -69,7 +69,7 @@ const struct conf_key conf_keys[] = {
     {"attach_grace", CONF_INT, FIELD(attach_grace), 0, 86400, 30},
     {"journal_bytes", CONF_SIZE, FIELD(journal_bytes), 1 << 20, 1 << 30, 256 << 20},
     {"engine_timeout", CONF_INT, FIELD(engine_timeout), 1, 3600, 30, .fixed = true},
-    {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 100, 2},
+    {"stream_retries", CONF_INT, FIELD(stream_retries), 0, 16, 2},
     {0},
 };
 

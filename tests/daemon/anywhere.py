@@ -224,7 +224,7 @@ try:
         for m in models:
             shutil.copytree(os.path.join(shared, m), b.dir + "/models/" + m)
         os.chmod(b.dir + "/models", 0o755)
-    lines = "threads = 2", "stream_retries = 100", "connections_per_uid = 200"
+    lines = "threads = 2", "stream_retries = 16", "connections_per_uid = 200"
     alone.configure("model_dir = %s/models" % alone.dir, *lines, "kv_disk = 0", "kv_ram = 0")
     alone.start()
     c, want = alone.client(), {}

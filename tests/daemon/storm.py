@@ -105,7 +105,7 @@ try:
     box.stop()
 
     # No stream is given up because of the engines that die, since this test kills them.
-    box.configure(*lines, "stream_retries = 100", "kv_bytes = %d" % (32 * page), "kv_ram = %d" % (8 * page), "kv_disk = 1G")
+    box.configure(*lines, "stream_retries = 16", "kv_bytes = %d" % (32 * page), "kv_ram = %d" % (8 * page), "kv_disk = 1G")
     box.engine("--fault", box.fault)
     box.start()
     clients = [Sessions(k) for k in range(CLIENTS)]
