@@ -254,6 +254,7 @@ void stream_on_begin(struct server *s, const void *body)
     if (!st || stream_has_begun(st))
         return; /* it has ended; or it was resubmitted and had begun before */
     if (stream_set_begun(st, b) != 0) {
+        log_error("stream %lld is cancelled: no memory for its beginning", (long long)st->number);
         stream_cancel(st);
         return;
     }
@@ -298,6 +299,7 @@ void stream_on_tokens(struct server *s, const void *body)
     if (t->tokens.n > 0)
         st->last_ms = stream_now_ms();
     if (output_append(&st->output, t, &e) != 0) {
+        log_error("stream %lld is cancelled: %s", (long long)st->number, e.msg);
         stream_cancel(st);
         return;
     }
