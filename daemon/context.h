@@ -53,7 +53,8 @@ enum server_phase {
     SERVER_RUNNING,
     SERVER_FINISHING,  /* no new connections or requests; running streams have the grace period to end */
     SERVER_CANCELLING, /* the remaining streams are cancelled, and their ends awaited */
-    SERVER_STOPPING,   /* the engines are asked to exit, and the last answers are written */
+    SERVER_STOPPING,   /* the engines are asked to exit */
+    SERVER_SENDING,    /* the last answers are written */
     SERVER_DONE,
 };
 

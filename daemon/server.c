@@ -40,7 +40,8 @@
 enum {
     ACCEPT_PAUSE_MS = 500, /* pause between accepts when the process is out of descriptors */
     CANCEL_MS = 2000,      /* for cancelled streams to end at a shutdown */
-    ENGINE_MS = 12000,     /* for the engines to write their KV files and exit, and the last answers to be read */
+    ENGINE_MS = 12000,     /* for the engines to write their KV files and exit */
+    SENDING_MS = 1000,     /* for the last answers to be read */
 };
 
 static void set_timer(struct event *ev, int64_t ms)
@@ -108,7 +109,7 @@ static void stop_listening(struct server *s)
 
 static void enter(struct server *s, enum server_phase phase)
 {
-    static const char *const names[] = {"running", "finishing", "cancelling", "stopping", "done"};
+    static const char *const names[] = {"running", "finishing", "cancelling", "stopping", "sending", "done"};
     s->phase = phase;
     log_debug("shutdown: %s", names[phase]);
     switch (phase) {
@@ -127,6 +128,9 @@ static void enter(struct server *s, enum server_phase phase)
         set_timer(s->phase_timer, ENGINE_MS);
         engines_stop(s->engines);
         break;
+    case SERVER_SENDING:
+        set_timer(s->phase_timer, SENDING_MS);
+        break;
     case SERVER_DONE:
         event_base_loopbreak(s->base);
         break;
@@ -139,7 +143,9 @@ static bool next_phase(struct server *s)
     bool streams = s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING;
     if (streams && streams_open(s->streams) == 0)
         enter(s, SERVER_STOPPING);
-    else if (s->phase == SERVER_STOPPING && engines_absent(s->engines) && conn_all_sent(s))
+    else if (s->phase == SERVER_STOPPING && engines_absent(s->engines))
+        enter(s, SERVER_SENDING);
+    else if (s->phase == SERVER_SENDING && conn_all_sent(s))
         enter(s, SERVER_DONE);
     else
         return false;
@@ -150,9 +156,9 @@ static void on_phase_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     (void)fd, (void)what;
-    if (s->phase == SERVER_FINISHING)
+    if (s->phase == SERVER_FINISHING && streams_live(s->streams) > 0)
         enter(s, SERVER_CANCELLING);
-    else if (s->phase == SERVER_CANCELLING)
+    else if (s->phase == SERVER_FINISHING || s->phase == SERVER_CANCELLING)
         enter(s, SERVER_STOPPING);
     else
         enter(s, SERVER_DONE);
