@@ -22,6 +22,8 @@ struct account {
     double left_queue; /* queue.c: when a request of it last left the queue or the first entered; 0: none waits */
     double seconds_per_stream; /* queue.c: mean time between two requests leaving the queue; 0: unknown */
     int64_t bytes;             /* of the buffers of its connections */
+    int64_t measuring;         /* bytes of sessions and requests that its dry runs have sent to the engines */
+    int64_t journal_bytes, journal_files; /* of its streams, see stream/journal.h */
     unsigned refs;
     LIST_ENTRY(account) entry;
 };

@@ -22,7 +22,8 @@ struct retention {
     double used;   /* the latest time that retention_used() returned */
     bool expiring; /* the sweep has not yet covered the sessions after `at` */
     struct store_cursor at;
-    bool warned; /* the log already says that the clock is not trusted */
+    bool scrub_waits; /* until nobody reads the database's log */
+    bool warned;      /* the log already says that the clock is not trusted */
 };
 
 /* --- removing ------------------------------------------------------------------------------------------- */
@@ -207,12 +208,22 @@ static void on_scrub(void *arg)
     struct retention *t = arg;
     struct hearth_err e;
     /* While a reader uses the log, clearing it would block the loop until the reader is done. */
-    if (t->server->backup || t->server->reads_aside) {
+    t->scrub_waits = t->server->backup || t->server->reads_aside;
+    if (t->scrub_waits) {
         timer_set(t->scrub, SOON_MS);
     } else if (store_scrub(t->server->store, &e) != 0) {
         log_warn("%s; what was removed is still in it", e.msg);
         timer_set(t->scrub, LATER_MS);
     }
+}
+
+void retention_read_ended(struct server *s)
+{
+    struct retention *t = s->retention;
+    if (!t || !t->scrub_waits)
+        return;
+    timer_clear(t->scrub);
+    on_scrub(t);
 }
 
 int retention_new(struct retention **out, struct server *s, const struct retention_calls *calls, struct hearth_err *e)

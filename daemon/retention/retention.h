@@ -40,6 +40,10 @@ double retention_used(struct server *s);
 /* To be called after a session was removed: the rest of its text is soon cleared from the database, from the loop. */
 void retention_purge_later(struct server *s);
 
+/* To be called when a thread has stopped reading the database, before another one begins: removed text is cleared from
+ * the database's log now if that was put off for the reader. */
+void retention_read_ended(struct server *s);
+
 /* Removes a uid's least recently used sessions while the total exceeds session_bytes_per_uid. */
 void retention_trim_uid(struct server *s, uid_t uid);
 

@@ -74,11 +74,28 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
 static void on_measured(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
+    call->account->measuring -= (int64_t)call->bytes;
     call->method = &wire_methods[WIRE_ENGINE_MEASURE]; /* selects its result type instead of generate's */
     if (err)
         call_fail(call, err);
     else
         call_reply(call, result);
+}
+
+/* A dry run of a few bytes sends the engine a whole session. What a user's dry runs send is bounded, or a thousand of
+ * them would fill hearthd's memory, and the requests of others would wait behind them. */
+static int check_measuring(struct call *call, const struct session *ss, struct hearth_err *e)
+{
+    enum { ID_BYTES = 5 }; /* the most that MessagePack takes for an id */
+    const struct account *a = call->account;
+    int64_t most = call->server->conf->memory_per_uid;
+    call->bytes += (size_t)ss->row.bytes + ss->n_ids * ID_BYTES;
+    if (a->measuring == 0 || a->measuring + (int64_t)call->bytes <= most)
+        return 0;
+    return err_set(e, HEARTH_ELIMIT,
+                   "generate.dry: unanswered dry runs of user %u would have sent %lld bytes to the engine, and %lld is "
+                   "the limit (memory_per_uid): ask again when some are answered",
+                   (unsigned)a->uid, (long long)(a->measuring + (int64_t)call->bytes), (long long)most);
 }
 
 /* A dry run. It creates no stream that a request id could find again, and makes no session busy. */
@@ -93,7 +110,11 @@ static int measure(struct call *call, struct hearth_err *e)
         rc = session_open(call->server, spec.uid, g, &spec.session, e);
     if (rc)
         return rc;
-    rc = stream_measure(call->server, &spec, on_measured, call, e);
+    if (!(rc = check_measuring(call, spec.session, e))) {
+        call->account->measuring += (int64_t)call->bytes; /* the answer may come at once */
+        if ((rc = stream_measure(call->server, &spec, on_measured, call, e)))
+            call->account->measuring -= (int64_t)call->bytes;
+    }
     session_free(spec.session);
     return rc;
 }

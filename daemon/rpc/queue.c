@@ -33,7 +33,7 @@ static bool own_room(const struct server *s, const struct call *call)
 bool queue_has_room(const struct call *call)
 {
     const struct server *s = call->server;
-    return own_room(s, call) && streams_open(s->streams) + wanted(call) <= s->conf->streams;
+    return own_room(s, call) && streams_live(s->streams) + wanted(call) <= s->conf->streams;
 }
 
 int64_t queue_waiting(const struct server *s)
@@ -113,7 +113,7 @@ int queue_check(const struct call *call, struct hearth_err *e)
                      (long long)(own ? c->streams_per_uid : c->streams));
         return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, %s", (unsigned)uid_of(call),
                              (long long)call->account->streams, more)
-                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)streams_open(s->streams),
+                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)streams_live(s->streams),
                              more);
     }
     if (!call->has_waited && makes_way(call, long_waiting(s)))

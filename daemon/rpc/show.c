@@ -1,7 +1,7 @@
 /*
  * show.c - see show.h. Reading and packing 14 MiB takes a tenth of a second of CPU time, during which nobody else would
  * be served. A long session is therefore read by a thread with a database connection of its own, one session after the
- * other, and the loop passes the packed answer on. A short one is read directly.
+ * other, by turns of their users, and the loop passes the packed answer on. A short one is read directly.
  */
 #include "config.h"
 
@@ -16,6 +16,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/retention/kvdir.h"
+#include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/store/store.h"
 #include "daemon/stream/sessions.h"
@@ -25,6 +26,7 @@ enum { SHORT = 256 << 10 /* bytes of texts and ids up to which a session is read
 
 struct show {
     TAILQ_ENTRY(show) entry;
+    int64_t turn; /* users take turns, one session each: their first requests are in the same turn, and so on */
     struct call *call;
     char id[STORE_ID_LEN + 1], parent[STORE_ID_LEN + 1];
     uid_t uid;
@@ -39,7 +41,7 @@ struct show {
 
 struct shows {
     struct server *server;
-    TAILQ_HEAD(, show) queue; /* the first one is being read */
+    TAILQ_HEAD(show_queue, show) queue; /* in the order of their turns; the first one is being read */
     pthread_t thread;
     bool runs;
     int ended; /* an eventfd, written when the thread ends */
@@ -154,6 +156,7 @@ static void join(struct shows *all)
     pthread_join(all->thread, NULL);
     (void)!read(all->ended, &one, sizeof one);
     all->runs = all->server->reads_aside = false;
+    retention_read_ended(all->server);
 }
 
 static void on_ended(void *arg)
@@ -206,6 +209,23 @@ static struct shows *shows_new(struct server *s)
     return all;
 }
 
+/* Gives it its user's next turn, which is at least that of the session being read. */
+static void enqueue(struct shows *all, struct show *sh)
+{
+    struct show *at = TAILQ_FIRST(&all->queue), *other;
+    sh->turn = at ? at->turn : 0;
+    TAILQ_FOREACH (other, &all->queue, entry)
+        if (other->uid == sh->uid)
+            sh->turn = other->turn + 1;
+    TAILQ_FOREACH_REVERSE(at, &all->queue, show_queue, entry)
+    if (at->turn <= sh->turn)
+        break;
+    if (at)
+        TAILQ_INSERT_AFTER(&all->queue, at, sh, entry);
+    else
+        TAILQ_INSERT_HEAD(&all->queue, sh, entry);
+}
+
 static int show_aside(struct call *call, const struct store_session *row, const struct wire_session *described,
                       struct hearth_err *e)
 {
@@ -227,7 +247,7 @@ static int show_aside(struct call *call, const struct store_session *row, const 
     memcpy(sh->id, row->id, sizeof sh->id);
     sh->described.id = sh->id;
     sh->described.parent = described->parent ? memcpy(sh->parent, row->parent, sizeof sh->parent) : NULL;
-    TAILQ_INSERT_TAIL(&s->shows->queue, sh, entry);
+    enqueue(s->shows, sh);
     if (!s->shows->runs)
         next(s->shows);
     return 0;

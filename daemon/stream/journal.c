@@ -23,7 +23,6 @@
 enum {
     SYNC_MS = 50, /* from the first unsynced record to the sync request; the disk has the other 50 of the 100 ms */
     KEEP_S = 24 * 3600,
-    FILES_MAX = 8192,
     BUF_KEEP = 64 << 10, /* a larger buffer is freed, as it was needed for one large request */
 };
 
@@ -101,8 +100,19 @@ int journal_open(struct journal **out, struct server *s, const char *state_dir, 
     return 0;
 }
 
+/* Counts bytes of a file, and files, for all and for its user. */
+static void count(struct journal *j, struct journal_entry *je, int64_t bytes, int files)
+{
+    je->bytes += bytes;
+    j->bytes += bytes;
+    je->account->journal_bytes += bytes;
+    j->files += files;
+    je->account->journal_files += files;
+}
+
 static void entry_free(struct journal_entry *je)
 {
+    acl_put(je->account);
     free(je->request);
     free(je->name);
     free(je->model);
@@ -112,8 +122,7 @@ static void entry_free(struct journal_entry *je)
 static void forget(struct journal *j, struct journal_entry *je)
 {
     TAILQ_REMOVE(&j->entries, je, entry);
-    j->bytes -= je->bytes;
-    j->files--;
+    count(j, je, -je->bytes, -1);
     if (je->fd >= 0)
         close(je->fd);
     entry_free(je);
@@ -151,20 +160,40 @@ static bool old(const struct journal *j, const struct journal_entry *je)
     return je->ended && je->time + KEEP_S < server_now() && retention_trusts_clock(j->server);
 }
 
-/* Removes finished streams that are too old, and the oldest ones while all files together exceed the limits. Nothing
- * else depends on the clock. */
+/* The oldest finished stream, other than `newest`, of the user who has most of what exceeds its limit; NULL: there is
+ * no finished stream, or no limit is exceeded. */
+static struct journal_entry *surplus(const struct journal *j, const struct journal_entry *newest)
+{
+    bool bytes = j->bytes > j->server->conf->journal_bytes;
+    struct journal_entry *je, *found = NULL;
+    int64_t most = 0;
+    if (!bytes && j->files <= JOURNAL_FILES_MAX)
+        return NULL;
+    TAILQ_FOREACH (je, &j->entries, entry) {
+        int64_t has = bytes ? je->account->journal_bytes : je->account->journal_files;
+        if (je->ended && je != newest && has > most) {
+            most = has;
+            found = je;
+        }
+    }
+    return found;
+}
+
+/* Removes finished streams that are too old, and others while all files together exceed a limit. Nothing else depends
+ * on the clock. */
 static void expire(struct journal *j, const struct journal_entry *newest)
 {
     struct journal_entry *je = TAILQ_FIRST(&j->entries), *next;
     bool any = false;
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
-        bool full = j->bytes > j->server->conf->journal_bytes || j->files > FILES_MAX;
-        if (!je->ended || je == newest || (!full && !old(j, je)))
-            continue;
-        journal_remove(j, je);
-        any = true;
+        if (je != newest && old(j, je)) {
+            journal_remove(j, je);
+            any = true;
+        }
     }
+    for (; (je = surplus(j, newest)) != NULL; any = true)
+        journal_remove(j, je);
     if (any && j->server->store && (je = TAILQ_FIRST(&j->entries)) != NULL)
         store_forget_streams(j->server->store, je->number);
 }
@@ -178,7 +207,7 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
 {
     struct journal_entry *je = calloc(1, sizeof *je);
     if (!je || !copy(&je->request, head->req.request) || !copy(&je->name, head->name) ||
-        !copy(&je->model, head->model)) {
+        !copy(&je->model, head->model) || !(je->account = acl_get(&j->server->acl, (uid_t)head->uid))) {
         if (je)
             entry_free(je);
         err_set(e, HEARTH_ENOMEM, "out of memory");
@@ -192,7 +221,7 @@ static struct journal_entry *entry_new(struct journal *j, const struct wire_jour
         snprintf(je->session, sizeof je->session, "%s", head->session);
     je->fd = -1;
     TAILQ_INSERT_TAIL(&j->entries, je, entry);
-    j->files++;
+    count(j, je, 0, 1);
     return je;
 }
 
@@ -241,8 +270,7 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
         je->fd = -1;
         return rc;
     }
-    je->bytes += (int64_t)j->buf.len;
-    j->bytes += (int64_t)j->buf.len;
+    count(j, je, (int64_t)j->buf.len, 0);
     if (j->buf.cap > BUF_KEEP)
         wire_buf_fini(&j->buf);
     je->dirty = true;
@@ -483,8 +511,7 @@ static void replay_one(struct journal *j, int64_t number, journal_visit *take, v
         log_error("journal of stream %s: %s", name, e.msg);
         close(fd);
     } else {
-        je->bytes = good;
-        j->bytes += good;
+        count(j, je, good, 0);
         je->ended = c.end != NULL;
         je->time = je->ended ? c.end->time : 0;
         if (je->ended)

@@ -16,8 +16,9 @@
  *
  * A record is in the kernel when journal_add() returns, and on the disk 100 ms later. The former survives any crash of
  * hearthd; the latter bounds what a loss of power costs. A stream is unfinished until its journal.end. The files of
- * finished streams are kept for 24 hours, or until all files together exceed conf.journal_bytes, when the oldest go
- * first.
+ * finished streams are kept for 24 hours, or until all files together exceed conf.journal_bytes or JOURNAL_FILES_MAX,
+ * when the oldest one of the user who has most goes first: nobody's requests make hearthd forget those of others who
+ * have less.
  */
 #ifndef DAEMON_JOURNAL_H
 #define DAEMON_JOURNAL_H
@@ -25,17 +26,20 @@
 #include "daemon/context.h"
 #include "daemon/stream/journal-read.h"
 
+enum { JOURNAL_FILES_MAX = 8192 };
+
 struct journal;
 
 /* A stream's file. The journal has it in its list until it is removed. */
 struct journal_entry {
     int64_t number, choice; /* choice: its index among several of the request, or -1 */
     uid_t uid;
-    char *request;    /* the client's id, or NULL */
-    char *name;       /* the session's name, or NULL */
-    char *model;      /* the model's name when the session began */
-    char session[17]; /* the session's id; "" if it is unnamed */
-    uint64_t hash;    /* of the request's content */
+    struct account *account; /* of that uid: it counts the file */
+    char *request;           /* the client's id, or NULL */
+    char *name;              /* the session's name, or NULL */
+    char *model;             /* the model's name when the session began */
+    char session[17];        /* the session's id; "" if it is unnamed */
+    uint64_t hash;           /* of the request's content */
     bool ended;
     double time;    /* wall-clock time of the end, used for retention only */
     int64_t tokens; /* tokens of the completion, once it has ended */

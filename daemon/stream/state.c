@@ -58,6 +58,8 @@ static void insert(struct stream_list *list, struct stream *st)
 
 static void count(struct streams *v, struct stream *st, int by)
 {
+    if (stream_in(st, STREAMS_LIVE))
+        v->n_live += by;
     if (!stream_in(st, STREAMS_OPEN))
         return;
     v->n_open += by;

@@ -36,7 +36,7 @@ enum {
     STREAMS_CANCELLING = 1 << STREAM_CANCELLING | 1 << STREAM_CANCELLING_PROBE,
     STREAMS_SUBMITTED = 1 << STREAM_QUEUED | 1 << STREAM_RUNNING | STREAMS_ISOLATED | STREAMS_CANCELLING,
     STREAMS_LIVE = STREAMS_SUBMITTED | 1 << STREAM_ORPHANED, /* their sessions are busy */
-    STREAMS_OPEN = STREAMS_LIVE | 1 << STREAM_DRAINING,      /* they count against the limits */
+    STREAMS_OPEN = STREAMS_LIVE | 1 << STREAM_DRAINING,      /* they count against their user's limit */
     STREAMS_RETRY = 1 << STREAM_UNCOMMITTED | 1 << STREAM_RETAINED,
 };
 
@@ -47,6 +47,8 @@ TAILQ_HEAD(stream_list, stream);
 struct streams {
     struct stream_list list[STREAM_STATES];
     int64_t n_open; /* in STREAMS_OPEN */
+    int64_t n_live; /* in STREAMS_LIVE: only these count against the limit of all users, or one user who does not read
+                       would keep the others waiting */
     int64_t last;   /* the number of the latest stream */
     struct quarantine_table quarantined;
     struct trace_log traces;

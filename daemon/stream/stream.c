@@ -50,6 +50,11 @@ int64_t streams_open(const struct streams *v)
     return v->n_open;
 }
 
+int64_t streams_live(const struct streams *v)
+{
+    return v->n_live;
+}
+
 struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 {
     struct stream *st = calloc(1, sizeof *st);
@@ -332,9 +337,24 @@ int stream_check_request(struct server *s, uid_t uid, const char *request, uint6
     return other ? conflict(request, e) : 0;
 }
 
+/* An ended stream that is delivered again takes memory until its client has read it. */
+static int check_replay(struct server *s, uid_t uid, const struct stream *st, struct hearth_err *e)
+{
+    if (st && !stream_in(st, STREAMS_RETRY))
+        return 0;
+    struct account *a = acl_get(&s->acl, uid);
+    int64_t n = a ? a->streams : 0;
+    acl_put(a);
+    if (n < s->conf->streams_per_uid)
+        return 0;
+    return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams that run or are still to be read, the limit",
+                   (unsigned)uid, (long long)n);
+}
+
 int stream_get(struct server *s, uid_t uid, const struct stream_name *name, const uint64_t *hash, struct stream **out,
                struct hearth_err *e)
 {
+    int rc;
     struct stream *st;
     struct journal_entry *je;
     const char *id = name->request;
@@ -345,6 +365,8 @@ int stream_get(struct server *s, uid_t uid, const struct stream_name *name, cons
     }
     if (hash && *hash != (st ? st->hash : je->hash))
         return conflict(id, e);
+    if ((rc = check_replay(s, uid, st, e)))
+        return rc;
     if (!st)
         return recover_finished(s, je, out, e);
     if (stream_in(st, STREAMS_RETRY))

@@ -23,6 +23,7 @@ void streams_free(struct streams *v);
 
 /* The number of streams that are running or being delivered. */
 int64_t streams_open(const struct streams *v);
+int64_t streams_live(const struct streams *v); /* without those that are only being delivered */
 
 /* Statistics of the streams that have ended; the histograms point into *room. */
 void streams_served(const struct streams *v, struct served_room *room, struct wire_served *out);

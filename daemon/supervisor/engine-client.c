@@ -13,8 +13,8 @@ enum {
     BEATS = 4, /* fractions of engine_timeout: an engine that was silent for so many in a row is killed */
 };
 
-/* No watermarks are needed: hearthd's requests to the engine are bounded by those that its peers may make to
- * hearthd. */
+/* No watermarks are needed: hearthd's requests to the engine are bounded by those that its peers may make to hearthd,
+ * and what dry runs add to theirs is bounded for each user. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
 /* --- life cycle ----------------------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@ tests_daemon_disk_la_LDFLAGS = -module -avoid-version -rpath $(abs_top_builddir)
 # small: a model that a GPU has not room for; paced: a device that takes a GPU's time; stages: those of a request, in the log and by streams.trace;
 # swap: two models in turns, and little room for KV; tiers: KV that comes back; weights: those that are no numbers; passed: models that come as descriptors; reload: SIGHUP; room: what makes way for what; turns: what hearthd does at a time; windows: models that see a part of the context;
 # yields: memory given to other programs beside eight streams.
-REAL_ENGINE_TESTS = tests/daemon/anywhere.py tests/daemon/chats.py tests/daemon/choices.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py tests/daemon/paced.py tests/daemon/small.py \
+REAL_ENGINE_TESTS = tests/daemon/anywhere.py tests/daemon/chats.py tests/daemon/choices.py tests/daemon/crowd.py tests/daemon/damage.py tests/daemon/fault.py tests/daemon/fair.py tests/daemon/isolation.py tests/daemon/paced.py tests/daemon/small.py \
 	tests/daemon/fim.py tests/daemon/forks.py tests/daemon/gamemode.py tests/daemon/clock.py tests/daemon/gone.py tests/daemon/held.py tests/daemon/hub.py tests/daemon/independent.py tests/daemon/kill.py tests/daemon/longrope.py \
 	tests/daemon/neovim.sh tests/daemon/weights.py tests/daemon/states.py tests/daemon/storm.py tests/daemon/swap.py tests/daemon/tiers.py \
 	tests/daemon/passed.py tests/daemon/reasoning.py tests/daemon/reload.py tests/daemon/render.py tests/daemon/room.py tests/daemon/stages.py tests/daemon/turns.py tests/daemon/windows.py tests/daemon/yields.py
