@@ -10,11 +10,13 @@
 #     dist_check_SCRIPTS += tests/cli/thing.sh
 #     TESTS += tests/cli/thing.sh
 #
-# Tests run in the build folder with the environment below. They may run at the same time: no fixed ports or paths, a
-# private mktemp -d (in $TMPDIR, as tests/roomy has it) for sockets and state, no sleeps. Data that is too large for the
-# repository lies beside the checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or
-# "ok I # SKIP why") and the skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (1200) fails: that
-# is for one that hangs, and golden takes 200 s on two cores with other work.
+# Tests run in the build folder with the environment below. They may run at the same time: no fixed ports or paths, and a
+# private mktemp -d (in $TMPDIR, as tests/roomy has it) for sockets and state. None expects something to have happened
+# after a fixed time: it waits for an event, or looks again every few milliseconds. Only disturbances at various moments,
+# each of which must end well, come after a sleep (kill.py, held.py). Data that is too large for the repository lies beside
+# the checkout in $HEARTH_SHARED; where a file is absent the test skips (cmocka's skip(), or "ok I # SKIP why") and the
+# skip is counted. A test that runs longer than $HEARTH_TEST_TIMEOUT seconds (1200) fails: that is for one that hangs, and
+# golden takes 200 s on two cores with other work.
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; top_builddir='$(abs_top_builddir)'; \
 	HEARTH_SHARED="$${HEARTH_SHARED:-$(abs_top_srcdir)/../shared}"; \
