@@ -108,11 +108,9 @@ void stream_unthrottle(struct server *s, const void *peer);
 /* A running stream of that uid by its number; NULL. */
 struct stream *stream_find(struct server *s, uid_t uid, int64_t number);
 
-/* Whether a stream runs in the session with that id, has a turn still to be written there, or is creating a session of
- * that name. */
-bool stream_runs_in(const struct server *s, const char *session);
-bool stream_waits_in(const struct server *s, const char *session); /* an ended one's turn has yet to be written */
-bool stream_creates(const struct server *s, uid_t uid, const char *name);
+bool stream_runs_in(const struct server *s, const char *session);         /* one runs in the session with that id */
+bool stream_waits_in(const struct server *s, const char *session);        /* one ended there, its turn is unwritten */
+bool stream_creates(const struct server *s, uid_t uid, const char *name); /* one is creating a session of that name */
 int64_t stream_count_creating(const struct server *s, uid_t uid); /* sessions of the uid that streams are creating */
 
 /* Called when the session with that id has been renamed, so that its streams are found by the new name. If memory is
@@ -138,7 +136,8 @@ void commit_fini(struct server *s);
 int stream_list(struct server *s, uid_t uid, bool ended, struct wire_stream_info **out, size_t *n,
                 struct hearth_err *e);
 
-/* Cancels the uid's oldest stream that has lost its last subscriber, and returns its number; 0: there is none. */
+/* Cancels a stream of the uid that has lost its last subscriber, and returns its number; 0: there is none. One that is
+ * queued goes before one that runs, that before one whose engine died, and in the same state the oldest goes first. */
 int64_t stream_make_way(struct server *s, uid_t uid);
 
 /* Calls visit() with every subscriber whose stream waits for that model to be loaded, and with the client's name for
