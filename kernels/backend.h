@@ -204,7 +204,8 @@ struct batch_sample {
     uint32_t n;                  /* rows of ACT_LOGITS sampled, the first n of out_row; 0 = none */
     const uint32_t *slot;        /* [n] */
     const uint32_t *index;       /* [n] completion index, which the random numbers are a function of */
-    const uint32_t *const *mask; /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed */
+    const uint32_t *const *mask; /* NULL, or [n] bitmaps of n_vocab allowed tokens, NULL entries = all allowed. Only
+                                    tests/ops/sample sets it; the engine has no use for it yet */
 };
 
 struct logprob {
@@ -275,7 +276,8 @@ struct batch {
 struct device_params {
     int index;           /* which of the backend's devices */
     uint32_t threads;    /* CPU: worker threads, 0 = the machine's cores */
-    const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", "eager", "graph" */
+    const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", which is "graph", "graph",
+                            "eager", "reference", and "ampere", "ada": as such a card computes */
     enum dtype kv_type;  /* DT_F16 or DT_Q8_0: the type of KV; DT_F32, which is 0: the device's default */
 };
 
@@ -308,7 +310,8 @@ struct device_info {
     bool kv_apart;                /* pages of Q8_0 have quants and scales apart: see struct kv_desc */
     enum dtype kv_type;           /* the type of KV; a GPU has pools of this type only, except for states */
     uint32_t max_in_flight;       /* steps the caller may have in flight: 1 on the CPU */
-    uint32_t decode_rows;         /* decode steps of INVARIANT_OFF of up to so many rows have INVARIANT_DECODE's bits */
+    uint32_t decode_rows;         /* decode steps of INVARIANT_OFF of up to so many rows have INVARIANT_DECODE's bits.
+                                     Only tests read it */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t held[MEM_KINDS];     /* bytes held by this backend; those of MEM_CACHE are also counted in mem_free */
     uint64_t mem_pinned;          /* bytes of host memory that the device can access directly */
@@ -405,11 +408,10 @@ struct backend {
     uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 
     /* The path that op i of the program takes in a step of n_row rows, each the one token of a sequence, in a mode for
-     * rows that decode: "cpu" on the
-     * CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, with "+epilogue" where the epilogue
-     * takes a launch of its own; "few", "grouped" or "wgmma" for experts; "one" for ops that have a single path,
-     * "one+plan" for attention whose single row has to go through the kernels for many rows; NULL for an op that the
-     * device cannot run. A static string. */
+     * rows that decode: "cpu" on the CPU; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products,
+     * "gemv+epilogue" and "skinny+epilogue" where the epilogue takes a launch of its own; "few", "grouped" or "wgmma"
+     * for experts; "one" for ops that have a single path, "one+plan" for attention whose single row has to go through
+     * the kernels for many rows; NULL for an op that the device cannot run. A static string. */
     const char *(*op_path)(struct device *d, const struct program *p, uint32_t i, uint32_t n_row, enum invariance how);
 
     /* Whether INVARIANT_PROMPT goes through the path for many rows with this model, whose matrices are loaded, and KV
