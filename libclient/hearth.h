@@ -851,9 +851,10 @@ struct hearth_op {    /* an op of a model's program, which is the list of fused 
     const char *text; /* for people: "qkv (Q4_K, Q4_K, Q6_K; 4096 to 6144)", the types of its matrices and the columns
                          in and out */
     /* The kernel path that it takes in a step of 1 row, of 16 rows, of 512 rows, and of 1 row in the invariant mode:
-     * "cpu"; on a GPU "gemv", "skinny", "wgmma", "cublaslt", "ref", or "one" for ops with a single path;
-     * "gemv+epilogue", "skinny+epilogue" where the epilogue is a kernel of its own, "one+plan" where one row takes the
-     * attention kernels for many rows. NULL: the model is not in memory, or the device cannot run it. */
+     * "cpu"; on a GPU "gemv", "skinny", "wgmma", "cublaslt" or "ref" for products, "few", "grouped" or "wgmma" for
+     * mixtures of experts, or "one" for ops with a single path; "gemv+epilogue", "skinny+epilogue" where the epilogue
+     * is a kernel of its own, "one+plan" where one row takes the attention kernels for many rows. NULL: the model is
+     * not in memory, or the device cannot run it. */
     const char *one, *few, *many, *invariant;
     HEARTH_ROOM(4);
 };

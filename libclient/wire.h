@@ -27,7 +27,8 @@ enum wire_kind { WIRE_REQUEST, WIRE_EVENT };
 struct wire_method {
     const char *name;
     enum wire_kind kind;
-    bool link;                      /* engine link only: refused from a client */
+    bool link;                      /* engine link only. Only tests read it: hearthd refuses such a request of a client
+                                       because it has no handler for it (daemon/rpc/dispatch.c) */
     const struct wire_type *params; /* of the request, or the event's body */
     const struct wire_type *result; /* NULL for an event */
 };
