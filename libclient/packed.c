@@ -6,20 +6,12 @@
 
 #include "libclient/err.h"
 
-static uint64_t big_endian(const uint8_t *p, size_t n)
-{
-    uint64_t v = 0;
-    while (n--)
-        v = v << 8 | *p++;
-    return v;
-}
-
 static void read_int(struct packed *v, const uint8_t *p, size_t head)
 {
     int64_t i = (int8_t)*p; /* 0xe0 .. 0xff are -32 .. -1 */
     if (head > 1) {
         int unused = 64 - 8 * (int)(head - 1);
-        i = (int64_t)(big_endian(p + 1, head - 1) << unused) >> unused;
+        i = (int64_t)(scan_number(p + 1, head - 1) << unused) >> unused;
     }
     v->kind = i < 0 ? SCAN_INT : SCAN_UINT;
     v->i = i;
@@ -27,7 +19,7 @@ static void read_int(struct packed *v, const uint8_t *p, size_t head)
 
 static void read_float(struct packed *v, const uint8_t *p, size_t head)
 {
-    uint64_t bits = big_endian(p + 1, head - 1);
+    uint64_t bits = scan_number(p + 1, head - 1);
     if (head == 5) {
         uint32_t single = (uint32_t)bits;
         float f;

@@ -9,14 +9,6 @@
 #include "libclient/scan.h"
 #include "libclient/wire.h"
 
-static uint64_t big_endian(const uint8_t *p, size_t n)
-{
-    uint64_t v = 0;
-    while (n--)
-        v = v << 8 | *p++;
-    return v;
-}
-
 /* Kind and width of the tags 0xc0..0xdf: the `width` bytes after the tag are a number or a length. */
 static const struct {
     uint8_t kind, width, extra; /* extra: payload beyond the length (ext's type byte, and the fixext sizes) */
@@ -57,7 +49,7 @@ int scan_head(struct scan_head *h, const uint8_t *p, size_t len)
         size_t width = tags[tag - 0xc0].width;
         if (len < 1 + width)
             return 0;
-        uint64_t n = big_endian(p + 1, width);
+        uint64_t n = scan_number(p + 1, width);
         h->kind = tags[tag - 0xc0].kind;
         h->head = 1 + width;
         switch (h->kind) {

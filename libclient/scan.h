@@ -32,4 +32,13 @@ struct scan_head {
  * (0xc1). */
 int scan_head(struct scan_head *h, const uint8_t *p, size_t len);
 
+/* The number of n bytes at p, as msgpack writes it: big-endian. */
+static inline uint64_t scan_number(const uint8_t *p, size_t n)
+{
+    uint64_t v = 0;
+    while (n--)
+        v = v << 8 | *p++;
+    return v;
+}
+
 #endif
