@@ -275,8 +275,6 @@ int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err
 {
     if (as->n == 0)
         return 0;
-    if (as->n != 2)
-        return err_set(e, HEARTH_EPARAMS, "hello.notify_as: want [method, code], got %zu strings", as->n);
     c->notify_method = strdup(as->v[0]);
     c->notify_code = strdup(as->v[1]);
     if (!c->notify_method || !c->notify_code)

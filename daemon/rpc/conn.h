@@ -98,7 +98,8 @@ void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
  * HEARTH_ELIMIT: too many of the user's are being inspected already. */
 int conn_look(struct conn *c, void (*done)(void *arg, const struct looked *l), void *arg, struct hearth_err *e);
 
-/* Sets the form of events from here on, as requested by hello.notify_as. Returns 0 or the reason why it cannot. */
+/* Sets the form of events from here on, as requested by hello.notify_as, of which the codec has checked that it has two
+ * strings or none. Returns 0 or HEARTH_ENOMEM. */
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e);
 
 /* Writes to every peer what its socket accepts, before an operation that blocks the loop. Does nothing else: an error
