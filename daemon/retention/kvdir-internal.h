@@ -26,10 +26,9 @@ enum {
  */
 struct kv_entry {
     struct kv_manifest_row row;
-    double stored;    /* the `used` that its row in the manifest has */
     bool is_evicting; /* it is in `evicting` */
     bool is_orphaned; /* its session was removed, so it is evicted even if it is used meanwhile */
-    bool is_stored;   /* it is not in `touched` */
+    bool is_stored;   /* its row in the manifest has its `used`; it is not in `touched` */
     LIST_ENTRY(kv_entry) by_name, by_session;
     TAILQ_ENTRY(kv_entry) evicting;
     LIST_ENTRY(kv_entry) touched;
@@ -75,7 +74,8 @@ bool kvdir_stat_bad(const struct kvdir *d, const char *name, struct stat *sb);
 /* kvdir's clock, in whole seconds: files used within one second count as used at the same time. */
 double kvdir_now(const struct kvdir *d);
 struct kv_entry *kvdir_find(const struct kvdir *d, const char *name);
-/* Adds a file whose name is not in the list yet; and drops one, with its row. */
+/* Adds a file whose name is not in the list yet, `stored` being the `used` of its row in the manifest; and drops one,
+ * with its row. */
 int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stored, struct hearth_err *e);
 void kvdir_drop(struct kvdir *d, struct kv_entry *f);
 

@@ -131,7 +131,7 @@ int kvdir_insert(struct kvdir *d, const struct kv_manifest_row *row, double stor
         free(f);
         return err_set(e, HEARTH_ENOMEM, "out of memory");
     }
-    *f = (struct kv_entry){.row = *row, .stored = stored, .is_stored = row->used == stored};
+    *f = (struct kv_entry){.row = *row, .is_stored = row->used == stored};
     LIST_INSERT_HEAD(&d->by_name[bucket(row->name)], f, by_name);
     if (row->session[0] != '\0')
         LIST_INSERT_HEAD(kvdir_of_session(d, row->session), f, by_session);
@@ -229,7 +229,6 @@ static int save_manifest(struct kvdir *d, const struct kv_manifest_row *row, str
     if (rc || i < n)
         return rc;
     while ((f = LIST_FIRST(&d->touched)) != NULL) {
-        f->stored = f->row.used;
         f->is_stored = true;
         LIST_REMOVE(f, touched);
     }
