@@ -22,7 +22,6 @@ struct call;
 struct conn;
 struct event;
 struct event_base;
-struct import;
 struct journal;
 struct kvdir;
 struct model_fds;

@@ -248,7 +248,7 @@ const char *store_path(const struct store *st);
  * stream journals and locks. */
 bool store_is_own_place(const struct store *st, const char *path);
 
-/* How often the loop has slept (5 ms each time) waiting for a lock that another program held. */
+/* How often the loop has slept (5 ms each time) waiting for a lock that another program held; for tests. */
 int64_t store_naps(const struct store *st);
 
 /* Whether `ref` is a session id, and therefore cannot be a name. */

@@ -149,7 +149,7 @@ void generate_end(struct rpc_server *s, struct request *r, struct event_end *ev)
 
 /* Answers engine.status. A handler of rpc.c: returns 0, or ENOMEM in *e; the caller keeps the parameters. */
 int status_answer(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e);
-/* The device that runs a loaded model: "cuda:0" or "cpu". */
+/* The device that runs a loaded model: "cuda:0", whichever GPU the engine has, or "cpu". */
 const char *status_where(bool gpu);
 /* The ops of a loaded model that are not on the fast path; borrowed. */
 struct wire_strs status_slow_ops(const struct model_entry *m);

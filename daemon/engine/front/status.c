@@ -33,6 +33,7 @@ static void count_tiers(struct wire_kv_tiers *out, const struct tier_counters *c
     };
 }
 
+/* An engine sees one GPU, whose number is 0 to it; hearthd puts the machine's in its place (engines_where()). */
 const char *status_where(bool gpu)
 {
     return gpu ? "cuda:0" : "cpu";
@@ -98,7 +99,7 @@ int status_answer(struct rpc_server *s, const struct asked *a, bool *taken, stru
     const struct engine_counters *c = engine_counters(s->engine);
     const struct model_entry *model;
     size_t n = 0;
-    (void)taken, (void)e;
+    (void)taken;
     models_drop_gone(&s->models);
     struct wire_loaded_model *rows = calloc(s->models.n + 1, sizeof *rows);
     if (!rows)
