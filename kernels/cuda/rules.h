@@ -13,7 +13,7 @@ enum {
     GEMV_ROWS = 4,             /* with more rows, the other paths are faster */
     WG_ROWS_MIN = 5,           /* fewest rows in a step that takes wgmma */
     WG_ROWS = 128,             /* most rows; INVARIANT_PROMPT and _BATCH process more in blocks of so many */
-    LT_ABOVE_ROWS = 64,        /* more rows than this go through cuBLASLt: measured, see README.md */
+    LT_ABOVE_ROWS = 64,        /* more rows than this go through cuBLASLt: measured, see tests/bench/lab/NOTES.md */
     LT_ABOVE_ROWS_CACHED = 32, /* the same, for prompts, while there are expanded copies of all matrices */
 };
 
