@@ -85,7 +85,7 @@ enum { ATTEND_HEADS = 4 }; /* query heads that attend computes at a time */
 struct cpu_kernels {
     const char *name;
     bool (*usable)(void);
-    /* y[row * ldy + o - o0] = dot(row o of the part, row of x), o in [o0, o1); scratch: MATMUL_SCRATCH(n_in) bytes */
+    /* y[row * ldy + o - o0] = dot(row o of the part, row of x), o in [o0, o1); scratch: [matmul_scratch(n_in)] */
     void (*matmul)(const struct weight_part *w, uint32_t n_in, const struct panel *x, uint32_t o0, uint32_t o1,
                    float *y, size_t ldy, float *scratch);
     /* Makes a k-block of 256 values; `biased` as kblock.h has it. */

@@ -11,7 +11,7 @@ enum {
     ATTEND_CHUNK = 256,     /* at most, in tokens of KV per attention work item cut at fixed positions */
     ATTEND_FIRST_PAGES = 8, /* pages of an item that are read first, one per warp, for heads of up to 128 dimensions */
     GRAPHS_MAX = 64,
-    MAX_IN_FLIGHT = 4, /* steps in flight: the engine keeps three, one of which may consist of two */
+    MAX_IN_FLIGHT = 4, /* steps in flight: the engine keeps one fewer where a plan may be two steps */
     RING = MAX_IN_FLIGHT + 1,
 };
 

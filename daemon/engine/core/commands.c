@@ -76,6 +76,7 @@ static bool submit(struct engine *eng, struct seq *q)
     TAILQ_REMOVE(&eng->loaded, q->model, loaded_link); /* most recently used last */
     TAILQ_INSERT_TAIL(&eng->loaded, q->model, loaded_link);
     q->kv.freq_set = sched_freq_set(&q->model->group, q->n_tokens);
+    q->kv.keep = q->n_prompt; /* kv_parts() needs it in tier_submit() */
     if (!tier_submit(eng->tier, q, engine_now()))
         sched_push(&eng->sched, &q->model->group, q, engine_now());
     engine_update_stats(eng, q->model);

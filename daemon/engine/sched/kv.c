@@ -476,9 +476,13 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
 
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
-    for (uint32_t g = 0; g < kv->n_group; g++)
-        if (kv->group[g].shape.state)
-            kv_state_leave(kv, t, g, n);
+    for (uint32_t g = 0; g < kv->n_group; g++) {
+        if (!kv->group[g].shape.state)
+            continue;
+        for (uint32_t i = n / KV_PAGE; i < t->n; i++) /* steps in flight had gone on: states of more than n tokens */
+            kv_release_page(kv, t, g, i, false);
+        kv_state_leave(kv, t, g, n);
+    }
     kv_publish(kv, t, ids, n);
     uint32_t full = n / KV_PAGE, rest = n % KV_PAGE;
     if (rest && full < t->n && full == t->n_cached)

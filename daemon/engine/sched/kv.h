@@ -53,8 +53,9 @@
  *     every STATE_SAID tokens after the prompt. Of these the latest stays, for the timeline's end, and so do, as long
  *     as there is room, those at a multiple of STATE_SPARSE.
  *
- * The state at the very end is kept too, when the table is released. A prefix of a timeline can be resumed where its
- * state was kept.
+ * The state at the very end is kept too, when the table is released, unless steps in flight have gone beyond it, as
+ * they have where an end token or a stop string was a surprise. A prefix of a timeline can be resumed where its state
+ * was kept.
  *
  * Thread: the device thread's.
  */

@@ -193,6 +193,44 @@ static void where_timelines_part_is_kept(void **state)
     }
 }
 
+/* Steps in flight go beyond an end token that the host has yet to see. The state that they left at a multiple of 128 is
+ * none of the timeline that ends a token or two before it. */
+static void a_state_beyond_the_end(void **state)
+{
+    (void)state;
+    enum { PROMPT = 39, AT = 128, MOST = 200, CONTINUED = 150 };
+    const struct kv_shape of[] = {{.n_page = 64}, {.n_page = 16, .state = true}};
+    for (uint32_t end = AT - 3; end <= AT; end++) {
+        struct kv_table t = {.uid = 1, .keep = PROMPT}, next = {.uid = 1, .keep = CONTINUED};
+        struct kv_action a;
+        struct hearth_err e;
+        struct kv *kv;
+        int32_t ids[MOST];
+        uint32_t holds[16] = {0}; /* tokens of which each page holds the state */
+        for (int32_t i = 0; i < MOST; i++)
+            ids[i] = i % 7;
+        assert_int_equal(kv_cache_new(&kv, of, 2, &e), 0);
+        for (uint32_t done = 0; done < AT;) {
+            uint32_t n = done < PROMPT ? PROMPT - done : 1;
+            assert_true(kv_grow(kv, &t, done, done + n + 1, 64));
+            while (kv_next_action(kv, &a))
+                continue;
+            done += n = kv_cut(kv, &t, done, n);
+            holds[t.state[1].page[1]] = done;
+        }
+        assert_true(kv_grow(kv, &t, AT, AT + 2, 64));
+        while (kv_next_action(kv, &a))
+            continue;
+        kv_advance(kv, &t, AT);
+        kv_release(kv, &t, ids, end);
+        uint32_t found = kv_match(kv, &next, ids, CONTINUED);
+        assert_true(found <= end && (found == 0 || holds[next.state[1].page[0]] == found));
+        assert_true(end < AT || found == AT);
+        kv_release(kv, &next, ids, found);
+        kv_cache_free(kv);
+    }
+}
+
 /* The state from which a step began is freed when the step has given a later one that can be found instead. */
 static void what_a_step_replaces_goes(void **state)
 {
@@ -255,9 +293,13 @@ static void windows_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_freed_and_kept),   cmocka_unit_test(states_are_kept),
-        cmocka_unit_test(a_prompt_is_one_step),         cmocka_unit_test(what_a_step_replaces_goes),
-        cmocka_unit_test(where_timelines_part_is_kept), cmocka_unit_test(windows_resume),
+        cmocka_unit_test(a_state_beyond_the_end),
+        cmocka_unit_test(windows_are_freed_and_kept),
+        cmocka_unit_test(states_are_kept),
+        cmocka_unit_test(a_prompt_is_one_step),
+        cmocka_unit_test(what_a_step_replaces_goes),
+        cmocka_unit_test(where_timelines_part_is_kept),
+        cmocka_unit_test(windows_resume),
     };
     return cmocka_run_group_tests_name("kv-groups", tests, NULL, NULL);
 }
