@@ -181,7 +181,8 @@ static int begin_pin(struct rpc_server *s, struct request *r, struct hearth_err 
 
 static int on_pin(struct rpc_server *s, const struct asked *a, bool *taken, struct hearth_err *e)
 {
-    static const struct request_steps pin = {.weights = true, .begin = begin_pin}, unpin = {.anyway = true, .begin = begin_pin};
+    static const struct request_steps pin = {.weights = true, .begin = begin_pin},
+                                      unpin = {.anyway = true, .begin = begin_pin};
     const struct wire_engine_pin *p = a->params;
     if (p->pinned)
         return request_begin(s, a, p->path, p->client, &pin, taken, e);

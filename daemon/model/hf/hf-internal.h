@@ -110,9 +110,9 @@ bool hf_is(const json_t *o, const char *key, const char *value);
 /* experts.c: translates an expert's tensor name `s`, which is relative to the layer, to GGUF's; false where `s` is no
  * expert's tensor. */
 bool hf_expert_name(const char *s, char *out, size_t size);
-/* Adds a copy of a tensor in another form, of which only vectors have their data before gguf_fill(): for each of n_expert, n_out rows of n_in elements. Element (o, k) is element
- * first + o * by_out + k * by_in of the `size` elements that each expert has. With `vectors`, each expert has one
- * row. */
+/* Adds a copy of a tensor in another form: for each of n_expert, n_out rows of n_in elements. Element (o, k) is element
+ * first + o * by_out + k * by_in of the `size` elements that each expert has. With `vectors`, each expert has one row,
+ * which is copied at once; other data is written by gguf_fill(). */
 struct hf_form {
     uint64_t n_expert, size, n_in, n_out, first, by_out, by_in;
 };
