@@ -6,19 +6,35 @@ _hearth_names()
         sed -n '/^{"pid":/!{s/"name":"\([^"\\]*\)".*/\n\1/;s/.*\n//p;}' | awk '!seen[$0]++'
 }
 
-# Offers the names that a verb lists, as the shell needs them quoted where they hold blanks and the like.
+# Offers a name, quoted for where the word stands: a name may hold blanks, or `$(...)`, which the shell must never run.
+_hearth_add()
+{
+    local name=$1
+    case $cur in
+    \"*) COMPREPLY+=("$(sed 's/[\\$`"]/\\&/g' <<<"$name")") ;;
+    \'*) COMPREPLY+=("${name//\'/\'\\\'\'}") ;;
+    \~*) COMPREPLY+=("~$(printf %q "${name:1}")") ;; # a quoted tilde would be no home directory
+    *) COMPREPLY+=("$(printf %q "$name")") ;;
+    esac
+}
+
+# Offers the names that a verb lists.
 _hearth_offer()
 {
     local typed=${1//\\/} name
     shift
     [[ $typed == [\"\']* ]] && typed=${typed:1}
     while IFS= read -r name; do
-        [[ $name == "$typed"* ]] || continue
-        case $cur in
-        [\"\']*) COMPREPLY+=("$name") ;;
-        *) COMPREPLY+=("$(printf %q "$name")") ;;
-        esac
+        [[ $name != "$typed"* ]] || _hearth_add "$name"
     done < <(_hearth_names "$@")
+}
+
+# Offers files. They are not given to compgen -W, which expands its words as the shell does.
+_hearth_files()
+{
+    local typed=${cur//\\/} name
+    [[ $typed == [\"\']* ]] && typed=${typed:1}
+    while IFS= read -r name; do _hearth_add "$name"; done < <(compgen -f "$@" -- "$typed")
 }
 
 _hearth()
@@ -41,7 +57,7 @@ _hearth()
     case $prev in
     -m | --model)
         _hearth_offer "$cur" list
-        while IFS= read -r i; do COMPREPLY+=("$(printf %q "$i")"); done < <(compgen -f -X '!*.gguf' -- "$cur")
+        _hearth_files -X '!*.gguf'
         return ;;
     -s | --session)
         _hearth_offer "$cur" sessions
@@ -49,7 +65,7 @@ _hearth()
     esac
     local generate="--model --session --max-tokens --system --temp --temperature --top-k --top-p --min-p --seed --stop
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --template --set --think --class --stats --json"
-    local words= names= # of which verb the names are offered, too
+    local words= names= files= # of which verb the names are offered, too; whether files are
     case $verb in
     run) words="$generate --prompt --chat --raw --logprobs --request --choices"; names=list ;;
     chat) words=$generate ;;
@@ -71,16 +87,14 @@ _hearth()
             adopt) words="--force --json" names=sessions ;;
             export) words="--markdown --json" names=sessions ;;
             import)
-                words="--name --model --force --json"
-                [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
+                words="--name --model --force --json" files=1 ;;
             *) continue ;;
             esac
             break
         done ;;
     fork) words="--at --count --ephemeral --json" names=sessions ;;
     backup)
-        words="--force --json"
-        [[ $cur == -* ]] || words=$(compgen -f -- "$cur") ;;
+        words="--force --json" files=1 ;;
     purge) words="--yes" ;;
     show | load | bench)
         words="--json"
@@ -96,10 +110,14 @@ _hearth()
     tokenize) words="--model --special --bos --no-bos --decode --json" ;;
     render)
         words="--model --template --now --json"
-        [[ $prev == --template ]] && words=$(compgen -f -- "$cur") ;;
+        [[ $prev == --template ]] && files=1 ;;
     eval) words="--model --tokens --top --greedy --json" ;;
     list | ps | status) words="--json" ;;
     esac
+    if [[ -n $files && $cur != -* ]]; then
+        _hearth_files
+        return
+    fi
     COMPREPLY=($(compgen -W "$words --help --no-start" -- "$cur"))
     [[ -z $names || $cur == -* ]] || _hearth_offer "$cur" "$names"
 }

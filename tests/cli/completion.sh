@@ -33,6 +33,13 @@ offers "as it is typed on" '[my\ model]' hearth show 'my\ m'
 offers "within quotes it is not quoted again" '[my model]' hearth show '"my'
 offers "sessions likewise" '[new\ name][news]' hearth resume new
 offers "a file with a blank, too" '[a\ file.gguf]' hearth chat -m a
+touch "$dir/odd \$(touch ran)y"
+offers "a file is never run, nor cut at a blank" '[odd\ \$\(touch\ ran\)y]' hearth backup odd
+offers "where it is imported likewise" '[odd\ \$\(touch\ ran\)y]' hearth sessions import odd
+offers "as a template likewise" '[odd\ \$\(touch\ ran\)y]' hearth render --template odd
+offers "within double quotes it stays text" '[odd \$(touch ran)y]' hearth backup '"odd'
+[ ! -e "$dir/ran" ]
+result $? "nothing of it ran"
 offers "models that are loaded, and no other programs" '[--daemon][--now][--json][--help][--no-start][tale][mine]' hearth stop ''
 offers "an option is no name" '[--ops]' hearth show --o
 offers "all of them" '[--json][--ops][--help][--no-start][tale][my\ model][qwen]' hearth show ''
