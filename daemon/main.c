@@ -475,6 +475,19 @@ static int remove_state(const struct conf *c)
     return EXIT_SUCCESS;
 }
 
+/* The program that starts hearthd may block or ignore signals, which exec(2) hands on: with SIGCHLD blocked hearthd
+ * would not notice that its engine has died, and with SIGTERM blocked it could not be ended. An ignored SIGHUP stays so
+ * until hearthd handles it. */
+static void reset_signals(void)
+{
+    static const int used[] = {SIGTERM, SIGINT, SIGCHLD};
+    sigset_t none;
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        signal(used[i], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 static void notify_ready(int fd)
 {
     if (fd < 0)
@@ -497,6 +510,7 @@ int main(int argc, char **argv)
     int rc = parse(argc, argv, &a);
     if (rc)
         return rc - 1;
+    reset_signals();
     umask(077);
     /* A fixed threshold: otherwise glibc raises it after one large allocation, and keeps freed memory from then on. */
     mallopt(M_MMAP_THRESHOLD, 256 << 10);

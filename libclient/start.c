@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +18,44 @@
 
 extern char **environ;
 
+/* The daemon outlives the program that starts it, and must not keep the signals that the program blocks or ignores. */
+static int reset_signals(posix_spawnattr_t *attr)
+{
+    sigset_t none, used;
+    sigemptyset(&none);
+    sigemptyset(&used);
+    sigaddset(&used, SIGCHLD);
+    sigaddset(&used, SIGTERM);
+    sigaddset(&used, SIGINT);
+    int rc = posix_spawnattr_setsigmask(attr, &none);
+    if (!rc)
+        rc = posix_spawnattr_setsigdefault(attr, &used);
+    return rc ? rc : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
 static int start(const char *hearthd, struct hearth_err *e)
 {
     posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
     pid_t pid;
     int status;
     if (!hearthd)
         hearthd = access(SBINDIR "/hearthd", X_OK) ? "hearthd" : SBINDIR "/hearthd";
     if (posix_spawn_file_actions_init(&files))
         return err_set(e, HEARTH_ENOMEM, "no memory to start hearthd");
-    int rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (posix_spawnattr_init(&attr)) {
+        posix_spawn_file_actions_destroy(&files);
+        return err_set(e, HEARTH_ENOMEM, "no memory to start hearthd");
+    }
+    int rc = reset_signals(&attr);
+    if (!rc)
+        rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (!rc)
         rc = posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     char *argv[] = {(char *)hearthd, NULL};
     if (!rc)
-        rc = posix_spawnp(&pid, hearthd, &files, NULL, argv, environ);
+        rc = posix_spawnp(&pid, hearthd, &files, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);
     if (rc)
         return err_set(e, HEARTH_ECONNECT, "no daemon answers, and %.120s cannot be started: %s", hearthd,

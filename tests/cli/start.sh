@@ -32,6 +32,25 @@ status 0 "stop --daemon" "$hearth" stop --daemon
 ! [ -S "$HEARTH_SOCKET" ]
 result $? "takes the socket with it"
 
+# The daemon does not keep the signals that its caller blocks or ignores, whether the command or a program starts it.
+cat >"$dir/signals.py" <<'P'
+import os, signal, subprocess, sys
+ours = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+def set_up():
+    for s in ours:
+        signal.signal(s, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+subprocess.run(sys.argv[1:], preexec_fn=set_up)
+P
+for caller in "$hearth status" "$top_builddir/hearthd"; do
+    # shellcheck disable=SC2086
+    python3 "$dir/signals.py" $caller >/dev/null 2>"$dir/err"
+    "$hearth" --no-start status --json >"$dir/status"
+    pid=$(json "$dir/status" "d['pid']")
+    is "no signal stays blocked: ${caller##*/}" "$(sed -n 's/^SigBlk:.//p' "/proc/$pid/status")" 0000000000000000
+    "$hearth" stop --daemon --now >/dev/null
+done
+
 # Descriptors that are closed are not those of files and sockets, into which lines of the log would go.
 "$top_builddir/hearthd" <&- >&- 2>&-
 result $? "a daemon starts whose caller has closed its standard descriptors"
