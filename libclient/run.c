@@ -99,6 +99,8 @@ int hearth_hello(struct hearth *h, struct hearth_hello_result **out, const struc
                  struct hearth_err *e)
 {
     int64_t deadline = conn_deadline(timeout);
+    if (h->dead.code)
+        return conn_die_as(h, e, &h->dead);
     int rc = stream_send_hello(h, e);
     while (!rc && !h->hello_reply.data) {
         struct hearth_event ev;

@@ -24,6 +24,11 @@ static void hello_is_answered_once_and_told_often(void **state)
     }
     peer_expect(p, WIRE_HELLO);
     peer_expect_silence(p);
+
+    struct hearth_event ev;
+    shutdown(p->fd, SHUT_RDWR);
+    assert_int_equal(peer_next(p, &ev), HEARTH_ECONNECT);
+    assert_int_equal(hearth_hello(p->h, &r, NULL, &err), HEARTH_ECONNECT);
 }
 
 static void a_refused_hello_ends_the_connection(void **state)
