@@ -250,13 +250,15 @@ static bool has_stream(const struct pending *p, int64_t stream)
     return p->stream >= 0 && p->stream == stream;
 }
 
-/* Returns the pending generation that has the stream, or NULL where it is not of this connection or has ended. */
+/* Returns the pending generation that has the stream, or NULL where it is not of this connection or has ended. Of
+ * several it is the oldest, which has had the events so far, but not one that was abandoned. */
 static struct pending *of_stream(struct hearth *h, int64_t stream)
 {
+    struct pending *oldest = NULL;
     for (struct pending *p = h->pending; p; p = p->next)
-        if (has_stream(p, stream))
-            return p;
-    return NULL;
+        if (has_stream(p, stream) && (!oldest || !p->dropped))
+            oldest = p;
+    return oldest;
 }
 
 static struct pending *of_begin(struct hearth *h, const struct hearth_stream_begin *begin)

@@ -267,6 +267,32 @@ static int count_tokens(void *arg, const struct hearth_event *ev)
     return *n >= 100 ? 1 : 0;
 }
 
+/* The request that has had a stream's events keeps them until its answer, also where the stream is attached to again.
+ */
+static void a_second_attach_takes_no_events(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    uint32_t first, second;
+    assert_int_equal(hearth_attach(p->h, 12, NULL, 0, &first, &err), 0);
+    peer_expect(p, WIRE_HELLO);
+    peer_greet(p, p->frame.id);
+    peer_expect(p, WIRE_STREAM_ATTACH);
+    peer_begin(p, 12, "theirs");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(hearth_attach(p->h, 12, NULL, 0, &second, &err), 0);
+    peer_expect(p, WIRE_STREAM_ATTACH);
+    peer_tokens(p, 12, 0, "a");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.request, first);
+    peer_finish(p, first, 12, "a", "stop");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_true(ev.type == HEARTH_EVENT_DONE && ev.request == first);
+    peer_tokens(p, 12, 0, "a");
+    assert_int_equal(peer_next(p, &ev), 1);
+    assert_int_equal(ev.request, second);
+}
+
 /* A blocking call whose answer has already arrived must not lose the events of the other stream. */
 static void blocking_calls_keep_other_streams_events(void **state)
 {
@@ -657,6 +683,7 @@ int main(void)
         WITH_PEER(cancel_goes_by_request_before_the_stream_has_a_number),
         WITH_PEER(several_streams_are_one_request),
         WITH_PEER(attach_goes_on_with_a_stream),
+        WITH_PEER(a_second_attach_takes_no_events),
         WITH_PEER(blocking_calls_keep_other_streams_events),
         WITH_PEER(blocking_calls_alone_queue_nothing),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
