@@ -57,7 +57,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
             return fail(&err);
         tokens = in.data;
     }
-    bool parsed = ids_parse(tokens, &ids);
+    bool parsed = ids_parse(tokens, in.data ? in.len : strlen(tokens), &ids);
     free((void *)in.data);
     if (!parsed || !ids.n) {
         free((void *)ids.v);

@@ -68,7 +68,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
         return fail(&err);
     struct hearth_ids ids = {0};
     int status;
-    if (reverse && !ids_parse(in.data, &ids)) {
+    if (reverse && !ids_parse(in.data, in.len, &ids)) {
         status = usage(cmd, "--decode reads token ids, as in \"1 2 3\"");
         goto out;
     }

@@ -82,7 +82,7 @@ int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(pri
 
 /* Parses a list of token ids, "1 2 3", separated by blanks or commas; out->v is malloc'd. Returns false where it is not
  * such a list. */
-bool ids_parse(const char *text, struct hearth_ids *out);
+bool ids_parse(const char *text, size_t len, struct hearth_ids *out);
 
 /* --- daemon.c: finding and starting it ------------------------------------------------------------------ */
 

@@ -259,10 +259,10 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
     return before;
 }
 
-bool ids_parse(const char *text, struct hearth_ids *out)
+bool ids_parse(const char *text, size_t len, struct hearth_ids *out)
 {
-    size_t n = 0, cap = strlen(text) / 2 + 1;
-    int32_t *v = malloc(cap * sizeof *v);
+    size_t n = 0, cap = len / 2 + 1;
+    int32_t *v = strlen(text) == len ? malloc(cap * sizeof *v) : NULL; /* what follows a NUL would be dropped */
     if (!v)
         return false;
     for (;;) {

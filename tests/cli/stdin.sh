@@ -30,6 +30,10 @@ printf 'a b\n' >"$dir/line"
 result $? "the last newline is not cut off"
 printf '1 2 x' | "$hearth" tokenize -d >/dev/null 2>"$dir/err"
 is "--decode wants ids" "$?" 2
+printf '1 2\0 3 4' | "$hearth" tokenize -d >/dev/null 2>"$dir/err"
+is "... and no NUL among them" "$?" 2
+printf '1 2\0 3 4' | "$hearth" eval >/dev/null 2>"$dir/err"
+is "nor does eval take one" "$?" 2
 printf '65 66 67' | "$hearth" eval --top 1 --json >"$dir/out"
 json_is "eval takes ids from stdin" "len(d['top']) == 3"
 
