@@ -1,6 +1,7 @@
 /* json-generation.c - converts a turn's generation metadata to JSON and back: both directions use the same tables of
  * members, so that they agree. */
 #include <inttypes.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,12 +129,14 @@ static bool seed_parse(const json_t *v, struct hearth_sampling *s)
     if (!v)
         return true;
     char *end = NULL;
+    errno = 0;
     if (json_is_integer(v))
         s->seed = (uint64_t)json_integer_value(v);
     else if (json_is_string(v))
         s->seed = strtoull(json_string_value(v), &end, 10);
     s->has_seed = true;
-    return end ? end != json_string_value(v) && !*end : json_is_integer(v) && json_integer_value(v) >= 0;
+    return end ? end != json_string_value(v) && !*end && !errno && *json_string_value(v) != '-'
+               : json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
 static bool bias_parse(const json_t *v, struct hearth_sampling *s)

@@ -161,8 +161,8 @@ static int add_turn(struct import *im, const json_t *o, size_t i)
     const json_t *generation = generation_of(o), *created = json_object_get(o, "created");
     struct hearth_turn t = {.role = json_string_value(json_object_get(o, "role")),
                             .created = json_number_value(created)};
-    if (!t.role)
-        return fail_turn(im, "\"role\" is missing or no string", i);
+    if (!t.role || strlen(t.role) != json_string_length(json_object_get(o, "role")))
+        return fail_turn(im, "\"role\" is missing or no string, or holds a NUL", i);
     if (created && !json_is_number(created))
         return fail_turn(im, "\"created\" is no number", i);
     if (!text_parse(im, o, &t.text))
@@ -193,6 +193,18 @@ static bool has_type(const json_t *doc, const char *key, json_type type)
     return !v || json_typeof(v) == type;
 }
 
+static bool is_number(const json_t *doc, const char *key)
+{
+    const json_t *v = json_object_get(doc, key);
+    return !v || json_is_number(v);
+}
+
+static bool is_flag(const json_t *doc, const char *key)
+{
+    const json_t *v = json_object_get(doc, key);
+    return !v || json_is_boolean(v);
+}
+
 /* Returns whether the turns have n tokens in all. Turns whose "tokens" are not an array are not counted: add_turn()
  * refuses them with their place, which is more informative. */
 static bool has_tokens(const json_t *turns, const json_t *n)
@@ -221,6 +233,10 @@ static int check(struct import *im, const json_t *doc)
         why = "\"turns\" is missing or no array";
     else if (!has_type(doc, "name", JSON_STRING) || !has_type(doc, "model", JSON_OBJECT))
         why = "\"name\" is no string or \"model\" no object";
+    else if (!is_number(doc, "created"))
+        why = "\"created\" is no number";
+    else if (!is_flag(doc, "turn_open") || !is_flag(doc, "pinned"))
+        why = "\"turn_open\" or \"pinned\" is neither true nor false";
     else if (n && (!json_is_integer(n) || (json_int_t)json_array_size(turns) != json_integer_value(n)))
         why = "\"turns\" has not as many as \"n_turns\" says";
     else if (n_tokens && !has_tokens(turns, n_tokens))

@@ -66,6 +66,10 @@ json_is "... as it is with the key of today" "d['turns'] == json.load(open('$dir
 change "d['turns'][1]['made'] = d['turns'][1].pop('generation'); d['turns'][1]['made']['usage'] = 5"
 status 1 "how an old one was generated is a lie" "$hearth" sessions import "$dir/bad.json" --name bad
 err_has "... is refused by name" '"made" in older documents'
+refused "a time that is none" "d['created'] = 'x'" '"created" is no number'
+refused "a flag that is none" "d['turn_open'] = 'x'" '"turn_open" or "pinned" is neither true nor false'
+refused "a role with a NUL" "d['turns'][0]['role'] = 'us\\0er'" '"role" is missing or no string, or holds a NUL'
+refused "a seed beyond 64 bits" "d['turns'][1]['generation']['sampling']['seed'] = '9' * 23" '"generation"'
 refused "a newer version" "d['hearth_session'] = 2" "UNSUPPORTED: sessions.import.version: 2"
 refused "no version" "del d['hearth_session']" "hearth_session"
 refused "an id outside of the vocabulary" "d['turns'][1]['tokens'][3] = 4096" "4096 is not in the vocabulary of 4096"
