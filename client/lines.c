@@ -90,9 +90,14 @@ static unsigned char paste_insert(EditLine *el, int key)
     wchar_t *text = paste_read(el), *to = text;
     if (!text)
         return CC_EOF;
+    wchar_t before = L'\0'; /* as it was read: the mark may have taken its place already */
     for (const wchar_t *p = text; *p; p++) {
-        if (*p == L'\n' && p > text && p[-1] == L'\r')
-            continue; /* CR LF is one newline, which already has a mark */
+        /* CR LF, which the terminal may have turned round, is one newline, and has its mark already. */
+        if ((*p == L'\n' && before == L'\r') || (*p == L'\r' && before == L'\n')) {
+            before = L'\0';
+            continue;
+        }
+        before = *p;
         *to++ = *p == L'\r' || *p == L'\n' ? (MB_CUR_MAX > 1 ? L'\u2424' : L'\x1e') : *p;
     }
     *to = L'\0';

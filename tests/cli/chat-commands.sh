@@ -28,7 +28,7 @@ def say(text):
 before = t.expect(rb">>> ")
 case(b" answers, as no model was named; /help lists commands\r\n" in before, "the model is told before the prompt")
 case(b"\x1b[?2004h" in before or b"\x1b[?2004h" in t.all, "the terminal is asked to bracket what is pasted")
-t.type(b"\x1b[200~def f(x):\r    y = x\r\r    return y\x1b[201~ now\r")
+t.type(b"\x1b[200~def f(x):\r\n    y = x\r\r    return y\x1b[201~ now\r")
 t.expect(rb">>> ")
 t.type(b'"""first\r')
 t.expect(rb"\.\.\. ")
