@@ -72,8 +72,9 @@
  *
  * Text
  *
- *   Prompts may hold any bytes, including NULs, so they are a pointer and a length. Returned texts are valid UTF-8 and
- *   end in a NUL that their length does not count. Names are C strings in UTF-8.
+ *   Prompts may hold any bytes, including NULs, so they are a pointer and a length. Returned texts end in a NUL that
+ *   their length does not count, and are valid UTF-8, except for what a client has put into a session (hearth_turn).
+ *   Names are C strings in UTF-8.
  *
  * Compatibility
  *
@@ -82,7 +83,7 @@
  *   all others that you fill in yourself. Results keep their size, and their members keep their offsets: new members
  *   take the reserved space at the end of a struct (HEARTH_ROOM). Only the small structs that will never grow have no
  *   reserved space: hearth_err, _bytes, _ids, _strs, _bias, _logprob, _token_logprobs, _trace_field, _bucket, _logit,
- *   _top, _path_rows.
+ *   _top, _path_rows, _yield_result.
  */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -944,7 +945,7 @@ HEARTH_API int hearth_models_unload(struct hearth *h, const char *model, const s
  * folder. A daemon that runs as another user may have no right to read the caller's files, so calls that name a model
  * by a path do this by themselves. This function is for a session of such a model, because a request in a session need
  * not name the model: when it is answered with HEARTH_ENOTPASSED, the daemon was restarted, or closed files that were
- * unused, and needs them again; hearth_sessions_show() returns the path. `timeout` applies to the answer for each file.
+ * unused, and needs them again; hearth_sessions_show() returns the path. `timeout` is for all of its files.
  */
 HEARTH_API int hearth_models_pass(struct hearth *h, const char *path, const struct timespec *timeout,
                                   struct hearth_err *err);
@@ -1194,7 +1195,7 @@ struct hearth_top { /* the logits of one position, best first */
     size_t n;
 };
 struct hearth_eval_result {
-    struct hearth_top *top; /* one per position */
+    struct hearth_top *top; /* one per position; none if no logits were asked for */
     size_t n_top;
     struct hearth_ids greedy; /* tokens that follow the last position; an end token is included and ends them */
     HEARTH_ROOM(4);
