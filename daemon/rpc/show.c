@@ -217,9 +217,9 @@ static void enqueue(struct shows *all, struct show *sh)
     TAILQ_FOREACH (other, &all->queue, entry)
         if (other->uid == sh->uid)
             sh->turn = other->turn + 1;
-    TAILQ_FOREACH_REVERSE(at, &all->queue, show_queue, entry)
-    if (at->turn <= sh->turn)
-        break;
+    at = TAILQ_LAST(&all->queue, show_queue);
+    while (at && at->turn > sh->turn)
+        at = TAILQ_PREV(at, show_queue, entry);
     if (at)
         TAILQ_INSERT_AFTER(&all->queue, at, sh, entry);
     else
