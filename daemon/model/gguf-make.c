@@ -175,6 +175,21 @@ void gguf_make_later(struct gguf_make *m, gguf_fill_fn *fill, const void *arg)
     m->g->later = l;
 }
 
+int gguf_fill(struct gguf *g, struct hearth_err *e)
+{
+    for (; g->later; g->later = g->later->next) {
+        int ret = g->later->fill(g->later->arg, e);
+        if (ret)
+            return ret;
+    }
+    return 0;
+}
+
+bool gguf_is_filled(const struct gguf *g)
+{
+    return !g->later;
+}
+
 struct gguf_str gguf_make_name(struct gguf_make *m, const char *name)
 {
     size_t n = strlen(name);

@@ -368,21 +368,6 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
-int gguf_fill(struct gguf *g, struct hearth_err *e)
-{
-    for (; g->later; g->later = g->later->next) {
-        int ret = g->later->fill(g->later->arg, e);
-        if (ret)
-            return ret;
-    }
-    return 0;
-}
-
-bool gguf_is_filled(const struct gguf *g)
-{
-    return !g->later;
-}
-
 int gguf_check(const struct gguf *g, struct hearth_err *e)
 {
     for (size_t i = 0; i < g->n_map; i++) {
