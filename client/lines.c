@@ -4,6 +4,7 @@
 #include "client/lines.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -27,28 +28,50 @@ static void on_prompt_interrupt(int sig)
     at_prompt_interrupted = 1;
 }
 
-static int next_char(EditLine *el, wchar_t *out)
+/* Bytes that began what turned out to be no character, and are to be read again, but for the first. */
+static char again[MB_LEN_MAX];
+static size_t n_again;
+
+/* Reads a byte: 1, or 0 at the end of input, or -1. */
+static int next_byte(char *out)
 {
-    (void)el;
-    mbstate_t state = {0};
+    if (n_again) {
+        *out = again[0];
+        memmove(again, again + 1, --n_again);
+        return 1;
+    }
     for (;;) {
-        char byte;
         struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
         int ready = ppoll(&in, 1, NULL, &waiting_mask);
         if (at_prompt_interrupted)
             return -1;
         if (ready < 0 && errno == EINTR)
             continue;
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n <= 0)
-            return (int)n;
-        size_t used = mbrtowc(out, &byte, 1, &state);
-        if (used != (size_t)-2) { /* a complete character, or an invalid byte, which is taken as it is */
-            if (used == (size_t)-1)
-                *out = (unsigned char)byte;
-            return 1;
-        }
+        return (int)read(STDIN_FILENO, out, 1);
     }
+}
+
+static int next_char(EditLine *el, wchar_t *out)
+{
+    (void)el;
+    char seq[MB_LEN_MAX];
+    mbstate_t state = {0};
+    for (size_t n = 0; n < sizeof seq; n++) {
+        int got = next_byte(&seq[n]);
+        if (got <= 0)
+            return got;
+        size_t used = mbrtowc(out, &seq[n], 1, &state);
+        if (used == (size_t)-2)
+            continue;
+        if (used == (size_t)-1) { /* the first byte is no character's: it is taken as it is */
+            *out = (unsigned char)seq[0];
+            memmove(again + n, again, n_again);
+            memcpy(again, seq + 1, n);
+            n_again += n;
+        }
+        return 1;
+    }
+    return -1; /* no character is as long */
 }
 
 /* --- pasting ------------------------------------------------------------------------------------------------------ */
@@ -197,6 +220,7 @@ static const char *edit_line(struct lines *in, size_t *len)
     sigaddset(&interrupt, SIGINT);
     sigprocmask(SIG_BLOCK, &interrupt, &waiting_mask);
     at_prompt_interrupted = 0;
+    n_again = 0;
     brackets(true);
     el_resize(in->el);
     el_set(in->el, EL_PREP_TERM, 1); /* otherwise text that is typed just after the prompt is echoed twice */

@@ -1,4 +1,5 @@
 /* main.c - the hearth command: finds the verb in the table and runs it. See cmd.h. */
+#include <langinfo.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,5 +150,7 @@ int main(int argc, char **argv)
     if (!standard_fds_open())
         return STATUS_ERROR;
     setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8")) /* without a locale, as over ssh; hearth reads and writes UTF-8 anyway */
+        setlocale(LC_CTYPE, "C.UTF-8");
     return finish(run(argc, argv));
 }

@@ -102,6 +102,14 @@ t.type(b"Hi\r")
 t.expect(rb">>> ")
 t.type(b"\x04")
 case(t.end() == 0 and b"NO_TEMPLATE" not in t.all, "a template that is given makes it talk")
+t = Terminal(hearth, "chat", "-s", "bytes", "-n", "1", LC_ALL="C")
+t.expect(rb">>> ")
+t.type("größer 日本\r".encode())
+t.expect(rb">>> ")
+t.type(b"caf\xe9 au\r")
+t.expect(rb">>> ")
+t.type(b"\x04")
+t.end()
 t = Terminal(hearth, "run", bare)
 case(t.end() == 1 and b">>>" not in t.all and b"NO_TEMPLATE" in t.all, "also where run would have opened it")
 t = Terminal(hearth, "chat")
@@ -117,6 +125,8 @@ json_is "and a line that a backslash continues" "d['transcript'][4]['text'] == '
 json_is "a path is a message" "d['transcript'][6]['text'] == '/usr/bin is what?'"
 json_is "/system went before the next message" "[(t['role'], t['text']) for t in d['transcript'][8:10]] == [('system', 'Be brief.'), ('user', 'Hello.')]"
 json_is "/set counts from the next answer on" "[d['transcript'][i]['generation']['usage']['completion_tokens'] for i in (7, 10)] == [2, 3]"
+status 0 "the session of a terminal without a locale" "$hearth" sessions show bytes --json
+json_is "has what was typed, bytes that are no characters by their number" "[t['text'] for t in d['transcript'] if t['role'] == 'user'] == ['größer 日本', 'café au']"
 status 0 "the session whose name was taken" "$hearth" sessions show taken --json
 json_is "has what it had" "len(d['transcript']) == 2"
 status 0 "the name that two wanted" "$hearth" sessions show contended --json
