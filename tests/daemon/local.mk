@@ -17,7 +17,7 @@ tests_daemon_engine_generate_SOURCES = tests/daemon/engine-generate.c tests/daem
 tests_daemon_engine_link_SOURCES = tests/daemon/engine-link.c tests/daemon/drive.c
 tests_daemon_engine_long_SOURCES = tests/daemon/engine-long.c tests/daemon/drive.c
 
-# The engine's program with fault.h between it and the device, for fault.py, small.h, for small.py, or paced.h, for paced.py and tests/bench/paced.py; no-vocab.h is for gone.py.
+# The engine's program with fault.h between it and the device, for fault.py, small.h, for small.py, or paced.h, for paced.py, states.py and tests/bench/paced.py; no-vocab.h is for gone.py.
 check_PROGRAMS += tests/fault/hearth-engine
 tests_fault_hearth_engine_SOURCES = tests/fault/main.c tests/fault/fault.c tests/fault/fault.h tests/fault/paced.c tests/fault/paced.h tests/fault/small.c tests/fault/small.h tests/fault/no-vocab.c tests/fault/no-vocab.h
 tests_fault_hearth_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=vocab_load

@@ -89,6 +89,8 @@ static inline bool kv_sees_all(const struct kv *kv, uint32_t group)
  * frees a third page that is not needed. */
 void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
 void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead);
+/* Whether the state after `pos` tokens stays cached once a later one is kept. */
+bool kv_state_stays(const struct kv_table *t, uint32_t pos);
 /* Where a state is to be kept after the current number of tokens, leaves it in its place of the table. The state kept
  * before is released, unless it is to stay cached. */
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group);

@@ -28,8 +28,7 @@ static uint32_t next_kept(const struct kv *kv, const struct kv_table *t, uint32_
     return pos < t->part && t->part < next ? t->part : next;
 }
 
-/* Whether the state after `pos` tokens stays cached once a later one is kept. */
-static bool stays(const struct kv_table *t, uint32_t pos)
+bool kv_state_stays(const struct kv_table *t, uint32_t pos)
 {
     return pos % STATE_SPARSE == 0 || pos == before_end(t) || pos == t->part;
 }
@@ -105,7 +104,7 @@ static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at,
     for (; i < last; i++) {
         if (t->page[group][i] == KV_NONE)
             continue;
-        if (stays(t, (i + 1) * KV_PAGE)) {
+        if (kv_state_stays(t, (i + 1) * KV_PAGE)) {
             if (i >= t->n_cached)
                 break; /* until its step is done and it can stay in the cache */
             kv->group[group].page[t->page[group][i]].kept = true;

@@ -474,6 +474,16 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
             kv_node_attach(kv, v, g, t->page[g][i]);
 }
 
+/* Whether the page at place i of a table that ends at token n stays cached after a sequence that resumed there has gone
+ * on. A state is marked so only when the next one is kept, for which the sequence may have been too short, or the place
+ * not yet in the cache. */
+static bool outlasts(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i, uint32_t n)
+{
+    if (kv->group[group].shape.state)
+        return i < t->n_cached && kv_state_stays(t, (i + 1) * KV_PAGE);
+    return is_kept(kv, group, i, n);
+}
+
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
     for (uint32_t g = 0; g < kv->n_group; g++) {
@@ -491,7 +501,7 @@ void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t 
         slide(kv, t, n);
     for (uint32_t g = 0; g < kv->n_group && n; g++)
         for (uint32_t i = t->from[g]; i < t->n; i++)
-            if (t->page[g][i] != KV_NONE && !kv->group[g].shape.state && is_kept(kv, g, i, n))
+            if (t->page[g][i] != KV_NONE && outlasts(kv, t, g, i, n))
                 kv->group[g].page[t->page[g][i]].kept = true;
     kv_truncate(kv, t, 0);
     free(t->node);

@@ -156,8 +156,40 @@ static void a_prompt_is_one_step(void **state)
     }
 }
 
+/* A document that is computed by itself, or a prompt with a short answer, leaves the state before its end to all that
+ * continue from it, and not to the first of them alone. */
+static void a_document_serves_many(void **state)
+{
+    (void)state;
+    enum { DOCUMENT = 600, KEPT = (DOCUMENT - KV_SLACK) / KV_PAGE * KV_PAGE, N = DOCUMENT + 200, ANSWER = 10 };
+    static int32_t id[N + ANSWER];
+    for (int within = 0; within < 2; within++) {
+        states_within = within;
+        struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, STATES}, 2, 3);
+        for (int32_t who = 0; who < 4; who++) {
+            uint32_t prompt = who ? N : DOCUMENT;
+            struct kv_table t = {.uid = 1, .keep = prompt};
+            for (uint32_t i = 0; i < prompt + ANSWER; i++)
+                id[i] = (int32_t)i % 251 + (i < DOCUMENT - 10 ? 0 : 1000 * who); /* its last tokens differ, too */
+            uint32_t done = kv_match(kv, &t, id, prompt - 1);
+            assert_int_equal(done, who ? KEPT : 0);
+            while (done < prompt + ANSWER) {
+                uint32_t n = done < prompt ? prompt - done : 1;
+                assert_true(kv_grow(kv, &t, done, done + n, 256));
+                done += kv_cut(kv, &t, done, n < 256 ? n : 256);
+                kv_publish(kv, &t, id, done);
+            }
+            kv_advance(kv, &t, done);
+            kv_release(kv, &t, id, done);
+            assert_true(kv_check(kv));
+        }
+        kv_cache_free(kv);
+    }
+}
+
 /* Of several timelines with a common beginning, the second one finds where they part, and from the third on none of the
- * common part is computed again: with windows and with states. */
+ * common part is computed again: with windows and with states, and also where all steps are still in flight, so that no
+ * page can enter the cache, until the sequence ends. */
 static void where_timelines_part_is_kept(void **state)
 {
     (void)state;
@@ -165,12 +197,15 @@ static void where_timelines_part_is_kept(void **state)
     static int32_t id[N];
     static const struct {
         uint32_t window, common, found[4];
-        bool within;
-    } rows[] = {{STATES, COMMON, {0, 0, COMMON, COMMON}, false},
-                {STATES, COMMON, {0, 0, COMMON, COMMON}, true},
-                {40, COMMON, {0, 0, COMMON, COMMON}, false},
-                {STATES, LITTLE, {0, 0, 0, 0}, true}, /* too short for a state */
-                {40, LITTLE, {0, 0, 0, 0}, false}};
+        bool within, in_flight;
+    } rows[] = {{STATES, COMMON, {0, 0, COMMON, COMMON}, false, false},
+                {STATES, COMMON, {0, 0, COMMON, COMMON}, true, false},
+                {STATES, COMMON, {0, 0, COMMON, COMMON}, false, true},
+                {STATES, COMMON, {0, 0, COMMON, COMMON}, true, true},
+                {40, COMMON, {0, 0, COMMON, COMMON}, false, false},
+                {40, COMMON, {0, 0, COMMON, COMMON}, false, true},
+                {STATES, LITTLE, {0, 0, 0, 0}, true, false}, /* too short for a state */
+                {40, LITTLE, {0, 0, 0, 0}, false, false}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         states_within = rows[k].within;
         struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, rows[k].window}, 2, 3);
@@ -183,7 +218,8 @@ static void where_timelines_part_is_kept(void **state)
             while (done < N) {
                 assert_true(kv_grow(kv, &t, done, N, 256));
                 done += kv_cut(kv, &t, done, N - done < 256 ? N - done : 256);
-                kv_publish(kv, &t, id, done);
+                if (!rows[k].in_flight)
+                    kv_publish(kv, &t, id, done);
             }
             kv_advance(kv, &t, N);
             kv_release(kv, &t, id, N);
@@ -298,6 +334,7 @@ int main(void)
         cmocka_unit_test(states_are_kept),
         cmocka_unit_test(a_prompt_is_one_step),
         cmocka_unit_test(what_a_step_replaces_goes),
+        cmocka_unit_test(a_document_serves_many),
         cmocka_unit_test(where_timelines_part_is_kept),
         cmocka_unit_test(windows_resume),
     };
