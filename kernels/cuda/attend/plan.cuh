@@ -7,6 +7,7 @@
 #define HEARTH_CUDA_ATTEND_PLAN_CUH
 
 #include "kernels/cuda/attend/attend.cuh"
+#include "kernels/cuda/fastdiv.cuh"
 
 enum {
     REDUCE_SPAN = 2,
@@ -26,25 +27,14 @@ constexpr int fixed_pages(int d_head)
 }
 
 /*
- * The arguments of these kernels. Division by a number that is not a compile-time constant is a dependency chain of
- * some hundred cycles, and these kernels are bound by such chains: group_magic divides by the group, kv_magic by the
- * number of KV heads.
+ * The arguments of these kernels, which are bound by dependency chains: group_magic divides by the group, kv_magic by
+ * the number of KV heads (fastdiv.cuh).
  */
 struct split_args : attend_args {
     uint32_t group_magic, kv_magic;
     uint32_t fixed_pages, fixed_magic; /* pages per chunk where step_dev.chunk_pages is 0 */
     uint32_t span;                     /* an item has 1 << span consecutive chunks, aligned to that number */
 };
-/* The multiplier with which fastdiv() computes x / n, for (2x + 1) n < 2^31: 2^31 / n, rounded up. */
-static inline uint32_t fastdiv_magic(uint32_t n)
-{
-    return (uint32_t)(((1ull << 31) + n - 1) / n);
-}
-__device__ static inline uint32_t fastdiv(uint32_t x, uint32_t by)
-{
-    return __umulhi(2 * x + 1, by);
-}
-
 /* The plan of a step, computed by every block: arrays by sequence [s], and prefix sums over them. */
 struct plan {
     static constexpr bool ONE = false, FIRST = false; /* see plan_one */

@@ -12,6 +12,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "kernels/cuda/fastdiv.cuh"
+
 /* Loads sixteen bytes, or zeros; without a branch, so that the code is executed, and therefore fetched, even where
  * there is nothing to load. */
 __device__ static inline float4 load_if(bool there, const float *at)
@@ -28,10 +30,11 @@ struct partials_part {
     uint32_t group0, row0; /* first group; first row in the merged output */
 };
 struct partials {
-    const float *p; /* [block][segs][cols][rows]; NULL = none */
-    uint32_t cols, rows, n_kblk;
-    uint32_t per;  /* records that a block takes */
-    uint32_t segs; /* groups that a block may have a share in */
+    const float *p;                  /* [block][segs][cols][rows]; NULL = none */
+    uint32_t cols, log_rows, n_kblk; /* log_rows: log2 of `rows` */
+    uint32_t per;                    /* records that a block takes */
+    uint32_t per_magic, kblk_magic;  /* fastdiv_magic() of them */
+    uint32_t segs;                   /* groups that a block may have a share in */
     uint32_t n_part;
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */
     float by;     /* factor of the product, bias included, where it is added to the residual stream */
@@ -57,9 +60,10 @@ struct partials {
             row -= up * glu;
             row = (row & ~7u) * 2 + (row & 7) + up * 8;
         }
-        uint32_t group = of.group0 + row / rows, piece = cols * rows, b = group * n_kblk / per,
-                 last = (group * n_kblk + n_kblk - 1) / per, seg = group - b * per / n_kblk;
-        const float *at = p + (uint64_t)col * rows + row % rows;
+        uint32_t group = of.group0 + (row >> log_rows), piece = cols << log_rows, first = group * n_kblk,
+                 b = fastdiv(first, per_magic), last = fastdiv(first + n_kblk - 1, per_magic),
+                 seg = group - fastdiv(b * per, kblk_magic);
+        const float *at = p + ((uint64_t)col << log_rows) + (row & ((1u << log_rows) - 1));
         uint64_t step = (uint64_t)segs * piece; /* later blocks begin with this group */
         return {at + (uint64_t)(b * segs + seg) * piece, at + (b + 1) * step, step, (int)(last - b + 1)};
     }

@@ -18,6 +18,7 @@
 #define HEARTH_CUDA_GEMM_TILE16_CUH
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/fastdiv.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 enum { K_SLICES = 8 };
@@ -41,6 +42,24 @@ __host__ __device__ static inline uint32_t t16_frag_at(uint32_t n_kblk, uint32_t
     uint32_t c = r < big ? r / (base + 1) : rem + (r - big) / base;
     uint32_t step = r - t16_slice(n_kblk, c);
     return step < base ? (step * per + q) * K_SLICES + c : base * per * K_SLICES + q * rem + c;
+}
+
+/* The same with what a launcher has computed of n_kblk, without a division by it. */
+struct t16_order {
+    uint32_t base, rem;              /* k-blocks of a slice; slices that have one more */
+    uint32_t base_magic, more_magic; /* fastdiv_magic() of base, if it is not 0, and of base + 1 */
+};
+static inline t16_order t16_order_of(uint32_t n_kblk)
+{
+    uint32_t base = n_kblk / K_SLICES;
+    return {base, n_kblk % K_SLICES, base ? fastdiv_magic(base) : 0, fastdiv_magic(base + 1)};
+}
+__device__ static inline uint32_t t16_frag_at(const t16_order &o, uint32_t per, uint32_t r, uint32_t q)
+{
+    uint32_t big = o.rem * (o.base + 1),
+             c = r < big ? fastdiv(r, o.more_magic) : o.rem + fastdiv(r - big, o.base_magic),
+             step = r - c * o.base - min(c, o.rem);
+    return step < o.base ? (step * per + q) * K_SLICES + c : o.base * per * K_SLICES + q * o.rem + c;
 }
 
 /* Walks the k-blocks in k order and gives their offsets, without a division for each. */

@@ -100,10 +100,12 @@ static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, enum wg_form for
 #undef X
 }
 
-/* Whether there are kernels for it. */
+/* Whether there are kernels for it. fastdiv() divides its units by the records of a group and by a block's share, which
+ * on the smallest device is a sixteenth of them: up to some 4 billion weights. */
 static bool wg_has(const wdev *w)
 {
-    return wg_kernel_of(NULL, w, WG_FEW, 32);
+    uint64_t units = (w->n_tile / 8ull + w->n_part) * w->n_kblk, most = units / 16 + w->n_kblk;
+    return units * most < 1u << 30 && wg_kernel_of(NULL, w, WG_FEW, 32);
 }
 
 /* Whether each part has a kernel of its own, for a weight whose parts have none together: op_project's. */
@@ -246,6 +248,7 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     wdev_types(w, &first, &second);
     a.bucket = bucket, a.rows = f->rows, a.tiles = tiles;
     a.w = w->packed, a.n_kblk = w->n_kblk, a.n_part = w->interleaved ? 1 : w->n_part;
+    a.kblk_magic = fastdiv_magic(w->n_kblk), a.order = t16_order_of(w->n_kblk);
     for (int o = 0; o < 2; o++)
         if (!a.x[o])
             a.x[o] = d->ws.wg_x[o];
@@ -272,6 +275,7 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
         a.slice = a.n_kblk / slices, a.segs = 1;
         a.per = blocks && (ends || !slices_apart(d, a, slices)) ? a.n_kblk : a.slice;
     }
+    a.per_magic = fastdiv_magic(a.per);
     a.partials = d->ws.wg_partials, a.flag = ends ? d->ws.semaphore : NULL, a.left = d->ws.wg_left;
     /* the two rings: stages of weights first, up to what hides the memory's latency, then activations */
     uint32_t room = ((uint32_t)d->smem_max + 1024) / f->blocks - 1024 - wg_fixed(f->cols), wst = f->groups * 4 * frag,
@@ -291,8 +295,8 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     wg_kernel *k = wg_kernel_of(d, w, blocks ? WG_BLOCKS : f->form, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 wg_fixed(f->cols) + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
-    s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.rows = f->groups * 64, s.n_kblk = a.n_kblk, s.per = a.per,
-    s.segs = a.segs;
+    s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.log_rows = f->groups == 2 ? 7 : 8, s.segs = a.segs;
+    s.n_kblk = a.n_kblk, s.kblk_magic = a.kblk_magic, s.per = a.per, s.per_magic = a.per_magic;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
 }

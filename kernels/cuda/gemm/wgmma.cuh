@@ -56,8 +56,10 @@ struct wg_args {
     struct wg_part part[3];
     struct wg_ahead ahead;
     uint32_t n_part, n_kblk, n_group;
-    uint32_t per;   /* units of work per block; a unit is a record of a group of tiles */
-    uint32_t segs;  /* groups of which a block may have partial sums */
+    uint32_t per;                   /* units of work per block; a unit is a record of a group of tiles */
+    uint32_t kblk_magic, per_magic; /* fastdiv_magic() of n_kblk and per */
+    t16_order order;                /* of n_kblk */
+    uint32_t segs;                  /* groups of which a block may have partial sums */
     uint32_t slice; /* WG_BLOCKS: records of a group that form one chain of sums; `per` is one slice or all */
     uint32_t n_col; /* WG_BLOCKS: blocks of N columns, neighbours in the grid; they share their weights in L2 */
     uint32_t wstages, xstages; /* of the two rings */
@@ -134,8 +136,10 @@ __device__ static inline wg_share wg_share_of(const wg_args &a, uint32_t block)
     uint32_t u0 = block * a.per, n = min(a.n_group * a.n_kblk - u0, a.per);
     wg_share s = {u0, n, 0, 0};
     if (a.flag) {
-        s.head = min(n, (u0 + n) % a.n_kblk);
-        s.tail = min(n - s.head, (a.n_kblk - u0 % a.n_kblk) % a.n_kblk);
+        /* records of a group that an earlier block has begun */
+        uint32_t past = fastdiv(u0 + a.n_kblk - 1, a.kblk_magic) * a.n_kblk - u0;
+        s.head = min(n, u0 + n - fastdiv(u0 + n, a.kblk_magic) * a.n_kblk);
+        s.tail = min(n - s.head, past);
     }
     return s;
 }
@@ -290,12 +294,12 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
         uint64_t policy = evict_first();
         uint32_t s = 0, phase = 1;
         for (uint32_t i = 0; i < share.n; i++) {
-            uint32_t u = share.at(i), g = u / n_kblk, r = u % n_kblk;
+            uint32_t u = share.at(i), g = fastdiv(u, a.kblk_magic), r = u - g * n_kblk;
             const wg_part &p = wg_part_of(a, g);
             const bool second = TA != TB && p.second;
             uint32_t frag = second ? UB : UA, per = second ? quant<TB>::FRAGS : quant<TA>::FRAGS,
                      tile0 = (g - p.group0) * tiles, n = min(tiles, p.n_tile - tile0),
-                     at = t16_frag_at(n_kblk, per, r, 0), next = per > 1 ? t16_frag_at(n_kblk, per, r, 1) - at : 0;
+                     at = t16_frag_at(a.order, per, r, 0), next = per > 1 ? t16_frag_at(a.order, per, r, 1) - at : 0;
             const uint8_t *tile = a.w + p.off + (uint64_t)(tile0 + lane) * n_kblk * per * frag;
             for (uint32_t q = 0; q < per; q++) {
                 if (i * per + q == a.early) {
@@ -333,11 +337,11 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             uint64_t policy = evict_last();
             uint32_t s = 0, phase = 1;
             for (uint32_t i = 0; i < share.n; i++) {
-                uint32_t u = share.at(i);
-                const __half *x = a.x[MEANS                                          ? EIGHT_ORDER
-                                      : TA != TB && wg_part_of(a, u / n_kblk).second ? quant<TB>::WG_ORDER
-                                                                                     : quant<TA>::WG_ORDER] +
-                                  (uint64_t)(BLOCKS ? column * n_kblk + u % n_kblk : u % n_kblk) * xrows * 256;
+                uint32_t u = share.at(i), g = fastdiv(u, a.kblk_magic), r = u - g * n_kblk;
+                const __half *x = a.x[MEANS                                 ? EIGHT_ORDER
+                                      : TA != TB && wg_part_of(a, g).second ? quant<TB>::WG_ORDER
+                                                                            : quant<TA>::WG_ORDER] +
+                                  (uint64_t)(BLOCKS ? column * n_kblk + r : r) * xrows * 256;
                 for (uint32_t h = 0; h < COPIES; h++) {
                     mbar_wait(ring.empty_x + s, phase);
                     mbar_expect_tx(ring.full_x + s, xcopy);
@@ -373,7 +377,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     const wg_glu act(a.glu);
 #pragma unroll 1
     for (;;) {
-        uint32_t u = share.at(done), g = u / n_kblk, n = min(share.u0 + share.n - u, n_kblk - u % n_kblk);
+        uint32_t u = share.at(done), g = fastdiv(u, a.kblk_magic),
+                 n = min(share.u0 + share.n - u, (g + 1) * n_kblk - u);
         if (BLOCKS)
             n = a.slice;
         auto run = [&](auto type) {
@@ -411,14 +416,14 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             }
         }
         if (!BLOCKS && a.flag) {
-            if ((u + n) % n_kblk) {
+            if (u + n != (g + 1) * n_kblk) {
                 wg_store_partial<N>(a, warp, lane, acc);
                 if (done == share.n)
                     return;
                 seg++;
                 continue;
             }
-            for (uint32_t b = g * n_kblk / a.per; b < blockIdx.x; b++)
+            for (uint32_t b = fastdiv(g * n_kblk, a.per_magic); b < blockIdx.x; b++)
                 wg_add_partial<N>(a, b, warp, lane, acc);
         }
         uint32_t row = warp * 16 + (lane >> 2), col = 2 * (lane & 3);
