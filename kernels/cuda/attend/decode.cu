@@ -10,6 +10,8 @@
  * share an item, as its ranks: pages are dealt out to the warps of all of them in turn, each rank computes the item's
  * queries, and sends its warps' sums to the first rank, which adds the ranks' sums in order.
  */
+#include <type_traits>
+
 #include "kernels/cuda/attend/tailed.cuh"
 #include "kernels/cuda/cluster.cuh"
 
@@ -22,10 +24,11 @@ template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
     static constexpr int PAGE = KV_PAGE * D;               /* halves of K, and of V */
     /* Stages of a warp's ring, half a page each: as many as fit, or so few that a block of the previous or next product
      * fits beside this one. */
+    typedef std::conditional_t<ONCE, plan_whole, plan> P;
     static constexpr uint32_t STAGES = ONCE ? 2 : ROWS <= 4 ? 6 : 4;
     static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
                               SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
-                              QUERIES = TEAMS * (uint32_t)sizeof(typename tailed<D, ROWS, TEAM>::queries),
+                              QUERIES = TEAMS * (uint32_t)sizeof(typename tailed<D, ROWS, TEAM, P>::queries),
                               STATIC = sizeof(plan) + QUERIES + 256; /* at most */
     typedef float rank_sums[ROWS][D + 4];                            /* of a rank: sums, maximum, denominator */
     static constexpr uint32_t bytes(uint32_t ranks)
@@ -81,7 +84,7 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
     }
     join_sets<RANKS_MAX>(
         a, f.head, top, den, [&](int k, int e) { return y[k][e]; }, v);
-    store_quad<D, plan>(a, f.row, f.head, f.dim, v);
+    store_quad<D, plan_whole>(a, f.row, f.head, f.dim, v);
 }
 #endif
 
@@ -105,7 +108,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     constexpr bool RANKS = ONCE && TEAM == S::WARPS;
     constexpr bool EARLY = S::BLOCKS == 1; /* with two blocks there are no registers for the next item's partial sums */
     extern __shared__ __align__(128) uint8_t sm[];
-    __shared__ __align__(16) typename tailed<D, ROWS, TEAM>::queries made[S::TEAMS];
+    __shared__ __align__(16) typename tailed<D, ROWS, TEAM, typename S::P>::queries made[S::TEAMS];
     uint32_t rank = 0, log_ranks = RANKS ? a.log_ranks : 0;
     __shared__ __align__(8) uint64_t told;
     if (RANKS) {
@@ -126,8 +129,8 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     }
     uint32_t at = (blockIdx.x >> log_ranks) * S::TEAMS + team, at_step = gridDim.x * S::TEAMS;
     const int stride = TEAM << log_ranks; /* from a warp's page to its next */
-    tailed<D, ROWS, TEAM> tail(made[team], &x.o[warp][0][0], warp, lane, rank);
-    const plan &p = plan_of(a, (const plan *)NULL);
+    tailed<D, ROWS, TEAM, typename S::P> tail(made[team], &x.o[warp][0][0], warp, lane, rank);
+    const typename S::P &p = plan_of(a, (const typename S::P *)NULL, at);
     item it;
     if (!find(it, at, p, a, at_step)) {
         pdl_wait();
@@ -140,9 +143,7 @@ __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, de
     auto count = [&](const item &i, uint32_t end) {
         return ((uint32_t)max((int)end + stride - 1 - (int)first_page(i), 0) / TEAM >> log_ranks) * 2;
     };
-    auto alive_of = [&](const item &i) {
-        return count(i, min((i.last + KV_PAGE - 1) / KV_PAGE, (i.chunk + 1) * p.chunk_pages));
-    };
+    auto alive_of = [&](const item &i) { return count(i, end_page(p, i)); };
     auto pages_of = [&](const item &i) {
         return a.pages[table_of(p, i.s) + min(first_page(i) + lane % ATTEND_ROUNDS * stride, i.last / KV_PAGE)];
     };

@@ -114,6 +114,13 @@ template <bool F, int PAGES> struct plan_one {
     uint32_t pos, table, c_lo; /* table: where its block table starts; c_lo: the first chunk that it sees */
 };
 
+/* The plan of an item of a decode step whose contexts are not cut: the item is a sequence and a KV head, and needs no
+ * sums over the sequences before it, which would delay a block that starts late. */
+struct plan_whole {
+    uint32_t row, pos, table; /* of the item's sequence; table: where its block table starts */
+    bool live;                /* whether there is such a sequence */
+};
+
 /* The block's plan: for many sequences, made by warp 0 for all warps; or for one row. */
 __device__ static inline const plan &plan_of(const split_args &a, const plan *)
 {
@@ -134,6 +141,35 @@ __device__ static inline plan_one<false, PAGES> plan_of(const split_args &a, con
     uint32_t pos = a.s->pos0[0];
     return {pos, a.pages0[0], first_visible(pos, a.window) / (PAGES * KV_PAGE)};
 }
+/* The plan of item `at`. A sequence of a decode step has one row. */
+__device__ static inline plan_whole plan_of(const split_args &a, const plan_whole *, uint32_t at)
+{
+    uint32_t s = fastdiv(at, a.kv_magic);
+    bool inside = s < BATCH_SEQS_MAX;
+    uint32_t n_seq = a.s->n_seq, i = inside ? s : 0;
+    return {a.s->row0[i], a.s->pos0[i], a.pages0[i], s < n_seq};
+}
+__device__ static inline const plan &plan_of(const split_args &a, const plan *p, uint32_t)
+{
+    return plan_of(a, p);
+}
+/* For sequence s of a decode step: its row, and the position of that. */
+__device__ static inline uint32_t row_of(const plan &p, uint32_t s)
+{
+    return p.row[s];
+}
+__device__ static inline uint32_t row_of(const plan_whole &p, uint32_t)
+{
+    return p.row;
+}
+__device__ static inline uint32_t row_pos(const plan &p, uint32_t s)
+{
+    return p.pos[s];
+}
+__device__ static inline uint32_t row_pos(const plan_whole &p, uint32_t)
+{
+    return p.pos;
+}
 /* For sequence s: the first position that this step writes, and where its block table starts. */
 __device__ static inline uint32_t fresh_of(const plan &p, uint32_t s)
 {
@@ -148,6 +184,10 @@ __device__ static inline uint32_t table_of(const plan &p, uint32_t s)
     return p.pages[s];
 }
 template <bool FIRST, int PAGES> __device__ static inline uint32_t table_of(const plan_one<FIRST, PAGES> &p, uint32_t)
+{
+    return p.table;
+}
+__device__ static inline uint32_t table_of(const plan_whole &p, uint32_t)
 {
     return p.table;
 }
@@ -193,6 +233,16 @@ __device__ static inline uint32_t pos_of(const split_args &, const plan_one<FIRS
     return p.pos;
 }
 
+/* The pages of an item's context, or of the part that its chunk has, end before this one. */
+__device__ static inline uint32_t end_page(const plan &p, const item &it)
+{
+    return min((it.last + KV_PAGE - 1) / KV_PAGE, (it.chunk + 1) * p.chunk_pages);
+}
+__device__ static inline uint32_t end_page(const plan_whole &, const item &it)
+{
+    return (it.last + KV_PAGE - 1) / KV_PAGE;
+}
+
 /* Finds the first existing item of at, at + step, ...; false where there is none. Called by whole warps. */
 __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a, uint32_t step)
 {
@@ -213,6 +263,13 @@ __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const 
             return true;
     }
     return false;
+}
+__device__ static inline bool find(item &it, uint32_t at, const plan_whole &p, const split_args &a, uint32_t)
+{
+    it.s = fastdiv(at, a.kv_magic), it.head = at - it.s * a.kv.n_kv, it.tile = 0;
+    it.rows = a.group, it.last = p.pos, it.chunk = it.end = it.c_lo = it.c_hi = 0;
+    it.page0 = first_visible(p.pos, a.window) / KV_PAGE;
+    return p.live;
 }
 /* The same for the items of a block. */
 __device__ static inline bool find(item &it, uint32_t &at, const plan &p, const split_args &a)
@@ -254,6 +311,12 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan &p, co
     uint32_t pr = TILE_ROWS * it.tile + r, q = fastdiv(pr, a.group_magic);
     *row = p.row[it.s] + q;
     return it.head * a.group + pr - q * a.group;
+}
+__device__ static inline uint32_t head_of(const split_args &a, const plan_whole &p, const item &it, uint32_t r,
+                                          uint32_t *row)
+{
+    *row = p.row;
+    return it.head * a.group + r;
 }
 template <bool FIRST, int PAGES>
 __device__ static inline uint32_t head_of(const split_args &a, const plan_one<FIRST, PAGES> &, const item &it,
@@ -352,6 +415,11 @@ __device__ static inline float *partial(const split_args &a, const plan_one<FIRS
                                         uint32_t head, uint32_t chunk)
 {
     return a.part + ((uint64_t)chunk * a.n_head + head) * (D + 4);
+}
+template <int D>
+__device__ static inline float *partial(const split_args &a, const plan_whole &, uint32_t, uint32_t, uint32_t, uint32_t)
+{
+    return a.part; /* not called: there is one chunk */
 }
 
 /* Calls f(plan_kind<P>()) for the kind of plan that these arguments need, as each_head() does for head sizes. */

@@ -27,7 +27,7 @@ struct tailed_args : split_args, attend_tail {
 /* A warp's part of the tail of an item that WARPS warps share: every WARPS-th of its heads (at most ROWS queries, then
  * K and V where these warps append them). Teams have fewer warps than most items have heads: with heads of 64
  * dimensions each half of a warp takes a head, so that all are computed at once. */
-template <int D, int ROWS, int WARPS> struct tailed {
+template <int D, int ROWS, int WARPS, class P> struct tailed {
     static_assert(D % 32 == 0 && D <= 128, "a lane has four elements of a head");
     static constexpr int PIECES = 8; /* partial sums that are loaded together */
     static constexpr uint32_t LANES = D == 64 && WARPS < shape<D>::WARPS ? 16 : 32, /* of a head */
@@ -93,12 +93,12 @@ template <int D, int ROWS, int WARPS> struct tailed {
         for (int i = 1; i < PIECES; i++)
             piece[i] = load_if(i < (int)n, w.later + (i - 1) * w.step);
     }
-    __device__ inline void begin_head(const tailed_args &a, const plan &p, const item &it, uint32_t head)
+    __device__ inline void begin_head(const tailed_args &a, const P &p, const item &it, uint32_t head)
     {
-        head_begin<LANES>(a.tail, D, part(a, head), p.row[it.s], p.pos[it.s], part_lane, room);
+        head_begin<LANES>(a.tail, D, part(a, head), row_of(p, it.s), row_pos(p, it.s), part_lane, room);
     }
     /* To be called after load() of w and begin_head(). */
-    __device__ inline void end_head(const tailed_args &a, const plan &p, const item &it, uint32_t head,
+    __device__ inline void end_head(const tailed_args &a, const P &p, const item &it, uint32_t head,
                                     const partials::place &w)
     {
         uint32_t which = part(a, head);
@@ -115,31 +115,31 @@ template <int D, int ROWS, int WARPS> struct tailed {
             f.x += bias[0], f.y += bias[1], f.z += bias[2], f.w += bias[3];
         if (4 * part_lane < D)
             *(float4 *)(room.v + 4 * part_lane) = f;
-        head_end<false, LANES>(a.tail, D, which, p.pos[it.s], part_lane, room);
+        head_end<false, LANES>(a.tail, D, which, row_pos(p, it.s), part_lane, room);
         if (head >= heads(a, it))
             return;
         if (which)
-            head_append<LANES>(a.tail, D, which, p.row[it.s], it.head, __shfl_sync(head_lanes<LANES>(), slot, 0, LANES),
-                               part_lane, room.v);
+            head_append<LANES>(a.tail, D, which, row_of(p, it.s), it.head,
+                               __shfl_sync(head_lanes<LANES>(), slot, 0, LANES), part_lane, room.v);
         __half *to = which ? made.own[which - 1] : made.row[head];
         for (uint32_t i = part_lane; i < D; i += LANES)
             to[i] = half_sat(room.v[i]);
         __syncwarp(head_lanes<LANES>()); /* the shared memory is reused */
     }
     /* Requests the partial sums of the first head of an item, while another item is being processed. */
-    __device__ inline void ask(const tailed_args &a, const plan &p, const item &it)
+    __device__ inline void ask(const tailed_args &a, const P &p, const item &it)
     {
-        load(place(a, p.row[it.s], it, nth));
+        load(place(a, row_of(p, it.s), it, nth));
     }
     /* Computes the warp's heads of the item. asked: the first head's partial sums were already requested; first: this
      * is the warp's first item, which waits for the product. There is one code path for all cases, as code is fetched
      * as it is executed. */
-    __device__ inline void make(const tailed_args &a, const plan &p, const item &it, bool asked, bool first)
+    __device__ inline void make(const tailed_args &a, const P &p, const item &it, bool asked, bool first)
     {
 #pragma unroll 1
         for (uint32_t head = nth; first || head / PER * PER < heads(a, it);
              head += WARPS * PER, asked = first = false) {
-            partials::place w = place(a, p.row[it.s], it, head);
+            partials::place w = place(a, row_of(p, it.s), it, head);
             if (first)
                 pdl_wait();
             if (!asked)
