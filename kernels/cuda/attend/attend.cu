@@ -107,7 +107,7 @@ static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, c
 {
     const struct kv_desc *kv = &d->kv[0]->desc;
     const float kb = d->kv[0]->layer_bytes / 1024.f / kv->n_kv, us_round = 0.8f + 0.11f * kb, kb_us = 2750, us_end = 1,
-                us_trunk_end = 3, us_reduce = 2.5f, us_launch = 3, us_join = 1;
+                us_trunk_end = 3, us_reduce = 3.5f, us_launch = 3, us_join = 1;
     uint32_t warps = attend_warps((int)kv->d_k), most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, items = 0, all = 0;
     auto us_of = [&](uint32_t n, uint32_t total, float end, uint32_t ranks = 1) {
         float turns = (float)((n * kv->n_kv + d->sms - 1) / d->sms), mean = turns * total / n;

@@ -15,7 +15,7 @@
 #include "kernels/cuda/attend/tailed.cuh"
 #include "kernels/cuda/cluster.cuh"
 
-enum { RANKS_MAX = 2 /* blocks of a cluster: four or eight lose more waiting to be scheduled than they gain */ };
+enum { RANKS_MAX = 4 /* blocks of a cluster: eight lose more waiting to be scheduled than they gain */ };
 
 /* ROWS: most query heads per KV head. TEAM: warps that share an item; ONCE: see attend_decode(). */
 template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
@@ -283,10 +283,9 @@ bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint3
 
 uint32_t attend_ranks(const struct device *d, uint32_t items)
 {
-    uint32_t log = 0;
-    while (2u << log <= RANKS_MAX && (uint64_t)items << (log + 1) <= 2ull * d->sms) /* all blocks are resident */
-        log++;
-    return log;
+    uint64_t sms = d->sms;
+    /* all blocks are resident; clusters of four wait too long for places where SMs are to have two blocks */
+    return 4ull * items <= sms ? 2 : 2ull * items <= 2 * sms ? 1 : 0;
 }
 
 uint32_t attend_decode_teams(const struct device *d, uint32_t d_head, uint32_t warps)
