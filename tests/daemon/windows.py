@@ -181,7 +181,8 @@ try:
             c = start("kv_disk = 1G", "kv_ram = 0", "kv_type = q8_0")
             quiet = turns(c, model, "q8_0", story)
             size = c.pages(model)["page_bytes"]
-            check(size * 32 == full_bytes * 34 // 4, "%s: KV of 8 bits takes 34 bytes for 32 numbers" % model,
+            number = 4 if harness.BACKEND == "cpu" else 2  # bytes that KV otherwise has for one
+            check(size * 32 == full_bytes * 34 // number, "%s: KV of 8 bits takes 34 bytes for 32 numbers" % model,
                   (size, full_bytes))
             u = c.say(model, model + " restarted", " so", 5)["usage"]
             check(u["restored_tokens"] == 0, "%s: and finds no KV of another type" % model, u)
