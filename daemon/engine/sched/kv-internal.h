@@ -13,7 +13,7 @@ struct page {
     uint32_t refs;       /* block tables that reference it */
     uint32_t leaving;    /* of these references, those that kv_count_leaving() counts as released */
     uint32_t next, prev; /* on the free list (next only) or in the LRU list of unreferenced cached pages */
-    bool kept;           /* it stays cached when a window has passed it */
+    bool kept;           /* it stays cached when a window has passed it, or a later state is kept */
 };
 
 /* What cached KV depends on besides its token ids: the owner and the frequency set. Part of every look-up. */

@@ -475,8 +475,8 @@ static void publish_tail(struct kv *kv, struct kv_table *t, uint32_t i, const in
 }
 
 /* Whether the page at place i of a table that ends at token n stays cached after a sequence that resumed there has gone
- * on. A state is marked so only when the next one is kept, for which the sequence may have been too short, or the place
- * not yet in the cache. */
+ * on. While a sequence runs, a state is marked so only when the next one is kept, and only if its place is in the cache
+ * by then; here the rest are. */
 static bool outlasts(const struct kv *kv, const struct kv_table *t, uint32_t group, uint32_t i, uint32_t n)
 {
     if (kv->group[group].shape.state)
