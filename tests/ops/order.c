@@ -64,8 +64,11 @@ static struct op op_of(const struct rig *r, char c)
     }
 }
 
-/* The steps: the sequences, and where their rows begin. Of the two steps that decode, the first has contexts that a
- * GPU's attention does not split, the second has ones that it does. */
+enum { LONG = 128 /* pages of a sequence at most */ };
+
+/* The steps: the sequences, and where their rows begin. Of the steps that decode, the first has contexts of a few
+ * pages, the second ones that several blocks of a GPU share; the last has some that are cut into chunks where the model
+ * has more than a few KV heads, and where it has few, so many pages that each warp has several. */
 static const struct {
     uint32_t n_seq;
     struct seq_shape seq[SEQS_MAX];
@@ -75,10 +78,27 @@ static const struct {
     {1, {{0, 70}}},
     {6, {{0, 1}, {1, 1}, {15, 1}, {16, 1}, {17, 1}, {100, 1}}},
     {6, {{319, 1}, {0, 1}, {255, 1}, {256, 1}, {33, 1}, {300, 1}}},
+    {6, {{1900, 1}, {0, 1}, {1836, 1}, {256, 1}, {33, 1}, {1881, 1}}},
 };
+
+/* Gives sequences of more than SEQ_PAGES pages tables of their own pages: all but one again and again, and that one
+ * last, so that nothing else reads what a step writes. */
+static void long_tables(struct rig *r, uint32_t n_seq, uint32_t table[SEQS_MAX][LONG])
+{
+    for (uint32_t s = 0; s < n_seq; s++) {
+        struct batch_seq *q = &r->seq[s];
+        uint32_t n = (q->pos0 + q->n_row + KV_PAGE - 1) / KV_PAGE;
+        if (n <= SEQ_PAGES)
+            continue;
+        for (uint32_t i = 0; i < n; i++)
+            table[s][i] = q->pages[0][i + 1 < n ? i % (SEQ_PAGES - 1) : SEQ_PAGES - 1];
+        q->pages[0] = table[s];
+    }
+}
 
 static void check(struct rig *r, const char *order, size_t step)
 {
+    static uint32_t table[SEQS_MAX][LONG];
     uint32_t n = 0;
     for (uint32_t s = 0; s < steps[step].n_seq; s++)
         n += steps[step].seq[s].n_row;
@@ -89,6 +109,7 @@ static void check(struct rig *r, const char *order, size_t step)
     double off = 0, size = 0;
     assert_true(want && got && n_op <= 16);
     rig_batch(r, steps[step].seq, 0, steps[step].n_seq);
+    long_tables(r, steps[step].n_seq, table);
     rig_fill_written(r);
     for (size_t i = 0; i < n_op; i++)
         ops[i] = op_of(r, order[i]);
