@@ -6,9 +6,10 @@
  * is busy while an item's tail is computed and while its sums are added. Pages hold what was there before the step, so
  * they are requested before q|k|v has ended; the step's own token is a warp's first sum.
  *
- * Where a step has no more items than SMs, each of which has room for two blocks, the blocks of a thread block cluster
- * share an item, as its ranks: pages are dealt out to the warps of all of them in turn, each rank computes the item's
- * queries, and sends its warps' sums to the first rank, which adds the ranks' sums in order.
+ * Where a step has no more items than SMs, each of which has room for two blocks, two blocks of a thread block cluster
+ * share an item, as its ranks, or four where there is an SM for each: pages are dealt out to the warps of all of them
+ * in turn, each rank computes the item's queries, and sends its warps' sums to the first rank, which adds the ranks'
+ * sums in order.
  */
 #include <type_traits>
 
@@ -17,25 +18,33 @@
 
 enum { RANKS_MAX = 4 /* blocks of a cluster: eight lose more waiting to be scheduled than they gain */ };
 
-/* ROWS: most query heads per KV head. TEAM: warps that share an item; ONCE: see attend_decode(). */
-template <int D, int ROWS, int TEAM, bool ONCE> struct decode_shape {
+/* Whether a block takes one item after the other, or each of its teams has one, with rings one page deep or one and a
+ * half: see attend_decode(). */
+enum decode_form { DECODE_MANY, DECODE_ONCE, DECODE_DEEP };
+
+/* ROWS: most query heads per KV head. TEAM: warps that share an item. */
+template <int D, int ROWS, int TEAM, enum decode_form FORM>
+struct decode_shape {
+    static constexpr bool ONCE = FORM != DECODE_MANY;
+    typedef std::conditional_t<ONCE, plan_whole, plan> P; /* a team's only item needs no plan of the others */
     static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32, TEAMS = WARPS / TEAM;
     static constexpr int BLOCKS = D <= 64 || ONCE ? 2 : 1; /* per SM */
     static constexpr int PAGE = KV_PAGE * D;               /* halves of K, and of V */
     /* Stages of a warp's ring, half a page each: as many as fit, or so few that a block of the previous or next product
-     * fits beside this one. */
-    typedef std::conditional_t<ONCE, plan_whole, plan> P;
-    static constexpr uint32_t STAGES = ONCE ? 2 : ROWS <= 4 ? 6 : 4;
-    static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
-                              SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
-                              QUERIES = TEAMS * (uint32_t)sizeof(typename tailed<D, ROWS, TEAM, P>::queries),
-                              STATIC = sizeof(plan) + QUERIES + 256; /* at most */
-    typedef float rank_sums[ROWS][D + 4];                            /* of a rank: sums, maximum, denominator */
-    static constexpr uint32_t bytes(uint32_t ranks)
-    {
-        return BARRIERS + RING + SCRATCH + (ranks - 1) * (uint32_t)sizeof(rank_sums);
-    }
-};
+     * fits beside this one (DECODE_ONCE: at 128 dimensions with some 400 bytes to spare). */
+    static constexpr uint32_t STAGES = FORM == DECODE_ONCE   ? 2
+                                       : FORM == DECODE_DEEP ? 3
+                                       : ROWS <= 4           ? 6
+                                                             : 4;
+    static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS *STAGES *PAGE * 2,
+    SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
+    QUERIES = TEAMS *(uint32_t)sizeof(typename tailed<D, ROWS, TEAM, P>::queries),
+    STATIC = sizeof(plan) + QUERIES + 256; /* at most */
+    typedef float rank_sums[ROWS][D + 4];  /* of a rank: sums, maximum, denominator */
+    static constexpr uint32_t bytes(uint32_t ranks){return BARRIERS + RING + SCRATCH +
+                                                               (ranks - 1) * (uint32_t)sizeof(rank_sums);}
+}
+;
 
 #if __CUDA_ARCH__ >= 900
 /* Called by every thread when it starts: the other blocks' shared memory is accessible once they have started. */
@@ -89,21 +98,23 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
 #endif
 
 /*
- * ONCE: a block's warps are in teams of TEAM warps, each with one item, or with its rank's part of one, and there is no
- * code for a next item; the rings are one page deep, so that the block fits as soon as one of the product's two blocks
- * has left an SM, and the next product's block fits beside it. Otherwise all warps share an item, and a block takes one
- * item after the other.
+ * DECODE_ONCE: a block's warps are in teams of TEAM warps, each with one item, or with its rank's part of one, and
+ * there is no code for a next item; the rings are one page deep, so that the block fits as soon as one of the product's
+ * two blocks has left an SM, and the next product's block fits beside it. DECODE_DEEP: the same where so few blocks all
+ * find room early; K of the next page is then in flight with a page. DECODE_MANY: all warps share an item, and a block
+ * takes one item after the other.
  *
  * Where blocks start late, anything that they do before the wait delays the critical path: so there is no dry run to
  * warm the instruction cache, and the sines and cosines are computed while the partial sums are in flight.
  */
-template <int D, int ROWS, int TEAM, bool ONCE>
-__global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, ONCE>::THREADS, decode_shape<D, ROWS, TEAM, ONCE>::BLOCKS)
+template <int D, int ROWS, int TEAM, enum decode_form FORM>
+__global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, FORM>::THREADS, decode_shape<D, ROWS, TEAM, FORM>::BLOCKS)
     attend_decode(const __grid_constant__ tailed_args a)
 {
 #if __CUDA_ARCH__ >= 900
     typedef shape<D> F;
-    typedef decode_shape<D, ROWS, TEAM, ONCE> S;
+    typedef decode_shape<D, ROWS, TEAM, FORM> S;
+    constexpr bool ONCE = S::ONCE;
     constexpr uint32_t STAGES = S::STAGES;
     constexpr bool RANKS = ONCE && TEAM == S::WARPS;
     constexpr bool EARLY = S::BLOCKS == 1; /* with two blocks there are no registers for the next item's partial sums */
@@ -275,7 +286,7 @@ bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint3
     bool fits = false;
     if (d->cc >= 90 && d->path == PATH_WGMMA && d->decode && !d->invariant && kv->type == DT_F16 && kv->d_k == kv->d_v)
         decode_head(kv->d_k, group, [&](auto size, auto rows) {
-            typedef decode_shape<size.d, rows.d, shape<size.d>::WARPS, false> S;
+            typedef decode_shape<size.d, rows.d, shape<size.d>::WARPS, DECODE_MANY> S;
             fits = S::bytes(1) + S::STATIC <= d->smem_max;
         });
     return fits;
@@ -284,8 +295,16 @@ bool attend_decode_takes(const struct device *d, const struct kv_desc *kv, uint3
 uint32_t attend_ranks(const struct device *d, uint32_t items)
 {
     uint64_t sms = d->sms;
-    /* all blocks are resident; clusters of four wait too long for places where SMs are to have two blocks */
-    return 4ull * items <= sms ? 2 : 2ull * items <= 2 * sms ? 1 : 0;
+    static_assert(RANKS_MAX == 4);
+    /* Two blocks fit an SM, but clusters of four would wait too long for places. */
+    return 4ull * items <= sms ? 2 : items <= sms ? 1 : 0;
+}
+
+/* Whether the blocks are so few that they need not fit beside a product's: for log_ranks of attend_ranks(), as
+ * measured. */
+static bool few_blocks(const struct device *d, uint32_t items, uint32_t log_ranks)
+{
+    return log_ranks && (uint64_t)items << (log_ranks == 1 ? 1 : 3) <= (uint64_t)d->sms;
 }
 
 uint32_t attend_decode_teams(const struct device *d, uint32_t d_head, uint32_t warps)
@@ -301,14 +320,30 @@ void attend_decode_init(struct device *d)
         for (uint32_t d_head = 64; d_head <= 128; d_head += 64)
             decode_head(d_head, group, [&](auto size, auto rows) {
                 constexpr int D = size.d, ROWS = rows.d, WARPS = shape<D>::WARPS;
-                cuda_smem(d, attend_decode<D, ROWS, WARPS, false>, decode_shape<D, ROWS, WARPS, false>::bytes(1));
+                cuda_smem(d, attend_decode<D, ROWS, WARPS, DECODE_MANY>,
+                          decode_shape<D, ROWS, WARPS, DECODE_MANY>::bytes(1));
+                cuda_smem(d, attend_decode<D, ROWS, WARPS, DECODE_DEEP>,
+                          decode_shape<D, ROWS, WARPS, DECODE_DEEP>::bytes(RANKS_MAX));
                 for (uint32_t warps = ATTEND_TEAM_MIN; warps <= WARPS; warps *= 2)
                     decode_team<D>(warps, [&](auto team) {
                         constexpr int TEAM = team.d;
-                        cuda_smem(d, attend_decode<D, ROWS, TEAM, true>,
-                                  decode_shape<D, ROWS, TEAM, true>::bytes(TEAM == WARPS ? RANKS_MAX : 1));
+                        cuda_smem(d, attend_decode<D, ROWS, TEAM, DECODE_ONCE>,
+                                  decode_shape<D, ROWS, TEAM, DECODE_ONCE>::bytes(TEAM == WARPS ? RANKS_MAX : 1));
                     });
             });
+}
+
+template <int D, int ROWS, int TEAM, enum decode_form FORM>
+static void launch_once(struct device *d, const tailed_args &a, uint32_t items)
+{
+    typedef decode_shape<D, ROWS, TEAM, FORM> S;
+    uint32_t ranks = 1u << a.log_ranks;
+    dim3 grid((items + S::TEAMS - 1) / S::TEAMS * ranks);
+    if (ranks > 1)
+        cuda_launch_clusters(d, ranks, attend_decode<D, ROWS, TEAM, FORM>, grid, S::THREADS, S::bytes(ranks),
+                             LAUNCH_PDL, a);
+    else
+        cuda_launch(d, attend_decode<D, ROWS, TEAM, FORM>, grid, S::THREADS, S::bytes(1), LAUNCH_PDL, a);
 }
 
 void attend_decode_run(struct device *d, const split_args &a, const attend_tail &tail, uint32_t d_head)
@@ -318,24 +353,20 @@ void attend_decode_run(struct device *d, const split_args &a, const attend_tail 
         uint32_t items = attend_items(d, a, D);
         tailed_args with = {a, tail, 0};
         if (!d->team) {
-            typedef decode_shape<D, ROWS, WARPS, false> many;
+            typedef decode_shape<D, ROWS, WARPS, DECODE_MANY> many;
             uint32_t most = many::BLOCKS * d->sms;
-            cuda_launch(d, attend_decode<D, ROWS, WARPS, false>, dim3(items < most ? items : most), many::THREADS,
+            cuda_launch(d, attend_decode<D, ROWS, WARPS, DECODE_MANY>, dim3(items < most ? items : most), many::THREADS,
                         many::bytes(1), LAUNCH_PDL, with);
             return;
         }
         decode_team<D>(d->team, [&](auto team) {
             constexpr int TEAM = team.d;
-            typedef decode_shape<D, ROWS, TEAM, true> once;
-            uint32_t blocks = (items + once::TEAMS - 1) / once::TEAMS;
+            constexpr enum decode_form DEEP = TEAM == shape<D>::WARPS ? DECODE_DEEP : DECODE_ONCE;
             with.log_ranks = TEAM == WARPS ? attend_ranks(d, items) : 0;
-            uint32_t ranks = 1u << with.log_ranks;
-            if (ranks > 1)
-                cuda_launch_clusters(d, ranks, attend_decode<D, ROWS, TEAM, true>, dim3(blocks * ranks), once::THREADS,
-                                     once::bytes(ranks), LAUNCH_PDL, with);
+            if (few_blocks(d, items, with.log_ranks))
+                launch_once<D, ROWS, TEAM, DEEP>(d, with, items);
             else
-                cuda_launch(d, attend_decode<D, ROWS, TEAM, true>, dim3(blocks), once::THREADS, once::bytes(1),
-                            LAUNCH_PDL, with);
+                launch_once<D, ROWS, TEAM, DECODE_ONCE>(d, with, items);
         });
     });
 }

@@ -35,7 +35,8 @@ struct split_args : attend_args {
     uint32_t fixed_pages, fixed_magic; /* pages per chunk where step_dev.chunk_pages is 0 */
     uint32_t span;                     /* an item has 1 << span consecutive chunks, aligned to that number */
 };
-/* The plan of a step, computed by every block: arrays by sequence [s], and prefix sums over them. */
+/* The plan of a step, computed by every block that may have any of its items: arrays by sequence [s], and prefix sums
+ * over them. */
 struct plan {
     static constexpr bool ONE = false, FIRST = false; /* see plan_one */
     uint32_t item[BATCH_SEQS_MAX + 1];                /* work items before sequence s */
@@ -233,7 +234,8 @@ __device__ static inline uint32_t pos_of(const split_args &, const plan_one<FIRS
     return p.pos;
 }
 
-/* The pages of an item's context, or of the part that its chunk has, end before this one. */
+/* The pages of an item's context, or of the part that its chunk has, without the step's own token (decode.cu), end
+ * before this one. */
 __device__ static inline uint32_t end_page(const plan &p, const item &it)
 {
     return min((it.last + KV_PAGE - 1) / KV_PAGE, (it.chunk + 1) * p.chunk_pages);

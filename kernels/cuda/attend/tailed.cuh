@@ -26,7 +26,7 @@ struct tailed_args : split_args, attend_tail {
 
 /* A warp's part of the tail of an item that WARPS warps share: every WARPS-th of its heads (at most ROWS queries, then
  * K and V where these warps append them). Teams have fewer warps than most items have heads: with heads of 64
- * dimensions each half of a warp takes a head, so that all are computed at once. */
+ * dimensions each half of a warp takes a head, so that all are computed at once. P: the plan, of plan.cuh. */
 template <int D, int ROWS, int WARPS, class P> struct tailed {
     static_assert(D % 32 == 0 && D <= 128, "a lane has four elements of a head");
     static constexpr int PIECES = 8; /* partial sums that are loaded together */

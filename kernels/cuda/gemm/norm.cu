@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_block(const __grid_constant_
 /* Whether a product of n rows, two of whose blocks fill an SM, leaves a quarter of the places free. */
 static bool leaves_room(const struct device *d, const partials &of, uint32_t n)
 {
-    uint32_t units = of.p ? ((n - 1 >> of.log_rows) + 1) * of.n_kblk : 0,
+    uint32_t units = of.p ? (((n - 1) >> of.log_rows) + 1) * of.n_kblk : 0,
              blocks = of.p ? (units + of.per - 1) / of.per : 0;
     return 4 * blocks <= 3 * 2 * (uint32_t)d->sms;
 }

@@ -30,10 +30,10 @@ struct partials_part {
     uint32_t group0, row0; /* first group; first row in the merged output */
 };
 struct partials {
-    const float *p;                  /* [block][segs][cols][rows]; NULL = none */
-    uint32_t cols, log_rows, n_kblk; /* log_rows: log2 of `rows` */
+    const float *p;                  /* [block][segs][cols][a group's rows]; NULL = none */
+    uint32_t cols, log_rows, n_kblk; /* log_rows: log2 of a group's rows */
     uint32_t per;                    /* records that a block takes */
-    uint32_t per_magic, kblk_magic;  /* fastdiv_magic() of them */
+    uint32_t per_magic, kblk_magic;  /* fastdiv_magic() of per and n_kblk */
     uint32_t segs;                   /* groups that a block may have a share in */
     uint32_t n_part;
     uint32_t glu; /* > 0: gate and up share tiles, 8 rows each, and up's rows begin here in the merged output */

@@ -100,8 +100,9 @@ static wg_kernel *wg_kernel_of(struct device *d, const wdev *w, enum wg_form for
 #undef X
 }
 
-/* Whether there are kernels for it. fastdiv() divides its units by the records of a group and by a block's share, which
- * on the smallest device is a sixteenth of them: up to some 4 billion weights. */
+/* Whether there are kernels for it. fastdiv() divides its units by the records of a group and by a block's share, a
+ * sixteenth of them at most, as no sm_90 device, or slice of one, has fewer than 16 SMs: up to some 4 billion weights.
+ */
 static bool wg_has(const wdev *w)
 {
     uint64_t units = (w->n_tile / 8ull + w->n_part) * w->n_kblk, most = units / 16 + w->n_kblk;
@@ -295,7 +296,8 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
     wg_kernel *k = wg_kernel_of(d, w, blocks ? WG_BLOCKS : f->form, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 wg_fixed(f->cols) + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
-    s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.log_rows = f->groups == 2 ? 7 : 8, s.segs = a.segs;
+    s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.log_rows = f->groups == 2 ? 7 : 8 /* of groups * 64 */,
+    s.segs = a.segs;
     s.n_kblk = a.n_kblk, s.kblk_magic = a.kblk_magic, s.per = a.per, s.per_magic = a.per_magic;
     s.n_part = a.n_part, s.glu = w->interleaved ? w->part[1].row0 : 0;
     return s;
