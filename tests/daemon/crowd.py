@@ -108,7 +108,8 @@ try:
         clients.append(f)
     ended = events(clients, lambda made, ended: len(ended) == FORKS)
     check([ended[i]["tokens"] for i in range(FORKS)] == want_forks, "8 forks at once: each goes on as it does alone")
-    check(all(ended[i]["usage"]["reused_tokens"] >= before - 15 for i in range(FORKS)), "with the KV of what they share",
+    # but for 15 tokens at most, and the answer's last one, which need not have been computed
+    check(all(ended[i]["usage"]["reused_tokens"] >= before - 1 - 15 for i in range(FORKS)), "with the KV of what they share",
           [ended[i]["usage"] for i in range(FORKS)])
 
     # Cancellations and disconnects do not affect other clients. A client that has disconnected retries and gets all of
