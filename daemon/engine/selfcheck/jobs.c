@@ -53,11 +53,11 @@ int jobs_begin(struct check_jobs **out, const struct model *m, const struct back
     *out = all;
     for (uint32_t i = 0; i < CHECK_THREADS; i++) {
         struct worker *w = &all->worker[i];
+        w->all = all; /* jobs_free() reads it even where this fails */
         int rc = reference_open(&w->ref, m, ref, &one, kv_type, e);
         if (rc)
             return rc;
         w->open = true;
-        w->all = all;
     }
     for (uint32_t i = 1; i < CHECK_THREADS; i++) /* the caller is worker 0 */
         all->worker[i].started = !pthread_create(&all->worker[i].thread, NULL, work, &all->worker[i]);

@@ -582,6 +582,20 @@ static void a_model_may_have_many_layers(void **state)
     bed_close(&b);
 }
 
+/* The reference may be refused its memory, or the type of KV for the model's heads: that is an error of the load. */
+static void a_reference_that_does_not_open_is_an_error(void **state)
+{
+    (void)state;
+    struct device_params params = {.variant = "no such variant", .threads = 2};
+    struct hearth_err e = {0};
+    struct selfcheck s;
+    struct bed b;
+    bed_open(&b, tale);
+    assert_int_not_equal(selfcheck_run(b.m, backend_find("cpu"), &params, batches, &s, &e), 0);
+    assert_non_null(strstr(e.msg, params.variant));
+    bed_close(&b);
+}
+
 int main(int argc, char **argv)
 {
     const char *backend = argc > 1 ? argv[1] : "cpu";
@@ -608,6 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_row_apart_is_named),
         cmocka_unit_test(a_step_reads_what_it_wrote),
         cmocka_unit_test(a_model_may_have_many_layers),
+        cmocka_unit_test(a_reference_that_does_not_open_is_an_error),
     };
     if (strcmp(backend, "cpu") || n_named)
         ref_variant = "auto"; /* as in the engine */
