@@ -92,7 +92,7 @@ void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t 
 /* Whether the state after `pos` tokens stays cached once a later one is kept. */
 bool kv_state_stays(const struct kv_table *t, uint32_t pos);
 /* Where a state is to be kept after the current number of tokens, leaves it in its place of the table. The state kept
- * before is released, unless it is to stay cached. */
+ * before is released, unless it is to stay cached, once it is known that the timeline gets there. */
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group);
 /* Takes the page of the table's last place, the state of `at` tokens, as the state to continue from. */
 void kv_state_take(struct kv *kv, struct kv_table *t, uint32_t group);

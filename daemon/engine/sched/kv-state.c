@@ -93,14 +93,13 @@ static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
     s->has[1] = own;
 }
 
-/* Puts the page, which holds the state after `at` tokens and already has a reference for this, in its place of the
- * table. The states kept before are released, unless they are to stay cached. */
-static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at, uint32_t page)
+/* Releases the states before place `last`, except those that are to stay cached. While steps in flight sample the
+ * tokens up to `last`, the timeline may still end before it, so nothing is released yet. */
+static void let_go(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t last)
 {
-    uint32_t last = at / KV_PAGE - 1, i = t->from[group];
-    t->page[group][last] = page;
-    if (last < t->n_cached)
-        kv_enter(kv, t, group, last);
+    uint32_t i = t->from[group];
+    if (last >= t->n_cached && (last + 1) * KV_PAGE > t->keep)
+        return;
     for (; i < last; i++) {
         if (t->page[group][i] == KV_NONE)
             continue;
@@ -112,6 +111,17 @@ static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at,
         kv_release_page(kv, t, group, i, true);
     }
     t->from[group] = i;
+}
+
+/* Puts the page, which holds the state after `at` tokens and already has a reference for this, in its place of the
+ * table. */
+static void keep(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t at, uint32_t page)
+{
+    uint32_t last = at / KV_PAGE - 1;
+    t->page[group][last] = page;
+    if (last < t->n_cached)
+        kv_enter(kv, t, group, last);
+    let_go(kv, t, group, last);
 }
 
 /* Keeps the state that the step wrote to the third page from between its rows. */
@@ -142,6 +152,9 @@ void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
 void kv_state_keep(struct kv *kv, struct kv_table *t, uint32_t group)
 {
     struct kv_state *s = &t->state[group];
+    uint32_t said = t->at / STATE_SAID * STATE_SAID; /* where the last state after the prompt was kept, if any was */
+    if (said > t->keep && t->page[group][said / KV_PAGE - 1] != KV_NONE)
+        let_go(kv, t, group, said / KV_PAGE - 1);
     if (!t->at || next_kept(kv, t, t->at - 1) != t->at || t->page[group][t->at / KV_PAGE - 1] != KV_NONE)
         return;
     kv_page_ref(kv, group, s->page[0]);

@@ -187,6 +187,35 @@ static void a_document_serves_many(void **state)
     }
 }
 
+/* An end token is a surprise where several steps are in flight. They may have passed a place where a state is kept: the
+ * timeline never gets there, and is continued from the state before. */
+static void an_answer_ends_before_a_state(void **state)
+{
+    (void)state;
+    enum { PROMPT = 600, SAID = 7 * STATE_SAID, N = SAID + 20, IN_FLIGHT = 4 };
+    static int32_t id[N];
+    for (int i = 0; i < N; i++)
+        id[i] = i % 251;
+    for (uint32_t n = SAID - IN_FLIGHT; n < SAID + IN_FLIGHT; n++) {
+        struct kv *kv = fresh_groups(MAX_PAGES, (uint32_t[]){0, STATES}, 2, 3);
+        struct kv_table t = {.uid = 1, .keep = PROMPT}, next = {.uid = 1};
+        uint32_t done = 0;
+        while (done < n + IN_FLIGHT) {
+            uint32_t known = done < PROMPT + IN_FLIGHT ? 0 : done - IN_FLIGHT, left = done < PROMPT ? PROMPT - done : 1;
+            kv_publish(kv, &t, id, known);
+            assert_true(kv_grow(kv, &t, done, done + left, 256));
+            done += kv_cut(kv, &t, done, left < 256 ? left : 256);
+            assert_true(counted(kv, 1).held <= (done < PROMPT ? 3 : 4));
+        }
+        kv_advance(kv, &t, done);
+        kv_release(kv, &t, id, n);
+        assert_int_equal(kv_match(kv, &next, id, N), n < SAID ? SAID - STATE_SAID : SAID);
+        kv_release(kv, &next, id, 0);
+        assert_true(kv_check(kv));
+        kv_cache_free(kv);
+    }
+}
+
 /* Of several timelines with a common beginning, the second one finds where they part, and from the third on none of the
  * common part is computed again: with windows and with states, and also where all steps are still in flight, so that no
  * page can enter the cache, until the sequence ends. */
@@ -335,6 +364,7 @@ int main(void)
         cmocka_unit_test(a_prompt_is_one_step),
         cmocka_unit_test(what_a_step_replaces_goes),
         cmocka_unit_test(a_document_serves_many),
+        cmocka_unit_test(an_answer_ends_before_a_state),
         cmocka_unit_test(where_timelines_part_is_kept),
         cmocka_unit_test(windows_resume),
     };
