@@ -40,7 +40,7 @@ try:
             refused = c.answer(ask(c, "x"))
         except (harness.Refused, harness.Wrong) as e:
             refused = e
-        check("FACTOR[,trials][,slow]" in box.log() + str(refused), "%s is refused" % by, refused)
+        check("FACTOR[,trials][,slow][,computes]" in box.log() + str(refused), "%s is refused" % by, refused)
         box.stop()
 finally:
     harness.end(box)

@@ -33,7 +33,7 @@ int main(int argc, char **argv)
             argv[2] = argv[0];
             return serve_main(argc - 2, argv + 2, devices[i].wrap);
         }
-    fputs("usage: hearth-engine --fault WHAT=N|PATH | --small BYTES | --paced FACTOR[,trials][,slow] | "
+    fputs("usage: hearth-engine --fault WHAT=N|PATH | --small BYTES | --paced FACTOR[,trials][,slow][,computes] | "
           "--no-vocab PATH [OPTION OF THE ENGINE...]\n",
           stderr);
     return 2;

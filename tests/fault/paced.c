@@ -21,7 +21,7 @@ static struct {
     const struct backend *inner;
     struct backend table;
     double factor;
-    bool trials, slowly;
+    bool trials, slowly, computes;
     bool tried[BATCH_ROWS_MAX / SHAPE + 1];
     bool slow;   /* the next submission is slow */
     double idle; /* when the last step will be done */
@@ -32,6 +32,7 @@ static struct {
         double done;
         uint32_t n;
         struct sampled s[BATCH_SEQS_MAX];
+        struct hearth_err err; /* of a step that was computed at once */
     } ring[IN_FLIGHT];
 } paced;
 
@@ -149,6 +150,15 @@ static void sample(struct step *f, const struct batch_sample *op)
     }
 }
 
+/* Has the inner backend compute the step at once; its results are handed out when the GPU would have them. */
+static void compute(struct device *d, struct step *f, const struct batch *b, const struct program *p)
+{
+    struct batch whole = *b;
+    whole.stop = NULL;
+    f->n = b->sample.n;
+    paced.inner->step_wait(d, paced.inner->step_run(d, &whole, p), f->s, f->n, &f->err);
+}
+
 /* The engine's steps may be stopped; those of the self-check, which are really computed, may not. */
 static uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
 {
@@ -164,7 +174,11 @@ static uint64_t step_run(struct device *d, const struct batch *b, const struct p
     try_shapes(&s);
     double begin = engine_now();
     paced.idle = f->done = fmax(paced.idle, begin) + seconds(step_ms(&s));
-    sample(f, &b->sample);
+    f->err.code = 0;
+    if (paced.computes)
+        compute(d, f, b, p);
+    else
+        sample(f, &b->sample);
     sleep_until(begin + seconds(submission_ms(&s)));
     return paced.ticket;
 }
@@ -176,6 +190,10 @@ static int step_wait(struct device *d, uint64_t ticket, struct sampled *out, uin
     if (f->inner)
         return paced.inner->step_wait(d, f->inner, out, n, e);
     sleep_until(f->done);
+    if (f->err.code) {
+        *e = f->err;
+        return e->code;
+    }
     memcpy(out, f->s, (n < f->n ? n : f->n) * sizeof *out);
     return 0;
 }
@@ -199,6 +217,8 @@ static bool parse(const char *s)
             paced.trials = true;
         else if (!strncmp(end, "slow", 4))
             paced.slowly = true;
+        else if (!strncmp(end, "computes", 8))
+            paced.computes = true;
         else
             return false;
     }
@@ -209,7 +229,7 @@ const struct backend *paced_wrap(const struct backend *be, struct device *d, str
 {
     (void)d;
     if (!parse(paced_by)) {
-        err_set(e, HEARTH_EPARAMS, "--paced: \"%.40s\" is not FACTOR[,trials][,slow]", paced_by);
+        err_set(e, HEARTH_EPARAMS, "--paced: \"%.40s\" is not FACTOR[,trials][,slow][,computes]", paced_by);
         return NULL;
     }
     prctl(PR_SET_TIMERSLACK, 1000); /* as the GPU's backend does, so that sleeps are precise */
