@@ -25,7 +25,7 @@ static int chat_turn(struct chat *c, struct hearth_bytes line)
     struct hearth_generate_result *r;
     struct hearth_err err;
     if (gen_run(c->h, gen, &r, &err))
-        return fail(&err);
+        return gen_fail(gen, &err);
     c->turns++;
     /* An exchange that was cancelled before its first token is not in the session, and creates none. */
     if (r->tokens.n > 0 || strcmp(r->finish_reason, "cancelled") != 0) {

@@ -66,7 +66,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct hearth_generate_result *r;
     struct hearth_err err;
     if (gen_attach(h, &gen, stream, request ? argv[0] : NULL, from, &r, &err)) {
-        status = fail(&err);
+        status = gen_fail(&gen, &err);
     } else {
         if (from && r->n_choices && !gen.json)
             say("hearth: --from is for one generation: several choices are printed whole\n");

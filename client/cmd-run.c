@@ -72,7 +72,7 @@ static int answer(struct hearth *h, struct gen *gen, struct hearth_bytes prompt,
     struct hearth_generate_result *r;
     struct hearth_err err;
     if (gen_run(h, gen, &r, &err))
-        return fail(&err);
+        return gen_fail(gen, &err);
     if (gen->json)
         print_json(json_result(r));
     else if (gen->g.n)

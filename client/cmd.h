@@ -194,6 +194,10 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
 int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *request, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err);
 
+/* Reports the error of one of these two calls and returns the exit status: STATUS_INTERRUPTED, quietly, where Ctrl+C
+ * cancelled a request that was still waiting. */
+int gen_fail(const struct gen *gen, const struct hearth_err *err);
+
 /* Prints the choices of a result, each below a line that identifies it. */
 void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r);
 

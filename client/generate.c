@@ -350,6 +350,15 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
     return rc;
 }
 
+int gen_fail(const struct gen *gen, const struct hearth_err *err)
+{
+    if (!gen->interrupted || err->code != HEARTH_ECANCELLED)
+        return fail(err);
+    if (gen->json)
+        fail(err); /* a script that asked for JSON gets an object in any case */
+    return STATUS_INTERRUPTED;
+}
+
 /* The line above each choice gives the seed with which the choice can be generated again. */
 void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r)
 {

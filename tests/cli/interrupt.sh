@@ -24,6 +24,40 @@ json_is "from there" "d['usage']['reused_tokens'] > 1 and d['finish_reason'] == 
 status 0 "status" "$hearth" status --json
 json_is "nothing is left running" "d['streams'] == 0 and d['engine']['running'] == 0"
 
+# A request that waits in hearthd for another one to end, which takes minutes on this device. A terminal is told that it
+# waits.
+"$hearth" stop --daemon --now
+printf '#!/bin/sh\nexec "%s" --paced 100 "$@"\n' "$top_builddir/tests/fault/hearth-engine" >"$dir/engine"
+chmod 700 "$dir/engine"
+configure "streams_per_uid = 1" "engine = $dir/engine"
+cat >"$dir/waiting.py" <<'P'
+import os, signal, subprocess, sys
+def run(stderr=None):
+    return subprocess.Popen([sys.argv[1], "run", "-n", "-1", "Once"], stdout=subprocess.PIPE, stderr=stderr,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+first = run()
+os.read(first.stdout.fileno(), 1)
+terminal, other = os.openpty()
+second, seen = run(other), b""
+while b"1 in line" not in seen:
+    seen += os.read(terminal, 1024)
+second.send_signal(signal.SIGINT)
+code = second.wait(60)
+first.send_signal(signal.SIGINT)
+first.stdout.read()
+first.wait()
+os.close(other)
+try:
+    while True:
+        seen += os.read(terminal, 1024)
+except OSError:  # nobody has it open any more
+    pass
+sys.exit(code if b"CANCELLED" not in seen else 99)
+P
+status 130 "Ctrl+C while it waits ends the command with 130, which is no error" python3 "$dir/waiting.py" "$hearth"
+"$hearth" stop --daemon --now
+configure
+
 cat >"$dir/elsewhere.py" <<'P'
 import os, subprocess, sys
 p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
