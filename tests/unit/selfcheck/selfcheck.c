@@ -590,7 +590,9 @@ static void a_reference_that_does_not_open_is_an_error(void **state)
     struct hearth_err e = {0};
     struct selfcheck s;
     struct bed b;
-    bed_open(&b, tale);
+    char path[4096];
+    assert_non_null(run_path(path, tale));
+    bed_open(&b, path);
     assert_int_not_equal(selfcheck_run(b.m, backend_find("cpu"), &params, batches, &s, &e), 0);
     assert_non_null(strstr(e.msg, params.variant));
     bed_close(&b);
