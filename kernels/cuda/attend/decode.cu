@@ -23,8 +23,7 @@ enum { RANKS_MAX = 4 /* blocks of a cluster: eight lose more waiting to be sched
 enum decode_form { DECODE_MANY, DECODE_ONCE, DECODE_DEEP };
 
 /* ROWS: most query heads per KV head. TEAM: warps that share an item. */
-template <int D, int ROWS, int TEAM, enum decode_form FORM>
-struct decode_shape {
+template <int D, int ROWS, int TEAM, decode_form FORM> struct decode_shape {
     static constexpr bool ONCE = FORM != DECODE_MANY;
     typedef std::conditional_t<ONCE, plan_whole, plan> P; /* a team's only item needs no plan of the others */
     static constexpr int WARPS = shape<D>::WARPS, THREADS = WARPS * 32, TEAMS = WARPS / TEAM;
@@ -32,19 +31,17 @@ struct decode_shape {
     static constexpr int PAGE = KV_PAGE * D;               /* halves of K, and of V */
     /* Stages of a warp's ring, half a page each: as many as fit, or so few that a block of the previous or next product
      * fits beside this one (DECODE_ONCE: at 128 dimensions with some 400 bytes to spare). */
-    static constexpr uint32_t STAGES = FORM == DECODE_ONCE   ? 2
-                                       : FORM == DECODE_DEEP ? 3
-                                       : ROWS <= 4           ? 6
-                                                             : 4;
-    static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS *STAGES *PAGE * 2,
-    SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
-    QUERIES = TEAMS *(uint32_t)sizeof(typename tailed<D, ROWS, TEAM, P>::queries),
-    STATIC = sizeof(plan) + QUERIES + 256; /* at most */
-    typedef float rank_sums[ROWS][D + 4];  /* of a rank: sums, maximum, denominator */
-    static constexpr uint32_t bytes(uint32_t ranks){return BARRIERS + RING + SCRATCH +
-                                                               (ranks - 1) * (uint32_t)sizeof(rank_sums);}
-}
-;
+    static constexpr uint32_t STAGES = FORM == DECODE_ONCE ? 2 : FORM == DECODE_DEEP ? 3 : ROWS <= 4 ? 6 : 4;
+    static constexpr uint32_t BARRIERS = (WARPS * STAGES * 8 + 127) & ~127u, RING = WARPS * STAGES * PAGE * 2,
+                              SCRATCH = (TEAMS * sizeof(scratch<D, ROWS, TEAM>) + 127) & ~127u,
+                              QUERIES = TEAMS * (uint32_t)sizeof(typename tailed<D, ROWS, TEAM, P>::queries),
+                              STATIC = sizeof(plan) + QUERIES + 256; /* at most */
+    typedef float rank_sums[ROWS][D + 4];                            /* of a rank: sums, maximum, denominator */
+    static constexpr uint32_t bytes(uint32_t ranks)
+    {
+        return BARRIERS + RING + SCRATCH + (ranks - 1) * (uint32_t)sizeof(rank_sums);
+    }
+};
 
 #if __CUDA_ARCH__ >= 900
 /* Called by every thread when it starts: the other blocks' shared memory is accessible once they have started. */
@@ -107,7 +104,7 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
  * Where blocks start late, anything that they do before the wait delays the critical path: so there is no dry run to
  * warm the instruction cache, and the sines and cosines are computed while the partial sums are in flight.
  */
-template <int D, int ROWS, int TEAM, enum decode_form FORM>
+template <int D, int ROWS, int TEAM, decode_form FORM>
 __global__ void __launch_bounds__(decode_shape<D, ROWS, TEAM, FORM>::THREADS, decode_shape<D, ROWS, TEAM, FORM>::BLOCKS)
     attend_decode(const __grid_constant__ tailed_args a)
 {
@@ -333,7 +330,7 @@ void attend_decode_init(struct device *d)
             });
 }
 
-template <int D, int ROWS, int TEAM, enum decode_form FORM>
+template <int D, int ROWS, int TEAM, decode_form FORM>
 static void launch_once(struct device *d, const tailed_args &a, uint32_t items)
 {
     typedef decode_shape<D, ROWS, TEAM, FORM> S;
@@ -361,7 +358,7 @@ void attend_decode_run(struct device *d, const split_args &a, const attend_tail 
         }
         decode_team<D>(d->team, [&](auto team) {
             constexpr int TEAM = team.d;
-            constexpr enum decode_form DEEP = TEAM == shape<D>::WARPS ? DECODE_DEEP : DECODE_ONCE;
+            constexpr decode_form DEEP = TEAM == shape<D>::WARPS ? DECODE_DEEP : DECODE_ONCE;
             with.log_ranks = TEAM == WARPS ? attend_ranks(d, items) : 0;
             if (few_blocks(d, items, with.log_ranks))
                 launch_once<D, ROWS, TEAM, DEEP>(d, with, items);
