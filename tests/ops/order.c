@@ -67,8 +67,8 @@ static struct op op_of(const struct rig *r, char c)
 enum { LONG = 128 /* pages of a sequence at most */ };
 
 /* The steps: the sequences, and where their rows begin. Of the steps that decode, the first has contexts of a few
- * pages, the second ones that several blocks of a GPU share; the last has some that are cut into chunks where the model
- * has more than a few KV heads, and where it has few, so many pages that each warp has several. */
+ * pages, the second ones that several blocks of a GPU share; whether those of the last are cut into chunks depends on
+ * the model's KV heads, and where they are not, a warp has several of their pages. */
 static const struct {
     uint32_t n_seq;
     struct seq_shape seq[SEQS_MAX];
