@@ -90,7 +90,7 @@ __device__ static inline void ranks_end(const tailed_args &a, const scratch<D, R
     }
     join_sets<RANKS_MAX>(
         a, f.head, top, den, [&](int k, int e) { return y[k][e]; }, v);
-    store_quad<D, plan_whole>(a, f.row, f.head, f.dim, v);
+    store_quad<D>(a, f.row, f.head, f.dim, v);
 }
 #endif
 

@@ -333,7 +333,7 @@ __device__ static inline uint32_t head_of(const split_args &a, const plan_one<FI
  * made of whole sub-blocks of 32, eight lanes add theirs: pairs of fours, bit-identical to xfrag_store_sums() of
  * prepare.cuh.
  */
-template <int D, class P>
+template <int D>
 __device__ static inline void store_quad(const split_args &a, uint32_t row, uint32_t head, uint32_t dim, float v[4],
                                          bool keep = true)
 {

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(REDUCE_WARPS * 32) attend_reduce(const __grid_
             float v[4];
             join_sets<REDUCE_WARPS>(
                 a, head, top, den, [&](int w, int e) { return y[w][4 * i + e]; }, v);
-            store_quad<D, P>(a, row, head, 4 * i, v, real);
+            store_quad<D>(a, row, head, 4 * i, v, real);
         }
         __syncthreads();
     }

@@ -166,7 +166,7 @@ __device__ static inline void reduce_warps(const split_args &a, const P &p, cons
         den = 1.f / with_sink(a, f.head, top, den);
         for (int e = 0; e < 4; e++)
             y[e] *= den;
-        store_quad<D, P>(a, f.row, f.head, f.dim, y);
+        store_quad<D>(a, f.row, f.head, f.dim, y);
     } else
         store_partial<D>(a, p, it, it.chunk, f, top, den, y);
 }
@@ -193,7 +193,7 @@ __device__ static inline void reduce_chunks(const split_args &a, const P &p, con
         return;
     join_sets<REDUCE_SETS>(
         a, f.head, top, den, [&](int k, int e) { return y[k][e]; }, v);
-    store_quad<D, P>(a, f.row, f.head, f.dim, v);
+    store_quad<D>(a, f.row, f.head, f.dim, v);
 }
 
 /* Stores a warp's sums o of the tile's rows 2t and 2t + 1, with their maxima m and denominators l, for the item's other

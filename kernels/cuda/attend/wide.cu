@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(wide_shape<K, V>::WARPS * 32) attend_wide(cons
                 den = 1.f / with_sink(a, head, all, den);
                 for (int e = 0; e < 4; e++)
                     y[e] *= den;
-                store_quad<V, P>(a, row, head, dim, y);
+                store_quad<V>(a, row, head, dim, y);
             } else {
                 float *to = partial<V>(a, p, it.s, row, head, it.chunk);
                 *(float4 *)(to + dim) = make_float4(y[0], y[1], y[2], y[3]);
