@@ -276,8 +276,8 @@ struct batch {
 struct device_params {
     int index;           /* which of the backend's devices */
     uint32_t threads;    /* CPU: worker threads, 0 = the machine's cores */
-    const char *variant; /* CPU: "auto", "reference", "avx2", "avx512"; CUDA: "auto", which is "graph", "graph",
-                            "eager", "reference", and "ampere", "ada": as such a card computes */
+    const char *variant; /* CPU: "auto", "reference", "avx2", "avxvnni", "avx512"; CUDA: "auto", which is "graph",
+                            "graph", "eager", "reference", and "ampere", "ada": as such a card computes */
     enum dtype kv_type;  /* DT_F16 or DT_Q8_0: the type of KV; DT_F32, which is 0: the device's default */
 };
 

@@ -11,7 +11,7 @@ kernels_libkernels_a_SOURCES = kernels/backend.h kernels/backend.c kernels/kv-pa
 	kernels/cpu/inputs.c kernels/cpu/latent.c kernels/cpu/ops.h kernels/cpu/ops.c kernels/cpu/matmul.c kernels/cpu/route.c kernels/cpu/experts.c \
 	kernels/cpu/state.h kernels/cpu/state.c kernels/cpu/project.c kernels/cpu/shortconv.c kernels/cpu/delta.c kernels/cpu/mamba2.c kernels/cpu/sample.c kernels/cpu/elem.h kernels/cpu/reference.c kernels/cpu/tuned.h \
 	kernels/cpu/tuned-dot.h kernels/cpu/tuned-int.h kernels/cpu/tuned-tile.h kernels/cpu/kblock.h kernels/cpu/tuned-vec.h \
-	kernels/cpu/avx2.h kernels/cpu/avx2.c kernels/cpu/avx512.c \
+	kernels/cpu/avx2.h kernels/cpu/avx2.c kernels/cpu/avxvnni.c kernels/cpu/avx512.c \
 	kernels/cuda/rules.h kernels/cuda/rules.c
 kernels_libkernels_a_CFLAGS = $(AM_CFLAGS) -pthread
 EXTRA_DIST += kernels/README.md kernels/cuda/README.md kernels/cuda/attend/README.md kernels/cuda/gemm/README.md \

@@ -1,6 +1,6 @@
 /*
- * avx2.h - sixteen lanes as two registers of AVX2, with FMA and F16C. Who includes it defines TUNED and TARGET before,
- * and then how products are summed. See tuned.h.
+ * avx2.h - sixteen lanes as two registers of AVX2, with FMA and F16C: what avx2.c and avxvnni.c have in common. They
+ * define TUNED and TARGET before they include it, and then how products are summed. See tuned.h.
  *
  * The instruction set is enabled function by function (the target attribute), so that the library runs on any x86-64
  * and needs no flags.

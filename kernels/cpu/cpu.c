@@ -19,11 +19,9 @@ enum { THREADS_MAX = 256 };
 
 static const struct cpu_kernels *const variants[] = {
 #ifdef __x86_64__
-    &cpu_avx512,
-    &cpu_avx2,
+    &cpu_avx512,    &cpu_avxvnni, &cpu_avx2,
 #endif
-    &cpu_reference,
-    NULL,
+    &cpu_reference, NULL,
 };
 
 static const struct cpu_kernels *variant_find(const char *name, struct hearth_err *e)
@@ -39,7 +37,7 @@ static const struct cpu_kernels *variant_find(const char *name, struct hearth_er
             return NULL;
         }
     }
-    err_set(e, HEARTH_EPARAMS, "no CPU variant '%s': auto, reference, avx2 or avx512", name);
+    err_set(e, HEARTH_EPARAMS, "no CPU variant '%s': auto, reference, avx2, avxvnni or avx512", name);
     return NULL;
 }
 

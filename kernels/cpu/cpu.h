@@ -109,7 +109,7 @@ struct cpu_kernels {
 };
 extern const struct cpu_kernels cpu_reference;
 #ifdef __x86_64__
-extern const struct cpu_kernels cpu_avx2, cpu_avx512;
+extern const struct cpu_kernels cpu_avx2, cpu_avxvnni, cpu_avx512;
 #endif
 
 enum {

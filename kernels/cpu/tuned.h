@@ -1,6 +1,6 @@
 /*
- * tuned.h - the tuned kernels, written once over sixteen lanes; avx2.c and avx512.c each include it after defining the
- * lanes. They are bit-identical to reference.c: cpu.h defines the dot product's order of operations.
+ * tuned.h - the tuned kernels, written once over sixteen lanes; avx2.c, avxvnni.c and avx512.c each include it after
+ * defining the lanes. They are bit-identical to reference.c: cpu.h defines the dot product's order of operations.
  *
  * One row (decode): blocks are expanded in registers and multiplied right away, four weight rows side by side so that
  * the chains of additions overlap. More rows (prefill, batches): MATMUL_ROWS weight rows by KB columns are expanded

@@ -11,9 +11,8 @@
 static const struct backend *backend;
 struct device_info bench_info;
 bool bench_fast;
-static const char *const cpu_variants[] = {"avx2", "avx512", "reference", NULL}, *const gpu_variants[] = {
-                                                                                     "eager",  "graph", "reference",
-                                                                                     "ampere", "ada",   NULL};
+static const char *const cpu_variants[] = {"avx2", "avxvnni", "avx512", "reference", NULL};
+static const char *const gpu_variants[] = {"eager", "graph", "reference", "ampere", "ada", NULL};
 const char *const *bench_variants = cpu_variants;
 
 bool bench_begin(int argc, char **argv)

@@ -24,6 +24,7 @@ enum { BLOCKS = 3, N_IN = BLOCKS * KBLOCK_LEN, N_OUT_MAX = 70, ROWS_MAX = 9 };
 static const struct cpu_kernels *const tuned[] = {
 #ifdef __x86_64__
     &cpu_avx2,
+    &cpu_avxvnni,
     &cpu_avx512,
 #endif
     NULL,

@@ -178,12 +178,12 @@ static void row_of(const float *v, uint32_t row, uint32_t n, double *out)
 /* Runs `test` with every variant; what it writes to `out` must be bit-identical. */
 static void everywhere(void (*test)(struct bench *b, float *out), size_t n)
 {
-    static const char *const variants[2][4] = {{"reference", "avx2", "avx512", "auto"},
+    static const char *const variants[2][5] = {{"reference", "avx2", "avxvnni", "avx512", "auto"},
                                                {"reference", "eager", "graph"}};
     static struct bench b;
     static float want[ROWS * D * 16], got[ROWS * D * 16];
     assert_true(n <= sizeof got / sizeof *got);
-    for (size_t i = 0; i < 4 && variants[gpu][i]; i++) {
+    for (size_t i = 0; i < 5 && variants[gpu][i]; i++) {
         memset(got, 0, sizeof got);
         if (!bench_open(&b, variants[gpu][i])) {
             assert_false(gpu);

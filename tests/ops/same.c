@@ -125,14 +125,14 @@ static void against(const struct numbers *n, const struct trace *want, const cha
 
 static void test_case(void **state)
 {
-    static const char *const variants[] = {"avx2", "avx512"};
+    static const char *const variants[] = {"avx2", "avxvnni", "avx512"};
     struct numbers n;
     struct trace want;
     numbers_init(&n, *state);
     run(&n, "reference", 1, BATCH_ROWS_MAX, true, &want);
     /* The reference itself: a row must not depend on its batch. */
     against(&n, &want, "reference", 2, 1, false);
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
         struct device *d = rig_device(backend_find("cpu"), variants[v], 1);
         if (!d)
             continue;

@@ -93,7 +93,7 @@ static void variants_agree(void **unused)
 {
     (void)unused;
     enum { N = 40 };
-    static const char *const variants[] = {"reference", "avx2", "avx512"};
+    static const char *const variants[] = {"reference", "avx2", "avxvnni", "avx512"};
     struct subject all[] = {make_shortconv(72, 3),           make_delta(2, 4, 16, 24, 0, 0),
                             make_delta(2, 6, 32, 16, 1, 0),  make_delta(1, 2, 128, 128, 0, 0),
                             make_delta(1, 2, 24, 88, 0, 1),  make_mamba2(4, 16, 24, 2, false),
@@ -106,7 +106,7 @@ static void variants_agree(void **unused)
         float *state = malloc(2 * s->n_state * sizeof *state);
         assert_true(in && out && state);
         random_floats(13 + i, in, (size_t)N * s->n_mix);
-        for (size_t v = 0; v < 3; v++) {
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
             struct device *d = rig_device(states_backend, states_variant = variants[v], 1);
             struct bench b;
             if (!d)
