@@ -45,6 +45,7 @@ struct call {
     double queued;          /* when it was queued, by server_boot() */
     int64_t wants;          /* number of streams that it starts; 0: one */
     bool has_waited;        /* it has left the queue, and goes first */
+    bool has_stream;        /* another call with its request id has begun: it needs no room */
     bool cancel_requested;  /* cancel its generation as soon as it has begun */
     TAILQ_ENTRY(call) entry, forward_entry, waiter_entry;
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/rpc/queue.h"
 #include "daemon/rpc/subscription.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/stream/stream.h"
@@ -204,11 +205,14 @@ static int begin(struct group *g, size_t i, uint64_t hash, uint64_t seed, struct
         g->v[i].attached = true;
         rc = stream_start(s, &spec, &st, e);
     }
-    if (rc)
+    if (rc) {
         wire_free(req);
-    else if (call->cancel_requested)
+        return rc;
+    }
+    queue_join(s, spec.uid, req->request);
+    if (call->cancel_requested)
         stream_cancel(st);
-    return rc;
+    return 0;
 }
 
 /* Attaches to the choices that an earlier request with this id has started, running or ended. Sets known[i] for each,

@@ -66,6 +66,7 @@ static int start(struct call *call, struct session *ss, uint64_t hash, struct he
     if (rc)
         return rc;
     call->params = NULL;
+    queue_join(call->server, call->account->uid, g->request);
     if (call->cancel_requested) /* cancelled while it waited for the session */
         stream_cancel(st);
     return 0;

@@ -242,6 +242,7 @@ int queue_wait(struct call *call, struct hearth_err *e)
         }
     }
     call->queued = server_boot();
+    call->has_stream = false;
     struct call *below = first_below(s, call);
     if (below)
         TAILQ_INSERT_BEFORE(below, call, waiter_entry);
@@ -266,6 +267,14 @@ static struct call *find(const struct server *s, uid_t uid, const char *request)
     return NULL;
 }
 
+void queue_join(struct server *s, uid_t uid, const char *request)
+{
+    struct call *call;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (request && uid_of(call) == uid && request_of(call)->request && !strcmp(request_of(call)->request, request))
+            call->has_stream = true;
+}
+
 bool queue_cancel(struct server *s, uid_t uid, const char *request)
 {
     struct call *call;
@@ -282,7 +291,8 @@ bool queue_cancel(struct server *s, uid_t uid, const char *request)
     return any;
 }
 
-/* The call to run next: among those with room, the first of the highest class whose user has the fewest streams; NULL.
+/* The call to run next: one whose stream has begun for another call, or else, among those with room, the first of the
+ * highest class whose user has the fewest streams; NULL.
  * Also any call once no new work is accepted, and one that can never have room because the limits were lowered: its
  * handler will refuse it. */
 static struct call *next(const struct server *s)
@@ -290,6 +300,9 @@ static struct call *next(const struct server *s)
     struct call *call, *best = NULL;
     const struct call *waits = long_waiting(s);
     bool open = server_check_open(s, NULL) == 0;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (call->has_stream)
+            return call;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
         if ((!open || queue_is_over(call) || (queue_has_room(call) && !makes_way(call, waits))) &&
             (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
@@ -331,7 +344,8 @@ bool queue_resume(struct server *s)
     struct call *call;
     bool any = false;
     while ((call = next(s)) != NULL) {
-        measure(call->account);
+        if (!call->has_stream)
+            measure(call->account);
         leave(call);
         shorten(call);
         call->has_waited = true;

@@ -278,6 +278,42 @@ static void test_leaving(void **state)
     peer_close(again);
 }
 
+/* Two that wait with the same id begin together, although there is room for one stream only; another one's content is
+ * refused then. The stream has a reader when the first one's client leaves. */
+static void test_twins(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 8), *first = peer_open(b), *twin = peer_open(b), *other = peer_open(b),
+                *clock = peer_open(b);
+    struct hearth_err e;
+    ask(first, "gate n=2", "same", NULL);
+    wire_free(peer_status(first));
+    uint32_t id = ask(twin, "gate n=2", "same", NULL);
+    wire_free(peer_status(twin));
+    uint32_t differs = ask(other, "n=1", "same", NULL);
+    wire_free(peer_status(other));
+    cancel(clock, "hang0");
+    peer_await_begin(first, 1);
+    peer_await_begin(twin, 1);
+    assert_int_equal(twin->stream, first->stream);
+    assert_null(peer_answer(other, differs, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ECONFLICT);
+    peer_close(first);
+    uint32_t later = ask(other, "gate n=1", "later", NULL); /* would take the place of a stream that nobody reads */
+    wire_free(peer_status(other));
+    assert_int_equal(other->n_begin, 0);
+    peer_tick(clock);
+    finish(clock);
+    expect_text(twin, id, "t0 t1 ");
+    peer_await_begin(other, 1);
+    finish(clock);
+    expect_text(other, later, "t0 ");
+    peer_close(clock);
+    peer_close(p);
+    peer_close(twin);
+    peer_close(other);
+}
+
 /* A deadline also applies in the queue. */
 static void test_late(void **state)
 {
@@ -358,7 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_class_is_capped), TEST(test_bound),
                                        TEST(test_several),       TEST(test_too_many),        TEST(test_no_line),
-                                       TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_late),
-                                       TEST(test_turn_ends),     TEST(test_shutdown)};
+                                       TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_twins),
+                                       TEST(test_late),          TEST(test_turn_ends),       TEST(test_shutdown)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
