@@ -173,11 +173,24 @@ int64_t group_missing(const struct call *call)
 {
     const struct wire_generate *req = call->params;
     int64_t n = req->n;
+    bool replayed;
     for (int64_t i = 0; i < req->n && req->request; i++) {
         struct stream_name name = name_of(req->request, (size_t)i);
-        n -= stream_is_known(call->server, call->account->uid, &name);
+        n -= stream_is_known(call->server, call->account->uid, &name, &replayed);
     }
     return n;
+}
+
+int group_check_replay(const struct call *call, const char *request, struct hearth_err *e)
+{
+    bool replayed;
+    int rc = stream_check_replay(call->server, call->account->uid, e);
+    for (size_t i = 0; i < WIRE_CHOICES_MAX && rc; i++) {
+        struct stream_name name = name_of(request, i);
+        if (stream_is_known(call->server, call->account->uid, &name, &replayed) && replayed)
+            return rc;
+    }
+    return 0;
 }
 
 static int begin(struct group *g, size_t i, uint64_t hash, uint64_t seed, struct hearth_err *e)

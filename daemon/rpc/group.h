@@ -18,6 +18,11 @@ struct stream;
  * do not count. */
 int64_t group_missing(const struct call *call);
 
+/* HEARTH_ELIMIT if choices of that request of the call's user have ended and may not be delivered again now. To be
+ * called before the two functions below attach to them: a choice that is refused alone would be missing in the answer.
+ */
+int group_check_replay(const struct call *call, const char *request, struct hearth_err *e);
+
 /* Takes over the call: attaches it to the choices that exist, and starts the others. Returns an error, and leaves the
  * call to the caller, only when out of memory; choices that fail are part of the answer. */
 int group_generate(struct call *call, uint64_t hash, struct hearth_err *e);

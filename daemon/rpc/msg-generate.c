@@ -136,7 +136,7 @@ static int several(struct call *call, uint64_t hash, struct hearth_err *e)
         return err_set(e, HEARTH_ELIMIT,
                        "generate.n: %lld choices each keep the request, of %zu bytes, and %d is the limit for all",
                        (long long)call->wants, call->bytes, CHOICES_BYTES_MAX);
-    rc = call->wants > 0 ? check(call, e) : 0;
+    rc = call->wants > 0 ? check(call, e) : group_check_replay(call, g->request, e);
     if (rc == HEARTH_ELIMIT && queue_is_over(call))
         return rc;
     if (rc == HEARTH_ELIMIT)
@@ -189,7 +189,9 @@ void msg_stream_attach(struct call *call)
     struct hearth_err e;
     size_t choice, n;
     uint64_t seed;
-    int rc = stream_get(call->server, call->account->uid, &name, NULL, &st, &e);
+    int rc = a->request ? group_check_replay(call, a->request, &e) : 0;
+    if (!rc)
+        rc = stream_get(call->server, call->account->uid, &name, NULL, &st, &e);
     if (!rc && a->request && stream_choices(st, &choice, &n, &seed))
         rc = group_attach(call, st, a->request, a->from, &e);
     else if (!rc)

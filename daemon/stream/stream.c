@@ -306,11 +306,19 @@ static bool look_up(struct server *s, uid_t uid, const struct stream_name *name,
     return *st || (*je && (*je)->ended);
 }
 
-bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name)
+/* Whether a stream that look_up() has found is made again, in memory, for its delivery. */
+static bool is_replayed(const struct stream *st)
+{
+    return !st || stream_in(st, STREAMS_RETRY);
+}
+
+bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name, bool *replayed)
 {
     struct stream *st;
     struct journal_entry *je;
-    return look_up(s, uid, name, &st, &je);
+    bool known = look_up(s, uid, name, &st, &je);
+    *replayed = known && is_replayed(st);
+    return known;
 }
 
 bool stream_choices(const struct stream *st, size_t *choice, size_t *n, uint64_t *seed)
@@ -337,17 +345,16 @@ int stream_check_request(struct server *s, uid_t uid, const char *request, uint6
     return other ? conflict(request, e) : 0;
 }
 
-/* An ended stream that is delivered again takes memory until its client has read it. */
-static int check_replay(struct server *s, uid_t uid, const struct stream *st, struct hearth_err *e)
+int stream_check_replay(struct server *s, uid_t uid, struct hearth_err *e)
 {
-    if (st && !stream_in(st, STREAMS_RETRY))
-        return 0;
     struct account *a = acl_get(&s->acl, uid);
     int64_t n = a ? a->streams : 0;
     acl_put(a);
     if (n < s->conf->streams_per_uid)
         return 0;
-    return err_set(e, HEARTH_ELIMIT, "user %u has %lld streams that run or are still to be read, the limit",
+    return err_set(e, HEARTH_ELIMIT,
+                   "user %u has %lld streams that run or are still to be read, the limit (streams_per_uid): ask again "
+                   "when one of them has ended",
                    (unsigned)uid, (long long)n);
 }
 
@@ -365,7 +372,7 @@ int stream_get(struct server *s, uid_t uid, const struct stream_name *name, cons
     }
     if (hash && *hash != (st ? st->hash : je->hash))
         return conflict(id, e);
-    if ((rc = check_replay(s, uid, st, e)))
+    if (name->choice < 0 && is_replayed(st) && (rc = stream_check_replay(s, uid, e)))
         return rc;
     if (!st)
         return recover_finished(s, je, out, e);

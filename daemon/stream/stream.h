@@ -69,8 +69,12 @@ int stream_get(struct server *s, uid_t uid, const struct stream_name *name, cons
                struct hearth_err *e);
 /* HEARTH_ECONFLICT if that uid has used the id for a different request, of one stream or of several. */
 int stream_check_request(struct server *s, uid_t uid, const char *request, uint64_t hash, struct hearth_err *e);
-/* Whether stream_get() would find one. */
-bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name);
+/* Whether stream_get() would find one; *replayed: one that has ended, and is made again to be delivered. */
+bool stream_is_known(struct server *s, uid_t uid, const struct stream_name *name, bool *replayed);
+/* HEARTH_ELIMIT if that uid has so many streams that none may be delivered again: it takes memory until it has been
+ * read. stream_get() checks this unless it is given a choice: those of one request are delivered together or not at
+ * all, so it is checked once for them, before. */
+int stream_check_replay(struct server *s, uid_t uid, struct hearth_err *e);
 
 /* For a stream from stream_get(): its index among how many choices, and the seed of the first choice. False: it is the
  * only one. */

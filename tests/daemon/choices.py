@@ -174,8 +174,32 @@ def limits():
     d.submit("cancel", stream=running(d)[0]["stream"])
     are(follow(c, waits), "and then begin", 4)
     follow(d, lone)
+    delivered_again(c, d)
     c.close(), d.close()
     box.stop()
+
+
+def delivered_again(c, d):
+    """Choices that have ended count as streams while they are delivered again; there is room for 4."""
+    big = ask(n=3, request="big", max_tokens=500, logprobs=20, ignore_eos=True)  # more than is written to a client at once
+    want = [x["tokens"] for x in follow(c, c.submit("generate", **big))["choices"]]
+    long = dict(model="tale", text="Once", max_tokens=1000, ignore_eos=True, stream=False)
+    for n, how in (3, "generate"), (3, "stream.attach"), (4, "generate"):
+        for i in range(n):
+            d.submit("generate", **long, request="%s %d %d" % (how, n, i))
+        while len(running(d)) < n:
+            pass
+        again = c.submit(how, **(big if how == "generate" else {"request": "big"}))
+        if n == 4:
+            harness.refused(d, "LIMIT", "streams_per_uid", "stream.attach", request="big")
+        for i in range(n):
+            d.call("cancel", request="%s %d %d" % (how, n, i))
+        try:
+            got = follow(c, again)
+            check([x["tokens"] for x in got["choices"]] == want, "%s beside %d others has all choices" % (how, n),
+                  [(x["finish_reason"], x.get("error")) for x in got["choices"]])
+        except Refused as e:
+            check(False, "%s beside %d others" % (how, n), e)
 
 
 def killed():
