@@ -238,6 +238,7 @@ struct wire_tokenize {
 struct wire_detokenize {
     const char *model;
     struct wire_ids tokens;
+    bool generated; /* on the engine link: the text is that of an answer, in which control tokens have none */
     int64_t client;
 };
 

@@ -205,6 +205,11 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
     return 0;
 }
 
+bool fork_plan_has_answer(const struct fork_plan *p)
+{
+    return p->info && !p->info->reasoning.len;
+}
+
 /* The length of the prefix of `text` that equals the turn's text from byte `at` on. */
 static size_t in_common(const struct store_turn *t, size_t at, const struct wire_bytes *text)
 {

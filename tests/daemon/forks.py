@@ -93,6 +93,17 @@ try:
     got = [c.call("sessions.show", session="odd.%d" % n)["turns"][-1]["text"] for n in range(1, 6)]
     check(want == got and "\ufffd" in want[1], "text that is no UTF-8 is as in an answer", (want, got))
 
+    # Control tokens in an answer, such as ends that were ignored, have no text in a part of it either.
+    end, word = (c.call("tokenize", model="tale", text=t, bos=0, special=True)["ids"][0] for t in ("<|im_end|>", " a"))
+    ends = {"model": "tale", "text": "Once", "ignore_eos": True,
+            "sampling": {"temperature": 0, "logit_bias": [[end, 100], [word, 99]], "presence_penalty": 50}}
+    r = c.call("generate", session="ends", max_tokens=6, **ends)
+    want = [c.call("generate", max_tokens=n, **ends)["text"] for n in range(1, 6)]
+    for n in range(1, 6):
+        c.call("sessions.fork", session="ends", at=r["usage"]["prompt_tokens"] + n, names=["ends.%d" % n])
+    got = [c.call("sessions.show", session="ends.%d" % n)["turns"][-1]["text"] for n in range(1, 6)]
+    check(want == got and end in r["tokens"][:5] and r["text"], "control tokens have no text in a part of an answer", (want, got))
+
     # Forks continue independently, and as the session itself would have.
     want = c.call("generate", session="story.2", text=" The end", max_tokens=12, sampling=GREEDY)
     got = c.call("generate", session="story.1", text=" The end", max_tokens=12, sampling=GREEDY)

@@ -115,17 +115,19 @@ const struct request_steps tokenize_steps = {
 
 /* --- detokenize ---------------------------------------------------------------------------------------------- */
 
-/* The text of the ids on their own, without the BOS and SentencePiece's leading space, which encoding adds. */
-static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
+/* The text of the ids on their own, without the BOS and SentencePiece's leading space, which encoding adds; of control
+ * tokens only if `special`. */
+static int detokenize(const struct vocab *v, struct wire_ids ids, bool special, char **out, size_t *n,
+                      struct hearth_err *e)
 {
     size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
     for (size_t i = first; i < ids.n; i++)
-        need += tok_piece(v, ids.v[i], true, NULL, 0);
+        need += tok_piece(v, ids.v[i], special, NULL, 0);
     char *s = malloc(need + 1);
     if (!s)
         return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", need);
     for (size_t i = first; i < ids.n; i++)
-        at += tok_piece(v, ids.v[i], true, s + at, need - at);
+        at += tok_piece(v, ids.v[i], special, s + at, need - at);
     if (at && s[0] == ' ' && tok_adds_space(v))
         memmove(s, s + 1, --at);
     *out = s;
@@ -153,7 +155,8 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
     if (rc)
         return rc;
     if ((rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
-        (rc = detokenize(v, d->tokens, &bytes, &n, e)) || (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
+        (rc = detokenize(v, d->tokens, !d->generated, &bytes, &n, e)) ||
+        (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
         goto out;
     if (!(all = malloc(n_part + 4))) { /* with room for a U+FFFD if the last character is unfinished */
         rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
