@@ -20,16 +20,11 @@ static int check(const struct call *call, struct hearth_err *e)
 }
 
 /* Makes a call wait that cannot begin now: if there is no room, for a stream of its user that nobody reads, which is
- * cancelled for it; else in the queue. */
+ * cancelled for it; else in the queue, as where other calls keep it waiting. */
 static int wait_for_room(struct call *call, struct hearth_err *e)
 {
-    if (queue_has_room(call)) /* only other calls keep it waiting, so no stream of its user is cancelled for it */
-        return queue_wait(call, e);
-    if (queue_has(call->server, call->account->uid))
-        stream_make_way(call->server, call->account->uid); /* for the user's calls ahead of it */
-    else if (takeover_wait_for_room(call))
-        return 0;
-    return queue_wait(call, e);
+    bool is_next = !queue_has_room(call) && !queue_has(call->server, call->account->uid);
+    return is_next && takeover_wait_for_room(call) ? 0 : queue_wait(call, e);
 }
 
 /* A request whose id was used before is attached to the stream of that earlier request, so a retry never generates

@@ -339,6 +339,18 @@ static void await_turn_end(struct server *s)
         timer_set(s->queue_turn, (int64_t)(1e3 * (end - now)) + 1);
 }
 
+/* Lets streams that nobody reads make way for calls that wait, whether their clients left before the calls came or
+ * after. One at a time for each user, as its place may be enough. Returns whether any does. */
+static bool make_way(struct server *s)
+{
+    const struct call *call;
+    bool any = false;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry)
+        if (!queue_has_room(call) && position(call) == 1 && !stream_is_leaving(s, uid_of(call)))
+            any |= stream_make_way(s, uid_of(call)) != 0;
+    return any;
+}
+
 bool queue_resume(struct server *s)
 {
     struct call *call;
@@ -355,5 +367,5 @@ bool queue_resume(struct server *s)
     if (any)
         tell_all(s);
     await_turn_end(s);
-    return any;
+    return make_way(s) || any; /* an engine has to be told of what is cancelled */
 }

@@ -482,6 +482,15 @@ int64_t stream_make_way(struct server *s, uid_t uid)
     return 0;
 }
 
+bool stream_is_leaving(const struct server *s, uid_t uid)
+{
+    const struct stream *st;
+    STREAMS_FOREACH (st, s->streams, STREAMS_CANCELLING)
+        if (st->account->uid == uid)
+            return true;
+    return false;
+}
+
 bool stream_any_with(const struct server *s, bool (*match)(const char *path, void *arg), void *arg)
 {
     const struct stream *st;

@@ -144,6 +144,9 @@ int stream_list(struct server *s, uid_t uid, bool ended, struct wire_stream_info
  * queued goes before one that runs, that before one whose engine died, and in the same state the oldest goes first. */
 int64_t stream_make_way(struct server *s, uid_t uid);
 
+/* Whether a stream of the uid is being cancelled, for whatever reason: its place will be free soon. */
+bool stream_is_leaving(const struct server *s, uid_t uid);
+
 /* Calls visit() with every subscriber whose stream waits for that model to be loaded, and with the client's name for
  * the model. */
 void stream_each_loading(const struct server *s, const char *path,

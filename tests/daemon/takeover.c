@@ -170,6 +170,34 @@ static void test_limit_of_streams(void **state)
     peer_close(stays);
 }
 
+/* So do those whose clients leave while the request waits already, and no more of them than it needs. */
+static void test_left_while_it_waits(void **state)
+{
+    struct box *b = *state;
+    box_configure(b, "streams_per_uid = 2\nattach_grace = 600\n");
+    box_start(b);
+    struct peer *gone[] = {peer_open(b), peer_open(b)}, *p = peer_open(b);
+    struct wire_generate hang = request("hang", NULL), g = request("n=1", NULL);
+    struct hearth_err e;
+    for (int i = 0; i < 2; i++) {
+        peer_ask(gone[i], WIRE_GENERATE, &hang);
+        peer_await_begin(gone[i], 1);
+    }
+    uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
+    wire_free(peer_status(p));
+    assert_string_equal(p->queued, ":1");
+    peer_close(gone[0]);
+    peer_close(gone[1]);
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_string_equal(r->finish_reason, "stop");
+    wire_free(r);
+    struct wire_status_result *st = peer_status(p);
+    assert_int_equal(st->streams, 1);
+    wire_free(st);
+    peer_close(p);
+}
+
 /* A client that is attached keeps its stream running. */
 static void test_attached(void **state)
 {
@@ -304,6 +332,7 @@ int main(void)
         TEST(test_class),
         cmocka_unit_test_setup_teardown(test_class_is_capped, box_setup_idle, box_teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_streams, box_setup_idle, box_teardown),
+        cmocka_unit_test_setup_teardown(test_left_while_it_waits, box_setup_idle, box_teardown),
     };
     return cmocka_run_group_tests_name("daemon/takeover", tests, NULL, NULL);
 }
