@@ -119,13 +119,15 @@ static void list_failed(struct call *call, const struct hearth_err *e)
 }
 
 /* The engines have reported which models are loaded; headers are read after that. After a crash nobody waits for the
- * back-off: if the engine cannot start, each further request would wait longer. */
+ * back-off: if the engine cannot start, each further request would wait longer. Nor does anybody wait for an engine
+ * that has just been silent: it may be so until it is replaced. */
 static void on_list_status(void *arg, const struct engines_status *all)
 {
     struct call *call = arg;
     const struct wire_models_list *p = call->params;
     struct hearth_err e;
-    if (!p->details || engine_state(engines_near(call->server->engines, "")) == ENGINE_BACKOFF)
+    const struct engine_client *ec = engines_near(call->server->engines, "");
+    if (!p->details || engine_state(ec) == ENGINE_BACKOFF || engine_is_overdue(ec))
         reply_list(call, fill_loaded, all);
     else if (ask_heads(call, call->arg, &e))
         list_failed(call, &e);

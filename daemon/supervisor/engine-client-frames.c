@@ -87,6 +87,7 @@ int engine_client_read(struct engine_client *ec)
     if (n <= 0)
         return HEARTH_EIO;
     ec->heard = true;
+    ec->overdue = false;
     const uint8_t *data;
     ptrdiff_t len;
     struct hearth_err e;

@@ -42,6 +42,7 @@ struct engine_client {
     bool heard;              /* something was received since the last beat */
     bool pinged;             /* an answer to the heartbeat's own request is due */
     int silent;              /* consecutive beats without a received byte */
+    bool overdue;            /* nothing was received since the time of a status request was up */
 };
 
 /* --- engine-client.c --------------------------------------------------------------------------------------- */

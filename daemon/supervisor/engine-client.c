@@ -126,6 +126,7 @@ static void on_deadline(void *arg)
 {
     struct request *r = arg;
     struct hearth_err e;
+    r->client->overdue = true;
     err_set(&e, HEARTH_EENGINE, "the engine does not answer");
     engine_client_complete(r, NULL, &e);
 }
@@ -169,7 +170,7 @@ static int start(struct engine_client *ec, struct hearth_err *e)
     int rc = engine_process_start(ec->process, &ec->fd, e);
     if (rc)
         return rc;
-    ec->lost_device = ec->pinged = ec->may_leave = false;
+    ec->lost_device = ec->pinged = ec->may_leave = ec->overdue = false;
     ec->silent = 0;
     if (pack_hello(ec) || engine_client_watch(ec)) {
         engine_process_fail(ec->process, "out of memory");
@@ -254,15 +255,17 @@ void engine_forget(struct engine_client *ec, const void *arg)
 
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
-    enum { LEAST_MS = 500, PARTS = 60 }; /* of engine_timeout: patience with an engine applies here, too */
+    /* PARTS of engine_timeout: patience with an engine applies here, too, but somebody waits for the answer */
+    enum { LEAST_MS = 500, MOST_MS = 5000, PARTS = 60 };
     static const struct wire_empty nothing;
     struct request *r;
     int64_t patience = ec->timeout * 1000 / PARTS;
-    if (engine_state(ec) != ENGINE_RUNNING ||
+    patience = patience < LEAST_MS ? LEAST_MS : patience < MOST_MS ? patience : MOST_MS;
+    if (engine_state(ec) != ENGINE_RUNNING || ec->overdue ||
         !(r = request(ec, &wire_methods[WIRE_ENGINE_STATUS], &nothing, NULL, arg, NULL)))
         return HEARTH_EENGINE;
     r->deadline = timer_new(ec->base, on_deadline, r);
-    if (!r->deadline || timer_set(r->deadline, patience > LEAST_MS ? patience : LEAST_MS))
+    if (!r->deadline || timer_set(r->deadline, patience))
         return HEARTH_ENOMEM; /* its answer will be read and ignored */
     r->complete = fn;
     r->packed = true;
@@ -435,6 +438,11 @@ const char *engine_state_name(const struct engine_client *ec)
 {
     static const char *const names[] = {"absent", "restarting", "starting", "running", "leaving", "stopping"};
     return names[engine_state(ec)];
+}
+
+bool engine_is_overdue(const struct engine_client *ec)
+{
+    return ec->overdue && engine_state(ec) == ENGINE_RUNNING;
 }
 
 bool engine_was_ready(const struct engine_client *ec)

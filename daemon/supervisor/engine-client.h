@@ -55,10 +55,14 @@ void engine_client_before_calls(struct engine_client *ec, void (*before)(void *a
  * all the same, with what the engine had until then, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);
 
-/* Calls engine.status if the engine is running. `complete` is called within half a second, or a 60th of engine_timeout
- * if that is longer: with the packed result, or with an error if the engine has not answered by then. If this returns
- * an error, `complete` will not be called: there is no engine to ask. */
+/* Calls engine.status if the engine is running. `complete` is called within a 60th of engine_timeout, but at least half
+ * a second and at most five: with the packed result, or with an error if the engine has not answered by then. If this
+ * returns an error, `complete` will not be called: there is no engine to ask, or it is overdue. */
 int engine_ask_status(struct engine_client *ec, engine_completion *complete, void *arg);
+
+/* Whether the engine has sent nothing since it missed the time of a status request. It is not asked again until it
+ * does, so that a stopped engine delays only those who ask first. */
+bool engine_is_overdue(const struct engine_client *ec);
 
 /* Writes the calls of the current iteration of the loop; to be called at its end. */
 void engine_client_flush(struct engine_client *ec);

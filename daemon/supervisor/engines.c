@@ -119,6 +119,12 @@ static bool has_failed(const struct engine *en)
     return en->failed > 0 && now() - en->failed < FAILED_S;
 }
 
+/* A model placed here would wait: for an engine that did not start, or for one that does not answer. */
+static bool is_bad(const struct engine *en)
+{
+    return has_failed(en) || engine_is_overdue(en->client);
+}
+
 /* Chooses an engine for a model among those not in `tried`; NULL if all are. */
 static struct engine *choose(struct engines *es, uint32_t tried)
 {
@@ -127,8 +133,8 @@ static struct engine *choose(struct engines *es, uint32_t tried)
         struct engine *en = &es->of[i];
         if (tried >> i & 1)
             continue;
-        bool failed = has_failed(en), other = best && has_failed(best);
-        if (!best || (failed != other ? other : room(en) > room(best)))
+        bool bad = is_bad(en), other = best && is_bad(best);
+        if (!best || (bad != other ? other : room(en) > room(best)))
             best = en;
     }
     return best;
@@ -143,6 +149,9 @@ struct engine_client *engines_of(const struct engines *es, const char *path)
 struct engine_client *engines_near(const struct engines *es, const char *path)
 {
     struct engine_client *ec = engines_of(es, path);
+    for (size_t i = 0; !ec && i < es->n; i++)
+        if (engine_pid(es->of[i].client) && !engine_is_overdue(es->of[i].client))
+            ec = es->of[i].client;
     for (size_t i = 0; !ec && i < es->n; i++)
         if (engine_pid(es->of[i].client))
             ec = es->of[i].client;
@@ -304,14 +313,21 @@ int engines_ask_status(struct engines *es, engines_told *told, void *arg)
     g->told = told;
     g->arg = arg;
     TAILQ_INSERT_TAIL(&es->gatherings, g, entry);
+    bool any_silent = false;
     for (size_t i = 0; i < es->n; i++) {
         g->part[i].of = g;
         g->part[i].from = &es->of[i];
         if (engine_ask_status(es->of[i].client, on_status, &g->part[i]) == 0)
             g->left++;
+        else if (engine_is_overdue(es->of[i].client))
+            g->part[i].silent = any_silent = true;
     }
     if (g->left)
         return 0;
+    if (any_silent) {
+        tell(g);
+        return 0;
+    }
     gathering_free(g);
     return HEARTH_EENGINE;
 }

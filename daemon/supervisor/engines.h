@@ -43,8 +43,8 @@ char *engines_where(const struct engines *es, const struct engine_client *ec, co
 /* The engine that the model is placed on; places the model if it is not placed yet. Never NULL. */
 struct engine_client *engines_for(struct engines *es, const char *path);
 
-/* For requests that need no weights: the engine that the model is placed on, else one that has a process, else the
- * first. Never NULL. */
+/* For requests that need no weights: the engine that the model is placed on, else one that has a process, if possible
+ * one that answers, else the first. Never NULL. */
 struct engine_client *engines_near(const struct engines *es, const char *path);
 
 /* The engine that the model is placed on; NULL if it is not placed. */
@@ -76,8 +76,8 @@ struct engines_status {
 };
 typedef void engines_told(void *arg, const struct engines_status *all);
 
-/* Asks the engines that run; `told` is called once all have answered, or their time (engine_ask_status()) is up. If
- * this returns an error, `told` will not be called: none runs. */
+/* Asks the engines that run; `told` is called once all have answered, or their time (engine_ask_status()) is up, which
+ * may be from inside this function. If this returns an error, `told` will not be called: none runs. */
 int engines_ask_status(struct engines *es, engines_told *told, void *arg);
 
 bool engines_absent(const struct engines *es); /* no process is left */
