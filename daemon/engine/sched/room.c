@@ -201,6 +201,8 @@ bool sched_grow(struct sched *s, struct seq *q)
         struct seq *v = r.seq[0];
         for (uint32_t i = 1; i < r.n; i++)
             v = leaves_before(&r, r.seq[i], v) ? r.seq[i] : v;
+        if (v == q && q->inflight) /* kept windows are released once its steps are done: see slide() in kv.c */
+            return false;
         preempt(s, v);
         if (v == q)
             return false;

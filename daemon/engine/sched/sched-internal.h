@@ -43,7 +43,7 @@ uint32_t sched_cut_for_others(const struct sched *s, const struct seq *r, uint32
 bool sched_admit(struct sched *s, struct seq *q, double now);
 
 /* Allocates pages for the whole timeline of the running sequence. False: it was itself preempted, or it waits for pages
- * that are being saved. */
+ * that are being saved or that its steps in flight hold. */
 bool sched_grow(struct sched *s, struct seq *q);
 
 /* Returns a running sequence to the waiting ones where its timeline has outgrown its frequency set

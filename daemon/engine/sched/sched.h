@@ -28,8 +28,9 @@
  * hold at least as much without the victim as the newcomer's will hold with the newcomer; and, in turns of
  * QUANTUM_SECONDS or more, those of a user that has consumed more. As few of them do as suffice, and none if all of
  * them do not: pages that they share with others stay in use. When a running sequence needs a page and there is none,
- * the same order chooses the victim, possibly the sequence itself, down to the youngest. A preempted sequence waits in
- * line again; its KV is then found in the cache or computed again.
+ * the same order chooses the victim, possibly the sequence itself, down to the youngest; but it does not give way to
+ * itself while steps of it are in flight, whose end may release pages. A preempted sequence waits in line again; its KV
+ * is then found in the cache or computed again.
  *
  * A sequence whose prompt begins with what another running prompt is about to compute does not compute the same beside
  * it. It waits for those pages, and others may overtake it meanwhile (ahead.c).

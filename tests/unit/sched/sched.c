@@ -445,6 +445,35 @@ static void models_wait_no_longer_than_the_gap(void **state)
     world_fini();
 }
 
+/* A pool of windows with room for just one sequence is short of pages while steps in flight pass the prompt's end,
+ * whose window stays until it is cached. The sequence waits for these steps; it does not give up what it has computed,
+ * which would be evicted before it comes back. */
+static void a_window_waits_for_its_steps(void **state)
+{
+    enum { PROMPT = 300, SAID = 250, SEED = 9 /* by which the pool is as small as it can be */ };
+    (void)state;
+    world_window = 160;
+    for (uint32_t in_flight = 1; in_flight <= IN_FLIGHT_MAX; in_flight++) {
+        world_init(SEED, 1, 40, 160, 160);
+        w.pool[0].group.pace.gap = 0;
+        int32_t prompt[PROMPT] = {1}, other[600] = {2};
+        struct request *r = submit_as(&w.pool[0], 0, 0, CLASS_BACKGROUND, prompt, PROMPT, SAID);
+        while (r->n_got < SAID - 10)
+            assert_true(turn(in_flight));
+        submit(&w.pool[0], 0, other, 600, 1); /* takes all pages */
+        while (w.n_done == 0)
+            assert_true(turn(in_flight));
+        assert_true(r->live);
+        uint64_t admitted = w.s.admissions;
+        while (turn(in_flight)) {
+        }
+        assert_int_equal(w.s.admissions, admitted + 1);
+        check_tokens(r);
+        world_fini();
+    }
+    world_window = 0;
+}
+
 /* eval has logits for all its rows, within the budget, and samples nothing. */
 static void eval_wants_every_row(void **state)
 {
@@ -525,6 +554,7 @@ int main(void)
         cmocka_unit_test(models_wait_no_longer_than_the_gap),
         cmocka_unit_test(eval_wants_every_row),
         cmocka_unit_test(logits_are_bounded),
+        cmocka_unit_test(a_window_waits_for_its_steps),
         cmocka_unit_test(short_prompts_pass_long_ones),
         cmocka_unit_test(a_moment_is_a_step),
         cmocka_unit_test(a_prompt_is_one_step),
