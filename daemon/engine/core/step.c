@@ -375,6 +375,14 @@ void step_watchdog(struct engine *eng, const struct device *dev)
     atomic_store(&eng->watchdog_deadline, most ? engine_now() + most : 0);
 }
 
+/* Whether a step that had no memory is an ordinary refusal. Where the device takes several steps at a time, KV of its
+ * rows may be in the cache since the step before it ended, or was saved when a sequence ended or was preempted; nobody
+ * may ever find that, so there the device has failed. */
+static bool is_refusal(const struct engine *eng, const struct device *dev)
+{
+    return eng->n_in_flight == 1 && (eng->max_in_flight == 1 || dev != eng->dev);
+}
+
 /* Waits for the oldest step and processes its results. */
 static int finish(struct engine *eng, struct hearth_err *e)
 {
@@ -387,8 +395,10 @@ static int finish(struct engine *eng, struct hearth_err *e)
     int rc = wait_for(f, sampled, e);
     double now = engine_now();
     step_watchdog(eng, NULL);
-    if (rc == HEARTH_ENOMEM && eng->n_in_flight == 1)
-        end_step(eng, p, e); /* an ordinary refusal: the device has not failed */
+    if (rc == HEARTH_ENOMEM && is_refusal(eng, model->dev))
+        end_step(eng, p, e);
+    else if (rc == HEARTH_ENOMEM)
+        return e->code = HEARTH_EDEVICE; /* the next engine continues the streams */
     else if (rc && rc != HEARTH_ECANCELLED)
         return rc;
     eng->first_in_flight = (eng->first_in_flight + 1) % IN_FLIGHT_MAX;

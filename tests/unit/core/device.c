@@ -137,6 +137,39 @@ static void a_failed_device_ends_everything(void **state)
     }
 }
 
+/* A step that has no memory ends its sequences, and the others go on. But where the step before it had already entered
+ * its rows into the cache, what was never computed would be found there: then the engine ends. */
+static void a_step_without_memory(void **state)
+{
+    (void)state;
+    for (uint32_t max_in_flight = 1; max_in_flight <= MAX_IN_FLIGHT; max_in_flight++) {
+        static struct heard first, again;
+        int32_t prompt[100] = {1};
+        struct world w;
+        world_open(&w, max_in_flight);
+        toy_fail_pos = 99; /* the last step, and the only one in flight when its failure is seen */
+        toy_fails = HEARTH_ENOMEM;
+        for (int i = 1; i < 100; i++)
+            prompt[i] = 1 + i % 7;
+        engine_submit(w.eng, make(&w, &first, prompt, 100, 1));
+        hear_all(&w);
+        assert_int_equal(first.end.reason, END_ERROR);
+        if (max_in_flight > 1) {
+            while (!w.fatal.code)
+                hear_one(&w);
+            assert_int_equal(w.fatal.code, HEARTH_EDEVICE);
+            assert_int_equal(first.end.err.code, HEARTH_EDEVICE);
+        } else {
+            assert_int_equal(first.end.err.code, HEARTH_ENOMEM);
+            toy_fail_at = toy_fail_pos = 0;
+            engine_submit(w.eng, make(&w, &again, prompt, 100, 20));
+            hear_all(&w);
+            check_heard(&again);
+        }
+        world_close(&w);
+    }
+}
+
 /* One request is refused for an ordinary reason: the others get their tokens. */
 static void a_slot_without_room(void **state)
 {
@@ -296,6 +329,7 @@ int main(void)
         cmocka_unit_test(cancelled_before_it_began),
         cmocka_unit_test(who_lost_only_its_end_has_it),
         cmocka_unit_test(a_failed_device_ends_everything),
+        cmocka_unit_test(a_step_without_memory),
         cmocka_unit_test(a_slot_without_room),
         cmocka_unit_test(eval_is_what_generate_does),
         cmocka_unit_test(closing_with_work_under_way),

@@ -21,7 +21,8 @@ void world_open_with(struct world *w, const struct engine_params *more, uint32_t
     p.kv_bytes = (uint64_t)toy_pages * toy_layers * TOY_PAGE_BYTES;
     memset(w, 0, sizeof *w);
     toy_max_in_flight = max_in_flight;
-    toy_fail_at = 0;
+    toy_fail_at = toy_fail_pos = 0;
+    toy_fails = HEARTH_EDEVICE;
     toy_gpu = gpu;
     toy_no_load = toy_distrusted = false;
     toy_refuses = 0;

@@ -39,6 +39,8 @@ struct device {
     uint32_t n_pool;
 };
 uint64_t toy_fail_at, toy_load_steps;
+uint32_t toy_fail_pos;
+int toy_fails = HEARTH_EDEVICE;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 _Atomic bool toy_moves_never;
 const char *toy_id = "";
@@ -347,6 +349,11 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
     d->ring[d->submitted % MAX_IN_FLIGHT].n_row = b->n_row;
     count_chunks(d);
+    for (uint32_t i = 0; i < b->n_seq && toy_fail_pos; i++)
+        if (toy_fail_pos < b->seq[i].pos0 + b->seq[i].n_row)
+            toy_fail_at = d->submitted + 1;
+    if (d->submitted + 1 == toy_fail_at)
+        return ++d->submitted;
     d->stopped = toy_endless && b->n_row > toy_endless;
     if (d->stopped) {
         toy_in_endless = true;
@@ -377,7 +384,7 @@ static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out,
 {
     assert_true(ticket == ++d->waited); /* in order, each ticket once */
     if (ticket == toy_fail_at)
-        return err_set(e, HEARTH_EDEVICE, "the toy broke");
+        return err_set(e, toy_fails, "the toy broke");
     if (d->stopped)
         return err_set(e, HEARTH_ECANCELLED, "the toy was stopped");
     assert_int_equal(n, d->ring[(ticket - 1) % MAX_IN_FLIGHT].n);

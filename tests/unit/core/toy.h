@@ -14,7 +14,9 @@
 
 enum { VOCAB = 12, END_TOKEN = 0, MAX_IN_FLIGHT = 4, MAX_LEN = 400, TOY_PAGE_BYTES = 2 * KV_PAGE * 2 * 4 };
 
-extern uint64_t toy_fail_at;    /* the number of the step_wait() that fails; 0 = none */
+extern uint64_t toy_fail_at;    /* the number of the step that computes nothing and fails; 0 = none */
+extern uint32_t toy_fail_pos;   /* that step is the first one with a row at this position or later; 0 = by number */
+extern int toy_fails;           /* the error with which it does */
 extern uint64_t toy_load_steps; /* a load continues until the other models have done so many steps */
 extern uint64_t toy_no_slot;    /* setting the parameters of a slot with this seed fails for lack of memory; 0 = none */
 extern uint32_t toy_max_in_flight; /* max_in_flight of its device_info */
