@@ -68,15 +68,18 @@ try:
     check(refused and "" in got, "dry runs that send more than memory_per_uid are refused", got)
     check("fits" in own.call("generate", **dry), "and taken again once others are answered")
 
-    # Shows: the other user's one comes after one of ours, not after all.
-    long_session(own, "other", 1)
-    shows = own.submit_all(*[("sessions.show", {"session": "long"})] * 12)
-    r, w = os.pipe()
+    # Shows: the other user's one comes after one of ours, not after all. However slowly we read, there is room for our
+    # answers, of 6 MiB each: two of them would exceed 16M.
+    own.close()
+    box.stop()
+    own = serve("memory_per_uid = 256M", "unsent_bytes = 256M", "journal_bytes = 1M")
+    ready, go = os.pipe(), os.pipe()
 
     def show():
         c = box.client()
         long_session(c, "theirs", 1)
-        os.write(w, b"x")
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
         c.call("sessions.show", session="theirs")
 
     done = os.fork()
@@ -85,7 +88,9 @@ try:
         os.setuid(OTHER)
         show()
         os._exit(0)
-    os.read(r, 1)
+    os.read(ready[0], 1)
+    shows = own.submit_all(*[("sessions.show", {"session": "long"})] * 12)
+    os.write(go[1], b"x")
     own.answer(shows[0])
     while True:  # reads our answers until the other user has its own
         pid, status = os.waitpid(done, os.WNOHANG)
