@@ -221,6 +221,8 @@ static void wait_for_work(struct engine *eng, bool copying)
     }
     if (tier_idle(eng->tier))
         return;
+    if (eng->todo.first) /* taken out of the inbox during a step or a load since the commands were run */
+        return;
     double seconds = tier_poll_timeout(eng->tier), unload = unload_poll_timeout(eng);
     if (eng->finish_by > 0)
         seconds = 0.01;

@@ -2,6 +2,7 @@
  * device-models.c - the device thread loads and unloads models: which ones fit, on which device, where their weights
  * are placed, and the reasons that are reported. On the toy (toy.h); also run under the thread sanitizer.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,6 +88,41 @@ static void a_load_does_not_stop_the_others(void **state)
     world_close(&w);
     entry_fini(&second);
     toy_load_steps = 0;
+}
+
+/* A command that arrives during the load of a model for which a request has waited, and that has to wait for that
+ * load's end, is carried out even if the load fails and nothing else is to be done. */
+static void a_command_outlasts_a_failed_load(void **state)
+{
+    (void)state;
+    static struct heard h, waits;
+    struct world w;
+    world_open(&w, 1);
+    toy_pools = 1;
+    struct model_entry second = {.path = (char[]){"second"}, .hp = w.m.hp};
+    engine_throttle(w.eng, true);
+    engine_submit(w.eng, make(&w, &h, (int32_t[]){1, 2, 3}, 3, 5));
+    struct seq *q = make(&w, &waits, (int32_t[]){1, 2, 3}, 3, 5);
+    q->model = &second;
+    engine_submit(w.eng, q);
+    while (!w.n_parked[1])
+        hear_one(&w);
+    toy_load = LOAD_BREAKS;
+    engine_throttle(w.eng, false);
+    while (toy_load != LOAD_HELD)
+        sched_yield();
+    w.answered = false;
+    engine_load(w.eng, &w.m, &w);
+    toy_load = LOAD_FAILS;
+    while (!w.answered)
+        hear_one(&w);
+    toy_load = LOAD_WORKS;
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(waits.end.err.code, HEARTH_EBADMODEL);
+    check_heard(&h);
+    world_close(&w);
+    entry_fini(&second);
+    toy_pools = 0;
 }
 
 /* The limit on GPU memory is checked before anything is loaded: a model that can never fit runs on the CPU, with the
@@ -373,12 +409,19 @@ static void a_full_device_among_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_models_take_turns),        cmocka_unit_test(a_distrusted_device),
-        cmocka_unit_test(a_device_without_the_kernels), cmocka_unit_test(a_device_without_room),
-        cmocka_unit_test(a_device_without_room_for_kv), cmocka_unit_test(a_model_that_does_not_load),
-        cmocka_unit_test(a_busy_model_is_not_unloaded), cmocka_unit_test(a_load_does_not_stop_the_others),
-        cmocka_unit_test(gpu_memory_is_a_limit),        cmocka_unit_test(what_does_not_fit_stays_outside),
-        cmocka_unit_test(who_is_idle_makes_way_first),  cmocka_unit_test(a_full_device_among_others),
+        cmocka_unit_test(two_models_take_turns),
+        cmocka_unit_test(a_distrusted_device),
+        cmocka_unit_test(a_device_without_the_kernels),
+        cmocka_unit_test(a_device_without_room),
+        cmocka_unit_test(a_device_without_room_for_kv),
+        cmocka_unit_test(a_model_that_does_not_load),
+        cmocka_unit_test(a_busy_model_is_not_unloaded),
+        cmocka_unit_test(a_load_does_not_stop_the_others),
+        cmocka_unit_test(gpu_memory_is_a_limit),
+        cmocka_unit_test(what_does_not_fit_stays_outside),
+        cmocka_unit_test(who_is_idle_makes_way_first),
+        cmocka_unit_test(a_full_device_among_others),
+        cmocka_unit_test(a_command_outlasts_a_failed_load),
     };
     return cmocka_run_group_tests_name("device-models", tests, NULL, NULL);
 }

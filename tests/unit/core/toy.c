@@ -41,6 +41,7 @@ struct device {
 uint64_t toy_fail_at, toy_load_steps;
 uint32_t toy_fail_pos;
 int toy_fails = HEARTH_EDEVICE;
+_Atomic enum toy_load toy_load;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
 _Atomic bool toy_moves_never;
 const char *toy_id = "";
@@ -513,6 +514,12 @@ int model_load_within(struct model **out, struct gguf *g, const struct backend *
     for (uint64_t steps = dev->submitted, i = 1; i <= 20 || dev->submitted < steps + toy_load_steps; i++)
         if (!cb(arg, i < 20 ? i : 20, 20))
             return err_set(e, HEARTH_ECANCELLED, "the engine is closing");
+        else if (toy_load) {
+            for (toy_load = LOAD_HELD; toy_load == LOAD_HELD;)
+                sched_yield();
+            cb(arg, i, 20);
+            return err_set(e, HEARTH_EBADMODEL, "the toy does not load to the end");
+        }
     *out = calloc(1, sizeof **out);
     (*out)->be = be;
     (*out)->dev = dev;

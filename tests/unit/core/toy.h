@@ -18,7 +18,10 @@ extern uint64_t toy_fail_at;    /* the number of the step that computes nothing 
 extern uint32_t toy_fail_pos;   /* that step is the first one with a row at this position or later; 0 = by number */
 extern int toy_fails;           /* the error with which it does */
 extern uint64_t toy_load_steps; /* a load continues until the other models have done so many steps */
-extern uint64_t toy_no_slot;    /* setting the parameters of a slot with this seed fails for lack of memory; 0 = none */
+/* Set to LOAD_BREAKS, the next load stops at LOAD_HELD; set to LOAD_FAILS then, it takes what has arrived, and fails.
+ */
+extern _Atomic enum toy_load { LOAD_WORKS, LOAD_BREAKS, LOAD_HELD, LOAD_FAILS } toy_load;
+extern uint64_t toy_no_slot; /* setting the parameters of a slot with this seed fails for lack of memory; 0 = none */
 extern uint32_t toy_max_in_flight; /* max_in_flight of its device_info */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern const char *toy_id; /* the device's id; "": none */
