@@ -429,9 +429,11 @@ static int finish(struct engine *eng, struct hearth_err *e)
         if (live && ps->sample && !take_token(eng, ps, &sampled[i], ev, now))
             continue;
         if (live && ps->n_out && q->eval && !take_logits(eng, ps, out0, &rc, e)) {
-            if (rc)
-                return rc;
-            continue;
+            if (!rc)
+                continue;
+            for (; i < p->n_seq; i++) /* no step refers to them any more: they end with the engine */
+                sched_done(&eng->sched, &p->seq[i]);
+            return rc;
         }
         if (live)
             notify_prompt(eng, ps, now);

@@ -227,6 +227,33 @@ static void eval_is_what_generate_does(void **state)
     world_close(&w);
 }
 
+/* A device that fails while the logits of an eval are read ends everything, too, and nothing keeps the engine from
+ * closing. */
+static void a_failed_read_ends_everything(void **state)
+{
+    (void)state;
+    static struct heard ev, gen[4];
+    struct world w;
+    int32_t id[20] = {1};
+    world_open(&w, 1);
+    w.m.vocab = NULL;
+    engine_throttle(w.eng, true); /* until all have been submitted */
+    for (int i = 0; i < 4; i++)
+        engine_submit(w.eng, make(&w, &gen[i], (int32_t[]){3, i}, 2, 100));
+    struct seq *q = make(&w, &ev, id, 20, 8);
+    q->uid = -2;
+    q->eval = eval_new(20, 3, VOCAB, 8);
+    toy_fail_read = 5;
+    engine_submit(w.eng, q);
+    engine_throttle(w.eng, false);
+    while (!w.fatal.code)
+        hear_one(&w);
+    assert_int_equal(w.fatal.code, HEARTH_EDEVICE);
+    assert_int_equal(w.live, 0);
+    assert_int_equal(ev.end.reason, END_ERROR);
+    world_close(&w);
+}
+
 /* Whether the text is the one that its prompt gives when it is computed with the prompts' own kernels (TOY_PROMPT) and
  * decoded in a batch of its own, or, if everything is invariant, by the kernels for batches (TOY_BATCH). */
 static bool is_its_own(const struct heard *h, enum engine_invariant invariant)
@@ -332,6 +359,7 @@ int main(void)
         cmocka_unit_test(a_step_without_memory),
         cmocka_unit_test(a_slot_without_room),
         cmocka_unit_test(eval_is_what_generate_does),
+        cmocka_unit_test(a_failed_read_ends_everything),
         cmocka_unit_test(closing_with_work_under_way),
         cmocka_unit_test(texts_are_their_own_in_any_company),
         cmocka_unit_test(texts_are_their_own_where_that_is_quick),

@@ -39,7 +39,7 @@ struct device {
     uint32_t n_pool;
 };
 uint64_t toy_fail_at, toy_load_steps;
-uint32_t toy_fail_pos;
+uint32_t toy_fail_pos, toy_fail_read;
 int toy_fails = HEARTH_EDEVICE;
 _Atomic enum toy_load toy_load;
 bool toy_no_load, toy_gpu, toy_distrusted, toy_moves_late;
@@ -401,8 +401,10 @@ static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_par
 }
 static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {
-    (void)a, (void)e;
+    (void)a;
     assert_int_equal(n_row, 1);
+    if (toy_fail_read && --toy_fail_read == 0)
+        return err_set(e, HEARTH_EDEVICE, "the toy broke");
     assert_true(d->waited == d->submitted); /* logits live until the next step */
     for (uint32_t i = 0; i < VOCAB; i++)
         out[i] = toy_logit(d->row[d->out_row[row0]], i);

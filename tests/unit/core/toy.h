@@ -16,6 +16,7 @@ enum { VOCAB = 12, END_TOKEN = 0, MAX_IN_FLIGHT = 4, MAX_LEN = 400, TOY_PAGE_BYT
 
 extern uint64_t toy_fail_at;    /* the number of the step that computes nothing and fails; 0 = none */
 extern uint32_t toy_fail_pos;   /* that step is the first one with a row at this position or later; 0 = by number */
+extern uint32_t toy_fail_read;  /* the number, counted from now on, of the act_read() that fails; 0 = none */
 extern int toy_fails;           /* the error with which it does */
 extern uint64_t toy_load_steps; /* a load continues until the other models have done so many steps */
 /* Set to LOAD_BREAKS, the next load stops at LOAD_HELD; set to LOAD_FAILS then, it takes what has arrived, and fails.
