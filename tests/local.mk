@@ -67,7 +67,7 @@ UNIT_TESTS = \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
 	tests/unit/libclient/abi tests/unit/libclient/conn tests/unit/libclient/conn-end tests/unit/libclient/frames tests/unit/libclient/scan \
 	tests/unit/libclient/libevent tests/unit/libclient/pass tests/unit/libclient/socket-path tests/unit/libclient/wire tests/unit/libclient/wire-names \
-	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/folder tests/unit/model/folder-config tests/unit/model/gguf tests/unit/model/hparams tests/unit/model/jinja tests/unit/model/jinja-vectors tests/unit/model/keys tests/unit/model/kind tests/unit/model/latent-experts tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/parse tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
+	tests/unit/model/config-keys tests/unit/model/file tests/unit/model/fim tests/unit/model/folder tests/unit/model/folder-config tests/unit/model/folder-makers tests/unit/model/gguf tests/unit/model/hparams tests/unit/model/jinja tests/unit/model/jinja-vectors tests/unit/model/keys tests/unit/model/kind tests/unit/model/latent-experts tests/unit/model/model tests/unit/model/numbers tests/unit/model/pace tests/unit/model/parse tests/unit/model/place tests/unit/model/states tests/unit/model/templates \
 	tests/unit/model/tok tests/unit/model/tokenizer-json \
 	tests/unit/retention/clock-guard tests/unit/retention/kv-eviction tests/unit/retention/kvdir tests/unit/retention/releaser \
 	tests/unit/rpc/games \

@@ -74,7 +74,8 @@ static int tensor_of(struct safetensor *s, const json_t *v, const unsigned char 
     return 0;
 }
 
-static int read_header(const struct map *map, safetensors_fn *fn, void *arg, struct hearth_err *e)
+static int read_header(const struct map *map, safetensors_wanted *wanted, safetensors_fn *fn, void *arg,
+                       struct hearth_err *e)
 {
     uint64_t n;
     if (map->size < 8)
@@ -102,7 +103,7 @@ static int read_header(const struct map *map, safetensors_fn *fn, void *arg, str
     json_object_foreach(root, name, v)
     {
         struct safetensor s = {.name = name};
-        if (ret || !strcmp(name, "__metadata__"))
+        if (ret || !strcmp(name, "__metadata__") || !wanted(name))
             continue;
         ret = tensor_of(&s, v, map->base + 8 + n, map->size - 8 - n, e);
         if (!ret)
@@ -112,13 +113,14 @@ static int read_header(const struct map *map, safetensors_fn *fn, void *arg, str
     return ret;
 }
 
-int safetensors_open(struct map *map, const char *path, safetensors_fn *fn, void *arg, struct hearth_err *e)
+int safetensors_open(struct map *map, const char *path, safetensors_wanted *wanted, safetensors_fn *fn, void *arg,
+                     struct hearth_err *e)
 {
     struct hearth_err why = {0};
     int ret = map_open(map, path, e);
     if (ret)
         return ret;
-    ret = read_header(map, fn, arg, &why);
+    ret = read_header(map, wanted, fn, arg, &why);
     if (ret) {
         const char *slash = strrchr(path, '/');
         map_close(map);

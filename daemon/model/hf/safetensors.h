@@ -15,12 +15,15 @@ struct safetensor {
     struct gguf_tensor t; /* its name is empty; dim[0] varies fastest, as in GGUF; data points into the map */
 };
 
-/* Called for each tensor in the header's order; a value other than 0 ends the reading and is returned. */
+/* Says by its name whether a tensor is to be read. Of others nothing is checked: they may have any type and shape. */
+typedef bool safetensors_wanted(const char *name);
+/* Called for each wanted tensor in the header's order; a value other than 0 ends the reading and is returned. */
 typedef int safetensors_fn(void *arg, const struct safetensor *t, struct hearth_err *e);
 
-/* Maps the file and calls fn for each tensor. On success the caller owns the map (*map); otherwise it is closed. A
- * tensor outside of the file, or of another size than its shape, is HEARTH_EBADMODEL, one of an unsupported type
+/* Maps the file and calls fn for each wanted tensor. On success the caller owns the map (*map); otherwise it is closed.
+ * A tensor outside of the file, or of another size than its shape, is HEARTH_EBADMODEL, one of an unsupported type
  * HEARTH_EUNSUPPORTED. */
-int safetensors_open(struct map *map, const char *path, safetensors_fn *fn, void *arg, struct hearth_err *e);
+int safetensors_open(struct map *map, const char *path, safetensors_wanted *wanted, safetensors_fn *fn, void *arg,
+                     struct hearth_err *e);
 
 #endif

@@ -154,6 +154,15 @@ static const char *const not_text[] = {"vision_tower.",
                                        "visual.",
                                        "mtp."};
 
+/* Tensors of the other parts may be of forms that hearth does not read: with five dimensions or none, or integers. */
+static bool is_text(const char *name)
+{
+    for (size_t i = 0; i < sizeof not_text / sizeof *not_text; i++)
+        if (!strncmp(name, not_text[i], strlen(not_text[i])))
+            return false;
+    return true;
+}
+
 static const char *find_name(const struct rename *rules, size_t n, const char *stem, size_t len)
 {
     for (size_t i = 0; i < n; i++)
@@ -202,9 +211,6 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
     char expert[64];
     unsigned i = 0;
     bool in_layer;
-    for (size_t k = 0; k < sizeof not_text / sizeof *not_text; k++)
-        if (!strncmp(hf, not_text[k], strlen(not_text[k])))
-            return 1;
     const char *s = strip(hf, &in_layer, &i);
     if (!strcmp(s, "feed_forward.expert_bias") && json_is_false(hf_get(h, "use_expert_bias")))
         return 1;
@@ -360,7 +366,7 @@ static int read_file(struct hf *h, const char *name)
     if (snprintf(path, sizeof path, "%s/%s", h->folder, name) >= (int)sizeof path)
         return err_set(h->e, HEARTH_EBADMODEL, "\"%s\" in the folder has too long a path",
                        gguf_label((struct gguf_str){name, strlen(name)}).s);
-    int ret = safetensors_open(&map, path, on_tensor, h, h->e);
+    int ret = safetensors_open(&map, path, is_text, on_tensor, h, h->e);
     if (!ret)
         gguf_make_map(h->m, &map);
     return ret;
