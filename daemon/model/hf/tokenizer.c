@@ -91,6 +91,14 @@ static int read_vocab(const struct hf *h, const json_t *model, struct token_tabl
     return ret;
 }
 
+/* Whether the embedding has no row for an added token, as for the image token of Gemma 3's models without images: it
+ * can be neither read nor sampled, so that its text is one like any other. */
+static bool has_no_row(const struct token_table *t, const json_t *added)
+{
+    json_int_t id = json_integer_value(json_object_get(added, "id"));
+    return id > 0 && (size_t)id >= t->n;
+}
+
 static int read_added(const struct hf *h, const json_t *root, const struct hf_words *w, struct token_table *t)
 {
     const json_t *list = json_object_get(root, "added_tokens"), *v;
@@ -101,6 +109,8 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
         const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
         if (!ret && (!json_is_string(s) || !json_is_integer(id)))
             ret = hf_damaged(h, "an added token without content or id");
+        if (!ret && has_no_row(t, v))
+            continue;
         bool late = json_is_true(json_object_get(v, "normalized"));
         if (!ret && late && (w->bert || w->spaces))
             ret = hf_refuse(h,

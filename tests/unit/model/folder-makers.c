@@ -6,6 +6,8 @@
 
 #include "tests/unit/model/folder-box.h"
 
+#include "daemon/model/tok/tok.h"
+
 /* The other parts of a multimodal model have tensors that hearth does not read: the patches of Qwen's vision models go
  * through a convolution of five dimensions, Gemma 4's audio has limits without a dimension, and positions are integers.
  * In the text part, the same tensors are refused. */
@@ -39,10 +41,37 @@ static void test_other_parts(void **state)
     }
 }
 
+/* Gemma 3 1B has the tokenizer of the larger models, with a token for images for which its embedding has no row. */
+static void test_token_without_row(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct vocab *v;
+    struct hearth_err e = {0};
+    struct ids ids = {0};
+    write_folder();
+    write_text("tokenizer.json",
+               "{\"model\": {\"type\": \"BPE\", " VOCAB "}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
+               "\"added_tokens\": [{\"id\": 3, \"content\": \"<e>\", \"special\": true}, "
+               "{\"id\": 4, \"content\": \"bab\", \"special\": true}]}");
+    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e) || tok_encode(v, "bab<e>", 6, TOK_SPECIAL, &ids, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(vocab_size(v), 4);
+    assert_true(ids.n == 3 && ids.v[0] == 1 && ids.v[1] == 2 && ids.v[2] == 3);
+    assert_int_equal(vocab_special(v, "bab"), -1);
+    ids_fini(&ids);
+    vocab_free(v);
+    gguf_close(g);
+    write_text("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 4}, \"merges\": []}, "
+                                 "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}}");
+    refused(dir, HEARTH_EBADMODEL, "a token's id lies outside of the vocabulary"); /* merges could make it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_other_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
