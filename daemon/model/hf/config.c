@@ -136,7 +136,8 @@ static const struct key {
 };
 
 /* The values that transformers uses where config.json leaves a key out, where the reader of GGUF keys would use another
- * or has none. The config.json files of Gemma 3 for images and text leave out most keys. */
+ * or has none. Versions of transformers left out of text_config whatever equals a default: Gemma 3 for images and text
+ * lacks most keys, Pixtral the number of heads, LLaVA nearly all of the text model's sizes. */
 static const struct {
     const char *model_type, *hf;
     double value;
@@ -165,7 +166,21 @@ static const struct {
     {"gemma4_text", "rms_norm_eps", 1e-6, true},
     {"gemma4_text", "sliding_window", 512, false},
     {"gemma4_text", "hidden_size_per_layer_input", 256, false},
+    {"llama", "vocab_size", 32000, false},
+    {"llama", "hidden_size", 4096, false},
+    {"llama", "intermediate_size", 11008, false},
+    {"llama", "num_hidden_layers", 32, false},
+    {"llama", "num_attention_heads", 32, false},
+    {"llama", "max_position_embeddings", 2048, false},
+    {"llama", "rms_norm_eps", 1e-6, true},
+    {"mistral", "vocab_size", 32000, false},
+    {"mistral", "hidden_size", 4096, false},
+    {"mistral", "intermediate_size", 14336, false},
+    {"mistral", "num_hidden_layers", 32, false},
+    {"mistral", "num_attention_heads", 32, false},
     {"mistral", "num_key_value_heads", 8, false},
+    {"mistral", "max_position_embeddings", 131072, false},
+    {"mistral", "rms_norm_eps", 1e-6, true},
     {"mistral", "sliding_window", 4096, false},
     {"ministral3", "head_dim", 128, false},
     {"ministral3", "rope_theta", 1e6, true},
@@ -467,12 +482,12 @@ int hf_config(struct hf *h)
         return err_set(h->e, HEARTH_EUNSUPPORTED, "model_type \"%s\" is not one hearth runs from a folder",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
-    h->n_layer = hf_whole(h, "num_hidden_layers");
     h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
     h->n_nextn = layers_ahead(h);
     int ret = hf_types(h);
     if (!ret)
         ret = add_defaults(h);
+    h->n_layer = hf_whole(h, "num_hidden_layers");
     if (!ret && !strcmp(type, "gemma4_text"))
         ret = hf_gemma4(h);
     if (!ret && h->arch->rules & HF_LATENT)

@@ -67,11 +67,55 @@ static void test_token_without_row(void **state)
     refused(dir, HEARTH_EBADMODEL, "a token's id lies outside of the vocabulary"); /* merges could make it */
 }
 
+/* The text model's keys that LLaVA 1.5 and 1.6 leave out, and Pixtral the number of heads, are transformers' defaults.
+ */
+static void test_text_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says;
+        uint32_t layers, d_model, d_ff, heads, kv, ctx; /* kv 0: no key, which means as many as heads */
+    } cases[] = {
+        {"\"model_type\": \"llama\", \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-05, \"vocab_size\": 4", 32,
+         4096, 11008, 32, 0, 4096},
+        {"\"model_type\": \"llama\", \"num_key_value_heads\": null, \"vocab_size\": 4", 32, 4096, 11008, 32, 0, 2048},
+        {"\"model_type\": \"mistral\", \"max_position_embeddings\": 32768, \"rope_theta\": 1000000.0, \"vocab_size\": "
+         "4",
+         32, 4096, 14336, 32, 8, 32768},
+        {"\"model_type\": \"mistral\", \"head_dim\": 128, \"hidden_size\": 5120, \"num_hidden_layers\": 40, "
+         "\"vocab_size\": 4",
+         40, 5120, 14336, 32, 8, 131072},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[512];
+        struct gguf *g = NULL;
+        struct hearth_err e = {0};
+        static const char *const keys[] = {"block_count",          "embedding_length",        "feed_forward_length",
+                                           "attention.head_count", "attention.head_count_kv", "context_length"};
+        const uint32_t want[] = {cases[i].layers, cases[i].d_model, cases[i].d_ff,
+                                 cases[i].heads,  cases[i].kv,      cases[i].ctx};
+        write_folder();
+        snprintf(config, sizeof config, "{\"model_type\": \"llava\", \"text_config\": {%s}}", cases[i].says);
+        write_text("config.json", config);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s: %s", cases[i].says, e.msg);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            char key[64];
+            uint32_t n = 0;
+            snprintf(key, sizeof key, "llama.%s", keys[k]);
+            assert_int_equal(gguf_u32(g, key, &n, &e), want[k] ? 0 : 1);
+            assert_int_equal(n, want[k]);
+        }
+        gguf_close(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_other_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
