@@ -144,12 +144,17 @@ static const struct rename glm[] = {{"post_attention_layernorm", "ffn_norm"},
 /* Prefixes of tensors that belong to a multimodal model's other parts, not to the text model. */
 static const char *const not_text[] = {"vision_tower.",
                                        "model.vision_tower.",
+                                       "audio_tower.",
                                        "model.audio_tower.",
                                        "model.embed_vision.",
                                        "model.embed_audio.",
                                        "multi_modal_projector.",
                                        "model.multi_modal_projector.",
                                        "vision_model.",
+                                       "model.vision_model.",
+                                       "model.connector.",
+                                       "image_newline",
+                                       "model.image_newline",
                                        "model.visual.",
                                        "visual.",
                                        "mtp."};
@@ -195,7 +200,7 @@ static bool skip(const char **s, const char *prefix)
 static const char *strip(const char *s, bool *in_layer, unsigned *number)
 {
     int used = 0;
-    if (!skip(&s, "model.language_model.") && !skip(&s, "language_model."))
+    if (!skip(&s, "model.language_model.") && !skip(&s, "language_model.") && !skip(&s, "model.text_model."))
         skip(&s, "model.");
     if (!skip(&s, "model."))
         skip(&s, "backbone.");

@@ -41,6 +41,33 @@ static void test_other_parts(void **state)
     }
 }
 
+/* What the parts are called: as in SmolVLM, Voxtral and LLaVA-NeXT. */
+static void test_names_of_parts(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"model.text_model.", "model.vision_model.patch.weight"},
+                                           {"model.text_model.", "model.connector.modality_projection.proj.weight"},
+                                           {"language_model.model.", "audio_tower.conv1.weight"},
+                                           {"language_model.model.", "image_newline"},
+                                           {"model.language_model.", "model.image_newline"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char header[512];
+        struct gguf *g = NULL;
+        struct hearth_err e = {0};
+        write_folder();
+        snprintf(
+            header, sizeof header,
+            "{\"%slayers.0.input_layernorm.weight\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [0, 32]}, "
+            "\"%s\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 64]}}",
+            cases[i][0], cases[i][1]);
+        write_tensors(header, 64);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_true(gguf_n_tensor(g) == 1 && gguf_tensor_find(g, "blk.0.attn_norm.weight"));
+        gguf_close(g);
+    }
+}
+
 /* Gemma 3 1B has the tokenizer of the larger models, with a token for images for which its embedding has no row. */
 static void test_token_without_row(void **state)
 {
@@ -114,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_other_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_of_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
     };
