@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/pace.h"
+
 static struct layer *layer_at(const struct model *m, uint32_t i)
 {
     size_t bytes = m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer);
@@ -39,13 +41,38 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     return l;
 }
 
+/* Finds out whether the output is the embedding: the file has no other matrix for it, or has the same one again, as the
+ * folder of Qwen 3 0.6B, of which only one copy is then loaded. */
+static int find_tied(struct binder *b)
+{
+    enum { STEP = 1 << 20 };
+    const struct gguf *g = b->m->gguf;
+    const struct gguf_tensor *in = gguf_tensor_find(g, "token_embd.weight"),
+                             *out = gguf_tensor_find(g, "output.weight");
+    bool same = in && out && in->data && out->data && in->type == out->type && in->bytes == out->bytes &&
+                !memcmp(in->dim, out->dim, sizeof in->dim) && !gguf_tensor_find(g, "token_embd.scale") &&
+                !gguf_tensor_find(g, "output.scale");
+    for (uint64_t at = 0; same && at < in->bytes; at += STEP) {
+        uint64_t n = in->bytes - at < STEP ? in->bytes - at : STEP;
+        int ret = pace(n, b->e);
+        if (ret)
+            return ret;
+        same = !memcmp((const char *)in->data + at, (const char *)out->data + at, n);
+    }
+    b->m->tied = !out || same;
+    if (same)
+        bind_ignore(b, "output.weight");
+    return 0;
+}
+
 static int bind_all(struct binder *b)
 {
     struct model *m = b->m;
     const struct hparams *hp = &m->hp;
-    m->tied = !gguf_tensor_find(m->gguf, "output.weight");
     b->layer = -1;
-    int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
+    int ret = b->load ? 0 : find_tied(b); /* the second pass loads what the first one has found */
+    if (!ret)
+        ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
                           &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
     if (!ret)
         ret = bind_rope(b);

@@ -482,7 +482,6 @@ int hf_config(struct hf *h)
         return err_set(h->e, HEARTH_EUNSUPPORTED, "model_type \"%s\" is not one hearth runs from a folder",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, "general.architecture", h->arch->gguf, strlen(h->arch->gguf));
-    h->tied = json_is_true(json_object_get(h->config, "tie_word_embeddings"));
     h->n_nextn = layers_ahead(h);
     int ret = hf_types(h);
     if (!ret)

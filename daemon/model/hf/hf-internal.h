@@ -39,8 +39,8 @@ struct hf {
     uint32_t n_nextn;                 /* trailing layers that predict further ahead, at most 64: they are left out */
     uint64_t nextn_seen, nextn_joins; /* bit masks of these: seen; seen with eh_proj */
     uint32_t n_rot;                   /* dimensions of a head that RoPE rotates */
-    bool tied, untied;                /* according to config.json; both false where it has no key for it */
-    bool has_head;                    /* an lm_head was found that is not tied */
+    bool untied;                      /* config.json says that the output has a matrix of its own */
+    bool has_head;                    /* an lm_head was found */
     uint32_t type;                    /* type of the last matrix seen */
     struct hf_mxfp4 *mxfp4;           /* mxfp4.c: the matrices of experts seen so far */
     struct hearth_err *e;

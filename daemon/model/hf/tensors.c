@@ -236,7 +236,7 @@ static int gguf_name(const struct hf *h, const char *hf, char out[NAME_MAX_BYTES
         snprintf(out, NAME_MAX_BYTES, "blk.%u.%s%s", i, name, end);
     else
         snprintf(out, NAME_MAX_BYTES, "%s%s", name, end);
-    return h->tied && !strcmp(out, "output.weight") ? 1 : 0;
+    return 0;
 }
 
 static bool is_norm_weight(const char *name)
