@@ -1,7 +1,7 @@
 /*
  * templates.c - a folder's chat templates: chat_template.jinja and additional_chat_templates/NAME.jinja, as current
  * versions of transformers write them, otherwise chat_template of tokenizer_config.json, a string or a list of named
- * ones.
+ * ones, or of chat_template.json, which earlier versions wrote for models of images and text.
  */
 #include "config.h"
 
@@ -102,6 +102,17 @@ static void put_config(struct hf *h, const json_t *cfg, struct names *names)
     }
 }
 
+/* Adds the templates in the older forms. */
+static int put_older(struct hf *h, const json_t *cfg, struct names *names)
+{
+    const json_t *t = json_object_get(cfg, "chat_template");
+    json_t *own = NULL;
+    int ret = t && !json_is_null(t) ? 1 : hf_json(h, "chat_template.json", SOURCE_MAX, &own);
+    put_config(h, own ? own : cfg, names);
+    json_decref(own);
+    return ret < 0 ? ret : 0;
+}
+
 int hf_templates(struct hf *h, const json_t *cfg)
 {
     struct names names = {0};
@@ -114,8 +125,7 @@ int hf_templates(struct hf *h, const json_t *cfg)
         free(text);
         ret = put_additional(h, &names);
     } else if (ret > 0) {
-        put_config(h, cfg, &names);
-        ret = 0;
+        ret = put_older(h, cfg, &names);
     }
     for (size_t i = 0; i < names.n; i++)
         list[i] = (struct gguf_str){names.v[i], strlen(names.v[i])};

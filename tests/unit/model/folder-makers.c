@@ -68,6 +68,30 @@ static void test_names_of_parts(void **state)
     }
 }
 
+/* The template of Pixtral, of LLaVA and of Qwen 2-VL is in a file of the processor of images and text. */
+static void test_processor_template(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {NULL, "{}", "{\"chat_template\": null}", "{\"chat_template\": \"own\"}"};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        struct gguf *g = NULL;
+        struct gguf_str s = {"", 0};
+        struct hearth_err e = {0};
+        write_folder();
+        write_text("chat_template.json", "{\"chat_template\": \"of the processor\"}");
+        if (configs[i])
+            write_text("tokenizer_config.json", configs[i]);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(gguf_str(g, "tokenizer.chat_template", &s, &e), 0);
+        assert_true(gguf_str_is(s, i < 3 ? "of the processor" : "own"));
+        gguf_close(g);
+    }
+    write_text("tokenizer_config.json", "{}");
+    write_text("chat_template.json", "{");
+    refused(dir, HEARTH_EBADMODEL, "chat_template.json, line 1");
+}
+
 /* Gemma 3 1B has the tokenizer of the larger models, with a token for images for which its embedding has no row. */
 static void test_token_without_row(void **state)
 {
@@ -143,6 +167,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_other_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_names_of_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_processor_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
