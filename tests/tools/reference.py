@@ -94,6 +94,7 @@ THETA = dict(
     qwen2_5_vl=1e6,
     qwen2_vl_text=1e6,
     qwen3_vl_text=5e6,
+    qwen3_vl_moe_text=5e6,
     smollm3=2e6,
 )  # elsewhere 10000
 
@@ -317,6 +318,10 @@ class Model:
     def expert_glu(self, p, act=silu, names=('gate_proj', 'up_proj', 'down_proj')):
         if f'{p}.gate_up_proj' in self.w:
             gu, dn = self.w[f'{p}.gate_up_proj'], self.w[f'{p}.down_proj']
+            if self.mt == 'qwen3_vl_moe_text':  # published transposed; transformers goes by the shapes
+                D, ff = self.c['hidden_size'], self.c['moe_intermediate_size']
+                gu = gu if gu.shape[1:] == (2 * ff, D) else gu.swapaxes(1, 2)
+                dn = dn if dn.shape[1:] == (D, ff) else dn.swapaxes(1, 2)
 
             def f(x, e):
                 a, b = np.split(x @ gu[e].T, 2, -1)
@@ -430,7 +435,8 @@ class Model:
         """The function of this model type; None if there is none."""
         same = {
             'plain': 'llama mistral ministral3 smollm3 granite mixtral qwen2 qwen3 qwen2_moe qwen3_moe gpt_oss '
-            'qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text seed_oss ernie4_5 granitemoe arcee',
+            'qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl_text seed_oss ernie4_5 granitemoe arcee '
+            'qwen3_vl_moe_text',
             'gemma3': 'gemma3_text',
             'gemma4': 'gemma4_text',
             'qwen3_5': 'qwen3_5_text qwen3_5_moe_text qwen3_next',
@@ -509,8 +515,8 @@ class Model:
                 q = p + '.block_sparse_moe'
                 idx, wt = self.route_soft(h @ self.w[q + '.gate.weight'].T, c['num_experts_per_tok'], True)
                 f = self.experts(h, idx, wt, self.expert_glu(q + '.experts', names=('w1', 'w3', 'w2')))
-            elif mt in ('qwen2_moe', 'qwen3_moe') and self.is_sparse(i):
-                f = self.qwen_moe(h, p + '.mlp', self.g('norm_topk_prob', default=False))
+            elif mt in ('qwen2_moe', 'qwen3_moe', 'qwen3_vl_moe_text') and self.is_sparse(i):
+                f = self.qwen_moe(h, p + '.mlp', self.g('norm_topk_prob', default=mt == 'qwen3_vl_moe_text'))
             elif mt == 'gpt_oss':
                 f = self.oss_moe(h, p + '.mlp')
             elif mt == 'granitemoe':

@@ -492,8 +492,8 @@ class Variant:
                 self.glu(p + '.mlp', c['intermediate_size'])
         self.norm('model.norm', c['hidden_size'])
 
-    def f_qwen3_moe(self):
-        c = self.base('qwen3_moe')
+    def f_qwen3_moe(self, mt='qwen3_moe'):
+        c = self.base(mt)
         L = c['num_hidden_layers']
         self.moe_keys(L)
         ab = self.maybe(0.3)
@@ -502,7 +502,7 @@ class Variant:
             c.update(use_sliding_window=True, sliding_window=self.pick(7, 20), max_window_layers=self.randint(0, L))
         if self.maybe(0.3):
             self.rope_scaling()
-        fused = self.maybe(0.2)
+        fused = self.maybe(0.2) or mt != 'qwen3_moe'
         self.embed()
         for i in range(L):
             p = f'model.layers.{i}'
@@ -514,6 +514,18 @@ class Variant:
             else:
                 self.glu(p + '.mlp', c['intermediate_size'])
         self.norm('model.norm', c['hidden_size'])
+
+    def f_qwen3_vl_moe_text(self):
+        self.f_qwen3_moe('qwen3_vl_moe_text')
+        c = self.c
+        for key in ('use_sliding_window', 'sliding_window', 'max_window_layers'):
+            c.pop(key, None)
+        c['norm_topk_prob'] = True
+        if self.maybe(0.3):
+            del c['norm_topk_prob']
+        if self.maybe(0.7):  # as published
+            for k in [k for k in self.w if 'mlp.experts.' in k]:
+                self.w[k] = np.ascontiguousarray(self.w[k].swapaxes(1, 2))
 
     def f_gpt_oss(self):
         c = self.base('gpt_oss', attention_bias=True, sliding_window=self.pick(5, 16, 33))

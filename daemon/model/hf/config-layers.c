@@ -40,6 +40,7 @@ static bool never_slides(const char *type)
                                        "glm4_moe_lite",
                                        "qwen3_5_moe_text",
                                        "granitemoehybrid",
+                                       "qwen3_vl_moe_text",
                                        "gemma",
                                        "ernie4_5",
                                        "seed_oss",

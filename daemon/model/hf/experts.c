@@ -1,7 +1,7 @@
 /*
  * experts.c - maps the tensors of mixtures of experts to GGUF's names. Most folders have a tensor for each matrix of
  * each expert, which stays where it is. gpt-oss has one tensor for all experts, transposed and with the columns of gate
- * and up interleaved, which gguf_fill() copies into GGUF's form.
+ * and up interleaved, and Qwen 3-VL one that may be transposed; gguf_fill() copies these into GGUF's form.
  */
 #include "daemon/model/hf/hf-internal.h"
 
@@ -82,12 +82,33 @@ int hf_add_copy(const struct hf *h, const struct gguf_tensor *from, const struct
     return 0;
 }
 
+/* Adds a transposed tensor of Qwen 3-VL's experts. Which way a tensor is shows in its shape. Returns 1 for one that has
+ * GGUF's, in which gate's rows are followed by up's. */
+static int add_turned(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
+{
+    bool down = !strcmp(s, "mlp.experts.down_proj"), up = !strcmp(s, "mlp.experts.gate_up_proj");
+    uint64_t d = hf_whole(h, "hidden_size"), ff = hf_whole(h, "moe_intermediate_size");
+    uint64_t n_in = down ? ff : d, n_out = down ? d : 2 * ff;
+    char name[64];
+    if ((!down && !up) || t->n_dim != 3 || (t->dim[0] == n_in && t->dim[1] == n_out))
+        return 1;
+    if (t->dim[0] != n_out || t->dim[1] != n_in)
+        return err_set(h->e, HEARTH_EBADMODEL, "tensor %s of layer %u has not the shape of a %s's experts", s, layer,
+                       h->arch->model_type);
+    struct hf_form f = {
+        .n_expert = t->dim[2], .size = n_in * n_out, .n_in = n_in, .n_out = n_out, .by_in = n_out, .by_out = 1};
+    snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.weight", layer, down ? "down" : "gate_up");
+    return hf_add_copy(h, t, &f, name, false);
+}
+
 int hf_fused_experts(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t)
 {
     static const char *const names[] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj",
                                         "mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"};
     size_t k = 0, n = sizeof names / sizeof *names;
     char name[64];
+    if (h->arch->rules & HF_EITHER_WAY)
+        return add_turned(h, layer, s, t);
     while (k < n && strcmp(names[k], s))
         k++;
     if (k == n || !(h->arch->rules & HF_TRANSPOSED))

@@ -27,7 +27,8 @@ enum {
     HF_MAMBA = 256,      /* Mamba-2 */
     HF_SINGLE = 512,     /* a layer is only one of Mamba-2, attention and a feed-forward network */
     HF_LATENT = 1024,    /* latent attention: latent.c */
-    HF_SIGMOID = 2048    /* by default, experts' scores are sigmoids and the weights of the chosen add up to 1 */
+    HF_SIGMOID = 2048,   /* by default, experts' scores are sigmoids and the weights of the chosen add up to 1 */
+    HF_EITHER_WAY = 4096 /* one tensor has all experts, transposed in the published folders, but not in all others */
 };
 
 struct hf {

@@ -161,6 +161,45 @@ static void test_text_config(void **state)
     }
 }
 
+/* Qwen 3-VL's experts are published transposed; which way a tensor is shows in its shape, which has to be one of two.
+ */
+static void test_experts_either_way(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *part, *shape, *gguf; /* gguf NULL: refused */
+    } cases[] = {{"gate_up_proj", "2, 8, 12", "blk.0.ffn_gate_up_exps.weight"},
+                 {"gate_up_proj", "2, 12, 8", "blk.0.ffn_gate_up_exps.weight"},
+                 {"down_proj", "4, 6, 8", "blk.0.ffn_down_exps.weight"},
+                 {"down_proj", "4, 8, 6", "blk.0.ffn_down_exps.weight"},
+                 {"down_proj", "6, 4, 8", NULL},
+                 {"gate_up_proj", "2, 6, 16", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char header[256];
+        struct gguf *g = NULL;
+        struct hearth_err e = {0};
+        write_folder();
+        write_text("config.json",
+                   "{\"model_type\": \"qwen3_vl_moe\", \"text_config\": {\"model_type\": "
+                   "\"qwen3_vl_moe_text\", \"num_experts\": 4, \"moe_intermediate_size\": 6, " CONFIG "}}");
+        snprintf(header, sizeof header,
+                 "{\"model.language_model.layers.0.mlp.experts.%s\": {\"dtype\": \"F32\", \"shape\": [%s], "
+                 "\"data_offsets\": [0, 768]}}",
+                 cases[i].part, cases[i].shape);
+        write_tensors(header, 768);
+        if (!cases[i].gguf) {
+            refused(dir, HEARTH_EBADMODEL, "has not the shape of a qwen3_vl_moe_text's experts");
+            continue;
+        }
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s: %s", cases[i].shape, e.msg);
+        const struct gguf_tensor *t = gguf_tensor_find(g, cases[i].gguf);
+        bool down = cases[i].part[0] == 'd';
+        assert_true(t && t->dim[0] == (down ? 6 : 8) && t->dim[1] == (down ? 8 : 12) && t->dim[2] == (down ? 4 : 2));
+        gguf_close(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +208,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_processor_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
