@@ -192,11 +192,13 @@ int bpe_load(struct vocab *v, const struct gguf *g, const char *pre, struct hear
     for (uint32_t i = 0; i < v->n_tok; i++) {
         struct piece *p = &v->piece[i];
         char *out = v->arena + v->arena_len;
-        if (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN)
+        /* A control token is not found in plain text, unless it is that of a byte, which a text cannot do without: some
+         * makers pad with "!". */
+        int len = alphabet_decode(p->s, p->n, out);
+        if ((p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN) && len != 1)
             continue;
         /* A user-defined token is stored as plain text. Merging may produce it too, where its encoded form is the
          * same. */
-        int len = alphabet_decode(p->s, p->n, out);
         p->in_text = len > 0 && !p->apart && (p->attr != TOK_USER || ((size_t)len == p->n && !memcmp(out, p->s, p->n)));
         if (p->in_text) {
             p->s = out;

@@ -118,6 +118,32 @@ static void test_token_without_row(void **state)
     refused(dir, HEARTH_EBADMODEL, "a token's id lies outside of the vocabulary"); /* merges could make it */
 }
 
+/* A token of a byte may be special, as where a maker pads with "!": plain text has it all the same. */
+static void test_special_byte(void **state)
+{
+    (void)state;
+    static const int flags[] = {0, TOK_MESSAGE, TOK_SPECIAL};
+    struct gguf *g;
+    struct vocab *v;
+    struct hearth_err e = {0};
+    write_folder();
+    write_text("tokenizer.json",
+               "{\"model\": {\"type\": \"BPE\", " VOCAB "}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
+               "\"added_tokens\": [{\"id\": 0, \"content\": \"a\", \"special\": true}]}");
+    if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        struct ids ids = {0};
+        assert_int_equal(tok_encode(v, "aab", 3, flags[i], &ids, &e), 0);
+        assert_int_equal(ids.n, flags[i] == TOK_SPECIAL ? 3 : 2);
+        assert_int_equal(ids.v[0], 0);
+        assert_int_equal(ids.v[1], flags[i] == TOK_SPECIAL ? 0 : 2); /* "ab" */
+        ids_fini(&ids);
+    }
+    vocab_free(v);
+    gguf_close(g);
+}
+
 /* The text model's keys that LLaVA 1.5 and 1.6 leave out, and Pixtral the number of heads, are transformers' defaults.
  */
 static void test_text_config(void **state)
@@ -207,6 +233,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_names_of_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_processor_template, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_special_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
