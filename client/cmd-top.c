@@ -34,16 +34,6 @@ static struct screen {
     int row;           /* the row that is written next */
 } screen;
 
-/* Returns how many bytes of s fit into `columns` characters. */
-static int fitting(const char *s, int columns)
-{
-    int n = 0;
-    for (; s[n] && columns >= 0; n++)
-        if (((unsigned char)s[n] & 0xc0) != 0x80 && columns-- == 0)
-            break;
-    return n;
-}
-
 __attribute__((format(printf, 1, 2))) static void line(const char *fmt, ...)
 {
     char text[COLUMNS_MAX];
@@ -55,7 +45,7 @@ __attribute__((format(printf, 1, 2))) static void line(const char *fmt, ...)
         return;
     if (screen.rows && screen.row) /* no newline after the last line, or the terminal would scroll */
         putchar('\n');
-    print_text(text, screen.rows ? (size_t)fitting(text, screen.columns) : strlen(text));
+    print_text(text, screen.rows ? text_fitting(text, (size_t)screen.columns) : strlen(text));
     fputs(screen.rows ? "\033[K" : "\n", stdout);
     screen.row++;
 }
@@ -183,10 +173,12 @@ static void draw_models(const struct hearth_engine_status *e)
     line("%-24s %-*s %9s %14s %7s %9s", "MODEL", (int)width, "WHERE", "WEIGHTS", "CONTEXT", "RUNNING", "KV");
     for (size_t i = 0; i < e->n_models; i++) {
         const struct hearth_loaded_model *m = &e->models[i];
+        const char *name = m->name ? m->name : m->path;
+        size_t n = text_columns(name, strlen(name));
         snprintf(context, sizeof context, "%lld/%lld", (long long)m->context_used, (long long)m->context);
         snprintf(kv, sizeof kv, "%s", human_bytes(m->pages_used * m->page_bytes));
-        line("%-24s %-*s %9s %14s %7lld %9s", m->name ? m->name : m->path, (int)width, memory_where(m, at, sizeof at),
-             human_bytes(m->bytes), context, (long long)m->sequences, kv);
+        line("%s%*s %-*s %9s %14s %7lld %9s", name, n < 24 ? 24 - (int)n : 0, "", (int)width,
+             memory_where(m, at, sizeof at), human_bytes(m->bytes), context, (long long)m->sequences, kv);
     }
 }
 
@@ -197,8 +189,11 @@ static void draw_streams(const struct hearth_streams_list_result *r)
     for (size_t i = 0; i < r->n_streams; i++) {
         const struct hearth_stream_info *s = &r->streams[i];
         const struct speed *v = speed_of(s->stream);
-        line("%-8lld %-20.20s %-20.20s %7lld %7.1f %-9s %s", (long long)s->stream, s->name ? s->name : "-",
-             s->model ? s->model : "-", (long long)s->tokens, v ? v->per_second : 0, s->state, human_since(s->began));
+        const char *name = s->name ? s->name : "-", *model = s->model ? s->model : "-";
+        size_t n_name = text_fitting(name, 20), n_model = text_fitting(model, 20);
+        line("%-8lld %.*s%*s %.*s%*s %7lld %7.1f %-9s %s", (long long)s->stream, (int)n_name, name,
+             20 - (int)text_columns(name, n_name), "", (int)n_model, model, 20 - (int)text_columns(model, n_model), "",
+             (long long)s->tokens, v ? v->per_second : 0, s->state, human_since(s->began));
     }
 }
 

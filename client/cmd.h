@@ -246,6 +246,11 @@ const char *memory_where(const struct hearth_loaded_model *m, char *out, size_t 
 bool utf8_is(const char *s, size_t n);
 char *utf8_mend(const char *s, size_t n, size_t *out_n); /* invalid bytes become U+FFFD; malloc'd, NUL-terminated */
 
+/* Text as a terminal shows it: a wide character takes two columns, a combining one none. text_fitting() returns how
+ * many bytes of s fit into `columns`. */
+size_t text_columns(const char *s, size_t n);
+size_t text_fitting(const char *s, size_t columns);
+
 /* --- output.c --------------------------------------------------------------------------------------------- */
 
 /* Write to stderr; on a terminal, control characters are replaced as in print_text(). */

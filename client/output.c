@@ -224,26 +224,17 @@ void table_add(struct table *t, size_t n_col, ...)
     va_end(ap);
 }
 
-/* The columns that a terminal needs for UTF-8 text, approximately: one per character. */
-static size_t width(const char *s)
-{
-    size_t n = 0;
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
-}
-
 void table_print(struct table *t)
 {
     size_t *widest = calloc(t->n_col + 1, sizeof *widest); /* of each column */
     if (!widest)
         abort();
     for (size_t i = 0; i < t->n_cell; i++) {
-        size_t own = width(t->cell[i]), *most = &widest[i % t->n_col];
+        size_t own = text_columns(t->cell[i], strlen(t->cell[i])), *most = &widest[i % t->n_col];
         *most = own > *most ? own : *most;
     }
     for (size_t i = 0; i < t->n_cell; i++) {
-        size_t col = i % t->n_col, own = width(t->cell[i]);
+        size_t col = i % t->n_col, own = text_columns(t->cell[i], strlen(t->cell[i]));
         bool head = t->has_head && i < t->n_col;
         if (head)
             style_begin(stdout, STYLE_HEAD);

@@ -1,6 +1,9 @@
-/* utf8.c - converts any bytes to valid UTF-8. See cmd.h. */
+/* utf8.c - converts any bytes to valid UTF-8, and measures text in columns of a terminal. See cmd.h. */
+#include "config.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "client/cmd.h"
 
@@ -45,4 +48,39 @@ char *utf8_mend(const char *s, size_t n, size_t *out_n)
     out[to] = '\0';
     *out_n = to;
     return out;
+}
+
+/* Returns the columns of the character at s, and its length. What is no character takes the one column of the mark that
+ * a terminal shows in its place. wcwidth() knows the widths where LC_CTYPE is a UTF-8 locale, which main() sees to; it
+ * is what the line editor goes by, too. */
+static size_t columns_of(const char *s, size_t n, size_t *len)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    *len = character(u, n);
+    if (*len == 0) {
+        *len = 1;
+        return 1;
+    }
+    wchar_t c = *len == 1 ? u[0] : u[0] & (0xff >> (*len + 1));
+    for (size_t i = 1; i < *len; i++)
+        c = (c << 6) | (u[i] & 0x3f);
+    int columns = wcwidth(c);
+    return columns < 0 ? 1 : (size_t)columns;
+}
+
+size_t text_columns(const char *s, size_t n)
+{
+    size_t columns = 0;
+    for (size_t i = 0, len; i < n; i += len)
+        columns += columns_of(s + i, n - i, &len);
+    return columns;
+}
+
+size_t text_fitting(const char *s, size_t columns)
+{
+    size_t i = 0, n = strlen(s);
+    for (size_t used = 0, len; i < n; i += len)
+        if ((used += columns_of(s + i, n - i, &len)) > columns)
+            break;
+    return i;
 }

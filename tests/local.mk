@@ -212,7 +212,7 @@ tests_fuzz_fuzz_wire_SOURCES = tests/fuzz/fuzz-wire.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_wire_CFLAGS = $(FUZZ_CFLAGS)
 
 # The command, on a private daemon, engine and the embedded model: what a person and a script see.
-CLI_TESTS = tests/cli/bench-clients.sh tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/engine.sh tests/cli/examples.sh \
+CLI_TESTS = tests/cli/bench-clients.sh tests/cli/chat-commands.sh tests/cli/chat-terminal.sh tests/cli/columns.sh tests/cli/completion.sh tests/cli/driver.sh tests/cli/engine.sh tests/cli/examples.sh \
 	tests/cli/exit.sh tests/cli/install.sh tests/cli/fork.sh tests/cli/interrupt.sh tests/cli/life.sh tests/cli/list.sh tests/cli/memory.sh tests/cli/peer.sh tests/cli/purge.sh tests/cli/render.sh tests/cli/operations.sh \
 	tests/cli/run-words.sh tests/cli/session.sh tests/cli/start.sh tests/cli/stdin.sh tests/cli/streams.sh tests/cli/style.sh tests/cli/think.sh \
 	tests/cli/verbs.sh
