@@ -437,11 +437,9 @@ int bench_load(struct hearth *h, const struct hearth_model *m, const struct load
     struct hearth_err err;
     int64_t longest = p->late > p->prompt + p->output ? p->late : p->prompt + p->output;
     int status;
-    if (longest > m->context) {
-        say("hearth bench: %s has a context of %lld tokens, and a request of %lld is asked for\n", m->name,
-            (long long)m->context, (long long)longest);
-        return STATUS_USAGE;
-    }
+    if (longest > m->context)
+        return usage(&cmd_bench, "%s has a context of %lld tokens, and a request of %lld is asked for", m->name,
+                     (long long)m->context, (long long)longest);
     if (connect_all(&run, h, &err) || warm(h, &l, &loaded, &err)) {
         status = fail(&err);
     } else {

@@ -28,9 +28,9 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
         struct hearth_err err;
         if (hearth_models_show(h, argv[0], &near, NULL, &err)) /* the error suggests similar names */
             return usage(cmd, "%s. A prompt of several words goes in quotes", err.msg);
-        say("hearth: \"%s\" is not the whole name of a model; -m %s is one\n", argv[0], near->name);
+        int status = usage(cmd, "\"%s\" is not the whole name of a model; -m %s is one", argv[0], near->name);
         hearth_free(near);
-        return STATUS_USAGE;
+        return status;
     }
     if (argc > (*prompt ? 0 : 1))
         return usage(cmd, "one prompt, please: put it in quotes");

@@ -79,6 +79,12 @@ void opt_check(const struct cmd *cmd, const struct opt *o, const char *text);
 /* Prints what is wrong with the command line and the correct usage, with --json also as an object; returns
  * STATUS_USAGE. */
 int usage(const struct cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same where there is no verb whose usage could be shown; `who` begins the message. */
+int refuse(const char *who, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sets json_errors if the command line seems to have --json, for the errors that precede its parsing, and for verbs
+ * that have no such option. */
+void errors_as_asked(int argc, char *const *argv);
 
 /* Parses a list of token ids, "1 2 3", separated by blanks or commas; out->v is malloc'd. Returns false where it is not
  * such a list. */

@@ -74,12 +74,10 @@ static int refuse_verb(const char *word)
         if (!strcmp(word, aliases[i].word))
             instead = aliases[i].instead;
     if (instead)
-        say("hearth: no verb '%s': %s\n", word, instead);
-    else if (near)
-        say("hearth: no verb '%s'; did you mean `hearth %s`?\n", word, near);
-    else
-        say("hearth: no verb '%s'; `hearth help` lists them\n", word);
-    return STATUS_USAGE;
+        return refuse("hearth", "no verb '%s': %s", word, instead);
+    if (near)
+        return refuse("hearth", "no verb '%s'; did you mean `hearth %s`?", word, near);
+    return refuse("hearth", "no verb '%s'; `hearth help` lists them", word);
 }
 
 /* help [VERB]: with a verb, the verb prints its own help and exits; `sessions` has verbs of its own. */
@@ -92,10 +90,8 @@ static int help(int n, char **words)
     }
     if (!cmd)
         return refuse_verb(words[0]);
-    if (n > (cmd == &cmd_sessions ? 2 : 1)) {
-        say("hearth help: one verb is expected\n");
-        return STATUS_USAGE;
-    }
+    if (n > (cmd == &cmd_sessions ? 2 : 1))
+        return refuse("hearth help", "one verb is expected");
     char *argv[] = {(char *)cmd->name, (char *)"--help", words[1], NULL};
     return cmd->run(cmd, n + 1, argv);
 }
@@ -113,8 +109,7 @@ static int leading_options(int argc, char **argv, int *i)
             print_help(stdout);
             return STATUS_OK;
         } else {
-            say("hearth: no option %s before the verb\n", argv[*i]);
-            return STATUS_USAGE;
+            return refuse("hearth", "no option %s before the verb", argv[*i]);
         }
     }
     return -1;
@@ -122,6 +117,7 @@ static int leading_options(int argc, char **argv, int *i)
 
 static int run(int argc, char **argv)
 {
+    errors_as_asked(argc, argv);
     int i = 1, status = leading_options(argc, argv, &i);
     if (status >= 0)
         return status;
@@ -129,10 +125,8 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return STATUS_USAGE;
     }
-    if (!strcmp(argv[i], "version") && argv[i + 1]) {
-        say("hearth version: no argument is expected\n");
-        return STATUS_USAGE;
-    }
+    if (!strcmp(argv[i], "version") && argv[i + 1])
+        return refuse("hearth version", "no argument is expected");
     if (!strcmp(argv[i], "version")) {
         puts("hearth " PACKAGE_VERSION);
         return STATUS_OK;

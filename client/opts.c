@@ -27,22 +27,38 @@ static void print_usage(const struct cmd *cmd, FILE *to)
     fprintf(to, "usage: hearth %s%s%s\n", cmd->name, *cmd->args ? " " : "", cmd->args);
 }
 
-int usage(const struct cmd *cmd, const char *fmt, ...)
+static int vrefuse(const char *who, const struct cmd *cmd, const char *fmt, va_list ap)
 {
     char *why;
-    va_list ap;
-    va_start(ap, fmt);
     int len = vasprintf(&why, fmt, ap);
-    va_end(ap);
     if (len < 0)
         abort();
-    say("hearth %s: %s\n", cmd->name, why);
-    print_usage(cmd, stderr);
+    say("%s%s%s: %s\n", who, cmd ? " " : "", cmd ? cmd->name : "", why);
+    if (cmd)
+        print_usage(cmd, stderr);
     if (json_errors)
         print_json(json_pack("{s:{s:s, s:o}}", "error", "symbol", hearth_error_name(HEARTH_EPARAMS), "message",
                              json_text(why, (size_t)len)));
     free(why);
     return STATUS_USAGE;
+}
+
+int usage(const struct cmd *cmd, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int status = vrefuse("hearth", cmd, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+int refuse(const char *who, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int status = vrefuse(who, NULL, fmt, ap);
+    va_end(ap);
+    return status;
 }
 
 static void print_help(const struct parser *p)
@@ -211,12 +227,12 @@ static void parser_tables(const struct parser *p, struct option *longs, char *sh
     *shorts = '\0';
 }
 
-/* Looks for --json in advance, because an error on the command line may precede it. */
-static void errors_as_asked(const struct parser *p, char *const *given, int n_given)
+void errors_as_asked(int argc, char *const *argv)
 {
-    for (size_t k = 0; k < p->n; k++)
-        for (int i = 1; !strcmp(p->opt[k]->name, "json") && i < n_given && strcmp(given[i], "--") != 0; i++)
-            json_errors |= !strcmp(given[i], "--json");
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t n = strcspn(argv[i], "="); /* getopt_long takes --js, too */
+        json_errors |= n > 2 && n <= strlen("--json") && !strncmp(argv[i], "--json", n);
+    }
 }
 
 int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt *opts, const struct opt *more)
@@ -233,7 +249,6 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
     if (!given)
         abort();
     memcpy(given, *argv, (size_t)n_given * sizeof *given);
-    errors_as_asked(&p, given, n_given);
     optind = 1;
     opterr = 0;
     while ((code = getopt_long(*argc, *argv, shorts, longs, NULL)) != -1) {
@@ -249,6 +264,7 @@ int opts_parse(const struct cmd *cmd, int *argc, char ***argv, const struct opt 
             if (code == CODE_FIRST + (int)i || code == p.opt[i]->letter)
                 opt_check(cmd, p.opt[i], optarg);
     }
+    json_errors = false; /* what looked like it may be a value */
     for (size_t i = 0; i < p.n; i++)
         if (!strcmp(p.opt[i]->name, "json"))
             json_errors = *(bool *)p.opt[i]->to;

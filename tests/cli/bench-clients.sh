@@ -74,6 +74,8 @@ is "reports what it has measured, and counts what failed, late prompts too" "$(c
 
 status 2 "a context that is too small" "$hearth" bench tale --clients 1 --prompt 1000 --output 100
 err_has "... is named" "tale has a context of 1024 tokens, and a request of 1100 is asked for"
+status 2 "... with --json" "$hearth" bench tale --clients 1 --prompt 1000 --output 100 --json
+json_is "... in an object, too" "d['error']['message'].startswith('tale has a context of 1024 tokens')"
 status 1 "more connections than a user may have" "$hearth" bench tale --clients 64 --prompt 1 --output 1
 err_has "... names the key" "connections_per_uid in hearth.conf is the limit"
 status 2 "more tokens than can be kept" "$hearth" bench tale --clients 1 --requests 1048576 --prompt 1 --output 1048576

@@ -57,6 +57,15 @@ status 2 "a wrong command line with --json" "$hearth" run --think maybe --chat -
 json_is "is an object, too" "d['error']['symbol'] == 'INVALID_PARAMS' and d['error']['message'].startswith('--think wants ')"
 status 2 "... before --json" "$hearth" run --class foo --json x
 json_is "is one as well" "d['error']['message'].startswith('--class wants ')"
+# ... and that of any, whether or not the verb has the option, or is one.
+for words in "nonesuch --json" "--json list" "--nonesuch list --json" "help nonesuch --json" "help run list --json" \
+    "version --json" "sessions nonesuch --json" "top --json" "purge --json" "doctor --json" "metrics --json" \
+    "list --json=1" "list --js --nonesuch"; do
+    status 2 "$words" "$hearth" $words
+    json_is "... is an object" "d['error']['symbol'] == 'INVALID_PARAMS' and d['error']['message'] != ''"
+done
+status 2 "--json after --" "$hearth" trace --nonesuch -- --json
+is "is no option" "$(cat "$dir/out")" ""
 status 2 "an option without its value" "$hearth" run -m
 status 2 "two prompts" "$hearth" run -m tale one two
 status 2 "stop without a model" "$hearth" stop
