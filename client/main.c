@@ -80,18 +80,36 @@ static int refuse_verb(const char *word)
     return refuse("hearth", "no verb '%s'; `hearth help` lists them", word);
 }
 
+static bool asks_for_help(const char *word)
+{
+    return !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
+/* version, which has no options, and so no help of its own. */
+static int version(int n, char **words)
+{
+    if (n == 1 && asks_for_help(words[0]))
+        print_help(stdout);
+    else if (n)
+        return refuse("hearth version", "no argument is expected");
+    else
+        puts("hearth " PACKAGE_VERSION);
+    return STATUS_OK;
+}
+
 /* help [VERB]: with a verb, the verb prints its own help and exits; `sessions` has verbs of its own. */
 static int help(int n, char **words)
 {
     const struct cmd *cmd = n ? verb_find(words[0]) : NULL;
-    if (!n) {
-        print_help(stdout);
-        return STATUS_OK;
-    }
-    if (!cmd)
+    bool general = n && (asks_for_help(words[0]) || !strcmp(words[0], "help") || !strcmp(words[0], "version"));
+    if (n && !cmd && !general)
         return refuse_verb(words[0]);
     if (n > (cmd == &cmd_sessions ? 2 : 1))
         return refuse("hearth help", "one verb is expected");
+    if (!cmd) {
+        print_help(stdout);
+        return STATUS_OK;
+    }
     char *argv[] = {(char *)cmd->name, (char *)"--help", words[1], NULL};
     return cmd->run(cmd, n + 1, argv);
 }
@@ -103,9 +121,8 @@ static int leading_options(int argc, char **argv, int *i)
         if (!strcmp(argv[*i], "--no-start")) {
             no_start = true;
         } else if (!strcmp(argv[*i], "--version") || !strcmp(argv[*i], "-v")) {
-            puts("hearth " PACKAGE_VERSION);
-            return STATUS_OK;
-        } else if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
+            return version(0, NULL);
+        } else if (asks_for_help(argv[*i])) {
             print_help(stdout);
             return STATUS_OK;
         } else {
@@ -125,12 +142,8 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return STATUS_USAGE;
     }
-    if (!strcmp(argv[i], "version") && argv[i + 1])
-        return refuse("hearth version", "no argument is expected");
-    if (!strcmp(argv[i], "version")) {
-        puts("hearth " PACKAGE_VERSION);
-        return STATUS_OK;
-    }
+    if (!strcmp(argv[i], "version"))
+        return version(argc - i - 1, argv + i + 1);
     if (!strcmp(argv[i], "help"))
         return help(argc - i - 1, argv + i + 1);
     const struct cmd *cmd = verb_find(argv[i]);

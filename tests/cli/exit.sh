@@ -72,6 +72,13 @@ status 2 "stop without a model" "$hearth" stop
 status 2 "show without a model" "$hearth" show
 status 2 "sessions with a word that is none" "$hearth" sessions shuffle
 status 2 "eval with letters for ids" "$hearth" eval --tokens "1 b"
+for words in "help help" "help --help" "help -h" "help version" "version --help"; do
+    status 0 "$words" "$hearth" $words
+    is "... lists the verbs" "$(head -1 "$dir/out")" "usage: hearth [--no-start] VERB [OPTION...] [ARGUMENT...]"
+done
+status 2 "help of no verb" "$hearth" help nonesuch
+err_has "says so" "no verb 'nonesuch'"
+status 2 "help of two verbs" "$hearth" help help help
 status 0 "--version" "$hearth" --version
 status 0 "--help" "$hearth" --help
 for verb in serve run chat list ps show load stop sessions resume rm tokenize eval bench status top metrics; do
