@@ -307,7 +307,7 @@ static bool run_load(struct run *run)
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGINT);
     sigprocmask(SIG_BLOCK, &blocked, &as_before);
-    sigaction(SIGINT, &sa, &before);
+    signal_catch(SIGINT, &sa, &before);
     run->load->begin = bench_now();
     for (;;) {
         if (interrupted && !told)

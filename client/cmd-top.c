@@ -252,9 +252,9 @@ static bool rest(double seconds)
 static int watch(struct hearth *h, double seconds)
 {
     struct termios was, raw;
-    struct sigaction sa = {.sa_handler = on_signal};
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    struct sigaction sa = {.sa_handler = on_signal}, before;
+    signal_catch(SIGINT, &sa, &before);
+    signal_catch(SIGTERM, &sa, &before);
     sigaction(SIGWINCH, &sa, NULL);
     bool keys = !tcgetattr(STDIN_FILENO, &was);
     if (keys) {

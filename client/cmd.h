@@ -9,6 +9,7 @@
 #ifndef CLIENT_CMD_H
 #define CLIENT_CMD_H
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -199,6 +200,10 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
 /* The same for a generation that was started earlier. */
 int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *request, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err);
+
+/* Installs a handler as sigaction() does, unless the signal is ignored: whoever started the command so, such as sh a
+ * background job, does not want it to be interrupted. */
+void signal_catch(int sig, const struct sigaction *with, struct sigaction *before);
 
 /* Reports the error of one of these two calls and returns the exit status: STATUS_INTERRUPTED, quietly, where Ctrl+C
  * cancelled a request that was still waiting. */

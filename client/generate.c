@@ -63,6 +63,12 @@ static void on_interrupt(int sig)
     errno = saved;
 }
 
+void signal_catch(int sig, const struct sigaction *with, struct sigaction *before)
+{
+    if (!sigaction(sig, NULL, before) && before->sa_handler != SIG_IGN)
+        sigaction(sig, with, NULL);
+}
+
 static void interrupts_begin(void)
 {
     if (interrupt_pipe[0] < 0 && pipe2(interrupt_pipe, O_CLOEXEC | O_NONBLOCK)) {
@@ -71,7 +77,7 @@ static void interrupts_begin(void)
     }
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, &interrupt_before);
+    signal_catch(SIGINT, &sa, &interrupt_before);
 }
 
 static void interrupts_end(void)

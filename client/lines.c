@@ -180,7 +180,7 @@ void lines_open(struct lines *in)
     el_source(in->el, NULL);
     struct sigaction sa = {.sa_handler = on_prompt_interrupt};
     sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, &action_before);
+    signal_catch(SIGINT, &sa, &action_before);
 }
 
 void lines_close(struct lines *in)

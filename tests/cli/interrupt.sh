@@ -13,6 +13,8 @@ rest = p.stdout.read()
 sys.stdout.buffer.write(first + rest)
 sys.exit(p.wait())
 P
+# ... and here as sh does. The end is near enough.
+sed 's/signal.default_int_handler/signal.SIG_IGN/' "$dir/interrupt.py" >"$dir/ignore.py"
 status 0 "a session" "$hearth" run -s story -n 1 "Once"
 status 130 "Ctrl+C ends the command with 130" python3 "$dir/interrupt.py" "$hearth" run -s story --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 " there"
 printed=$(cat "$dir/out"; echo .)
@@ -23,6 +25,9 @@ status 0 "it goes on" "$hearth" run -s story -n 2 --json " and"
 json_is "from there" "d['usage']['reused_tokens'] > 1 and d['finish_reason'] == 'length'"
 status 0 "status" "$hearth" status --json
 json_is "nothing is left running" "d['streams'] == 0 and d['engine']['running'] == 0"
+
+status 0 "a signal that was ignored from the start is ignored" python3 "$dir/ignore.py" "$hearth" run -n 300 --temp 1.5 --top-k 0 --top-p 1 --min-p 0 --seed 3 --stats " there"
+err_has "... to the end" "; 300 tokens, "
 
 # A request that waits in hearthd for another one to end, which takes minutes on this device. A terminal is told that it
 # waits.
