@@ -17,16 +17,6 @@
 
 enum { ROWS_MAX = 512, COLUMNS_MAX = 1024 };
 
-static volatile sig_atomic_t ended, resized;
-
-static void on_signal(int sig)
-{
-    if (sig == SIGWINCH)
-        resized = 1;
-    else
-        ended = 1;
-}
-
 /* --- the screen: lines of text, cut to the terminal --------------------------------------------------------------- */
 
 static struct screen {
@@ -229,11 +219,63 @@ static int draw(struct hearth *h, struct hearth_err *err)
 /* --- the terminal ---------------------------------------------------------------------------------------------------
  */
 
+static volatile sig_atomic_t redraw;
+static bool has_keys; /* stdin is a terminal */
+static struct termios was, raw;
+
+/* These two are called by signal handlers, too. */
+static void terminal_take(void)
+{
+    static const char sequence[] = "\033[?1049h\033[?25l"; /* the alternate screen; no cursor */
+    if (has_keys) /* in the background this stops the process, before anything is written */
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    if (write(STDOUT_FILENO, sequence, sizeof sequence - 1) < 0)
+        return; /* the next line will fail as well */
+}
+
+static void terminal_return(void)
+{
+    static const char sequence[] = "\033[?25h\033[?1049l";
+    if (write(STDOUT_FILENO, sequence, sizeof sequence - 1) < 0)
+        return;
+    if (has_keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &was);
+}
+
+static void on_resize(int sig)
+{
+    (void)sig;
+    redraw = 1;
+}
+
+/* Ends here, because a daemon that does not answer may be waited for. */
+static void on_end(int sig)
+{
+    (void)sig;
+    terminal_return();
+    _exit(STATUS_OK);
+}
+
+/* Ctrl+Z: the shell gets its screen back, and `fg` comes here again. */
+static void on_stop(int sig)
+{
+    const struct sigaction stop = {.sa_handler = SIG_DFL};
+    struct sigaction own;
+    int saved = errno;
+    terminal_return();
+    sigaction(sig, &stop, &own);
+    raise(sig);
+    sigaction(sig, &own, NULL);
+    terminal_take();
+    redraw = 1;
+    errno = saved;
+}
+
 /* Waits until the next update; returns false where the user wants to quit. */
 static bool rest(double seconds)
 {
     double until = now() + seconds;
-    while (!ended && !resized) {
+    while (!redraw) {
         double left = until - now();
         struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
         int n = left > 0 ? poll(&in, 1, (int)(1000 * left) + 1) : 0;
@@ -245,32 +287,29 @@ static bool rest(double seconds)
         if (n < 0 && errno != EINTR)
             return false;
     }
-    resized = 0;
-    return !ended;
+    redraw = 0;
+    return true;
 }
 
 static int watch(struct hearth *h, double seconds)
 {
-    struct termios was, raw;
-    struct sigaction sa = {.sa_handler = on_signal}, before;
-    signal_catch(SIGINT, &sa, &before);
-    signal_catch(SIGTERM, &sa, &before);
-    sigaction(SIGWINCH, &sa, NULL);
-    bool keys = !tcgetattr(STDIN_FILENO, &was);
-    if (keys) {
-        raw = was;
-        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    }
-    fputs("\033[?1049h\033[?25l", stdout); /* the alternate screen; no cursor */
+    has_keys = !tcgetattr(STDIN_FILENO, &was);
+    raw = was;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    const struct sigaction resize = {.sa_handler = on_resize}, end = {.sa_handler = on_end};
+    const struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_NODEFER}; /* the signal stops it in there */
+    struct sigaction before;
+    sigaction(SIGWINCH, &resize, NULL);
+    signal_catch(SIGINT, &end, &before);
+    signal_catch(SIGTERM, &end, &before);
+    signal_catch(SIGTSTP, &stop, &before);
+    terminal_take();
     struct hearth_err err;
     int rc;
     while (!(rc = draw(h, &err)) && rest(seconds))
         continue;
-    fputs("\033[?25h\033[?1049l", stdout);
     fflush(stdout);
-    if (keys)
-        tcsetattr(STDIN_FILENO, TCSANOW, &was);
+    terminal_return();
     return rc ? fail(&err) : STATUS_OK; /* printed after the alternate screen has been left */
 }
 

@@ -76,7 +76,7 @@ status 0 "top --once" "$hearth" top --once
 is "shows the model in memory" "$(grep -c '^tale .* cpu ' "$dir/out")" 1
 
 cat >"$dir/top.py" <<'P'
-import fcntl, re, struct, sys, termios
+import fcntl, json, os, re, signal, struct, subprocess, sys, termios
 from terminal import Terminal, case
 
 def size(t, rows, columns):
@@ -100,8 +100,35 @@ for _ in range(200):  # what was on its way when the terminal shrank
 case(len(lines) == 4 and max(map(len, lines)) <= 20, "a small terminal is not overfilled")
 t.type(b"q")
 case(t.end() == 0 and b"\x1b[?1049l" in t.all and t.all.endswith(b"\x1b[?25h\x1b[?1049l"), "q leaves, and the terminal is as it was")
+
+taken, returned = rb"\x1b\[\?1049h", rb"\x1b\[\?25h\x1b\[\?1049l"
+t = Terminal("/bin/sh", "-i", PS1="prompt> ")
+t.expect(rb"prompt> ")
+t.type(b"'%s' top\n" % sys.argv[1].encode())
+t.expect(taken + rb".*\x1b\[J")
+t.type(b"\x1a")
+t.expect(returned + rb".*prompt> ")
+case(True, "Ctrl+Z leaves the terminal as it was")
+t.type(b"fg\n")
+t.expect(taken + rb".*\x1b\[J")
+t.type(b"q")
+t.expect(returned + rb".*prompt> ")
+case(True, "fg goes on with it, keys and all")
+t.type(b"exit\n")
+t.end()
+
+pid = json.loads(subprocess.check_output([sys.argv[1], "status", "--json"]))["pid"]
+t = Terminal(sys.argv[1], "top", "-n", "0.1")
+t.expect(rb"\x1b\[J")
+os.kill(pid, signal.SIGSTOP)
+while t.read(1):
+    pass
+t.type(b"\x03")
+ended = t.read(20) and re.search(returned, t.seen)
+os.kill(pid, signal.SIGCONT)
+case(t.end() == 0 and ended, "Ctrl+C ends it while the daemon does not answer")
 P
-terminal 3 "$dir/top.py"
+terminal 6 "$dir/top.py"
 # The doctor, with a driver and a card in a /proc of the test's own.
 mkdir -p "$dir/proc/proc/driver/nvidia/gpus/0000:17:00.0" "$dir/data/hearth/models"
 echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024' >"$dir/proc/proc/driver/nvidia/version"
