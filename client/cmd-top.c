@@ -277,7 +277,7 @@ static bool rest(double seconds)
     double until = now() + seconds;
     while (!redraw) {
         double left = until - now();
-        struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+        struct pollfd in = {.fd = has_keys ? STDIN_FILENO : -1, .events = POLLIN};
         int n = left > 0 ? poll(&in, 1, (int)(1000 * left) + 1) : 0;
         if (n == 0)
             return true;

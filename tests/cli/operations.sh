@@ -100,6 +100,11 @@ for _ in range(200):  # what was on its way when the terminal shrank
 case(len(lines) == 4 and max(map(len, lines)) <= 20, "a small terminal is not overfilled")
 t.type(b"q")
 case(t.end() == 0 and b"\x1b[?1049l" in t.all and t.all.endswith(b"\x1b[?25h\x1b[?1049l"), "q leaves, and the terminal is as it was")
+t = Terminal("/bin/sh", "-c", 'exec "$0" top -n 0.1 </dev/null', sys.argv[1])
+for _ in range(3):
+    frame(t)
+t.type(b"\x03")
+case(t.end() == 0, "it goes on where standard input is no terminal and has ended")
 
 taken, returned = rb"\x1b\[\?1049h", rb"\x1b\[\?25h\x1b\[\?1049l"
 t = Terminal("/bin/sh", "-i", PS1="prompt> ")
@@ -128,7 +133,7 @@ ended = t.read(20) and re.search(returned, t.seen)
 os.kill(pid, signal.SIGCONT)
 case(t.end() == 0 and ended, "Ctrl+C ends it while the daemon does not answer")
 P
-terminal 6 "$dir/top.py"
+terminal 7 "$dir/top.py"
 # The doctor, with a driver and a card in a /proc of the test's own.
 mkdir -p "$dir/proc/proc/driver/nvidia/gpus/0000:17:00.0" "$dir/data/hearth/models"
 echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024' >"$dir/proc/proc/driver/nvidia/version"
