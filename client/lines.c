@@ -4,11 +4,14 @@
 #include "client/lines.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -150,14 +153,69 @@ void lines_history_file(char *path, size_t size)
         *path = '\0';
 }
 
+enum { HISTORY_LINES = 1000 };
+
+/* Several conversations may share the file: each appends its lines as they are typed, whatever becomes of it later. The
+ * lock is held by who writes. */
+static int history_lock(const struct lines *in)
+{
+    int fd = *in->file ? open(in->file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0 && flock(fd, LOCK_EX)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 static void history_open(struct lines *in)
 {
     HistEvent he;
     lines_history_file(in->file, sizeof in->file);
-    history(in->history, &he, H_SETSIZE, 1000);
+    history(in->history, &he, H_SETSIZE, HISTORY_LINES);
     history(in->history, &he, H_SETUNIQUE, 1);
-    if (*in->file)
-        history(in->history, &he, H_LOAD, in->file);
+    int fd = history_lock(in);
+    if (fd < 0)
+        return;
+    int n = history(in->history, &he, H_LOAD, in->file); /* keeps the last ones */
+    if (n > 2 * HISTORY_LINES)
+        history(in->history, &he, H_SAVE, in->file);
+    close(fd);
+}
+
+/* Has libedit write a line into a file in memory, as it writes no stream that is no file, and copies it. The first line
+ * there is the one by which libedit knows its files. */
+static void history_copy(int fd, const char *line)
+{
+    HistEvent he;
+    struct stat sb;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = fdopen(memfd_create("line", MFD_CLOEXEC), "w+");
+    History *one = history_init();
+    if (memory && one && !fstat(fd, &sb)) {
+        history(one, &he, H_SETSIZE, 1);
+        history(one, &he, H_ENTER, line);
+        history(one, &he, H_SAVE_FP, memory);
+        rewind(memory);
+        bool known = sb.st_size > 0;
+        for (ssize_t n; (n = getline(&text, &size, memory)) > 0; known = false)
+            if (!known && write(fd, text, (size_t)n) < n)
+                break; /* a full disk: the line is not kept */
+    }
+    free(text);
+    if (one)
+        history_end(one);
+    if (memory)
+        fclose(memory);
+}
+
+static void history_keep(const struct lines *in, const char *line)
+{
+    int fd = history_lock(in);
+    if (fd < 0)
+        return;
+    history_copy(fd, line);
+    close(fd);
 }
 
 void lines_open(struct lines *in)
@@ -185,15 +243,8 @@ void lines_open(struct lines *in)
 
 void lines_close(struct lines *in)
 {
-    HistEvent he;
-    if (in->history) {
-        /* The history is as private as the sessions: no other user may read it. */
-        mode_t before = umask(0077);
-        if (*in->file)
-            history(in->history, &he, H_SAVE, in->file);
-        umask(before);
+    if (in->history)
         history_end(in->history);
-    }
     if (in->el) {
         sigaction(SIGINT, &action_before, NULL);
         el_end(in->el);
@@ -233,8 +284,10 @@ static const char *edit_line(struct lines *in, size_t *len)
         return NULL;
     }
     HistEvent he;
-    if (in->history && n > 1)
+    if (in->history && n > 1) {
         history(in->history, &he, H_ENTER, line);
+        history_keep(in, line);
+    }
     *len = (size_t)n - (line[n - 1] == '\n');
     return line;
 }

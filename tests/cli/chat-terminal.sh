@@ -93,4 +93,38 @@ P
 terminal 1 "$dir/early.py"
 status 0 "the session" "$hearth" sessions show early --json
 json_is "has the system message, which came with the first" "[t['role'] for t in d['transcript']] == ['system', 'user', 'assistant']"
+# Several conversations at once, of which one is killed, keep what was typed into each.
+cat >"$dir/several.py" <<'P'
+import os, sys
+from terminal import Terminal, case
+def chat():
+    t = Terminal(sys.argv[1], "chat", "-n", "1")
+    t.expect(rb">>> ")
+    return t
+def say(t, text):
+    t.type(text + b"\r")
+    t.expect(rb">>> ")
+one, two, three = chat(), chat(), chat()
+say(one, b"/first of one")
+say(two, b"/first of two")
+say(three, b"/first of three")
+say(one, b"/second of one \xe2\x82\xac")
+os.kill(three.pid, 9)
+for t in one, two:
+    t.type(b"\x04")
+    t.end()
+t = chat()
+for line in rb"/second of one \xe2\x82\xac", rb"/first of three", rb"/first of two", rb"/first of one":
+    t.type(b"\x10\x0c")  # Ctrl+P; Ctrl+L draws it again as a whole
+    t.expect(line)
+case(True, "all of them, in their order")
+t.type(b"\x15\x04")
+t.end()
+P
+terminal 1 "$dir/several.py"
+is "the file is its owner's" "$(stat -c %a "$XDG_STATE_HOME/hearth/chat_history")" 600
+python3 -c 'print("_HiStOrY_V2_", *("/line%d" % i for i in range(2500)), sep="\n")' >"$XDG_STATE_HOME/hearth/chat_history"
+sed '/^say(/d; /^os.kill/d; s/^for line in .*:/for line in rb"\/line2499", rb"\/line2498":/; s/^one.*/one, two = chat(), chat()/' "$dir/several.py" >"$dir/long.py"
+terminal 1 "$dir/long.py"
+is "a file that has become long keeps the last lines" "$(wc -l <"$XDG_STATE_HOME/hearth/chat_history")" 1001
 done_testing
