@@ -32,8 +32,11 @@ static void cmd_bye(struct chat *c, char *arg)
 static void cmd_clear(struct chat *c, char *arg)
 {
     (void)arg;
-    if (c->new_name && c->begun)
-        printf("`hearth resume %s` goes on with the one before\n", c->gen->session);
+    if (c->new_name && c->begun) {
+        char *name = shell_operand(c->gen->session);
+        printf("`hearth resume %s` goes on with the one before\n", name);
+        free(name);
+    }
     chat_new_session(c);
     puts("a new session");
 }

@@ -151,8 +151,11 @@ int chat_begin(struct hearth *h, struct gen *gen)
         status = greet(&c);
     if (status == STATUS_OK)
         status = chat_loop(&c);
-    if (c.new_name && c.begun && isatty(STDIN_FILENO))
-        say("`hearth resume %s` goes on with this\n", gen->session);
+    if (c.new_name && c.begun && isatty(STDIN_FILENO)) {
+        char *name = shell_operand(gen->session);
+        say("`hearth resume %s` goes on with this\n", name);
+        free(name);
+    }
     for (size_t i = 0; i < c.n_owned; i++)
         free(c.owned[i]);
     free(c.owned);

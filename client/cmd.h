@@ -306,6 +306,10 @@ bool style_is_on(FILE *to); /* a terminal that shows styles, which were not turn
  * next. */
 void say_aside(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Returns text as one operand of a command that a shell reads: quoted if need be, and after "--" if it begins with a
+ * dash; malloc'd. */
+char *shell_operand(const char *text);
+
 /* A table, printed with left-aligned columns. Cells are copied. */
 struct table {
     char **cell;

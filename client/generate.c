@@ -238,16 +238,17 @@ static void show_event(struct gen *gen, const struct hearth_event *ev)
 /* Prints how to get the rest of a stream whose connection has broken. Without a BEGIN event its number is unknown. */
 static void show_resume_hint(const struct gen *gen, const struct stream_pos *at)
 {
+    const char *request = *at->request ? at->request : gen->g.request;
+    char *id = shell_operand(request ? request : "");
     progress_clear();
     if (at->stream >= 0)
         say("\nhearth: `hearth attach %lld --from %lld` goes on with it\n", (long long)at->stream,
             (long long)at->tokens);
-    else if (*at->request)
-        say("hearth: `hearth attach --request %s` goes on with it\n", at->request);
-    else if (gen->g.request)
-        say("hearth: `hearth attach --request %s` goes on with it, if it had begun\n", gen->g.request);
+    else if (request)
+        say("hearth: `hearth attach --request %s` goes on with it%s\n", id, *at->request ? "" : ", if it had begun");
     else
         say("hearth: `hearth attach` goes on with it, if it had begun\n");
+    free(id);
 }
 
 /* Waits for the end of one submitted generation. */

@@ -67,6 +67,27 @@ void say(const char *fmt, ...)
     va_end(ap);
 }
 
+char *shell_operand(const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:@%+,-";
+    size_t n = strlen(text);
+    char *operand = malloc(4 * n + sizeof "-- ''"), *to = operand;
+    if (!operand)
+        abort();
+    bool quoted = n == 0;
+    for (size_t i = 0; i < n; i++)
+        quoted |= !strchr(plain, text[i]) && !((unsigned char)text[i] & 0x80);
+    to = stpcpy(to, *text == '-' ? "-- " : "");
+    to = stpcpy(to, quoted ? "'" : "");
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\'')
+            to = stpcpy(to, "'\\''");
+        else
+            *to++ = text[i];
+    strcpy(to, quoted ? "'" : "");
+    return operand;
+}
+
 bool json_errors, in_session;
 json_t *errors_of_several;
 

@@ -18,7 +18,7 @@ echo '{{ messages[0].content }}' >"$dir/own.jinja"
 "$hearth" run -s given -n 1 "Once" >/dev/null
 
 cat >"$dir/talk.py" <<'P'
-import os, subprocess, sys
+import os, re, subprocess, sys
 from terminal import Terminal, case
 hearth, bare, broken, own = sys.argv[1], *os.environ["FILES"].split()
 t = Terminal(hearth, "chat", "-s", "lines", "-n", "2")
@@ -51,7 +51,7 @@ say(b"Hello.\r")
 case(b'this conversation is the session "saved one"' in say(b"/save saved one\r"), "/save names the session")
 case(b"\x1b[?2004l" in t.all, "brackets are off while the answer comes")
 t.type(b"/bye\r")
-case(t.end() == 0 and b"`hearth resume saved one` goes on with this" in t.seen, "/bye ends it, and the name is told")
+case(t.end() == 0 and b"`hearth resume 'saved one'` goes on with this" in t.seen, "/bye ends it, and the name is told")
 
 t = Terminal(hearth, "chat", "-n", "1")
 t.expect(rb">>> ")
@@ -66,6 +66,16 @@ case(b'session "free"' in say(b"/save free\r"), "one that is free is given befor
 say(b"Hello.\r")
 t.type(b"/bye\r")
 case(t.end() == 0 and b"`hearth resume free` goes on with this" in t.seen, "and the conversation has it")
+for name in "-it's; $HOME", "plain.one/2", "größer":  # the way on is one that a shell takes as it is printed
+    t = Terminal(hearth, "chat", "-n", "1", "-s", "x" + name)
+    t.expect(rb">>> ")
+    say(b"Hello.\r")
+    say(b"/save " + name.encode() + b"\r")
+    t.type(b"\x04")
+    t.end()
+    command = re.search(r"`hearth (resume [^`]*)` goes on with this", t.all.decode()).group(1)
+    run = subprocess.run(["/bin/sh", "-c", "printf '[%s]' " + command], stdout=subprocess.PIPE)
+    case(run.stdout.decode().replace("[--]", "") == "[resume][%s]" % name, "a shell reads how '%s' goes on" % name)
 one, t = Terminal(hearth, "chat", "-n", "1"), Terminal(hearth, "chat", "-n", "1")
 for each in one, t:
     each.expect(rb">>> ")
@@ -117,7 +127,7 @@ t.expect(rb">>> ")
 t.type(b"\x04")
 case(t.end() == 0 and b"resume" not in t.all, "a conversation that never began is not promised")
 P
-FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 23 "$dir/talk.py"
+FILES="$dir/bare.gguf $dir/broken.gguf $dir/own.jinja" terminal 26 "$dir/talk.py"
 status 0 "the session" "$hearth" sessions show "saved one" --json
 json_is "a pasted function is one message" "d['transcript'][0]['text'] == 'def f(x):\n    y = x\n\n    return y now'"
 json_is "so is text between triple quotes" "d['transcript'][2]['text'] == 'first\nsecond\nthird'"
