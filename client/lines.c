@@ -31,12 +31,77 @@ static void on_prompt_interrupt(int sig)
     at_prompt_interrupted = 1;
 }
 
+/* Ctrl+Z, `fg` and the terminal's size likewise, of which libedit would keep track with EL_SIGNAL. */
+static volatile sig_atomic_t at_prompt_stopped, at_prompt_changed;
+static const int prompt_signals[] = {SIGTSTP, SIGCONT, SIGWINCH};
+enum { N_PROMPT_SIGNALS = sizeof prompt_signals / sizeof *prompt_signals };
+static struct sigaction outside[N_PROMPT_SIGNALS]; /* their actions while there is no prompt */
+
+static void on_prompt_signal(int sig)
+{
+    if (sig == SIGTSTP)
+        at_prompt_stopped = 1;
+    else
+        at_prompt_changed = 1;
+}
+
+static void prompt_signals_begin(void)
+{
+    const struct sigaction sa = {.sa_handler = on_prompt_signal};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    for (size_t i = 0; i < N_PROMPT_SIGNALS; i++)
+        sigaddset(&blocked, prompt_signals[i]);
+    sigprocmask(SIG_BLOCK, &blocked, &waiting_mask);
+    for (size_t i = 0; i < N_PROMPT_SIGNALS; i++)
+        signal_catch(prompt_signals[i], &sa, &outside[i]);
+    at_prompt_interrupted = at_prompt_stopped = at_prompt_changed = 0;
+}
+
+static void prompt_signals_end(void)
+{
+    for (size_t i = 0; i < N_PROMPT_SIGNALS; i++)
+        sigaction(prompt_signals[i], &outside[i], NULL);
+    sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
+}
+
+static void brackets(bool on)
+{
+    const char *term = getenv("TERM");
+    if (!term || !strcmp(term, "dumb"))
+        return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
+}
+
+/* Stops as the shell expects it, which gets the terminal as it was. */
+static void stop(EditLine *el)
+{
+    brackets(false);
+    el_set(el, EL_PREP_TERM, 0);
+    prompt_signals_end();
+    raise(SIGTSTP);
+    prompt_signals_begin();
+    at_prompt_changed = 1;
+}
+
+/* Draws the line again: the shell has changed the terminal's mode and what is on it, or a line has another length. */
+static void redraw(EditLine *el)
+{
+    at_prompt_changed = 0;
+    brackets(true);
+    el_set(el, EL_PREP_TERM, 1);
+    el_resize(el);
+    el_set(el, EL_REFRESH);
+}
+
 /* Bytes that began what turned out to be no character, and are to be read again, but for the first. */
 static char again[MB_LEN_MAX];
 static size_t n_again;
 
 /* Reads a byte: 1, or 0 at the end of input, or -1. */
-static int next_byte(char *out)
+static int next_byte(EditLine *el, char *out)
 {
     if (n_again) {
         *out = again[0];
@@ -48,6 +113,10 @@ static int next_byte(char *out)
         int ready = ppoll(&in, 1, NULL, &waiting_mask);
         if (at_prompt_interrupted)
             return -1;
+        if (at_prompt_stopped)
+            stop(el);
+        if (at_prompt_changed)
+            redraw(el);
         if (ready < 0 && errno == EINTR)
             continue;
         return (int)read(STDIN_FILENO, out, 1);
@@ -56,11 +125,10 @@ static int next_byte(char *out)
 
 static int next_char(EditLine *el, wchar_t *out)
 {
-    (void)el;
     char seq[MB_LEN_MAX];
     mbstate_t state = {0};
     for (size_t n = 0; n < sizeof seq; n++) {
-        int got = next_byte(&seq[n]);
+        int got = next_byte(el, &seq[n]);
         if (got <= 0)
             return got;
         size_t used = mbrtowc(out, &seq[n], 1, &state);
@@ -253,31 +321,18 @@ void lines_close(struct lines *in)
     free(in->message);
 }
 
-static void brackets(bool on)
-{
-    const char *term = getenv("TERM");
-    if (!term || !strcmp(term, "dumb"))
-        return;
-    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
-    fflush(stdout);
-}
-
 /* Reads one line without its newline; NULL at the end of input, and where Ctrl+C has discarded the line. */
 static const char *edit_line(struct lines *in, size_t *len)
 {
     int n;
-    sigset_t interrupt;
-    sigemptyset(&interrupt);
-    sigaddset(&interrupt, SIGINT);
-    sigprocmask(SIG_BLOCK, &interrupt, &waiting_mask);
-    at_prompt_interrupted = 0;
+    prompt_signals_begin();
     n_again = 0;
     brackets(true);
     el_resize(in->el);
     el_set(in->el, EL_PREP_TERM, 1); /* otherwise text that is typed just after the prompt is echoed twice */
     const char *line = el_gets(in->el, &n);
     brackets(false);
-    sigprocmask(SIG_SETMASK, &waiting_mask, NULL);
+    prompt_signals_end();
     if (!line || n <= 0) {
         putchar('\n');
         el_reset(in->el);

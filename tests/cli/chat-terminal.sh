@@ -93,6 +93,36 @@ P
 terminal 1 "$dir/early.py"
 status 0 "the session" "$hearth" sessions show early --json
 json_is "has the system message, which came with the first" "[t['role'] for t in d['transcript']] == ['system', 'user', 'assistant']"
+# Ctrl+Z at the prompt, and a terminal that gets another size.
+cat >"$dir/stop.py" <<'P'
+import fcntl, struct, sys, termios
+from terminal import Terminal, case
+t = Terminal("/bin/sh", "-i", PS1="prompt> ")
+t.expect(rb"prompt> ")
+t.type(b"'%s' chat -s stopped -n 1\n" % sys.argv[1].encode())
+t.expect(rb">>> ")
+t.type(b"half")
+t.expect(rb"half")
+t.type(b"\x1a")
+t.expect(rb"\x1b\[\?2004l.*prompt> ")
+case(termios.tcgetattr(t.fd)[3] & termios.ICANON, "Ctrl+Z leaves the terminal as it was")
+t.type(b"fg\n")
+t.expect(rb"\x1b\[\?2004h.*>>> half")
+case(not termios.tcgetattr(t.fd)[3] & termios.ICANON, "fg shows the line, which is edited on")
+fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("4H", 24, 12, 0, 0))
+t.expect(rb">>> half")
+t.type(b"way to there\r")
+t.expect(rb"ther\r?\n?e.*>>> ")
+case(True, "it is drawn again for another width")
+t.type(b"\x04")
+t.expect(rb"prompt> ")
+t.type(b"exit\n")
+t.end()
+P
+terminal 3 "$dir/stop.py"
+status 0 "the session" "$hearth" sessions show stopped --json
+json_is "has the whole line" "[t['text'] for t in d['transcript'] if t['role'] == 'user'] == ['halfway to there']"
+
 # Several conversations at once, of which one is killed, keep what was typed into each.
 cat >"$dir/several.py" <<'P'
 import os, sys
