@@ -212,22 +212,38 @@ static char *prompt_text(EditLine *el)
 void lines_history_file(char *path, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n;
+    int n = -1;
     if (state && *state == '/')
         n = snprintf(path, size, "%s/hearth/chat_history", state);
-    else
-        n = snprintf(path, size, "%s/.local/state/hearth/chat_history", home ? home : "");
+    else if (home && *home)
+        n = snprintf(path, size, "%s/.local/state/hearth/chat_history", home);
     if (n < 0 || (size_t)n >= size || *path != '/')
         *path = '\0';
 }
 
 enum { HISTORY_LINES = 1000 };
 
+/* Makes the folders above a file. hearthd has made them, unless it is another user's, such as the system's. */
+static void folders_make(const char *file)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", file);
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0700) && errno != EEXIST)
+            return; /* then there will be no history */
+        *slash = '/';
+    }
+}
+
 /* Several conversations may share the file: each appends its lines as they are typed, whatever becomes of it later. The
  * lock is held by who writes. */
 static int history_lock(const struct lines *in)
 {
-    int fd = *in->file ? open(in->file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (!*in->file)
+        return -1;
+    folders_make(in->file);
+    int fd = open(in->file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600); /* as private as the sessions */
     if (fd >= 0 && flock(fd, LOCK_EX)) {
         close(fd);
         return -1;

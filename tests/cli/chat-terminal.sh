@@ -123,12 +123,13 @@ terminal 3 "$dir/stop.py"
 status 0 "the session" "$hearth" sessions show stopped --json
 json_is "has the whole line" "[t['text'] for t in d['transcript'] if t['role'] == 'user'] == ['halfway to there']"
 
-# Several conversations at once, of which one is killed, keep what was typed into each.
+# Several conversations at once, of which one is killed, keep what was typed into each; in a folder that their daemon,
+# which has another one, has not made.
 cat >"$dir/several.py" <<'P'
 import os, sys
 from terminal import Terminal, case
 def chat():
-    t = Terminal(sys.argv[1], "chat", "-n", "1")
+    t = Terminal(sys.argv[1], "chat", "-n", "1", XDG_STATE_HOME=sys.path[0] + "/a/b")
     t.expect(rb">>> ")
     return t
 def say(t, text):
@@ -152,9 +153,9 @@ t.type(b"\x15\x04")
 t.end()
 P
 terminal 1 "$dir/several.py"
-is "the file is its owner's" "$(stat -c %a "$XDG_STATE_HOME/hearth/chat_history")" 600
-python3 -c 'print("_HiStOrY_V2_", *("/line%d" % i for i in range(2500)), sep="\n")' >"$XDG_STATE_HOME/hearth/chat_history"
+is "the file is its owner's" "$(stat -c %a "$dir/a/b/hearth/chat_history")" 600
+python3 -c 'print("_HiStOrY_V2_", *("/line%d" % i for i in range(2500)), sep="\n")' >"$dir/a/b/hearth/chat_history"
 sed '/^say(/d; /^os.kill/d; s/^for line in .*:/for line in rb"\/line2499", rb"\/line2498":/; s/^one.*/one, two = chat(), chat()/' "$dir/several.py" >"$dir/long.py"
 terminal 1 "$dir/long.py"
-is "a file that has become long keeps the last lines" "$(wc -l <"$XDG_STATE_HOME/hearth/chat_history")" 1001
+is "a file that has become long keeps the last lines" "$(wc -l <"$dir/a/b/hearth/chat_history")" 1001
 done_testing
