@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "client/cmd.h"
@@ -92,6 +93,25 @@ static void interrupts_end(void)
 
 static bool bar_drawn;
 
+/* The columns of the terminal that is stderr. */
+static int columns(void)
+{
+    struct winsize w;
+    return !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 80;
+}
+
+/* Draws a line in place of the one before. It must not be wrapped: only its last row would be drawn over. */
+__attribute__((format(printf, 1, 2))) static void bar_line(const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\r%.*s\033[K", (int)text_fitting(text, (size_t)columns() - 1), text);
+    bar_drawn = true;
+}
+
 /* "loading [####    ] 50 % of 4.6 MB" */
 static void bar(const char *what, int64_t done, int64_t total, const char *of)
 {
@@ -100,12 +120,13 @@ static void bar(const char *what, int64_t done, int64_t total, const char *of)
         return;
     double part = (double)done / (double)total;
     part = part < 0 ? 0 : part > 1 ? 1 : part;
+    int width = columns() - 1 - (int)(strlen(what) + strlen(" [] 100 % of  ") + strlen(of));
+    width = width > WIDTH ? WIDTH : width < 1 ? 1 : width;
     char bar[WIDTH + 1];
-    memset(bar, ' ', WIDTH);
-    memset(bar, '#', (size_t)(part * WIDTH));
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\r%s [%s] %3.0f %% of %s \033[K", what, bar, part * 100, of);
-    bar_drawn = true;
+    memset(bar, ' ', (size_t)width);
+    memset(bar, '#', (size_t)(part * width));
+    bar[width] = '\0';
+    bar_line("%s [%s] %3.0f %% of %s ", what, bar, part * 100, of);
 }
 
 /* Reports once, before the model is loaded, that it does not fit into the GPU's memory, and what speed to expect. */
@@ -149,11 +170,10 @@ static void queue_show(const struct hearth_stream_queued *q)
 {
     if (!isatty(STDERR_FILENO))
         return;
-    fprintf(stderr, "\rtoo many streams are running; %lld in line", (long long)q->position);
+    char wait[48] = "";
     if (q->seconds >= 1)
-        fprintf(stderr, ", about %.0f s", q->seconds);
-    fputs("\033[K", stderr);
-    bar_drawn = true;
+        snprintf(wait, sizeof wait, ", about %.0f s", q->seconds);
+    bar_line("too many streams are running; %lld in line%s", (long long)q->position, wait);
 }
 
 void progress_clear(void)

@@ -70,8 +70,12 @@ def bars(told):
     return re.findall(rb"reading the prompt \[#* *\] +(\d+) % of (\d+) tokens", t.all)
 case(bars(1) == [], "a short prompt has none")
 case(bars(3) == [(b"33", b"3"), (b"67", b"3")], "a long one has one")
+t = Terminal("/bin/sh", "-c", "stty columns 30; exec \"$0\" run -m tale -p 'n=2 prompt=3'", sys.argv[1])
+t.end()
+drawn = re.findall(rb"\r(reading[^\r\x1b]*)", t.all)
+case(len(drawn) == 2 and max(map(len, drawn)) < 30, "a narrow terminal does not wrap it")
 P
-terminal 6 "$dir/bar.py"
+terminal 7 "$dir/bar.py"
 
 # Of two choices, one is cancelled from elsewhere.
 cat >"$dir/one.py" <<'P'
