@@ -14,7 +14,9 @@ _hearth_add()
     \"*) COMPREPLY+=("$(sed 's/[\\$`"]/\\&/g' <<<"$name")") ;;
     \'*) COMPREPLY+=("${name//\'/\'\\\'\'}") ;;
     \~*) COMPREPLY+=("~$(printf %q "${name:1}")") ;; # a quoted tilde would be no home directory
-    *) COMPREPLY+=("$(printf %q "$name")") ;;
+    *)
+        name=$(printf %q "$name")
+        COMPREPLY+=("$(sed 's/[:=@]/\\&/g' <<<"$name")") ;; # a bare one would end the word that bash completes
     esac
 }
 

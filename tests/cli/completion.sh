@@ -13,7 +13,7 @@ hearth() { # --no-start VERB --json
     case $2 in
     list) echo '{"models":[{"name":"tale","path":"/m/tale.gguf"},{"name":"tale","path":"/n/tale.gguf"},{"name":"my model","path":"/m"},{"name":"qwen"}]}' ;;
     ps) echo '{"models":[{"name":"tale","path":"/m"},{"name":"mine","path":"/n"}],"memory":{"programs":[{"pid":1,"name":"Xorg"},{"pid":2,"name":"game"}]},"engines":[{"pid":3,"memory":{"programs":[{"pid":1,"name":"Xorg"}]}}]}' ;;
-    sessions) echo '{"sessions":[{"name":"new name","id":"1"},{"name":"news","id":"2"},{"name":null}]}' ;;
+    sessions) echo '{"sessions":[{"name":"new name","id":"1"},{"name":"news","id":"2"},{"name":null},{"name":"odd:1=2@3"},{"name":"odd:2"}]}' ;;
     esac
 }
 shift 2
@@ -32,6 +32,8 @@ offers "a name with a blank is one word" '[my\ model]' hearth show my
 offers "as it is typed on" '[my\ model]' hearth show 'my\ m'
 offers "within quotes it is not quoted again" '[my model]' hearth show '"my'
 offers "sessions likewise" '[new\ name][news]' hearth resume new
+offers "a name with what bash would take for the end of a word" '[odd\:1\=2\@3][odd\:2]' hearth resume od
+offers "as it is typed on, too" '[odd\:2]' hearth resume 'odd\:2'
 offers "a file with a blank, too" '[a\ file.gguf]' hearth chat -m a
 touch "$dir/odd \$(touch ran)y"
 offers "a file is never run, nor cut at a blank" '[odd\ \$\(touch\ ran\)y]' hearth backup odd
