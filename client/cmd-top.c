@@ -31,6 +31,7 @@ __attribute__((format(printf, 1, 2))) static void line(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    text_straighten(text);
     if (screen.rows && screen.row >= screen.rows)
         return;
     if (screen.rows && screen.row) /* no newline after the last line, or the terminal would scroll */

@@ -261,6 +261,8 @@ char *utf8_mend(const char *s, size_t n, size_t *out_n); /* invalid bytes become
  * many bytes of s fit into `columns`. */
 size_t text_columns(const char *s, size_t n);
 size_t text_fitting(const char *s, size_t columns);
+/* Replaces newlines and tabs, which a file's name may have, and which would break a row of columns. */
+void text_straighten(char *s);
 
 /* --- output.c --------------------------------------------------------------------------------------------- */
 

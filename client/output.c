@@ -238,8 +238,7 @@ void table_add(struct table *t, size_t n_col, ...)
         char *copy = strdup(s ? s : "-");
         if (!copy)
             abort();
-        for (char *line = copy; (line = strchr(line, '\n'));)
-            *line = '?'; /* a file's name may have one, and must not begin a row */
+        text_straighten(copy);
         t->cell[t->n_cell++] = copy;
     }
     va_end(ap);

@@ -84,3 +84,9 @@ size_t text_fitting(const char *s, size_t columns)
             break;
     return i;
 }
+
+void text_straighten(char *s)
+{
+    while (*(s += strcspn(s, "\n\t")))
+        *s = '?';
+}

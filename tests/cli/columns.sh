@@ -29,6 +29,16 @@ for locale in C.UTF-8 C; do
     is "and those of top, whose names are cut" "$(grep -a running "$dir/out" >"$dir/rows"; python3 "$dir/columns.py" "$dir/rows" ' tale ')" "5 29"
 done
 
+# Neither a newline nor a tab in the name of a file breaks a row.
+mkdir -p "$dir/data/hearth/models"
+odd=$(printf 'a\tb\nc')
+cp "$top_srcdir/contrib/models/tale-q4_k_m.gguf" "$dir/data/hearth/models/$odd.gguf"
+status 0 "a model of an odd name" "$hearth" load "$odd"
+"$hearth" ps >"$dir/out"
+is "is in a row of its own" "$(grep -c '^a?b?c ' "$dir/out")" 1
+"$hearth" top --once >"$dir/out"
+is "in top likewise" "$(grep -c '^a?b?c ' "$dir/out")" 1
+
 # A line is cut where the terminal ends, not where so many characters do, nor amidst one.
 cat >"$dir/narrow.py" <<'P'
 import fcntl, re, struct, sys, termios, unicodedata
