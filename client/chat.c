@@ -3,6 +3,7 @@
 
 #include "client/chat.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -73,6 +74,11 @@ static int chat_loop(struct chat *c)
         if (status == STATUS_NO_DAEMON || (!person && status != STATUS_OK))
             break;
         status = STATUS_OK;
+    }
+    if (!person && ferror(stdin)) {
+        struct hearth_err err = {.code = HEARTH_EIO};
+        snprintf(err.msg, sizeof err.msg, "stdin: %s", strerror(errno));
+        status = fail(&err);
     }
     lines_close(&in);
     return status;

@@ -335,7 +335,7 @@ int sessions_import(struct hearth *h, const char *file, const struct import_as *
     }
     struct hearth_err e = {.code = HEARTH_EIO};
     if (!f) {
-        snprintf(e.msg, sizeof e.msg, "%s: %s", file, strerror(errno));
+        snprintf(e.msg, sizeof e.msg, "%s: %s", strcmp(file, "-") ? file : "stdin", strerror(errno));
         return fail(&e);
     }
     json_t *doc = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);

@@ -48,4 +48,11 @@ printf 'Hello' | "$hearth" chat -n 3 >"$dir/out" 2>"$dir/err"
 result $? "a last line without a newline counts"
 status 0 "a chat without a name" "$hearth" sessions --json
 json_is "gets one" "any(s['name'].startswith('chat-') for s in d['sessions'])"
+
+# What cannot be read is not taken for nothing.
+for verb in run chat tokenize eval "sessions import" "render -m tale"; do
+    "$hearth" $verb <"$dir" >"$dir/out" 2>"$dir/err"
+    is "$verb from a folder" "$?" 1
+    err_has "... says why" "hearth: IO: stdin: Is a directory"
+done
 done_testing
