@@ -1,7 +1,7 @@
 /*
  * cmd-top.c - hearth top: models, streams and memory, redrawn until q or Ctrl+C. It uses plain ANSI sequences; lines
- * that do not fit into the terminal are left out at the bottom. Where stdout is not a terminal, or with --once, it
- * prints once.
+ * that do not fit into the terminal are left out at the bottom. Where stdout is not a terminal, or one that knows
+ * no such sequences, or with --once, it prints once.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,8 @@ enum { ROWS_MAX = 512, COLUMNS_MAX = 1024 };
 /* --- the screen: lines of text, cut to the terminal --------------------------------------------------------------- */
 
 static struct screen {
-    int rows, columns; /* size of the terminal; 0: no terminal, and nothing is cut */
+    bool live;         /* it is redrawn, and what is drawn is cut to the terminal's size */
+    int rows, columns; /* this size; 0: not live */
     int row;           /* the row that is written next */
 } screen;
 
@@ -44,8 +45,7 @@ __attribute__((format(printf, 1, 2))) static void line(const char *fmt, ...)
 static void measure(void)
 {
     struct winsize w;
-    screen.rows = screen.columns = 0;
-    if (!isatty(STDOUT_FILENO))
+    if (!screen.live)
         return;
     bool known = !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_row && w.ws_col;
     screen.rows = known ? w.ws_row : 24;
@@ -300,6 +300,7 @@ static int watch(struct hearth *h, double seconds)
     const struct sigaction resize = {.sa_handler = on_resize}, end = {.sa_handler = on_end};
     const struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_NODEFER}; /* the signal stops it in there */
     struct sigaction before;
+    screen.live = true;
     sigaction(SIGWINCH, &resize, NULL);
     signal_catch(SIGINT, &end, &before);
     signal_catch(SIGTERM, &end, &before);
@@ -331,7 +332,8 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (status != STATUS_OK)
         return status;
     struct hearth_err err;
-    if (!once && isatty(STDOUT_FILENO))
+    const char *term = getenv("TERM");
+    if (!once && isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb")))
         status = watch(h, seconds);
     else if (draw(h, &err))
         status = fail(&err);

@@ -105,6 +105,9 @@ for _ in range(3):
     frame(t)
 t.type(b"\x03")
 case(t.end() == 0, "it goes on where standard input is no terminal and has ended")
+dumb = Terminal("/bin/sh", "-c", 'exec timeout --foreground 20 "$0" top', sys.argv[1], TERM="dumb")
+for name, t in ("--once", Terminal(sys.argv[1], "top", "--once")), ("TERM=dumb", dumb):
+    case(t.end() == 0 and b"\x1b" not in t.all and t.all.endswith(b"\r\n"), "%s prints it below what is there" % name)
 
 taken, returned = rb"\x1b\[\?1049h", rb"\x1b\[\?25h\x1b\[\?1049l"
 t = Terminal("/bin/sh", "-i", PS1="prompt> ")
@@ -133,7 +136,7 @@ ended = t.read(20) and re.search(returned, t.seen)
 os.kill(pid, signal.SIGCONT)
 case(t.end() == 0 and ended, "Ctrl+C ends it while the daemon does not answer")
 P
-terminal 7 "$dir/top.py"
+terminal 9 "$dir/top.py"
 # The doctor, with a driver and a card in a /proc of the test's own.
 mkdir -p "$dir/proc/proc/driver/nvidia/gpus/0000:17:00.0" "$dir/data/hearth/models"
 echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024' >"$dir/proc/proc/driver/nvidia/version"
