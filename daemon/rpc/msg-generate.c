@@ -23,6 +23,9 @@ static int check(const struct call *call, struct hearth_err *e)
  * cancelled for it; else in the queue, as where other calls keep it waiting. */
 static int wait_for_room(struct call *call, struct hearth_err *e)
 {
+    int rc = server_check_open(call->server, e); /* else the queue would give it back at once, again and again */
+    if (rc)
+        return rc;
     bool is_next = !queue_has_room(call) && !queue_has(call->server, call->account->uid);
     return is_next && takeover_wait_for_room(call) ? 0 : queue_wait(call, e);
 }

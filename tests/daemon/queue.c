@@ -388,13 +388,44 @@ static void test_shutdown(void **state)
     assert_int_equal(box_stop(b, SIGTERM), 0);
 }
 
+/* Also one that waits only to be delivered again what its stream has made. */
+static void test_shutdown_before_delivery(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = full(b, 1, 8), *q = peer_open(b), *other = peer_open(b);
+    struct hearth_err e;
+    cancel(q, "hang0");
+    expect_text(q, ask(q, "n=1", "was", NULL), "t0 ");
+    ask(other, "hang", "hang1", NULL);
+    peer_await_begin(other, 1);
+    uint32_t id = ask(q, "n=1", "was", NULL);
+    wire_free(peer_status(q));
+    assert_string_equal(q->queued, "was:1");
+    assert_int_equal(kill(b->pid, SIGTERM), 0);
+    assert_null(peer_answer(q, id, WIRE_GENERATE, &e));
+    assert_int_equal(e.code, HEARTH_ESHUTDOWN);
+    peer_close(p);
+    peer_close(q);
+    peer_close(other);
+    assert_int_equal(box_stop(b, SIGTERM), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, box_setup_idle, box_teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_class_is_capped), TEST(test_bound),
-                                       TEST(test_several),       TEST(test_too_many),        TEST(test_no_line),
-                                       TEST(test_line_of_bytes), TEST(test_leaving),         TEST(test_twins),
-                                       TEST(test_late),          TEST(test_turn_ends),       TEST(test_shutdown)};
+    const struct CMUnitTest tests[] = {TEST(test_order),
+                                       TEST(test_class_is_capped),
+                                       TEST(test_bound),
+                                       TEST(test_several),
+                                       TEST(test_too_many),
+                                       TEST(test_no_line),
+                                       TEST(test_line_of_bytes),
+                                       TEST(test_leaving),
+                                       TEST(test_twins),
+                                       TEST(test_late),
+                                       TEST(test_turn_ends),
+                                       TEST(test_shutdown),
+                                       TEST(test_shutdown_before_delivery)};
     return cmocka_run_group_tests_name("daemon/queue", tests, NULL, NULL);
 }
