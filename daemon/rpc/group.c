@@ -183,14 +183,17 @@ int64_t group_missing(const struct call *call)
 
 int group_check_replay(const struct call *call, const char *request, struct hearth_err *e)
 {
-    bool replayed;
+    bool replayed, any = false;
     int rc = stream_check_replay(call->server, call->account->uid, e);
     for (size_t i = 0; i < WIRE_CHOICES_MAX && rc; i++) {
         struct stream_name name = name_of(request, i);
-        if (stream_is_known(call->server, call->account->uid, &name, &replayed) && replayed)
-            return rc;
+        if (!stream_is_known(call->server, call->account->uid, &name, &replayed))
+            continue;
+        if (!replayed)
+            return 0; /* it is running, and would be cancelled for the others if nobody read it meanwhile */
+        any = true;
     }
-    return 0;
+    return any ? rc : 0;
 }
 
 static int begin(struct group *g, size_t i, uint64_t hash, uint64_t seed, struct hearth_err *e)

@@ -18,9 +18,9 @@ struct stream;
  * do not count. */
 int64_t group_missing(const struct call *call);
 
-/* HEARTH_ELIMIT if choices of that request of the call's user have ended and may not be delivered again now. To be
- * called before the two functions below attach to them: a choice that is refused alone would be missing in the answer.
- */
+/* HEARTH_ELIMIT if all choices of that request of the call's user have ended and may not be delivered again now; not
+ * where one is running, to which the call attaches at once. To be called before the two functions below attach to them:
+ * a choice that is refused alone would be missing in the answer. */
 int group_check_replay(const struct call *call, const char *request, struct hearth_err *e);
 
 /* Takes over the call: attaches it to the choices that exist, and starts the others. Returns an error, and leaves the

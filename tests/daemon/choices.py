@@ -184,7 +184,9 @@ def delivered_again(c, d):
     big = ask(n=3, request="big", max_tokens=500, logprobs=20, ignore_eos=True)  # more than is written to a client at once
     want = [x["tokens"] for x in follow(c, c.submit("generate", **big))["choices"]]
     long = dict(model="tale", text="Once", max_tokens=1000, ignore_eos=True, stream=False)
+    engine = d.call("status")["engine"]["pid"]
     for n, how in (3, "generate"), (3, "stream.attach"), (4, "generate"):
+        os.kill(engine, signal.SIGSTOP)  # none of the others ends before it is cancelled
         for i in range(n):
             d.submit("generate", **long, request="%s %d %d" % (how, n, i))
         while len(running(d)) < n:
@@ -192,6 +194,7 @@ def delivered_again(c, d):
         again = c.submit(how, **(big if how == "generate" else {"request": "big"}))
         if n == 4:
             harness.refused(d, "LIMIT", "streams_per_uid", "stream.attach", request="big")
+        os.kill(engine, signal.SIGCONT)
         for i in range(n):
             d.call("cancel", request="%s %d %d" % (how, n, i))
         try:
