@@ -339,15 +339,21 @@ static void await_turn_end(struct server *s)
         timer_set(s->queue_turn, (int64_t)(1e3 * (end - now)) + 1);
 }
 
-/* Lets streams that nobody reads make way for calls that wait, whether their clients left before the calls came or
- * after. One at a time for each user, as its place may be enough. Returns whether any does. */
+/* Lets streams that nobody reads make way for the first waiting call of each user, whether their clients left before
+ * the call came or after. One at a time for each user, as its place may be enough. Returns whether any does. */
 static bool make_way(struct server *s)
 {
     const struct call *call;
     bool any = false;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
-        if (!queue_has_room(call) && position(call) == 1 && !stream_is_leaving(s, uid_of(call)))
+        call->account->looked_at = false;
+    TAILQ_FOREACH (call, &s->queue, waiter_entry) {
+        if (call->account->looked_at)
+            continue;
+        call->account->looked_at = true;
+        if (!queue_has_room(call) && !stream_is_leaving(s, uid_of(call)))
             any |= stream_make_way(s, uid_of(call)) != 0;
+    }
     return any;
 }
 
