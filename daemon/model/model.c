@@ -41,28 +41,34 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     return l;
 }
 
+/* Whether two matrices of the same form have the same numbers, by samples over all of their length: what was trained
+ * apart differs everywhere, and other streams would wait while gigabytes are compared. */
+static bool same_numbers(const struct gguf_tensor *a, const struct gguf_tensor *b)
+{
+    enum { PIECES = 64, PIECE = 4096 }; /* small matrices are compared whole */
+    uint64_t n = a->bytes < PIECE ? a->bytes : PIECE;
+    for (uint64_t i = 0; i < PIECES; i++) {
+        uint64_t at = (a->bytes - n) / (PIECES - 1) * i;
+        at = i == PIECES - 1 ? a->bytes - n : at;
+        if (memcmp((const char *)a->data + at, (const char *)b->data + at, n))
+            return false;
+    }
+    return true;
+}
+
 /* Finds out whether the output is the embedding: the file has no other matrix for it, or has the same one again, as the
  * folder of Qwen 3 0.6B, of which only one copy is then loaded. */
-static int find_tied(struct binder *b)
+static void find_tied(struct binder *b)
 {
-    enum { STEP = 1 << 20 };
     const struct gguf *g = b->m->gguf;
     const struct gguf_tensor *in = gguf_tensor_find(g, "token_embd.weight"),
                              *out = gguf_tensor_find(g, "output.weight");
     bool same = in && out && in->data && out->data && in->type == out->type && in->bytes == out->bytes &&
                 !memcmp(in->dim, out->dim, sizeof in->dim) && !gguf_tensor_find(g, "token_embd.scale") &&
-                !gguf_tensor_find(g, "output.scale");
-    for (uint64_t at = 0; same && at < in->bytes; at += STEP) {
-        uint64_t n = in->bytes - at < STEP ? in->bytes - at : STEP;
-        int ret = pace(n, b->e);
-        if (ret)
-            return ret;
-        same = !memcmp((const char *)in->data + at, (const char *)out->data + at, n);
-    }
+                !gguf_tensor_find(g, "output.scale") && same_numbers(in, out);
     b->m->tied = !out || same;
     if (same)
         bind_ignore(b, "output.weight");
-    return 0;
 }
 
 static int bind_all(struct binder *b)
@@ -70,9 +76,9 @@ static int bind_all(struct binder *b)
     struct model *m = b->m;
     const struct hparams *hp = &m->hp;
     b->layer = -1;
-    int ret = b->load ? 0 : find_tied(b); /* the second pass loads what the first one has found */
-    if (!ret)
-        ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
+    if (!b->load) /* the second pass loads what the first one has found */
+        find_tied(b);
+    int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
                           &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
     if (!ret)
         ret = bind_rope(b);
@@ -158,10 +164,40 @@ static int check(struct binder *b)
     return ret || !b->room ? ret : place_choose(b->item, b->n_item, b->room, &b->m->place, b->e);
 }
 
+struct filling {
+    struct binder *b;
+    size_t bytes; /* since the last report */
+};
+
+static int on_fill(void *arg, size_t bytes, struct hearth_err *e)
+{
+    enum { STEP = 16 << 20 };
+    struct filling *f = arg;
+    const struct binder *b = f->b;
+    f->bytes += bytes;
+    if (f->bytes < STEP)
+        return 0;
+    f->bytes = 0;
+    return b->cb(b->arg, b->done, b->total) ? 0 : err_set(e, HEARTH_ECANCELLED, "loading was cancelled");
+}
+
+/* Writes what the file has in another form, which for experts of a folder may be many gigabytes: others go on
+ * meanwhile, as they do between matrices. */
+static int fill(struct binder *b)
+{
+    struct filling f = {b, 0};
+    if (b->cb)
+        pace_set(on_fill, &f);
+    int ret = gguf_fill(b->m->gguf, b->e);
+    if (b->cb)
+        pace_set(NULL, NULL);
+    return ret;
+}
+
 static int load(struct binder *b)
 {
     b->load = true;
-    int ret = gguf_fill(b->m->gguf, b->e);
+    int ret = fill(b);
     if (!ret)
         ret = bind_all(b);
     return ret ? ret : gguf_check(b->m->gguf, b->e);
