@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 
 struct call *call_new(struct conn *c, uint32_t id, const struct wire_method *m, void *params)
 {
@@ -92,6 +93,34 @@ void call_reply_packed(struct call *call, const struct wire_bytes *result)
 int64_t call_client(const struct call *call)
 {
     return call->conn ? call->conn->number : 0;
+}
+
+int call_set_deadline(struct call *call, void (*late)(void *arg), struct hearth_err *e)
+{
+    const struct wire_generate *g = call->params;
+    if (!g->deadline_ms)
+        return 0;
+    int64_t waited = (int64_t)(1e3 * (server_boot() - call->arrived));
+    call->late = timer_new(call->server->base, late, call);
+    if (call->late && !timer_set(call->late, waited < g->deadline_ms ? g->deadline_ms - waited : 0))
+        return 0;
+    call_clear_deadline(call);
+    return err_set(e, HEARTH_ENOMEM, "no memory to wait");
+}
+
+void call_clear_deadline(struct call *call)
+{
+    timer_free(call->late);
+    call->late = NULL;
+}
+
+void call_fail_late(struct call *call, const char *waited_for)
+{
+    const struct wire_generate *g = call->params;
+    struct hearth_err e;
+    err_set(&e, HEARTH_ECANCELLED, "there was no token within %lld ms (deadline_ms): it waited for %s",
+            (long long)g->deadline_ms, waited_for);
+    call_fail(call, &e);
 }
 
 void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id)

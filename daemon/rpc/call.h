@@ -36,12 +36,13 @@ struct call {
     char *where;                  /* its device, if that needs another name than the engine's own; NULL */
     bool is_retry;                /* it was forwarded before, to an engine that was lost */
 
+    struct timer *late; /* for a generation that waits: fails it at its deadline; NULL: it has none */
+
     /* For a call in server->waiters: takeover.c. */
     int64_t after_stream; /* number of the stream whose end it awaits */
     /* For a generation in server->queue: queue.c. */
     size_t bytes;           /* of its frame */
     int64_t queue_position; /* the position last reported to the peer */
-    struct timer *late;     /* fails it at its deadline; NULL: it has none */
     double queued;          /* when it was queued, by server_boot() */
     int64_t wants;          /* number of streams that it starts; 0: one */
     bool has_waited;        /* it has left the queue, and goes first */
@@ -66,6 +67,13 @@ void call_fail(struct call *call, const struct hearth_err *e);
 
 /* The connection's number, by which the engine shares its time among clients; 0 if the peer has disconnected. */
 int64_t call_client(const struct call *call);
+
+/* For a generation that waits to begin: `late` is called, with the call, when its deadline is over, unless it has none.
+ * HEARTH_ENOMEM. Once it has begun, the stream counts the time that it has waited. */
+int call_set_deadline(struct call *call, void (*late)(void *arg), struct hearth_err *e);
+void call_clear_deadline(struct call *call);
+/* Fails it with HEARTH_ECANCELLED, and with what it waited for. */
+void call_fail_late(struct call *call, const char *waited_for);
 
 /* Traces a stage of a request, for which a call need not exist yet. */
 void trace_request(enum trace_stage stage, const char *word, const struct conn *c, uint32_t id);

@@ -160,8 +160,7 @@ static void leave(struct call *call)
 {
     TAILQ_REMOVE(&call->server->queue, call, waiter_entry);
     call->on_disconnect = NULL;
-    timer_free(call->late);
-    call->late = NULL;
+    call_clear_deadline(call);
     if (!queue_has(call->server, uid_of(call)))
         call->account->left_queue = 0;
 }
@@ -177,24 +176,10 @@ static void on_disconnect(struct call *call)
 static void on_late(void *arg)
 {
     struct call *call = arg;
-    struct hearth_err e;
-    err_set(&e, HEARTH_ECANCELLED,
-            "there was no token within %lld ms (deadline_ms): it waited for other streams to end",
-            (long long)request_of(call)->deadline_ms);
     struct server *s = call->server;
     leave(call);
-    call_fail(call, &e);
+    call_fail_late(call, "other streams to end");
     tell_all(s);
-}
-
-/* Reduces the call's deadline by the time that it has waited, because the engine counts from when it receives the
- * request. */
-static void shorten(struct call *call)
-{
-    struct wire_generate *g = call->params;
-    int64_t waited = (int64_t)(1e3 * (server_boot() - call->queued));
-    if (g->deadline_ms)
-        g->deadline_ms = waited < g->deadline_ms ? g->deadline_ms - waited : 1;
 }
 
 /* The first waiting call of a lower class, before which `call` is inserted; NULL: none. */
@@ -233,14 +218,8 @@ int queue_wait(struct call *call, struct hearth_err *e)
         return err_set(e, HEARTH_ELIMIT,
                        "%.150s, and waiting requests of its user would have %zu bytes, more than %lld", why, bytes,
                        (long long)s->conf->memory_per_uid);
-    if (request_of(call)->deadline_ms) {
-        call->late = timer_new(s->base, on_late, call);
-        if (!call->late || timer_set(call->late, request_of(call)->deadline_ms)) {
-            timer_free(call->late);
-            call->late = NULL;
-            return err_set(e, HEARTH_ENOMEM, "no memory to wait for other streams");
-        }
-    }
+    if (call_set_deadline(call, on_late, e))
+        return e->code;
     call->queued = server_boot();
     call->has_stream = false;
     struct call *below = first_below(s, call);
@@ -365,7 +344,6 @@ bool queue_resume(struct server *s)
         if (!call->has_stream)
             measure(call->account);
         leave(call);
-        shorten(call);
         call->has_waited = true;
         call_retry(call);
         any = true;

@@ -5,15 +5,35 @@
 
 #include "daemon/stream/stream.h"
 
-static void on_disconnect(struct call *call)
+static void leave(struct call *call)
 {
     TAILQ_REMOVE(&call->server->waiters, call, waiter_entry);
+    call->on_disconnect = NULL;
+    call_clear_deadline(call);
+}
+
+static void on_disconnect(struct call *call)
+{
+    leave(call);
     call_reply(call, NULL); /* the call has lost its connection: this only frees it */
+}
+
+static void on_late(void *arg)
+{
+    struct call *call = arg;
+    leave(call);
+    call_fail_late(call, "another generation to end");
+}
+
+static bool is_generate(const struct call *call)
+{
+    return call->method == &wire_methods[WIRE_GENERATE];
 }
 
 static bool wait_for(struct call *call, int64_t stream)
 {
-    if (stream == 0)
+    struct hearth_err e;
+    if (stream == 0 || (is_generate(call) && call_set_deadline(call, on_late, &e)))
         return false;
     call->after_stream = stream;
     call->on_disconnect = on_disconnect;
@@ -36,8 +56,7 @@ bool takeover_cancel(struct server *s, uid_t uid, const char *request)
     struct call *call;
     TAILQ_FOREACH (call, &s->waiters, waiter_entry) {
         const struct wire_generate *g = call->params;
-        if (call->method == &wire_methods[WIRE_GENERATE] && call->account->uid == uid && g->request &&
-            strcmp(g->request, request) == 0) {
+        if (is_generate(call) && call->account->uid == uid && g->request && strcmp(g->request, request) == 0) {
             call->cancel_requested = true;
             return true;
         }
@@ -59,8 +78,7 @@ bool takeover_resume(struct server *s)
     struct call *call;
     bool any = false;
     while ((call = next_waiter(s)) != NULL) {
-        TAILQ_REMOVE(&s->waiters, call, waiter_entry);
-        call->on_disconnect = NULL;
+        leave(call);
         call_retry(call);
         any = true;
     }

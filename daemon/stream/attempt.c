@@ -99,7 +99,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     g.req.session = g.req.request = NULL;
     g.req.service_class = stream_class(st);
     if (g.req.deadline_ms) { /* the engine counts from when it receives the request */
-        int64_t passed = (int64_t)(stream_now_ms() - st->started_ms);
+        int64_t passed = (int64_t)(stream_now_ms() - st->asked_ms);
         g.req.deadline_ms = passed < g.req.deadline_ms ? g.req.deadline_ms - passed : 1;
     }
     if (stream_has_begun(st)) {

@@ -3,7 +3,7 @@ check_PROGRAMS += tests/daemon/fake-engine
 check_LIBRARIES += tests/daemon/libharness.a
 tests_daemon_libharness_a_SOURCES = tests/daemon/harness.c tests/daemon/harness.h
 
-DAEMON_TESTS = tests/daemon/backup tests/daemon/connections tests/daemon/crash tests/daemon/devices tests/daemon/full tests/daemon/hostile tests/daemon/journal \
+DAEMON_TESTS = tests/daemon/backup tests/daemon/connections tests/daemon/crash tests/daemon/deadline tests/daemon/devices tests/daemon/full tests/daemon/hostile tests/daemon/journal \
 	tests/daemon/kv tests/daemon/kv-go tests/daemon/life tests/daemon/notify tests/daemon/session tests/daemon/start tests/daemon/stream tests/daemon/streams-list \
 	tests/daemon/queue tests/daemon/takeover tests/daemon/trace tests/daemon/transfer
 check_PROGRAMS += $(DAEMON_TESTS)
