@@ -19,6 +19,7 @@ struct account {
     uid_t uid;
     int64_t connections, streams, imports;
     bool looked_at;    /* queue.c: the present walk over the queue has met a call of it */
+    int64_t late;      /* generations that have ended at their deadline, and that an engine still has */
     int64_t asides;    /* threads that inspect descriptors passed by this uid, see rpc/aside.h */
     double left_queue; /* queue.c: when a request of it last left the queue or the first entered; 0: none waits */
     double seconds_per_stream; /* queue.c: mean time between two requests leaving the queue; 0: unknown */

@@ -24,16 +24,27 @@ static int64_t wanted(const struct call *call)
     return call->wants > 0 ? call->wants : 1;
 }
 
+/* The streams that count against the user's limit, and against that of all users. */
+static int64_t own_streams(const struct call *call)
+{
+    return call->account->streams + call->account->late;
+}
+
+static int64_t all_streams(const struct server *s)
+{
+    return streams_live(s->streams) + streams_late(s->streams);
+}
+
 /* Whether the user's limit allows as many streams as the call wants. */
 static bool own_room(const struct server *s, const struct call *call)
 {
-    return call->account->streams + wanted(call) <= s->conf->streams_per_uid;
+    return own_streams(call) + wanted(call) <= s->conf->streams_per_uid;
 }
 
 bool queue_has_room(const struct call *call)
 {
     const struct server *s = call->server;
-    return own_room(s, call) && streams_live(s->streams) + wanted(call) <= s->conf->streams;
+    return own_room(s, call) && all_streams(s) + wanted(call) <= s->conf->streams;
 }
 
 int64_t queue_waiting(const struct server *s)
@@ -106,15 +117,14 @@ int queue_check(const struct call *call, struct hearth_err *e)
                        own ? "streams_per_uid" : "streams");
     }
     if (!queue_has_room(call)) {
-        bool own = call->account->streams + wanted(call) > c->streams_per_uid;
+        bool own = own_streams(call) + wanted(call) > c->streams_per_uid;
         char more[80] = "the limit";
         if (wanted(call) > 1) /* when fewer than wanted may be free */
             snprintf(more, sizeof more, "%lld more are wanted, and %lld is the limit", (long long)wanted(call),
                      (long long)(own ? c->streams_per_uid : c->streams));
         return own ? err_set(e, HEARTH_ELIMIT, "user %u has %lld streams running, %s", (unsigned)uid_of(call),
-                             (long long)call->account->streams, more)
-                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)streams_live(s->streams),
-                             more);
+                             (long long)own_streams(call), more)
+                   : err_set(e, HEARTH_ELIMIT, "%lld streams are running, %s", (long long)all_streams(s), more);
     }
     if (!call->has_waited && makes_way(call, long_waiting(s)))
         return err_set(e, HEARTH_ELIMIT, "a request for several streams is waiting for others to end");

@@ -14,12 +14,98 @@
 #include <sys/stat.h>
 
 #include "daemon/log.h"
+#include "daemon/loop.h"
 #include "daemon/stream/past.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/supervisor/engines.h"
 #include "daemon/supervisor/model-fds.h"
 
 enum { CRASHES_MAX = 16 }; /* engine deaths that one stream survives in total, with or without progress */
+
+/* --- its deadline --------------------------------------------------------------------------------------- */
+
+/* A stream that ended at its deadline while an engine had it. It keeps its place in the limits until the engine has
+ * answered. */
+struct late {
+    struct streams *streams;
+    struct account *account;
+    bool is_probe;
+    LIST_ENTRY(late) entry;
+};
+
+static void late_free(struct late *l)
+{
+    LIST_REMOVE(l, entry);
+    l->account->late--;
+    l->streams->n_late--;
+    l->streams->n_late_probes -= l->is_probe;
+    acl_put(l->account);
+    free(l);
+}
+
+void stream_late_fini(struct streams *v)
+{
+    while (!LIST_EMPTY(&v->late))
+        late_free(LIST_FIRST(&v->late));
+}
+
+/* The stream has been answered: whatever the engine made of it in the end is of no use. */
+static void on_late_result(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)result, (void)err;
+    late_free(arg);
+}
+
+static void on_late_cancelled(void *arg, const void *result, const struct hearth_err *err)
+{
+    (void)arg, (void)result, (void)err; /* on_late_result() is called, too */
+}
+
+/* Takes the stream off its engine, whose answer will be ignored; false when out of memory. */
+static bool leave_engine(struct stream *st)
+{
+    struct streams *v = st->server->streams;
+    struct late *l = calloc(1, sizeof *l);
+    if (!l)
+        return false;
+    if (!stream_in(st, STREAMS_CANCELLING))
+        engine_call(st->engine, &wire_methods[WIRE_ENGINE_CANCEL], &(struct wire_engine_cancel){.stream = st->number},
+                    on_late_cancelled, NULL, NULL);
+    engine_hand_over(st->engine, st, on_late_result, l);
+    *l = (struct late){.streams = v, .account = st->account, .is_probe = stream_in(st, STREAMS_ISOLATED)};
+    l->account->refs++;
+    l->account->late++;
+    v->n_late++;
+    v->n_late_probes += l->is_probe;
+    LIST_INSERT_HEAD(&v->late, l, entry);
+    return true;
+}
+
+/* Neither an engine that is silent or has died, nor one that only starts, ends a stream at its deadline. */
+static void on_late(void *arg)
+{
+    struct stream *st = arg;
+    struct hearth_err e;
+    if (st->output.n_ids > 0 || !stream_in(st, STREAMS_LIVE))
+        return;
+    err_set(&e, HEARTH_ECANCELLED, "there was no token within %lld ms (deadline_ms)",
+            (long long)st->request->deadline_ms);
+    bool was_cancelled = stream_in(st, STREAMS_CANCELLING);
+    if (st->state == STREAM_ORPHANED || leave_engine(st))
+        stream_end_here(st, was_cancelled ? NULL : &e);
+}
+
+/* Sets the timer for a stream that has so many milliseconds left. The grace is for the engine's own answer, which has
+ * more to say, and comes at the end of a step. */
+static int watch_deadline(struct stream *st, int64_t left, struct hearth_err *e)
+{
+    enum { GRACE_MS = 1000 };
+    if (!st->late)
+        st->late = timer_new(st->server->base, on_late, st);
+    if (!st->late || timer_set(st->late, left + GRACE_MS))
+        return err_set(e, HEARTH_ENOMEM, "out of memory");
+    return 0;
+}
 
 /* --- submitting ----------------------------------------------------------------------------------------- */
 
@@ -102,6 +188,8 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
         int64_t passed = (int64_t)(stream_now_ms() - st->asked_ms);
         g.req.deadline_ms = passed < g.req.deadline_ms ? g.req.deadline_ms - passed : 1;
     }
+    if (g.req.deadline_ms && st->output.n_ids == 0 && (rc = watch_deadline(st, g.req.deadline_ms, e)))
+        return rc;
     if (stream_has_begun(st)) {
         size_t n;
         all = timeline(st, &n);
@@ -149,7 +237,8 @@ void stream_probe_next(struct server *s)
 {
     struct stream *st;
     struct hearth_err e;
-    while (!stream_first(s->streams, STREAMS_ISOLATED) && (st = stream_first(s->streams, 1 << STREAM_ORPHANED)) != NULL)
+    while (!s->streams->n_late_probes && !stream_first(s->streams, STREAMS_ISOLATED) &&
+           (st = stream_first(s->streams, 1 << STREAM_ORPHANED)) != NULL)
         if (stream_submit(st, STREAM_PROBING, &e) != 0)
             stream_end_here(st, &e);
 }

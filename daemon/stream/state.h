@@ -42,6 +42,7 @@ enum {
 
 TAILQ_HEAD(subscriber_list, subscriber);
 TAILQ_HEAD(stream_list, stream);
+LIST_HEAD(late_list, late);
 
 /* All streams of hearthd. */
 struct streams {
@@ -50,6 +51,8 @@ struct streams {
     int64_t n_live; /* in STREAMS_LIVE: only these count against the limit of all users, or one user who does not read
                        would keep the others waiting */
     int64_t last;   /* the number of the latest stream */
+    struct late_list late; /* attempt.c: streams that ended at their deadline, and that an engine still has */
+    int64_t n_late, n_late_probes;
     struct quarantine_table quarantined;
     struct trace_log traces;
     struct served served;
@@ -70,6 +73,7 @@ struct stream {
     struct journal_entry *journal; /* NULL: it has none, and would not survive the end of hearthd */
     struct subscriber_list subscribers;
     struct timer *grace;          /* runs while there is no subscriber; NULL until the last subscriber first leaves */
+    struct timer *late;           /* ends it a moment after its deadline if it has no token; NULL: it has none */
     struct engine_client *engine; /* the engine that it was last submitted to */
     struct {
         bool known; /* only for a regular file, and only if this hearthd submitted the stream first */

@@ -51,6 +51,9 @@ void stream_tell_class(const struct stream *st);
 /* Submits the stream to an engine and moves it to `state`. */
 int stream_submit(struct stream *st, enum stream_state state, struct hearth_err *e);
 
+/* Frees what is kept of streams that ended at their deadline while an engine had them. */
+void stream_late_fini(struct streams *v);
+
 /* Copies the ids of the request's input and the sampling parameters from the engine's event. From then on the stream
  * has begun. */
 int stream_set_begun(struct stream *st, const struct wire_engine_begin *b);

@@ -37,6 +37,7 @@ void streams_free(struct streams *v)
         return;
     quarantine_fini(&v->quarantined);
     trace_log_fini(&v->traces);
+    stream_late_fini(v);
     free(v);
 }
 
@@ -53,6 +54,11 @@ int64_t streams_open(const struct streams *v)
 int64_t streams_live(const struct streams *v)
 {
     return v->n_live;
+}
+
+int64_t streams_late(const struct streams *v)
+{
+    return v->n_late;
 }
 
 struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
@@ -74,6 +80,7 @@ struct stream *stream_new(struct server *s, uid_t uid, struct hearth_err *e)
 void stream_free(struct stream *st)
 {
     timer_free(st->grace);
+    timer_free(st->late);
     session_free(st->session);
     acl_put(st->account);
     wire_free(st->block);

@@ -24,6 +24,9 @@ void streams_free(struct streams *v);
 /* The number of streams that are running or being delivered. */
 int64_t streams_open(const struct streams *v);
 int64_t streams_live(const struct streams *v); /* without those that are only being delivered */
+/* Those that have ended at their deadline, and that an engine which is silent still has. They keep their places in the
+ * limits until it has answered, as there would be no limit on what it is sent meanwhile. */
+int64_t streams_late(const struct streams *v);
 
 /* Statistics of the streams that have ended; the histograms point into *room. */
 void streams_served(const struct streams *v, struct served_room *room, struct wire_served *out);

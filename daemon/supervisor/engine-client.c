@@ -253,6 +253,17 @@ void engine_forget(struct engine_client *ec, const void *arg)
                 NULL);
 }
 
+void engine_hand_over(struct engine_client *ec, const void *from, engine_completion *complete, void *arg)
+{
+    struct request *r;
+    TAILQ_FOREACH (r, &ec->requests, entry)
+        if (r->arg == from) {
+            r->complete = complete;
+            r->arg = arg;
+            return;
+        }
+}
+
 int engine_ask_status(struct engine_client *ec, engine_completion *fn, void *arg)
 {
     /* PARTS of engine_timeout: patience with an engine applies here, too, but somebody waits for the answer */

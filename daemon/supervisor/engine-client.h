@@ -55,6 +55,9 @@ void engine_client_before_calls(struct engine_client *ec, void (*before)(void *a
  * all the same, with what the engine had until then, or HEARTH_ECANCELLED. */
 void engine_forget(struct engine_client *ec, const void *arg);
 
+/* Has another function complete the call that was made with the argument `from`: who made the call is gone. */
+void engine_hand_over(struct engine_client *ec, const void *from, engine_completion *complete, void *arg);
+
 /* Calls engine.status if the engine is running. `complete` is called within a 60th of engine_timeout, but at least half
  * a second and at most five: with the packed result, or with an error if the engine has not answered by then. If this
  * returns an error, `complete` will not be called: there is no engine to ask, or it is overdue. */
