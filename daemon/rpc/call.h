@@ -36,7 +36,9 @@ struct call {
     char *where;                  /* its device, if that needs another name than the engine's own; NULL */
     bool is_retry;                /* it was forwarded before, to an engine that was lost */
 
-    struct timer *late; /* for a generation that waits: fails it at its deadline; NULL: it has none */
+    /* For a generation that waits. */
+    struct timer *late; /* fails it at its deadline; NULL: it has none */
+    uint64_t hash;      /* journal_hash() of it */
 
     /* For a call in server->waiters: takeover.c. */
     int64_t after_stream; /* number of the stream whose end it awaits */

@@ -1,5 +1,6 @@
 /* msg-generate.c - generate, stream.attach, cancel and streams.list. Loop thread. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/rpc/dispatch.h"
 #include "daemon/rpc/group.h"
@@ -28,6 +29,31 @@ static int wait_for_room(struct call *call, struct hearth_err *e)
         return rc;
     bool is_next = !queue_has_room(call) && !queue_has(call->server, call->account->uid);
     return is_next && takeover_wait_for_room(call) ? 0 : queue_wait(call, e);
+}
+
+/* A waiting call of that user with that request id and other content, in one of the lists of those that wait. */
+static bool differs(const struct call_list *waiting, const struct call *call)
+{
+    const struct wire_generate *g = call->params;
+    const struct call *other;
+    TAILQ_FOREACH (other, waiting, waiter_entry) {
+        const struct wire_generate *its = other->params;
+        if (other->method == call->method && other->account == call->account && other->hash != call->hash &&
+            its->request && strcmp(its->request, g->request) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A request that waits has its id already, or a later one of a higher class, or in a session that is free, would take
+ * it away. */
+static int check_waiting(const struct call *call, struct hearth_err *e)
+{
+    const struct wire_generate *g = call->params;
+    const struct server *s = call->server;
+    if (!g->request || (!differs(&s->queue, call) && !differs(&s->waiters, call)))
+        return 0;
+    return err_set(e, HEARTH_ECONFLICT, "request \"%.80s\" waits already, and with other content", g->request);
 }
 
 /* A request whose id was used before is attached to the stream of that earlier request, so a retry never generates
@@ -156,6 +182,9 @@ void msg_generate(struct call *call)
         return;
     }
     int rc = journal_hash(g, &hash, &e);
+    call->hash = rc ? 0 : hash;
+    if (!rc)
+        rc = check_waiting(call, &e);
     if (!rc && g->n > 0) {
         if ((rc = several(call, hash, &e)) != 0)
             call_fail(call, &e);

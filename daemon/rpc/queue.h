@@ -33,7 +33,7 @@ int64_t queue_waiting(const struct server *s);
 bool queue_has(const struct server *s, uid_t uid);
 
 /* A stream of that user with that request id (NULL: it has none) has begun: waiting calls with the same id run next, as
- * they have to be attached to it, or refused, and not to wait until there is room for a stream of their own. */
+ * they have to be attached to it, and not to wait until there is room for a stream of their own. */
 void queue_join(struct server *s, uid_t uid, const char *request);
 
 /* Cancels all waiting generations of that user with that request id: they fail with HEARTH_ECANCELLED. False: none was

@@ -275,7 +275,8 @@ static void test_waiting(void **state)
     assert_int_equal(box_stop(b, SIGTERM), 0);
 }
 
-/* Cancelling by request id works from the moment that the request was sent. */
+/* Cancelling by request id works from the moment that the request was sent, and so does refusing another request with
+ * that id. */
 static void test_cancel(void **state)
 {
     struct box *b = *state;
@@ -286,6 +287,9 @@ static void test_cancel(void **state)
     g.request = "later";
     uint32_t id = peer_ask(p, WIRE_GENERATE, &g);
     wire_free(peer_call(q, WIRE_STATUS, NULL));
+    g = request("n=1", NULL); /* has its id, too */
+    g.request = "later";
+    peer_refused(q, WIRE_GENERATE, &g, HEARTH_ECONFLICT, "\"later\" waits already");
     struct wire_cancel_result *c = peer_call(q, WIRE_CANCEL, &cancel);
     assert_true(c->cancelled);
     wire_free(c);
