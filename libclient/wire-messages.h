@@ -238,7 +238,8 @@ struct wire_tokenize {
 struct wire_detokenize {
     const char *model;
     struct wire_ids tokens;
-    bool generated; /* on the engine link: the text is that of an answer, in which control tokens have none */
+    bool generated;  /* on the engine link: the text is that of an answer, in which control tokens have none ... */
+    int64_t thought; /* ... but for those of its first ids, which are reasoning and its markers */
     int64_t client;
 };
 

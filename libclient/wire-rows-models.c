@@ -132,7 +132,7 @@ TYPE(model_progress, "model.progress");
 
 /* --- tokenize, detokenize, eval ----------------------------------------------------------------------------------- */
 
-/* On the engine link each of these has more fields (client, generated), which the same struct contains. */
+/* On the engine link each of these has more fields (client, generated, thought), which the same struct contains. */
 #define wire_engine_tokenize   wire_tokenize
 #define wire_engine_detokenize wire_detokenize
 #define wire_engine_eval       wire_eval
@@ -158,8 +158,11 @@ TYPE(tokenize_result, "tokenize result");
 #define DETOKENIZE PATH(wire_detokenize, model, REQUIRED), IDS(wire_detokenize, tokens, 0, REQUIRED)
 static const struct wire_field detokenize_fields[] = {DETOKENIZE, {0}};
 TYPE(detokenize, "detokenize");
-static const struct wire_field engine_detokenize_fields[] = {
-    DETOKENIZE, BOOL(wire_detokenize, generated, false, SPARSE), COUNTER(wire_detokenize, client, SPARSE), {0}};
+static const struct wire_field engine_detokenize_fields[] = {DETOKENIZE,
+                                                             BOOL(wire_detokenize, generated, false, SPARSE),
+                                                             COUNTER(wire_detokenize, thought, SPARSE),
+                                                             COUNTER(wire_detokenize, client, SPARSE),
+                                                             {0}};
 TYPE(engine_detokenize, "engine.detokenize");
 
 static const struct wire_field detokenize_result_fields[] = {

@@ -77,10 +77,9 @@ void msg_sessions_fork(struct call *call)
     if (!p->untold.n) {
         make(call, p);
     } else {
-        struct wire_detokenize ask = {.model = p->row.path,
-                                      .tokens = p->untold,
-                                      .generated = fork_plan_has_answer(p),
-                                      .client = call_client(call)};
+        struct wire_detokenize ask;
+        fork_plan_ask(p, &ask);
+        ask.client = call_client(call);
         call->arg = key_of(&p->untold);
         rc = engine_call(engines_near(call->server->engines, p->row.path), &wire_methods[WIRE_ENGINE_DETOKENIZE], &ask,
                          on_text, call, &e);

@@ -205,9 +205,11 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
     return 0;
 }
 
-bool fork_plan_has_answer(const struct fork_plan *p)
+void fork_plan_ask(const struct fork_plan *p, struct wire_detokenize *ask)
 {
-    return p->info && !p->info->reasoning.len;
+    *ask = (struct wire_detokenize){.model = p->row.path, .tokens = p->untold, .generated = p->info != NULL};
+    if (p->info && p->info->reasoning.len)
+        ask->thought = p->info->info.usage.reasoning_tokens;
 }
 
 /* The length of the prefix of `text` that equals the turn's text from byte `at` on. */
@@ -264,24 +266,28 @@ static bool is_blank(const struct wire_bytes *text, size_t at)
  * Cuts an answer with reasoning. The text of the ids mixes reasoning, answer and markers, but the turn has reasoning
  * and answer separately; so the longest prefix of the right one that the text contains is taken from the turn. Two
  * things are not in the turn and are taken from the text: U+FFFD for a character that the cut splits, and white space
- * at the end of a thought, which is dropped as soon as something follows the thought.
+ * at the end of a thought, which is dropped as soon as something follows the thought. An answer's control tokens have
+ * no text, except for the headers of harmony's tool calls: the text without them and the one with them are tried.
  */
-static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_bytes *text,
+static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_detokenize_result *told,
                          struct hearth_err *e)
 {
     static const char instead[] = "\xef\xbf\xbd"; /* U+FFFD */
     enum { INSTEAD = sizeof instead - 1 };
     struct store_turn *t = &p->own[p->n_own - 1];
-    struct wire_bytes said = {.data = t->text, .len = t->len}, whole = *text;
+    struct wire_bytes said = {.data = t->text, .len = t->len}, whole = told->text;
     bool is_thought = (int64_t)t->n_ids < g->info.usage.reasoning_tokens;
     bool broken = whole.len >= INSTEAD && !memcmp(whole.data + whole.len - INSTEAD, instead, INSTEAD);
     struct wire_bytes *of = is_thought ? &g->reasoning : &said;
-    struct beginning b;
+    struct beginning b, written;
     whole.len -= broken ? INSTEAD : 0;
     int rc = find_beginning(of, &whole, &b, e);
+    if (!rc)
+        rc = find_beginning(of, &told->bytes, &written, e);
     if (rc)
         return rc;
-    size_t n = is_thought ? b.longest : b.last,
+    size_t answer = b.last > written.last ? b.last : utf8_prefix(said.data, written.last),
+           n = is_thought ? b.longest : answer,
            blank = is_thought && n && is_blank(&whole, b.end) ? whole.len - b.end : 0;
     char *cut = malloc(n + blank + INSTEAD);
     if (!cut)
@@ -310,7 +316,7 @@ int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *tol
     const struct wire_bytes *text = is_raw ? &told->bytes : &told->text;
     if (g && g->reasoning.len) {
         p->untold = (struct wire_ids){0};
-        return cut_reasoning(p, g, text, e);
+        return cut_reasoning(p, g, told, e);
     }
     /* Decoded by themselves, ids lack a leading space that they have inside a text. */
     size_t at = !is_raw && in_common(t, 1, text) > in_common(t, 0, text) ? 1 : 0;

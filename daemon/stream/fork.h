@@ -32,9 +32,10 @@ struct fork_plan {
 int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan **out, struct hearth_err *e);
 void fork_plan_free(struct fork_plan *p);
 
-/* Whether p->untold are of an answer, whose text has none of its control tokens. Not if it has reasoning: there the
- * markers, which may be control tokens, keep the thought and the answer apart. */
-bool fork_plan_has_answer(const struct fork_plan *p);
+/* Fills in what the engine is asked about p->untold, borrowed from the plan. In the text of an answer control tokens
+ * have none; but in its reasoning they do, as the markers, which may be control tokens, keep the thought and the answer
+ * apart. */
+void fork_plan_ask(const struct fork_plan *p, struct wire_detokenize *ask);
 
 /* Completes the plan with the engine's text of p->untold. */
 int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e);

@@ -23,6 +23,8 @@ SCRIPTS = {
 # A character in three tokens, U+FFFD itself, and bytes that are not UTF-8, within reasoning and after it.
 BROKEN = {"@think": ["<think>", "\n", "Oh", "\udce2", "\udc98", "\udc83", " \ufffd", " so", ".\n\n", "</think>", "\n\n", "\udcf0",
                      "\udc9f", " A", "\ufffd", "\udcff", "\udcfe", "!"]}
+# Control tokens after the reasoning, as ends that are ignored; the answer begins as the thought ends.
+ENDS = {"@think": ["<think>", "\n", "Hm", " It", "</think>", "\n\n", "It", "<|end|>", " is", "<|start|>", "<|call|>", " it", ".\n"]}
 CONTROL = ["<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<|return|>", "<|call|>"]
 box = Box("reasoning")
 os.mkdir(box.dir + "/models")
@@ -195,6 +197,7 @@ def forks(c):
         return n
 
     cuts("broken")
+    cuts("ends")
     n = cuts("script")
     whole = c.call("sessions.show", session="script")["session"]["tokens"]
     c.call("sessions.fork", session="script", at=whole - n + 6, names=["thought"])
@@ -317,6 +320,7 @@ def killed(c):
 try:
     script_model.write(box.dir + "/models/script.gguf", SCRIPTS, control=CONTROL, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/broken.gguf", BROKEN, user=["<think>", "</think>"])
+    script_model.write(box.dir + "/models/ends.gguf", ENDS, control=CONTROL + ["<think>", "</think>"])
     script_model.write(box.dir + "/models/opened.gguf",
                        {"\n": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
                         "@pieces": ["<th", "ink>\nS", "o", " <", "/ thi", "nk>", " no\n<", "/thin", "k>\n\nO", "kay", "!"],
