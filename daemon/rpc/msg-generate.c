@@ -148,11 +148,20 @@ static int measure(struct call *call, struct hearth_err *e)
  * and all are written at once while other clients wait. */
 enum { CHOICES_BYTES_MAX = 32 << 20 };
 
+/* Choices are attached to together or not at all, so whether one of them is being sent already is checked before. */
+static int check_sent(const struct call *call, const char *request, struct hearth_err *e)
+{
+    struct stream_name name = {.number = -1, .request = request, .choice = -1};
+    return request ? stream_check_sent(call->server, call->account->uid, &name, call->conn, e) : 0;
+}
+
 /* Several choices: attaches to those that an earlier request with the same id has started, and starts the others. */
 static int several(struct call *call, uint64_t hash, struct hearth_err *e)
 {
     const struct wire_generate *g = call->params;
     int rc = g->request ? stream_check_request(call->server, call->account->uid, g->request, hash, e) : 0;
+    if (!rc && g->stream)
+        rc = check_sent(call, g->request, e);
     if (rc)
         return rc;
     call->wants = group_missing(call);
@@ -216,7 +225,9 @@ void msg_stream_attach(struct call *call)
     struct hearth_err e;
     size_t choice, n;
     uint64_t seed;
-    int rc = a->request ? group_check_replay(call, a->request, &e) : 0;
+    int rc = check_sent(call, a->request, &e);
+    if (!rc && a->request)
+        rc = group_check_replay(call, a->request, &e);
     if (!rc)
         rc = stream_get(call->server, call->account->uid, &name, NULL, &st, &e);
     if (!rc && a->request && stream_choices(st, &choice, &n, &seed))

@@ -83,6 +83,11 @@ int stream_check_replay(struct server *s, uid_t uid, struct hearth_err *e);
  * only one. */
 bool stream_choices(const struct stream *st, size_t *choice, size_t *n, uint64_t *seed);
 
+/* HEARTH_ECONFLICT if a subscriber of that peer is being sent the events of a running stream of the uid which the name
+ * refers to. stream_attach() checks this for one stream. */
+int stream_check_sent(struct server *s, uid_t uid, const struct stream_name *name, const void *peer,
+                      struct hearth_err *e);
+
 /* Attaches the subscriber, which immediately receives the existing output from its token `from` on. Its end may come
  * before this returns. */
 void stream_attach(struct stream *st, struct subscriber *sub);

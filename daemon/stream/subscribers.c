@@ -117,15 +117,34 @@ void subscribers_fail(struct stream *st, const struct hearth_err *e)
 
 /* --- attaching and detaching ---------------------------------------------------------------------------- */
 
-/* Returns 0 if `sub` may subscribe. Events identify their stream only by its number, so a peer must not receive those
- * of a stream twice. */
-static int check(const struct stream *st, const struct subscriber *sub, struct hearth_err *e)
+/* Events identify their stream only by its number, so a peer must not receive those of a stream twice. */
+static int check_sent(const struct stream *st, const void *peer, struct hearth_err *e)
 {
-    const struct subscriber *other;
-    TAILQ_FOREACH (other, &st->subscribers, entry)
-        if (sub->events && other->events && other->peer == sub->peer)
+    const struct subscriber *sub;
+    TAILQ_FOREACH (sub, &st->subscribers, entry)
+        if (sub->events && sub->peer == peer)
             return err_set(e, HEARTH_ECONFLICT, "this connection is being sent stream %lld already",
                            (long long)st->number);
+    return 0;
+}
+
+int stream_check_sent(struct server *s, uid_t uid, const struct stream_name *name, const void *peer,
+                      struct hearth_err *e)
+{
+    const struct stream *st;
+    int rc = 0;
+    STREAMS_FOREACH (st, s->streams, STREAMS_OPEN)
+        if (stream_is(st, uid, name) && (rc = check_sent(st, peer, e)))
+            break;
+    return rc;
+}
+
+/* Returns 0 if `sub` may subscribe. */
+static int check(const struct stream *st, const struct subscriber *sub, struct hearth_err *e)
+{
+    int rc = sub->events ? check_sent(st, sub->peer, e) : 0;
+    if (rc)
+        return rc;
     if (st->state == STREAM_DRAINING && sub->from > st->output.n_ids)
         return err_set(e, HEARTH_EPARAMS, "stream.attach.from: %lld is over the %zu tokens of stream %lld",
                        (long long)sub->from, st->output.n_ids, (long long)st->number);

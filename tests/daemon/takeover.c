@@ -232,6 +232,37 @@ static void test_attached(void **state)
     peer_close(clock);
 }
 
+/* A connection that is being sent one choice is not attached to all of them: its events would come twice. */
+static void test_attached_to_one(void **state)
+{
+    struct box *b = *state;
+    struct peer *p = peer_open(b), *q = peer_open(b), *other = peer_open(b);
+    struct wire_generate g = request("hang", NULL);
+    g.request = "all";
+    g.n = 3;
+    peer_ask(p, WIRE_GENERATE, &g);
+    peer_await_begin(p, 3);
+    struct wire_attach all = {.stream = -1, .request = "all"}, one = {.stream = p->stream};
+    uint32_t its = peer_ask(q, WIRE_STREAM_ATTACH, &one), id;
+    peer_await_begin(q, 1);
+    peer_refused(q, WIRE_STREAM_ATTACH, &all, HEARTH_ECONFLICT, "is being sent stream");
+    peer_refused(q, WIRE_GENERATE, &g, HEARTH_ECONFLICT, "is being sent stream");
+    assert_int_equal(q->n_begin, 1);
+    g.stream = false; /* without events there is nothing to confuse */
+    struct hearth_err e;
+    id = peer_ask(q, WIRE_GENERATE, &g);
+    wire_free(peer_status(q));
+    wire_free(peer_call(other, WIRE_CANCEL, &(struct wire_cancel){.stream = -1, .request = "all"}));
+    wire_free(peer_answer(q, its, WIRE_STREAM_ATTACH, &e));
+    struct wire_generate_result *r = peer_answer(q, id, WIRE_GENERATE, &e);
+    assert_non_null(r);
+    assert_int_equal(r->n_choices, 3);
+    wire_free(r);
+    peer_close(other);
+    peer_close(q);
+    peer_close(p);
+}
+
 static void test_remove(void **state)
 {
     struct box *b = *state;
@@ -329,6 +360,7 @@ int main(void)
         TEST(test_generate),
         TEST(test_renamed),
         TEST(test_attached),
+        TEST(test_attached_to_one),
         TEST(test_remove),
         TEST(test_waiting),
         TEST(test_cancel),
