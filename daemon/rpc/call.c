@@ -76,10 +76,11 @@ static void call_free(struct call *call)
 
 void call_reply(struct call *call, const void *result)
 {
+    struct hearth_err e;
     if (call->conn && !call->is_notification)
         conn_result(call->conn, call->id, call->method, result);
-    else if (call->conn && call->request)
-        conn_event(call->conn, &wire_methods[WIRE_STREAM_END], result);
+    else if (call->conn && call->request && conn_try_event(call->conn, &wire_methods[WIRE_STREAM_END], result, &e))
+        notification_fail(call->conn, call->request, &e); /* a result that is too large, as conn_result() does */
     call_free(call);
 }
 

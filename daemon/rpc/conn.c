@@ -264,11 +264,15 @@ void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *re
     appended(c, before, wire_pack_result_packed(frames_out(&c->frames), id, result, NULL));
 }
 
-void conn_event(struct conn *c, const struct wire_method *m, const void *body)
+int conn_try_event(struct conn *c, const struct wire_method *m, const void *body, struct hearth_err *e)
 {
     size_t before = frames_pending(&c->frames);
-    if (!is_dropped(c))
-        appended(c, before, wire_pack_event(frames_out(&c->frames), m, body, c->notify_method, c->notify_code, NULL));
+    if (is_dropped(c))
+        return 0;
+    int rc = wire_pack_event(frames_out(&c->frames), m, body, c->notify_method, c->notify_code, e);
+    if (!rc || !e)
+        appended(c, before, rc);
+    return rc;
 }
 
 int conn_notify_as(struct conn *c, const struct wire_strs *as, struct hearth_err *e)

@@ -88,10 +88,16 @@ int conn_new(struct server *s, int fd, const struct conn_ops *ops, struct conn *
 void conn_drop(struct conn *c, const char *why);
 
 /* Pack a frame for the peer, or do nothing if it is disconnected. Frames are written at the end of the turn. */
-void conn_event(struct conn *c, const struct wire_method *m, const void *body);
 void conn_result(struct conn *c, uint32_t id, const struct wire_method *m, const void *result);
 void conn_result_packed(struct conn *c, uint32_t id, const struct wire_bytes *result);
 void conn_error(struct conn *c, uint32_t id, int code, const char *msg);
+/* An event that cannot be packed is the caller's with `e`; without, it ends the connection: what a client has of a
+ * stream has no gaps. */
+int conn_try_event(struct conn *c, const struct wire_method *m, const void *body, struct hearth_err *e);
+static inline void conn_event(struct conn *c, const struct wire_method *m, const void *body)
+{
+    conn_try_event(c, m, body, NULL);
+}
 
 /* Has a thread (aside.h) inspect the descriptor that came with the frame being handled. `done` receives the result,
  * unless the connection is lost before; the next frame is handled after that. HEARTH_EPARAMS: no descriptor came;

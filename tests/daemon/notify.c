@@ -35,6 +35,22 @@ static void test_end(void **state)
     peer_close(p);
 }
 
+/* A result that is too large for a frame is an error, of a notification as of a request, and no end of the connection:
+ * the stream is there and can be attached to. */
+static void test_large(void **state)
+{
+    struct peer *p = peer_open(*state);
+    struct wire_generate g = request("n=1100 size=65000", NULL); /* 71 MB */
+    g.request = "large";
+    g.stream = false;
+    peer_notify(p, WIRE_GENERATE, &g);
+    peer_await_ends(p, 1);
+    assert_string_equal(p->ended, "large");
+    assert_non_null(strstr(p->reason, "1 TOO_LARGE: "));
+    peer_refused(p, WIRE_GENERATE, &g, HEARTH_ETOOBIG, "");
+    peer_close(p);
+}
+
 static void test_cancel(void **state)
 {
     struct peer *p = peer_open(*state);
@@ -183,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_end, box_setup, box_teardown),
+        cmocka_unit_test_setup_teardown(test_large, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_cancel, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_beside_ids, box_setup, box_teardown),
         cmocka_unit_test_setup_teardown(test_errors, box_setup, box_teardown),
