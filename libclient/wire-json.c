@@ -438,3 +438,11 @@ size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root
     *why = t.why;
     return t.why ? SIZE_MAX : t.n;
 }
+
+const char *wire_json_fault(const uint8_t *data, size_t len)
+{
+    struct out t = {0};
+    struct cursor in = {data, data + len};
+    value(&t, &in, 1);
+    return t.why;
+}

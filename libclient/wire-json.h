@@ -19,4 +19,7 @@ int wire_json_pack(struct wire_buf *b, size_t end, const char *json, enum wire_j
  * the root is a map, an empty array counts as an empty map. */
 size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root, char *out, const char **why);
 
+/* Why the packed value, a member of a map, has no JSON; NULL where it has. */
+const char *wire_json_fault(const uint8_t *data, size_t len);
+
 #endif

@@ -113,6 +113,10 @@ const struct wire_method *wire_method_get(const char *name, size_t len, struct h
             err_set(e, HEARTH_EUNSUPPORTED, "method %s is reserved and not supported by this version", *r);
             return NULL;
         }
-    err_set(e, HEARTH_EMETHOD, "method %.*s is not known", (int)(len < 64 ? len : 64), name);
+    char shown[64]; /* a name may have control characters, and end at none of its NULs */
+    size_t n = len < sizeof shown ? len : sizeof shown;
+    for (size_t i = 0; i < n; i++)
+        shown[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
+    err_set(e, HEARTH_EMETHOD, "method %.*s is not known", (int)n, shown);
     return NULL;
 }

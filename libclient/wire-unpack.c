@@ -257,6 +257,29 @@ static int read_json(struct reader *r, const struct path *path, const uint8_t *a
     return 0;
 }
 
+/* The same for a whole map whose keys are the client's: names the key whose value has no JSON. */
+static int read_whole(struct reader *r, const struct path *path, const uint8_t *at, const char **out)
+{
+    struct cursor in = {at, r->in.p};
+    struct packed map, key, value;
+    int rc = read_json(r, path, at, WIRE_JSON_MAP, out);
+    if (rc != HEARTH_EPARAMS || packed_next(&in, &map) || map.kind != SCAN_MAP)
+        return rc;
+    for (size_t k = 0; k < map.n && !packed_next(&in, &key) && key.kind == SCAN_STR; k++) {
+        char name[40];
+        const uint8_t *from = in.p;
+        if (packed_next(&in, &value) || packed_skip(&in, &value))
+            break;
+        const char *why = wire_json_fault(from, (size_t)(in.p - from));
+        if (!why)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)utf8_prefix(key.data, key.n < sizeof name ? key.n : sizeof name - 1),
+                 key.data);
+        return refuse(r, &(struct path){path, name, 0}, rc, "%s", why);
+    }
+    return rc;
+}
+
 static int read_pairs(struct reader *r, const struct path *path, const struct packed *o, const struct wire_field *f,
                       double limit, struct wire_bias **out, size_t *n)
 {
@@ -515,7 +538,7 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
             return refuse(r, &at, HEARTH_EPARAMS, "is missing");
     }
     if (t->whole && more) {
-        int rc = read_json(r, path, o->at, WIRE_JSON_MAP, MEMBER(const char *, out, t->whole));
+        int rc = read_whole(r, path, o->at, MEMBER(const char *, out, t->whole));
         if (rc)
             return rc;
     }

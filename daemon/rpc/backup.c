@@ -130,10 +130,11 @@ static int start(struct server *s, struct call *call, struct hearth_err *e)
     if (s->backup)
         return err_set(e, HEARTH_ELIMIT, "a backup is under way");
     if (store_is_own_place(s->store, p->path))
-        return err_set(e, HEARTH_EPARAMS, "%.120s is in the folder of the database itself: choose another", p->path);
+        return err_set(e, HEARTH_EPARAMS, "backup.path: %.120s is in the folder of the database itself: choose another",
+                       p->path);
     size_t n = strlen(s->conf->socket); /* this prefix covers its lock file as well */
     if (strncmp(p->path, s->conf->socket, n) == 0)
-        return err_set(e, HEARTH_EPARAMS, "%.120s is a name of hearthd's socket: choose another", p->path);
+        return err_set(e, HEARTH_EPARAMS, "backup.path: %.120s is a name of hearthd's socket: choose another", p->path);
     struct backup *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, HEARTH_ENOMEM, "out of memory");

@@ -138,15 +138,15 @@ int store_copy(const char *from, const char *to, bool replace, const atomic_bool
     char tmp[PATH_MAX];
     struct stat sb;
     if (to[0] != '/' || snprintf(tmp, sizeof tmp, "%s.XXXXXX", to) >= (int)sizeof tmp)
-        return err_set(e, HEARTH_EPARAMS, "\"%.100s\" is no absolute path of a file", to);
+        return err_set(e, HEARTH_EPARAMS, "backup.path: \"%.100s\" is no absolute path of a file", to);
     /* A daemon running as root would replace a device such as /dev/null with its rename, just like a file. */
     if (stat(to, &sb) == 0 && !S_ISREG(sb.st_mode))
-        return err_set(e, HEARTH_EPARAMS, "%.120s is %s; a backup needs the name of a file", to,
+        return err_set(e, HEARTH_EPARAMS, "backup.path: %.120s is %s; a backup needs the name of a file", to,
                        S_ISDIR(sb.st_mode) ? "a folder" : "a device, socket or pipe");
     if (!replace && lstat(to, &sb) == 0) /* an early check, before the work; put() decides */
         return fail_at(to, EEXIST, e);
     if (is_in_use(from, to))
-        return err_set(e, HEARTH_EPARAMS, "%.120s is the database itself", to);
+        return err_set(e, HEARTH_EPARAMS, "backup.path: %.120s is the database itself", to);
     int fd = mkostemp(tmp, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return fail_at(to, errno, e);

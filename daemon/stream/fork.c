@@ -356,9 +356,13 @@ static int draw_name(struct server *s, uid_t uid, const char *parent, int64_t *n
     }
 }
 
-static int given_name(struct server *s, uid_t uid, const char *name, char **out, struct hearth_err *e)
+static int given_name(struct server *s, uid_t uid, const struct wire_strs *names, size_t i, char **out,
+                      struct hearth_err *e)
 {
-    int rc = session_check_name("sessions.fork.names", name, e);
+    const char *name = names->v[i];
+    char field[48];
+    snprintf(field, sizeof field, "sessions.fork.names[%zu]", i);
+    int rc = session_check_name(field, name, e);
     if (!rc && session_is_reserved(s, uid, name))
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "a generation is creating session \"%.80s\"", name);
     if (!rc && !(*out = strdup(name)))
@@ -380,7 +384,7 @@ static int64_t own_bytes(const struct fork_plan *p)
     return bytes;
 }
 
-static int make_row(struct server *s, const struct fork_plan *p, const char *name, int64_t *next,
+static int make_row(struct server *s, const struct fork_plan *p, const struct wire_strs *names, size_t i, int64_t *next,
                     struct store_session *to, struct hearth_err *e)
 {
     int64_t tokens = 0;
@@ -391,8 +395,8 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *nam
     to->model = strdup(p->row.model);
     to->path = strdup(p->row.path);
     to->name = NULL;
-    for (size_t i = 0; i < p->n_own; i++)
-        tokens += (int64_t)p->own[i].n_ids;
+    for (size_t k = 0; k < p->n_own; k++)
+        tokens += (int64_t)p->own[k].n_ids;
     to->n_turns = p->row.base + (int64_t)p->n_own;
     to->n_tok = p->row.base_tok + tokens;
     to->bytes = own_bytes(p);
@@ -401,7 +405,8 @@ static int make_row(struct server *s, const struct fork_plan *p, const char *nam
     int rc = session_new_id(to->id, e);
     if (rc)
         return rc;
-    return name ? given_name(s, to->uid, name, &to->name, e) : draw_name(s, to->uid, p->name, next, &to->name, e);
+    return names->n ? given_name(s, to->uid, names, i, &to->name, e)
+                    : draw_name(s, to->uid, p->name, next, &to->name, e);
 }
 
 static void remember_timelines(struct server *s, const struct fork_plan *p, struct store_session *const *rows, size_t n)
@@ -441,7 +446,7 @@ int fork_make(struct server *s, const struct fork_plan *p, const struct wire_ses
     for (size_t i = 0; i < n && !rc; i++) {
         if (!(rows[i] = calloc(1, sizeof **rows)))
             rc = err_set(e, HEARTH_ENOMEM, "out of memory");
-        else if (!(rc = make_row(s, p, f->names.n ? f->names.v[i] : NULL, &next, rows[i], e)))
+        else if (!(rc = make_row(s, p, &f->names, i, &next, rows[i], e)))
             rows[i]->ephemeral = f->ephemeral;
     }
     if (!rc)

@@ -42,7 +42,7 @@ static void test_backup(void **state)
     struct wire_backup bk = {.path = path};
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "exists");
     bk.path = "relative";
-    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "absolute");
+    peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EPARAMS, "backup.path: \"relative\" is no absolute path");
     bk.path = "/nonexistent/copy";
     peer_refused(p, WIRE_BACKUP, &bk, HEARTH_EIO, "/nonexistent/copy");
     /* Not over anything but a regular file: a backup to /dev/null would otherwise replace /dev/null. */

@@ -278,10 +278,11 @@ try:
     refused(c, "INVALID_PARAMS", "has", "sessions.fork", session="copy", at=100000)
     refused(c, "INVALID_PARAMS", "at: -1 is under 0", "sessions.fork", session="copy", at=-1)
     refused(c, "INVALID_PARAMS", "names: there are 1 for 2", "sessions.fork", session="copy", count=2, names=["x"])
+    refused(c, "INVALID_PARAMS", "sessions.fork.names[1]: ", "sessions.fork", session="copy", count=2, names=["x", "y\n"])
     refused(c, "SESSION_EXISTS", '"story"', "sessions.fork", session="copy", count=2, names=["fresh", "story"])
     refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
     refused(c, "INVALID_PARAMS", "is an id", "sessions.fork", session="copy", names=["0123456789abcdef"])
-    refused(c, "INVALID_PARAMS", "names: has 257 bytes, and 256 is the limit", "sessions.fork", session="copy", count=2,
+    refused(c, "INVALID_PARAMS", "names[0]: has 257 bytes, and 256 is the limit", "sessions.fork", session="copy", count=2,
             names=["fresh", "m" * 257])
     refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
     c.call("sessions.fork", session="copy", names=["m" * 256])

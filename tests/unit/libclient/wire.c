@@ -334,6 +334,8 @@ static void refusals_name_the_field(void **state)
          "94 00 01 a8 67656e6572617465 91 82 a5 6d6f64656c a1 6d a8 6d65737361676573 91 82 a4 726f6c65 a4 75736572 a7 "
          "636f6e74656e74 91 81 a4 74797065 a9 696d6167655f75726c",
          "generate.messages[0].content[0].type: \"image_url\" is not supported, only text"},
+        {HEARTH_EPARAMS, GENERATE("a8 6d65737361676573 91 83 a4 726f6c65 a1 75 a7 636f6e74656e74 a0 a1 78 91 c4 01 00"),
+         "generate.messages[0].x: has bytes in it, which JSON cannot hold"},
         {HEARTH_EUNSUPPORTED, GENERATE("a7 61646170746572 a1 78"),
          "generate: adapter is reserved and not supported by this version"},
         {HEARTH_EUNSUPPORTED, GENERATE("a7 6772616d6d6172 a0"),
@@ -348,6 +350,7 @@ static void refusals_name_the_field(void **state)
          "stream.attach: exactly one of stream, request is needed"},
         {HEARTH_EPARAMS, "94 00 01 ad 73657373696f6e732e666f726b 91 80", "sessions.fork.session: is missing"},
         {HEARTH_EMETHOD, "94 00 01 a3 666f6f 91 80", "method foo is not known"},
+        {HEARTH_EMETHOD, "94 00 01 a7 73746174757300 91 80", "method status? is not known"},
         {HEARTH_EPARAMS, "94 00 01 a6 63616e63656c 91 80", "cancel: exactly one of stream, request is needed"},
         {HEARTH_EPARAMS, "94 00 01 a5 68656c6c6f 91 81 a9 6e6f746966795f6173 91 a1 61",
          "hello.notify_as: must be [METHOD, CODE]"},
