@@ -159,6 +159,9 @@ static int export(struct call *call, const struct store_session *row, struct hea
         rc = store_page(call->server->store, row, &r.next, WIRE_PAGE_BYTES, WIRE_MESSAGES_MAX, &turns, &n, e);
     if (!rc)
         rc = generation_turns(turns, n, true, &w, e);
+    if (!rc && p->from && !n) /* an empty page would be taken for the last one of a session that was cut meanwhile */
+        rc = err_set(e, HEARTH_EPARAMS, "sessions.export.from: %lld is behind the end of session \"%.80s\"",
+                     (long long)p->from, row->name);
     if (!rc) {
         r.turns = w.v;
         r.n_turns = n;

@@ -65,6 +65,12 @@ static void test_export(void **state)
     wire_free(x);
     struct wire_session_export bad = {.session = "nobody"};
     peer_refused(p, WIRE_SESSIONS_EXPORT, &bad, HEARTH_ENOSESSION, "nobody");
+    bad = (struct wire_session_export){.session = "notes", .from = 1 + 6 + 6 + 1 + 6 + 2 - 1}; /* its last token */
+    x = peer_call(p, WIRE_SESSIONS_EXPORT, &bad);
+    assert_int_equal(x->n_turns, 1);
+    wire_free(x);
+    bad.from++; /* what a page of a longer session said is no end of this one */
+    peer_refused(p, WIRE_SESSIONS_EXPORT, &bad, HEARTH_EPARAMS, "sessions.export.from: 22 is behind the end");
     peer_close(p);
 }
 
