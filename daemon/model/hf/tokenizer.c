@@ -99,6 +99,34 @@ static bool has_no_row(const struct token_table *t, const json_t *added)
     return id > 0 && (size_t)id >= t->n;
 }
 
+/* The text of a token that is listed as an object, or only by its name. */
+static const json_t *content_of(const json_t *added)
+{
+    const json_t *s = json_is_object(added) ? json_object_get(added, "content") : added;
+    return json_is_string(s) ? s : NULL;
+}
+
+/* Makes a token one that is found in a text before anything is merged, as its flags say; a mere name has none. */
+static int put_added(const struct hf *h, const struct hf_words *w, struct token_table *t, json_int_t id,
+                     const json_t *v, bool special)
+{
+    const json_t *s = content_of(v);
+    bool late = json_is_true(json_object_get(v, "normalized"));
+    if (late && (w->bert || w->spaces))
+        return hf_refuse(h,
+                         w->bert ? "with BertNormalizer, an added token that is normalized"
+                                 : "with a normaliser that removes spaces, an added token that is normalized",
+                         json_string_value(s));
+    /* The token of a byte may also be listed here; it keeps its type, and is found by its text, too. */
+    bool inside = id >= 0 && (size_t)id < t->n, byte = inside && t->type[id] == 6,
+         apart = inside && (!t->text[id].n || (t->added[id] & 8));
+    int ret = token_set(h, t, id, json_string_value(s), json_string_length(s), byte ? 6 : special ? 3 : 4);
+    if (!ret)
+        t->added[id] = json_is_true(json_object_get(v, "lstrip")) + 2 * json_is_true(json_object_get(v, "rstrip")) +
+                       4 * late + 8 * apart + 16 * json_is_true(json_object_get(v, "single_word")) + 32 * byte;
+    return ret;
+}
+
 static int read_added(const struct hf *h, const json_t *root, const struct hf_words *w, struct token_table *t)
 {
     const json_t *list = json_object_get(root, "added_tokens"), *v;
@@ -106,36 +134,86 @@ static int read_added(const struct hf *h, const json_t *root, const struct hf_wo
     int ret = 0;
     json_array_foreach(list, i, v)
     {
-        const json_t *s = json_object_get(v, "content"), *id = json_object_get(v, "id");
-        if (!ret && (!json_is_string(s) || !json_is_integer(id)))
+        const json_t *id = json_object_get(v, "id");
+        if (!ret && (!json_is_object(v) || !content_of(v) || !json_is_integer(id)))
             ret = hf_damaged(h, "an added token without content or id");
-        if (!ret && has_no_row(t, v))
-            continue;
-        bool late = json_is_true(json_object_get(v, "normalized"));
-        if (!ret && late && (w->bert || w->spaces))
-            ret = hf_refuse(h,
-                            w->bert ? "with BertNormalizer, an added token that is normalized"
-                                    : "with a normaliser that removes spaces, an added token that is normalized",
-                            json_string_value(s));
-        /* The token of a byte may also be listed here; it keeps its type, and is found by its text, too. */
-        bool inside = !ret && json_integer_value(id) >= 0 && (size_t)json_integer_value(id) < t->n;
-        bool byte = inside && t->type[json_integer_value(id)] == 6,
-             apart = inside && (!t->text[json_integer_value(id)].n || (t->added[json_integer_value(id)] & 8));
-        if (!ret)
-            ret = token_set(h, t, json_integer_value(id), json_string_value(s), json_string_length(s),
-                            byte                                          ? 6
-                            : json_is_true(json_object_get(v, "special")) ? 3
-                                                                          : 4);
-        if (!ret)
-            t->added[json_integer_value(id)] = json_is_true(json_object_get(v, "lstrip")) +
-                                               2 * json_is_true(json_object_get(v, "rstrip")) + 4 * late + 8 * apart +
-                                               16 * json_is_true(json_object_get(v, "single_word")) + 32 * byte;
+        if (!ret && !has_no_row(t, v))
+            ret = put_added(h, w, t, json_integer_value(id), v, json_is_true(json_object_get(v, "special")));
     }
     return ret;
 }
 
+/* The id of a text in the model's vocabulary, or -1. */
+static json_int_t vocab_id(const json_t *root, const json_t *s)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"),
+                 *id = s ? json_object_getn(vocab, json_string_value(s), json_string_length(s)) : NULL;
+    return json_is_integer(id) ? json_integer_value(id) : -1;
+}
+
+/* Reads added_tokens_decoder of tokenizer_config.json, whose flags count where tokenizer.json has others. */
+static int read_decoder(const struct hf *h, const json_t *root, const json_t *cfg, const struct hf_words *w,
+                        struct token_table *t)
+{
+    const char *key;
+    json_t *v;
+    int ret = 0;
+    json_object_foreach(json_object_get(cfg, "added_tokens_decoder"), key, v)
+    {
+        const json_t *s = content_of(v);
+        unsigned long at = strtoul(key, NULL, 10);
+        if (ret || !s || !json_string_length(s))
+            continue;
+        bool its = at < t->n && t->text[at].n == json_string_length(s) &&
+                   !memcmp(t->text[at].s, json_string_value(s), json_string_length(s));
+        json_int_t id = its ? (json_int_t)at : vocab_id(root, s);
+        if (id >= 0) /* it was special, or is now */
+            ret = put_added(h, w, t, id, v, t->type[id] == 3 || json_is_true(json_object_get(v, "special")));
+    }
+    return ret;
+}
+
+/* Adds special tokens that a config names in any form: one, a list, or an object by their roles. Those that are added
+ * already stay as they are. */
+static int read_named(const struct hf *h, const json_t *root, json_t *named, const struct hf_words *w,
+                      struct token_table *t)
+{
+    const char *key;
+    json_t *v;
+    size_t i;
+    int ret = 0;
+    json_int_t id = vocab_id(root, content_of(named));
+    if (id >= 0 && (t->type[id] == 1 || (t->type[id] == 6 && !(t->added[id] & 32))))
+        return put_added(h, w, t, id, named, true);
+    json_array_foreach(named, i, v)
+    {
+        if (!ret && content_of(v))
+            ret = read_named(h, root, v, w, t);
+    }
+    if (!content_of(named))
+        json_object_foreach(named, key, v)
+        {
+            if (!ret && content_of(v))
+                ret = read_named(h, root, v, w, t);
+        }
+    return ret;
+}
+
+/* transformers also adds the special tokens that only the companions of tokenizer.json name. */
+static int read_companions(const struct hf *h, const json_t *root, const json_t *cfg, const struct hf_words *w,
+                           struct token_table *t)
+{
+    static const char *const keys[] = {"bos_token",           "eos_token", "unk_token",  "sep_token",
+                                       "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+                                       "extra_special_tokens"};
+    int ret = read_decoder(h, root, cfg, w, t);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !ret; i++)
+        ret = read_named(h, root, json_object_get(cfg, keys[i]), w, t);
+    return ret;
+}
+
 /* Ids extend to the embedding's last row; those that the tokenizer does not name have an empty text. */
-static int put_tokens(struct hf *h, const json_t *root, const json_t *model, const struct hf_words *w)
+static int put_tokens(struct hf *h, const json_t *root, const json_t *cfg, const struct hf_words *w)
 {
     json_int_t n = json_integer_value(json_object_get(h->config, "vocab_size"));
     struct token_table t = {.n = n > 0 && n <= TOKENS_MAX ? (size_t)n : 0};
@@ -150,9 +228,11 @@ static int put_tokens(struct hf *h, const json_t *root, const json_t *model, con
         t.type[i] = 5; /* "unused" (5) until a name is found */
     }
     if (!ret)
-        ret = read_vocab(h, model, &t);
+        ret = read_vocab(h, json_object_get(root, "model"), &t);
     if (!ret)
         ret = read_added(h, root, w, &t);
+    if (!ret)
+        ret = read_companions(h, root, cfg, w, &t);
     if (!ret) {
         gguf_make_strs(h->m, "tokenizer.ggml.tokens", t.text, t.n);
         gguf_make_i32s(h->m, "tokenizer.ggml.token_type", t.type, t.n);
@@ -417,12 +497,28 @@ static int put_sampling(struct hf *h, const json_t *generation)
     return 0;
 }
 
-static int put_companions(struct hf *h, const json_t *root)
+/* Reads tokenizer_config.json. Where it has no added_tokens_decoder, transformers reads special_tokens_map.json, as
+ * earlier versions wrote it, whose names come first. */
+static int read_names(const struct hf *h, json_t **cfg)
 {
-    json_t *cfg = NULL, *generation = NULL;
-    int ret = hf_json(h, "tokenizer_config.json", SMALL_MAX, &cfg);
-    if (ret >= 0)
-        ret = hf_json(h, "generation_config.json", SMALL_MAX, &generation);
+    static const char more[] = "additional_special_tokens";
+    json_t *map = NULL;
+    int ret = hf_json(h, "tokenizer_config.json", SMALL_MAX, cfg);
+    if (ret >= 0 && !json_object_get(*cfg, "added_tokens_decoder"))
+        ret = hf_json(h, "special_tokens_map.json", SMALL_MAX, &map);
+    json_array_extend(json_object_get(map, more), json_object_get(*cfg, more));
+    if (map && *cfg && json_object_update(*cfg, map))
+        ret = err_set(h->e, HEARTH_ENOMEM, "no memory for special_tokens_map.json");
+    if (map && !*cfg)
+        *cfg = json_incref(map);
+    json_decref(map);
+    return ret < 0 ? ret : 0;
+}
+
+static int put_companions(struct hf *h, const json_t *root, const json_t *cfg)
+{
+    json_t *generation = NULL;
+    int ret = hf_json(h, "generation_config.json", SMALL_MAX, &generation);
     if (ret >= 0)
         ret = put_bos(h, root, cfg);
     if (!ret) /* each of them ends a generation */
@@ -433,14 +529,13 @@ static int put_companions(struct hf *h, const json_t *root)
         ret = put_sampling(h, generation);
     if (!ret)
         ret = hf_templates(h, cfg);
-    json_decref(cfg);
     json_decref(generation);
     return ret;
 }
 
 int hf_tokenizer(struct hf *h)
 {
-    json_t *root;
+    json_t *root, *cfg = NULL;
     struct hf_words w = {0};
     int ret = hf_json(h, "tokenizer.json", TOKENIZER_MAX, &root);
     if (ret > 0)
@@ -463,9 +558,12 @@ int hf_tokenizer(struct hf *h)
     else if (!ret)
         ret = hf_refuse(h, "model", type);
     if (!ret)
-        ret = put_tokens(h, root, model, &w);
+        ret = read_names(h, &cfg);
     if (!ret)
-        ret = put_companions(h, root);
+        ret = put_tokens(h, root, cfg, &w);
+    if (!ret)
+        ret = put_companions(h, root, cfg);
+    json_decref(cfg);
     json_decref(root);
     return ret;
 }

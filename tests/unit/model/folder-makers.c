@@ -144,6 +144,74 @@ static void test_special_byte(void **state)
     gguf_close(g);
 }
 
+/* Special tokens that only the companions of tokenizer.json name, as transformers adds them to it. */
+static void test_named_tokens(void **state)
+{
+    (void)state;
+    static const char config[] = "tokenizer_config.json", map[] = "special_tokens_map.json";
+    static const char tokens[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
+                                 "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
+                                 "\"added_tokens\": [{\"id\": 3, \"content\": \"<e>\", \"special\": true}]}";
+    static const struct {
+        const char *file, *text;
+        int32_t type, added; /* 1 a token like others, 3 special, 4 only added; 1 it takes in white space before it */
+    } cases[] = {
+        {config, "{\"pad_token\": \"<e>\"}", 1, 0},
+        {config, "{\"pad_token\": \"ab\"}", 3, 0},
+        {config, "{\"bos_token\": {\"content\": \"ab\", \"lstrip\": true}}", 3, 1},
+        {config, "{\"additional_special_tokens\": [\"none\", {\"content\": \"ab\"}]}", 3, 0},
+        {config, "{\"extra_special_tokens\": {\"image_token\": \"ab\"}}", 3, 0},
+        {config, "{\"extra_special_tokens\": [\"ab\"]}", 3, 0},
+        {config, "{\"added_tokens_decoder\": {\"2\": {\"content\": \"ab\", \"special\": true, \"lstrip\": true}}}", 3,
+         1},
+        {config, "{\"added_tokens_decoder\": {\"9\": {\"content\": \"ab\", \"special\": false}}}", 4, 0},
+        {config, "{\"added_tokens_decoder\": {\"2\": {\"content\": \"other\", \"special\": true}}}", 1, 0},
+        {map, "{\"pad_token\": \"ab\"}", 3, 0},
+        {map, "{\"eos_token\": {\"content\": \"ab\", \"lstrip\": true}}", 3, 1},
+        {map, "{\"additional_special_tokens\": [\"ab\"]}", 3, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        struct ids ids = {0};
+        struct gguf_nums types, added;
+        write_folder();
+        write_text("tokenizer.json", tokens);
+        write_text(map, "{}");
+        write_text(config, "{}");
+        write_text(cases[i].file, cases[i].text);
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e) || tok_encode(v, "ab", 2, TOK_SPECIAL, &ids, &e))
+            fail_msg("%s: %s", cases[i].text, e.msg);
+        assert_int_equal(gguf_i32s(g, "tokenizer.ggml.token_type", &types, &e), 0);
+        assert_int_equal(gguf_i32s(g, "hearth.tokenizer.added", &added, &e), 0);
+        if (gguf_i32_at(&types, 2) != cases[i].type || gguf_i32_at(&added, 2) != cases[i].added)
+            fail_msg("%s: type %d, added %d", cases[i].text, gguf_i32_at(&types, 2), gguf_i32_at(&added, 2));
+        assert_int_equal(ids.n, cases[i].type == 1 ? 2 : 1);
+        assert_int_equal(ids.v[0], cases[i].type == 1 ? 0 : 2);
+        assert_true(gguf_i32_at(&types, 3) == 3 && gguf_i32_at(&added, 3) == 8);
+        ids_fini(&ids);
+        vocab_free(v);
+        gguf_close(g);
+    }
+    /* Beside added_tokens_decoder, special_tokens_map.json is not read. */
+    struct gguf *g;
+    struct hearth_err e = {0};
+    uint32_t pad;
+    write_text(map, "{");
+    refused(dir, HEARTH_EBADMODEL, "special_tokens_map.json, line 1");
+    write_text(config, "{\"added_tokens_decoder\": {}, \"pad_token\": \"<e>\"}");
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_true(!gguf_u32(g, "tokenizer.ggml.padding_token_id", &pad, &e) && pad == 3);
+    gguf_close(g);
+    /* Otherwise its names come first. */
+    write_text(config, "{\"pad_token\": \"<e>\"}");
+    write_text(map, "{\"pad_token\": \"ab\"}");
+    assert_int_equal(model_file_open(&g, dir, &e), 0);
+    assert_true(!gguf_u32(g, "tokenizer.ggml.padding_token_id", &pad, &e) && pad == 2);
+    gguf_close(g);
+}
+
 /* The text model's keys that LLaVA 1.5 and 1.6 leave out, and Pixtral the number of heads, are transformers' defaults.
  */
 static void test_text_config(void **state)
@@ -234,6 +302,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_token_without_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_processor_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_special_byte, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_named_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
