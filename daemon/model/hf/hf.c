@@ -152,9 +152,11 @@ static bool says_untied(const json_t *whole, const json_t *text)
     return !tied && (json_is_false(own) || json_is_false(all));
 }
 
-/* Of a vision-language model, the text model's config is under text_config. */
+/* Of a vision-language model, the text model's config is under text_config; the ids that end a generation may be
+ * beside it, as those of Gemma 3 are. */
 static int read_config(struct hf *h)
 {
+    static const char end[] = "eos_token_id";
     json_t *whole, *text;
     int ret = hf_json(h, "config.json", CONFIG_MAX, &whole);
     if (ret > 0)
@@ -169,8 +171,10 @@ static int read_config(struct hf *h)
     }
     h->config = json_incref(json_is_object(text) ? text : whole);
     h->untied = says_untied(whole, h->config);
+    if (!hf_get(h, end) && json_object_get(whole, end))
+        ret = json_object_set(h->config, end, json_object_get(whole, end));
     json_decref(whole);
-    return 0;
+    return ret ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json") : 0;
 }
 
 static void name_of(const char *folder, const char **name, size_t *n)

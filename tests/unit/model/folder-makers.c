@@ -212,6 +212,40 @@ static void test_named_tokens(void **state)
     gguf_close(g);
 }
 
+/* What ends a generation may be said beside text_config, as in Gemma 3. */
+static void test_end_beside_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *whole;
+        int n, id;
+    } cases[] = {
+        {"", ", \"eos_token_id\": [2, 1]", 2, 2},
+        {"", ", \"eos_token_id\": 1", 1, 1},
+        {", \"eos_token_id\": null", ", \"eos_token_id\": 1", 1, 1},
+        {", \"eos_token_id\": 3", ", \"eos_token_id\": 1", 1, 3},
+        {"", ", \"eos_token_id\": null", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[512];
+        struct gguf *g;
+        struct gguf_nums ids = {0};
+        struct hearth_err e = {0};
+        write_folder();
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"any\", \"text_config\": {\"model_type\": \"llama\", " CONFIG "%s}%s}",
+                 cases[i].text, cases[i].whole);
+        write_text("config.json", config);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(gguf_i32s(g, "hearth.tokenizer.end_ids", &ids, &e), cases[i].n ? 0 : 1);
+        assert_int_equal(ids.n, cases[i].n);
+        if (cases[i].n)
+            assert_int_equal(gguf_i32_at(&ids, 0), cases[i].id);
+        gguf_close(g);
+    }
+}
+
 /* The text model's keys that LLaVA 1.5 and 1.6 leave out, and Pixtral the number of heads, are transformers' defaults.
  */
 static void test_text_config(void **state)
@@ -303,6 +337,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_processor_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_special_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_named_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_end_beside_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
