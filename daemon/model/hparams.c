@@ -9,6 +9,7 @@
 
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/kind.h"
+#include "daemon/model/model-internal.h"
 
 static bool reads(const struct arch *row, const char *key)
 {
@@ -363,6 +364,19 @@ const char *model_type(const struct gguf *g)
     return gguf_u32(g, "general.file_type", &type, &ignored) ? "" : file_type(type);
 }
 
+bool hparams_is_ahead(const struct hparams *hp, struct gguf_str name)
+{
+    static const char blk[] = "blk.";
+    uint32_t layer = 0;
+    size_t first = sizeof blk - 1, at = first;
+    if (!hp->n_nextn || name.n <= first || memcmp(name.s, blk, first))
+        return false;
+    for (; at < name.n && name.s[at] >= '0' && name.s[at] <= '9' && layer < LAYERS_MAX; at++)
+        layer = 10 * layer + (uint32_t)(name.s[at] - '0');
+    bool number = at > first && (name.s[first] != '0' || at == first + 1) && at + 1 < name.n && name.s[at] == '.';
+    return number && layer >= hp->n_layer && layer < hp->n_layer + hp->n_nextn;
+}
+
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e)
 {
     struct hparams hp = {0};
@@ -436,7 +450,7 @@ int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *
     for (size_t i = 0; i < gguf_n_tensor(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         hp.n_param += t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
-        hp.weight_bytes += t->bytes;
+        hp.weight_bytes += hparams_is_ahead(&hp, t->name) ? 0 : t->bytes; /* those are not loaded */
     }
     *out = hp;
     return 0;

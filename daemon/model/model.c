@@ -6,7 +6,6 @@
  */
 #include "daemon/model/model-internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,24 +99,12 @@ static int bind_all(struct binder *b)
     return ret;
 }
 
-/* Whether the tensor belongs to one of the trailing layers that are left out. */
-static bool is_ahead(const struct hparams *hp, struct gguf_str name)
-{
-    char prefix[32];
-    for (uint32_t i = hp->n_layer; i < hp->n_layer + hp->n_nextn; i++) {
-        size_t n = (size_t)snprintf(prefix, sizeof prefix, "blk.%u.", i);
-        if (name.n > n && !memcmp(name.s, prefix, n))
-            return true;
-    }
-    return false;
-}
-
 /* A tensor that was not bound belongs to a model that computes something else; ignoring it would give wrong results
  * silently. */
 static int all_used(const struct binder *b)
 {
     for (size_t i = 0; i < gguf_n_tensor(b->m->gguf); i++)
-        if (!b->used[i] && !is_ahead(&b->m->hp, gguf_tensor_at(b->m->gguf, i)->name))
+        if (!b->used[i] && !hparams_is_ahead(&b->m->hp, gguf_tensor_at(b->m->gguf, i)->name))
             return err_set(b->e, HEARTH_EUNSUPPORTED, "tensor %s has no place in a %s as hearth runs it",
                            gguf_label(gguf_tensor_at(b->m->gguf, i)->name).s, b->m->hp.arch);
     return 0;

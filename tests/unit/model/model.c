@@ -249,7 +249,23 @@ static void test_layers_ahead_are_left_out(void **state)
     if (load(&l, &odd, NULL, NULL, &e))
         fail_msg("%s", e.msg);
     assert_int_equal(l.m->hp.n_layer, LAYERS - 1);
+    uint64_t bytes = 0, ahead = 0; /* what the memory is planned for */
+    for (size_t i = 0; i < gguf_n_tensor(l.g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(l.g, i);
+        bytes += t->bytes;
+        ahead += t->name.n > 6 && !memcmp(t->name.s, "blk.1.", 6) ? t->bytes : 0;
+    }
+    assert_true(ahead > 0 && l.m->hp.weight_bytes == bytes - ahead);
     unload(&l);
+    static const char *const others[] = {"blk.01.norm.weight",         "blk.1.",
+                                         "blk.11.norm.weight",         "blk..norm.weight",
+                                         "blk.4294967297.norm.weight", "blk.1norm.weight"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        odd.more = others[i];
+        assert_int_equal(load(&l, &odd, NULL, NULL, &e), HEARTH_EUNSUPPORTED);
+        assert_non_null(strstr(e.msg, others[i]));
+        unload(&l);
+    }
     odd.more = "blk.2.nextn.enorm.weight";
     assert_int_equal(load(&l, &odd, NULL, NULL, &e), HEARTH_EUNSUPPORTED);
     unload(&l);
