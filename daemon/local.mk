@@ -19,7 +19,7 @@ daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model
 	daemon/model/tok/pretok.c daemon/model/tok/pretok.h daemon/model/tok/pattern.c daemon/model/tok/pattern.h \
 	daemon/model/kind.c daemon/model/kind.h daemon/model/hparams.c daemon/model/hparams-internal.h \
 	daemon/model/hparams-layers.c daemon/model/hparams-experts.c daemon/model/hparams-state.c \
-	daemon/model/place.c daemon/model/place.h daemon/model/model.c daemon/model/model-internal.h daemon/model/bind.c daemon/model/bind-rope.c daemon/model/bind-experts.c daemon/model/rope.c daemon/model/rope.h
+	daemon/model/place.c daemon/model/tied.c daemon/model/place.h daemon/model/model.c daemon/model/model-internal.h daemon/model/bind.c daemon/model/bind-rope.c daemon/model/bind-experts.c daemon/model/rope.c daemon/model/rope.h
 include daemon/model/arch/local.mk
 daemon_libmodel_a_CFLAGS = $(AM_CFLAGS) $(PCRE2_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS) $(UTF8PROC_CFLAGS)
 # What a program that reads models links, in this order.

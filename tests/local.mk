@@ -81,6 +81,7 @@ check_PROGRAMS += $(UNIT_TESTS)
 TESTS += $(UNIT_TESTS)
 
 tests_unit_model_model_SOURCES = tests/unit/model/model.c tests/unit/model/odd-model.c
+tests_unit_sched_models_SOURCES = tests/unit/sched/models.c tests/unit/model/odd-model.c
 tests_unit_model_parse_LDFLAGS = -Wl,--wrap=malloc
 tests_unit_bench_compare_SOURCES = tests/unit/bench/compare.c daemon/bench/check.c daemon/bench/routes.c \
 	daemon/bench/run.c $(GOLDEN_RUN)

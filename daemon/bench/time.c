@@ -52,7 +52,7 @@ static double other_experts(const struct bench *b)
 static double weight_bytes(const struct bench *b, uint32_t n_seq)
 {
     const struct weight_part *embd = &b->model->tok_embd.part[0], *head = &b->model->out.part[0];
-    double all = (double)b->hp.weight_bytes;
+    double all = (double)b->model->hp.weight_bytes;
     if (embd->data != head->data)
         all -= (double)dtype_bytes((int)embd->type, (uint64_t)b->hp.n_vocab * b->hp.d_model);
     double others = other_experts(b);

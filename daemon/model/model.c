@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/model/pace.h"
-
 static struct layer *layer_at(const struct model *m, uint32_t i)
 {
     size_t bytes = m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer);
@@ -40,34 +38,14 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     return l;
 }
 
-/* Whether two matrices of the same form have the same numbers, by samples over all of their length: what was trained
- * apart differs everywhere, and other streams would wait while gigabytes are compared. */
-static bool same_numbers(const struct gguf_tensor *a, const struct gguf_tensor *b)
+/* The second pass loads what the first one has found. */
+static int find_tied(struct binder *b)
 {
-    enum { PIECES = 64, PIECE = 4096 }; /* small matrices are compared whole */
-    uint64_t n = a->bytes < PIECE ? a->bytes : PIECE;
-    for (uint64_t i = 0; i < PIECES; i++) {
-        uint64_t at = (a->bytes - n) / (PIECES - 1) * i;
-        at = i == PIECES - 1 ? a->bytes - n : at;
-        if (memcmp((const char *)a->data + at, (const char *)b->data + at, n))
-            return false;
-    }
-    return true;
-}
-
-/* Finds out whether the output is the embedding: the file has no other matrix for it, or has the same one again, as the
- * folder of Qwen 3 0.6B, of which only one copy is then loaded. */
-static void find_tied(struct binder *b)
-{
-    const struct gguf *g = b->m->gguf;
-    const struct gguf_tensor *in = gguf_tensor_find(g, "token_embd.weight"),
-                             *out = gguf_tensor_find(g, "output.weight");
-    bool same = in && out && in->data && out->data && in->type == out->type && in->bytes == out->bytes &&
-                !memcmp(in->dim, out->dim, sizeof in->dim) && !gguf_tensor_find(g, "token_embd.scale") &&
-                !gguf_tensor_find(g, "output.scale") && same_numbers(in, out);
-    b->m->tied = !out || same;
-    if (same)
+    struct model *m = b->m;
+    int ret = b->load ? 0 : model_find_tied(&m->hp, m->gguf, &m->tied, b->e);
+    if (!ret && m->tied)
         bind_ignore(b, "output.weight");
+    return ret;
 }
 
 static int bind_all(struct binder *b)
@@ -75,9 +53,9 @@ static int bind_all(struct binder *b)
     struct model *m = b->m;
     const struct hparams *hp = &m->hp;
     b->layer = -1;
-    if (!b->load) /* the second pass loads what the first one has found */
-        find_tied(b);
-    int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
+    int ret = find_tied(b);
+    if (!ret)
+        ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
                           &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
     if (!ret)
         ret = bind_rope(b);

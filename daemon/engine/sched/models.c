@@ -211,8 +211,13 @@ int model_file_read(const char *path, struct model_file *out, struct hearth_err 
     int rc = model_file_open(&out->gguf, path, e);
     if (rc)
         return rc;
-    model_hparams(&out->hp, out->gguf, &out->hp_err);
-    return 0;
+    bool tied;
+    if (!model_hparams(&out->hp, out->gguf, &out->hp_err) &&
+        (rc = model_find_tied(&out->hp, out->gguf, &tied, e))) { /* memory is planned by its result */
+        gguf_close(out->gguf);
+        *out = (struct model_file){0};
+    }
+    return rc;
 }
 
 void models_set_file(struct model_entry *m, const struct model_file *f)

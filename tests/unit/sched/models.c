@@ -1,5 +1,7 @@
 /* models.c - which entry a path refers to when its file was replaced while the weights of the old file are in
- * memory. */
+ * memory; the memory that a file's weights are expected to take. */
+#include "config.h" /* memfd_create */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -11,6 +13,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/sched/models.h"
+#include "tests/unit/model/odd-model.h"
 
 struct bed {
     char dir[64], path[80];
@@ -45,7 +48,7 @@ static int bed_close(void **state)
 }
 
 /* Replaces the file by one of that size and returns its entry, which is being read and has one user. */
-static struct model_entry *put(struct bed *b, off_t size)
+static struct model_entry *put_file(struct bed *b, off_t size)
 {
     struct model_entry *m;
     struct hearth_err e;
@@ -70,7 +73,7 @@ static void test_one_file(void **state)
 {
     struct bed *b = *state;
     assert_null(find(b));
-    struct model_entry *m = put(b, 1);
+    struct model_entry *m = put_file(b, 1);
     assert_ptr_equal(find(b), m);
     m->reading = NULL;
     assert_null(find(b)); /* it could not be read */
@@ -82,9 +85,9 @@ static void test_one_file(void **state)
 static void test_a_file_that_was_replaced(void **state)
 {
     struct bed *b = *state;
-    struct model_entry *old = put(b, 1);
+    struct model_entry *old = put_file(b, 1);
     atomic_store(&old->loaded, true);
-    struct model_entry *new = put(b, 2);
+    struct model_entry *new = put_file(b, 2);
     assert_ptr_not_equal(old, new);
     assert_true(old->replaced && !new->replaced);
     assert_ptr_equal(find(b), new); /* the new entry may be about to be loaded */
@@ -103,7 +106,7 @@ static void test_a_file_that_was_replaced(void **state)
 static void test_a_file_that_is_deleted_in_use(void **state)
 {
     struct bed *b = *state;
-    struct model_entry *m = put(b, 1);
+    struct model_entry *m = put_file(b, 1);
     atomic_store(&m->loaded, true);
     assert_int_equal(unlink(b->path), 0);
     atomic_store(&m->loaded, false);
@@ -114,12 +117,35 @@ static void test_a_file_that_is_deleted_in_use(void **state)
     assert_int_equal(b->models.n, 0);
 }
 
+/* An output that is the embedding again is not loaded, so no memory is planned for it. */
+static void test_bytes_of_a_file(void **state)
+{
+    (void)state;
+    static const struct odd odds[] = {{0}, {.no_tensor = "output.weight"}, {.twice = "output.weight"}};
+    uint64_t bytes[3];
+    for (size_t i = 0; i < 3; i++) {
+        struct build b = model_file(&odds[i]);
+        struct model_file f;
+        struct hearth_err e = {0};
+        char path[64];
+        int fd = build_file(&b, path);
+        assert_int_equal(model_file_read(path, &f, &e), 0);
+        bytes[i] = f.hp.weight_bytes;
+        gguf_close(f.gguf);
+        close(fd);
+        free(b.p);
+    }
+    assert_true(bytes[0] > bytes[1]);
+    assert_true(bytes[1] == bytes[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_file, bed_open, bed_close),
         cmocka_unit_test_setup_teardown(test_a_file_that_was_replaced, bed_open, bed_close),
         cmocka_unit_test_setup_teardown(test_a_file_that_is_deleted_in_use, bed_open, bed_close),
+        cmocka_unit_test(test_bytes_of_a_file),
     };
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);
 }
