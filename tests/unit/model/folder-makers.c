@@ -246,6 +246,32 @@ static void test_end_beside_text(void **state)
     }
 }
 
+/* transformers changes the base of dynamic RoPE only for texts that are longer than max_position_embeddings, which is
+ * the limit here. */
+static void test_dynamic_rope(void **state)
+{
+    (void)state;
+    static const char *const says[] = {
+        "\"rope_theta\": 5e4, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}",
+        "\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2.0, \"rope_theta\": 5e4}"};
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        char config[512];
+        struct gguf *g;
+        struct hearth_err e = {0};
+        float base = 0;
+        uint32_t n = 0;
+        write_folder();
+        snprintf(config, sizeof config, "{\"model_type\": \"llama\", " CONFIG ", %s}", says[i]);
+        write_text("config.json", config);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s", e.msg);
+        assert_true(!gguf_has(g, "llama.rope.scaling.type") && !gguf_has(g, "llama.rope.scaling.factor"));
+        assert_true(!gguf_f32(g, "llama.rope.freq_base", &base, &e) && base == 5e4f);
+        assert_true(!gguf_u32(g, "llama.context_length", &n, &e) && n == 64);
+        gguf_close(g);
+    }
+}
+
 /* The text model's keys that LLaVA 1.5 and 1.6 leave out, and Pixtral the number of heads, are transformers' defaults.
  */
 static void test_text_config(void **state)
@@ -338,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_special_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_named_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_end_beside_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dynamic_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
