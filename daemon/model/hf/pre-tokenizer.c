@@ -1,21 +1,21 @@
 /*
  * pre-tokenizer.c - translates the pre-tokenizers of a tokenizer.json into patterns for ../tok/pretok.c, by which a
  * text is cut into words, and into a rule for when a space is prepended. In the original, a pre-tokenizer sees the
- * output of the normaliser and of the pre-tokenizers before it; here, patterns see spaces where U+2581 would be, and
- * plain bytes instead of ByteLevel's alphabet. Combinations in which this matters are refused by name.
+ * output of the normaliser and of the pre-tokenizers before it; here, patterns see spaces where U+2581 would be.
+ * Combinations in which this matters are refused by name.
  */
 #include "daemon/model/hf/hf-internal.h"
 
 #include <string.h>
 
 /* hearth.tokenizer.behaviors: what becomes of a pattern's matches, numbered as in ../tok/pretok.h. */
-enum { ISOLATED, REMOVED, PREVIOUS, NEXT, CONTIGUOUS, INVERT = 8 };
+enum { ISOLATED, REMOVED, PREVIOUS, NEXT, CONTIGUOUS, INVERT = 8, LETTERS = 16 };
 
 static int add_pattern(const struct hf *h, struct hf_words *w, const char *s, size_t n, int behavior)
 {
     if (w->n == HF_PATTERNS_MAX)
         return hf_damaged(h, "too many pre-tokenizers in a row");
-    w->behavior[w->n] = behavior;
+    w->behavior[w->n] = behavior | (w->byte_level ? LETTERS : 0); /* after ByteLevel */
     w->v[w->n++] = (struct gguf_str){s, n};
     return 0;
 }
@@ -71,9 +71,8 @@ static int add_split(const struct hf *h, struct hf_words *w, const json_t *p)
     return hf_refuse(h, "Split without", "a pattern");
 }
 
-/* ByteLevel maps bytes to an alphabet that later pre-tokenizers would be matched in. That mapping is not made here, so
- * ByteLevel has to come last. The prefix space would be prepended to each word, so it is accepted only without a
- * pre-tokenizer before, where it goes before the text. */
+/* ByteLevel maps bytes to an alphabet in which later pre-tokenizers are matched. The prefix space would be prepended to
+ * each word, so it is accepted only without a pre-tokenizer before, where it goes before the text. */
 static int add_byte_level(const struct hf *h, struct hf_words *w, const json_t *p)
 {
     const json_t *regex = json_object_get(p, "use_regex");
@@ -82,9 +81,10 @@ static int add_byte_level(const struct hf *h, struct hf_words *w, const json_t *
         return hf_refuse(h, "after another pre-tokenizer, ByteLevel with", "add_prefix_space");
     if (w->prefix || w->low || w->spaces || w->bert)
         return hf_refuse(h, "with ByteLevel, a normaliser", w->bert ? "BertNormalizer" : "for spaces");
+    int ret = regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1, ISOLATED);
     w->byte_level = true;
     w->prefix = prefix ? "unless there is one" : "never";
-    return regex && !json_is_true(regex) ? 0 : add_pattern(h, w, GPT2, sizeof GPT2 - 1, ISOLATED);
+    return ret;
 }
 
 static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p)
@@ -104,9 +104,9 @@ static int add_metaspace(const struct hf *h, struct hf_words *w, const json_t *p
 
 static int add_one(const struct hf *h, struct hf_words *w, const json_t *p, const char *type)
 {
-    static const char number[] = "\\p{N}", punct[] = "[\\p{P}$+<=>\\^`|~]";
+    static const char number[] = "\\p{N}", punct[] = "[\\p{P}$+<=>\\^`|~]", space[] = "\\s";
     int behavior = behavior_of(p);
-    if (w->byte_level)
+    if (w->byte_level && (!strcmp(type, "ByteLevel") || !strcmp(type, "Metaspace")))
         return hf_refuse(h, "after ByteLevel, the pre-tokenizer", type);
     if (!strcmp(type, "Split"))
         return add_split(h, w, p);
@@ -116,6 +116,8 @@ static int add_one(const struct hf *h, struct hf_words *w, const json_t *p, cons
     if (!strcmp(type, "Punctuation"))
         return behavior >= 0 ? add_pattern(h, w, punct, sizeof punct - 1, behavior)
                              : hf_refuse(h, "Punctuation with behavior", hf_text_of(p, "behavior"));
+    if (!strcmp(type, "WhitespaceSplit") && !w->low)
+        return add_pattern(h, w, space, sizeof space - 1, REMOVED);
     if (!strcmp(type, "ByteLevel"))
         return add_byte_level(h, w, p);
     if (!strcmp(type, "Metaspace"))

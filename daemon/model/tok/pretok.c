@@ -278,11 +278,16 @@ void pretok_close(struct pretok *p)
     free(p);
 }
 
+static int behavior_of(int flags)
+{
+    return flags & ~(PRETOK_INVERT | PRETOK_LETTERS);
+}
+
 bool pretok_removes(const struct pretok *p)
 {
     bool any = false;
     for (size_t i = 0; i < p->n; i++)
-        any |= (p->behavior[i] & ~PRETOK_INVERT) == PRETOK_REMOVED;
+        any |= behavior_of(p->behavior[i]) == PRETOK_REMOVED;
     return any;
 }
 
@@ -357,7 +362,7 @@ struct cutter {
 /* Whether a word ends between a stretch and the next one. */
 static bool parts(int behavior, bool match, bool next)
 {
-    switch (behavior & ~PRETOK_INVERT) {
+    switch (behavior_of(behavior)) {
     case PRETOK_PREVIOUS:
         return match || !next;
     case PRETOK_NEXT:
@@ -373,7 +378,7 @@ static bool parts(int behavior, bool match, bool next)
 static int end_word(struct cutter *c)
 {
     size_t last = c->out->n ? c->out->v[c->out->n - 1] & ~PRETOK_GONE : 0, end = c->from + c->done;
-    bool gone = c->match && (c->behavior & ~PRETOK_INVERT) == PRETOK_REMOVED;
+    bool gone = c->match && behavior_of(c->behavior) == PRETOK_REMOVED;
     return end > last ? ends_push(c->out, end | (gone ? PRETOK_GONE : 0)) : 0;
 }
 
@@ -431,11 +436,48 @@ static int cut(const pcre2_code *code, int behavior, pcre2_match_data *md, pcre2
     return ret ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
 }
 
+/* Writes text in GPT-2's alphabet (see bpe.c), and the ends of its words as offsets in that. *out is malloc'd. */
+static int to_letters(const char *text, size_t n, struct ends *ends, char **out, struct hearth_err *e)
+{
+    size_t w = 0, len = 0;
+    char *s = n <= INT32_MAX / 2 ? malloc(2 * n + 1) : NULL;
+    if (!s)
+        return err_set(e, HEARTH_ENOMEM, "no memory to tokenize %zu bytes", n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned b = (unsigned char)text[i], letter = b;
+        if (b <= 0x20)
+            letter = 0x100 + b;
+        else if (b >= 0x7f && b <= 0xa0)
+            letter = 0x121 + b - 0x7f;
+        else if (b == 0xad)
+            letter = 0x143;
+        if (letter >= 0x80)
+            s[len++] = (char)(0xc0 | letter >> 6);
+        s[len++] = (char)(letter < 0x80 ? letter : 0x80 | (letter & 0x3f));
+        for (; w < ends->n && (ends->v[w] & ~PRETOK_GONE) == i + 1; w++)
+            ends->v[w] = (uint32_t)len | (ends->v[w] & PRETOK_GONE);
+    }
+    *out = s;
+    return 0;
+}
+
+/* The reverse of to_letters() for the ends of words: a letter is a byte. */
+static void from_letters(const char *letters, struct ends *ends)
+{
+    uint32_t bytes = 0;
+    for (size_t w = 0, i = 0; w < ends->n; i++) {
+        for (; w < ends->n && (ends->v[w] & ~PRETOK_GONE) == i; w++)
+            ends->v[w] = bytes | (ends->v[w] & PRETOK_GONE);
+        if (w < ends->n)
+            bytes += (letters[i] & 0xc0) != 0x80;
+    }
+}
+
 int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **ends, size_t *n_word,
                  struct hearth_err *e)
 {
     const char *seen;
-    char *copy;
+    char *copy, *letters = NULL;
     int ret = pace(n, e);
     if (!ret)
         ret = as_utf8(text, n, &seen, &copy, e);
@@ -452,9 +494,11 @@ int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **
     pcre2_set_heap_limit(mc, HEAP_LIMIT_KIB);
     for (size_t i = 0; i < p->n; i++) {
         next.n = 0;
+        if ((p->behavior[i] & PRETOK_LETTERS) && !letters && (ret = to_letters(text, n, &now, &letters, e)))
+            goto out;
         for (size_t w = 0, from, to; w < now.n; w++) {
             if (pretok_word(now.v, w, &from, &to))
-                ret = cut(p->code[i], p->behavior[i], md, mc, seen, from, to, &next, e);
+                ret = cut(p->code[i], p->behavior[i], md, mc, letters ? letters : seen, from, to, &next, e);
             else if (ends_push(&next, now.v[w]))
                 ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
             if (ret)
@@ -464,10 +508,13 @@ int pretok_split(const struct pretok *p, const char *text, size_t n, uint32_t **
         now = next;
         next = swap;
     }
+    if (letters)
+        from_letters(letters, &now);
     *ends = now.v;
     *n_word = now.n;
     now.v = NULL;
 out:
+    free(letters);
     free(now.v);
     free(next.v);
     free(copy);

@@ -23,14 +23,16 @@ struct pretok_kind {
 /* Returns the row of that name (not NUL-terminated), or NULL. */
 const struct pretok_kind *pretok_find(const char *name, size_t n);
 
-/* What becomes of a match: with PRETOK_INVERT, of what is between matches. hf/pre-tokenizer.c writes these numbers. */
+/* What becomes of a match: with PRETOK_INVERT, of what is between matches. With PRETOK_LETTERS, this pattern and those
+ * after it are matched in GPT-2's alphabet, in which each byte is a letter. hf/pre-tokenizer.c writes these numbers. */
 enum pretok_behavior {
     PRETOK_ISOLATED,   /* it is a word */
     PRETOK_REMOVED,    /* it is dropped */
     PRETOK_PREVIOUS,   /* it ends the word before it */
     PRETOK_NEXT,       /* it begins the word after it */
     PRETOK_CONTIGUOUS, /* a run of matches is one word */
-    PRETOK_INVERT = 8
+    PRETOK_INVERT = 8,
+    PRETOK_LETTERS = 16
 };
 
 /* A pattern of a tokenizer.json, in Oniguruma's syntax. Not NUL-terminated. */
