@@ -44,6 +44,8 @@
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {LLAMA3("{1,3}"), NULL};
 static const char *const qwen2[] = {LLAMA3(""), NULL};
+/* MiniCPM 5 splits numbers off first, so that the white space before one ends its stretch. */
+static const char *const minicpm5[] = {"[" NUMBER "]{1,3}", LLAMA3("+"), NULL};
 /* Seed-Coder does not attach line breaks to the symbols before them. */
 static const char *const seed_coder[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER
                                                      "]| ?[^" SPACE LETTER NUMBER "\\r\\n]+|" SPACES,
@@ -149,6 +151,7 @@ static const struct pretok_kind kinds[] = {
     {"lfm2", llama3, true, true},
     {"midm-2.0", llama3, true, true},
     {"jina-v5-nano", llama3, true, true},
+    {"minicpm5", minicpm5, true, false},
     {"smaug-bpe", llama3, false, false},
     {"dbrx", llama3, false, false},
     {"glm4", llama3, false, false},
