@@ -59,9 +59,9 @@ int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out,
     uint64_t rows = n_out ? n_out : 1, experts = n_expert ? n_expert : 1;
     if (t->dim[0] != n_in || t->dim[1] != rows || t->dim[2] != experts || t->dim[3] != 1)
         return err_set(b->e, HEARTH_EBADMODEL,
-                       "tensor %s is %" PRIu64 " x %" PRIu64 " x %" PRIu64 "; %u x %" PRIu64 " x %" PRIu64
-                       " is expected",
-                       full, t->dim[0], t->dim[1], t->dim[2], n_in, rows, experts);
+                       "tensor %s is %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 "; %u x %" PRIu64 " x %" PRIu64
+                       " x 1 is expected",
+                       full, t->dim[0], t->dim[1], t->dim[2], t->dim[3], n_in, rows, experts);
     *out = t;
     return 0;
 }

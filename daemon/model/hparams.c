@@ -344,10 +344,11 @@ static void read_vocabulary(struct hparams_reader *r, struct hparams *hp)
         hparams_refuse(r, HEARTH_EBADMODEL, "tensor token_embd.weight is missing");
         return;
     }
-    if (t->n_dim != 2 || t->dim[0] != hp->d_model || t->dim[1] < 2 || t->dim[1] > 1 << 22)
+    if (t->dim[0] != hp->d_model || t->dim[1] < 2 || t->dim[1] > 1 << 22 || t->dim[2] != 1 || t->dim[3] != 1)
         hparams_refuse(r, HEARTH_EBADMODEL,
-                       "tensor token_embd.weight is %" PRIu64 " x %" PRIu64 "; %u x the vocabulary is expected",
-                       t->dim[0], t->dim[1], hp->d_model);
+                       "tensor token_embd.weight is %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                       "; %u x the vocabulary is expected",
+                       t->dim[0], t->dim[1], t->dim[2], t->dim[3], hp->d_model);
     hp->n_vocab = (uint32_t)t->dim[1];
     int ret = r->ret ? 1 : gguf_strs(r->g, "tokenizer.ggml.tokens", &tokens, r->e);
     if (ret < 0)

@@ -49,11 +49,11 @@ static void a_wrong_size_is_named(void **state)
     static const struct {
         const char *size, *says; /* says NULL: the folder loads */
     } rows[] = {{"32", NULL},
-                {"24", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1; 64 x 24 x 1"},
-                {"64", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1; 64 x 64 x 1"},
+                {"24", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1 x 1; 64 x 24 x 1 x 1"},
+                {"64", "tensor blk.2.ffn_latent_down.weight is 64 x 32 x 1 x 1; 64 x 64 x 1 x 1"},
                 {"65536", "tensor blk.2.ffn_latent_down.weight is"},
-                {NULL, "tensor blk.2.ffn_up.0.weight is 32 x 32 x 1; 64 x 32 x 1"},
-                {"null", "tensor blk.2.ffn_up.0.weight is 32 x 32 x 1; 64 x 32 x 1"},
+                {NULL, "tensor blk.2.ffn_up.0.weight is 32 x 32 x 1 x 1; 64 x 32 x 1 x 1"},
+                {"null", "tensor blk.2.ffn_up.0.weight is 32 x 32 x 1 x 1; 64 x 32 x 1 x 1"},
                 {"0", "key nemotron_h_moe.moe_latent_size is 0; 8 to 65536 is possible"},
                 {"65537", "key nemotron_h_moe.moe_latent_size is 65537"},
                 {"-32", "moe_latent_size is not a whole number"},

@@ -50,6 +50,7 @@ static void test_runs(void **state)
     assert_true(distance(&plain, &(struct odd){.set_key = "rope.dimension_count", .set_u32 = 4}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.no_tensor = "output.weight"}) > 1e-6f);
     assert_true(distance(&(struct odd){.no_tensor = "output.weight"}, &(struct odd){.twice = "output.weight"}) == 0);
+    assert_true(distance(&plain, &(struct odd){.deep = "", .third = 1}) == 0);
     assert_true(distance(&plain, &(struct odd){.arch = "qwen2", .biases = true}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.biases = true}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.attn_factor = 1}) == 0);
@@ -205,6 +206,10 @@ static void test_refused(void **state)
         {{.no_tensor = "output_norm.weight"}, HEARTH_EBADMODEL, "output_norm.weight is missing"},
         {{.no_tensor = "blk.1.ffn_up.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_up.weight is missing"},
         {{.arch = "qwen2"}, HEARTH_EBADMODEL, "attn_q.bias is missing"},
+        {{.deep = "token_embd.weight", .third = 2},
+         HEARTH_EBADMODEL,
+         "token_embd.weight is 32 x 16 x 2 x 1; 32 x the vocabulary is"},
+        {{.deep = "blk.0.attn_q.weight", .third = 2}, HEARTH_EBADMODEL, "x 2 x 1; 32 x 32 x 1 x 1 is expected"},
         {{.reshape = "blk.1.attn_q.weight"}, HEARTH_EBADMODEL, "blk.1.attn_q.weight is"},
         {{.reshape = "blk.1.ffn_norm.weight"}, HEARTH_EBADMODEL, "blk.1.ffn_norm.weight is"},
         {{.reshape = "output.weight"}, HEARTH_EBADMODEL, "output.weight is"},

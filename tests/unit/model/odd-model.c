@@ -37,7 +37,12 @@ static void add_tensor(struct plan *p, const char *name, uint64_t n_in, uint64_t
     if (o->reshape && !strcmp(o->reshape, name))
         n_out++, n_in += n_out == 2 ? 8 : 0; /* makes a vector longer */
     bool twice = o->twice && !strcmp(o->twice, name);
-    put_tensor(&p->tensors, name, n_out > 1 ? 2 : 1, (uint64_t[]){n_in, n_out}, type, twice ? 0 : p->data.n);
+    bool deep = o->deep && (!*o->deep || !strcmp(o->deep, name));
+    put_tensor(&p->tensors, name,
+               deep        ? 4
+               : n_out > 1 ? 2
+                           : 1,
+               (uint64_t[]){n_in, n_out, o->third, 1}, type, twice ? 0 : p->data.n);
     p->n_tensor++;
     for (uint64_t i = 0; i < n_in * n_out; i++) {
         float v = sinf((float)(i * 7 + p->n_tensor)) / 4 + (n_out == 1 ? 1 : 0);

@@ -17,7 +17,9 @@ struct odd {
     uint32_t n_list;
     uint32_t layers;     /* 0: LAYERS */
     const char *reshape; /* this tensor gets an additional row */
-    const char *retype;  /* this tensor gets ggml type `type` */
+    const char *deep;    /* this tensor, or with "" each, gets the third dimension `third`, and a fourth of 1 */
+    uint32_t third;
+    const char *retype; /* this tensor gets ggml type `type` */
     uint32_t type;
     const char *scaling; /* llama.rope.scaling.type */
     float eps;
