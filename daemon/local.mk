@@ -7,7 +7,7 @@ EXTRA_DIST += daemon/README.md daemon/retention/README.md daemon/rpc/README.md d
 noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = daemon/model/gguf.c daemon/model/gguf.h daemon/model/gguf-internal.h \
 	daemon/model/gguf-make.c daemon/model/gguf-make.h daemon/model/file.c daemon/model/file.h \
-	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c daemon/model/hf/config-layers.c daemon/model/hf/config-rope.c daemon/model/hf/config-types.c \
+	daemon/model/hf/hf.c daemon/model/hf/hf.h daemon/model/hf/hf-internal.h daemon/model/hf/config.c daemon/model/hf/config-defaults.c daemon/model/hf/config-layers.c daemon/model/hf/config-rope.c daemon/model/hf/config-types.c \
 	daemon/model/hf/tensors.c daemon/model/hf/experts.c daemon/model/hf/recurrent.c daemon/model/hf/gemma4.c daemon/model/hf/latent.c daemon/model/hf/mxfp4.c daemon/model/hf/templates.c daemon/model/hf/tokenizer.c daemon/model/hf/normalizer.c daemon/model/hf/pre-tokenizer.c \
 	daemon/model/hf/parse.c daemon/model/hf/parse.h daemon/model/hf/safetensors.c daemon/model/hf/safetensors.h daemon/model/map.c daemon/model/map.h daemon/model/passed.c daemon/model/passed.h \
 	daemon/model/pace.c daemon/model/pace.h \

@@ -71,6 +71,9 @@ int hf_text(const struct hf *h, const char *name, size_t max, char **out, size_t
 int hf_config(struct hf *h);
 uint32_t hf_head_dim(const struct hf *h);
 
+/* config-defaults.c: adds the values of the keys that config.json leaves out. */
+int hf_add_defaults(struct hf *h);
+
 /* config-types.c: refuses values, other than null, whose type differs from the one that they are read as. */
 int hf_types(const struct hf *h);
 
