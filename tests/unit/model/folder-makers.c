@@ -315,6 +315,62 @@ static void test_text_config(void **state)
     }
 }
 
+/* A text_config that transformers saves lacks what equals a default, so it may have nothing but its type. */
+static void test_all_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *arch;
+        uint32_t vocab, layers, d_model, d_ff, heads, kv, ctx;
+        float eps;
+    } cases[] = {
+        {"llama", "llama", 32000, 32, 4096, 11008, 32, 0, 2048, 1e-6f},
+        {"mistral", "llama", 32000, 32, 4096, 14336, 32, 8, 131072, 1e-6f},
+        {"ministral3", "mistral3", 131072, 34, 4096, 14336, 32, 8, 262144, 1e-5f},
+        {"qwen2", "qwen2", 151936, 32, 4096, 22016, 32, 32, 32768, 1e-6f},
+        {"qwen3", "qwen3", 151936, 32, 4096, 22016, 32, 32, 32768, 1e-6f},
+        {"qwen2_vl_text", "qwen2vl", 152064, 80, 8192, 29568, 64, 8, 32768, 1e-5f},
+        {"qwen2_5_vl_text", "qwen2vl", 152064, 80, 8192, 29568, 64, 8, 32768, 1e-5f},
+        {"qwen3_vl_text", "qwen3vl", 151936, 32, 4096, 22016, 32, 32, 128000, 1e-6f},
+        {"qwen3_5_text", "qwen35", 248320, 32, 4096, 12288, 16, 4, 32768, 1e-6f},
+        {"gemma", "gemma", 256000, 28, 3072, 24576, 16, 16, 8192, 1e-6f},
+        {"gemma2", "gemma2", 256000, 26, 2304, 9216, 8, 4, 8192, 1e-6f},
+        {"gemma3_text", "gemma3", 262208, 26, 2304, 9216, 8, 4, 131072, 1e-6f},
+        {"granite", "granite", 32000, 32, 4096, 11008, 32, 0, 2048, 1e-6f},
+        {"cohere2", "cohere2", 256000, 40, 8192, 22528, 64, 0, 8192, 1e-5f},
+    };
+    static const char *const keys[] = {"block_count",          "embedding_length",        "feed_forward_length",
+                                       "attention.head_count", "attention.head_count_kv", "context_length"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[160];
+        struct gguf *g;
+        struct gguf_strs tokens;
+        struct hearth_err e = {0};
+        float eps = 0;
+        const uint32_t want[] = {cases[i].layers, cases[i].d_model, cases[i].d_ff,
+                                 cases[i].heads,  cases[i].kv,      cases[i].ctx};
+        write_folder();
+        snprintf(text, sizeof text, "{\"model_type\": \"any\", \"text_config\": {\"model_type\": \"%s\"}}",
+                 cases[i].type);
+        write_text("config.json", text);
+        if (model_file_open(&g, dir, &e))
+            fail_msg("%s: %s", cases[i].type, e.msg);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            uint32_t n = 0;
+            snprintf(text, sizeof text, "%s.%s", cases[i].arch, keys[k]);
+            if (gguf_u32(g, text, &n, &e) != (want[k] ? 0 : 1) || n != want[k])
+                fail_msg("%s: %s is %u", cases[i].type, text, n);
+        }
+        snprintf(text, sizeof text, "%s.attention.layer_norm_%sepsilon", cases[i].arch,
+                 strcmp(cases[i].type, "cohere2") ? "rms_" : "");
+        assert_int_equal(gguf_f32(g, text, &eps, &e), 0);
+        assert_true(eps == cases[i].eps);
+        assert_int_equal(gguf_strs(g, "tokenizer.ggml.tokens", &tokens, &e), 0);
+        assert_int_equal(tokens.n, cases[i].vocab);
+        gguf_close(g);
+    }
+}
+
 /* Qwen 3-VL's experts are published transposed; which way a tensor is shows in its shape, which has to be one of two.
  */
 static void test_experts_either_way(void **state)
@@ -366,6 +422,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_end_beside_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dynamic_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_all_left_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_experts_either_way, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
