@@ -41,7 +41,7 @@ static void test_other_parts(void **state)
     }
 }
 
-/* What the parts are called: as in SmolVLM, Voxtral and LLaVA-NeXT. */
+/* What the parts are called: as in SmolVLM, Voxtral, LLaVA-NeXT, DeepSeek-VL, Janus and Granite Speech. */
 static void test_names_of_parts(void **state)
 {
     (void)state;
@@ -49,7 +49,13 @@ static void test_names_of_parts(void **state)
                                            {"model.text_model.", "model.connector.modality_projection.proj.weight"},
                                            {"language_model.model.", "audio_tower.conv1.weight"},
                                            {"language_model.model.", "image_newline"},
-                                           {"model.language_model.", "model.image_newline"}};
+                                           {"model.language_model.", "model.image_newline"},
+                                           {"model.language_model.", "model.aligner.linear1.weight"},
+                                           {"model.language_model.", "model.high_res_vision_neck.conv1.weight"},
+                                           {"model.language_model.", "model.vqmodel.quantize.embedding.weight"},
+                                           {"model.language_model.", "model.generation_head.vision_head.weight"},
+                                           {"language_model.model.", "encoder.input_linear.weight"},
+                                           {"language_model.model.", "projector.linear.weight"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char header[512];
         struct gguf *g = NULL;
