@@ -153,10 +153,10 @@ static bool says_untied(const json_t *whole, const json_t *text)
 }
 
 /* Of a vision-language model, the text model's config is under text_config; the ids that end a generation may be
- * beside it, as those of Gemma 3 are. */
+ * beside it, as those of Gemma 3 are, and so may what is said of quantised weights. */
 static int read_config(struct hf *h)
 {
-    static const char end[] = "eos_token_id";
+    static const char *const beside[] = {"eos_token_id", "quantization_config"};
     json_t *whole, *text;
     int ret = hf_json(h, "config.json", CONFIG_MAX, &whole);
     if (ret > 0)
@@ -171,8 +171,9 @@ static int read_config(struct hf *h)
     }
     h->config = json_incref(json_is_object(text) ? text : whole);
     h->untied = says_untied(whole, h->config);
-    if (!hf_get(h, end) && json_object_get(whole, end))
-        ret = json_object_set(h->config, end, json_object_get(whole, end));
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !ret; i++)
+        if (!hf_get(h, beside[i]) && json_object_get(whole, beside[i]))
+            ret = json_object_set(h->config, beside[i], json_object_get(whole, beside[i]));
     json_decref(whole);
     return ret ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json") : 0;
 }

@@ -252,6 +252,16 @@ static void test_end_beside_text(void **state)
     }
 }
 
+/* So is what is said of quantised weights. */
+static void test_quantised_beside_text(void **state)
+{
+    (void)state;
+    write_folder();
+    write_text("config.json", "{\"model_type\": \"any\", \"text_config\": {\"model_type\": \"llama\", " CONFIG
+                              "}, \"quantization_config\": {\"quant_method\": \"awq\"}}");
+    refused(dir, HEARTH_EUNSUPPORTED, "quantised safetensors (quantization_config)");
+}
+
 /* transformers changes the base of dynamic RoPE only for texts that are longer than max_position_embeddings, which is
  * the limit here. */
 static void test_dynamic_rope(void **state)
@@ -426,6 +436,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_special_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_named_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_end_beside_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_quantised_beside_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dynamic_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_text_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_all_left_out, set_up, tear_down),
