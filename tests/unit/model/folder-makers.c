@@ -335,10 +335,12 @@ static void test_text_config(void **state)
 static void test_all_left_out(void **state)
 {
     (void)state;
+    enum { KV_BY_LAYER = 1 };
     static const struct {
         const char *type, *arch;
-        uint32_t vocab, layers, d_model, d_ff, heads, kv, ctx;
+        uint32_t vocab, layers, d_model, d_ff, heads, kv, ctx; /* 0: no key; KV_BY_LAYER: an array */
         float eps;
+        const char *more;
     } cases[] = {
         {"llama", "llama", 32000, 32, 4096, 11008, 32, 0, 2048, 1e-6f},
         {"mistral", "llama", 32000, 32, 4096, 14336, 32, 8, 131072, 1e-6f},
@@ -354,6 +356,9 @@ static void test_all_left_out(void **state)
         {"gemma3_text", "gemma3", 262208, 26, 2304, 9216, 8, 4, 131072, 1e-6f},
         {"granite", "granite", 32000, 32, 4096, 11008, 32, 0, 2048, 1e-6f},
         {"cohere2", "cohere2", 256000, 40, 8192, 22528, 64, 0, 8192, 1e-5f},
+        {"qwen3_vl_moe_text", "qwen3vlmoe", 151936, 24, 2048, 5632, 16, 16, 128000, 1e-6f},
+        {"qwen3_5_moe_text", "qwen35moe", 248320, 40, 2048, 0, 16, 2, 32768, 1e-6f},
+        {"lfm2", "lfm2", 65536, 32, 2560, 8192, 32, KV_BY_LAYER, 128000, 1e-5f, ", \"full_attn_idxs\": [1]"},
     };
     static const char *const keys[] = {"block_count",          "embedding_length",        "feed_forward_length",
                                        "attention.head_count", "attention.head_count_kv", "context_length"};
@@ -366,14 +371,16 @@ static void test_all_left_out(void **state)
         const uint32_t want[] = {cases[i].layers, cases[i].d_model, cases[i].d_ff,
                                  cases[i].heads,  cases[i].kv,      cases[i].ctx};
         write_folder();
-        snprintf(text, sizeof text, "{\"model_type\": \"any\", \"text_config\": {\"model_type\": \"%s\"}}",
-                 cases[i].type);
+        snprintf(text, sizeof text, "{\"model_type\": \"any\", \"text_config\": {\"model_type\": \"%s\"%s}}",
+                 cases[i].type, cases[i].more ? cases[i].more : "");
         write_text("config.json", text);
         if (model_file_open(&g, dir, &e))
             fail_msg("%s: %s", cases[i].type, e.msg);
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
             uint32_t n = 0;
             snprintf(text, sizeof text, "%s.%s", cases[i].arch, keys[k]);
+            if (want[k] == KV_BY_LAYER && gguf_is_array(g, text))
+                continue;
             if (gguf_u32(g, text, &n, &e) != (want[k] ? 0 : 1) || n != want[k])
                 fail_msg("%s: %s is %u", cases[i].type, text, n);
         }
