@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/pace.h"
+
 static struct layer *layer_at(const struct model *m, uint32_t i)
 {
     size_t bytes = m->arch->layer_bytes ? m->arch->layer_bytes : sizeof(struct layer);
@@ -38,24 +40,16 @@ static struct layer *begin_layer(const struct model *m, uint32_t i)
     return l;
 }
 
-/* The second pass loads what the first one has found. */
-static int find_tied(struct binder *b)
-{
-    struct model *m = b->m;
-    int ret = b->load ? 0 : model_find_tied(&m->hp, m->gguf, &m->tied, b->e);
-    if (!ret && m->tied)
-        bind_ignore(b, "output.weight");
-    return ret;
-}
-
 static int bind_all(struct binder *b)
 {
     struct model *m = b->m;
     const struct hparams *hp = &m->hp;
     b->layer = -1;
-    int ret = find_tied(b);
-    if (!ret)
-        ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
+    if (!b->load) /* the second pass loads what the first one has found */
+        m->tied = model_find_tied(&m->hp, m->gguf);
+    if (m->tied)
+        bind_ignore(b, "output.weight");
+    int ret = bind_matrix(b, &m->tok_embd, WEIGHT_EMBED, hp->d_model,
                           &(struct bind_part){"token_embd.weight", hp->n_vocab}, 1);
     if (!ret)
         ret = bind_rope(b);

@@ -131,10 +131,10 @@ struct model {
  * feature that hearth does not run, HEARTH_EBADMODEL a missing or inconsistent key. */
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e);
 
-/* Finds out whether the output is the embedding: the file has no other matrix for it, or has the same one again, as the
- * folder of Qwen 3 0.6B, of which only one copy is loaded. The other is then taken off hp->weight_bytes. Reads both, up
- * to the first piece that differs. */
-int model_find_tied(struct hparams *hp, const struct gguf *g, bool *tied, struct hearth_err *e);
+/* Whether the output is the embedding: the file has no other matrix for it, or has the same one again, as the folder of
+ * Qwen 3 0.6B, of which only one copy is loaded. The other is then taken off hp->weight_bytes. Reads up to 256 KiB of
+ * each. */
+bool model_find_tied(struct hparams *hp, const struct gguf *g);
 
 /* The name of the file's mix of weight types, such as "Q4_K_M", by general.file_type; "" where it has none. */
 const char *model_type(const struct gguf *g);

@@ -211,13 +211,9 @@ int model_file_read(const char *path, struct model_file *out, struct hearth_err 
     int rc = model_file_open(&out->gguf, path, e);
     if (rc)
         return rc;
-    bool tied;
-    if (!model_hparams(&out->hp, out->gguf, &out->hp_err) &&
-        (rc = model_find_tied(&out->hp, out->gguf, &tied, e))) { /* memory is planned by its result */
-        gguf_close(out->gguf);
-        *out = (struct model_file){0};
-    }
-    return rc;
+    if (!model_hparams(&out->hp, out->gguf, &out->hp_err))
+        model_find_tied(&out->hp, out->gguf); /* memory is planned by hp.weight_bytes */
+    return 0;
 }
 
 void models_set_file(struct model_entry *m, const struct model_file *f)

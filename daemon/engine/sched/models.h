@@ -120,8 +120,7 @@ struct model_file {
     struct hparams hp;
     struct hearth_err hp_err;
 };
-/* Opens a file and reads its header, and an output that may be the embedding again: this takes seconds if they are
- * large. Any thread. */
+/* Opens a file and reads its header, which takes seconds if the header is large. Any thread. */
 int model_file_read(const char *path, struct model_file *out, struct hearth_err *e);
 void models_set_file(struct model_entry *m, const struct model_file *f); /* takes it over */
 
