@@ -282,7 +282,7 @@ try:
     refused(c, "SESSION_EXISTS", '"story"', "sessions.fork", session="copy", count=2, names=["fresh", "story"])
     refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
     refused(c, "INVALID_PARAMS", "is an id", "sessions.fork", session="copy", names=["0123456789abcdef"])
-    refused(c, "INVALID_PARAMS", "names[0]: has 257 bytes, and 256 is the limit", "sessions.fork", session="copy", count=2,
+    refused(c, "INVALID_PARAMS", "names[1]: has 257 bytes, and 256 is the limit", "sessions.fork", session="copy", count=2,
             names=["fresh", "m" * 257])
     refused(c, "SESSION_NOT_FOUND", "fresh", "sessions.show", session="fresh")
     c.call("sessions.fork", session="copy", names=["m" * 256])
