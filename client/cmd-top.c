@@ -3,6 +3,8 @@
  * that do not fit into the terminal are left out at the bottom. Where stdout is not a terminal, or one that knows
  * no such sequences, or with --once, it prints once.
  */
+#include "config.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -237,8 +239,8 @@ static void terminal_take(void)
 static void terminal_return(void)
 {
     static const char sequence[] = "\033[?25h\033[?1049l";
-    if (write(STDOUT_FILENO, sequence, sizeof sequence - 1) < 0)
-        return;
+    ssize_t n = write(STDOUT_FILENO, sequence, sizeof sequence - 1);
+    (void)n; /* the mode is to be set all the same */
     if (has_keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &was);
 }
@@ -272,14 +274,27 @@ static void on_stop(int sig)
     errno = saved;
 }
 
-/* Waits until the next update; returns false where the user wants to quit. */
-static bool rest(double seconds)
+/* The signals that have a handler here; each runs by itself, since all of them change the terminal. */
+static sigset_t handled(void)
+{
+    static const int signals[] = {SIGWINCH, SIGINT, SIGTERM, SIGTSTP};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaddset(&set, signals[i]);
+    return set;
+}
+
+/* Waits until the next update; returns false where the user wants to quit. The signals are only let in while it waits,
+ * so that none is missed. */
+static bool rest(double seconds, const sigset_t *waiting)
 {
     double until = now() + seconds;
     while (!redraw) {
         double left = until - now();
+        struct timespec most = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
         struct pollfd in = {.fd = has_keys ? STDIN_FILENO : -1, .events = POLLIN};
-        int n = left > 0 ? poll(&in, 1, (int)(1000 * left) + 1) : 0;
+        int n = left > 0 ? ppoll(&in, 1, &most, waiting) : 0;
         if (n == 0)
             return true;
         char c;
@@ -292,26 +307,47 @@ static bool rest(double seconds)
     return true;
 }
 
+/* Draws again and again until the user wants to quit; returns with the signals blocked. Drawing can be interrupted: a
+ * daemon that does not answer may be waited for. */
+static int draw_on(struct hearth *h, double seconds, const sigset_t *waiting, struct hearth_err *err)
+{
+    const sigset_t set = handled();
+    for (;;) {
+        sigprocmask(SIG_SETMASK, waiting, NULL);
+        int rc = draw(h, err);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        if (rc || !rest(seconds, waiting))
+            return rc;
+    }
+}
+
 static int watch(struct hearth *h, double seconds)
 {
     has_keys = !tcgetattr(STDIN_FILENO, &was);
     raw = was;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    const struct sigaction resize = {.sa_handler = on_resize}, end = {.sa_handler = on_end};
-    const struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_NODEFER}; /* the signal stops it in there */
-    struct sigaction before;
+    const struct sigaction resize = {.sa_handler = on_resize, .sa_mask = handled()};
+    const struct sigaction end = {.sa_handler = on_end, .sa_mask = handled()};
+    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_NODEFER, .sa_mask = handled()};
+    sigdelset(&stop.sa_mask, SIGTSTP); /* which stops the process in there */
+    struct sigaction before[4];
+    sigset_t waiting;
     screen.live = true;
-    sigaction(SIGWINCH, &resize, NULL);
-    signal_catch(SIGINT, &end, &before);
-    signal_catch(SIGTERM, &end, &before);
-    signal_catch(SIGTSTP, &stop, &before);
+    sigprocmask(SIG_BLOCK, NULL, &waiting);
+    sigaction(SIGWINCH, &resize, &before[0]);
+    signal_catch(SIGINT, &end, &before[1]);
+    signal_catch(SIGTERM, &end, &before[2]);
+    signal_catch(SIGTSTP, &stop, &before[3]);
     terminal_take();
     struct hearth_err err;
-    int rc;
-    while (!(rc = draw(h, &err)) && rest(seconds))
-        continue;
+    int rc = draw_on(h, seconds, &waiting, &err);
     fflush(stdout);
     terminal_return();
+    sigaction(SIGWINCH, &before[0], NULL);
+    sigaction(SIGINT, &before[1], NULL);
+    sigaction(SIGTERM, &before[2], NULL);
+    sigaction(SIGTSTP, &before[3], NULL);
+    sigprocmask(SIG_SETMASK, &waiting, NULL);
     return rc ? fail(&err) : STATUS_OK; /* printed after the alternate screen has been left */
 }
 
@@ -332,8 +368,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     if (status != STATUS_OK)
         return status;
     struct hearth_err err;
-    const char *term = getenv("TERM");
-    if (!once && isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb")))
+    if (!once && isatty(STDOUT_FILENO) && term_has_sequences())
         status = watch(h, seconds);
     else if (draw(h, &err))
         status = fail(&err);

@@ -201,13 +201,13 @@ int gen_run(struct hearth *h, struct gen *gen, struct hearth_generate_result **o
 int gen_attach(struct hearth *h, struct gen *gen, int64_t stream, const char *request, int64_t from,
                struct hearth_generate_result **out, struct hearth_err *err);
 
-/* Installs a handler as sigaction() does, unless the signal is ignored: whoever started the command so, such as sh a
- * background job, does not want it to be interrupted. */
-void signal_catch(int sig, const struct sigaction *with, struct sigaction *before);
-
 /* Reports the error of one of these two calls and returns the exit status: STATUS_INTERRUPTED, quietly, where Ctrl+C
  * cancelled a request that was still waiting. */
 int gen_fail(const struct gen *gen, const struct hearth_err *err);
+
+/* Installs a handler as sigaction() does, unless the signal is ignored: whoever started the command so, such as sh a
+ * background job, does not want it to be interrupted. */
+void signal_catch(int sig, const struct sigaction *with, struct sigaction *before);
 
 /* Prints the choices of a result, each below a line that identifies it. */
 void gen_print_choices(struct gen *gen, const struct hearth_generate_result *r);
@@ -302,7 +302,8 @@ void printf_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 enum style { STYLE_HEAD, STYLE_ASIDE, STYLE_ERROR };
 void style_begin(FILE *to, enum style style);
 void style_end(FILE *to);
-bool style_is_on(FILE *to); /* a terminal that shows styles, which were not turned off */
+bool style_is_on(FILE *to);    /* a terminal that shows styles, which were not turned off */
+bool term_has_sequences(void); /* by TERM: Emacs's shell, for instance, shows them as text */
 
 /* Prints a dimmed line on stderr that is not part of the answer: which model answers, what was reused, what can be done
  * next. */

@@ -56,7 +56,7 @@ static void prompt_signals_begin(void)
     sigprocmask(SIG_BLOCK, &blocked, &waiting_mask);
     for (size_t i = 0; i < N_PROMPT_SIGNALS; i++)
         signal_catch(prompt_signals[i], &sa, &outside[i]);
-    at_prompt_interrupted = at_prompt_stopped = at_prompt_changed = 0;
+    at_prompt_stopped = at_prompt_changed = 0;
 }
 
 static void prompt_signals_end(void)
@@ -68,8 +68,7 @@ static void prompt_signals_end(void)
 
 static void brackets(bool on)
 {
-    const char *term = getenv("TERM");
-    if (!term || !strcmp(term, "dumb"))
+    if (!term_has_sequences())
         return;
     fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
     fflush(stdout);
@@ -110,14 +109,14 @@ static int next_byte(EditLine *el, char *out)
     }
     for (;;) {
         struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-        int ready = ppoll(&in, 1, NULL, &waiting_mask);
+        bool woken = ppoll(&in, 1, NULL, &waiting_mask) < 0 && errno == EINTR; /* what follows may set errno */
         if (at_prompt_interrupted)
             return -1;
         if (at_prompt_stopped)
             stop(el);
         if (at_prompt_changed)
             redraw(el);
-        if (ready < 0 && errno == EINTR)
+        if (woken)
             continue;
         return (int)read(STDIN_FILENO, out, 1);
     }
@@ -242,7 +241,6 @@ static int history_lock(const struct lines *in)
 {
     if (!*in->file)
         return -1;
-    folders_make(in->file);
     int fd = open(in->file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600); /* as private as the sessions */
     if (fd >= 0 && flock(fd, LOCK_EX)) {
         close(fd);
@@ -257,13 +255,15 @@ static void history_open(struct lines *in)
     lines_history_file(in->file, sizeof in->file);
     history(in->history, &he, H_SETSIZE, HISTORY_LINES);
     history(in->history, &he, H_SETUNIQUE, 1);
-    int fd = history_lock(in);
-    if (fd < 0)
+    if (!*in->file)
         return;
+    folders_make(in->file);
+    int fd = history_lock(in);                           /* < 0: the file may still be readable */
     int n = history(in->history, &he, H_LOAD, in->file); /* keeps the last ones */
-    if (n > 2 * HISTORY_LINES)
+    if (fd >= 0 && n > 2 * HISTORY_LINES)
         history(in->history, &he, H_SAVE, in->file);
-    close(fd);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* Has libedit write a line into a file in memory, as it writes no stream that is no file, and copies it. The first line
@@ -281,10 +281,11 @@ static void history_copy(int fd, const char *line)
         history(one, &he, H_ENTER, line);
         history(one, &he, H_SAVE_FP, memory);
         rewind(memory);
-        bool known = sb.st_size > 0;
-        for (ssize_t n; (n = getline(&text, &size, memory)) > 0; known = false)
-            if (!known && write(fd, text, (size_t)n) < n)
-                break; /* a full disk: the line is not kept */
+        bool known = sb.st_size > 0, whole = true;
+        for (ssize_t n; whole && (n = getline(&text, &size, memory)) > 0; known = false)
+            whole = known || write(fd, text, (size_t)n) == n;
+        if (!whole && ftruncate(fd, sb.st_size)) /* a full disk: the line is not kept, nor a part of it */
+            say("hearth: the history has a part of a line: %s\n", strerror(errno));
     }
     free(text);
     if (one)
@@ -342,6 +343,7 @@ static const char *edit_line(struct lines *in, size_t *len)
 {
     int n;
     prompt_signals_begin();
+    at_prompt_interrupted = 0;
     n_again = 0;
     brackets(true);
     el_resize(in->el);

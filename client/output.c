@@ -95,10 +95,16 @@ const char context_step[] =
     "`hearth sessions export SESSION --markdown | tail -n 40 | hearth run --chat -s NEW -m MODEL` begins a new session "
     "with the end of that one";
 
+bool term_has_sequences(void)
+{
+    const char *term = getenv("TERM");
+    return term && *term && strcmp(term, "dumb") != 0;
+}
+
 bool style_is_on(FILE *to)
 {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(to)) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+    const char *no_color = getenv("NO_COLOR");
+    return isatty(fileno(to)) && !(no_color && *no_color) && term_has_sequences();
 }
 
 void style_begin(FILE *to, enum style style)

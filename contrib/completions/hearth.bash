@@ -13,10 +13,12 @@ _hearth_add()
     case $cur in
     \"*) COMPREPLY+=("$(sed 's/[\\$`"]/\\&/g' <<<"$name")") ;;
     \'*) COMPREPLY+=("${name//\'/\'\\\'\'}") ;;
-    \~*) COMPREPLY+=("~$(printf %q "${name:1}")") ;; # a quoted tilde would be no home directory
     *)
+        local home=
+        [[ $cur != \~* ]] || home=\~ name=${name:1} # a quoted tilde would be no home directory
         name=$(printf %q "$name")
-        COMPREPLY+=("$(sed 's/[:=@]/\\&/g' <<<"$name")") ;; # a bare one would end the word that bash completes
+        [[ $name == \$\'* ]] || name=$(sed 's/[:=@]/\\&/g' <<<"$name") # a bare one would end the word that bash completes
+        COMPREPLY+=("$home$name") ;;
     esac
 }
 
