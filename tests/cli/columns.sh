@@ -1,5 +1,5 @@
 #!/bin/sh
-# columns.sh - tables stay aligned where names have wide, combining or no characters.
+# columns.sh - tables stay aligned where names have wide or combining characters, tabs or newlines.
 . "$top_srcdir/tests/cli/lib.sh"
 configure "engine = $(cd "$top_builddir" && pwd)/tests/daemon/fake-engine"
 

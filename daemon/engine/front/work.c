@@ -163,7 +163,7 @@ int work_open(struct work **out, struct hearth_err *e)
         int why = pthread_create(&w->lane[i].thread, NULL, lane_main, &w->lane[i]);
         if (!why)
             continue;
-        w->lane[i].thread = 0; /* undefined after a failure */
+        w->lane[i].thread = 0; /* pthread_create() leaves it undefined where it fails */
         if (i)
             work_close(w, 1);
         else

@@ -1,6 +1,6 @@
 /*
  * folder-makers.c - Hugging Face folders as makers publish them, which differ from what transformers saves of a small
- * model of text: they have the tensors of other parts, and more tokens than rows of the embedding.
+ * model of text: with tensors of other parts, configurations that leave sizes out, and files of older versions.
  */
 #include "config.h" /* memfd_create */
 
