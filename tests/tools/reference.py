@@ -453,7 +453,7 @@ class Model:
 
     def head(self, h, emb='model.embed_tokens'):
         w = self.w.get('lm_head.weight')
-        if w is None or self.c.get('tie_word_embeddings'):
+        if w is None:
             w = self.w[emb + '.weight']
         y = h @ w.T
         return y if self.w.get('lm_head.bias') is None else y + self.w['lm_head.bias']

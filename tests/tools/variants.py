@@ -169,7 +169,7 @@ class Variant:
     def embed(self, p='model.embed_tokens', head=True):
         c = self.c
         self.mat(p + '.weight', c['vocab_size'], c['hidden_size'], scale=0.05 if c['tie_word_embeddings'] else 1.0)
-        if head and not c['tie_word_embeddings']:
+        if head and (not c['tie_word_embeddings'] or self.maybe(0.3)):  # one that differs is used all the same
             self.lin('lm_head', c['vocab_size'], c['hidden_size'])
 
     def attn(
