@@ -207,9 +207,13 @@ int hf_recurrent_keys(struct hf *h)
     if (!ret && h->arch->rules & HF_MAMBA)
         ret = put_mamba(h);
     if (h->arch->rules & HF_DELTA) {
+        uint32_t heads = hf_whole(h, "linear_num_value_heads"), groups = hf_whole(h, "linear_num_key_heads");
+        if (!ret && groups && heads % groups) /* one of them may be a default, and the other not */
+            ret = err_set(h->e, HEARTH_EBADMODEL,
+                          "linear_num_value_heads is %u, no multiple of linear_num_key_heads, which is %u", heads,
+                          groups);
         gguf_make_bool(h->m, "hearth.ssm.grouped", true);
-        gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key),
-                      hf_whole(h, "linear_num_value_heads") * hf_whole(h, "linear_value_head_dim"));
+        gguf_make_u32(h->m, hf_key(h, "ssm.inner_size", key), heads * hf_whole(h, "linear_value_head_dim"));
     }
     return ret;
 }
