@@ -51,8 +51,7 @@ static int put_scaling(struct hf *h, const json_t *r)
     if (strcmp(type, "linear") && !is_yarn && !is_long)
         return err_set(h->e, HEARTH_EUNSUPPORTED,
                        "RoPE scaling \"%.40s\" (rope_type in config.json); default, linear, dynamic, yarn, llama3 and "
-                       "longrope are "
-                       "known",
+                       "longrope are known",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
     gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
     whole_orig = hf_get(h, "original_max_position_embeddings");
