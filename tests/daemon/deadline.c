@@ -32,15 +32,6 @@ static void expect_late(struct peer *p, uint32_t id, const char *names)
     assert_non_null(strstr(e.msg, names));
 }
 
-static void expect_text(struct peer *p, uint32_t id, const char *text)
-{
-    struct hearth_err e;
-    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
-    assert_non_null(r);
-    assert_string_equal(r->text.data, text);
-    wire_free(r);
-}
-
 /* An engine that is stopped and goes on later, which is not replaced meanwhile: what has a token goes on then, what has
  * none is answered, and nothing of it is left but its place among its user's streams. */
 static void test_silent_engine(void **state)
@@ -69,13 +60,13 @@ static void test_silent_engine(void **state)
     assert_int_equal(peer_sessions(q), 1);
     assert_string_equal(q->queued, ":1 late:1");
     assert_int_equal(kill(engine, SIGCONT), 0);
-    expect_text(q, next, "t0 ");
+    peer_expect_text(q, next, "t0 ");
     show = peer_show(q, "s");
     assert_int_equal(show->session.tokens, 4 + 4);
     wire_free(show);
     peer_tick(p);
     peer_tick(p);
-    expect_text(begun, id, "t0 t1 ");
+    peer_expect_text(begun, id, "t0 t1 ");
     st = peer_status(p);
     assert_int_equal(st->streams, 0);
     wire_free(st);

@@ -388,6 +388,16 @@ void *peer_call(struct peer *p, int method, const void *params)
     return r;
 }
 
+void peer_expect_text(struct peer *p, uint32_t id, const char *text)
+{
+    struct hearth_err e;
+    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
+    if (!r)
+        fail_msg("\"%s\" was expected: %s", text, e.msg);
+    assert_string_equal(r->text.data, text);
+    wire_free(r);
+}
+
 void peer_refused(struct peer *p, int method, const void *params, int code, const char *names)
 {
     struct hearth_err e = {0};

@@ -87,7 +87,10 @@ void peer_await_ends(struct peer *p, int n);
 /* Reads until the answer to `id`. Returns its result (wire_free), or NULL with *e filled in. Events before it are
  * counted. */
 void *peer_answer(struct peer *p, uint32_t id, int method, struct hearth_err *e);
-/* Both at once; `want` is 0 or an error code. */
+/* Expects the answer to a `generate`, with that text. */
+void peer_expect_text(struct peer *p, uint32_t id, const char *text);
+/* peer_call sends a request and returns its result; peer_refused expects a refusal with that code, whose message
+ * contains `names`. */
 void *peer_call(struct peer *p, int method, const void *params);
 void peer_refused(struct peer *p, int method, const void *params, int code, const char *names);
 /* Reads until events have brought at least so many tokens. */

@@ -50,15 +50,6 @@ static void finish(struct peer *clock)
     peer_tick(clock); /* the end takes one, too */
 }
 
-static void expect_text(struct peer *p, uint32_t id, const char *text)
-{
-    struct hearth_err e;
-    struct wire_generate_result *r = peer_answer(p, id, WIRE_GENERATE, &e);
-    assert_non_null(r);
-    assert_string_equal(r->text.data, text);
-    wire_free(r);
-}
-
 /* They begin by class and then by age, as soon as there is room, and are told each time that they move forward. */
 static void test_order(void **state)
 {
@@ -85,7 +76,7 @@ static void test_order(void **state)
     assert_string_equal(q[1]->queued, "first:1 first:2 first:1");
     assert_true(q[1]->queue_seconds > 0); /* one has left the queue, so the time that this takes is known */
     finish(clock);
-    expect_text(q[3], id[3], "t0 ");
+    peer_expect_text(q[3], id[3], "t0 ");
     peer_await_begin(q[1], 1);
     cancel(clock, "hang1");
     peer_await_begin(q[2], 1);
@@ -93,11 +84,11 @@ static void test_order(void **state)
     assert_string_equal(q[0]->queued, "slow:1 slow:2 slow:3 slow:4 slow:3 slow:2 slow:1");
     assert_int_equal(q[0]->n_begin, 0);
     finish(clock);
-    expect_text(q[1], id[1], "t0 ");
-    expect_text(q[2], id[2], "t0 ");
+    peer_expect_text(q[1], id[1], "t0 ");
+    peer_expect_text(q[2], id[2], "t0 ");
     peer_await_begin(q[0], 1);
     finish(clock);
-    expect_text(q[0], id[0], "t0 ");
+    peer_expect_text(q[0], id[0], "t0 ");
     for (int i = 0; i < 4; i++)
         peer_close(q[i]);
     peer_close(clock);
@@ -140,7 +131,7 @@ static void test_bound(void **state)
     peer_refused(clock, WIRE_GENERATE, &g, HEARTH_ELIMIT,
                  "1 streams running, the limit, and 1 request is waiting already");
     cancel(clock, "hang0");
-    expect_text(q, id, "t0 ");
+    peer_expect_text(q, id, "t0 ");
     wire_free(run(clock, "n=1", NULL)); /* there is room now */
     peer_close(clock);
     peer_close(p);
@@ -266,10 +257,10 @@ static void test_leaving(void **state)
     assert_null(peer_answer(again, too, WIRE_GENERATE, &e));
     assert_int_equal(e.code, HEARTH_ECANCELLED);
     cancel(clock, "hang0");
-    expect_text(q, id, "t0 t1 ");
+    peer_expect_text(q, id, "t0 t1 ");
     assert_string_equal(q->queued, "cancelled:1 waits:4 waits:3 waits:1");
     int64_t stream = q->stream;
-    expect_text(again, twice, "t0 t1 ");
+    peer_expect_text(again, twice, "t0 t1 ");
     assert_int_equal(again->stream, stream);
     assert_int_equal(q->n_begin, 1);
     peer_close(clock);
@@ -305,10 +296,10 @@ static void test_twins(void **state)
     assert_int_equal(other->n_begin, 0);
     peer_tick(clock);
     finish(clock);
-    expect_text(twin, id, "t0 t1 ");
+    peer_expect_text(twin, id, "t0 t1 ");
     peer_await_begin(other, 1);
     finish(clock);
-    expect_text(other, later, "t0 ");
+    peer_expect_text(other, later, "t0 ");
     peer_close(clock);
     peer_close(p);
     peer_close(twin);
@@ -331,10 +322,10 @@ static void test_late(void **state)
     assert_int_equal(e.code, HEARTH_ECANCELLED);
     assert_non_null(strstr(e.msg, "50 ms"));
     cancel(clock, "hang0");
-    expect_text(q, id, "t0 ");
+    peer_expect_text(q, id, "t0 ");
     assert_string_equal(q->queued, ":1 waits:2 waits:1");
     int64_t stream = q->stream;
-    expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* although less of its time was left */
+    peer_expect_text(q, peer_ask(q, WIRE_GENERATE, &g), "t0 "); /* although less of its time was left */
     assert_int_equal(q->stream, stream);
     peer_close(clock);
     peer_close(p);
@@ -365,7 +356,7 @@ static void test_turn_ends(void **state)
     do { /* ask at intervals until it is the turn of that request */
         assert_null(peer_answer(q, peer_ask(q, WIRE_GENERATE, &g), WIRE_GENERATE, &e));
         assert_int_equal(e.code, HEARTH_ECANCELLED);
-        expect_text(other, ask(other, "n=1", NULL, NULL), "t0 ");
+        peer_expect_text(other, ask(other, "n=1", NULL, NULL), "t0 ");
     } while (!other->queued[0]);
     assert_string_equal(other->queued, ":1");
     peer_close(other);
@@ -396,7 +387,7 @@ static void test_shutdown_before_delivery(void **state)
     struct peer *p = full(b, 1, 8), *q = peer_open(b), *other = peer_open(b);
     struct hearth_err e;
     cancel(q, "hang0");
-    expect_text(q, ask(q, "n=1", "was", NULL), "t0 ");
+    peer_expect_text(q, ask(q, "n=1", "was", NULL), "t0 ");
     ask(other, "hang", "hang1", NULL);
     peer_await_begin(other, 1);
     size_t told = strlen(q->queued); /* it waited if hang0 had not ended yet */
