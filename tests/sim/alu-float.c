@@ -93,6 +93,7 @@ OP32(sub_f16x2, U, U, U, U, pair(LOW(A) - LOW(B), HIGH(A) - HIGH(B)))
 OP32(mul_f16x2, U, U, U, U, pair(LOW(A) * LOW(B), HIGH(A) * HIGH(B)))
 OP32(fma_f16x2, U, U, U, U,
      half_of_sum((double)LOW(A) * LOW(B), LOW(C)) | (U)half_of_sum((double)HIGH(A) * HIGH(B), HIGH(C)) << 16)
+OP32(neg_f16x2, U, U, U, U, A ^ 0x80008000u)
 OP32(cvt_f16x2, F, F, F, U, pair(B, A))
 OP32(cvt_f32_f16, U, U, U, F, LOW(A))
 OP32(cvt_f16_f32, F, U, U, U, half_of(A))
@@ -202,6 +203,7 @@ const struct alu_row sim_alu_float[] = {
     {"mul.f16x2", mul_f16x2, "333"},
     {"mul.rn.f16x2", mul_f16x2, "333"},
     {"fma.rn.f16x2", fma_f16x2, "3333"},
+    {"neg.f16x2", neg_f16x2, "33"},
     {"cvt.u64.u32", cvt_u64_u32, "63"},
     {"cvt.s64.s32", cvt_s64_s32, "63"},
     {"cvt.u64.u16", cvt_u64_u16, "63"},

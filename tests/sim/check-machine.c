@@ -76,6 +76,7 @@ static const struct {
     {"mov.f32 %f1, 0f477FF000; cvt.rn.f16.f32 %rs1, %f1; cvt.u32.u16 %r2, %rs1;", 0x7c00},
     {"mov.u32 %r3, 0x3c003c00; mov.u32 %r4, 0x10001000; fma.rn.f16x2 %r2, %r3, %r4, %r3;", 0x3c003c00},
     {"mov.u32 %r3, 0x3c013c01; mov.u32 %r4, 0x10001000; fma.rn.f16x2 %r2, %r3, %r4, %r3;", 0x3c023c02},
+    {"mov.u32 %r3, 0x3c00b801; neg.f16x2 %r2, %r3;", 0xbc003801},
     {"mov.f32 %f1, 0f3F800000; fma.rm.f32 %f2, %f1, 0fB2000000, %f1; mov.b32 %r2, %f2;", 0x3f7fffff},
     {"mov.f32 %f1, 0f3F800000; add.rz.f32 %f2, %f1, 0f33FFFFFF; mov.b32 %r2, %f2;", 0x3f800000},
     {"mov.f32 %f1, 0f40400000; cvt.sat.f32.f32 %f2, %f1; mov.b32 %r2, %f2;", 0x3f800000},
