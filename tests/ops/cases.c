@@ -48,6 +48,11 @@ const struct op_case op_cases[] = {
     {"q4_k, prompts of 400", DT_Q4_K, 512, 768, 47, 8, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 300}, {70, 100}}},
     {"q4_k, prompts of 1,100", DT_Q4_K, 256, 320, 47, 4, 2, 64, LLAMA, .n_rot = 64,
      .seq = {{0, 300}, {20, 290}, {70, 1}, {0, 280}, {64, 229}}},
+    /* scales that differ by far within a row, as some makers' do: for each way to multiply by K-quants */
+    {"q4_k, scales far apart", DT_Q4_K, 1024, 768, 47, 16, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,
+     .seq = {{0, 20}, {70, 1}}},
+    {"q5_k and q6_k, scales far apart", DT_Q5_K, 768, 512, 47, 12, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,
+     .mix = {[P_V] = DT_Q6_K, [P_DOWN] = DT_Q6_K}, .seq = {{0, 8}, {3, 4}}},
     QUANTS(OF_TYPE)
     /* shapes: one of everything, and sizes that are multiples of no vector width */
     {"one", DT_F32, 1, 1, 1, 1, 1, 2, LLAMA, .n_rot = 2, .seq = {{0, 1}}},

@@ -63,6 +63,17 @@ uint8_t *random_matrix(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n
     return m;
 }
 
+/* Gives the blocks of a matrix scales of either sign that differ by up to 2^12. */
+static void widen_scales(uint64_t seed, enum dtype type, uint32_t n_in, uint32_t n_out, uint8_t *m)
+{
+    size_t bytes = dtype_bytes(type, (uint64_t)n_in * n_out);
+    float std = 1.0f / sqrtf((float)n_in);
+    for (size_t b = 0; b < bytes; b += dtype_get(type)->block_bytes) {
+        uint64_t v = mix(&seed);
+        scale_to[type](m + b, ldexpf(v & 1 ? std : -std, (int)(v >> 8 & 0xff) % 13 - 6));
+    }
+}
+
 bool nan_block(enum dtype type, uint8_t *block)
 {
     const struct dtype_info *t = dtype_get(type);
@@ -92,6 +103,8 @@ void numbers_init(struct numbers *n, const struct op_case *c)
         enum dtype type = c->mix[i] ? c->mix[i] : c->type;
         n->type[i] = shape[i][0] % dtype_get(type)->block_len ? DT_F16 : type;
         n->packed[i] = random_matrix(100 + (uint64_t)i, n->type[i], shape[i][0], shape[i][1]);
+        if (c->wide_scales && i != P_Q && i != P_K) /* not the scores, of which only the greatest would count */
+            widen_scales(150 + (uint64_t)i, n->type[i], shape[i][0], shape[i][1], n->packed[i]);
     }
     n->head_type = c->d_model % dtype_get(c->type)->block_len ? DT_F16 : c->type;
     n->head = random_matrix(200, n->head_type, c->d_model, c->n_vocab);

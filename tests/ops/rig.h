@@ -33,6 +33,7 @@ struct op_case {
     uint32_t n_set; /* sets of RoPE frequencies, which the sequences use in turn; 0: one */
     enum glu_kind glu;
     bool bias, head_norms, v_norm /* with k's weights */, post_norm, whole_norms, row_gate, sinks;
+    bool wide_scales; /* scales of blocks differ by up to 2^12, and in sign, but in Q and K; types with blocks */
     float residual_scale, x_scale, temperature; /* 0: none; temperature over lengths of 8 tokens */
     float factor;                               /* of each matrix; 0: none */
     uint32_t window;
