@@ -22,6 +22,14 @@ __device__ static inline uint32_t smem_of(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
+/* p, in shared memory, of which the compiler does not see what it is: otherwise it computes the address of an array
+ * from a special register wherever it is used. */
+__device__ static inline uint8_t *shared_once(const uint8_t *p)
+{
+    uint32_t at = smem_of(p);
+    asm volatile("" : "+r"(at));
+    return (uint8_t *)__cvta_shared_to_generic(at);
+}
 
 /* c += a * b; a: rows g (a0, a2), g + 8 (a1, a3). Turing has only k8: two instructions, one per half of k. */
 __device__ static inline void mma16816(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,

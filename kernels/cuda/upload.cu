@@ -292,6 +292,7 @@ static void wdev_free(struct device *d, struct wdev *w)
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_free(d, w->part[i].raw);
     wcache_free(d, w);
+    cuda_free(d, w->row_scale);
     if (w->host) {
         spill_remove(d, w);
         host_free(d, w->host);
@@ -355,7 +356,7 @@ uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passin
         bytes += v.part[i].raw_row_bytes * v.part[i].n_out;
     if (w->host && !raw)
         *passing = v.packed_bytes + spill_bytes(&v);
-    return raw ? bytes : v.packed_bytes;
+    return raw ? bytes : v.packed_bytes + row_scales_bytes(d, &v);
 }
 
 /* Moves a matrix that was packed in device memory to host memory. */
@@ -398,12 +399,17 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
             goto fail;
         /* padding rows of the last tile and columns past n_in must be zero */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
+        uint64_t bytes = row_scales_bytes(d, v);
+        if (bytes && !(v->row_scale = (uint32_t *)cuda_alloc_for(d, MEM_WEIGHTS, bytes, "the scales of rows", e)))
+            goto fail;
     }
     for (uint32_t i = 0; i < v->n_part && !by_rows(v); i++)
         if (w->n_expert)
             upload_experts(d, v, i, &w->part[i]);
         else
             upload_rows(d, v, i, &w->part[i], (const uint8_t *)w->part[i].data, v->part[i].n_out, !raw);
+    if (v->row_scale)
+        pack_row_scales(d, v, d->copy);
     if (w->host && v->packed && (rc = to_host(d, v, e)))
         goto fail;
     cuda_ok(d, cudaEventRecord(d->uploaded, d->copy));

@@ -21,6 +21,7 @@ struct wdev {
     uint8_t *packed; /* the tiles: in device memory, or at `host`, or, during an op, in a copy of that (spill.cu) */
     uint8_t *host;   /* the tiles in pinned host memory, where the matrix is kept there; else NULL */
     uint64_t packed_bytes; /* filled by pack_plan() */
+    uint32_t *row_scale;   /* [n_expert][n_tile][16] and ROW_SCALES_PAD more tiles: pack_row_scales(); or NULL */
     uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
     uint32_t n_expert;     /* 0, or the number of matrices of these parts, concatenated */
     uint64_t expert_bytes; /* bytes from one expert's matrices to the next's, all parts; filled by pack_plan() */
@@ -48,10 +49,14 @@ static inline uint32_t d_ff_of(const struct op_ffn_up *op)
 /* quant/pack.cu: T16 records from file blocks. pack_plan fills in the fields marked so above; HEARTH_EUNSUPPORTED names
  * the type. pack_rows packs rows [row0, row0 + n) of a part, n and row0 multiples of 16 except at the part's end, from
  * a copy of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged
- * output, in logical order, as fp16 [n, ld] row-major, on d->stream. */
+ * output, in logical order, as fp16 [n, ld] row-major, on d->stream. row_scales_bytes: the size of row_scale, 0 where
+ * neither the device nor a type needs it; pack_row_scales computes it from the packed records, on stream s. */
+enum { ROW_SCALES_PAD = 16 }; /* which a kernel reads beyond the last tile, and does not use */
 int pack_plan(struct wdev *w, struct hearth_err *e);
 void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw,
                cudaStream_t s);
+uint64_t row_scales_bytes(const struct device *d, const struct wdev *w);
+void pack_row_scales(struct device *d, struct wdev *w, cudaStream_t s);
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld);
 
 #endif

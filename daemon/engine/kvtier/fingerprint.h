@@ -14,7 +14,7 @@
  * The version of the numerics of KV. Raise it with every change to the bits of a token's K and V, on any backend, or to
  * a page's layout: older files then have another fingerprint, and their KV is computed again.
  */
-enum { KV_NUMERICS = 12 };
+enum { KV_NUMERICS = 13 };
 
 /* Makes the fingerprints of a loaded model's layer groups, whose KV is in pools of `desc` (n_page does not matter).
  * HEARTH_EBADMODEL where the model file has changed since it was opened. Thread: any; reads the mapped file. */

@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(256) experts_columns(const __grid_constant__ c
 struct experts_wg_args {
     const uint8_t *w;
     uint64_t expert_bytes;
+    const uint32_t *row_scale;        /* [n_expert][n_tile][16], or NULL */
     uint32_t n_tile, n_kblk, n_group; /* n_group: groups of eight tiles, including those that only produce zeros */
     uint32_t wstages, xstages;
     const experts_job *jobs;
@@ -267,8 +268,9 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
         for (int i = 0; i < N / 2; i++)
             acc[i] = 0;
         if (group * TILES < a.n_tile)
-            wg_multiply<T, N, wg_words(T, wg_shape<N>::WORDS), WSTAGE>(ring, turn, a.n_kblk, columns_of(job), warp,
-                                                                       lane, acc);
+            wg_multiply<T, N, wg_words(T, wg_shape<N>::WORDS), WSTAGE>(
+                ring, turn, a.n_kblk, columns_of(job), warp, lane,
+                a.row_scale + ((uint64_t)job.expert * a.n_tile + tile) * 16, acc);
         if (a.down)
             wg_products<N>(a, job, tile, lane, acc);
         else
@@ -373,6 +375,7 @@ static void launch(struct device *d, const experts_args &a, const wdev *w, exper
     uint32_t blocks = wg_blocks(a.cols), frag = t16_frag_bytes(w->part[0].type), wst = 8 * frag, xst = a.cols * 256,
              room = ((uint32_t)d->smem_max + 1024) / blocks - 1024 - WG_FIXED;
     g.w = a.w, g.expert_bytes = a.expert_bytes, g.n_tile = a.n_tile, g.n_kblk = a.n_kblk;
+    g.row_scale = w->row_scale;
     g.jobs = a.jobs, g.n_job = a.n_job, g.order = a.order, g.n_expert = a.n_expert, g.n_out = a.n_out;
     g.x = columns_room(d, g.down);
     g.xstages = 3;

@@ -16,7 +16,6 @@
 
 #include "kernels/cuda/gemm/gemm.cuh"
 
-constexpr float TWO24 = 16777216; /* times a subnormal half: its bits */
 enum {
     EIGHT = 8,            /* columns */
     EIGHT_X = 256 * 16,   /* bytes of a k-block of activations, in order 1 of k (split_k.cuh) */

@@ -106,6 +106,13 @@ __device__ static inline uint32_t h2sub(uint32_t a, uint32_t b)
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
+/* a b - c, without a rounding before the difference */
+__device__ static inline uint32_t h2fms(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r;
+    asm("{ .reg .b32 n; neg.f16x2 n, %3; fma.rn.f16x2 %0, %1, %2, n; }" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
 __device__ static inline uint32_t h2of(float lo, float hi)
 {
     uint32_t r;
@@ -177,19 +184,60 @@ __device__ static inline uint32_t both(float v)
 {
     return h2of(v, v);
 }
+/* One half of v in both. As an operand of arithmetic on halves it costs no instruction, unlike a PRMT, since these can
+ * take one half of a register twice. */
 __device__ static inline uint32_t twice(uint32_t v, int half)
 {
-    return __byte_perm(v, 0, half ? 0x3232 : 0x1010);
+    uint32_t r;
+    if (half)
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h}; }" : "=r"(r) : "r"(v));
+    else
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l}; }" : "=r"(r) : "r"(v));
+    return r;
 }
 __device__ static inline float low(uint32_t v)
 {
     return __half2float(__ushort_as_half((uint16_t)v));
 }
 
+constexpr float TWO24 = 16777216; /* times a subnormal half: its bits */
+constexpr float F16_MAX = 65504;
+
 /* A small integer as a float without the conversion unit, which is slow. */
 __device__ static inline float small_float(uint32_t q)
 {
     return __uint_as_float(0x4b000000u | q) - 8388608.f;
+}
+
+/*
+ * Of the scales (below) of a lane's rows g and g + 8: 2^24 divided by the scale, as two halves whose product it is, as
+ * it may be beyond the range of one.
+ */
+struct t16_row_scales {
+    uint32_t g, h;
+
+    __device__ static uint32_t scaled(uint32_t v, uint32_t by)
+    {
+        return h2mul(h2mul(v, twice(by, 0)), twice(by, 1));
+    }
+    __device__ uint32_t of_g(uint32_t v) const
+    {
+        return scaled(v, g);
+    }
+    __device__ uint32_t of_h(uint32_t v) const
+    {
+        return scaled(v, h);
+    }
+};
+/* Of a scale of 2^e, -6 <= e <= 30; and that scale. */
+__device__ static inline uint32_t t16_row_scale_halves(int e)
+{
+    int first = min(24 - e, 15), second = 24 - e - first;
+    return (uint32_t)(first + 15) << 10 | (uint32_t)(second + 15) << 26;
+}
+__device__ static inline float t16_row_scale(uint32_t halves)
+{
+    return __uint_as_float((127 + 24 + 2 * 15 - (halves >> 10 & 31) - (halves >> 26)) << 23);
 }
 
 /* --- the form of a type ---------------------------------------------------------------------------------------- */
@@ -222,6 +270,7 @@ struct quant_own {
     static constexpr bool OWN = true, INT8 = false, WGMMA = false, EXPAND = false;
     static constexpr bool COLS16 = false; /* whether gemm_skinny has a variant of 16 columns for it */
     static constexpr int WG_ORDER = 0;
+    static constexpr bool WG_ROW_SCALES = false;
     __host__ __device__ static constexpr uint32_t frag_of(uint32_t)
     {
         return 0;
@@ -231,6 +280,7 @@ struct quant_expanded {
     static constexpr bool OWN = false, INT8 = false, WGMMA = false, EXPAND = false;
     static constexpr uint32_t FRAGS = 0, FRAG_BYTES = 0;
     static constexpr int WG_ORDER = 0;
+    static constexpr bool WG_ROW_SCALES = false;
 };
 
 /*
@@ -238,6 +288,11 @@ struct quant_expanded {
  * plane is what a lane loads at once, and has PAIRS pairs of k16 steps. open(): the state of a fragment; plane(): its
  * p-th plane; word(): the wgmma fragments of a plane's v-th pair; step(): where the i-th step of that pair is in its
  * half, of which the plane is the p-th.
+ *
+ * Where quant<T>::WG_ROW_SCALES, the fp16 weights of a row are divided by a power of two, the row's scale, by which its
+ * sums are multiplied in the end, exactly. So factors of integers that are taken for subnormal halves, which are 2^24
+ * times as large as those of integers, stay in the range of fp16. wg_row_scale_min() returns the smallest number that a
+ * row's scale may be for a fragment; open() takes those of the lane's rows.
  */
 struct wg_whole { /* a half is a plane, a k-block a fragment */
     enum { PLANES = 1, FRAG = 2, PAIRS = 4 };

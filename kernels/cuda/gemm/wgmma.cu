@@ -255,7 +255,7 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
             a.x[o] = d->ws.wg_x[o];
     for (uint32_t i = 0; i < a.n_part; i++) {
         const wpart &p = w->part[i];
-        a.part[i] = {a.n_group, p.n_tile, p.type != first, p.off};
+        a.part[i] = {a.n_group, p.n_tile, p.type != first, p.off, w->row_scale ? w->row_scale + p.tile0 * 16 : NULL};
         s.part[i] = {a.n_group, p.row0};
         a.n_group += (p.n_tile + tiles - 1) / tiles;
         frag = t16_frag_bytes(p.type) > frag ? t16_frag_bytes(p.type) : frag;

@@ -5,10 +5,11 @@
  * (wg_multiply_chain).
  *
  * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
- * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight is rounded to fp16 once, as in the
- * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it: for
- * INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix alone, whose sums are added in
- * order, and a row's bits are the same in every batch.
+ * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight becomes a number of fp16, as in the
+ * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it; unlike there,
+ * the scales and mins of Q4_K and Q5_K are rounded to fp16 before, because the conversion of weights takes most of the
+ * time. For INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix alone, whose sums are
+ * added in order, and a row's bits are the same in every batch.
  *
  * Activations come in the fragments' order of k (split_k.cuh): the B of a step is then made of matrices of 8 rows x 16
  * bytes, as wgmma expects it without swizzle.
@@ -33,6 +34,7 @@ enum wg_form { WG_FEW, WG_BLOCKS, WG_CHAIN };
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: weights of type TB */
     uint64_t off;
+    const uint32_t *row_scale; /* [n_tile][16], and as many more as the last group has; NULL: the type has none */
 };
 
 /*
@@ -278,8 +280,9 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
     const uint32_t xrows = CHAIN ? a.rows : N, xcopy = xrows * 512 / COPIES;
     static_assert(!CHAIN || N == EIGHT);
     static_assert(!MEANS || (quant<TA>::FRAGS == 1 && quant<TB>::FRAGS == 1), "a stage of weights is a record");
-    extern __shared__ __align__(128) uint8_t sm[];
-    const wg_rings ring = wg_rings_at(sm, a.wstages, a.xstages, XSTAGE, wg_fixed(N));
+    extern __shared__ __align__(128) uint8_t room[];
+    const wg_rings ring =
+        wg_rings_at(MEANS || CHAIN ? room : shared_once(room), a.wstages, a.xstages, XSTAGE, wg_fixed(N));
     uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_kblk = a.n_kblk;
     const uint32_t block = BLOCKS ? blockIdx.x / a.n_col : blockIdx.x, column = BLOCKS ? blockIdx.x % a.n_col : 0;
     const wg_share share = wg_share_of(a, block);
@@ -381,13 +384,15 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
                  n = min(share.u0 + share.n - u, (g + 1) * n_kblk - u);
         if (BLOCKS)
             n = a.slice;
+        const wg_part &p = wg_part_of(a, g);
+        const uint32_t *row_scale = p.row_scale + ((g - p.group0) * tiles + warp) * 16;
         auto run = [&](auto type) {
             if constexpr (CHAIN)
-                wg_multiply_chain<decltype(type)::value, WSTAGE>(ring, turn, n, a.rows, warp, lane, acc);
+                wg_multiply_chain<decltype(type)::value, WSTAGE>(ring, turn, n, a.rows, warp, lane, row_scale, acc);
             else if constexpr (MEANS)
                 wg_multiply_eight<decltype(type)::value, WSTAGE>(ring, turn, n, warp, lane, acc);
             else
-                wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, acc);
+                wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, row_scale, acc);
         };
         struct type_a {
             enum { value = TA };
@@ -398,7 +403,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             acc[i] = 0;
-        if (TA != TB && wg_part_of(a, g).second)
+        if (TA != TB && p.second)
             run(type_b());
         else
             run(type_a());

@@ -60,17 +60,52 @@ struct wg_turn {
     uint32_t ws, wphase, xs, xphase;
 };
 
+/* The scales of the two rows of a tile that a lane works for, of a type that has them. */
+template <int T, bool = quant<T>::WG_ROW_SCALES> struct wg_row_scales {
+    __device__ wg_row_scales(const uint32_t *, uint32_t)
+    {
+    }
+    __device__ void open(typename quant<T>::wg &w, const uint8_t *r, uint32_t lane) const
+    {
+        w.open(r, lane);
+    }
+    template <int N> __device__ void apply(float (&)[N]) const
+    {
+    }
+};
+template <int T> struct wg_row_scales<T, true> {
+    t16_row_scales scales;
+
+    __device__ wg_row_scales(const uint32_t *row_scale, uint32_t lane)
+        : scales{row_scale[lane >> 2], row_scale[(lane >> 2) + 8]}
+    {
+    }
+    __device__ void open(typename quant<T>::wg &w, const uint8_t *r, uint32_t lane) const
+    {
+        w.open(r, lane, scales);
+    }
+    /* acc: as wgmma leaves the sums of a tile */
+    template <int N> __device__ void apply(float (&acc)[N]) const
+    {
+        float g = t16_row_scale(scales.g), h = t16_row_scale(scales.h);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            acc[i] *= i & 2 ? h : g;
+    }
+};
+
 /* Loads plane p of a record from the ring: opens its fragment, at r, with the first plane, and releases the stage after
  * the last. */
 template <int T, uint32_t WSTAGE>
-__device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, typename quant<T>::wg &w, const uint8_t *&r,
-                                         int p, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, const wg_row_scales<T> &scales,
+                                         typename quant<T>::wg &w, const uint8_t *&r, int p, uint32_t warp,
+                                         uint32_t lane)
 {
     constexpr int FRAG = quant<T>::wg::FRAG;
     if (p % FRAG == 0) {
         r = ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
         mbar_wait(ring.full_w + at.ws, at.wphase);
-        w.open(r, lane);
+        scales.open(w, r, lane);
     }
     w.plane(r, p % FRAG, lane);
     if (p % FRAG == FRAG - 1) {
@@ -81,16 +116,17 @@ __device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, type
 }
 
 /*
- * acc += a warp's 16 rows of weights times N columns, over n k-blocks of the rings; all warps of a warpgroup call it
- * together. In shared memory eight k are stored for `rows` columns at a time; columns from `rows` on multiply whatever
- * the stage has there.
+ * acc, which is 0 before, becomes a warp's 16 rows of weights times N columns, over n k-blocks of the rings; all warps
+ * of a warpgroup call it together. row_scale: of the tile's rows, if the type has any. In shared memory eight k are
+ * stored for `rows` columns at a time; columns from `rows` on multiply whatever the stage has there.
  */
 template <int T, int N, int WORDS, uint32_t WSTAGE>
 __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows, uint32_t warp,
-                                            uint32_t lane, float (&acc)[N / 2])
+                                            uint32_t lane, const uint32_t *row_scale, float (&acc)[N / 2])
 {
     typedef typename quant<T>::wg W;
     constexpr uint32_t XSTAGE = N * 256;
+    const wg_row_scales<T> scales(row_scale, lane);
     uint32_t held = WG_STAGES; /* a stage of activations that products in flight read */
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i++) {
@@ -99,7 +135,7 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
 #pragma unroll
         for (int p = 0; p < 2 * W::PLANES; p++) {
             constexpr int HALF = W::PLANES;
-            wg_plane<T, WSTAGE>(ring, at, w, r, p, warp, lane);
+            wg_plane<T, WSTAGE>(ring, at, scales, w, r, p, warp, lane);
             uint64_t desc = wg_desc(smem_of(ring.x + at.xs * XSTAGE), rows * 16);
 #pragma unroll
             for (int v = 0; v < W::PAIRS; v += WORDS) {
@@ -130,6 +166,7 @@ __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, u
     }
     wg_wait<0>();
     mbar_release(ring.empty_x + held, lane);
+    scales.apply(acc);
 }
 
 /* The same for EIGHT columns, by mma, each warp for itself. */
@@ -168,9 +205,11 @@ __device__ __forceinline__ void wg_multiply_eight(const wg_rings &ring, wg_turn 
  */
 template <int T, uint32_t WSTAGE>
 __device__ __forceinline__ void wg_multiply_chain(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows,
-                                                  uint32_t warp, uint32_t lane, float (&acc)[EIGHT / 2])
+                                                  uint32_t warp, uint32_t lane, const uint32_t *row_scale,
+                                                  float (&acc)[EIGHT / 2])
 {
     typedef typename quant<T>::wg W;
+    const wg_row_scales<T> scales(row_scale, lane);
     constexpr int HALF = W::PLANES, APART = W::step(0, 0, 1) - W::step(0, 0, 0); /* of the two steps of a word */
     static_assert(APART == W::step(HALF - 1, W::PAIRS - 1, 1) - W::step(HALF - 1, W::PAIRS - 1, 0));
     const uint32_t step = rows * 32,
@@ -182,7 +221,7 @@ __device__ __forceinline__ void wg_multiply_chain(const wg_rings &ring, wg_turn 
         W w;
 #pragma unroll
         for (int p = 0; p < 2 * HALF; p++) {
-            wg_plane<T, WSTAGE>(ring, at, w, r, p, warp, lane);
+            wg_plane<T, WSTAGE>(ring, at, scales, w, r, p, warp, lane);
             if (!p)
                 mbar_wait(ring.full_x + at.xs, at.xphase);
 #pragma unroll
@@ -198,6 +237,7 @@ __device__ __forceinline__ void wg_multiply_chain(const wg_rings &ring, wg_turn 
         if (++at.xs == ring.xstages)
             at.xs = 0, at.xphase ^= 1;
     }
+    scales.apply(acc);
 }
 
 #endif

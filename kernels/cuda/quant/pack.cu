@@ -1,6 +1,6 @@
 /*
  * pack.cu - converts weights from the file's blocks to the fragments of T16 tiles (tile16.cuh, and each type's file)
- * and back.
+ * and back, and computes the scales of their rows.
  *
  * A word of a fragment may hold bits of two rows that arrive in different slices of the upload (gate and up share
  * tiles), so words are or-ed into a zeroed buffer. Slices are packed in stream order, and within a slice each word is
@@ -26,6 +26,29 @@ __global__ void pack_tiles(slice s)
         if (v)
             out[(uint64_t)t16_frag_at(s.n_kblk, per, r, q) * frag + w] |= v;
     }
+}
+
+/* The scales of a tile's rows, two lanes each. blockIdx.x: tile; blockIdx.y: expert. */
+__global__ void tile_row_scales(wdev w)
+{
+    uint32_t tile = blockIdx.x, i = 0, row = threadIdx.x >> 1;
+    while (i + 1 < w.n_part && !w.interleaved && tile >= w.part[i + 1].tile0)
+        i++;
+    const wpart &p = w.part[i];
+    const uint8_t *r = w.packed + blockIdx.y * w.expert_bytes + p.off;
+    float least = 0;
+    quant_visit(p.type, [&](auto q) {
+        if constexpr (q.WG_ROW_SCALES) {
+            static_assert(q.FRAGS == 1);
+            r += (uint64_t)(tile - p.tile0) * w.n_kblk * q.FRAG_BYTES;
+            for (uint32_t k = threadIdx.x & 1; k < w.n_kblk; k += 2)
+                least = fmaxf(least, q.wg_row_scale_min(r + k * q.FRAG_BYTES, row));
+        }
+    });
+    least = fmaxf(least, __shfl_xor_sync(~0u, least, 1));
+    int e = (int)((__float_as_uint(least) + 0x7fffff) >> 23) - 127; /* of the power of two above it */
+    if (!(threadIdx.x & 1))
+        w.row_scale[((uint64_t)blockIdx.y * w.n_tile + tile) * 16 + row] = t16_row_scale_halves(min(max(e, -6), 30));
 }
 
 /* Each warp unpacks one k-block of a row, eight elements per lane. */
@@ -101,6 +124,21 @@ void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, u
                w->interleaved ? part : 2u,
                w->packed + p.off};
     cuda_launch_on(d, st, false, 1, pack_tiles, dim3(w->n_kblk, tiles), 256, 0, s);
+}
+
+uint64_t row_scales_bytes(const struct device *d, const struct wdev *w)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < w->n_part; i++)
+        any = any || has_row_scales(w->part[i].type);
+    return d->cc == 90 && any
+               ? ((uint64_t)w->n_tile * (w->n_expert ? w->n_expert : 1) + ROW_SCALES_PAD) * 16 * sizeof(uint32_t)
+               : 0;
+}
+
+void pack_row_scales(struct device *d, struct wdev *w, cudaStream_t st)
+{
+    cuda_launch_on(d, st, false, 1, tile_row_scales, dim3(w->n_tile, w->n_expert ? w->n_expert : 1), 32, 0, *w);
 }
 
 void unpack_f16(struct device *d, const struct wdev *w, uint32_t row0, uint32_t n, __half *dst, uint32_t ld)

@@ -34,6 +34,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
     static constexpr uint32_t FRAGS = 1, FRAG_BYTES = FIVE ? 2816 : 2304;
     static constexpr bool INT8 = true, WGMMA = true;
     static constexpr int WG_ORDER = 0;
+    static constexpr bool WG_ROW_SCALES = true;
 
     /* Where a plane has a lane's sixteen bytes. Quarters change places by row, so that there are no bank conflicts
      * either where each lane reads its own or where eight rows' bytes of one quarter are read together. */
@@ -269,34 +270,38 @@ template <int FIVE> struct quant_q45_k : quant_own {
     }
 #endif
 
+    /* Of 63 d and of dmin 2^24 times as much has to be in the range of fp16. */
+    __device__ static inline float wg_row_scale_min(const uint8_t *r, uint32_t row)
+    {
+        float2 d = __half22float2(((const __half2 *)(r + (FIVE ? 2560 : 2048) + 192))[row]);
+        return fmaxf(63 * fabsf(d.x), fabsf(d.y)) * (TWO24 / F16_MAX);
+    }
+
     /*
-     * (1024 + q) sc + k, where k is -1032 sc (Q5_K: -1039 sc) rounded to fp16: the sum is a small integer and exact.
-     * Then times d, plus c = d z - dmin m with z = -k - 1024 sc, which corrects for k: one rounding, and that of c,
-     * which is small.
+     * d sc q - dmin m, divided by the row's scale (tile16.cuh), by one fma: q in the low bits of a half, or 16 q, is
+     * the subnormal number q 2^-24. Its factor d sc is rounded to fp16, and so is the addend, to which what that
+     * rounding takes from the middle of the range of q is added.
      */
     struct wg : wg_whole {
-        uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1, a[4], b[4], fg, fh;
+        uint32_t sg, sh, cg, ch, a[4], b[4], fg, fh; /* factors and addends: of low nibbles, and of high ones */
 
-        __device__ void open(const uint8_t *r, int lane)
+        __device__ void open(const uint8_t *r, int lane, const t16_row_scales &rows)
         {
-            constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
+            constexpr uint32_t S = FIVE ? 2560 : 2048;
             int g = lane >> 2;
             uint32_t s = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
-            uint32_t d2 = ((const uint32_t *)(r + S + 192))[g], e2 = ((const uint32_t *)(r + S + 192))[g + 8];
-            uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
-            uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
-            g0 = six(s), g1 = six(s >> 6), h0 = six(s >> 12), h1 = six(s >> 18);
-            constexpr uint32_t LO = FIVE ? 0xE40FE40Fu : 0xE408E408u, HI = FIVE ? 0xD500D500u : 0xD480D480u,
-                               Z = FIVE ? 0xCC00CC00u : 0xC800C800u;
-            kg0 = h2mul(g0, LO), kh0 = h2mul(h0, LO);
-            kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q is multiplied by sc / 16: -64 sc - 8 sc, exact */
-            uint32_t zg0 = h2fma(g0, 0x64006400u, kg0), zh0 = h2fma(h0, 0x64006400u, kh0); /* -z */
-            uint32_t zg1 = h2mul(g1, Z), zh1 = h2mul(h1, Z);
-            g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);
-            dg = twice(d2, 0), dh = twice(e2, 0);
-            float fd = low(d2), fm = low(d2 >> 16), gd = low(e2), gm = low(e2 >> 16);
-            cg0 = both(-fmaf(fd, low(zg0), fm * low(mg))), cg1 = both(-fmaf(fd, low(zg1), fm * low(mg >> 16)));
-            ch0 = both(-fmaf(gd, low(zh0), gm * low(mh))), ch1 = both(-fmaf(gd, low(zh1), gm * low(mh >> 16)));
+            uint32_t dg = rows.of_g(((const uint32_t *)(r + S + 192))[g]),
+                     dh = rows.of_h(((const uint32_t *)(r + S + 192))[g + 8]); /* d and dmin, times 2^24 */
+            /* scales: sc(2t), sc(2t+1) at bits 0 and 6; mins: m(2t), m(2t+1) at bits 0 and 16 */
+            auto row = [](uint32_t d, uint32_t scales, uint32_t mins, uint32_t &by, uint32_t &add) {
+                constexpr uint32_t M = 0x54006400, N = 0x4C004C00, MIDDLE = FIVE ? 0x01000010 : 0x00800008;
+                uint32_t sc = h2sub(lop_or(scales, 0x3f, lop_or(scales << 10, 0x3f0000, M)), M), /* sc, sc / 16 */
+                    m = h2sub(lop_or(mins, 0x3f003f, N), N);                                     /* m / 64 */
+                by = h2mul(sc, twice(d, 0));
+                add = h2fma(m, twice(h2mul(d, 0x80408040u) /* -2^-18 */, 1), h2mul(h2fms(sc, twice(d, 0), by), MIDDLE));
+            };
+            row(dg, s, __byte_perm(s, e, 0x0403), sg, cg);
+            row(dh, s >> 12, lop_or(s >> 14, 0x30000, lop_or(e << 6, 0x3c0000, e >> 6 & 63)), sh, ch);
         }
         __device__ void plane(const uint8_t *r, int p, int lane)
         {
@@ -308,22 +313,21 @@ template <int FIVE> struct quant_q45_k : quant_own {
         }
         __device__ void word(int u, uint32_t *A) const
         {
-            constexpr uint32_t M = 0x64006400u;
+            constexpr uint32_t L = 0x000f000f, H = 0x00f000f0;
             uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-            uint32_t al = lop_or(a[u], 0x000f000f, M), bl = lop_or(b[u], 0x000f000f, M), cl = lop_or(a8, 0x000f000f, M),
-                     dl = lop_or(b8, 0x000f000f, M), ah = lop_or(a[u], 0x00f000f0, M), bh = lop_or(b[u], 0x00f000f0, M),
-                     ch = lop_or(a8, 0x00f000f0, M), dhi = lop_or(b8, 0x00f000f0, M);
+            uint32_t al = a[u] & L, bl = b[u] & L, cl = a8 & L, dl = b8 & L, ah = a[u] & H, bh = b[u] & H, c8 = a8 & H,
+                     dh = b8 & H;
             if (FIVE) {
                 uint32_t f0 = fg << (4 - u), f1 = fg >> (4 + u), f2 = fh << (4 - u), f3 = fh >> (4 + u);
                 al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
-                ch = lop_or(f1, 0x01000100, ch);
+                c8 = lop_or(f1, 0x01000100, c8);
                 bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
-                dhi = lop_or(f3, 0x01000100, dhi);
+                dh = lop_or(f3, 0x01000100, dh);
             }
-            A[0] = h2fma(h2fma(al, g0, kg0), dg, cg0), A[1] = h2fma(h2fma(bl, h0, kh0), dh, ch0);
-            A[2] = h2fma(h2fma(cl, g0, kg0), dg, cg0), A[3] = h2fma(h2fma(dl, h0, kh0), dh, ch0);
-            A[4] = h2fma(h2fma(ah, g1, kg1), dg, cg1), A[5] = h2fma(h2fma(bh, h1, kh1), dh, ch1);
-            A[6] = h2fma(h2fma(ch, g1, kg1), dg, cg1), A[7] = h2fma(h2fma(dhi, h1, kh1), dh, ch1);
+            A[0] = h2fma(al, twice(sg, 0), twice(cg, 0)), A[1] = h2fma(bl, twice(sh, 0), twice(ch, 0)),
+            A[2] = h2fma(cl, twice(sg, 0), twice(cg, 0)), A[3] = h2fma(dl, twice(sh, 0), twice(ch, 0));
+            A[4] = h2fma(ah, twice(sg, 1), twice(cg, 1)), A[5] = h2fma(bh, twice(sh, 1), twice(ch, 1)),
+            A[6] = h2fma(c8, twice(sg, 1), twice(cg, 1)), A[7] = h2fma(dh, twice(sh, 1), twice(ch, 1));
         }
     };
 };

@@ -32,6 +32,7 @@ template <> struct quant<DT_Q6_K> : quant_own {
     static constexpr uint32_t FRAGS = 1, FRAG_BYTES = 3360;
     static constexpr bool INT8 = true, WGMMA = true, COLS16 = true;
     static constexpr int WG_ORDER = 1;
+    static constexpr bool WG_ROW_SCALES = true;
 
     __device__ static inline float at(const uint8_t *row, uint32_t k)
     {
@@ -199,15 +200,21 @@ template <> struct quant<DT_Q6_K> : quant_own {
     }
 #endif
 
-    /* q - 32, exact, times the sub-block's scale rounded to fp16. */
+    /* The greatest factor is 128 |d| 2^24. */
+    __device__ static inline float wg_row_scale_min(const uint8_t *r, uint32_t row)
+    {
+        return fabsf(__half2float(((const __half *)(r + 3328))[row])) * (128.f * TWO24 / F16_MAX);
+    }
+
+    /* q - 32 times the sub-block's scale, which is rounded to fp16, divided by the row's scale (tile16.cuh), by one
+     * fma: q in the low bits of a half is the subnormal number q 2^-24. */
     struct wg : wg_whole {
         uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
 
-        __device__ void open(const uint8_t *r, int lane)
+        __device__ void open(const uint8_t *r, int lane, const t16_row_scales &rows)
         {
             int g = lane >> 2;
-            dg = ((const uint16_t *)(r + 3328))[g], dh = ((const uint16_t *)(r + 3328))[g + 8];
-            dg |= dg << 16, dh |= dh << 16;
+            dg = rows.of_g(((const uint16_t *)(r + 3328))[g]), dh = rows.of_h(((const uint16_t *)(r + 3328))[g + 8]);
         }
         __device__ void plane(const uint8_t *r, int p, int lane)
         {
@@ -220,22 +227,17 @@ template <> struct quant<DT_Q6_K> : quant_own {
         }
         __device__ void word(int u, uint32_t *A) const
         {
-            constexpr uint32_t M = 0x64006400u, B = 0x64806480u; /* 1024 + 128 */
-            int h = u / 2;
-            uint32_t pick = u & 1 ? 0x4342 : 0x4140;
-            uint32_t ds = h2mul(h2sub(__byte_perm(sg[h], 0x64646464u, pick), B), dg),
-                     es = h2mul(h2sub(__byte_perm(sh[h], 0x64646464u, pick), B), dh);
-            uint32_t d0 = twice(ds, 0), d1 = twice(ds, 1), e0 = twice(es, 0), e1 = twice(es, 1);
-            uint32_t f = u & 1 ? fg[h] >> 4 : fg[h], k = u & 1 ? fh[h] >> 4 : fh[h];
-            uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-            A[0] = h2mul(h2sub(lop_or(f << 4, 0x00300030, lop_or(a[u], 0x000f000f, M)), 0x64206420u), d0);
-            A[1] = h2mul(h2sub(lop_or(k << 4, 0x00300030, lop_or(b[u], 0x000f000f, M)), 0x64206420u), e0);
-            A[2] = h2mul(h2sub(lop_or(f >> 4, 0x00300030, lop_or(a8, 0x000f000f, M)), 0x64206420u), d0);
-            A[3] = h2mul(h2sub(lop_or(k >> 4, 0x00300030, lop_or(b8, 0x000f000f, M)), 0x64206420u), e0);
-            A[4] = h2mul(h2fma(lop_or(f << 6, 0x03000300, lop_or(a[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-            A[5] = h2mul(h2fma(lop_or(k << 6, 0x03000300, lop_or(b[u], 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
-            A[6] = h2mul(h2fma(lop_or(f >> 2, 0x03000300, lop_or(a8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), d1);
-            A[7] = h2mul(h2fma(lop_or(k >> 2, 0x03000300, lop_or(b8, 0x00f000f0, M)), 0x2C002C00u, 0xD600D600u), e1);
+            /* v, k: a row's nibbles and upper bits; sc: its two scales as bytes, sign bit flipped */
+            auto row = [&](uint32_t v, uint32_t k, uint32_t sc, uint32_t d, uint32_t *to) {
+                constexpr uint32_t N = 0x0f0f0f0f, U = 0x30303030, M = 0x64646464, B = 0x64806480 /* 1024 + 128 */;
+                uint32_t lo = lop_or(u & 1 ? k : k << 4, U, v & N), hi = lop_or(u & 1 ? k >> 2 : k << 2, U, v >> 4 & N);
+                uint32_t s = h2mul(h2sub(__byte_perm(sc, M, u & 1 ? 0x4342 : 0x4140), B), twice(d, 0)),
+                         least = h2mul(s, 0x80208020u); /* -32 2^-24 */
+                auto by = [&](uint32_t q, int half) { return h2fma(q, twice(s, half), twice(least, half)); };
+                to[0] = by(__byte_perm(lo, 0, 0x4240), 0), to[2] = by(__byte_perm(lo, 0, 0x4341), 0);
+                to[4] = by(__byte_perm(hi, 0, 0x4240), 1), to[6] = by(__byte_perm(hi, 0, 0x4341), 1);
+            };
+            row(a[u], fg[u / 2], sg[u / 2], dg, A), row(b[u], fh[u / 2], sh[u / 2], dh, A + 1);
         }
     };
 

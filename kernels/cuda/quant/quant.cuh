@@ -47,6 +47,10 @@ __host__ __device__ constexpr int wg_order(int type)
 {
     return quant_member<int>(type, [](auto q) { return q.WG_ORDER; });
 }
+__host__ __device__ constexpr bool has_row_scales(int type)
+{
+    return quant_member<bool>(type, [](auto q) { return q.WG_ROW_SCALES; });
+}
 __host__ __device__ constexpr uint32_t t16_kblk_bytes(int type)
 {
     return t16_frag_bytes(type) * t16_frags(type);
