@@ -459,6 +459,15 @@ static int check(const struct conf *c, const struct args *a, const char *dir)
     return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* `status`, or a failure where what was printed could not be written, as on a full disk. */
+static int printed(int status)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return status;
+    fputs("hearthd: the output could not be written\n", stderr);
+    return status ? status : EXIT_FAILURE;
+}
+
 /* Removes hearthd's files from the state directory of this configuration. */
 static int remove_state(const struct conf *c)
 {
@@ -509,7 +518,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     int rc = parse(argc, argv, &a);
     if (rc)
-        return rc - 1;
+        return printed(rc - 1);
     reset_signals();
     umask(077);
     /* A fixed threshold: otherwise glibc raises it after one large allocation, and keeps freed memory from then on. */
@@ -531,7 +540,7 @@ int main(int argc, char **argv)
     if (!rc && (a.check || a.purge)) {
         int status = a.check ? check(&c.conf, &a, dir) : remove_state(&c.conf);
         configuration_fini(&c);
-        return status;
+        return printed(status);
     }
     if (!rc && a.foreground)
         rc = open_log(&c.conf, &e);
