@@ -292,12 +292,13 @@ static void wdev_free(struct device *d, struct wdev *w)
     for (uint32_t i = 0; i < w->n_part; i++)
         cuda_free(d, w->part[i].raw);
     wcache_free(d, w);
-    cuda_free(d, w->row_scale);
     if (w->host) {
         spill_remove(d, w);
-        host_free(d, w->host);
-    } else
+        host_free(d, w->host); /* with the rows' scales */
+    } else {
         cuda_free(d, w->packed);
+        cuda_free(d, w->row_scale);
+    }
     free(w);
 }
 
@@ -355,22 +356,29 @@ uint64_t weight_bytes(struct device *d, const struct weight *w, uint64_t *passin
     for (uint32_t i = 0; i < v.n_part && raw; i++)
         bytes += v.part[i].raw_row_bytes * v.part[i].n_out;
     if (w->host && !raw)
-        *passing = v.packed_bytes + spill_bytes(&v);
+        *passing = v.packed_bytes + row_scales_bytes(d, &v) + spill_bytes(&v);
     return raw ? bytes : v.packed_bytes + row_scales_bytes(d, &v);
 }
 
-/* Moves a matrix that was packed in device memory to host memory. */
+/* Moves a matrix that was packed in device memory, and the scales of its rows, to host memory. */
 static int to_host(struct device *d, struct wdev *v, struct hearth_err *e)
 {
     void *host = NULL;
     uint8_t *packed = v->packed;
-    int rc = d->err.code ? d->err.code : host_alloc(d, v->packed_bytes, &host, e);
+    uint32_t *scales = v->row_scale;
+    uint64_t bytes = scales ? row_scales_bytes(d, v) : 0;
+    int rc = d->err.code ? d->err.code : host_alloc(d, v->packed_bytes + bytes, &host, e);
     if (rc)
         return rc;
+    uint8_t *after = (uint8_t *)host + v->packed_bytes;
     cuda_ok(d, cudaMemcpyAsync(host, packed, v->packed_bytes, cudaMemcpyDeviceToHost, d->copy));
+    if (scales)
+        cuda_ok(d, cudaMemcpyAsync(after, scales, bytes, cudaMemcpyDeviceToHost, d->copy));
     cuda_ok(d, cudaStreamSynchronize(d->copy));
     cuda_free(d, packed);
+    cuda_free(d, scales);
     v->packed = v->host = (uint8_t *)host;
+    v->row_scale = scales ? (uint32_t *)after : NULL;
     return d->err.code ? d->err.code : spill_add(d, v, e);
 }
 
@@ -394,14 +402,15 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
                       d, MEM_WEIGHTS, v->part[i].raw_row_bytes * v->part[i].n_out, "weights", e)))
                 goto fail;
     } else {
-        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, w->host ? MEM_WORKSPACE : MEM_WEIGHTS, v->packed_bytes,
+        enum mem_kind kind = w->host ? MEM_WORKSPACE : MEM_WEIGHTS;
+        uint64_t bytes = row_scales_bytes(d, v);
+        if (!(v->packed = (uint8_t *)cuda_alloc_for(d, kind, v->packed_bytes,
                                                     w->n_expert ? "the weights of a layer's experts" : "weights", e)))
+            goto fail;
+        if (bytes && !(v->row_scale = (uint32_t *)cuda_alloc_for(d, kind, bytes, "the scales of rows", e)))
             goto fail;
         /* padding rows of the last tile and columns past n_in must be zero */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
-        uint64_t bytes = row_scales_bytes(d, v);
-        if (bytes && !(v->row_scale = (uint32_t *)cuda_alloc_for(d, MEM_WEIGHTS, bytes, "the scales of rows", e)))
-            goto fail;
     }
     for (uint32_t i = 0; i < v->n_part && !by_rows(v); i++)
         if (w->n_expert)

@@ -21,9 +21,9 @@ struct wdev {
     uint8_t *packed; /* the tiles: in device memory, or at `host`, or, during an op, in a copy of that (spill.cu) */
     uint8_t *host;   /* the tiles in pinned host memory, where the matrix is kept there; else NULL */
     uint64_t packed_bytes; /* filled by pack_plan() */
-    uint32_t *row_scale;   /* [n_expert][n_tile][16] and ROW_SCALES_PAD more tiles: pack_row_scales(); or NULL */
-    uint32_t interleaved;  /* gate and up share tiles: 8 rows each; filled by pack_plan() */
-    uint32_t n_expert;     /* 0, or the number of matrices of these parts, concatenated */
+    uint32_t *row_scale;  /* [n_expert][n_tile][16] and ROW_SCALES_PAD more tiles, or NULL; after the tiles at `host` */
+    uint32_t interleaved; /* gate and up share tiles: 8 rows each; filled by pack_plan() */
+    uint32_t n_expert;    /* 0, or the number of matrices of these parts, concatenated */
     uint64_t expert_bytes; /* bytes from one expert's matrices to the next's, all parts; filled by pack_plan() */
     bool plain;        /* F32 rows of all parts at part[0].raw, multiplied by experts/route.cu or states/project.cu */
     __half *cached;    /* all rows expanded, [n_out][wcache_ld()], or NULL: wcache.cu */
