@@ -411,6 +411,8 @@ int weight_load(struct device *d, struct weight *w, struct hearth_err *e)
             goto fail;
         /* padding rows of the last tile and columns past n_in must be zero */
         cuda_ok(d, cudaMemsetAsync(v->packed, 0, v->packed_bytes, d->copy));
+        if (bytes) /* of rows past the last tile, too, which kernels read */
+            cuda_ok(d, cudaMemsetAsync(v->row_scale, 0, bytes, d->copy));
     }
     for (uint32_t i = 0; i < v->n_part && !by_rows(v); i++)
         if (w->n_expert)

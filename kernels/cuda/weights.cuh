@@ -51,7 +51,7 @@ static inline uint32_t d_ff_of(const struct op_ffn_up *op)
  * a copy of the file's bytes in device memory, on stream s. unpack_f16 writes rows [row0, row0 + n) of the merged
  * output, in logical order, as fp16 [n, ld] row-major, on d->stream. row_scales_bytes: the size of row_scale, 0 where
  * neither the device nor a type needs it; pack_row_scales computes it from the packed records, on stream s. */
-enum { ROW_SCALES_PAD = 16 }; /* which a kernel reads beyond the last tile, and does not use */
+enum { ROW_SCALES_PAD = 16 }; /* tiles past the last one whose scales a kernel reads and does not use */
 int pack_plan(struct wdev *w, struct hearth_err *e);
 void pack_rows(struct device *d, struct wdev *w, uint32_t part, uint32_t row0, uint32_t n, const uint8_t *raw,
                cudaStream_t s);

@@ -162,7 +162,7 @@ for verb in run fork "sessions list"; do
     is "so is that of $verb" "$?" 1
     err_has "... which is said" "hearth: the output could not be written"
 done
-for option in --help --version; do
+for option in --help --version --check; do
     "$top_builddir/hearthd" $option >/dev/full 2>"$dir/err"
     is "so is that of hearthd $option" "$?" 1
     err_has "... which is said" "hearthd: the output could not be written"

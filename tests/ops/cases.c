@@ -48,7 +48,11 @@ const struct op_case op_cases[] = {
     {"q4_k, prompts of 400", DT_Q4_K, 512, 768, 47, 8, 2, 64, LLAMA, .n_rot = 64, .seq = {{0, 300}, {70, 100}}},
     {"q4_k, prompts of 1,100", DT_Q4_K, 256, 320, 47, 4, 2, 64, LLAMA, .n_rot = 64,
      .seq = {{0, 300}, {20, 290}, {70, 1}, {0, 280}, {64, 229}}},
-    /* scales that differ by far within a row, as some makers' do: for each way to multiply by K-quants */
+    /* scales that differ by far within a row, for one row, few rows, more than eight, and more than sixteen */
+    {"q4_k, scales far apart, one row", DT_Q4_K, 512, 256, 47, 8, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,
+     .seq = {{20, 1}}},
+    {"q5_k, scales far apart, seven rows", DT_Q5_K, 256, 512, 47, 4, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,
+     .seq = {{0, 3}, {15, 4}}},
     {"q4_k, scales far apart", DT_Q4_K, 1024, 768, 47, 16, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,
      .seq = {{0, 20}, {70, 1}}},
     {"q5_k and q6_k, scales far apart", DT_Q5_K, 768, 512, 47, 12, 4, 64, LLAMA, .n_rot = 64, .wide_scales = true,

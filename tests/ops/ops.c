@@ -11,7 +11,8 @@
  * Each op is a step of its own with its own random input, written and read through act_write and act_read, so that an
  * error is seen where it is made. The tolerance is relative to the greatest magnitude in the row of results. On the CPU
  * everything is f32, with at most some hundred roundings of 6e-8 in a chain of partial sums, so 4e-6; a GPU rounds
- * activations to f16 (5e-4 each), which averages out over a row: 2e-3.
+ * activations to f16 (5e-4 each), which averages out over a row: 2e-3. Hidden units, which are products of two such
+ * results, may be off by twice that.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -210,8 +210,8 @@ __device__ static inline float small_float(uint32_t q)
 }
 
 /*
- * Of the scales (below) of a lane's rows g and g + 8: 2^24 divided by the scale, as two halves whose product it is, as
- * it may be beyond the range of one.
+ * The scales (below) of a lane's rows g and g + 8, each as two halves whose product is 2^24 divided by the scale: that
+ * may be beyond the range of one half.
  */
 struct t16_row_scales {
     uint32_t g, h;
@@ -229,7 +229,7 @@ struct t16_row_scales {
         return scaled(v, h);
     }
 };
-/* Of a scale of 2^e, -6 <= e <= 30; and that scale. */
+/* t16_row_scale_halves() returns these two halves for a scale of 2^e, -6 <= e <= 31; t16_row_scale() the scale. */
 __device__ static inline uint32_t t16_row_scale_halves(int e)
 {
     int first = min(24 - e, 15), second = 24 - e - first;

@@ -15,6 +15,8 @@
 
 /* --- launchers ------------------------------------------------------------------------------------------------ */
 
+static_assert(ROW_SCALES_PAD >= wg_shape<96>::GROUPS * 4, "a group's tiles");
+
 /* rows: of the activations' form; WG_CHAIN has fewer than columns where there are few. */
 struct shape {
     uint32_t cols, groups, blocks, rows;

@@ -7,7 +7,7 @@
  * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
  * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight becomes a number of fp16, as in the
  * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it; unlike there,
- * the scales and mins of Q4_K and Q5_K are rounded to fp16 before, because the conversion of weights takes most of the
+ * the scales and mins of some types are rounded to fp16 before, because the conversion of weights takes most of the
  * time. For INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix alone, whose sums are
  * added in order, and a row's bits are the same in every batch.
  *

@@ -46,9 +46,10 @@ __global__ void tile_row_scales(wdev w)
         }
     });
     least = fmaxf(least, __shfl_xor_sync(~0u, least, 1));
-    int e = (int)((__float_as_uint(least) + 0x7fffff) >> 23) - 127; /* of the power of two above it */
+    int e = (int)((__float_as_uint(least) + 0x7fffff) >> 23) -
+            127; /* 2^e is the smallest power of two that is not below it */
     if (!(threadIdx.x & 1))
-        w.row_scale[((uint64_t)blockIdx.y * w.n_tile + tile) * 16 + row] = t16_row_scale_halves(min(max(e, -6), 30));
+        w.row_scale[((uint64_t)blockIdx.y * w.n_tile + tile) * 16 + row] = t16_row_scale_halves(min(max(e, -6), 31));
 }
 
 /* Each warp unpacks one k-block of a row, eight elements per lane. */

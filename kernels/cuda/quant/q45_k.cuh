@@ -270,7 +270,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
     }
 #endif
 
-    /* Of 63 d and of dmin 2^24 times as much has to be in the range of fp16. */
+    /* 63 d and dmin, both times 2^24 and divided by the scale, must be in the range of fp16. */
     __device__ static inline float wg_row_scale_min(const uint8_t *r, uint32_t row)
     {
         float2 d = __half22float2(((const __half2 *)(r + (FIVE ? 2560 : 2048) + 192))[row]);

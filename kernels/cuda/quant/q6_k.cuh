@@ -200,7 +200,7 @@ template <> struct quant<DT_Q6_K> : quant_own {
     }
 #endif
 
-    /* The greatest factor is 128 |d| 2^24. */
+    /* The greatest factor is 128 |d| 2^24, divided by the scale. */
     __device__ static inline float wg_row_scale_min(const uint8_t *r, uint32_t row)
     {
         return fabsf(__half2float(((const __half *)(r + 3328))[row])) * (128.f * TWO24 / F16_MAX);
