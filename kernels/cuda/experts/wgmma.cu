@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS)
         for (int i = 0; i < N / 2; i++)
             acc[i] = 0;
         if (group * TILES < a.n_tile)
-            wg_multiply<T, N, wg_words(T, wg_shape<N>::WORDS), WSTAGE>(
+            wg_multiply<T, N, wg_words(T, wg_shape<N>::WORDS), WSTAGE, false>(
                 ring, turn, a.n_kblk, columns_of(job), warp, lane,
                 a.row_scale + ((uint64_t)job.expert * a.n_tile + tile) * 16, acc);
         if (a.down)

@@ -270,7 +270,7 @@ struct quant_own {
     static constexpr bool OWN = true, INT8 = false, WGMMA = false, EXPAND = false;
     static constexpr bool COLS16 = false; /* whether gemm_skinny has a variant of 16 columns for it */
     static constexpr int WG_ORDER = 0;
-    static constexpr bool WG_ROW_SCALES = false;
+    static constexpr bool WG_ROW_SCALES = false, WG_QUICK = false;
     __host__ __device__ static constexpr uint32_t frag_of(uint32_t)
     {
         return 0;
@@ -280,7 +280,7 @@ struct quant_expanded {
     static constexpr bool OWN = false, INT8 = false, WGMMA = false, EXPAND = false;
     static constexpr uint32_t FRAGS = 0, FRAG_BYTES = 0;
     static constexpr int WG_ORDER = 0;
-    static constexpr bool WG_ROW_SCALES = false;
+    static constexpr bool WG_ROW_SCALES = false, WG_QUICK = false;
 };
 
 /*
@@ -289,12 +289,17 @@ struct quant_expanded {
  * p-th plane; word(): the wgmma fragments of a plane's v-th pair; step(): where the i-th step of that pair is in its
  * half, of which the plane is the p-th.
  *
- * Where quant<T>::WG_ROW_SCALES, the fp16 weights of a row are divided by a power of two, the row's scale, by which its
+ * Where ROW_SCALES, the fp16 weights of a row are divided by a power of two, the row's scale, by which its
  * sums are multiplied in the end, exactly. So factors of integers that are taken for subnormal halves, which are 2^24
  * times as large as those of integers, stay in the range of fp16. wg_row_scale_min() returns the smallest number that a
  * row's scale may be for a fragment; open() takes those of the lane's rows.
+ * quant<T>::WG_ROW_SCALES: one of the type's structs has them.
+ *
+ * Where quant<T>::WG_QUICK, there is also quant<T>::wg_quick, with fewer instructions and more rounding, for steps
+ * whose bits are free.
  */
 struct wg_whole { /* a half is a plane, a k-block a fragment */
+    static constexpr bool ROW_SCALES = false;
     enum { PLANES = 1, FRAG = 2, PAIRS = 4 };
     __device__ static constexpr int step(int, int v, int i)
     {

@@ -67,19 +67,28 @@ template <int TA, int TB> static wg_kernel *eight_kernel()
     else
         return NULL;
 }
+template <int TA, int TB, enum wg_form FORM> static wg_kernel *few_kernel(uint32_t cols)
+{
+    return cols == 16   ? gemm_wg<TA, TB, 16, FORM>
+           : cols == 32 ? gemm_wg<TA, TB, 32, FORM>
+           : cols == 64 ? gemm_wg<TA, TB, 64, FORM>
+           : cols == 96 ? gemm_wg<TA, TB, 96, FORM>
+                        : gemm_wg<TA, TB, 128, FORM>;
+}
 /* d: the device on which it is to be launched, or NULL. */
 template <int TA, int TB> static wg_kernel *by_form(struct device *d, enum wg_form form, uint32_t cols)
 {
-    static uint32_t done[WG_ROWS / 8 + 2];
-    wg_kernel *k = form == WG_BLOCKS  ? gemm_wg<TA, TB, WG_ROWS, WG_BLOCKS>
-                   : form == WG_CHAIN ? gemm_wg<TA, TB, EIGHT, WG_CHAIN>
-                   : cols == EIGHT    ? eight_kernel<TA, TB>()
-                   : cols == 16       ? gemm_wg<TA, TB, 16>
-                   : cols == 32       ? gemm_wg<TA, TB, 32>
-                   : cols == 64       ? gemm_wg<TA, TB, 64>
-                   : cols == 96       ? gemm_wg<TA, TB, 96>
-                                      : gemm_wg<TA, TB, 128>;
-    uint32_t at = form == WG_FEW ? cols / 8 - 1 : WG_ROWS / 8 + (form == WG_CHAIN);
+    /* types that are multiplied alike in both forms have one kernel for both */
+    constexpr enum wg_form FIXED = quant<TA>::WG_QUICK || quant<TB>::WG_QUICK ? WG_FEW_FIXED : WG_FEW;
+    static uint32_t done[2 * (WG_ROWS / 8) + 2];
+    wg_kernel *k = form == WG_BLOCKS      ? gemm_wg<TA, TB, WG_ROWS, WG_BLOCKS>
+                   : form == WG_CHAIN     ? gemm_wg<TA, TB, EIGHT, WG_CHAIN>
+                   : cols == EIGHT        ? eight_kernel<TA, TB>()
+                   : form == WG_FEW_FIXED ? few_kernel<TA, TB, FIXED>(cols)
+                                          : few_kernel<TA, TB, WG_FEW>(cols);
+    uint32_t at = form == WG_FEW         ? cols / 8 - 1
+                  : form == WG_FEW_FIXED ? WG_ROWS / 8 + cols / 8 - 1
+                                         : 2 * (WG_ROWS / 8) + (form == WG_CHAIN);
     if (d && !(done[at] >> d->index & 1)) {
         cuda_smem(d, k, d->smem_max);
         done[at] |= 1u << d->index;
@@ -295,7 +304,8 @@ static partials matmul(struct device *d, const wdev *w, const struct shape *f, w
         a.ahead.kv = NULL;
     if (f->cols == EIGHT && f->form == WG_FEW && w->role == WEIGHT_GATE_UP && fits)
         a.early = 2, a.x_first = a.early < a.xstages;
-    wg_kernel *k = wg_kernel_of(d, w, blocks ? WG_BLOCKS : f->form, f->cols);
+    enum wg_form form = blocks ? WG_BLOCKS : f->form == WG_FEW && fixed(d) ? WG_FEW_FIXED : f->form;
+    wg_kernel *k = wg_kernel_of(d, w, form, f->cols);
     cuda_launch(d, k, dim3((units + a.per - 1) / a.per * a.n_col), f->groups * 128 + 128,
                 wg_fixed(f->cols) + a.wstages * wst + a.xstages * xst, LAUNCH_PDL, a);
     s.p = a.partials, s.by = 1, s.cols = f->cols * a.n_col, s.log_rows = f->groups == 2 ? 7 : 8 /* of groups * 64 */,

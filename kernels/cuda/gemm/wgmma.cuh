@@ -7,9 +7,9 @@
  * The m64 of a warpgroup are four tiles of 16 rows, one per warp, whose fragments have the layout of mma.m16n8k16: the
  * conversion of nibbles to fragments in tile16.cuh applies unchanged. A weight becomes a number of fp16, as in the
  * expanded copies of cublaslt.cu, so that one chain of sums runs over all of K, or over a slice of it; unlike there,
- * the scales and mins of some types are rounded to fp16 before, because the conversion of weights takes most of the
- * time. For INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix alone, whose sums are
- * added in order, and a row's bits are the same in every batch.
+ * the scales and mins of some types are rounded to fp16 before where bits are free, because the conversion of weights
+ * takes most of the time. For INVARIANT_PROMPT and INVARIANT_BATCH K is cut into slices that depend on the matrix
+ * alone, whose sums are added in order, and a row's bits are the same in every batch.
  *
  * Activations come in the fragments' order of k (split_k.cuh): the B of a step is then made of matrices of 8 rows x 16
  * bytes, as wgmma expects it without swizzle.
@@ -28,8 +28,9 @@ template <int T> __device__ static inline uint32_t wg_nth(uint32_t q)
     return quant<T>::FRAGS == 4 ? (q & 1) * 2 + (q >> 1) : q;
 }
 
-/* What a launch multiplies: at most N columns; any number, in blocks of N; or at most EIGHT, by wg_multiply_chain(). */
-enum wg_form { WG_FEW, WG_BLOCKS, WG_CHAIN };
+/* What a launch multiplies: at most N columns, whose bits are free or fixed; any number, in blocks of N; or at most
+ * EIGHT, by wg_multiply_chain(), both with fixed bits. */
+enum wg_form { WG_FEW, WG_FEW_FIXED, WG_BLOCKS, WG_CHAIN };
 
 struct wg_part {
     uint32_t group0, n_tile, second; /* second: weights of type TB */
@@ -392,7 +393,8 @@ __global__ void __launch_bounds__(wg_shape<N>::BOUND, wg_shape<N>::BLOCKS) gemm_
             else if constexpr (MEANS)
                 wg_multiply_eight<decltype(type)::value, WSTAGE>(ring, turn, n, warp, lane, acc);
             else
-                wg_multiply<decltype(type)::value, N, WORDS, WSTAGE>(ring, turn, n, N, warp, lane, row_scale, acc);
+                wg_multiply<decltype(type)::value, N, WORDS, WSTAGE, FORM == WG_FEW>(ring, turn, n, N, warp, lane,
+                                                                                     row_scale, acc);
         };
         struct type_a {
             enum { value = TA };

@@ -60,12 +60,20 @@ struct wg_turn {
     uint32_t ws, wphase, xs, xphase;
 };
 
-/* The scales of the two rows of a tile that a lane works for, of a type that has them. */
-template <int T, bool = quant<T>::WG_ROW_SCALES> struct wg_row_scales {
+/* How weights of type T become fp16: QUICK, for steps whose bits are free, where the type has such a way. */
+template <int T, bool QUICK, bool = QUICK &&quant<T>::WG_QUICK> struct wg_weights {
+    typedef typename quant<T>::wg type;
+};
+template <int T> struct wg_weights<T, true, true> {
+    typedef typename quant<T>::wg_quick type;
+};
+
+/* The scales of the two rows of a tile that a lane works for, if W has them. */
+template <class W, bool = W::ROW_SCALES> struct wg_row_scales {
     __device__ wg_row_scales(const uint32_t *, uint32_t)
     {
     }
-    __device__ void open(typename quant<T>::wg &w, const uint8_t *r, uint32_t lane) const
+    __device__ void open(W &w, const uint8_t *r, uint32_t lane) const
     {
         w.open(r, lane);
     }
@@ -73,14 +81,14 @@ template <int T, bool = quant<T>::WG_ROW_SCALES> struct wg_row_scales {
     {
     }
 };
-template <int T> struct wg_row_scales<T, true> {
+template <class W> struct wg_row_scales<W, true> {
     t16_row_scales scales;
 
     __device__ wg_row_scales(const uint32_t *row_scale, uint32_t lane)
         : scales{row_scale[lane >> 2], row_scale[(lane >> 2) + 8]}
     {
     }
-    __device__ void open(typename quant<T>::wg &w, const uint8_t *r, uint32_t lane) const
+    __device__ void open(W &w, const uint8_t *r, uint32_t lane) const
     {
         w.open(r, lane, scales);
     }
@@ -96,12 +104,11 @@ template <int T> struct wg_row_scales<T, true> {
 
 /* Loads plane p of a record from the ring: opens its fragment, at r, with the first plane, and releases the stage after
  * the last. */
-template <int T, uint32_t WSTAGE>
-__device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, const wg_row_scales<T> &scales,
-                                         typename quant<T>::wg &w, const uint8_t *&r, int p, uint32_t warp,
-                                         uint32_t lane)
+template <int T, uint32_t WSTAGE, class W>
+__device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, const wg_row_scales<W> &scales, W &w,
+                                         const uint8_t *&r, int p, uint32_t warp, uint32_t lane)
 {
-    constexpr int FRAG = quant<T>::wg::FRAG;
+    constexpr int FRAG = W::FRAG;
     if (p % FRAG == 0) {
         r = ring.w + at.ws * WSTAGE + warp * quant<T>::FRAG_BYTES;
         mbar_wait(ring.full_w + at.ws, at.wphase);
@@ -120,13 +127,13 @@ __device__ __forceinline__ void wg_plane(const wg_rings &ring, wg_turn &at, cons
  * of a warpgroup call it together. row_scale: of the tile's rows, if the type has any. In shared memory eight k are
  * stored for `rows` columns at a time; columns from `rows` on multiply whatever the stage has there.
  */
-template <int T, int N, int WORDS, uint32_t WSTAGE>
+template <int T, int N, int WORDS, uint32_t WSTAGE, bool QUICK>
 __device__ __forceinline__ void wg_multiply(const wg_rings &ring, wg_turn &at, uint32_t n, uint32_t rows, uint32_t warp,
                                             uint32_t lane, const uint32_t *row_scale, float (&acc)[N / 2])
 {
-    typedef typename quant<T>::wg W;
+    typedef typename wg_weights<T, QUICK>::type W;
     constexpr uint32_t XSTAGE = N * 256;
-    const wg_row_scales<T> scales(row_scale, lane);
+    const wg_row_scales<W> scales(row_scale, lane);
     uint32_t held = WG_STAGES; /* a stage of activations that products in flight read */
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i++) {
@@ -209,7 +216,7 @@ __device__ __forceinline__ void wg_multiply_chain(const wg_rings &ring, wg_turn 
                                                   float (&acc)[EIGHT / 2])
 {
     typedef typename quant<T>::wg W;
-    const wg_row_scales<T> scales(row_scale, lane);
+    const wg_row_scales<W> scales(row_scale, lane);
     constexpr int HALF = W::PLANES, APART = W::step(0, 0, 1) - W::step(0, 0, 0); /* of the two steps of a word */
     static_assert(APART == W::step(HALF - 1, W::PAIRS - 1, 1) - W::step(HALF - 1, W::PAIRS - 1, 0));
     const uint32_t step = rows * 32,

@@ -74,6 +74,7 @@ template <int BF> struct quant_16 : quant_own {
      * at most 2^-25, about a millionth of typical weights. wgmma in bf16 would round activations to eight bits.
      */
     struct wg {
+        static constexpr bool ROW_SCALES = false;
         enum { PLANES = 2, FRAG = 1, PAIRS = 2 };
         uint32_t a[8], b[8];
 

@@ -34,7 +34,7 @@ template <int FIVE> struct quant_q45_k : quant_own {
     static constexpr uint32_t FRAGS = 1, FRAG_BYTES = FIVE ? 2816 : 2304;
     static constexpr bool INT8 = true, WGMMA = true;
     static constexpr int WG_ORDER = 0;
-    static constexpr bool WG_ROW_SCALES = true;
+    static constexpr bool WG_ROW_SCALES = true, WG_QUICK = true;
 
     /* Where a plane has a lane's sixteen bytes. Quarters change places by row, so that there are no bank conflicts
      * either where each lane reads its own or where eight rows' bytes of one quarter are read together. */
@@ -270,6 +270,76 @@ template <int FIVE> struct quant_q45_k : quant_own {
     }
 #endif
 
+    /* A lane's nibbles and fifth bits of a plane. */
+    struct wg_bits : wg_whole {
+        uint32_t a[4], b[4], fg, fh;
+
+        __device__ void plane(const uint8_t *r, int p, int lane)
+        {
+            four_of(a, ((const uint4 *)r)[p * 32 + place(lane)]);
+            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + place(lane)]);
+            if (FIVE)
+                fg = ((const uint32_t *)(r + 2048 + lane * 16))[p],
+                fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
+        }
+        /* Integers of word u as halves, MAGIC or-ed into each: q in Q[0] to Q[3], 16 q in the others; of row g in even
+         * ones, of row g + 8 in odd ones. */
+        template <uint32_t MAGIC> __device__ void integers(int u, uint32_t *Q) const
+        {
+            constexpr uint32_t L = 0x000f000f, H = 0x00f000f0;
+            const uint32_t w[4] = {a[u], b[u], a[u] >> 8, b[u] >> 8};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                Q[i] = lop_or(w[i], L, MAGIC), Q[4 + i] = lop_or(w[i], H, MAGIC);
+                if (FIVE) { /* bit u of a byte to 4 for the low nibble, u + 4 to 8 for the high one */
+                    uint32_t five = i & 1 ? fh : fg, f = i < 2 ? five << (4 - u) : five >> (4 + u);
+                    Q[i] = lop_or(f, 0x00100010, Q[i]), Q[4 + i] = lop_or(f, 0x01000100, Q[4 + i]);
+                }
+            }
+        }
+    };
+
+    /*
+     * (1024 + q) sc + k, where k is -1032 sc (Q5_K: -1039 sc) rounded to fp16: the sum is a small integer and exact.
+     * Then times d, plus c = d z - dmin m with z = -k - 1024 sc, which corrects for k: one rounding, and that of c,
+     * which is small.
+     */
+    struct wg : wg_bits {
+        uint32_t g0, g1, h0, h1, kg0, kg1, kh0, kh1, dg, dh, cg0, cg1, ch0, ch1;
+
+        __device__ void open(const uint8_t *r, int lane)
+        {
+            constexpr uint32_t S = FIVE ? 2560 : 2048, M = 0x64006400u;
+            int g = lane >> 2;
+            uint32_t s = ((const uint32_t *)(r + S))[lane], e = ((const uint16_t *)(r + S + 128))[lane];
+            uint32_t d2 = ((const uint32_t *)(r + S + 192))[g], e2 = ((const uint32_t *)(r + S + 192))[g + 8];
+            uint32_t mg = h2sub((s >> 24 & 63) | (e & 63) << 16 | M, M);
+            uint32_t mh = h2sub((e >> 6 & 63) | (s >> 30 | (e >> 12) << 2) << 16 | M, M);
+            g0 = six(s), g1 = six(s >> 6), h0 = six(s >> 12), h1 = six(s >> 18);
+            constexpr uint32_t LO = FIVE ? 0xE40FE40Fu : 0xE408E408u, HI = FIVE ? 0xD500D500u : 0xD480D480u,
+                               Z = FIVE ? 0xCC00CC00u : 0xC800C800u;
+            kg0 = h2mul(g0, LO), kh0 = h2mul(h0, LO);
+            kg1 = h2mul(g1, HI), kh1 = h2mul(h1, HI); /* 1024 + 16 q is multiplied by sc / 16: -64 sc - 8 sc, exact */
+            uint32_t zg0 = h2fma(g0, 0x64006400u, kg0), zh0 = h2fma(h0, 0x64006400u, kh0); /* -z */
+            uint32_t zg1 = h2mul(g1, Z), zh1 = h2mul(h1, Z);
+            g1 = h2mul(g1, 0x2C002C00u), h1 = h2mul(h1, 0x2C002C00u);
+            dg = twice(d2, 0), dh = twice(e2, 0);
+            float fd = low(d2), fm = low(d2 >> 16), gd = low(e2), gm = low(e2 >> 16);
+            cg0 = both(-fmaf(fd, low(zg0), fm * low(mg))), cg1 = both(-fmaf(fd, low(zg1), fm * low(mg >> 16)));
+            ch0 = both(-fmaf(gd, low(zh0), gm * low(mh))), ch1 = both(-fmaf(gd, low(zh1), gm * low(mh >> 16)));
+        }
+        __device__ void word(int u, uint32_t *A) const
+        {
+            this->template integers<0x64006400u>(u, A);
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                A[i] = h2fma(h2fma(A[i], g0, kg0), dg, cg0), A[i + 1] = h2fma(h2fma(A[i + 1], h0, kh0), dh, ch0);
+                A[i + 4] = h2fma(h2fma(A[i + 4], g1, kg1), dg, cg1);
+                A[i + 5] = h2fma(h2fma(A[i + 5], h1, kh1), dh, ch1);
+            }
+        }
+    };
+
     /* 63 d and dmin, both times 2^24 and divided by the scale, must be in the range of fp16. */
     __device__ static inline float wg_row_scale_min(const uint8_t *r, uint32_t row)
     {
@@ -282,8 +352,9 @@ template <int FIVE> struct quant_q45_k : quant_own {
      * the subnormal number q 2^-24. Its factor d sc is rounded to fp16, and so is the addend, to which what that
      * rounding takes from the middle of the range of q is added.
      */
-    struct wg : wg_whole {
-        uint32_t sg, sh, cg, ch, a[4], b[4], fg, fh; /* factors and addends: of low nibbles, and of high ones */
+    struct wg_quick : wg_bits {
+        static constexpr bool ROW_SCALES = true;
+        uint32_t sg, sh, cg, ch; /* factors and addends: of low nibbles, and of high ones */
 
         __device__ void open(const uint8_t *r, int lane, const t16_row_scales &rows)
         {
@@ -303,31 +374,12 @@ template <int FIVE> struct quant_q45_k : quant_own {
             row(dg, s, __byte_perm(s, e, 0x0403), sg, cg);
             row(dh, s >> 12, lop_or(s >> 14, 0x30000, lop_or(e << 6, 0x3c0000, e >> 6 & 63)), sh, ch);
         }
-        __device__ void plane(const uint8_t *r, int p, int lane)
-        {
-            four_of(a, ((const uint4 *)r)[p * 32 + place(lane)]);
-            four_of(b, ((const uint4 *)r)[(2 + p) * 32 + place(lane)]);
-            if (FIVE)
-                fg = ((const uint32_t *)(r + 2048 + lane * 16))[p],
-                fh = ((const uint32_t *)(r + 2048 + lane * 16))[2 + p];
-        }
         __device__ void word(int u, uint32_t *A) const
         {
-            constexpr uint32_t L = 0x000f000f, H = 0x00f000f0;
-            uint32_t a8 = a[u] >> 8, b8 = b[u] >> 8;
-            uint32_t al = a[u] & L, bl = b[u] & L, cl = a8 & L, dl = b8 & L, ah = a[u] & H, bh = b[u] & H, c8 = a8 & H,
-                     dh = b8 & H;
-            if (FIVE) {
-                uint32_t f0 = fg << (4 - u), f1 = fg >> (4 + u), f2 = fh << (4 - u), f3 = fh >> (4 + u);
-                al = lop_or(f0, 0x00100010, al), ah = lop_or(f0, 0x01000100, ah), cl = lop_or(f1, 0x00100010, cl),
-                c8 = lop_or(f1, 0x01000100, c8);
-                bl = lop_or(f2, 0x00100010, bl), bh = lop_or(f2, 0x01000100, bh), dl = lop_or(f3, 0x00100010, dl),
-                dh = lop_or(f3, 0x01000100, dh);
-            }
-            A[0] = h2fma(al, twice(sg, 0), twice(cg, 0)), A[1] = h2fma(bl, twice(sh, 0), twice(ch, 0)),
-            A[2] = h2fma(cl, twice(sg, 0), twice(cg, 0)), A[3] = h2fma(dl, twice(sh, 0), twice(ch, 0));
-            A[4] = h2fma(ah, twice(sg, 1), twice(cg, 1)), A[5] = h2fma(bh, twice(sh, 1), twice(ch, 1)),
-            A[6] = h2fma(c8, twice(sg, 1), twice(cg, 1)), A[7] = h2fma(dh, twice(sh, 1), twice(ch, 1));
+            this->template integers<0>(u, A);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                A[i] = h2fma(A[i], twice(i & 1 ? sh : sg, i / 4), twice(i & 1 ? ch : cg, i / 4));
         }
     };
 };

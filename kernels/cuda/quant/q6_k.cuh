@@ -209,6 +209,7 @@ template <> struct quant<DT_Q6_K> : quant_own {
     /* q - 32 times the sub-block's scale, which is rounded to fp16, divided by the row's scale (tile16.cuh), by one
      * fma: q in the low bits of a half is the subnormal number q 2^-24. */
     struct wg : wg_whole {
+        static constexpr bool ROW_SCALES = true;
         uint32_t dg, dh, a[4], b[4], sg[2], sh[2], fg[2], fh[2];
 
         __device__ void open(const uint8_t *r, int lane, const t16_row_scales &rows)

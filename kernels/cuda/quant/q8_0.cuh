@@ -101,6 +101,7 @@ template <> struct quant<DT_Q8_0> : quant_own {
     /* 1024 + (q + 128), the byte inserted into an fp16, less 1152, which is exact; then times the block's d. A half is
      * one fragment, of two planes. */
     struct wg {
+        static constexpr bool ROW_SCALES = false;
         enum { PLANES = 2, FRAG = 2, PAIRS = 2 };
         uint32_t a[4], b[4], dg, dh;
 
