@@ -89,8 +89,8 @@ static void damage(void)
         if (!dot || strcmp(dot, ".kv") || rnd(12) || (fd = openat(dirfd(d), en->d_name, O_RDWR)) < 0)
             continue;
         assert_int_equal(fstat(fd, &st), 0);
-        off_t at = rnd((uint32_t)st.st_size);
-        switch (rnd(3)) {
+        off_t at = st.st_size ? rnd((uint32_t)st.st_size) : 0;
+        switch (st.st_size ? rnd(3) : 0) { /* an empty one was truncated before, and can only be removed */
         case 0:
             unlinkat(dirfd(d), en->d_name, 0);
             break;
