@@ -126,7 +126,9 @@ static enum rope_scaling scaling_of(struct hparams_reader *r, float factor)
 
 /* The attention factor as transformers computes it (modeling_rope_utils.py): given explicitly, or from mscale and
  * mscale_all_dim where both are given, or from the scaling factor. GGUF files store mscale_all_dim as
- * yarn_log_multiplier and leave out mscale, which is 1. */
+ * yarn_log_multiplier and leave out mscale, which is 1. Converters write yarn_attn_factor for either of two keys of
+ * config.json: attention_factor, and attn_factor, which is another number, below 1, that transformers and llama.cpp
+ * ignore (DeepSeek-R1-0528-Qwen3-8B). A folder's attention_factor comes by a name of its own. */
 static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arch *row, struct rope_params *p)
 {
     bool exact = row->exact_yarn;
@@ -142,7 +144,8 @@ static void read_yarn(struct hparams_reader *r, uint32_t n_ctx, const struct arc
         hparams_refuse(r, HEARTH_EBADMODEL, "key hearth.rope.mscale is %g; 0 to 1000 is possible", (double)mscale);
     float scale = all != 0 && mscale != 0 ? rope_yarn_mscale(p->factor, mscale) / rope_yarn_mscale(p->factor, all)
                                           : rope_yarn_mscale(p->factor, 1);
-    p->scale *= real(r, "rope.scaling.yarn_attn_factor", 1e6f, scale);
+    float given = real(r, "rope.scaling.yarn_attn_factor", 1e6f, scale);
+    p->scale *= real(r, "rope.scaling.attention_factor", 1e6f, given < 1 ? scale : given);
     p->extrapolation = real(r, "rope.scaling.yarn_ext_factor", 1, 1);
     p->beta_fast = real(r, "rope.scaling.yarn_beta_fast", 1e6f, 32);
     p->beta_slow = real(r, "rope.scaling.yarn_beta_slow", 1e6f, 1);

@@ -33,7 +33,7 @@ int hf_put_rope_number(struct hf *h, const json_t *r, const char *hf, const char
 
 static int put_scaling(struct hf *h, const json_t *r)
 {
-    static const char *const yarn[][2] = {{"attention_factor", "rope.scaling.yarn_attn_factor"},
+    static const char *const yarn[][2] = {{"attention_factor", "rope.scaling.attention_factor"},
                                           {"beta_fast", "rope.scaling.yarn_beta_fast"},
                                           {"beta_slow", "rope.scaling.yarn_beta_slow"}};
     const char *type = rope_type(r);

@@ -62,6 +62,10 @@ static void test_runs(void **state)
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         assert_true(distance(&plain, &(struct odd){.float_key = scales[i], .attn_factor = 0.7f}) > 1e-6f);
     assert_true(distance(&plain, &(struct odd){.scaling = "yarn"}) == 0); /* a factor of 1 */
+    struct odd yarn = {.scaling = "yarn", .float_key = "rope.scaling.yarn_attn_factor", .attn_factor = 0.878f};
+    assert_true(distance(&plain, &yarn) == 0); /* config.json's attn_factor, which is ignored */
+    yarn.attn_factor = 1.2f;
+    assert_true(distance(&plain, &yarn) > 1e-6f);
     static const char *const factors[] = {"token_embd.scale",   "output.scale",         "blk.0.attn_q.scale",
                                           "blk.1.attn_v.scale", "blk.0.ffn_gate.scale", "blk.1.ffn_down.scale"};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
