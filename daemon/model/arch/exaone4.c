@@ -21,5 +21,6 @@ static int bind_layer(struct binder *b, struct layer *l)
     return ret ? ret : bind_post_norms(b, l);
 }
 
-const struct arch arch_exaone4 = {
-    "exaone4", ROPE_NEOX, .period = 4, .hparams = hparams, .bind_layer = bind_layer, .build = llama_build};
+const struct arch arch_exaone4 = {"exaone4",           ROPE_NEOX,          .period = 4,
+                                  .skips_ahead = true, .hparams = hparams, .bind_layer = bind_layer,
+                                  .build = llama_build};
