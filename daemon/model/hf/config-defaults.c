@@ -141,6 +141,8 @@ static const struct {
     {"lfm2_moe", "norm_eps", 1e-5, true},
     {"mamba2", "layer_norm_epsilon", 1e-5, true},
     {"nemotron_h", "layer_norm_epsilon", 1e-5, true},
+    {"nemotron_h", "head_dim", 128, false},
+    {"nemotron_h", "num_key_value_heads", 8, false},
     {"qwen2_vl", "rope_theta", 1e6, true},
     {"qwen2_vl_text", "vocab_size", 152064, false},
     {"qwen2_vl_text", "hidden_size", 8192, false},
@@ -264,8 +266,20 @@ static const struct {
                     " \"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}"},
 };
 
+/* Nemotron-H's first folders have another name for the size of attention's heads. */
+static int add_head_dim(struct hf *h)
+{
+    json_t *d = json_object_get(h->config, "attention_head_dim");
+    if (strcmp(h->arch->model_type, "nemotron_h") || !d || json_is_null(d) || hf_get(h, "head_dim"))
+        return 0;
+    return json_object_set(h->config, "head_dim", d) ? err_set(h->e, HEARTH_ENOMEM, "no memory for config.json") : 0;
+}
+
 int hf_add_defaults(struct hf *h)
 {
+    int ret = add_head_dim(h);
+    if (ret)
+        return ret;
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         double v = defaults[i].value;
         if (strcmp(defaults[i].model_type, h->arch->model_type) || json_object_get(h->config, defaults[i].hf) ||

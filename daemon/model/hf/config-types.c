@@ -29,6 +29,7 @@ static const struct row rows[] = {
     {"num_attention_heads", WHOLE, NULL},
     {"num_key_value_heads", WHOLE, NULL},
     {"head_dim", ABOVE_0, NULL},
+    {"attention_head_dim", ABOVE_0, NULL},
     {"global_head_dim", ABOVE_0, NULL},
     {"num_global_key_value_heads", WHOLE, NULL},
     {"num_kv_shared_layers", WHOLE, NULL},

@@ -142,7 +142,7 @@ static const struct {
     const char *but; /* exempt model_type, whose tensors show the setting */
 } fixed[] = {{"use_bidirectional_attention", false, NULL},
              {"use_qk_norm", false, "glm4_moe"},
-             {"is_decoder", true, NULL},
+             {"is_causal", true, NULL},
              {"add_cross_attention", false, NULL},
              {"attn_qkv_clip", false, NULL},
              {"clip_qkv", false, NULL},
@@ -270,13 +270,15 @@ static int put_own(struct hf *h)
 
 static int refuse_others(const struct hf *h)
 {
-    bool gemma = !strcmp(h->arch->model_type, "gemma"); /* its hidden_act says "gelu" and is not used */
+    bool gemma = !strncmp(h->arch->model_type, "gemma", 5); /* hidden_act may say "gelu" there and is not used */
     const json_t *act = gemma ? NULL : hf_get(h, "hidden_act");
     if (!act)
         act = hf_get(h, "hidden_activation");
     if (!act)
         act = hf_get(h, "mlp_hidden_act");
     const char *name = json_string_value(act);
+    if (name && !strcmp(name, "swish"))
+        name = "silu"; /* the same by another name */
     if (name && strcmp(name, h->arch->act))
         return err_set(
             h->e, HEARTH_EUNSUPPORTED,

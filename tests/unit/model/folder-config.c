@@ -223,9 +223,16 @@ static void test_folders_of_makers(void **state)
     g = open_with("{\"model_type\": \"lfm2\", \"full_attn_idxs\": [], \"block_multiple_of\": 16, " CONFIG2 "}");
     assert_true(number_of(g, "lfm2.feed_forward_length") == 16);
     gguf_close(g);
-    static const char *const others[] = {"vision_tower.patch.weight", "audio_tower.layers.0.x.weight",
+    static const char *const others[] = {"vision_tower.patch.weight",
+                                         "audio_tower.layers.0.x.weight",
                                          "embed_vision.embedding_projection.weight",
-                                         "embed_audio.embedding_projection.weight"};
+                                         "embed_audio.embedding_projection.weight",
+                                         "vision_encoder.layers.0.x.weight",
+                                         "vision_projection.linear.weight",
+                                         "visual_embeddings_table.weight",
+                                         "projector.linear.weight",
+                                         "layerwise_projectors.0.weight",
+                                         "spatial_projectors.0.weight"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char header[256];
         snprintf(
@@ -254,6 +261,9 @@ static void test_several_names(void **state)
          "nemotron_h_moe.attention.layer_norm_rms_epsilon", 0.5},
         {NEMOTRON_H "\"norm_eps\": 0.25", "nemotron_h_moe.attention.layer_norm_rms_epsilon", 1e-5},
         {NEMOTRON_H "\"n_groups\": 2, \"conv_kernel\": 3", "nemotron_h_moe.ssm.group_count", 2},
+        {NEMOTRON_H "\"attention_head_dim\": 16", "nemotron_h_moe.attention.key_length", 16},
+        {NEMOTRON_H "\"attention_head_dim\": 16, \"head_dim\": 32", "nemotron_h_moe.attention.key_length", 32},
+        {NEMOTRON_H "\"attention_head_dim\": null", "nemotron_h_moe.attention.key_length", 128},
         {NEMOTRON_H "\"n_groups\": 2, \"mamba_n_groups\": 4", "nemotron_h_moe.ssm.group_count", 4},
         {NEMOTRON_H "\"conv_kernel\": 3, \"mamba_d_conv\": 4", "nemotron_h_moe.ssm.conv_kernel", 4},
         {NEMOTRON_H "\"moe_shared_expert_intermediate_size\": 6, \"shared_expert_intermediate_size\": 4",
@@ -267,6 +277,11 @@ static void test_several_names(void **state)
         {"\"model_type\": \"lfm2_moe\", \"full_attn_idxs\": [], \"num_dense_layers\": 2, \"first_k_dense_replace\": 1",
          "lfm2moe.leading_dense_block_count", 2},
         {"\"model_type\": \"llama\", \"norm_eps\": 0.5", "llama.attention.layer_norm_rms_epsilon", 1e-3},
+        {"\"model_type\": \"llama\", \"hidden_act\": \"swish\"", "llama.block_count", 2},
+        {"\"model_type\": \"gemma2\", \"hidden_act\": \"gelu\", \"hidden_activation\": \"gelu_pytorch_tanh\"",
+         "gemma2.block_count", 2},
+        /* settings that transformers writes for every model, and that say nothing of a decoder */
+        {"\"model_type\": \"llama\", \"is_decoder\": false, \"add_cross_attention\": false", "llama.block_count", 2},
         {"\"model_type\": \"nemotron\", \"norm_eps\": 0.5, \"layer_norm_eps\": 0.25, \"norm_epsilon\": 0.125",
          "nemotron.attention.layer_norm_epsilon", 0.5},
         {"\"model_type\": \"starcoder2\", \"layer_norm_eps\": 0.25, \"norm_epsilon\": 0.5",

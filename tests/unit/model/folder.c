@@ -317,6 +317,8 @@ static void test_folder_refused(void **state)
         {"config.json", "{\"model_type\": \"llama\", \"hidden_size\": \"8\"}", HEARTH_EBADMODEL, "hidden_size"},
         {"config.json", "{\"model_type\": \"llama\", \"hidden_act\": \"relu\", " CONFIG "}", HEARTH_EUNSUPPORTED,
          "relu"},
+        {"config.json", "{\"model_type\": \"qwen2\", \"is_causal\": false, " CONFIG "}", HEARTH_EUNSUPPORTED,
+         "is_causal"},
         {"config.json", "{\"model_type\": \"qwen3_moe\", \"norm_topk_prob\": 1, " CONFIG "}", HEARTH_EBADMODEL,
          "norm_topk_prob"},
         {"config.json", "{\"model_type\": \"glm4_moe\", \"scoring_func\": \"tanh\", " CONFIG "}", HEARTH_EBADMODEL,
