@@ -96,7 +96,7 @@ int prompt_make(const struct wire_engine_generate *g, struct model_entry *m, str
     } else if (g->req.n_messages) {
         rc = chat_append(g, m, out, told, e);
     } else if (g->req.text.data) {
-        int flags = (first && vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
+        int flags = (!first ? TOK_GOES_ON : vocab_add_bos(m->vocab) ? TOK_BOS : 0) | (g->req.special ? TOK_SPECIAL : 0);
         rc = tok_encode(m->vocab, g->req.text.data, g->req.text.len, flags, out, e);
     } else if (g->req.tokens.n) { /* ids are used unchanged: their sender decides about BOS as well */
         if (!(rc = prompt_check_ids("generate.tokens", g->req.tokens.v, g->req.tokens.n, m->hp.n_vocab, e)))

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "daemon/engine/front/chat.h"
+#include "daemon/engine/front/rpc.h"
 #include "libclient/hearth.h"
 
 #include <setjmp.h>
@@ -114,6 +115,40 @@ static void with(const char *name)
     gguf_close(m.gguf);
 }
 
+/* Raw text that is given in pieces: the timeline spells them one after the other, with nothing in between. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"Hel", "lo world", " and", "\n", "more", "<s>", "x"};
+    struct model_entry m;
+    struct ids line = {0};
+    struct hearth_err e = {0};
+    char whole[128] = "", got[128];
+    size_t n = 0;
+    if (!open_vocab(&m, "llama-spm.gguf"))
+        skip();
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        struct wire_engine_generate g = {.history = {line.v, line.n}};
+        struct ids more = {0};
+        struct prompt_told told;
+        g.req.text = hearth_text(said[i]);
+        if (prompt_make(&g, &m, &more, &told, &e))
+            fail_msg("%s", e.msg);
+        push(&line, &more);
+        ids_fini(&more);
+        strcat(whole, said[i]);
+    }
+    assert_int_equal(line.v[0], vocab_bos(m.vocab));
+    for (size_t i = 0; i < line.n; i++)
+        n += tok_piece(m.vocab, line.v[i], false, got + n, sizeof got - n);
+    assert_true(tok_adds_space(m.vocab) && n > 0 && got[0] == ' '); /* the one at the start */
+    assert_int_equal(n - 1, strlen(whole));
+    assert_memory_equal(got + 1, whole, n - 1);
+    ids_fini(&line);
+    vocab_free(m.vocab);
+    gguf_close(m.gguf);
+}
+
 static void test_bpe(void **state)
 {
     (void)state;
@@ -138,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_bpe),
         cmocka_unit_test(test_gpt_2),
         cmocka_unit_test(test_spm),
+        cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
 }
