@@ -60,20 +60,18 @@ static void add_sampling(struct wire_model *out, struct traits *t, const struct 
         {"general.sampling.top_p", "top_p"},
         {"general.sampling.min_p", "min_p"},
         {"general.sampling.penalty_repeat", "repetition_penalty"},
-        {"general.sampling.penalty_present", "presence_penalty"},
-        {"general.sampling.penalty_freq", "frequency_penalty"},
         {"general.sampling.penalty_last_n", "penalty_last"},
     };
     struct hearth_err ignored;
     out->sampling = t->sampling;
     for (int i = 0; i < TRAITS_SAMPLING; i++) {
         float f;
-        uint32_t u;
+        int64_t whole;
         double value = NAN;
         if (gguf_f32(g, keys[i].key, &f, &ignored) == 0)
             value = (double)f;
-        else if (gguf_u32(g, keys[i].key, &u, &ignored) == 0)
-            value = u;
+        else if (gguf_i64(g, keys[i].key, &whole, &ignored) == 0)
+            value = (double)(whole < 0 ? 0 : whole); /* as sample_params_fill() takes it */
         if (isfinite(value))
             t->sampling[out->n_sampling++] = (struct wire_default){keys[i].name, value};
     }

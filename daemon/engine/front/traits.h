@@ -6,7 +6,7 @@
 #include "daemon/engine/sched/models.h"
 #include "libclient/wire.h"
 
-enum { TRAITS_CAPABILITIES = 4, TRAITS_SAMPLING = 8, TRAITS_TEXT = 64 };
+enum { TRAITS_CAPABILITIES = 4, TRAITS_SAMPLING = 6, TRAITS_TEXT = 64 };
 
 /* Storage for what traits_fill() points to. */
 struct traits {

@@ -66,6 +66,33 @@ static void test_suppressed(void **state)
     gguf_close(g);
 }
 
+/* A file whose penalties look at no tokens has none, whatever their strength; what the request says counts. */
+static void test_last_none(void **state)
+{
+    (void)state;
+    struct wire_sampling w = {HEARTH_UNSET,
+                              HEARTH_UNSET,
+                              HEARTH_UNSET,
+                              HEARTH_UNSET,
+                              .repetition_penalty = HEARTH_UNSET,
+                              .penalty_last = HEARTH_UNSET},
+                         all = w;
+    struct hearth_err e = {0};
+    struct gguf *g;
+    struct gguf_make *m = gguf_make_new();
+    assert_non_null(m);
+    gguf_make_u32(m, "general.sampling.penalty_last_n", 0);
+    gguf_make_f32(m, "general.sampling.penalty_repeat", 1.5f);
+    assert_int_equal(gguf_make_done(m, &g, &e), 0);
+    gguf_make_free(m);
+    assert_int_equal(sample_params_fill(g, &w, &e), 0);
+    assert_true(w.repetition_penalty == 1 && w.penalty_last == 64);
+    all.penalty_last = 0;
+    assert_int_equal(sample_params_fill(g, &all, &e), 0);
+    assert_true(all.repetition_penalty == 1.5 && all.penalty_last == 0);
+    gguf_close(g);
+}
+
 static void test_none(void **state)
 {
     (void)state;
@@ -86,6 +113,7 @@ static void test_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_suppressed), cmocka_unit_test(test_none)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_suppressed), cmocka_unit_test(test_none),
+                                       cmocka_unit_test(test_last_none)};
     return cmocka_run_group_tests_name("sampling-params", tests, NULL, NULL);
 }
