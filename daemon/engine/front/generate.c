@@ -349,24 +349,26 @@ void generate_progress(struct rpc_server *s, const struct event_prompt *ev)
     serve_event(s, &wire_methods[WIRE_ENGINE_PROGRESS], &body);
 }
 
-/* The bytes of a token, truncated to cap. */
-static struct wire_bytes piece(const struct vocab *v, int32_t id, char *out, size_t cap)
+/* The bytes of a token, which are the vocabulary's. */
+static struct wire_bytes piece(const struct vocab *v, int32_t id)
 {
-    size_t n = v ? tok_piece(v, id, true, out, cap) : 0;
-    return (struct wire_bytes){out, n < cap ? n : cap};
+    struct wire_bytes b = {"", 0};
+    if (v)
+        b.data = tok_bytes(v, id, &b.len);
+    return b;
 }
 
 /* Converts the log-probabilities of a token. A model file may hold any weights, so logits may be NaN or infinite, which
  * a frame cannot carry: HEARTH_EBADMODEL. */
-static int logprobs(struct request *r, const struct step_token *t, struct wire_logprob top[LOGPROBS_MAX],
-                    char text[LOGPROBS_MAX][64], struct wire_token_logprobs *out, struct hearth_err *e)
+static int logprobs(const struct request *r, const struct step_token *t, struct wire_logprob top[LOGPROBS_MAX],
+                    struct wire_token_logprobs *out, struct hearth_err *e)
 {
     const struct sampled *d = t->detail;
     bool finite = isfinite(d->logprob);
     size_t n = r->msg->req.logprobs == 0 ? 0 : d->n_top;
     for (size_t i = 0; i < n; i++) {
         top[i] = (struct wire_logprob){d->top[i].id, (double)d->top[i].logprob,
-                                       piece(r->model->vocab, (int32_t)d->top[i].id, text[i], sizeof text[i])};
+                                       piece(r->model->vocab, (int32_t)d->top[i].id)};
         finite = finite && isfinite(d->top[i].logprob);
     }
     *out = (struct wire_token_logprobs){t->id, (double)d->logprob, top, n};
@@ -386,7 +388,6 @@ void generate_token(struct rpc_server *s, struct request *r, const struct step_t
     struct wire_engine_tokens body = {.stream = r->msg->stream, .index = r->n_completion, .tokens = {&t->id, 1}};
     struct wire_token_logprobs lp;
     struct wire_logprob top[LOGPROBS_MAX];
-    char text[LOGPROBS_MAX][64];
     if (r->stopped || r->err.code)
         return;
     if (!r->text.vocab)
@@ -398,7 +399,7 @@ void generate_token(struct rpc_server *s, struct request *r, const struct step_t
     body.held_reasoning = present(r->text.held_thought, r->text.n_held_thought);
     body.reasoning_tokens = r->text.reasoning.n_tokens;
     if (t->detail && r->msg->req.logprobs >= 0) {
-        if (logprobs(r, t, top, text, &lp, &r->err)) {
+        if (logprobs(r, t, top, &lp, &r->err)) {
             engine_cancel(s->engine, r->seq_id);
             return;
         }
@@ -477,7 +478,8 @@ static void generate_answer(struct rpc_server *s, struct request *r, const struc
 {
     static const char *const reasons[] = {"stop", "length", "context_full", "cancelled"};
     const struct wire_engine_generate *g = r->msg;
-    struct wire_engine_result res = {.finish_reason = r->stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
+    bool stopped = r->stopped || (r->text.held_stops && ev->reason != END_CANCELLED);
+    struct wire_engine_result res = {.finish_reason = stopped ? "stop" : reasons[ev->reason], .seed = r->seed};
     res.usage.reused_tokens = ev->n_reused;
     res.usage.restored_tokens = ev->n_restored;
     res.usage.computed_tokens = ev->n_computed;

@@ -226,6 +226,7 @@ int text_held(struct text *t, struct hearth_err *e)
 {
     size_t kept = t->n_pending - t->n_emitted, marked = reasoning_held(&t->reasoning), most = kept + marked + 3;
     t->n_held = t->n_held_thought = 0;
+    t->held_stops = false;
     if (t->stopped || !(kept + marked + t->n_part))
         return 0;
     int rc = grow(&t->held, &t->cap_held, most, e);
@@ -241,6 +242,7 @@ int text_held(struct text *t, struct hearth_err *e)
         reasoning_feed(&rest, bad, sizeof bad - 1, false, &out);
     reasoning_end(&rest, &out);
     t->n_held = find_stop(t, t->held, out.n_text);
+    t->held_stops = t->n_held < out.n_text;
     t->n_held_thought = out.n_thought;
     return 0;
 }

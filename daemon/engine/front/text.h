@@ -33,6 +33,7 @@ struct text {
     size_t n_thought, cap_thought;
     char *held, *held_thought; /* from the last text_held(): n_held and n_held_thought bytes of valid UTF-8 */
     size_t n_held, n_held_thought, cap_held, cap_held_thought;
+    bool held_stops; /* a stop string is complete in what is held back, whose end was left out */
 };
 
 /* Borrows the vocabulary and the stop strings. HEARTH_EPARAMS if a stop string is empty or too long. */

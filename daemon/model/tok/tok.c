@@ -462,3 +462,10 @@ size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, siz
         memcpy(out, p->s, p->n < cap ? p->n : cap);
     return p->n;
 }
+
+const char *tok_bytes(const struct vocab *v, int32_t id, size_t *n)
+{
+    bool known = id >= 0 && (uint32_t)id < v->n_tok;
+    *n = known ? v->piece[id].n : 0;
+    return *n ? v->piece[id].s : "";
+}

@@ -71,6 +71,8 @@ int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flag
  * decodes from the start of a text drops it if tok_adds_space() (encode also prepends one after each special token).
  * Ids out of range yield 0 bytes. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
+/* All bytes of a token, a control token's too; they live as long as the vocabulary. */
+const char *tok_bytes(const struct vocab *v, int32_t id, size_t *n);
 bool tok_adds_space(const struct vocab *v); /* SentencePiece's add_space_prefix: encode prepends a space to the text */
 
 /* Tokens by their role. */

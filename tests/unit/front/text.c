@@ -225,10 +225,28 @@ static void bad_stop_strings_are_refused(void **state)
     assert_int_equal(text_init(&t, NULL, huge, 1, &e), HEARTH_EPARAMS);
 }
 
+/* A stop string that only the end of the text completes ends it as any other does. */
+static void a_stop_may_be_completed_by_the_end(void **state)
+{
+    (void)state;
+    static const char *const stop[] = {BAD};
+    struct text t;
+    struct told got = {.n = 0};
+    open_text(&t, stop, 1);
+    push(&t, &got, "x\xe2\x82", 3); /* an unfinished character, which becomes U+FFFD if nothing follows */
+    assert_true(!t.stopped && t.held_stops);
+    push(&t, &got, "\xac", 1);
+    assert_true(!t.stopped && !t.held_stops);
+    push(&t, &got, "\xe2", 1);
+    finish(&t, &got);
+    assert_string_equal(got.s, "x\xe2\x82\xac");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_bytes_become_replacement_characters),
+        cmocka_unit_test(a_stop_may_be_completed_by_the_end),
         cmocka_unit_test(a_character_comes_with_the_token_that_completes_it),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(nothing_else_is_held_back),
