@@ -152,9 +152,9 @@ static int read_float(struct reader *r, const struct path *path, const struct pa
     if (!isfinite(v))
         return refuse(r, path, HEARTH_EPARAMS, "is not a finite number");
     if (v < lo)
-        return refuse(r, path, HEARTH_EPARAMS, "%g is under %g", v, lo);
+        return refuse(r, path, HEARTH_EPARAMS, "%.10g is under %g", v, lo);
     if (v > hi)
-        return refuse(r, path, HEARTH_EPARAMS, "%g is over %g", v, hi);
+        return refuse(r, path, HEARTH_EPARAMS, "%.10g is over %g", v, hi);
     *out = v;
     return 0;
 }

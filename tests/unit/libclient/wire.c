@@ -181,6 +181,7 @@ static void unknown_keys_of_generate(void **state)
     (void)state;
     assert_refused(SAMPLING("aa 74656d7072617475 7265 00"),
                    "generate.sampling: \"temprature\" is not known; is temperature meant?");
+    assert_refused(SAMPLING("a4 74656d70 00"), "generate.sampling: \"temp\" is not known; is temperature meant?");
     assert_refused(GENERATE("ab 74656d7065726174757265 00"),
                    "generate: \"temperature\" is not known; is sampling.temperature meant?");
     assert_refused(GENERATE("a3 666f6f 92 01 81 a1 61 c0"), "generate: \"foo\" is not known");
