@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libclient/utf8.h"
+
 /* No watermarks are set: the application decides how much it submits before it is sent. */
 static const struct frames_limits limits = {.frame = WIRE_LINK_FRAME_MAX, .read = 64 << 10};
 
@@ -65,7 +67,7 @@ int hearth_socket_path(char *buf, size_t size, struct hearth_err *e)
     size_t max = sizeof((struct sockaddr_un *)0)->sun_path;
     if (n < 0 || (size_t)n >= size || (size_t)n >= max)
         return err_set(e, HEARTH_EINVALID, "the socket path has %d bytes, a socket's name has room for %zu", n,
-                       (size < max ? size : max) - 1);
+                       (size < max ? size : max) - (size > 0));
     return 0;
 }
 
@@ -196,10 +198,9 @@ const char *hearth_version(void)
 
 void hearth_set_client(struct hearth *h, const char *name)
 {
-    size_t n = strnlen(name, sizeof h->client);
-    if (n == sizeof h->client)
-        for (n--; n && ((unsigned char)name[n] & 0xc0) == 0x80;) /* no part of a character */
-            n--;
+    if (!name)
+        name = "";
+    size_t n = utf8_prefix(name, strnlen(name, sizeof h->client - 1)); /* no part of a character, no other bytes */
     memcpy(h->client, name, n);
     h->client[n] = 0;
 }
@@ -357,7 +358,7 @@ int conn_wait(struct hearth *h, int fd, int64_t deadline, struct hearth_err *e)
 
 int hearth_wait(struct hearth *h, int fd, const struct timespec *timeout, struct hearth_err *e)
 {
-    if (h->queue || has_frame(h))
+    if (h->queue || (!h->dead.code && has_frame(h))) /* the frame that ended a connection stays at its front */
         return HEARTH_WAIT_IO;
     return conn_wait(h, fd, conn_deadline(timeout), e);
 }

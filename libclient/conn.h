@@ -26,6 +26,7 @@ struct pending {
 /* An event that arrived while a blocking call waited for another. */
 struct queued {
     struct queued *next;
+    bool nested; /* it arrived during a call that an on_event made */
     struct hearth_event ev;
 };
 
@@ -54,6 +55,7 @@ struct hearth {
 
     struct pending *pending;
     struct queued *queue, **queue_tail;
+    unsigned callbacks; /* number of on_event callbacks that are running, one within the other */
     uint32_t *deferred; /* where the next call of the run layer stores its number, without waiting; NULL: it waits */
     bool passes;        /* the daemon runs as another user: models named by paths are passed to it (pass.c) */
     struct passed_model passed[PASSED_KEPT];
@@ -110,8 +112,9 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
 /* Queues an event for hearth_next() and takes ownership of its body, also on failure. */
 int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_err *e);
 
-/* Takes the first event of request `id` from the queue; false for none. The caller frees the body. */
-bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev);
+/* Takes the first event of request `id` from the queue or, with `nested`, of no request that arrived during a call that
+ * an on_event made; false for none. The caller frees the body. */
+bool stream_unqueue(struct hearth *h, uint32_t id, bool nested, struct hearth_event *ev);
 
 /* Submits a dry generate, which only asks what a generation would cost; the answer is a wire_measured. */
 int stream_measure(struct hearth *h, const struct hearth_generate *g, uint32_t *id, struct hearth_err *e);

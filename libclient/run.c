@@ -23,7 +23,7 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
 
     for (bool late = false; !late; late = conn_is_late(deadline)) { /* events may keep coming after the deadline */
         struct hearth_event ev;
-        queued = queued && stream_unqueue(h, id, &ev);
+        queued = queued && stream_unqueue(h, id, on_event != NULL, &ev);
         int rc = queued ? 1 : stream_pull(h, &ev, e);
         if (!rc) {
             rc = conn_wait(h, -1, deadline, e);
@@ -51,7 +51,10 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
                 return rc;
             continue;
         }
-        if (on_event && on_event(arg, &ev) && !cancelled) {
+        h->callbacks++;
+        bool stop = on_event && on_event(arg, &ev) && !cancelled;
+        h->callbacks--;
+        if (stop) {
             cancelled = true;
             hearth_cancel(h, id, NULL);
         }
@@ -60,6 +63,8 @@ static int await(struct hearth *h, uint32_t id, hearth_on_event *on_event, void 
     }
     hearth_cancel(h, id, NULL); /* fails harmlessly where the request is not a generation */
     stream_abandon(h, id);
+    hearth_io(h, HEARTH_WRITE,
+              NULL); /* the caller may make no further call for long, and the generation would run on */
     return timed_out(e);
 }
 

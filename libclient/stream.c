@@ -94,7 +94,7 @@ void stream_abandon(struct hearth *h, uint32_t id)
     struct hearth_event ev;
     if (p)
         p->dropped = true;
-    while (stream_unqueue(h, id, &ev))
+    while (stream_unqueue(h, id, false, &ev))
         wire_free(ev.body.any);
 }
 
@@ -366,7 +366,7 @@ int stream_push(struct hearth *h, const struct hearth_event *ev, struct hearth_e
         wire_free(ev->body.any);
         return conn_die(h, e, HEARTH_ENOMEM, "no memory for an event");
     }
-    *q = (struct queued){.ev = *ev};
+    *q = (struct queued){.nested = h->callbacks > 0, .ev = *ev};
     *h->queue_tail = q;
     h->queue_tail = &q->next;
     return 0;
@@ -383,10 +383,10 @@ static void unqueue(struct hearth *h, struct queued **at, struct hearth_event *e
     free(q);
 }
 
-bool stream_unqueue(struct hearth *h, uint32_t id, struct hearth_event *ev)
+bool stream_unqueue(struct hearth *h, uint32_t id, bool nested, struct hearth_event *ev)
 {
     struct queued **at = &h->queue;
-    while (*at && (*at)->ev.request != id)
+    while (*at && (*at)->ev.request != id && !(nested && (*at)->nested && !(*at)->ev.request))
         at = &(*at)->next;
     if (!*at)
         return false;

@@ -88,6 +88,7 @@ static void an_error_of_no_request_ends_the_connection(void **state)
     shutdown(p->fd, SHUT_RDWR);
     assert_int_equal(hearth_status(p->h, &status, NULL, &err), HEARTH_ELIMIT);
     assert_string_equal(err.msg, "64 connections are open, the limit");
+    assert_int_equal(hearth_wait(p->h, -1, NULL, &err), HEARTH_ELIMIT);
 }
 
 static void what_is_not_the_protocol_ends_the_connection(void **state)
@@ -113,6 +114,7 @@ static void what_is_not_the_protocol_ends_the_connection(void **state)
         assert_int_equal(peer_next(p, &ev), HEARTH_EPROTOCOL);
         assert_string_equal(err.msg, rows[i].msg);
         assert_int_equal(peer_next(p, &ev), HEARTH_EPROTOCOL);
+        assert_int_equal(hearth_wait(p->h, -1, NULL, &err), HEARTH_EPROTOCOL); /* though a frame is at the front */
         peer_teardown(&each);
     }
 }

@@ -39,6 +39,16 @@ static void a_long_name_ends_between_two_characters(void **state)
     assert_string_equal(hello->client, "äääääääääääääääääääääääääääääää");
 }
 
+/* A name cannot be refused, and one that the hello cannot hold would make every request fail. */
+static void a_name_ends_before_bytes_that_are_no_text(void **state)
+{
+    struct peer *p = *state;
+    hearth_set_client(p->h, "caf\xe9 1.0");
+    peer_submit(p, "r1");
+    struct wire_hello *hello = peer_expect(p, WIRE_HELLO);
+    assert_string_equal(hello->client, "caf");
+}
+
 /* Any call may be made without waiting: its answer is an event, and the next call waits again. */
 static void calls_are_deferred(void **state)
 {
@@ -461,6 +471,37 @@ static void on_event_makes_blocking_calls(void **state)
     assert_int_equal(peer_next(p, &ev), 0);
 }
 
+static int ask_at_progress(void *arg, const struct hearth_event *ev)
+{
+    struct asked *a = arg;
+    struct hearth_status_result *status;
+    assert_int_equal(ev->type, HEARTH_EVENT_PROGRESS);
+    if (a->n++)
+        return 0;
+    assert_int_equal(hearth_status(a->p->h, &status, NULL, &err), 0);
+    hearth_free(status);
+    return 0;
+}
+
+/* So are those that belong to no request. */
+static void on_event_misses_no_progress(void **state)
+{
+    struct peer *p = *state;
+    struct hearth_event ev;
+    struct asked a = {.p = p};
+    const struct timespec never = {.tv_sec = 10};
+    struct wire_status_result status = {.pid = 1};
+    struct wire_model_progress at = {.model = "m", .total = 3};
+    peer_greet(p, 1);
+    for (at.done = 1; at.done <= 3; at.done++)
+        peer_tell(p, WIRE_MODEL_PROGRESS, &at);
+    peer_answer(p, 3, WIRE_STATUS, &status);
+    peer_answer(p, 2, WIRE_MODELS_LOAD, &(struct wire_model_load_result){.model = "m", .path = "/m"});
+    assert_int_equal(hearth_models_load(p->h, "m", ask_at_progress, &a, &never, NULL, &err), 0);
+    assert_int_equal(a.n, 3);
+    assert_int_equal(peer_next(p, &ev), 0);
+}
+
 static void a_prompt_that_is_read_is_told(void **state)
 {
     struct peer *p = *state;
@@ -546,6 +587,7 @@ static void timeouts_leave_the_connection_usable(void **state)
     g.model = "m";
     g.tokens = (struct hearth_ids){(int32_t[]){1, 2}, 2};
     assert_int_equal(hearth_run(p->h, &g, NULL, NULL, &none, &result, &err), HEARTH_ETIMEOUT);
+    assert_false(hearth_events(p->h) & HEARTH_WRITE); /* the cancel is sent already: no other call may follow */
     peer_expect(p, WIRE_GENERATE);
     peer_expect(p, WIRE_CANCEL);
     assert_int_equal(hearth_wait(p->h, -1, &none, &err), HEARTH_WAIT_TIMEOUT);
@@ -677,6 +719,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_PEER(hello_travels_with_the_first_request),
         WITH_PEER(a_long_name_ends_between_two_characters),
+        WITH_PEER(a_name_ends_before_bytes_that_are_no_text),
         WITH_PEER(calls_are_deferred),
         WITH_PEER(two_streams_on_one_connection_are_told_apart),
         WITH_PEER(a_refusal_is_an_event_and_the_connection_lives),
@@ -688,6 +731,7 @@ int main(void)
         WITH_PEER(blocking_calls_alone_queue_nothing),
         WITH_PEER(run_returns_the_result_and_shows_its_events),
         WITH_PEER(on_event_makes_blocking_calls),
+        WITH_PEER(on_event_misses_no_progress),
         WITH_PEER(a_prompt_that_is_read_is_told),
         WITH_PEER(who_waits_is_told_where),
         WITH_PEER(what_it_would_cost_is_asked),
