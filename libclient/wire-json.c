@@ -10,6 +10,7 @@
 #include "libclient/utf8.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -187,18 +188,18 @@ static int put_integer(struct in *in, const char *s)
     return v < 128 ? put_head(in, (uint8_t)v, 0, 0) : put_head(in, 0xcf, v, 8);
 }
 
-/* strtod() expects the locale's decimal point, so it is substituted first. */
+/* strtod() expects the locale's decimal point, which may have several bytes, so it is substituted first. */
 static int put_float(struct in *in, const char *s, size_t n)
 {
-    char text[400];
+    enum { DIGITS = 400 };
+    char text[DIGITS + MB_LEN_MAX];
     uint64_t bits;
-    if (n >= sizeof text)
+    if (n >= DIGITS)
         return wrong(in, "has a number of more than 399 characters");
-    memcpy(text, s, n);
-    text[n] = 0;
-    char *point = strchr(text, '.');
-    if (point)
-        *point = *localeconv()->decimal_point;
+    const char *point = memchr(s, '.', n);
+    size_t whole = point ? (size_t)(point - s) : n;
+    snprintf(text, sizeof text, "%.*s%s%.*s", (int)whole, s, point ? localeconv()->decimal_point : "",
+             point ? (int)(n - whole - 1) : 0, point ? point + 1 : "");
     double v = strtod(text, NULL);
     if (!isfinite(v))
         return wrong(in, "has a number that is too large");
@@ -333,17 +334,21 @@ static void string(struct out *t, const char *s, size_t n)
 
 static void number(struct out *t, double v)
 {
-    char s[40];
+    char s[40 + MB_LEN_MAX];
+    const char *mark = localeconv()->decimal_point;
     int n = snprintf(s, sizeof s - 2, "%.17g", v);
     if (!isfinite(v)) {
         t->why = "has a number that is not finite";
         return;
     }
-    char *point = strchr(s, *localeconv()->decimal_point);
-    if (point)
+    char *point = strstr(s, mark);
+    if (point) {
         *point = '.';
+        memmove(point + 1, point + strlen(mark), strlen(point + strlen(mark)) + 1);
+    }
     if (!strpbrk(s, ".e"))
-        n = (int)strlen(strcat(s, ".0"));
+        strcat(s, ".0");
+    n = (int)strlen(s);
     text(t, s, (size_t)n);
 }
 
