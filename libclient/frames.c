@@ -149,7 +149,7 @@ static ssize_t send_with(struct frames *f, int to, size_t n, int fd)
     union {
         struct cmsghdr align;
         char room[CMSG_SPACE(sizeof(int))];
-    } control;
+    } control = {.room = {0}}; /* its padding is sent, too */
     struct iovec iov = {f->out.data + f->out_pos, n};
     struct msghdr msg = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};

@@ -161,9 +161,9 @@ struct hearth_err {
 
 enum hearth_errno {
     HEARTH_OK = 0,
-#define X(name, number, symbol, request) HEARTH_##name = number,
-    HEARTH_ERRORS(X)
-#undef X
+#define HEARTH_ERRNO_(name, number, symbol, request) HEARTH_##name = number,
+    HEARTH_ERRORS(HEARTH_ERRNO_)
+#undef HEARTH_ERRNO_
 };
 
 /* Returns the symbol of a code ("MODEL_NOT_FOUND"), with which an error starts on the wire; "INTERNAL" for an unknown
@@ -318,7 +318,8 @@ HEARTH_API int hearth_adopt(struct hearth **out, int fd, struct hearth_err *err)
 HEARTH_API void hearth_close(struct hearth *h);
 
 /* Sets the client's name for the daemon's log, such as "my-editor 1.2"; takes effect if called before the first
- * request. The name is copied and truncated to at most 63 bytes, between two characters. */
+ * request. The name is copied and truncated to at most 63 bytes, between two characters, and before bytes that are not
+ * UTF-8. */
 HEARTH_API void hearth_set_client(struct hearth *h, const char *name);
 
 enum { HEARTH_READ = 1, HEARTH_WRITE = 2 };

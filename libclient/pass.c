@@ -99,6 +99,8 @@ static int pass_files(struct passing *p, const char *folder, int *room)
     DIR *d = opendir(folder);
     const struct dirent *de;
     int rc = 0;
+    if (!d && errno != ENOENT && errno != ENOTDIR)
+        return err_set(p->e, HEARTH_EDENIED, "%.120s: %s", folder, strerror(errno));
     for (int i = 0; d && i < ENTRIES_MAX && !rc && (de = readdir(d)); i++) {
         char path[PATH_MAX];
         struct stat st;
@@ -130,6 +132,8 @@ static int pass_model(struct passing *p, const char *path)
     if (stat(folder, &st) || !S_ISDIR(st.st_mode))
         return pass_parts(p, folder);
     int rc = pass_files(p, folder, &room);
+    if (!rc && room == FILES_MAX)
+        rc = err_set(p->e, HEARTH_ENOMODEL, "%.120s has no files of a model", folder);
     snprintf(templates, sizeof templates, "%s/additional_chat_templates", folder);
     return rc ? rc : pass_files(p, templates, &room);
 }
@@ -196,7 +200,8 @@ int pass_all(struct hearth *h, const char *path, uint32_t **ids, size_t *n, stru
     struct passing p = {.h = h, .ids = calloc(FILES_MAX, sizeof *p.ids), .e = e};
     if (!p.ids)
         return err_set(e, HEARTH_ENOMEM, "no memory for a model's files");
-    int rc = path[0] == '/' && path[1] != '/'
+    int rc = !path ? err_set(e, HEARTH_EPARAMS, "models.pass.path: is missing")
+             : path[0] == '/' && path[1] != '/'
                  ? pass_model(&p, path)
                  : err_set(e, HEARTH_EPARAMS, "models.pass: \"%.100s\" is not an absolute path", path);
     for (size_t i = 0; rc && i < p.n; i++)

@@ -211,14 +211,24 @@ static void pack_field(struct packer *p, const struct wire_type *t, const struct
     case WIRE_BYTES:
         pack_bytes(p, MEMBER(struct wire_bytes, msg, f->offset), f->flags & FIELD_BIN);
         break;
-    case WIRE_IDS:
-        (f->flags & FIELD_BIN ? pack_ids_bin : pack_ids)(p, MEMBER(struct wire_ids, msg, f->offset));
+    case WIRE_IDS: {
+        const struct wire_ids *ids = MEMBER(struct wire_ids, msg, f->offset);
+        if (ids->n && !ids->v)
+            p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s: is missing", name_of(p, t), f->name);
+        else
+            (f->flags & FIELD_BIN ? pack_ids_bin : pack_ids)(p, ids);
         break;
+    }
     case WIRE_STRS: {
         const struct wire_strs *strs = MEMBER(struct wire_strs, msg, f->offset);
         msgpack_pack_array(&p->pk, strs->n);
-        for (size_t i = 0; i < strs->n; i++)
-            pack_str(p, strs->v[i], strlen(strs->v[i]));
+        for (size_t i = 0; i < strs->n && !p->code; i++) {
+            const char *s = strs->v[i];
+            if (s)
+                pack_str(p, s, strlen(s));
+            else
+                p->code = err_set(p->e, HEARTH_EPARAMS, "%s.%s[%zu]: is missing", name_of(p, t), f->name, i);
+        }
         break;
     }
     case WIRE_STRUCT:
