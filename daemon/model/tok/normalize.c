@@ -49,6 +49,67 @@ static size_t valid_run(const char *s, size_t n)
     return at;
 }
 
+/* Orders the marks of c[0..n) by their combining class, keeping the order within a class; `room` is for n more. */
+static void order_marks(utf8proc_int32_t *c, size_t n, utf8proc_int32_t *room)
+{
+    size_t first[257] = {0};
+    for (size_t i = 0; i < n; i++)
+        first[utf8proc_get_property(c[i])->combining_class + 1]++;
+    for (size_t k = 1; k < 257; k++)
+        first[k] += first[k - 1];
+    for (size_t i = 0; i < n; i++)
+        room[first[utf8proc_get_property(c[i])->combining_class]++] = c[i];
+    memcpy(c, room, n * sizeof *c);
+}
+
+/* utf8proc_map() orders the marks after a letter in quadratic time, and cannot be cancelled. */
+int unicode_form(const char *s, size_t n, int options, char **out, size_t *n_out, struct hearth_err *e)
+{
+    enum { MOST = 18 + 1 }; /* code points of a decomposition: U+FDFA has 18 */
+    size_t len = 0, cap = 0, marks = 0, most = 0;
+    utf8proc_int32_t *c = NULL, *room = NULL;
+    int ret = 0, class = 0;
+    for (size_t at = 0; at < n && !ret;) {
+        utf8proc_int32_t cp;
+        if (cap - len < MOST) {
+            cap = cap + cap / 2 + n - at + 2 * MOST;
+            utf8proc_int32_t *more = reallocarray(c, cap, sizeof *c);
+            if (!more) {
+                ret = err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
+                break;
+            }
+            c = more;
+        }
+        at += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(n - at), &cp);
+        utf8proc_ssize_t k = utf8proc_decompose_char(cp, c + len, MOST, options, &class);
+        for (size_t end = len + (size_t)k; len < end; len++) {
+            marks = utf8proc_get_property(c[len])->combining_class ? marks + 1 : 0;
+            most = marks > most ? marks : most;
+        }
+        ret = pace(4, e);
+    }
+    if (!ret && most > 1 && !(room = reallocarray(NULL, most, sizeof *room)))
+        ret = err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
+    marks = 0;
+    for (size_t i = 0; i <= len && !ret && most > 1; i++) {
+        if (i < len && utf8proc_get_property(c[i])->combining_class) {
+            marks++;
+            continue;
+        }
+        if (marks > 1)
+            order_marks(c + i - marks, marks, room);
+        marks = 0;
+    }
+    free(room);
+    if (ret) {
+        free(c);
+        return ret;
+    }
+    *n_out = len ? (size_t)utf8proc_reencode(c, (utf8proc_ssize_t)len, options) : 0;
+    *out = (char *)c;
+    return 0;
+}
+
 /* Bytes that are not UTF-8 stay as they are; the stretches between them are normalised separately. */
 static int to_form(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out, struct hearth_err *e)
 {
@@ -60,26 +121,21 @@ static int to_form(const struct vocab *v, const char *text, size_t n, char **out
     char *buf = NULL;
     size_t len = 0;
     for (size_t at = 0; at < n;) {
-        int ret = pace(n - at < PACE_STEP ? n - at : PACE_STEP, e);
-        if (ret) {
-            free(buf);
-            return ret;
-        }
-        size_t run = valid_run(text + at, n - at), bad = at + run < n;
-        utf8proc_uint8_t *part = NULL;
-        utf8proc_ssize_t k = 0;
-        if (run)
-            k = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)run, &part, v->normalize);
-        char *more = k < 0 ? NULL : realloc(buf, len + (size_t)k + bad + 1);
+        size_t run = valid_run(text + at, n - at), bad = at + run < n, k = 0;
+        char *part = NULL;
+        int ret = pace(bad, e);
+        if (!ret && run)
+            ret = unicode_form(text + at, run, v->normalize, &part, &k, e);
+        char *more = ret ? NULL : realloc(buf, len + k + bad + 1);
         if (!more) {
             free(part);
             free(buf);
-            return err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
+            return ret ? ret : err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", n);
         }
         buf = more;
         if (k)
-            memcpy(buf + len, part, (size_t)k);
-        len += (size_t)k;
+            memcpy(buf + len, part, k);
+        len += k;
         if (bad)
             buf[len++] = text[at + run];
         at += run + bad;

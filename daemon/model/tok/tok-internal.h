@@ -223,6 +223,9 @@ int charsmap_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);
 int charsmap_normalize(const struct vocab *v, const char *text, size_t n, char **out, size_t *n_out,
                        struct hearth_err *e);
 
+/* normalize.c: s[0..n), which is UTF-8, in the Unicode form of utf8proc's options; *out is malloc'd. */
+int unicode_form(const char *s, size_t n, int options, char **out, size_t *n_out, struct hearth_err *e);
+
 /* normalize.c: applies a Unicode form or a table, where the file has one, and the rules for spaces. *out is malloc'd;
  * NULL: the text needs no change. */
 int normalize_load(struct vocab *v, const struct gguf *g, struct hearth_err *e);

@@ -109,13 +109,13 @@ static int clean(const char *text, size_t n, struct buffer *out, struct hearth_e
 /* Replaces b by its canonical decomposition. */
 static int decompose(struct buffer *b, struct hearth_err *e)
 {
-    utf8proc_uint8_t *out = NULL;
-    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)b->s, (utf8proc_ssize_t)b->n, &out,
-                                      UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
-    if (n < 0)
-        return err_set(e, HEARTH_ENOMEM, "no memory to normalise %zu bytes", b->n);
+    char *out;
+    size_t n;
+    int ret = unicode_form(b->s, b->n, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &out, &n, e);
+    if (ret)
+        return ret;
     free(b->s);
-    *b = (struct buffer){(char *)out, (size_t)n};
+    *b = (struct buffer){out, n};
     return 0;
 }
 

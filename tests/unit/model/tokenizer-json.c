@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -592,6 +593,53 @@ static void test_empty_matches(void **state)
     }
 }
 
+/* Marks are put in order in linear time, however many follow a letter; a result in minutes would mean quadratic. */
+static void test_many_marks(void **state)
+{
+    enum { MARKS = 100 * 1000 };
+    static const char *const names[] = {"qwen2", "bert"}, above[] = "\u0301", below[] = "\u0316";
+    (void)state;
+    char *text[2] = {malloc(4 * MARKS + 1), malloc(4 * MARKS + 1)};
+    for (int i = 0; i < 2; i++) {
+        char *to = text[i];
+        *to++ = 'a';
+        for (int k = 0; k < 2 * MARKS; k++, to += 2)
+            memcpy(to, (k < MARKS) == !i ? above : below, 2);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[64], dir[] = "/tmp/hearth-tok-XXXXXX", command[64];
+        struct gguf *g;
+        struct vocab *v;
+        struct hearth_err e = {0};
+        struct ids ids[2] = {{0}};
+        struct timespec a, b;
+        assert_non_null(mkdtemp(dir));
+        snprintf(file, sizeof file, "%s.tokenizer.json", names[i]);
+        json_t *tokenizer = load_json(file);
+        write_folder(dir, tokenizer);
+        json_decref(tokenizer);
+        if (model_file_open(&g, dir, &e) || vocab_load(&v, g, &e))
+            fail_msg("%s", e.msg);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+        for (int k = 0; k < 2; k++)
+            if (tok_encode(v, text[k], 4 * MARKS + 1, 0, &ids[k], &e))
+                fail_msg("%s", e.msg);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+        if (b.tv_sec - a.tv_sec > 20)
+            fail_msg("%s: %d marks take %ld s", names[i], 2 * MARKS, (long)(b.tv_sec - a.tv_sec));
+        assert_int_equal(ids[0].n, ids[1].n); /* marks of different classes have one order */
+        assert_true(!ids[0].n || !memcmp(ids[0].v, ids[1].v, ids[0].n * sizeof *ids[0].v));
+        ids_fini(&ids[0]);
+        ids_fini(&ids[1]);
+        vocab_free(v);
+        gguf_close(g);
+        snprintf(command, sizeof command, "rm -rf %s", dir);
+        assert_int_equal(system(command), 0);
+    }
+    free(text[0]);
+    free(text[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +656,7 @@ int main(void)
         cmocka_unit_test(test_long_s),
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_many_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
