@@ -21,8 +21,10 @@
     "\\p{Lm}\\p{Lo}" MARK "\\x{1123F}\\x{11240}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}\\x{1342F}" \
     "\\x{13441}-\\x{13446}\\x{1B132}\\x{1B155}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{2B739}"            \
     "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
-#define UPPER "\\p{Lu}\\p{Lt}" UNCASED
-#define LOWER "\\p{Ll}\\x{1DF25}-\\x{1DF2A}" UNCASED
+#define CAPITAL "\\p{Lu}\\p{Lt}"
+#define SMALL   "\\p{Ll}\\x{1DF25}-\\x{1DF2A}"
+#define UPPER   CAPITAL UNCASED
+#define LOWER   SMALL UNCASED
 
 #define GPT2                                                                                                     \
     "'(?:[stmd]|re|ve|ll)| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+|[" SPACE "]+(?![^" SPACE \
@@ -60,7 +62,7 @@ static const char *const bailing[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?+
 static const char *const bloom[] = {BLOOM, NULL};
 static const char *const viking[] = {BLOOM, "[" NUMBER "]", NULL};
 /* SuperBPE's words may contain spaces; digits are grouped by three from the right. */
-static const char *const superbpe[] = {"[" NUMBER "]+", "(?=([" DECIMAL "]{3})+(?![" DECIMAL "]))", NULL};
+static const char *const superbpe[] = {"[" NUMBER "]+", DIGIT_GROUP_ENDS, NULL};
 static const char *const starcoder[] = {"[" NUMBER "]", GPT2, NULL};
 /* As in the model's own pattern: everything from U+0800 on, including white space and the Kelvin sign. */
 #define CJK_RUN "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
@@ -102,19 +104,29 @@ static const char *const deepseek_llm[] = {
     NULL};
 static const char *const gpt_4o[] = {BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
 /* The digits of a long number are grouped by three from the right. */
-static const char *const tiny_aya[] = {"[" DECIMAL "]{1,3}(?=(?:[" DECIMAL "]{3})*" WORD_END ")",
-                                       BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
-/* In Kimi, Chinese characters form words of their own, and do not count as letters in other words. */
-#define NOT_HAN "(?![" HAN "])"
-static const char *const kimi_k2[] = {"[" HAN "]+|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN "[" UPPER "])*(?:" NOT_HAN
-                                      "[" LOWER "])+(?:" CONTRACTION ")?|[^\\r\\n" LETTER NUMBER "]?(?:" NOT_HAN
-                                      "[" UPPER "])+(?:" NOT_HAN "[" LOWER "])*(?:" CONTRACTION ")?|[" NUMBER
-                                      "]{1,3}| ?[^" SPACE LETTER NUMBER "]+[\\r\\n]*|" SPACES,
+static const char *const tiny_aya[] = {DIGIT_GROUPS(WORD_END), BY_CASE("(?:" CONTRACTION ")?", "{1,3}"), NULL};
+/* In Kimi, Chinese characters form words of their own, and do not count as letters in other words. A repeated group
+ * would take memory for each character if it could be taken back, so these are possessive: where no small letter
+ * follows, a word of capitals and UNCASED ends after the last of the latter. */
+#define KIMI_UNCASED "(?![" HAN "])[" UNCASED "]"
+#define KIMI_UPPER   "(?:[" CAPITAL "]|" KIMI_UNCASED ")"
+#define KIMI_LOWER   "(?:[" SMALL "]|" KIMI_UNCASED ")"
+static const char *const kimi_k2[] = {"[" HAN "]+|[^\\r\\n" LETTER NUMBER "]?(?:" KIMI_UPPER "*+(?=[" SMALL
+                                      "])" KIMI_LOWER "++|(?:[" CAPITAL "]*+" KIMI_UNCASED ")++)(?:" CONTRACTION
+                                      ")?|[^\\r\\n" LETTER NUMBER "]?" KIMI_UPPER "++" KIMI_LOWER "*+(?:" CONTRACTION
+                                      ")?|[" NUMBER "]{1,3}| ?[^" SPACE LETTER NUMBER "]+[\\r\\n]*|" SPACES,
                                       NULL};
 static const char *const tekken[] = {BY_CASE("", ""), NULL};
 static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?[" LETTER MARK "]+|[" NUMBER
                                                  "]| ?[^" SPACE LETTER MARK NUMBER "]+[\\r\\n]*|" SPACES,
                                      NULL};
+/* Youtu: stretches of Korean, of Chinese punctuation, of Bopomofo, and of Chinese and Japanese are cut out first. */
+static const char *const youtu[] = {
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{"
+    "FF1A}"
+    "\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-"
+    "\\x{30FF}]+",
+    BY_CASE("(?:" CONTRACTION ")?", ""), NULL};
 static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
 static const char *const whole[] = {NULL}; /* Unigram: the text is not split */
 static const char *const gemma4[] = {"[^\\n]+|[\\n]+", NULL};
@@ -199,6 +211,9 @@ static const struct pretok_kind kinds[] = {
     {"command-r", starcoder, false, false},
     {"exaone", starcoder, false, false},
     {"minerva-7b", starcoder, false, false},
+    {"youtu", youtu, true, false},
+    {"hy_v4", deepseek_v3, false, false},
+    {"mellum2", starcoder, false, false},
     {"default", plain, false, false},
 };
 
@@ -402,6 +417,7 @@ static int stretch(struct cutter *c, size_t end, bool match)
  * position. Where an empty match is at the end of the last match, the search continues one character later, as in
  * Oniguruma's iterator, which runs the original patterns.
  */
+enum { PACE_MATCH = 16 }; /* what a match counts for, since it may look at far more than it takes */
 static int cut(const pcre2_code *code, int behavior, pcre2_match_data *md, pcre2_match_context *mc, const char *text,
                size_t from, size_t to, struct ends *out, struct hearth_err *e)
 {
@@ -411,7 +427,7 @@ static int cut(const pcre2_code *code, int behavior, pcre2_match_data *md, pcre2
     size_t at = 0, len = to - from;
     int ret = 0;
     while (!ret && at < len) {
-        if ((ret = pace(1, e)))
+        if ((ret = pace(PACE_MATCH, e)))
             return ret;
         int rc = pcre2_match(code, subject, len, at, PCRE2_NO_UTF_CHECK, md, mc);
         if (rc == PCRE2_ERROR_JIT_STACKLIMIT)

@@ -231,6 +231,8 @@ static int load_prefixes(struct vocab *v, const struct gguf *g, struct hearth_er
     int ret = gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, e);
     if (ret >= 0)
         ret = gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space, e);
+    if (v->model == VOCAB_RAW && v->pre_kind) /* Gemma 4 needs it; its first files said no */
+        v->add_bos = true;
     v->add_bos &= v->bos >= 0;
     struct gguf_str when = {"", 0};
     if (ret >= 0)

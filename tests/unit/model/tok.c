@@ -301,6 +301,18 @@ static void test_long_runs_shared(void **state)
     }
 }
 
+/* Patterns that look ahead, or that repeat a group. */
+static void test_long_runs_patterns(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tiny_aya", "superbpe", "kimi-k2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct loaded l = load(embedded(), names[i]);
+        long_runs(l.v, names[i]);
+        unload(&l);
+    }
+}
+
 /* --- special tokens ------------------------------------------------------------------------------------ */
 
 static void test_special(void **state)
@@ -459,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_garbage_shared),
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_long_runs_shared),
+        cmocka_unit_test(test_long_runs_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
