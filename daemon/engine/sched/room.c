@@ -108,10 +108,10 @@ static bool leaves_before(const struct room *r, const struct seq *a, const struc
 
 /* Whether the sequence has made progress for a quantum since it was admitted, and for four times as long as recomputing
  * its earlier tokens took: so turns end, and recomputation takes a fifth of the time at most. */
-static bool has_had_quantum(const struct seq *q, double now)
+static bool has_had(const struct seq *q, double least, double now)
 {
     double regained = q->regained_at - q->seated_at, quantum = 4 * regained;
-    quantum = quantum > QUANTUM_SECONDS ? quantum : QUANTUM_SECONDS;
+    quantum = quantum > least ? quantum : least;
     return regained >= 0 && now - q->regained_at >= quantum;
 }
 
@@ -121,7 +121,7 @@ static bool makes_way(const struct room *r, const struct seq *v, const struct se
     if (v->planned == r->plans)
         return false; /* it is in the plan that is being made */
     if (v->class > q->class)
-        return !v->aged || now - v->seated_at >= AGED_SECONDS;
+        return !v->aged || has_had(v, AGED_SECONDS, now);
     if (v->class < q->class && v->class < sched_class_by_age(q, now))
         return false;
     if (v->share == q->share)
@@ -129,7 +129,8 @@ static bool makes_way(const struct room *r, const struct seq *v, const struct se
     bool user = v->share->user != q->share->user;
     if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + r->need)
         return true;
-    return user && now - q->served_at >= QUANTUM_SECONDS && has_had_quantum(v, now) && share_before(q->share, v->share);
+    return user && now - q->served_at >= QUANTUM_SECONDS && has_had(v, QUANTUM_SECONDS, now) &&
+           share_before(q->share, v->share);
 }
 
 /* Counts what is freed with the victim, or takes that back: its seat, or its pages and the one that it would need

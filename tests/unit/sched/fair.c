@@ -407,6 +407,29 @@ static void the_foreground_takes_the_pool(void **state)
     world_fini();
 }
 
+/* A background prompt comes to its end beside clients that always ask for more than the pool has, although it is
+ * preempted and its KV is evicted each time: once it has its seat again, it keeps it until it has gone on. */
+static void background_ends_in_a_full_pool(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 12 };
+    world_init(33, 1, 48, 256, 64);
+    w.pool[0].group.pace = (struct sched_pace){64, .gap = 0.4, .alone = 1};
+    struct request *front[CLIENTS] = {NULL}, *back = ask(ALICE, 0, CLASS_BACKGROUND, 640, 20);
+    uint32_t turns = 0;
+    for (; back->live && turns < 2000; turns++) {
+        for (uint32_t i = 0; i < CLIENTS; i++)
+            if (!front[i] || !front[i]->live)
+                front[i] = ask(BOB, i, CLASS_INTERACTIVE, 150, 60);
+        timed_turn();
+    }
+    assert_false(back->live);
+    while (timed_turn() > 0) {
+    }
+    check_tokens(back);
+    world_fini();
+}
+
 /* A stream whose client has disconnected is in the background class from then on. */
 static void who_has_gone_makes_way(void **state)
 {
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(what_is_shared_is_not_lacking),
         cmocka_unit_test(background_waits_but_goes_on),
         cmocka_unit_test(the_foreground_takes_the_pool),
+        cmocka_unit_test(background_ends_in_a_full_pool),
         cmocka_unit_test(who_has_gone_makes_way),
         cmocka_unit_test(who_has_gone_is_not_aged),
         cmocka_unit_test(who_made_way_is_not_aged),
