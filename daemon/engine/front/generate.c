@@ -303,6 +303,7 @@ static int eval_work(struct request *r, struct hearth_err *e)
         return err_set(e, HEARTH_ENOMEM, "no memory for eval of %llu tokens", (unsigned long long)n);
     }
     q->uid = eval_uid;
+    q->client = msg->client;
     q->n_prompt = (uint32_t)n;
     q->n_limit = q->n_wanted = (uint32_t)limit;
     r->seq = q;

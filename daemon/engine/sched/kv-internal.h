@@ -71,6 +71,13 @@ struct kv {
     uint32_t n_action, next_action, cap_action;
 };
 
+/* Whether the table is of no user, such as that of an eval: nobody will look for its pages, so none of them stays
+ * cached. */
+static inline bool kv_is_nobodys(const struct kv_table *t)
+{
+    return t->uid < 0;
+}
+
 static inline uint32_t kv_pages_for(uint32_t n_tok)
 {
     return n_tok / KV_PAGE + (n_tok % KV_PAGE != 0);

@@ -50,10 +50,11 @@ uint32_t kv_cut(const struct kv *kv, struct kv_table *t, uint32_t done, uint32_t
 }
 
 /* Releases one of the table's own pages. */
-static void drop(struct kv *kv, struct kv_state *s, uint32_t group, int which)
+static void drop(struct kv *kv, struct kv_table *t, uint32_t group, int which)
 {
+    struct kv_state *s = &t->state[group];
     if (s->has[which])
-        kv_page_unref(kv, group, s->page[which], false);
+        kv_page_unref(kv, group, s->page[which], kv_is_nobodys(t));
     s->has[which] = false;
 }
 
@@ -67,7 +68,7 @@ static bool passes(const struct kv *kv, const struct kv_table *t, uint32_t group
 void kv_state_spare(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
 {
     if (!passes(kv, t, group, n, ahead))
-        drop(kv, &t->state[group], group, 2);
+        drop(kv, t, group, 2);
 }
 
 void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t n, uint32_t ahead)
@@ -79,14 +80,15 @@ void kv_state_ahead(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t 
 
 /* Swaps the roles of the two pages after a step: the written one is read next. The page that was read is written next,
  * unless others reference it or it is cached; then it is released. */
-static void turn(struct kv *kv, struct kv_state *s, uint32_t group)
+static void turn(struct kv *kv, struct kv_table *t, uint32_t group)
 {
+    struct kv_state *s = &t->state[group];
     uint32_t was = s->page[0];
     bool had = s->has[0],
          own = had && kv->group[group].page[was].refs == 1 && kv->group[group].page[was].node == KV_NONE;
     assert(s->has[1]);
     if (!own)
-        drop(kv, s, group, 0);
+        drop(kv, t, group, 0);
     s->page[0] = s->page[1];
     s->page[1] = was;
     s->has[0] = true;
@@ -103,7 +105,7 @@ static void let_go(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t l
     for (; i < last; i++) {
         if (t->page[group][i] == KV_NONE)
             continue;
-        if (kv_state_stays(t, (i + 1) * KV_PAGE)) {
+        if (!kv_is_nobodys(t) && kv_state_stays(t, (i + 1) * KV_PAGE)) {
             if (i >= t->n_cached)
                 break; /* until its step is done and it can stay in the cache */
             kv->group[group].page[t->page[group][i]].kept = true;
@@ -141,7 +143,7 @@ void kv_advance(struct kv *kv, struct kv_table *t, uint32_t done)
     for (uint32_t g = 0; g < kv->n_group; g++) {
         if (!kv->group[g].shape.state)
             continue;
-        turn(kv, &t->state[g], g);
+        turn(kv, t, g);
         if (t->within) /* after turn(): the page that was read may be the one that is replaced */
             keep_within(kv, t, g);
     }
@@ -186,5 +188,5 @@ void kv_state_leave(struct kv *kv, struct kv_table *t, uint32_t group, uint32_t 
             kv_enter(kv, t, group, last);
     }
     for (int which = 0; which < 3; which++)
-        drop(kv, s, group, which);
+        drop(kv, t, group, which);
 }

@@ -106,7 +106,7 @@ void kv_truncate(struct kv *kv, struct kv_table *t, uint32_t n)
     while (t->n > n) { /* last to first: a page outlives its children */
         uint32_t i = --t->n;
         for (uint32_t g = 0; g < kv->n_group; g++)
-            kv_release_page(kv, t, g, i, false);
+            kv_release_page(kv, t, g, i, kv_is_nobodys(t));
         if (i < t->n_cached) {
             t->n_cached = i;
             kv_node_unref(kv, t->node[i]);
@@ -283,7 +283,7 @@ static void slide(struct kv *kv, struct kv_table *t, uint32_t done)
         for (; i < end && i < t->n; i++) {
             if (t->page[g][i] == KV_NONE)
                 continue;
-            if (is_kept(kv, g, i, t->keep) || is_kept(kv, g, i, t->part)) {
+            if (!kv_is_nobodys(t) && (is_kept(kv, g, i, t->keep) || is_kept(kv, g, i, t->part))) {
                 if (i >= t->n_cached)
                     break; /* wait until its step is done and it can enter the cache */
                 kv->group[g].page[t->page[g][i]].kept = true;
@@ -486,11 +486,12 @@ static bool outlasts(const struct kv *kv, const struct kv_table *t, uint32_t gro
 
 void kv_release(struct kv *kv, struct kv_table *t, const int32_t *ids, uint32_t n)
 {
+    n = kv_is_nobodys(t) ? 0 : n;
     for (uint32_t g = 0; g < kv->n_group; g++) {
         if (!kv->group[g].shape.state)
             continue;
         for (uint32_t i = n / KV_PAGE; i < t->n; i++) /* steps in flight had gone on: states of more than n tokens */
-            kv_release_page(kv, t, g, i, false);
+            kv_release_page(kv, t, g, i, kv_is_nobodys(t));
         kv_state_leave(kv, t, g, n);
     }
     kv_publish(kv, t, ids, n);

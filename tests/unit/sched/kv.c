@@ -239,6 +239,30 @@ static void other_uid_finds_nothing_and_a_clean_page(void **state)
     kv_cache_free(kv);
 }
 
+/* Pages of no user, those of an eval, are in the cache as long as it needs them, and evict nobody's. */
+static void nobodys_pages_do_not_stay(void **state)
+{
+    (void)state;
+    struct kv_counts c;
+    struct kv *kv = fresh(5, 1);
+    struct timeline a = {.t.uid = 1, .n = 32}, eval = {.t.uid = -2, .n = 48};
+    assert_true(kv_grow(kv, &a.t, 0, 32, LOOKAHEAD));
+    compute(&a, 32);
+    kv_release(kv, &a.t, a.id, 32);
+    for (int i = 0; i < 3; i++) {
+        assert_true(kv_grow(kv, &eval.t, 0, 48, LOOKAHEAD));
+        compute(&eval, 48);
+        kv_publish(kv, &eval.t, eval.id, 48);
+        kv_release(kv, &eval.t, eval.id, 48);
+        kv_count(kv, 0, &c);
+        assert_true(c.cached == 2 && c.held == 0 && c.free == 3);
+    }
+    assert_int_equal(kv_match(kv, &a.t, a.id, 32), 32);
+    kv_release(kv, &a.t, a.id, 32);
+    assert_true(kv_check(kv));
+    kv_cache_free(kv);
+}
+
 static void grow_takes_all_or_nothing(void **state)
 {
     (void)state;
@@ -256,11 +280,11 @@ static void grow_takes_all_or_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(match_is_longest),          cmocka_unit_test(shared_and_evicted),
-        cmocka_unit_test(resume_continues_in_place), cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
-        cmocka_unit_test(grow_takes_all_or_nothing), cmocka_unit_test(extents_come_and_go),
-        cmocka_unit_test(memory_before_eviction),    cmocka_unit_test(windows_shared_and_evicted),
-        cmocka_unit_test(states_shared_and_evicted),
+        cmocka_unit_test(match_is_longest),           cmocka_unit_test(shared_and_evicted),
+        cmocka_unit_test(resume_continues_in_place),  cmocka_unit_test(other_uid_finds_nothing_and_a_clean_page),
+        cmocka_unit_test(nobodys_pages_do_not_stay),  cmocka_unit_test(grow_takes_all_or_nothing),
+        cmocka_unit_test(extents_come_and_go),        cmocka_unit_test(memory_before_eviction),
+        cmocka_unit_test(windows_shared_and_evicted), cmocka_unit_test(states_shared_and_evicted),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }
