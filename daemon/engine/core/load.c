@@ -214,7 +214,7 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
         all += kv_page_bytes(&m->kv[g]) * m->kv[g].n_page;
     }
     atomic_store(&m->page_bytes, page);
-    atomic_store(&m->pages_total, (uint32_t)(all / page));
+    atomic_store(&m->pages_total, (uint32_t)((all + page - 1) / page)); /* rounded as those in use */
     attach(eng, m);
     return 0;
 }

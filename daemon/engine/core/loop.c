@@ -187,6 +187,14 @@ static bool poll_tier(struct engine *eng)
     return rc > 0;
 }
 
+/* What goes on between two pieces of a load: commands that need not wait for its end, and the tiers, for which
+ * sequences of other models may wait, as for the pages of one that was preempted. */
+static void go_on_beside_load(struct engine *eng)
+{
+    commands_run_beside_load(eng);
+    poll_tier(eng);
+}
+
 /* Seconds until EV_IDLE is due; < 0: it is not. */
 static double seconds_to_idle(const struct engine *eng)
 {
@@ -253,7 +261,7 @@ void *loop_main(void *arg)
     sem_post(&eng->opened);
     if (failed)
         return NULL;
-    eng->beside_load = commands_run_beside_load; /* load.c is below commands.c, so it calls it back */
+    eng->beside_load = go_on_beside_load; /* load.c is below this file and commands.c, so it calls them back */
     while (!atomic_load(&eng->stop) && !eng->fatal.code) {
         commands_run(eng);
         unload_idle(eng);
