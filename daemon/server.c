@@ -227,6 +227,7 @@ static void before_engine_calls(void *arg, struct engine_client *ec)
     model_fds_tell(s->passed, ec);
     yields_tell(s, ec);
     games_tell(s, ec, false);
+    pins_tell(s, ec);
 }
 
 static void on_engine_ready(void *arg, struct engine_client *ec)

@@ -11,6 +11,7 @@ struct pin {
     TAILQ_ENTRY(pin) entry;
     struct server *server;
     const struct engine_client *asked; /* the engine that was asked to load it and has not answered; NULL: none */
+    int64_t link;                      /* identifies the engine that was asked last, by its link's number */
     bool refused;                      /* it was refused for lack of memory */
     bool again; /* memory may be taken again since that engine was asked: a refusal may be older */
     bool gone;  /* it was unpinned, and stays in the list only until that engine answers */
@@ -45,7 +46,8 @@ int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err 
     size_t n = strlen(path) + 1;
     if (!(p = malloc(sizeof *p + n)))
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    *p = (struct pin){.server = s};
+    const struct engine_client *ec = engines_of(s->engines, path); /* it has just pinned it */
+    *p = (struct pin){.server = s, .link = ec ? engine_link_number(ec) : 0};
     memcpy(p->path, path, n);
     TAILQ_INSERT_TAIL(&s->pins, p, entry);
     return 0;
@@ -86,10 +88,20 @@ static void ask(struct pin *p)
     struct wire_engine_pin pin = {.path = p->path, .pinned = true};
     struct engine_client *ec = engines_for(p->server->engines, p->path);
     p->refused = p->again = false;
-    if (engine_call(ec, &wire_methods[WIRE_ENGINE_PIN], &pin, on_pinned, p, &e))
+    p->asked = ec; /* before the call, which may come back to pins_tell() */
+    p->link = engine_link_number(ec);
+    if (engine_call(ec, &wire_methods[WIRE_ENGINE_PIN], &pin, on_pinned, p, &e)) {
+        p->asked = NULL;
         log_warn("%s is not pinned: %s", p->path, e.msg);
-    else
-        p->asked = ec;
+    }
+}
+
+void pins_tell(struct server *s, struct engine_client *ec)
+{
+    struct pin *p;
+    TAILQ_FOREACH (p, &s->pins, entry)
+        if (!p->gone && !p->asked && p->link != engine_link_number(ec) && engines_of(s->engines, p->path) == ec)
+            ask(p);
 }
 
 void pins_restore(struct server *s, const struct engine_client *ec)

@@ -13,6 +13,10 @@ int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err 
 /* The path of the first pinned model for which `is` returns true; NULL. Borrowed until it is unpinned. */
 const char *pins_find(const struct server *s, bool (*is)(const char *path, void *arg), void *arg);
 
+/* Called before each call to an engine: has a new one pin the models that are placed on it before it does anything
+ * else, as there may be memory for no others (yields.h). */
+void pins_tell(struct server *s, struct engine_client *ec);
+
 /* Called when an engine is ready: asks it to pin the models that are placed on it, and has the pinned models that are
  * on no engine loaded where there is room. */
 void pins_restore(struct server *s, const struct engine_client *ec);

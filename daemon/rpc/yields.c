@@ -161,7 +161,9 @@ static void on_yielded(void *arg, const void *result, const struct hearth_err *e
     const struct yield_part *part = arg;
     struct yielding *y = part->of;
     const struct wire_engine_yield_result *r = result;
-    if (err) {
+    if (err && y->over && err->code == HEARTH_EENGINE) {
+        /* an engine that has died yields nothing any more */
+    } else if (err) {
         y->err = *err;
     } else {
         y->sum.freed += r->freed;

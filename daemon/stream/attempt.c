@@ -226,6 +226,7 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     if (rc)
         return rc;
     st->attempts++;
+    st->parked = false;
     st->resumed = g.resumed > 0;
     stream_trace(st, .stage = TRACE_SUBMITTED, .n = {(int64_t)g.history.n, g.resumed});
     if (st->state != state)
@@ -233,12 +234,22 @@ int stream_submit(struct stream *st, enum stream_state state, struct hearth_err 
     return 0;
 }
 
+/* Whether a probe is under way. One that waits for memory, for as long as that is yielded perhaps, kills no engine
+ * meanwhile, and holds up nobody. */
+static bool is_probing(const struct streams *v)
+{
+    const struct stream *st;
+    STREAMS_FOREACH (st, v, STREAMS_ISOLATED)
+        if (!st->parked)
+            return true;
+    return v->n_late_probes > 0;
+}
+
 void stream_probe_next(struct server *s)
 {
     struct stream *st;
     struct hearth_err e;
-    while (!s->streams->n_late_probes && !stream_first(s->streams, STREAMS_ISOLATED) &&
-           (st = stream_first(s->streams, 1 << STREAM_ORPHANED)) != NULL)
+    while (!is_probing(s->streams) && (st = stream_first(s->streams, 1 << STREAM_ORPHANED)) != NULL)
         if (stream_submit(st, STREAM_PROBING, &e) != 0)
             stream_end_here(st, &e);
 }
@@ -413,7 +424,9 @@ void stream_on_progress(struct server *s, const void *body)
 void stream_on_parked(struct server *s, const void *body)
 {
     const struct wire_engine_parked *p = body;
-    const struct stream *st = submitted(s, p->stream);
+    struct stream *st = submitted(s, p->stream);
+    if (st)
+        st->parked = p->parked;
     if (st && p->parked && p->yielded)
         subscribers_notify(st, "PARKED",
                            "memory is yielded to other programs, and the stream waits: `hearth yield --end` ends that");

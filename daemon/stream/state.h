@@ -87,6 +87,7 @@ struct stream {
     int crashes;                 /* engine deaths in total */
     double started_ms, asked_ms; /* when it was started, and when its request arrived */
     double first_ms, last_ms;    /* of its first and last token; 0: none has come to this hearthd */
+    bool parked;                 /* its engine has it wait for memory, and computes nothing of it */
     bool resumed;                /* it was last submitted after its first token */
     int32_t *appended;           /* ids of the request's input; NULL until an engine has admitted it */
     size_t n_appended;

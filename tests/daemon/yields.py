@@ -184,5 +184,27 @@ try:
     control.call("tokenize", model="tale", text="x")
     until("the next engine leaves", lambda: box.log().count("has left: it held no model") == gone + 1)
     until("... and another one loads the pinned model", lambda: engine_has() == [("other", True)])
+
+    # An engine that dies in a yield: a stream whose model waits for memory holds up none of a model that is pinned.
+    box.stop()
+    box.engine("--small", "500000000")
+    box.configure("model_dir = %s/models" % box.dir, "gpu_headroom = 0", "invariant = nothing")
+    box.start()
+    control, waits, goes_on = box.client(), box.client(), box.client()
+    control.call("models.pin", model="tale")
+    long = dict(text="Once upon a time", max_tokens=900, ignore_eos=True, sampling={"temperature": 0})
+    for client, model in ((waits, "other"), (goes_on, "tale")):
+        client.submit("generate", model=model, request=model, **long)
+        while client.read()[1] != "stream.tokens":
+            pass
+    control.call("yield", all=True, seconds=3600)
+
+    def state_of(request):
+        return {s["request"]: s["state"] for s in control.call("streams.list")["streams"]}.get(request)
+
+    os.kill(control.call("status")["engine"]["pid"], 9)
+    until("both streams are recovered", lambda: state_of("other") == "recovering")
+    until("the stream of the pinned model goes on", lambda: state_of("tale") != "recovering")
+    check(state_of("other") == "recovering", "... and the other one waits", state_of("other"))
 finally:
     end(box)

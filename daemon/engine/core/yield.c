@@ -278,7 +278,8 @@ static void relieve(struct engine *eng)
     eng->relieve_at = engine_now() + retry_seconds;
     step_drain(eng);
     limit_cache(eng, 0);
-    limit_cache(eng, UINT64_MAX);
+    if (!eng->yield.on)
+        limit_cache(eng, UINT64_MAX);
     if (!eng->fatal.code)
         unload_one(eng);
     may_grow(eng);
@@ -339,8 +340,7 @@ bool yield_advance(struct engine *eng)
         return go_on(eng);
     if (eng->yield.on && engine_now() >= eng->yield.until)
         end(eng);
-    if (!eng->yield.on)
-        relieve(eng);
+    relieve(eng);
     return false;
 }
 
@@ -350,10 +350,9 @@ double yield_timeout(const struct engine *eng)
     double left = eng->yield.until - engine_now();
     if (eng->yield.busy)
         return soon;
-    if (eng->yield.on)
-        return left > 0 ? left : 0;
-    if (!was_refused(eng)) /* possibly by the last step, after relieve() was called */
+    if (!eng->yield.on && !was_refused(eng)) /* possibly by the last step, after relieve() was called */
         return -1;
-    left = eng->relieve_at - engine_now();
+    if (was_refused(eng))
+        left = eng->yield.on ? fmin(left, eng->relieve_at - engine_now()) : eng->relieve_at - engine_now();
     return left > 0 ? left : 0;
 }
