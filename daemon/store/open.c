@@ -176,6 +176,21 @@ static int user_version(struct store *st, int64_t *v, struct hearth_err *e)
     return rc;
 }
 
+/* A database of no version has no tables yet, as they come with the version, in one transaction; one that has some
+ * belongs to another program. */
+static int check_empty(struct store *st, struct hearth_err *e)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = 0, got = SQLITE_ERROR;
+    if (sqlite3_prepare_v2(st->db, "SELECT 1 FROM sqlite_master LIMIT 1", -1, &q, NULL) != SQLITE_OK ||
+        ((got = sqlite3_step(q)) != SQLITE_DONE && got != SQLITE_ROW))
+        rc = refuse(st, e);
+    else if (got == SQLITE_ROW)
+        rc = err_set(e, HEARTH_ESTORE, "%s is a database of another program: left as it is; move it away", st->path);
+    sqlite3_finalize(q);
+    return rc;
+}
+
 /* Clears copies of rows in the gaps of pages, left by versions that had no vfs.c. It is done once, with the migration,
  * which copies the file anyway; a failure does no harm. */
 static void blank(struct store *st, int64_t version)
@@ -299,6 +314,9 @@ static int open_db(struct store *st, struct hearth_err *e)
     if (version < 0 || version > STORE_VERSION)
         return err_set(e, HEARTH_ESTORE, "%s is of version %lld, this hearthd knows versions up to %d: left as it is",
                        path, (long long)version, STORE_VERSION);
+
+    if (version == 0 && (rc = check_empty(st, e)) != 0)
+        return rc;
 
     /*
      * WAL with synchronous=NORMAL: a commit survives any crash or kill -9 of hearthd without an fsync. FULL would add

@@ -186,7 +186,7 @@ int store_trunks(struct store *st, const struct store_session *s, const struct s
     int rc = 0;
     *out = NULL;
     *n = 0;
-    for (bool less = true; less && !rc;) {
+    for (bool less = true; less && !rc && *n < CHAIN_MAX;) { /* parents that form a cycle have no end */
         const struct store_session *of = before ? before : s;
         struct store_session *t = NULL;
         if (of->parent[0] != '\0')
@@ -307,12 +307,18 @@ int store_purge_some(struct store *st, bool *more, struct hearth_err *e)
     if (rc || id[0] == '\0')
         return rc;
     int64_t from = slice(st, id);
-    if (from < 0)
-        return remove_row(st, id, e);
-    sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_TURNS);
-    sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(q, 2, from > first ? from : first);
-    return store_run(st, q, "removing a session", e);
+    if (from < 0) {
+        rc = remove_row(st, id, e);
+    } else {
+        sqlite3_stmt *q = store_stmt(st, SQL_REMOVE_TURNS);
+        sqlite3_bind_text(q, 1, id, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(q, 2, from > first ? from : first);
+        rc = store_run(st, q, "removing a session", e);
+    }
+    if (rc || sqlite3_changes(st->db) > 0)
+        return rc;
+    st->has_deleted = *more = false; /* it would be found again for ever */
+    return err_set(e, HEARTH_ESTORE, "what is left of session %s is damaged and cannot be removed", id);
 }
 
 int store_purge_all(struct store *st, struct hearth_err *e)

@@ -172,7 +172,7 @@ const char *const store_sql[N_SQL] = {
         " base_tok = min(?3, base_tok),"
         " bytes = (SELECT coalesce(sum(" TURN_LENGTH "), 0) FROM turns WHERE session = ?1 AND seq < ?2) WHERE id = ?1",
     [SQL_GET_TRUNK] = SESSION "id = ?1 AND name = id AND uid >= 0",
-    [SQL_TRUNK_WITH_TAIL] = "SELECT id, n_turns FROM sessions WHERE name = id AND uid >= 0 AND EXISTS"
+    [SQL_TRUNK_WITH_TAIL] = "SELECT id, n_turns FROM sessions WHERE name = id AND uid >= 0 AND " IS_ID " AND EXISTS"
                             " (SELECT 1 FROM turns WHERE session = sessions.id AND seq >= sessions.n_turns) LIMIT 1",
     [SQL_OWN_BYTES] = "SELECT coalesce(sum(" TURN_LENGTH "), 0) FROM turns WHERE session = ?1",
     [SQL_MOVE_TURNS] = "UPDATE turns SET session = ?2, sum = " TURN_SUM_OF(

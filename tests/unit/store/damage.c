@@ -71,6 +71,49 @@ static void test_not_a_database(void **state)
     free(after);
 }
 
+static void test_another_database(void **state)
+{
+    struct box *b = *state;
+    struct hearth_err e = {0};
+    sqlite3 *db;
+    size_t n, n_after;
+    store_close(b->st);
+    b->st = NULL;
+    assert_int_equal(unlink(b->db), 0);
+    assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "CREATE TABLE bookmarks(url)", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    char *before = slurp(b->db, &n);
+    assert_int_equal(store_open(&b->st, b->dir, &e), HEARTH_ESTORE);
+    assert_non_null(strstr(e.msg, "another program"));
+    char *after = slurp(b->db, &n_after);
+    assert_int_equal(n_after, n);
+    assert_memory_equal(after, before, n);
+    free(before);
+    free(after);
+}
+
+/* Rows that look like removed sessions with turns to be purged, but cannot be found by their ids, do not keep a start
+ * busy for ever. */
+static void test_odd_ids(void **state)
+{
+    static const char *const harm[] = {
+        "UPDATE sessions SET id = 'aaaaaaaaaaaaaaaaaaaaaaaa', name = 'aaaaaaaaaaaaaaaaaaaaaaaa', n_turns = 0",
+        "UPDATE sessions SET id = CAST(id AS BLOB), name = CAST(id AS BLOB), n_turns = 0",
+        "UPDATE sessions SET id = id || char(0) || 'z', name = id || char(0) || 'z', uid = -1",
+    };
+    struct box *b = *state;
+    for (size_t i = 0; i < sizeof harm / sizeof harm[0]; i++) {
+        struct store_session a = row(ID_A, 1000, "a");
+        commit_ok(b, &a, true, &one, 1);
+        tamper(b, harm[i]);
+        tamper(b, "UPDATE turns SET session = (SELECT id FROM sessions)");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        tamper(b, "DELETE FROM sessions; DELETE FROM turns");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+    }
+}
+
 static void test_damaged_rows(void **state)
 {
     struct box *b = *state;
@@ -346,6 +389,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_newer_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_a_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_odd_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_remove_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file, setup, teardown),

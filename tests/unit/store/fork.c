@@ -398,6 +398,26 @@ static void test_damage(void **state)
     }
 }
 
+/* Trunks that are each other's parents have an end. */
+static void test_cycle(void **state)
+{
+    struct box *b = *state;
+    struct store_trunk *v;
+    const struct store_shared none = {0};
+    size_t n;
+    a_chain(b);
+    sql_run(b->db, "UPDATE sessions SET parent = '0000000000000002', base = 3, name = id WHERE name = 'a'");
+    sql_run(b->db, "UPDATE sessions SET base = 1, name = id WHERE name = 'b'");
+    sql_run(b->db, "UPDATE sessions SET base = 0 WHERE name = 'c'");
+    sql_run(b->db, "DELETE FROM sessions WHERE name = 'd'");
+    struct store_session *s;
+    assert_int_equal(store_find(b->st, UID, "c", &s, NULL), 0);
+    assert_int_equal(store_trunks(b->st, s, &none, &v, &n, NULL), 0);
+    free(v);
+    assert_int_equal(store_remove(b->st, s, NULL), 0);
+    store_session_free(s);
+}
+
 /* A parent with a damaged row can be removed; its forks keep what they share of it, and with the last of them it goes.
  */
 static void test_damaged_parent(void **state)
@@ -484,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_removal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_trunk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cycle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_adopt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_adopt_trunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_adopt_of_nothing, setup, teardown),
