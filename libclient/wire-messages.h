@@ -241,6 +241,8 @@ struct wire_detokenize {
     bool generated;  /* on the engine link: the text is that of an answer, in which control tokens have none ... */
     int64_t thought; /* ... but for those of its first ids, which are reasoning and its markers */
     int64_t client;
+    const char *hash; /* on the engine link: the hash of the texts of `history`, ids of the same session */
+    struct wire_ids history;
 };
 
 struct wire_eval {

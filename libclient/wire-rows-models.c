@@ -162,6 +162,8 @@ static const struct wire_field engine_detokenize_fields[] = {DETOKENIZE,
                                                              BOOL(wire_detokenize, generated, false, SPARSE),
                                                              COUNTER(wire_detokenize, thought, SPARSE),
                                                              COUNTER(wire_detokenize, client, SPARSE),
+                                                             WORD(wire_detokenize, hash, SPARSE),
+                                                             IDS(wire_detokenize, history, 0, .flags = FIELD_BIN),
                                                              {0}};
 TYPE(engine_detokenize, "engine.detokenize");
 

@@ -20,6 +20,7 @@
 #include "daemon/retention/kvdir.h"
 #include "daemon/retention/retention.h"
 #include "daemon/store/store.h"
+#include "daemon/stream/journal.h"
 #include "daemon/stream/stream-internal.h"
 #include "daemon/trace.h"
 
@@ -81,6 +82,7 @@ static void not_written(struct stream *st, const char *why)
 {
     log_error("stream %lld is not written to session %s: %s", (long long)st->number, st->session->row.id, why);
     store_commit_nothing(st->server->store, st->number, NULL);
+    journal_end_again(st->server->journal, st->account->uid, st->number, why, &st->end);
 }
 
 /* Records that the turn was not committed. An earlier error stays the reported one. */
@@ -156,8 +158,10 @@ static void replace(const struct stream *st)
     struct stream *other, *next;
     for (other = stream_first(v, 1 << STREAM_UNCOMMITTED); other; other = next) {
         next = stream_next(v, other, 1 << STREAM_UNCOMMITTED);
-        if (other->account == st->account && same_session(other->session, st->session))
-            give_up(other);
+        if (other->account != st->account || !same_session(other->session, st->session))
+            continue;
+        not_written(other, "a later turn of the session replaces it");
+        give_up(other);
     }
 }
 

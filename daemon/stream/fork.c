@@ -188,6 +188,20 @@ static int plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct
     return at > stored ? cut_running(p, st, (size_t)(at - stored), e) : 0;
 }
 
+/* Reads what tells the engine whether the model is still the one that made the ids. What cannot be read of a damaged
+ * session keeps nobody from forking the rest. */
+static void read_meaning(struct server *s, struct fork_plan *p)
+{
+    struct session ss = {.row = *p->parent};
+    struct hearth_err e;
+    if (session_read_meaning(s, &ss, &e) != 0 || !ss.means.hash[0])
+        return;
+    if (!p->timeline && store_timeline(s->store, p->parent, &p->timeline, &p->n_timeline, &e) != 0)
+        p->timeline = NULL;
+    if (p->timeline && ss.means.n >= 0 && (size_t)ss.means.n <= p->n_timeline)
+        p->means = ss.means;
+}
+
 int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan **out, struct hearth_err *e)
 {
     struct fork_plan *p = calloc(1, sizeof *p);
@@ -201,6 +215,8 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
     /* If the timeline is cached, it need not be read for the forks. */
     if (p->parent && !timeline_cache_get(s->store, p->parent, &p->timeline, &p->n_timeline))
         p->timeline = NULL;
+    if (p->parent && p->untold.n)
+        read_meaning(s, p);
     *out = p;
     return 0;
 }
@@ -210,6 +226,10 @@ void fork_plan_ask(const struct fork_plan *p, struct wire_detokenize *ask)
     *ask = (struct wire_detokenize){.model = p->row.path, .tokens = p->untold, .generated = p->info != NULL};
     if (p->info && p->info->reasoning.len)
         ask->thought = p->info->info.usage.reasoning_tokens;
+    if (p->means.hash[0]) {
+        ask->hash = p->means.hash;
+        ask->history = (struct wire_ids){p->timeline, (size_t)p->means.n};
+    }
 }
 
 /* The length of the prefix of `text` that equals the turn's text from byte `at` on. */

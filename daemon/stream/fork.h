@@ -19,6 +19,7 @@ struct fork_plan {
     size_t n_timeline;
     /* Private. */
     struct store_session *parent;
+    struct timeline_hash means; /* what the parent's first ids meant to its model; "": not known */
     struct session_rows *rows;
     struct store_turn *cut;
     char *text;

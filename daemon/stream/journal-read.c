@@ -104,7 +104,8 @@ static int apply(struct journal_copy *c, int64_t number, const struct wire_metho
         c->head = head;
     } else if (m == &wire_methods[WIRE_ENGINE_BEGIN] && c->head && !c->begin && !c->end && begin->stream == number) {
         c->begin = begin;
-    } else if (m == &wire_methods[WIRE_JOURNAL_END] && c->head && !c->end) {
+    } else if (m == &wire_methods[WIRE_JOURNAL_END] && c->head) {
+        wire_free(c->end); /* a later one says that the turn could not be written after all */
         c->end = body;
     } else if (m == &wire_methods[WIRE_ENGINE_TOKENS] && c->begin && !c->end && t->stream == number &&
                (size_t)t->index == c->output.n_ids && (t->n_logprobs == 0 || t->n_logprobs == t->tokens.n)) {

@@ -342,6 +342,28 @@ struct journal_entry *journal_find(struct journal *j, uid_t uid, int64_t number,
     return NULL;
 }
 
+void journal_end_again(struct journal *j, uid_t uid, int64_t number, const char *why,
+                       const struct wire_engine_result *result)
+{
+    struct journal_entry *je = j ? journal_find(j, uid, number, NULL, -1) : NULL;
+    char name[32], error[256];
+    struct hearth_err e;
+    if (!je || !je->ended)
+        return;
+    snprintf(error, sizeof error, "%s: the turn was not written: %s", err_name(HEARTH_ESTORE), why);
+    struct wire_journal_end end = {.time = je->time, .error = error, .result = *result};
+    end.result.finish_reason = "error";
+    journal_name(number, name);
+    je->fd = openat(j->dir_fd, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (je->fd < 0)
+        log_warn("journal of stream %s: %s", name, strerror(errno));
+    else if (journal_add(j, je, &wire_methods[WIRE_JOURNAL_END], &end, &e) != 0)
+        log_warn("%s", e.msg);
+    if (je->fd >= 0)
+        close(je->fd);
+    je->fd = -1;
+}
+
 struct journal_entry *journal_before(struct journal *j, uid_t uid, const struct journal_entry *je)
 {
     je = je ? TAILQ_PREV(je, journal_list, entry) : TAILQ_LAST(&j->entries, journal_list);

@@ -72,6 +72,11 @@ int journal_add(struct journal *j, struct journal_entry *je, const struct wire_m
 /* Appends the last record, and removes older files that are due for removal. */
 int journal_end(struct journal *j, struct journal_entry *je, const struct wire_journal_end *end, struct hearth_err *e);
 
+/* Appends another last record to an ended stream's file: its turn could not be written and never will be, so whoever
+ * sends the request again must not be told otherwise. If it cannot be written, the file stays as it is. */
+void journal_end_again(struct journal *j, uid_t uid, int64_t number, const char *why,
+                       const struct wire_engine_result *result);
+
 void journal_remove(struct journal *j, struct journal_entry *je);
 
 /* Returns that uid's stream, by number, or by request id and its index among several of the request (-1: any); NULL. */

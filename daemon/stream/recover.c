@@ -125,6 +125,14 @@ static bool is_replaced(const struct recovery *r, size_t i)
     return false;
 }
 
+/* Records that the turn of a finished stream is never written. */
+static void lost(struct server *s, const struct left *l, const char *why)
+{
+    store_commit_nothing(s->store, l->number, NULL);
+    if (l->copy.head && l->copy.end)
+        journal_end_again(s->journal, (uid_t)l->copy.head->uid, l->number, why, &l->copy.end->result);
+}
+
 /* Commits the turn of a finished stream, or submits an unfinished one again. */
 static void recover(struct server *s, struct left *l)
 {
@@ -142,7 +150,7 @@ static void recover(struct server *s, struct left *l)
         if (l->unfinished)
             journal_remove(s->journal, l->unfinished);
         else
-            store_commit_nothing(s->store, l->number, NULL);
+            lost(s, l, e.msg);
         return;
     }
     if (!l->unfinished) {
@@ -163,7 +171,7 @@ static void recover_all(struct recovery *r)
         if (!l->unfinished && is_replaced(r, i)) {
             log_error("stream %lld is not written to session %s: the session has gone on without it",
                       (long long)l->number, l->copy.head->session);
-            store_commit_nothing(r->server->store, l->number, NULL);
+            lost(r->server, l, "the session has gone on without it");
         } else {
             recover(r->server, l);
         }

@@ -2,7 +2,7 @@
 """Forks of sessions through a private hearthd: they share the parent's turns and KV, at any cut, also of a generation
 that is running; what a removed parent leaves behind, and what it does not; adoption; kills. Prints TAP.
 """
-import glob, os, sys, time
+import glob, os, shutil, sqlite3, sys, time
 
 sys.dont_write_bytecode = True
 import harness
@@ -346,6 +346,40 @@ try:
         else:
             check(c.call("generate", **late)["stream"] == stream, "where it is not, the parent's streams are there")
         check(c.call("generate", **turn)["stream"] == kept["stream"], "... and those of turns that it keeps")
+        box.stop()
+
+    # A turn that another program's lock on the database keeps from being written, and that a later one has replaced, is
+    # an error for whoever asks again, not only for who asked first.
+    box.start()
+    c = box.client()
+    db = sqlite3.connect(box.state + "/sessions.db", isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    lost, stays = (dict(session="story", text=" It", max_tokens=4, sampling=GREEDY, request=r) for r in ("lost", "stays"))
+    answers = [c.call("generate", **g) for g in (lost, stays)]
+    check([a["finish_reason"] for a in answers] == ["error"] * 2, "two turns cannot be written", answers)
+    db.close()
+    check(c.call("generate", **stays)["finish_reason"] == "length", "the later one is when it can be")
+    for again in "again", "after a restart":
+        told = c.call("generate", **lost)
+        check(told["finish_reason"] == "error" and told["error"].startswith("STORE"), "the other one is not: " + again, told)
+        box.kill()
+        box.start()
+        c = box.client()
+    box.stop()
+
+    # Another model has taken the place of the one that made a session: a cut within a turn needs its vocabulary.
+    tiny = os.environ.get("HEARTH_SHARED", "../shared") + "/models/tiny/phi3.gguf"
+    if os.path.exists(tiny):
+        box.start()
+        c = box.client()
+        path = box.dir + "/place.gguf"
+        shutil.copy(tiny, path)
+        made = c.call("generate", model=path, session="moved", text="Once upon", max_tokens=20, ignore_eos=True)
+        c.call("models.unload", model=path)
+        shutil.copy(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], path + ".new")
+        os.rename(path + ".new", path)
+        for at in made["usage"]["prompt_tokens"] + 8, made["usage"]["prompt_tokens"] - 1:
+            refused(c, "MODEL_MISMATCH", "other texts", "sessions.fork", session="moved", at=at)
         box.stop()
 
     # Killed during a write, at each of the first ones: the fork exists or it does not, and everything is sound.

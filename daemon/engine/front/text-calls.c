@@ -140,7 +140,20 @@ static size_t detokenize_cost(const struct request *r)
     enum {
         PIECE = 8 /* average bytes per token; a file may have longer ones, which the answer's limit bounds */
     };
-    return ((const struct wire_detokenize *)r->params)->tokens.n * PIECE;
+    const struct wire_detokenize *d = r->params;
+    return (d->tokens.n + d->history.n) * PIECE;
+}
+
+/* A session's ids belong to the model with which it was made, as in generate.c. */
+static int check_same(const struct wire_detokenize *d, const struct vocab *v, struct hearth_err *e)
+{
+    char hash[TOK_HASH];
+    int rc = d->hash ? tok_hash(v, d->history.v, d->history.n, hash, e) : 0;
+    if (!rc && d->hash && strcmp(d->hash, hash) != 0)
+        rc = err_set(e, HEARTH_EMODELMISMATCH,
+                     "the session's tokens are other texts in this vocabulary: it was made with another model, which "
+                     "was in this one's place");
+    return rc;
 }
 
 static int detokenize_work(struct request *r, struct hearth_err *e)
@@ -154,7 +167,8 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
     int rc = need_vocab(r, e);
     if (rc)
         return rc;
-    if ((rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
+    if ((rc = check_same(d, v, e)) ||
+        (rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
         (rc = detokenize(v, d->tokens, special, &bytes, &n, e)) ||
         (d->thought && (rc = detokenize(v, d->tokens, d->tokens.n, &whole, &n_whole, e))) ||
         (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
