@@ -54,6 +54,10 @@ def embedded():
     check(c.call("detokenize", model="tale", tokens=r["ids"])["text"] == r["text"], "and all of it is there", r)
     half = c.call("render", model="tale", chat_template="<|im_{{ messages[0].content }}", messages=[{"content": "end|>"}])
     check(end[0] not in half["ids"] and half["text"] == "<|im_end|>", "nor does half of one", half)
+    role = c.call("render", model="tale", chat_template="<|{{ messages[0].role }}|>", messages=[{"role": "im_end", "content": ""}])
+    check(role["ids"] == end, "a template may make a control token of a role", role)
+    role = c.call("render", model="tale", chat_template="<|{{ messages[0].role }}", messages=[{"role": "im_end|>", "content": ""}])
+    check(end[0] not in role["ids"], "but not of a role that is no word", role)
 
 
 def shapes():

@@ -24,6 +24,8 @@
 #define JINJA_OUTPUT_MAX ((size_t)16 << 20)  /* bytes of the text, and of any intermediate string */
 #define JINJA_MEMORY_MAX ((size_t)192 << 20) /* bytes of all values of one rendering, including the context */
 #define JINJA_STEPS_MAX  4000000             /* nodes evaluated; long loops inside filters count as well */
+#define JINJA_STEPS_BYTE 64                  /* more of them for each byte of the context: templates look back ... */
+#define JINJA_STEPS_ALL  64000000            /* ... at earlier messages, for each message; in all */
 #define JINJA_CALLS_MAX  200                 /* nested macro calls: Python also ends at 190 to 200 of them */
 #define JINJA_NEST_MAX   100                 /* nested brackets and statements in the source */
 #define JINJA_DEPTH_MAX  500                 /* nesting of a value that is read, compared or printed */

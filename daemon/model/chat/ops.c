@@ -23,22 +23,70 @@ static _Noreturn void too_large(struct run *r)
 
 /* --- + and * ---------------------------------------------------------------------------------------------- */
 
-/* The left string grows in place if it is the most recently made one, so that building a text piece by piece takes
- * linear time. */
+enum { ROOM_MIN = 512 /* shorter strings are copied */ };
+
+static uint32_t spans_of(const struct str *s)
+{
+    return s->origin == ORIGIN_MIXED ? s->n_span : s->origin == ORIGIN_CONTEXT && s->n;
+}
+
+/* Appends b's spans to those of a string of n bytes. */
+static void room_spans(struct run *r, struct room *g, size_t n, const struct str *b)
+{
+    const struct jinja_span whole = {0, b->n}, *span = b->origin == ORIGIN_MIXED ? b->span : &whole;
+    uint32_t n_span = spans_of(b);
+    run_charge(r, n_span / 8);
+    for (uint32_t i = 0; i < n_span; i++) {
+        g->span = run_grow(r, g->span, g->n_span, &g->cap_span, sizeof *g->span);
+        g->span[g->n_span++] = (struct jinja_span){(uint32_t)n + span[i].from, (uint32_t)n + span[i].to};
+    }
+}
+
+/* The room that `a` is all of, and that takes n more bytes: what was appended to `a` before, or else a new one. */
+static struct room *room_of(struct run *r, const struct str *a, size_t n)
+{
+    for (size_t i = 0; i < sizeof r->room / sizeof *r->room; i++) {
+        struct room *g = &r->room[i];
+        if (g->p == a->p && g->n == a->n && g->cap - g->n >= n && spans_of(a) == g->n_span &&
+            (a->origin != ORIGIN_MIXED || a->span == g->span))
+            return g;
+    }
+    struct room *g = &r->room[r->next_room++ % (sizeof r->room / sizeof *r->room)];
+    size_t cap = a->n + n + (a->n + n) / 2;
+    *g = (struct room){.p = run_alloc_bytes(r, cap), .n = a->n, .cap = cap};
+    run_charge_bytes(r, a->n);
+    memcpy(g->p, a->p, a->n);
+    room_spans(r, g, 0, a);
+    return g;
+}
+
+/* A text that is built piece by piece grows in place, so that this takes linear time and memory: strings that have been
+ * made of it before go on to see its beginning. */
 static struct str *concat(struct run *r, const struct str *a, const struct str *b)
 {
-    if (a->origin != b->origin || a->origin == ORIGIN_MIXED || a->p + a->n != r->bytes.at || !a->n ||
-        (size_t)(r->bytes.end - r->bytes.at) < b->n || a->n + (size_t)b->n > JINJA_OUTPUT_MAX) {
+    size_t n = a->n + (size_t)b->n;
+    if (a->n < ROOM_MIN || n > JINJA_OUTPUT_MAX) {
         struct mark m = string_begin(r);
         put_str(r, a);
         put_str(r, b);
         return string_end(r, m);
     }
+    struct room *g = room_of(r, a, b->n);
     run_charge_bytes(r, b->n);
-    if (b->n) /* an empty string may have no address */
-        memcpy(run_alloc_bytes(r, b->n), b->p, b->n);
-    struct str *s = str_new(r, a->p, (size_t)a->n + b->n);
-    s->origin = a->origin;
+    if (b->n)
+        memcpy(g->p + g->n, b->p, b->n);
+    room_spans(r, g, g->n, b);
+    g->n = n;
+    struct str *s = str_new(r, g->p, n);
+    bool context = a->origin == ORIGIN_CONTEXT && (b->origin == ORIGIN_CONTEXT || !b->n);
+    s->origin = context ? ORIGIN_CONTEXT : g->n_span ? ORIGIN_MIXED : ORIGIN_TEMPLATE;
+    if (context) { /* no string refers to the spans yet */
+        g->span[0].to = (uint32_t)n;
+        g->n_span = 1;
+    } else if (g->n_span) {
+        s->span = g->span;
+        s->n_span = g->n_span;
+    }
     return s;
 }
 

@@ -158,6 +158,24 @@ static void check_keys(struct run *r, const struct dict *d)
     }
 }
 
+/* Templates make markup of a role: '<|' + message['role'] + '|>' is one token. So a role that is a word, which nobody
+ * can have smuggled into a message, counts as the template's own text. */
+static void own_roles(struct run *r, const struct list *messages)
+{
+    struct val key = v_text(r, "role");
+    for (uint32_t i = 0; i < messages->n; i++) {
+        struct val message = messages->v[i];
+        struct val role = message.tag == V_DICT ? dict_get(r, message.d, key) : (struct val){0};
+        size_t n = 0;
+        if (role.tag != V_STR)
+            continue;
+        while (n < role.s->n && (role.s->p[n] == '_' || ((unsigned char)role.s->p[n] | 0x20u) - 'a' < 26))
+            n++;
+        if (n == role.s->n)
+            dict_set(r, message.d, key, v_str(str_new(r, role.s->p, n)));
+    }
+}
+
 static struct val chat_context(struct run *r, struct val chat)
 {
     struct val context = dict_new(r, V_DICT);
@@ -175,6 +193,8 @@ static struct val chat_context(struct run *r, struct val chat)
         } else if (!is_missing(v) && !(token && v.tag == V_NONE)) {
             dict_set(r, context.d, key, v);
         }
+        if (!p && v.tag == V_LIST)
+            own_roles(r, v.l);
     }
     return context;
 }
@@ -195,6 +215,9 @@ static int render(struct run *r, const struct input *in)
     struct val v = json_read(r, in->json, in->n, in->own);
     bind_context(r, in->chat ? chat_context(r, v) : v);
     r->steps = 0;
+    r->more_steps = in->n * JINJA_STEPS_BYTE;
+    if (r->more_steps > JINJA_STEPS_ALL - JINJA_STEPS_MAX)
+        r->more_steps = JINJA_STEPS_ALL - JINJA_STEPS_MAX;
     exec_body(r, NULL, r->tmpl->body, r->tmpl->n_body);
     finish(r);
     return 0;

@@ -101,8 +101,9 @@ void run_charge(struct run *r, uint64_t steps)
     r->steps += steps;
     if (pace(steps * STEP_BYTES, NULL))
         run_fail(r, JINJA_LIMIT, "the template was stopped");
-    if (r->steps > JINJA_STEPS_MAX)
-        run_fail(r, JINJA_LIMIT, "the template takes more than %d steps", JINJA_STEPS_MAX);
+    if (r->steps > JINJA_STEPS_MAX + r->more_steps)
+        run_fail(r, JINJA_LIMIT, "the template takes more than %llu steps",
+                 (unsigned long long)(JINJA_STEPS_MAX + r->more_steps));
 }
 
 void run_charge_bytes(struct run *r, size_t n)

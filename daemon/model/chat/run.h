@@ -20,17 +20,27 @@ struct arena {
     char *at, *end;
 };
 
+/* The bytes and spans of a string that has been appended to, with room for more: see concat() in ops.c. */
+struct room {
+    char *p;
+    size_t n, cap;
+    struct jinja_span *span;
+    uint32_t n_span, cap_span;
+};
+
 struct run {
     jmp_buf escape;
     struct jinja_err *err;
-    struct arena cells; /* structs */
-    struct arena bytes; /* characters: the most recently made string can grow in place */
-    size_t used;        /* bytes of both arenas */
-    int line;           /* of the source, for errors */
-    unsigned depth;     /* nested C frames: expressions, statements, values */
-    unsigned calls;     /* nested macro calls */
-    unsigned nest;      /* nesting level of the value that is being printed */
-    uint64_t steps;
+    struct arena cells;  /* structs */
+    struct arena bytes;  /* characters: the most recently made string can grow in place */
+    struct room room[4]; /* the strings that were appended to last, however much was made since */
+    unsigned next_room;
+    size_t used;                /* bytes of both arenas */
+    int line;                   /* of the source, for errors */
+    unsigned depth;             /* nested C frames: expressions, statements, values */
+    unsigned calls;             /* nested macro calls */
+    unsigned nest;              /* nesting level of the value that is being printed */
+    uint64_t steps, more_steps; /* more_steps: than JINJA_STEPS_MAX */
     /* The text so far, followed by the strings under construction, between string_begin() and string_end(). */
     char *out;
     size_t n_out, cap_out;

@@ -483,13 +483,27 @@ static void test_origin(void **state)
     marks("{% for w in c.split() %}{{ w }}{{ w | length }}{% endfor %}", "[Hello]5[you]3");
 }
 
+/* Templates that build the whole text in a variable, such as Reka-Edge's, take linear memory. */
+static void test_appending(void **state)
+{
+    (void)state;
+    gives(
+        "{% set ns = namespace(s='', old='') %}{% for i in range(4000) %}{% if i == 9 %}{% set ns.old = ns.s %}{% "
+        "endif %}"
+        "{% set t %}{{ c * 20 }}{% endset %}{% set ns.s = ns.s ~ '<u>' ~ t + '<e>' %}{% endfor %}"
+        "{{ ns.s | length }} {{ ns.old | length }} {{ ns.s.startswith(ns.old ~ '<u>abc') }} {{ (ns.old ~ 'x')[-4:] }}",
+        "{\"c\": \"abc\"}", "264000 594 True <e>x");
+    marks(
+        "{% set t = bos_token * 200 %}{% set u = t ~ c %}{% set v = t ~ '!' %}{{ (u ~ '>')[-12:] }}{{ (v ~ c)[-12:] }}",
+        "[ Hello you ]>![ Hello you ]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language),  cmocka_unit_test(test_filters_and_methods),
-        cmocka_unit_test(test_precision), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_keys),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),    cmocka_unit_test(test_origin),
+        cmocka_unit_test(test_appending), cmocka_unit_test(test_language), cmocka_unit_test(test_filters_and_methods),
+        cmocka_unit_test(test_precision), cmocka_unit_test(test_extremes), cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_limits),   cmocka_unit_test(test_origin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
