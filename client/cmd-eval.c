@@ -81,5 +81,5 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     return status;
 }
 
-const struct cmd cmd_eval = {"eval", "[-m MODEL] --tokens IDS [--top N] [--greedy N] [--json]",
+const struct cmd cmd_eval = {"eval", "[-m MODEL] [--tokens IDS] [--top N] [--greedy N] [--json]",
                              "logits of a model, position by position", run};

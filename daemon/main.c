@@ -145,10 +145,11 @@ static bool find_engine(const char *dir, char path[static PATH_MAX])
 /* Finds the folder of the shipped models by the same rule. Clients see this path, so it must not contain "..". */
 static void find_models(const char *dir, char path[static PATH_MAX])
 {
-    char moved[PATH_MAX];
-    if (strcmp(dir, HEARTH_BUILDDIR) == 0)
-        snprintf(path, PATH_MAX, "%s/contrib/models", HEARTH_SRCDIR);
-    else if (snprintf(moved, sizeof moved, "%s/../share/hearth/models", dir) >= PATH_MAX || !realpath(moved, path))
+    char tree[PATH_MAX], moved[PATH_MAX];
+    /* `dir` has no links and no "..", which configure's names of the build's and the sources' folders may have */
+    if (realpath(HEARTH_BUILDDIR, tree) && strcmp(dir, tree) == 0 && realpath(HEARTH_SRCDIR "/contrib/models", path))
+        return;
+    if (snprintf(moved, sizeof moved, "%s/../share/hearth/models", dir) >= PATH_MAX || !realpath(moved, path))
         snprintf(path, PATH_MAX, "%s/models", HEARTH_DATADIR);
 }
 

@@ -264,7 +264,7 @@ struct hearth_timings {       /* milliseconds */
     HEARTH_ROOM(4);
 };
 
-/* hearth_logprob is one alternative for a token; hearth_token_logprobs is a token with its alternatives, best first.
+/* hearth_logprob is one of the most likely tokens; hearth_token_logprobs is a token with those at its place, best first.
  * logprob is the natural logarithm of the probability before any sampling parameter. */
 struct hearth_logprob {
     int64_t id;
@@ -375,7 +375,7 @@ struct hearth_generate {
                                 its KV */
     struct hearth_strs stop; /* at most 16 strings of 1 to 1024 bytes that end the text and are not part of it */
     struct hearth_sampling sampling;
-    int64_t logprobs; /* alternatives reported per token, 0..20; 0 = the token's own logprob only; -1 = no logprobs */
+    int64_t logprobs; /* most likely tokens reported for each, 0..20; 0 = its own logprob only; -1 = no logprobs */
     bool stream;      /* true: BEGIN and TOKENS events before DONE; false: DONE alone */
     bool special;     /* for `text`: whether "<|im_start|>" and the like are control tokens (true) or plain text
                          (false) */

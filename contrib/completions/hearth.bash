@@ -71,6 +71,10 @@ _hearth()
         --repeat-penalty --presence-penalty --frequency-penalty --penalty-last --template --set --think --class --stats --json"
     local words= names= files= # of which verb the names are offered, too; whether files are
     case $verb in
+    serve)
+        COMPREPLY=($(compgen -W "--foreground --check --purge --config --socket --state --engine --log-level --ready-fd
+            --help --version" -- "$cur"))
+        return ;;
     run) words="$generate --prompt --chat --raw --logprobs --request --choices"; names=list ;;
     chat) words=$generate ;;
     resume) words=$generate names=sessions ;;
@@ -116,7 +120,7 @@ _hearth()
         words="--model --template --now --json"
         [[ $prev == --template ]] && files=1 ;;
     eval) words="--model --tokens --top --greedy --json" ;;
-    list | ps | status) words="--json" ;;
+    list | ls | ps | status) words="--json" ;;
     esac
     if [[ -n $files && $cur != -* ]]; then
         _hearth_files

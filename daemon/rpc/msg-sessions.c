@@ -166,6 +166,7 @@ static int export(struct call *call, const struct store_session *row, struct hea
         r.turns = w.v;
         r.n_turns = n;
         session_describe(call->server, row, &r.session);
+        kvdir_describe(call->server->kv, &r.session, 1);
         call_reply(call, &r);
     }
     store_turns_free(turns, n);

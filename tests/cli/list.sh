@@ -35,6 +35,7 @@ json_is "every header has been read" "all(m['read'] for m in d['models'])"
 json_is "what each file is" "{m['name']: m['kind'] for m in d['models']} == {'good': 'language', 'tale': 'language', 'odd': 'language', 'future': 'language', 'lora': 'adapter', 'mmproj': 'projector', 'bert': 'embedding', 'words': 'vocabulary', 'html': None}"
 json_is "what runs" "sorted(m['name'] for m in d['models'] if m['refusal'] is None) == ['good', 'tale']"
 json_is "architecture, type and parameters" "[(m['arch'], m['type'], m['parameters'] > 7e6) for m in d['models'] if m['name'] in ('good', 'odd')] == [('llama', 'Q4_K_M', True)] * 2"
+json_is "no folder has .." "not any('/../' in f for f in d['folders'])"
 json_is "the folders are told" "d['folders'][0] == '$dir/models' and d['default_model'] == 'tale'"
 cp "$tale" "$dir/models/new
 line.gguf"

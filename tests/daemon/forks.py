@@ -37,6 +37,11 @@ try:
     whole = ids(c, "story")
     shown = c.call("sessions.show", session="story")
     turns = shown["turns"]
+    kv = 0
+    while not kv:  # until the engine has written a file
+        kv = c.call("sessions.show", session="story")["session"].get("kv_bytes", 0)
+    exported = c.call("sessions.export", session="story")["session"]
+    check(exported.get("kv_bytes", 0) >= kv, "an export has the bytes of its KV files, too", (exported, kv))
 
     r = c.call("sessions.fork", session="story", count=2)["sessions"]
     check([s["name"] for s in r] == ["story.1", "story.2"] and
