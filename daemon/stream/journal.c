@@ -409,7 +409,8 @@ void journal_forget(struct journal *j, const char *session, int64_t from)
         remove_bad(j);
     for (; je != NULL; je = next) {
         next = TAILQ_NEXT(je, entry);
-        if (je->ended && strcmp(je->session, session) == 0 && (from == 0 || je->reach > from))
+        bool beyond = je->ended ? from == 0 || je->reach > from : je->left && from == 0;
+        if (beyond && strcmp(je->session, session) == 0)
             journal_remove(j, je);
     }
 }

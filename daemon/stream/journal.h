@@ -41,6 +41,7 @@ struct journal_entry {
     char session[17];        /* the session's id; "" if it is unnamed */
     uint64_t hash;           /* of the request's content */
     bool ended;
+    bool left;      /* it has not ended, and could not be taken up: the next start tries again */
     double time;    /* wall-clock time of the end, used for retention only */
     int64_t tokens; /* tokens of the completion, once it has ended */
     int64_t reach;  /* once it has ended: length of the session's timeline up to its end */

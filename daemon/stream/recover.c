@@ -145,8 +145,11 @@ static void recover(struct server *s, struct left *l)
         rc = from_copy(s, &l->copy, ss, &st, &e);
     if (rc) {
         failed(l->number, !l->unfinished, &e);
-        if (rc != HEARTH_ENOSESSION && rc != HEARTH_ECONFLICT)
+        if (rc != HEARTH_ENOSESSION && rc != HEARTH_ECONFLICT) {
+            if (l->unfinished)
+                l->unfinished->left = true;
             return; /* the next start tries again */
+        }
         if (l->unfinished)
             journal_remove(s->journal, l->unfinished);
         else

@@ -372,6 +372,24 @@ try:
         c = box.client()
     box.stop()
 
+    # A stream that could not be taken up, because its session is damaged, goes with the session.
+    box.start()
+    c = box.client()
+    c.call("generate", model="tale", session="damaged", text="Once", max_tokens=3)
+    c.submit("generate", session="damaged", text=" He", max_tokens=900, ignore_eos=True, request="torn off")
+    while c.read()[1] != "stream.tokens":
+        pass
+    before = set(os.listdir(box.state + "/journal"))
+    box.kill()
+    box.sql("UPDATE sessions SET n_tok = n_tok + 1 WHERE name = 'damaged'")
+    box.start()
+    c = box.client()
+    refused(c, "STREAM_NOT_FOUND", "torn off", "stream.attach", request="torn off")
+    c.call("sessions.remove", session="damaged")
+    after = set(os.listdir(box.state + "/journal"))
+    check(len(before - after) == 2, "a stream that could not be taken up goes with its session", (before, after))
+    box.stop()
+
     # Another model has taken the place of the one that made a session: a cut within a turn needs its vocabulary.
     tiny = os.environ.get("HEARTH_SHARED", "../shared") + "/models/tiny/phi3.gguf"
     if os.path.exists(tiny):
