@@ -173,6 +173,33 @@ def sessions(c):
         check(e.args[0] == "INVALID_PARAMS" and "reasoning" in e.args[1], "reasoning that nothing made", e)
 
 
+def closing(c):
+    """How an answer is closed that has no text, or control tokens after it; and what is text of an answer at all."""
+    strict = ("{# [THINK] #}{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% elif m.content is string %}"
+              "{% if not m.content %}{{ raise_exception('an answer has text') }}{% endif %}{{ m.content }}<|eot|>{% else %}"
+              "{% for block in m.content %}{{ '[THINK]' + block['thinking'] if block.type == 'thinking' else block.text }}{% endfor %}<|eot|>"
+              "{% endif %}{% endfor %}")
+    text = lambda name: c.call("detokenize", model="strict", tokens=[i for t in c.call("sessions.export", session=name)["turns"] for i in t["tokens"]])["text"]
+    says(generate(c, "", chat_template=strict, model="strict", session="whole"), "blocks of thinking", "Hm.", "Yes")
+    says(generate(c, "", chat_template=strict, model="strict", session="whole"), "the next turn", "Hm.", "Yes")
+    check(not notices, "a template that reads blocks has it in the content", notices)
+    generate(c, "", chat_template=strict, model="strict", session="thinks", max_tokens=2)
+    says(generate(c, "", chat_template=strict, model="strict", session="thinks", max_tokens=0), "an answer cut in its thought goes on", None, "")
+    marker = c.call("tokenize", model="strict", text="[/THINK]", special=True)["ids"]
+    check(marker[0] in c.call("sessions.export", session="thinks")["turns"][2]["tokens"], "and its marker is the token", text("thinks"))
+    generate(c, "", chat_template=strict, model="strict", session="none", max_tokens=0)
+    says(generate(c, "", chat_template=strict, model="strict", session="none"), "an answer without text is refused by no template", "Hm.", "Yes")
+    check("[/INST]<|eot|>[INST]" in text("none"), "and stays empty", text("none"))
+    twice = "{# [THINK] #}{% for m in messages %}{{ m.role }} {% if m.role == 'user' %}{{ m.content }}[/INST]{% else %}{{ m.content }}<|eot|>{% endif %}{% endfor %}{% if add_generation_prompt %}assistant @ended{% endif %}"
+    for i in range(2):
+        generate(c, "", chat_template=twice, model="strict", session="ended")
+    check("Fine<|eot|>user" in text("ended"), "what the model wrote after its text is not written again", text("ended"))
+    r = generate(c, "", chat_template=twice.replace("@ended", "@call"), model="strict")
+    says(r, "the markup of a call is text", None, '[TOOL_CALLS]weather[ARGS]{"city": 1}')
+    r = generate(c, "", how=False, model="html", text="@html")
+    check(r["text"] == "Not <s>this</s> but that", "Gemma's </s> is markup", r)
+
+
 def turns(c, name):
     return [(t["role"], t.get("reasoning"), t["text"]) for t in c.call("sessions.show", session=name)["turns"]]
 
@@ -321,6 +348,12 @@ try:
     script_model.write(box.dir + "/models/script.gguf", SCRIPTS, control=CONTROL, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/broken.gguf", BROKEN, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/ends.gguf", ENDS, control=CONTROL + ["<think>", "</think>"])
+    script_model.write(box.dir + "/models/strict.gguf",
+                       {"[/INST]": ["[THINK]", "Hm", ".", "[/THINK]", "Yes"], "@ended": ["Fine", "<|eot|>"],
+                        "@call": ["[TOOL_CALLS]", "weather", "[ARGS]", '{"city"', ": 1}"]},
+                       control=["[INST]", "[/INST]", "[THINK]", "[/THINK]", "<|eot|>", "[TOOL_CALLS]", "[ARGS]"])
+    script_model.write(box.dir + "/models/html.gguf", {"@html": ["Not ", "<s>", "this", "</s>", " but that", "<end_of_turn>"]},
+                       control=["<eos>", "<end_of_turn>"])
     script_model.write(box.dir + "/models/opened.gguf",
                        {"\n": ["Think", "ing", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hel", "lo"],
                         "@pieces": ["<th", "ink>\nS", "o", " <", "/ thi", "nk>", " no\n<", "/thin", "k>\n\nO", "kay", "!"],
@@ -333,6 +366,7 @@ try:
     opened(c)
     switches(c)
     sessions(c)
+    closing(c)
     forks(c)
     streams(c)
     killed(c)

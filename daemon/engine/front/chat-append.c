@@ -26,6 +26,7 @@ struct talk {
     const char *answer; /* replaces the last past message's content; NULL: keep it */
     const char *key;    /* of an answer's reasoning; NULL: the content contains it, enclosed in the next two */
     const char *before, *after;
+    const char *blank; /* stands for the content of past answers that have none; NULL: "" */
     const char *switches;
     char now[32]; /* so that both renderings use the same time */
 };
@@ -50,8 +51,10 @@ static void put_content(FILE *f, const struct wire_message *msg, const struct wi
     }
     if (answer)
         chat_put_escaped(f, answer, strlen(answer));
-    else if (!msg->parts)
+    else if (!msg->parts && (msg->content.len || !t->blank || strcmp(msg->role, "assistant") != 0))
         chat_put_escaped(f, msg->content.data, msg->content.len);
+    else if (!msg->parts)
+        chat_put_escaped(f, t->blank, strlen(t->blank));
     for (size_t k = 0; k < msg->n_parts && !answer; k++)
         chat_put_escaped(f, msg->parts[k].text.data, msg->parts[k].text.len);
     putc('"', f);
@@ -280,6 +283,39 @@ static int compare(const struct talk *t, const struct jinja_text *text, size_t b
     return rc;
 }
 
+/* The end of the control tokens at text[from] with which the timeline ends: the model has written them itself, after
+ * its answer's text. */
+static int skip_written(const struct talk *t, const struct jinja_text *text, size_t *from, struct hearth_err *e)
+{
+    const struct wire_ids *h = &t->g->history;
+    const struct vocab *v = t->m->vocab;
+    size_t n = h->n;
+    int rc = 0;
+    while (n > (size_t)t->g->past_at && !tok_piece(v, h->v[n - 1], false, NULL, 0))
+        n--;
+    for (bool found = false; n < h->n && !rc && !found; n++) {
+        struct bytes written = {0};
+        rc = spell(v, h->v + n, h->n - n, &written, e);
+        found = !rc && written.n && written.n <= text->n - *from && !memcmp(text->data + *from, written.s, written.n);
+        *from += found ? written.n : 0;
+        free(written.s);
+    }
+    return rc;
+}
+
+/* The marker that closes the reasoning in which an answer was cut is ours, where we put it into the content. */
+static void own_marker(const struct talk *t, const struct jinja_text *text, size_t from)
+{
+    size_t n = t->key || !t->after ? 0 : strlen(t->after);
+    if (!n || n > text->n - from || memcmp(text->data + from, t->after, n) != 0)
+        return;
+    for (size_t i = 0; i < text->n_span; i++) {
+        struct jinja_span *s = &text->span[i];
+        if (s->to > from && s->from < from + n)
+            s->from = s->to < from + n ? s->to : (uint32_t)(from + n);
+    }
+}
+
 static int find_end(const struct talk *t, const struct jinja_text *text, size_t *from, bool *kept, struct hearth_err *e)
 {
     const struct wire_engine_generate *g = t->g;
@@ -293,12 +329,16 @@ static int find_end(const struct talk *t, const struct jinja_text *text, size_t 
     if (rc)
         return rc;
     size_t own = bos_at(v, spelt.s, spelt.n), n = spelt.n - own;
-    if (text->n - base >= n && !memcmp(text->data + base, spelt.s + own, n)) {
+    bool blank = t->blank && !g->past[g->n_past - 1].message.content.len; /* the text has something in its place */
+    if (!blank && text->n - base >= n && !memcmp(text->data + base, spelt.s + own, n)) {
         *from = base + n;
+        own_marker(t, text, *from);
     } else {
         rc = find_by_answer(t, text, from, e);
         if (!rc && *from < base)
             *from = base;
+        if (!rc)
+            rc = skip_written(t, text, from, e);
         if (!rc)
             rc = compare(t, text, base, *from, &spelt, kept, e);
     }
@@ -344,6 +384,14 @@ static bool think_unknown(const struct talk *t, const struct jinja_text *text, c
     return same;
 }
 
+static bool has_blank(const struct wire_engine_generate *g)
+{
+    for (size_t i = 0; i < g->n_past; i++)
+        if (!g->past[i].message.content.len && !strcmp(g->past[i].message.role, "assistant"))
+            return true;
+    return false;
+}
+
 int chat_append(const struct wire_engine_generate *g, struct model_entry *m, struct ids *out, struct prompt_told *told,
                 struct hearth_err *e)
 {
@@ -360,6 +408,11 @@ int chat_append(const struct wire_engine_generate *g, struct model_entry *m, str
         return rc;
     t.parts = has_parts(g) && reads_parts(&t);
     rc = render(&t, &text, e);
+    if (rc == HEARTH_ETEMPLATE && has_blank(g)) { /* some templates refuse an answer without text */
+        struct hearth_err ignored;
+        t.blank = ".";
+        rc = render(&t, &text, &ignored) ? rc : 0;
+    }
     if (rc)
         return rc;
     told->think_unknown = think_unknown(&t, &text, told);

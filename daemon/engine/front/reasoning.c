@@ -12,7 +12,7 @@ struct reasoning_family {
     const char *sign[2];                  /* a template that contains one of them is of this family */
     const char *tokens[REASONING_TOKENS]; /* of the markers; a vocabulary with the first one is of this family */
     /* No marker is a prefix of another one. After `skip` comes text. */
-    const char *open[2], *close, *skip[6];
+    const char *open[2], *close, *skip[8];
     const char *think, *no_think; /* variables of the template */
     const char *before, *after;   /* what encloses the reasoning in a template's rendering of an answer */
 };
@@ -28,7 +28,11 @@ static const struct reasoning_family families[] = {
         .open = {"<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>analysis<|message|>"},
         .close = "<|end|>",
         .skip = {"<|channel|>final<|message|>", "<|start|>assistant<|channel|>final<|message|>",
-                 "<|channel|>commentary<|message|>", "<|start|>assistant<|channel|>commentary<|message|>"},
+                 "<|channel|>commentary<|message|>", "<|start|>assistant<|channel|>commentary<|message|>",
+                 /* an answer in JSON */
+                 "<|channel|>final <|constrain|>json<|message|>", "<|channel|>final <|constrain|>JSON<|message|>",
+                 "<|start|>assistant<|channel|>final <|constrain|>json<|message|>",
+                 "<|start|>assistant<|channel|>final <|constrain|>JSON<|message|>"},
         .think = "\"reasoning_effort\":\"medium\"",
         .no_think = "\"reasoning_effort\":\"low\"", /* the lowest level there is */
         .before = "<|channel|>analysis<|message|>",
@@ -137,8 +141,8 @@ const char *reasoning_key(const struct reasoning_family *f, const char *source, 
 {
     static const char *const keys[][3] = {/* a key, and how templates refer to it */
                                           {"reasoning_content", "reasoning_content", NULL},
-                                          {"thinking", "message.thinking", "['thinking']"},
-                                          {"reasoning", "message.reasoning", "['reasoning']"}};
+                                          {"thinking", "message.thinking", "message['thinking']"},
+                                          {"reasoning", "message.reasoning", "message['reasoning']"}};
     *before = f->before;
     *after = f->after;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

@@ -38,7 +38,7 @@ const char *reasoning_key(const struct reasoning_family *f, const char *source, 
 
 enum {
     REASONING_TOKENS = 6,
-    REASONING_MARKERS = 10,
+    REASONING_MARKERS = 12,
     REASONING_MARKER = 80,   /* bytes */
     REASONING_NEWLINES = 64, /* that are held back; of more in a row, the first ones belong to no marker */
 };

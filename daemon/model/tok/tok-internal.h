@@ -21,6 +21,7 @@ struct piece {
     bool late;     /* a special token of a tokenizer.json, searched for in the normalised text that the others leave */
     bool apart;    /* a special token outside a tokenizer.json's own vocabulary: no text merges to it */
     bool word;     /* a special token that is found only where no letter or digit touches it */
+    bool shown;    /* a control token that is text of an answer: of a tool call */
     bool named;    /* a byte's token that is also a special token: found by its name, "<0x0A>" */
 };
 

@@ -27,20 +27,46 @@ static const char *const end_texts[] = {
     "<reponame>", "<repo_name>", "<|file_sep|>", "<file_sep>", LOW "<EOT>"};
 
 /* Texts that do not end a generation where the vocabulary also has two others: <|end|> of harmony and of Solar Open
- * closes one of several messages in an answer, and Gemma 4's </s> is not a token of its makers but HTML markup that
+ * closes one of several messages in an answer, and Gemma's </s> is not a token of its makers but HTML markup that
  * people write. */
 static const struct {
     const char *text, *beside[2];
     bool is_plain;
 } not_ends[] = {{"<|end|>", {"<|return|>", "<|call|>"}, false},
                 {"<|end|>", {"<|flush|>", "<|calls|>"}, false},
-                {"</s>", {"<turn|>", "<|tool_response>"}, true}};
+                {"</s>", {"<turn|>", "<|tool_response>"}, true},
+                {"</s>", {"<end_of_turn>", "<eos>"}, true}};
 
 /* Markup of fill-in-the-middle: control tokens too, but they do not end a generation. */
 static const char *const markup_texts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", WIDE("fim" LOW "begin"), "<PRE>", LOW "<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", WIDE("fim" LOW "hole"),  "<SUF>", LOW "<SUF>", "<|code_suffix|>",
     "<|fim_middle|>", "<fim-middle>", "<fim_middle>", WIDE("fim" LOW "end"),   "<MID>", LOW "<MID>", "<|code_middle|>"};
+
+/* Markup of the tool calls in an answer. Where they are control tokens, they are text of the answer nevertheless: only
+ * they tell a call from text, and a tool's name from its arguments. */
+static const char *const call_texts[] = {"[TOOL_CALLS]",
+                                         "[CALL_ID]",
+                                         "[ARGS]",
+                                         "<|tool_call|>",
+                                         "<|tool_calls|>",
+                                         "<|python_tag|>",
+                                         "<|\"|>",
+                                         "<|tool_call>",
+                                         "<tool_call|>",
+                                         "<|tool_call_start|>",
+                                         "<|tool_call_end|>",
+                                         "<|START_ACTION|>",
+                                         "<|END_ACTION|>",
+                                         "<|tool_calls_section_begin|>",
+                                         "<|tool_calls_section_end|>",
+                                         "<|tool_call_begin|>",
+                                         "<|tool_call_argument_begin|>",
+                                         WIDE("tool" LOW "calls" LOW "begin"),
+                                         WIDE("tool" LOW "calls" LOW "end"),
+                                         WIDE("tool" LOW "call" LOW "begin"),
+                                         WIDE("tool" LOW "call" LOW "end"),
+                                         WIDE("tool" LOW "sep")};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -139,6 +165,7 @@ static int load_tokens(struct vocab *v, const struct gguf *g, struct hearth_err 
         bool end = among(p, end_texts, COUNT(end_texts));
         if (end || among(p, markup_texts, COUNT(markup_texts)))
             p->attr = TOK_CONTROL;
+        p->shown = among(p, call_texts, COUNT(call_texts));
         if (end && end_push(v, (int32_t)i))
             return err_set(e, HEARTH_ENOMEM, "no memory for the vocabulary");
     }
@@ -458,7 +485,7 @@ size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, siz
     if (id < 0 || (uint32_t)id >= v->n_tok)
         return 0;
     const struct piece *p = &v->piece[id];
-    if (!special && (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN))
+    if (!special && !p->shown && (p->attr == TOK_CONTROL || p->attr == TOK_UNKNOWN))
         return 0;
     if (cap)
         memcpy(out, p->s, p->n < cap ? p->n : cap);

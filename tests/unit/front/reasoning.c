@@ -67,6 +67,8 @@ static const struct example {
      "there.",
      "The user greets.\nGreet.", "Hello there.", BOTH},
     {"harmony", false, "<|channel|>final<|message|>At once.", "", "At once.", AS_TOKENS},
+    {"harmony", false, "<|channel|>final <|constrain|>JSON<|message|>{\"a\":1}", "", "{\"a\":1}", BOTH},
+    {"harmony", true, "a<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{}", "a", "{}", BOTH},
     {"harmony", true,
      "a<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>analysis<|"
      "message|>b<|end|><|start|>assistant<|channel|>final<|message|>c",
@@ -307,7 +309,7 @@ static void families(void **state)
         {"<|channel|>analysis<|message|>{{ message.thinking }}", "harmony", "thinking"},
         {"'<|channel>thought' message.get('reasoning') or message.get('reasoning_content')", "gemma4",
          "reasoning_content"},
-        {"[THINK]{{ block['thinking'] }}[/THINK]", "mistral", "thinking"},
+        {"[THINK]{{ block['thinking'] }}[/THINK]", "mistral", NULL},
         {"<|START_THINKING|>{{ msg.reasoning_content }}", "cohere", "reasoning_content"},
         {"{{ message.content }}", NULL, NULL},
     };
