@@ -45,13 +45,16 @@
 
 /* Digits in groups of three from the right. The makers' \d{1,3}(?=(?:\d{3})*\b) and (?=(\d{3})+(?!\d)) read the rest of
  * a number at each group, so that their time is quadratic. These read it once, where it begins; \G, where the search
- * starts, is where a group ended. The second one's matches are empty: the ends of all groups but the last. */
+ * starts, is where a group ended. The second one's matches are empty: the ends of all groups but the last, and where a
+ * number begins that has no shorter group in front, unless the search starts there. */
 #define DIGITS3_TO(end) "(?=(?:[" DECIMAL "]{3})*+" end ")"
 #define DIGIT_GROUPS(end) \
     "(?<![" DECIMAL "])[" DECIMAL "]{1,3}" DIGITS3_TO(end) "|\\G(?<=[" DECIMAL "])[" DECIMAL "]{3}"
-#define DIGIT_GROUP_ENDS                                  \
-    "(?<![" DECIMAL "])[" DECIMAL "]{1,3}\\K(?=[" DECIMAL \
-    "])" DIGITS3_TO("(?![" DECIMAL "])") "|\\G(?<=[" DECIMAL "])[" DECIMAL "]{3}\\K(?=[" DECIMAL "])"
+#define DIGIT_GROUP_ENDS                                                                                           \
+    "(?!\\G)(?<![" DECIMAL "])(?=[" DECIMAL                                                                        \
+    "]{3})" DIGITS3_TO("(?![" DECIMAL "])") "|(?<![" DECIMAL "])[" DECIMAL "]{1,3}\\K(?=[" DECIMAL                 \
+                                            "])" DIGITS3_TO("(?![" DECIMAL "])") "|\\G(?<=[" DECIMAL "])[" DECIMAL \
+                                                                                 "]{3}\\K(?=[" DECIMAL "])"
 
 struct pattern {
     char s[16 * 1024];

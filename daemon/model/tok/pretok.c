@@ -411,13 +411,14 @@ static int stretch(struct cutter *c, size_t end, bool match)
     return ret;
 }
 
+enum { PACE_MATCH = 16 }; /* what a match counts for, since it may look at far more than it takes */
+
 /*
  * Splits text[from..to) into the matches of code and the stretches between them, and these into words. The pattern sees
  * nothing outside, so a lookahead takes `to` for the end of the text. An empty match is no word, but it cuts at its
  * position. Where an empty match is at the end of the last match, the search continues one character later, as in
  * Oniguruma's iterator, which runs the original patterns.
  */
-enum { PACE_MATCH = 16 }; /* what a match counts for, since it may look at far more than it takes */
 static int cut(const pcre2_code *code, int behavior, pcre2_match_data *md, pcre2_match_context *mc, const char *text,
                size_t from, size_t to, struct ends *out, struct hearth_err *e)
 {

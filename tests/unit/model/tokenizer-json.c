@@ -574,6 +574,9 @@ static void test_empty_matches(void **state)
         {"(?=b)", "b", "b|"},
         {"a*", "", ""},
         {"$", "ab", "ab|"},
+        /* digits in threes from the right, where a number of 3, 6, ... begins, too: DIGIT_GROUP_ENDS */
+        {"(?=(\\d{3})+(?!\\d))", "abc123 1234567x\u00b2123456", "abc|123 1|234|567x\u00b2|123|456|"},
+        {"(?=(\\d{3})+(?!\\d))", "123", "123|"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
