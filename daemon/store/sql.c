@@ -84,7 +84,7 @@ const char *const store_migrations[STORE_VERSION] = {
 #define VISIBLE " AND name <> id"
 
 /* A listing's cursor can only hold a well-formed id. */
-#define IS_ID "typeof(id) = 'text' AND length(id) = 16 AND id NOT GLOB '*[^0-9a-f]*'"
+#define IS_ID "typeof(id) = 'text' AND length(CAST(id AS BLOB)) = 16 AND id NOT GLOB '*[^0-9a-f]*'"
 
 #define SESSION                                                                                                      \
     "SELECT id, name, model, path, turn_open, created, used, n_turns, n_tok, uid, bytes, pinned, "                   \

@@ -109,6 +109,22 @@ static void test_odd_ids(void **state)
         tamper(b, harm[i]);
         tamper(b, "UPDATE turns SET session = (SELECT id FROM sessions)");
         assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        struct store_session gone = row(ID_B, 1000, "gone"); /* nor do they keep the turns of others */
+        commit_ok(b, &gone, true, &one, 1);
+        tamper(b, "UPDATE sessions SET uid = -1, name = id WHERE id = '" ID_B "'");
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
+        store_close(b->st);
+        b->st = NULL;
+        sqlite3 *db;
+        sqlite3_stmt *q;
+        assert_int_equal(sqlite3_open(b->db, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM turns WHERE session = '" ID_B "'", -1, &q, NULL),
+                         SQLITE_OK);
+        assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+        assert_int_equal(sqlite3_column_int(q, 0), 0);
+        sqlite3_finalize(q);
+        sqlite3_close(db);
+        assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
         tamper(b, "DELETE FROM sessions; DELETE FROM turns");
         assert_int_equal(store_open(&b->st, b->dir, NULL), 0);
     }
