@@ -7,6 +7,8 @@
 #include "daemon/log.h"
 #include "daemon/supervisor/engines.h"
 
+enum { DEATHS_MAX = 3 }; /* of engines in a row that died before they had loaded it: no further one is asked */
+
 struct pin {
     TAILQ_ENTRY(pin) entry;
     struct server *server;
@@ -15,6 +17,7 @@ struct pin {
     bool refused;                      /* it was refused for lack of memory */
     bool again; /* memory may be taken again since that engine was asked: a refusal may be older */
     bool gone;  /* it was unpinned, and stays in the list only until that engine answers */
+    int deaths;
     char path[];
 };
 
@@ -41,6 +44,8 @@ int pins_set(struct server *s, const char *path, bool pinned, struct hearth_err 
     struct pin *p = find(s, path);
     if (p && !pinned)
         forget(s, p);
+    else if (p)
+        p->deaths = 0;
     if (p || !pinned)
         return 0;
     size_t n = strlen(path) + 1;
@@ -78,7 +83,11 @@ static void on_pinned(void *arg, const void *result, const struct hearth_err *er
         ask(p);
     } else if (!result) {
         p->refused = err->code == HEARTH_ENOMEM;
-        log_warn("a pinned model was not loaded: %s", err->msg);
+        p->deaths += err->code == HEARTH_EENGINE;
+        log_warn("a pinned model was not loaded%s: %s",
+                 p->deaths == DEATHS_MAX ? ", and will not be until it is pinned again" : "", err->msg);
+    } else {
+        p->deaths = 0;
     }
 }
 
@@ -100,7 +109,8 @@ void pins_tell(struct server *s, struct engine_client *ec)
 {
     struct pin *p;
     TAILQ_FOREACH (p, &s->pins, entry)
-        if (!p->gone && !p->asked && p->link != engine_link_number(ec) && engines_of(s->engines, p->path) == ec)
+        if (!p->gone && !p->asked && p->deaths < DEATHS_MAX && p->link != engine_link_number(ec) &&
+            engines_of(s->engines, p->path) == ec)
             ask(p);
 }
 
@@ -109,7 +119,7 @@ void pins_restore(struct server *s, const struct engine_client *ec)
     struct pin *p;
     TAILQ_FOREACH (p, &s->pins, entry) {
         const struct engine_client *has = engines_of(s->engines, p->path);
-        if (!p->gone && !p->asked && (!has || has == ec))
+        if (!p->gone && !p->asked && p->deaths < DEATHS_MAX && (!has || has == ec))
             ask(p);
     }
 }
