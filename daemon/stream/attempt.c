@@ -4,7 +4,7 @@
  *
  * When an engine dies, any of the streams that ran on it may be the cause, and a request that kills engines must not
  * take the others with it. So the suspects are probed one by one (crash bisection), oldest first: the next one is
- * submitted when the one before has produced a token or has ended.
+ * submitted when the one before has produced a token or has ended, or when it waits for memory and computes nothing.
  */
 #include "config.h"
 

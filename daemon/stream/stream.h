@@ -99,8 +99,8 @@ void stream_detach(struct subscriber *sub);
 /* Recovers the streams that an earlier hearthd left behind. Called once, when the loop begins. */
 void stream_recover(struct server *s);
 
-/* Called at the end of the loop's turn: if streams were orphaned by the death of an engine and none is being probed,
- * submits the next one. */
+/* Called at the end of the loop's turn: if streams were orphaned by the death of an engine and none is being probed
+ * but such as wait for memory, submits the next one. */
 void stream_probe_next(struct server *s);
 
 /* Requests the end: the engine answers with the output so far. The stream may be freed. */

@@ -36,7 +36,7 @@ enum {
 static void advance_others(struct engine *eng, double now)
 {
     eng->beside_load(eng);
-    if (atomic_load(&eng->throttled) || now < eng->load_until)
+    if (eng->fatal.code || atomic_load(&eng->throttled) || now < eng->load_until)
         return;
     sched_note_arrival(&eng->sched, now);
     step_advance(eng);

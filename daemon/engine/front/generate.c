@@ -96,7 +96,7 @@ static int replay(struct request *r, struct hearth_err *e)
     int rc = 0;
     for (size_t i = h->n - (size_t)r->msg->resumed; i < h->n && !rc && r->text.vocab; i++)
         rc = text_push(&r->text, h->v[i], &out, &n, e);
-    return rc;
+    return rc || !r->text.vocab ? rc : text_held(&r->text, e); /* only the end may have been lost */
 }
 
 static int give_to_device(struct rpc_server *s, struct request *r, struct hearth_err *e)

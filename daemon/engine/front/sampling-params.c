@@ -78,16 +78,16 @@ static int recommended(const struct gguf *g, size_t i, double *out, struct heart
 
 /* With a penalty_last_n of 0 llama.cpp penalises nothing, where hearth's 0 is all tokens: neither that number nor the
  * penalty that comes with it is taken from such a file. */
-static bool penalises_nothing(const struct gguf *g, const struct wire_sampling *w)
+bool sample_params_no_penalty(const struct gguf *g)
 {
     struct hearth_err ignored;
     int64_t last;
-    return w->penalty_last < 0 && !gguf_i64(g, "general.sampling.penalty_last_n", &last, &ignored) && last == 0;
+    return !gguf_i64(g, "general.sampling.penalty_last_n", &last, &ignored) && last == 0;
 }
 
 int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hearth_err *e)
 {
-    bool nothing = penalises_nothing(g, w);
+    bool nothing = w->penalty_last < 0 && sample_params_no_penalty(g);
     for (size_t i = 0; i < sizeof opens / sizeof *opens; i++) {
         char *at = (char *)w + opens[i].offset;
         int64_t *whole = (int64_t *)(void *)at;

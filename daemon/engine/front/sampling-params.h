@@ -11,6 +11,8 @@
  * (general.sampling.*), otherwise to hearth's defaults. HEARTH_EBADMODEL if a key has another type or is out of
  * range. */
 int sample_params_fill(const struct gguf *g, struct wire_sampling *w, struct hearth_err *e);
+/* Whether the file has a penalty of no tokens, so that neither of its two keys for it is taken. */
+bool sample_params_no_penalty(const struct gguf *g);
 
 /*
  * `logprobs` is wire_generate's; no field of *w may be open. *bias is the list that out->bias points to, which the

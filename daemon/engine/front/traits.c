@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "daemon/engine/front/sampling-params.h"
 #include "daemon/model/kind.h"
 
 /* A template that supports tools contains the word. */
@@ -63,8 +64,11 @@ static void add_sampling(struct wire_model *out, struct traits *t, const struct 
         {"general.sampling.penalty_last_n", "penalty_last"},
     };
     struct hearth_err ignored;
+    bool nothing = sample_params_no_penalty(g);
     out->sampling = t->sampling;
     for (int i = 0; i < TRAITS_SAMPLING; i++) {
+        if (nothing && strstr(keys[i].key, ".penalty_"))
+            continue; /* as sample_params_fill() leaves them out */
         float f;
         int64_t whole;
         double value = NAN;

@@ -8,7 +8,8 @@
 #define AGE_SECONDS 2.0
 /* Seconds of waiting, and of holding a seat, before sequences of a user that has consumed more are preempted. */
 #define QUANTUM_SECONDS 2.0
-/* Seconds for which a sequence admitted because of its age keeps its seat from those of a higher class. */
+/* Seconds of progress for which a sequence admitted because of its age keeps its seat from those of a higher class, at
+ * least: see has_had() in room.c. */
 #define AGED_SECONDS 0.5
 
 /* --- sched.c */

@@ -32,7 +32,7 @@ struct run {
     jmp_buf escape;
     struct jinja_err *err;
     struct arena cells;  /* structs */
-    struct arena bytes;  /* characters: the most recently made string can grow in place */
+    struct arena bytes;  /* characters */
     struct room room[4]; /* the strings that were appended to last, however much was made since */
     unsigned next_room;
     size_t used;                /* bytes of both arenas */
