@@ -15,11 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/engine/front/rpc.h"
 #include "daemon/engine/serve.h"
 #include "daemon/log.h"
+#include "daemon/model/map.h"
 #include "daemon/trace.h"
 
 static const char usage[] =
@@ -315,6 +317,17 @@ static bool see_device(uint32_t device, struct hearth_err *e)
     return setenv("CUDA_VISIBLE_DEVICES", name, 1) == 0;
 }
 
+/* Each file of a model takes a descriptor as long as it is mapped, and a model may have hundreds. */
+static void allow_files(void)
+{
+    struct rlimit files;
+    rlim_t want = MAPS_MAX + 1024;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= want)
+        return;
+    files.rlim_cur = files.rlim_max < want ? files.rlim_max : want;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int serve_main(int argc, char **argv, engine_wrap *wrap)
 {
     struct args a = {
@@ -344,5 +357,6 @@ int serve_main(int argc, char **argv, engine_wrap *wrap)
         rpc_server_refuse((int)a.link, &err); /* the client that waits for the engine learns why there is none */
         return EXIT_FAILURE;
     }
+    allow_files();
     return serve(&a.engine, (int)a.link); /* the lock is released when the process exits */
 }

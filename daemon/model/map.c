@@ -26,8 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAPS_MAX = 256 }; /* mappings at once; a signal handler cannot lock, so the table does not grow */
-
+/* A signal handler cannot lock, so the table does not grow. */
 static struct {
     atomic_bool used;      /* a map_open has claimed the slot */
     atomic_uintptr_t base; /* 0: the slot has no mapping; written last on opening, first on closing */
@@ -149,4 +148,12 @@ bool map_changed(const struct map *m)
     struct stat st;
     return map_damaged(m) || fstat(m->fd, &st) < 0 || (uint64_t)st.st_size != m->size ||
            st.st_mtim.tv_sec != m->mtime.tv_sec || st.st_mtim.tv_nsec != m->mtime.tv_nsec;
+}
+
+size_t map_used(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < MAPS_MAX; i++)
+        n += atomic_load(&maps[i].used);
+    return n;
 }

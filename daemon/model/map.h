@@ -8,6 +8,8 @@
 
 #include "libclient/err.h"
 
+enum { MAPS_MAX = 2048 }; /* mappings at once, of all models in the process; each also holds a descriptor */
+
 struct map {
     const unsigned char *base;
     size_t size;           /* of the file when it was opened, in bytes; never 0 */
@@ -20,6 +22,7 @@ struct map {
  * file or is empty, HEARTH_ELIMIT where too many maps are open at once. */
 int map_open(struct map *m, const char *path, struct hearth_err *e);
 void map_close(struct map *m);
+size_t map_used(void); /* the number of mappings that are open */
 
 /* Returns true where a page was lost or the file is now shorter than the mapping. */
 bool map_damaged(const struct map *m);

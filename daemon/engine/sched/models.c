@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "daemon/model/file.h"
+#include "daemon/model/map.h"
 #include "daemon/model/passed.h"
 
 enum {
     MODELS_CACHED_MAX = 32,    /* mapped files that are neither loaded nor in use */
+    MAPS_CACHED = 256,         /* mapped files, of loaded models too, from which on none is kept for an idle entry */
     FOLDER_ENTRIES_MAX = 4096, /* directory entries that are read where a model is a directory */
 };
 
@@ -56,7 +58,8 @@ static void trim(struct models *t)
         if (m->replaced && !m->users && !atomic_load(&m->loaded))
             model_entry_free(t, m);
     }
-    while (t->n > MODELS_CACHED_MAX) {
+    /* A model may consist of 128 files and more: what is merely cached must not keep others from being mapped. */
+    while (t->n > MODELS_CACHED_MAX || map_used() > MAPS_CACHED) {
         oldest = NULL;
         TAILQ_FOREACH (m, &t->list, link)
             if (!m->users && !atomic_load(&m->loaded) && (!oldest || m->used < oldest->used))

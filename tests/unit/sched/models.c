@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "daemon/engine/sched/models.h"
+#include "daemon/model/map.h"
 #include "tests/unit/model/odd-model.h"
 
 struct bed {
@@ -139,12 +140,32 @@ static void test_bytes_of_a_file(void **state)
     assert_true(bytes[1] == bytes[2]);
 }
 
+/* A model may have hundreds of files: what is merely cached keeps no others from being mapped. */
+static void test_many_files(void **state)
+{
+    enum { FILES = 300 };
+    static struct map map[FILES];
+    struct bed *b = *state;
+    struct hearth_err e;
+    struct model_entry *m = put_file(b, 1);
+    m->reading = NULL;
+    for (int i = 0; i < FILES; i++)
+        assert_int_equal(map_open(&map[i], b->path, &e), 0);
+    assert_int_equal(b->models.n, 1);
+    models_put(&b->models, m);
+    assert_int_equal(b->models.n, 0);
+    for (int i = 0; i < FILES; i++)
+        map_close(&map[i]);
+    assert_int_equal(map_used(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_file, bed_open, bed_close),
         cmocka_unit_test_setup_teardown(test_a_file_that_was_replaced, bed_open, bed_close),
         cmocka_unit_test_setup_teardown(test_a_file_that_is_deleted_in_use, bed_open, bed_close),
+        cmocka_unit_test_setup_teardown(test_many_files, bed_open, bed_close),
         cmocka_unit_test(test_bytes_of_a_file),
     };
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);
