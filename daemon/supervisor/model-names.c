@@ -76,11 +76,6 @@ char *model_name_of(const struct conf *conf, const char *path)
 /* Adds a model; takes ownership of `name`, malloc'd. */
 static int add_named(struct scan *s, const char *path, char *name, int64_t bytes, double modified)
 {
-    for (size_t i = 0; i < s->n; i++) /* one configured directory may be inside another */
-        if (strcmp(s->v[i].path, path) == 0) {
-            free(name);
-            return 0;
-        }
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 16;
         struct model_entry *v = reallocarray(s->v, cap, sizeof *v);
@@ -271,25 +266,60 @@ static int by_name(const void *a, const void *b)
     return c ? c : strcmp(x->path, y->path);
 }
 
+static int by_path(const void *a, const void *b)
+{
+    const struct model_entry *const *x = a, *const *y = b;
+    int c = strcmp((*x)->path, (*y)->path);
+    return c ? c : (*x > *y) - (*x < *y);
+}
+
+/* Keeps the first of the entries of one path: one configured directory may be inside another. */
+static int drop_repeated(struct scan *s)
+{
+    const struct model_entry **v = calloc(s->n + 1, sizeof *v);
+    size_t n = 0;
+    if (!v)
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    for (size_t i = 0; i < s->n; i++)
+        v[i] = &s->v[i];
+    qsort(v, s->n, sizeof *v, by_path);
+    for (size_t i = s->n; i-- > 1;) /* from the end, so that v[i - 1] still has its path */
+        if (strcmp(v[i]->path, v[i - 1]->path) == 0) {
+            struct model_entry *m = &s->v[v[i] - s->v];
+            free(m->name);
+            free(m->path);
+            *m = (struct model_entry){0};
+        }
+    for (size_t i = 0; i < s->n; i++)
+        if (s->v[i].path)
+            s->v[n++] = s->v[i];
+    s->n = n;
+    free(v);
+    return 0;
+}
+
 /* On success the caller frees s->v, s->n of them. */
 static int scan_all(struct scan *s)
 {
+    int rc = 0;
     for (size_t i = 0; i < s->conf->n_model_dirs; i++) {
         size_t before = s->n;
         char *dir = realpath(s->conf->model_dirs[i], NULL);
         s->entries = 0; /* a directory full of other things must not hide the models of those after it */
-        int rc = dir ? walk(s, dir, DEPTH_MAX) : 0;
+        rc = dir ? walk(s, dir, DEPTH_MAX) : 0;
         free(dir);
-        if (rc) {
-            model_names_free(s->v, s->n);
-            return rc;
-        }
+        if (rc)
+            break;
         if (s->entries > ENTRIES_MAX && !s->cut)
             s->cut = s->conf->model_dirs[i];
         if (s->n > before)
             qsort(s->v + before, s->n - before, sizeof *s->v, by_name);
     }
-    return 0;
+    if (!rc && s->conf->n_model_dirs > 1)
+        rc = drop_repeated(s);
+    if (rc)
+        model_names_free(s->v, s->n);
+    return rc;
 }
 
 int model_names_scan(const struct conf *conf, struct model_entry **out, size_t *n, struct hearth_err *e)
