@@ -208,8 +208,13 @@ static int parse_name(const char *key, const char *value, char **out, struct hea
     return join(out, e, value, "");
 }
 
+/* Takes ownership of `dir`. A default folder whose path is not UTF-8 is skipped: no client could name what is in it. */
 static int add_model_dir(struct conf *c, char *dir, struct hearth_err *e)
 {
+    if (utf8_prefix(dir, strlen(dir)) != strlen(dir)) {
+        free(dir);
+        return 0;
+    }
     char **v = reallocarray(c->model_dirs, c->n_model_dirs + 1, sizeof *v);
     if (!v) {
         free(dir);
@@ -266,6 +271,10 @@ int conf_set(struct conf *c, const char *key, const char *value, struct hearth_e
         return 0;
     case CONF_PATHS:
         rc = parse_path(key, value, &s, e);
+        if (!rc && utf8_prefix(s, strlen(s)) != strlen(s)) { /* `models.list` could not report it */
+            free(s);
+            return err_set(e, HEARTH_EPARAMS, "%s: the path is not valid UTF-8", key);
+        }
         return rc != 0 ? rc : add_model_dir(c, s, e);
     case CONF_LEVEL:
         rc = log_level_find(value);
@@ -393,6 +402,7 @@ static bool is_same(const struct conf *a, const struct conf *b, const struct con
 void conf_reload(struct conf *c, struct conf *fresh, struct conf_change *change)
 {
     *change = (struct conf_change){0};
+    SWAP(char *, c->file, fresh->file);
     for (const struct conf_key *k = conf_keys; k->key != NULL; k++) {
         if (is_same(c, fresh, k))
             continue;
