@@ -90,16 +90,15 @@ static void replace_controls(char *s)
 
 /* --- the bound ------------------------------------------------------------------------------------------ */
 
-/* Copies the file at `path`, which must still be the one open as standard error, to `path`.1. */
+/* Copies the file at `path` to `path`.1, if it is still the one open as standard error; false: it was moved away. */
 static bool copy_away(const char *path, const struct stat *is)
 {
     char old[PATH_MAX];
     struct stat sb;
-    if (snprintf(old, sizeof old, "%s.1", path) >= (int)sizeof old)
-        return false;
     int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool same = from >= 0 && fstat(from, &sb) == 0 && sb.st_dev == is->st_dev && sb.st_ino == is->st_ino;
-    int to = same ? open(old, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600) : -1;
+    bool fits = same && snprintf(old, sizeof old, "%s.1", path) < (int)sizeof old;
+    int to = fits ? open(old, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600) : -1;
     ssize_t n = to >= 0 ? 1 : -1;
     while (n > 0)
         n = sendfile(to, from, NULL, 1 << 20);
@@ -107,11 +106,11 @@ static bool copy_away(const char *path, const struct stat *is)
         close(from);
     if (to >= 0)
         close(to);
-    return n == 0;
+    return same;
 }
 
 /* Rotates the file if it is too large. If it cannot be copied, most likely for lack of space, it is truncated
- * nevertheless. */
+ * nevertheless; but not one that was moved away, which is somebody's copy. */
 static void keep_within(void)
 {
     enum { LINES = 64 /* lines between two checks of the size */ };
@@ -119,8 +118,8 @@ static void keep_within(void)
     if (!bound.path || atomic_fetch_add(&bound.lines, 1) % LINES || fstat(STDERR_FILENO, &sb) != 0 ||
         !S_ISREG(sb.st_mode) || sb.st_size <= bound.most || atomic_exchange(&bound.busy, true))
         return;
-    copy_away(bound.path, &sb);
-    (void)!ftruncate(STDERR_FILENO, 0);
+    if (copy_away(bound.path, &sb))
+        (void)!ftruncate(STDERR_FILENO, 0);
     atomic_store(&bound.busy, false);
 }
 

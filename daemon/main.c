@@ -230,6 +230,22 @@ static int configure(struct conf *c, const struct args *a, int listen_fd, const 
     return rc;
 }
 
+/* Opens the log file; O_CREAT in `create` allows creating it. Returns -1 with errno set. A FIFO is refused, as it would
+ * block hearthd. */
+static int open_log_file(const char *path, int create)
+{
+    struct stat sb;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | create, 0600);
+    if (fd >= 0 && (fstat(fd, &sb) != 0 || S_ISFIFO(sb.st_mode))) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_APPEND);
+    return fd;
+}
+
 /* Reads the configuration again and applies the keys that are not fixed. An invalid configuration changes nothing. */
 static void reload(void *arg)
 {
@@ -249,6 +265,11 @@ static void reload(void *arg)
     fresh->next = c->old;
     c->old = fresh;
     log_threshold = (enum log_level)c->conf.log_level;
+    int log = c->conf.log_file ? open_log_file(c->conf.log_file, O_CREAT) : -1; /* it may have been moved away */
+    if (log >= 0) {
+        dup2(log, STDERR_FILENO);
+        close(log);
+    }
     log_info("the configuration was read again; %s%s", *change.keys ? "changed: " : "nothing has changed", change.keys);
     if (*change.fixed)
         log_warn("not before hearthd is started again: %s", change.fixed);
@@ -309,22 +330,6 @@ static void close_inherited(int a, int b)
         from = (unsigned)hi + 1;
     }
     close_range(from, ~0U, 0);
-}
-
-/* Opens the log file; O_CREAT in `create` allows creating it. Returns -1 with errno set. A FIFO is refused, as it would
- * block hearthd. */
-static int open_log_file(const char *path, int create)
-{
-    struct stat sb;
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | create, 0600);
-    if (fd >= 0 && (fstat(fd, &sb) != 0 || S_ISFIFO(sb.st_mode))) {
-        close(fd);
-        errno = EINVAL;
-        return -1;
-    }
-    if (fd >= 0)
-        fcntl(fd, F_SETFL, O_APPEND);
-    return fd;
 }
 
 /* Detaches from the caller's terminal and working directory; from here on lines go to the log file. */

@@ -159,6 +159,11 @@ static void test_bound(void **state)
     assert_int_equal(stat(old, &sb), 0);
     assert_true(sb.st_size > MOST && sb.st_size < MOST + SLACK);
     assert_int_equal(sb.st_mode & 0777, 0600);
+    assert_int_equal(rename(path, old), 0); /* moved away: it is somebody's now, and loses nothing */
+    for (int i = 0; i < 4 * MOST / LINE; i++)
+        log_info("%0*d", LINE, i);
+    assert_int_equal(fstat(fd, &sb), 0);
+    assert_true(sb.st_size > 3 * MOST);
     log_keep_within(NULL, 0);
     close(fd);
     unlink(path);
