@@ -58,24 +58,48 @@ static uint32_t pages_of(const struct device *d, const step_dev *m)
     return least;
 }
 
-void attend_reserve(struct device *d, const step_dev *m)
+/* Floats of the sums of all heads of a row, for the group that needs the most. */
+static uint64_t floats_of(const struct device *d)
 {
-    uint64_t pairs = 0, floats = 0; /* floats: of all heads of a row, for the group that needs the most */
-    if (attends_nowhere(d))
-        return;
+    uint64_t floats = 0;
     for (uint32_t g = 0; g < d->n_group; g++) {
         if (d->kv[g]->desc.d_state)
             continue;
         uint64_t d_head = d->kv[g]->desc.d_k, n = d->ws.dims.d_q / d_head * (d_head + 4);
         floats = n > floats ? n : floats;
     }
-    if (d->invariant == INVARIANT_PROMPT)
-        pairs = d->max_pos > ATTEND_SPLIT ? (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT *
-                                                (d->n_row < ATTEND_SPLIT_ROWS ? d->n_row : ATTEND_SPLIT_ROWS)
-                                          : 0;
+    return floats;
+}
+
+static uint64_t pieces_of(const struct device *d)
+{
+    return (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT;
+}
+
+uint32_t attend_split_rows(const struct device *d)
+{
+    const uint64_t most = 512ull << 20; /* bytes */
+    uint64_t rows = most / (pieces_of(d) * floats_of(d) * sizeof(float)) / GEMM_ROWS * GEMM_ROWS;
+    return rows < GEMM_ROWS ? GEMM_ROWS : rows < ATTEND_SPLIT_ROWS ? (uint32_t)rows : ATTEND_SPLIT_ROWS;
+}
+
+void attend_reserve(struct device *d, const step_dev *m)
+{
+    uint64_t pairs = 0;
+    if (attends_nowhere(d))
+        return;
+    uint64_t floats = floats_of(d);
+    if (d->invariant == INVARIANT_PROMPT && d->max_pos > ATTEND_SPLIT)
+        pairs = pieces_of(d) * (d->n_row < attend_split_rows(d) ? d->n_row : attend_split_rows(d));
+    uint64_t launch[BATCH_ROWS_MAX / GEMM_ROWS] = {}; /* pairs of each: they use the same memory one after the other */
     for (uint32_t s = 0; s < m->n_seq && d->invariant != INVARIANT_PROMPT; s++) {
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * pages_of(d, m)) + 1;
-        pairs += chunks * (m->n_rows[s] < GEMM_ROWS ? m->n_rows[s] : GEMM_ROWS);
+        for (uint32_t row = m->row0[s], end = row + m->n_rows[s], next; row < end; row = next) {
+            next = row / GEMM_ROWS * GEMM_ROWS + GEMM_ROWS;
+            uint64_t *of = &launch[row / GEMM_ROWS];
+            *of += chunks * ((next < end ? next : end) - row);
+            pairs = *of > pairs ? *of : pairs;
+        }
     }
     uint64_t want = pairs * floats * sizeof(float), have = d->ws.part_bytes ? d->ws.part_bytes : 64ull << 20;
     if (want <= d->ws.part_bytes)
@@ -90,6 +114,8 @@ void attend_reserve(struct device *d, const step_dev *m)
     d->ws.part_bytes = 0;
     struct hearth_err e = {};
     d->ws.part = (float *)cuda_alloc(d, have, "attention partials", &e);
+    if (!d->ws.part && !d->err.code) /* without what spares later steps an allocation */
+        d->ws.part = (float *)cuda_alloc(d, have = want, "attention partials", &e);
     if (d->ws.part)
         d->ws.part_bytes = have;
     else
@@ -133,6 +159,16 @@ static float cut_us(const struct device *d, const step_dev *m, uint32_t chunk, c
     return us + (items ? us_of(items, all, us_trunk_end) + us_launch : 0);
 }
 
+/* Warps of a block, of the group whose blocks have the fewest: a chunk has at most ATTEND_ROUNDS pages for each. */
+static uint32_t least_warps(const struct device *d)
+{
+    uint32_t least = ATTEND_FIRST_PAGES;
+    for (uint32_t g = 0; g < d->n_group; g++)
+        if (!d->kv[g]->desc.d_state && (uint32_t)attend_warps((int)d->kv[g]->desc.d_k) < least)
+            least = (uint32_t)attend_warps((int)d->kv[g]->desc.d_k);
+    return least;
+}
+
 /*
  * The number of pages of a chunk; 0: the fixed number. Where bits are free, decode uses the chunk length with the
  * shortest time by cut_us(), and uses the step's trunks where they are quicker than none: a chunk is then an even share
@@ -143,8 +179,7 @@ static uint32_t chunk_pages_of(const struct device *d, const step_dev *m, struct
     uint32_t pages[BATCH_SEQS_MAX] = {}, none[BATCH_SEQS_MAX] = {};
     if (!d->decode || d->invariant || d->bucket <= GEMV_ROWS)
         return 0;
-    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, warps = attend_warps((int)d->kv[0]->desc.d_k),
-             chunk;
+    uint32_t most = (d->max_pos + KV_PAGE - 1) / KV_PAGE, best = 0, warps = least_warps(d), chunk;
     float least = INFINITY;
     uint32_t n = (most + ATTEND_ROUNDS * warps - 1) / (ATTEND_ROUNDS * warps);
     do {

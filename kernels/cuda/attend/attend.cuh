@@ -116,8 +116,10 @@ enum {
     ATTEND_SHORT_ROWS = 16,
     ATTEND_SPLIT = 2048, /* tokens at which prefill.cu cuts a context in steps of INVARIANT_PROMPT: whole turns of both
                           * its groups */
-    ATTEND_SPLIT_ROWS = 512, /* rows of the step whose pieces are in `part` at a time */
+    ATTEND_SPLIT_ROWS = 512, /* at most, rows of the step whose pieces are in `part` at a time */
 };
+/* The rows of the step whose pieces are in `part` at a time: fewer where contexts are long. */
+uint32_t attend_split_rows(const struct device *d);
 void attend_long_init(struct device *d);
 bool attend_long(struct device *d, const struct op_attend *op, attend_args a);
 

@@ -395,7 +395,7 @@ bool attend_long(struct device *d, const struct op_attend *op, attend_args a)
 {
     uint32_t each = d->n_row;
     if (!a.rows_max && d->max_pos > ATTEND_SPLIT)
-        a.split = ATTEND_SPLIT, a.split_rows = each = each < ATTEND_SPLIT_ROWS ? each : ATTEND_SPLIT_ROWS;
+        a.split = ATTEND_SPLIT, a.split_rows = each = each < attend_split_rows(d) ? each : attend_split_rows(d);
     bool took = true;
     for (a.row_lo = 0; a.row_lo < d->n_row && took; a.row_lo = a.row_hi) {
         a.row_hi = each < d->n_row - a.row_lo ? a.row_lo + each : d->n_row;
