@@ -58,18 +58,28 @@ try:
     reread(c, "the configuration stays as it is")
     check(file + " is not a regular file" in box.log(), "a FIFO is not waited for, and named", box.log())
     check(c.call("generate", session="one", **make)["finish_reason"] == "length", "generations go on")
+
+    check(c.call("status")["config"] == file, "the file that was read is told")
+    os.unlink(file)
+    reread(c, "was read again")
+    check("config" not in c.call("status"), "and that there is none")
+    box.configure("model_dir = %s" % box.dir, "model_dir = %s/models" % box.dir)
+    reread(c, "was read again")
+    paths = [m["path"] for m in c.call("models.list")["models"]]
+    check(len(paths) == len(set(paths)) and box.dir + "/models/other.gguf" in paths,
+          "a model of two folders, one within the other, is listed once", paths)
     box.stop()
 
     # In the background hearthd leaves the folder to which paths of its command line are relative.
-    os.unlink(file)
-    box.configure()
+    log = box.dir + "/log"
+    box.configure("log_file = " + log)
     subprocess.run([BUILD + "/hearthd", "--state", "state/hearth"], check=True, cwd=box.dir,
                    env=dict(box.env, HEARTH_SOCKET="run/hearth/hearth.sock"))
     c = box.client()
-    log = box.state + "/hearthd.log"
+    os.rename(log, log + ".old")
     os.kill(c.call("status")["pid"], signal.SIGHUP)
     until = time.monotonic() + 60
-    while "was read again" not in open(log).read() and time.monotonic() < until:
+    while not (os.path.exists(log) and "was read again" in open(log).read()) and time.monotonic() < until:
         c.call("streams.list")
     c.call("streams.list")
     check("nothing has changed" in open(log).read() and "started again" not in open(log).read(),

@@ -275,6 +275,10 @@ static void test_socket_length(void **state)
     assert_int_equal(conf_finish(&c, NULL, &e), HEARTH_EPARAMS);
     assert_non_null(strstr(e.msg, "not valid UTF-8"));
     conf_fini(&c);
+    conf_init(&c);
+    assert_int_equal(conf_set(&c, "model_dir", path, &e), HEARTH_EPARAMS); /* no client could be told of it */
+    assert_non_null(strstr(e.msg, "model_dir: the path is not valid UTF-8"));
+    conf_fini(&c);
     path[50] = 'a';
     conf_init(&c);
     assert_int_equal(conf_set(&c, "socket", path, &e), 0);
