@@ -138,16 +138,15 @@ struct engine {
     } rate;
     bool watchdog_load; /* a model is being loaded: the watchdog runs between steps, too */
     double last_progress;
-    double load_until; /* other models' sequences get no step during a load before this time */
-    void (*beside_load)(
-        struct engine *eng);            /* what need not wait for the end of a load: some commands, and the tiers */
-    double next_deadline;               /* the earliest one of the sequences without a token; INFINITY: none */
-    double step_done_at;                /* latest possible time at which the last step was done */
-    bool step_end_seen;                 /* the host was waiting for it, so that the time is exact */
-    double submission;                  /* seconds that submitting a long step takes the host */
-    struct hearth_err fatal;            /* code 0: the device has not failed */
-    TAILQ_HEAD(, model_entry) loaded;   /* most recently used last */
-    struct seq_list waiting_for_memory; /* sequences whose model has no memory; they are in no other list */
+    double load_until;                       /* other models' sequences get no step during a load before this time */
+    void (*beside_load)(struct engine *eng); /* does what need not wait for a load's end: some commands, the tiers */
+    double next_deadline;                    /* the earliest one of the sequences without a token; INFINITY: none */
+    double step_done_at;                     /* latest possible time at which the last step was done */
+    bool step_end_seen;                      /* the host was waiting for it, so that the time is exact */
+    double submission;                       /* seconds that submitting a long step takes the host */
+    struct hearth_err fatal;                 /* code 0: the device has not failed */
+    TAILQ_HEAD(, model_entry) loaded;        /* most recently used last */
+    struct seq_list waiting_for_memory;      /* sequences whose model has no memory; they are in no other list */
     uint32_t n_waiting_for_memory;
     double load_again_at; /* the first of them tries again then, if no model will become idle; 0: at once in any case */
     float *logits;        /* [n_logits, the vocabulary of the largest model] one row, for eval */

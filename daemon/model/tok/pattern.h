@@ -47,14 +47,15 @@
  * a number at each group, so that their time is quadratic. These read it once, where it begins; \G, where the search
  * starts, is where a group ended. The second one's matches are empty: the ends of all groups but the last, and where a
  * number begins that has no shorter group in front, unless the search starts there. */
-#define DIGITS3_TO(end) "(?=(?:[" DECIMAL "]{3})*+" end ")"
-#define DIGIT_GROUPS(end) \
-    "(?<![" DECIMAL "])[" DECIMAL "]{1,3}" DIGITS3_TO(end) "|\\G(?<=[" DECIMAL "])[" DECIMAL "]{3}"
-#define DIGIT_GROUP_ENDS                                                                                           \
-    "(?!\\G)(?<![" DECIMAL "])(?=[" DECIMAL                                                                        \
-    "]{3})" DIGITS3_TO("(?![" DECIMAL "])") "|(?<![" DECIMAL "])[" DECIMAL "]{1,3}\\K(?=[" DECIMAL                 \
-                                            "])" DIGITS3_TO("(?![" DECIMAL "])") "|\\G(?<=[" DECIMAL "])[" DECIMAL \
-                                                                                 "]{3}\\K(?=[" DECIMAL "])"
+#define DIGIT             "[" DECIMAL "]"
+#define NO_DIGIT_BEFORE   "(?<!" DIGIT ")"
+#define DIGITS3_TO(end)   "(?=(?:" DIGIT "{3})*+" end ")"
+#define DIGITS3_TO_LAST   DIGITS3_TO("(?!" DIGIT ")")
+#define NEXT_3_DIGITS     "\\G(?<=" DIGIT ")" DIGIT "{3}"
+#define DIGIT_GROUPS(end) NO_DIGIT_BEFORE DIGIT "{1,3}" DIGITS3_TO(end) "|" NEXT_3_DIGITS
+#define DIGIT_GROUP_ENDS                                                                                       \
+    "(?!\\G)" NO_DIGIT_BEFORE "(?=" DIGIT "{3})" DIGITS3_TO_LAST "|" NO_DIGIT_BEFORE DIGIT "{1,3}\\K(?=" DIGIT \
+    ")" DIGITS3_TO_LAST "|" NEXT_3_DIGITS "\\K(?=" DIGIT ")"
 
 struct pattern {
     char s[16 * 1024];

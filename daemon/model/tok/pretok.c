@@ -122,10 +122,9 @@ static const char *const qwen35[] = {CONTRACTION "|[^\\r\\n" LETTER NUMBER "]?["
                                      NULL};
 /* Youtu: stretches of Korean, of Chinese punctuation, of Bopomofo, and of Chinese and Japanese are cut out first. */
 static const char *const youtu[] = {
-    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{"
-    "FF1A}"
-    "\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-"
-    "\\x{30FF}]+",
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|"
+    "[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}"
+    "\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+",
     BY_CASE("(?:" CONTRACTION ")?", ""), NULL};
 static const char *const falcon[] = {"[" PUNCT "$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]", NULL};
 static const char *const whole[] = {NULL}; /* Unigram: the text is not split */

@@ -67,9 +67,9 @@ int tok_encode_spans(const struct vocab *v, const char *text, size_t n, int flag
                      size_t n_span, struct ids *out, struct hearth_err *e);
 
 /* Writes the bytes that a token stands for in running text to out[0..cap) and returns their number, which may exceed
- * cap. Control tokens yield nothing unless `special`. SentencePiece's dummy space is NOT removed here: a caller that
- * decodes from the start of a text drops it if tok_adds_space() (encode also prepends one after each special token).
- * Ids out of range yield 0 bytes. */
+ * cap. Control tokens yield nothing unless `special`, but for the markup of tool calls. SentencePiece's dummy space is
+ * NOT removed here: a caller that decodes from the start of a text drops it if tok_adds_space() (encode also prepends
+ * one after each special token). Ids out of range yield 0 bytes. */
 size_t tok_piece(const struct vocab *v, int32_t id, bool special, char *out, size_t cap);
 /* All bytes of a token, a control token's too; they live as long as the vocabulary. */
 const char *tok_bytes(const struct vocab *v, int32_t id, size_t *n);
