@@ -107,7 +107,7 @@ struct norm_args {
  * execute. Where blocks find room only as the product's blocks exit, a dry run would delay the real one.
  *
  * LENGTH: for rows of at most STEP elements a thread has four elements, and no code for more: code is fetched as it is
- * executed, and most rows are no longer. A short row takes half the blocks, and its partial sums, up to seventeen, are
+ * executed, and most rows are no longer. A short row takes half the blocks, and its partial sums, up to eighteen, are
  * loaded together; the sums are the same.
  */
 enum { FIT = 6 };
@@ -120,7 +120,7 @@ __global__ void __cluster_dims__(LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER)
 #if __CUDA_ARCH__ >= 900
     constexpr bool FAR = LENGTH == ROW_LONG;
     constexpr uint32_t RANKS = LENGTH == ROW_SHORT ? CLUSTER / 2 : CLUSTER, KEEP = FAR ? ::KEEP : 1;
-    constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 16 : 8;
+    constexpr int AT_ONCE = LENGTH == ROW_SHORT ? 17 : 8;
     constexpr uint32_t WARPS = NORM_THREADS / 32;
     __shared__ float sums[RANKS][WARPS]; /* of the row's warps */
     __shared__ __align__(8) uint64_t told;
