@@ -108,6 +108,8 @@ int daemon_stop(struct hearth *h, bool now);
  * false where it is in neither. */
 bool program_find(const char *name, char *path, size_t size);
 
+/* --- models.c -------------------------------------------------------------------------------------------- */
+
 /* Returns the model to request where the user names `model`: an absolute path where that names a file, else the name as
  * it is; malloc'd. */
 char *model_resolve(const char *model);
@@ -119,8 +121,6 @@ char *model_or_default(struct hearth *h, const char *model);
 /* Returns whether a word is the path of a model: a file that ends in .gguf or starts with the GGUF magic, or a
  * directory with a config.json. */
 bool model_is_file(const char *word);
-
-/* --- models.c -------------------------------------------------------------------------------------------- */
 
 /* Returns whether a word is exactly the name, the file name or the path of a model that the daemon lists, or the path
  * of a model file. */
