@@ -101,7 +101,7 @@ int daemon_open(struct hearth **out);
 
 /* The same, but never starts a daemon. */
 int daemon_open_running(struct hearth **out);
-/* Shuts the daemon down and waits until its process has exited. */
+/* cmd-stop.c: shuts the daemon down and waits until its process has exited. */
 int daemon_stop(struct hearth *h, bool now);
 
 /* Finds hearth's program `name`: in the directory of this one (a build directory), or where it is installed. Returns
@@ -145,9 +145,9 @@ int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct
 int sessions_each(struct hearth *h, bool ephemeral, void (*on_session)(void *arg, const struct hearth_session *s),
                   void *arg);
 
-/* streams_get() returns the caller's own streams, newest first; with `ended` also those that have ended and can still
- * be attached to. Returns STATUS_OK, or the exit status after printing the reason. streams_last() returns the stream
- * that `attach` continues where none is named, see cmd-streams.c; NULL: there is none. */
+/* cmd-streams.c. streams_get() returns the caller's own streams, newest first; with `ended` also those that have ended
+ * and can still be attached to. Returns STATUS_OK, or the exit status after printing the reason. streams_last() returns
+ * the stream that `attach` continues where none is named; NULL: there is none. */
 int streams_get(struct hearth *h, bool ended, struct hearth_streams_list_result **out);
 const struct hearth_stream_info *streams_last(const struct hearth_streams_list_result *r);
 
@@ -328,7 +328,7 @@ const char *human_ago(double when);
 const char *human_in(double when); /* "3 days" from now */
 const char *human_since(double when);
 
-/* --- json.c: results as jansson values, and one way to print them ---------------------------------------------- */
+/* --- json.c, json-generation.c: results as jansson values, and one way to print them ---------------------------- */
 
 /* 15 digits: a decimal of 15 digits survives the conversion to a double and back, and times since the epoch keep 10 us.
  * All printers of JSON use the same precision: if a value were rounded to 15 digits and later to fewer, an exported and

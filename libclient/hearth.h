@@ -139,11 +139,11 @@ struct hearth_err {
     X(EMODELMISMATCH, -12, "MODEL_MISMATCH", 1) /* the session is bound to another model */              \
     X(ENOSESSION, -13, "SESSION_NOT_FOUND", 1)                                                           \
     X(ESESSIONEXISTS, -14, "SESSION_EXISTS", 1)                                                          \
-    X(ESESSIONBUSY, -15, "SESSION_BUSY", 1) /* a generation is running in it */                          \
+    X(ESESSIONBUSY, -15, "SESSION_BUSY", 1) /* a generation is running in it, or creates it */           \
     X(ENOSTREAM, -16, "STREAM_NOT_FOUND", 1)                                                             \
     X(ENOTEMPLATE, -17, "NO_TEMPLATE", 1) /* the model has no chat template, or none of that name */     \
     X(ECONTEXT, -18, "CONTEXT_FULL", 1)   /* the prompt alone does not fit */                            \
-    X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id was used for something else */               \
+    X(ECONFLICT, -19, "CONFLICT", 1)      /* the request id is taken, or what is named has changed */    \
     X(ECANCELLED, -20, "CANCELLED", 1)                                                                   \
     X(ENOTPASSED, -22, "MODEL_NOT_PASSED", 1)                                                            \
     X(ETEMPLATE, -21, "TEMPLATE", 1) /* the chat template failed, or refused the conversation */         \
@@ -264,8 +264,8 @@ struct hearth_timings {       /* milliseconds */
     HEARTH_ROOM(4);
 };
 
-/* hearth_logprob is one of the most likely tokens; hearth_token_logprobs is a token with those at its place, best first.
- * logprob is the natural logarithm of the probability before any sampling parameter. */
+/* hearth_logprob is one of the most likely tokens; hearth_token_logprobs is a token with those at its place, best
+ * first. logprob is the natural logarithm of the probability before any sampling parameter. */
 struct hearth_logprob {
     int64_t id;
     double logprob;

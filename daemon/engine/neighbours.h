@@ -28,9 +28,9 @@ struct neighbours_seen {
     struct neighbour v[NEIGHBOURS_MAX]; /* [n] other processes, those that use the most */
 };
 
-/* Seconds until the next reading, given the time since the last large change: NEIGHBOURS_MUCH bytes between two
- * readings, of what others use. A program that takes memory usually takes it piece by piece, and waits for each. */
-enum { NEIGHBOURS_MUCH = 64 << 20 };
+enum { NEIGHBOURS_MUCH = 64 << 20 }; /* bytes: a large change, between two readings, of what others use */
+/* Seconds until the next reading: `usual`, or less within 3 s after a large change. A program that takes memory usually
+ * takes it piece by piece, and waits for each. */
 static inline double neighbours_pause(double usual, double since_change)
 {
     static const double eager = 0.025, lasts = 3;

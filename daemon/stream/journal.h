@@ -24,6 +24,7 @@
 #define DAEMON_JOURNAL_H
 
 #include "daemon/context.h"
+#include "daemon/store/store.h"
 #include "daemon/stream/journal-read.h"
 
 enum { JOURNAL_FILES_MAX = 8192 };
@@ -34,12 +35,12 @@ struct journal;
 struct journal_entry {
     int64_t number, choice; /* choice: its index among several of the request, or -1 */
     uid_t uid;
-    struct account *account; /* of that uid: it counts the file */
-    char *request;           /* the client's id, or NULL */
-    char *name;              /* the session's name, or NULL */
-    char *model;             /* the model's name when the session began */
-    char session[17];        /* the session's id; "" if it is unnamed */
-    uint64_t hash;           /* of the request's content */
+    struct account *account;        /* of that uid: it counts the file */
+    char *request;                  /* the client's id, or NULL */
+    char *name;                     /* the session's name, or NULL */
+    char *model;                    /* the model's name when the session began */
+    char session[STORE_ID_LEN + 1]; /* the session's id; "" if it is unnamed */
+    uint64_t hash;                  /* of the request's content */
     bool ended;
     bool left;      /* it has not ended, and could not be taken up: the next start tries again */
     double time;    /* wall-clock time of the end, used for retention only */

@@ -1,8 +1,4 @@
-/*
- * device.h - the device thread's state. From the ground up, the thread's files are events.c (reports to the loop
- * thread), lead.c (when the next step is planned), step.c (one step), load.c (loading and unloading models), commands.c
- * (the loop thread's commands), loop.c (its main loop), engine.c (the interface to it).
- */
+/* device.h - the device thread's state. README.md says what each of the thread's files does. */
 #ifndef HEARTH_ENGINE_DEVICE_H
 #define HEARTH_ENGINE_DEVICE_H
 
@@ -20,7 +16,7 @@ enum {
     OUT_MAX = BATCH_SEQS_MAX,
 };
 
-/* Commands from the loop thread. */
+/* Commands from the loop thread; engine.h's functions say what each does. */
 enum command_kind {
     CMD_SUBMIT,
     CMD_CANCEL,
@@ -33,7 +29,7 @@ enum command_kind {
     CMD_KV_DIR,
     CMD_KV_EVICTED,
     CMD_FINISH,
-    CMD_WAKE
+    CMD_WAKE, /* nothing but another iteration of the loop */
 };
 struct command {
     struct post_item item;
@@ -42,14 +38,14 @@ struct command {
     uint64_t seq_id;           /* CANCEL, CLASS */
     enum seq_class class;      /* CLASS */
     struct model_entry *model; /* LOAD, UNLOAD, PIN, UNPIN */
-    bool here;                 /* LOAD */
-    void *owner;
-    double seconds;         /* FINISH, YIELD */
-    uint64_t bytes;         /* YIELD */
-    bool all;               /* YIELD */
-    char *path;             /* KV_DIR; owned */
-    char file[KVFILE_NAME]; /* KV_EVICTED */
-    bool again;             /* KV_EVICTED, YIELD */
+    bool here;                 /* LOAD: engine_load_here() */
+    void *owner;               /* LOAD, UNLOAD, PIN, UNPIN, YIELD: of the event that answers it */
+    double seconds;            /* FINISH, YIELD */
+    uint64_t bytes;            /* YIELD: to be freed, or with `again` to be held at most */
+    bool all;                  /* YIELD */
+    char *path;                /* KV_DIR; owned */
+    char file[KVFILE_NAME];    /* KV_EVICTED */
+    bool again;                /* KV_EVICTED: its pages may be written again; YIELD: engine_keep_yield() */
 };
 
 /* A submitted plan: one step of the device, or two, if answers' rows run separately from prompts' rows; then in this

@@ -1,6 +1,7 @@
 /*
- * rpc.h - what the files of the loop thread share: rpc.c (methods and events), request.c (requests and what they wait
- * for), generate.c (streams and eval), text-calls.c (models.show, tokenize, detokenize), prompt.c.
+ * rpc.h - what the files of the loop thread share: rpc.c (methods), events.c (events of the device thread), request.c
+ * (requests and what they wait for), generate.c (streams and eval), status.c, text-calls.c (engine.model, tokenize,
+ * detokenize, render), prompt.c.
  *
  * A request goes through three states. It waits for its model (the file is opened, its vocabulary read) and then for
  * its own work (its text becomes ids); both are done by the threads of work.h if they take long. Then it begins: it is

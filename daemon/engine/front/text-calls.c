@@ -1,4 +1,4 @@
-/* text-calls.c - models.show, tokenize, detokenize, render: their answers are made and packed by a worker, or on the
+/* text-calls.c - engine.model, tokenize, detokenize, render: their answers are made and packed by a worker, or on the
  * loop thread if they are short. Thread: any, except for the steps' `begin`. */
 #include "config.h"
 
@@ -25,7 +25,7 @@ static int need_vocab(const struct request *r, struct hearth_err *e)
     return e->code;
 }
 
-/* --- models.show ------------------------------------------------------------------------------------------- */
+/* --- engine.model ------------------------------------------------------------------------------------------ */
 
 static size_t show_cost(const struct request *r)
 {

@@ -10,9 +10,8 @@
 enum { KVDISK_VERSION = 1, KVDISK_BLOCK = 4096 /* the head's length is a multiple, which aligns the first page */ };
 #define KVDISK_MAGIC "HEARTHKV"
 
-/* The kind of an entry. A reader refuses a file with an unknown kind: an architecture that keeps a state beside its KV
- * could not be resumed from the KV alone. */
-enum { KVDISK_PAGE = 1, KVDISK_STATE = 2 /* not used */ };
+/* The kind of an entry. A reader refuses a file with an unknown kind. */
+enum { KVDISK_PAGE = 1 /* a page of the layer group's pool: KV, or recurrent states */ };
 
 struct kvdisk_head {
     char magic[8];

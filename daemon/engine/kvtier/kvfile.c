@@ -258,8 +258,8 @@ static int check_entries(struct kvfile_reader *f, struct hearth_err *e)
     for (uint32_t i = 0; i < h->n_entry; i++, at += size) {
         const struct kvdisk_entry *en = &kvdisk_entries(h)[i];
         if (en->kind != KVDISK_PAGE)
-            return err_set(e, HEARTH_EUNSUPPORTED, "entry %u is of kind %u%s, which this version does not read", i,
-                           en->kind, en->kind == KVDISK_STATE ? " (a state)" : "");
+            return err_set(e, HEARTH_EUNSUPPORTED, "entry %u is of kind %u, which this version does not read", i,
+                           en->kind);
         if (en->pos != h->pos + i * KV_PAGE)
             return err_set(e, HEARTH_ESTORE, "entry %u is for token %u where %u is expected", i, en->pos,
                            h->pos + i * KV_PAGE);

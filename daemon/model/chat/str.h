@@ -27,8 +27,7 @@ struct str {
 struct str *str_new(struct run *r, const char *p, size_t n);                           /* borrows the bytes */
 const struct str *str_sub(struct run *r, const struct str *s, size_t from, size_t to); /* bytes [from, to) */
 int64_t str_codes(struct run *r, const struct str *s);                                 /* len() */
-size_t str_offset(struct run *r, const struct str *s, int64_t code);                   /* the byte offset of code point
-                                                                                          i */
+size_t str_offset(struct run *r, const struct str *s, int64_t code);                   /* of code point number `code` */
 bool str_is(const struct str *s, const char *text);
 bool str_same(const struct str *a, const struct str *b);
 const struct str *str_char(struct run *r, const struct str *s, size_t at); /* the code point at a byte offset, as a

@@ -23,9 +23,9 @@ enum tag {
     V_TUPLE,
     V_DICT,
     V_RANGE,
-    V_VIEW, /* dict.keys(), .values(), .items() */
-    V_ITER, /* a generator or iterator: can be iterated once */
-    V_NAMESPACE,
+    V_VIEW,      /* dict.keys(), .values(), .items() */
+    V_ITER,      /* a generator or iterator: can be iterated once */
+    V_NAMESPACE, /* a dict that templates may change */
     V_MACRO,
     V_FUNC,   /* a global function */
     V_METHOD, /* a method bound to its value */
@@ -132,7 +132,6 @@ static inline bool is_unhashable(struct val v) /* the value itself; a tuple's it
 {
     return v.tag == V_LIST || v.tag == V_DICT || (v.tag == V_VIEW && v.sub != VIEW_VALUES);
 }
-/* A namespace is a dict that templates may change. */
 static inline bool is_missing(struct val v)
 {
     return v.tag == V_MISSING;

@@ -89,13 +89,13 @@ int hf_put_no_rope(struct hf *h);
 
 /* gemma4.c: writes the per-layer settings and removes them from the config. */
 int hf_gemma4(struct hf *h);
-/* latent.c. hf_latent does the same for latent attention. hf_latent_tensor splits the common matrix of keys and values
- * into one for each; it returns 1 where `s` is another tensor. */
-int hf_latent(struct hf *h);
-int hf_latent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 /* Computes the divisors of the frequencies for RoPE that rotates only the first `share` of them; h->m owns the
  * array. */
 int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n);
+/* latent.c. hf_latent does for latent attention what hf_gemma4 does for Gemma 4. hf_latent_tensor splits the common
+ * matrix of keys and values into one for each; it returns 1 where `s` is another tensor. */
+int hf_latent(struct hf *h);
+int hf_latent_tensor(const struct hf *h, unsigned layer, const char *s, const struct gguf_tensor *t);
 
 /* tensors.c: maps the safetensors and writes the tensors. */
 int hf_tensors(struct hf *h);

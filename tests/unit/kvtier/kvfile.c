@@ -249,7 +249,7 @@ static void crafted(void **state)
         {PRINT(group), 1, HEARTH_ESTORE, "differs in the layer group (1, not 0)"},
         {PRINT(d_v), 8, HEARTH_ESTORE, "differs in the head size of values (8, not 0; 0: that of keys)"},
         {ENTRY(0, kind), 0, HEARTH_EUNSUPPORTED, "entry 0 is of kind 0"},
-        {ENTRY(1, kind), KVDISK_STATE, HEARTH_EUNSUPPORTED, "entry 1 is of kind 2 (a state)"},
+        {ENTRY(1, kind), 2, HEARTH_EUNSUPPORTED, "entry 1 is of kind 2, which"},
         {ENTRY(2, kind), UINT32_MAX, HEARTH_EUNSUPPORTED, "entry 2 is of kind 4294967295"},
         {ENTRY(0, pos), 32, HEARTH_ESTORE, "entry 0 is for token 32 where 16"},
         {ENTRY(2, pos), 0, HEARTH_ESTORE, "entry 2 is for token 0 where 48"},
