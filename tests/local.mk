@@ -1,7 +1,7 @@
 # The test suite, run by automake's harness with its TAP driver: `make check`, or `contrib/check` from a fresh clone.
 #
 # To add a test program (cmocka, one group per program, exit status as cmocka gives it), add its name to a list: automake
-# makes tests/unit/ROOM/thing of thing.c beside it, with AM_CFLAGS and LDADD. Only a program of several files, or one that
+# makes tests/unit/MODULE/thing of thing.c beside it, with AM_CFLAGS and LDADD. Only a program of several files, or one that
 # is linked in another way, has a row of its own. A header of the tests goes into HEADERS_OF_TESTS.
 #
 # To add a shell test (an executable that prints TAP itself: "1..N", then "ok I - name" or "not ok I - name"; a whole
@@ -55,7 +55,7 @@ HEADERS_OF_TESTS = tests/sql.h tests/daemon/drive.h tests/daemon/kv-files.h test
 	tests/unit/model/folder-box.h tests/unit/model/folders.h tests/unit/model/gguf-build.h tests/unit/model/jinja-run.h tests/unit/model/odd-model.h tests/unit/model/one-step.h tests/unit/sched/kv-world.h tests/unit/sched/sched-world.h tests/unit/store/rows.h tests/unit/store/store-box.h
 EXTRA_DIST += $(HEADERS_OF_TESTS)
 
-# The rooms, each test a program.
+# The modules, each test a program.
 UNIT_TESTS = \
 	tests/unit/conf tests/unit/log tests/unit/loop tests/unit/sd \
 	tests/unit/bench/compare \
