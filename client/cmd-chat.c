@@ -11,7 +11,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     };
     opts_parse(cmd, &argc, &argv, gen.opts, own);
     if (argc)
-        return usage(cmd, "no argument is expected; `hearth run --chat` takes a prompt");
+        return usage(cmd, "no argument is expected, not '%s'; `hearth run --chat` takes a prompt", argv[0]);
 
     struct hearth *h;
     int status = gen_prepare(cmd, &gen);

@@ -169,7 +169,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     struct table t = {0}, m = {.has_head = true};
     opts_parse(cmd, &argc, &argv, (const struct opt[]){OPT_END}, NULL);
     if (argc)
-        return usage(cmd, "no argument is expected");
+        return usage(cmd, "no argument is expected, not '%s'", argv[0]);
     tell_driver(&t);
     tell_cards(&t);
     int status = daemon_open(&h);

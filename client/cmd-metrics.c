@@ -329,7 +329,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     };
     opts_parse(cmd, &argc, &argv, opts, NULL);
     if (argc)
-        return usage(cmd, "no argument is expected");
+        return usage(cmd, "no argument is expected, not '%s'", argv[0]);
     struct hearth *h;
     struct hearth_status_result *r;
     struct hearth_err err;

@@ -58,7 +58,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     };
     opts_parse(cmd, &argc, &argv, own, NULL);
     if (argc)
-        return usage(cmd, "no argument is expected");
+        return usage(cmd, "no argument is expected, not '%s'", argv[0]);
     char path[PATH_MAX], answer[8] = "";
     if (!program_find("hearthd", path, sizeof path)) {
         fputs("hearth: hearthd is not installed beside this program\n", stderr);

@@ -33,7 +33,7 @@ static int take_operands(const struct cmd *cmd, struct hearth *h, struct gen *ge
         return status;
     }
     if (argc > (*prompt ? 0 : 1))
-        return usage(cmd, "one prompt, please: put it in quotes");
+        return usage(cmd, "the prompt is one argument: put it in quotes");
     if (argc)
         *prompt = argv[0];
     return STATUS_OK;
@@ -104,7 +104,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     int plain = opts_parse(cmd, &argc, &argv, gen.opts, own);
     gen.several = gen.g.n > 0;
     if (argc > 2 || (argc == 2 && (gen.model || prompt_text)))
-        return usage(cmd, "one prompt, please: put it in quotes");
+        return usage(cmd, "the prompt is one argument: put it in quotes");
     if (gen.g.n > 1 && gen.session)
         return usage(cmd, "--choices goes without --session; `hearth fork` makes several sessions of one");
     if (gen.g.logprobs >= 0 && !gen.json)

@@ -233,7 +233,7 @@ static int run_export(const struct cmd *cmd, int argc, char **argv)
     if (argc != 1)
         return usage(cmd, "name one session");
     if (markdown && json)
-        return usage(cmd, "--markdown or --json");
+        return usage(cmd, "--markdown or --json, not both");
     struct hearth *h;
     int status = daemon_open(&h);
     return status == STATUS_OK ? verb_end(h, NULL, sessions_export(h, argv[0], markdown)) : status;

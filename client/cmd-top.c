@@ -362,7 +362,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
     };
     opts_parse(cmd, &argc, &argv, opts, NULL);
     if (argc)
-        return usage(cmd, "no argument is expected");
+        return usage(cmd, "no argument is expected, not '%s'", argv[0]);
     struct hearth *h;
     int status = daemon_open_running(&h);
     if (status != STATUS_OK)

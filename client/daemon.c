@@ -45,7 +45,10 @@ static int open_named(struct hearth **out, struct hearth_err *err)
 int daemon_open_running(struct hearth **out)
 {
     struct hearth_err err;
-    return open_named(out, &err) ? fail(&err) : STATUS_OK;
+    int rc = open_named(out, &err);
+    if (rc == HEARTH_ECONNECT)
+        return fail_next(&err, "`hearth status` starts a daemon, without --no-start and HEARTH_NO_START");
+    return rc ? fail(&err) : STATUS_OK;
 }
 
 int daemon_open(struct hearth **out)

@@ -91,7 +91,7 @@ static int version(int n, char **words)
     if (n == 1 && asks_for_help(words[0]))
         print_help(stdout);
     else if (n)
-        return refuse("hearth version", "no argument is expected");
+        return refuse("hearth version", "no argument is expected, not '%s'", words[0]);
     else
         puts("hearth " PACKAGE_VERSION);
     return STATUS_OK;

@@ -301,22 +301,6 @@ const char *human_bytes(int64_t bytes)
     return buf;
 }
 
-const char *human_ago(double when)
-{
-    size_t size;
-    char *buf = scratch(&size);
-    double s = difftime(time(NULL), (time_t)when);
-    if (s < 60)
-        snprintf(buf, size, "now");
-    else if (s < 3600)
-        snprintf(buf, size, "%.0f min ago", s / 60);
-    else if (s < 86400)
-        snprintf(buf, size, "%.0f h ago", s / 3600);
-    else
-        snprintf(buf, size, "%.0f days ago", s / 86400);
-    return buf;
-}
-
 static const char *human_span(double s)
 {
     size_t size;
@@ -329,6 +313,17 @@ static const char *human_span(double s)
         snprintf(buf, size, "%.0f h", s / 3600);
     else
         snprintf(buf, size, "%.0f days", s / 86400);
+    return buf;
+}
+
+const char *human_ago(double when)
+{
+    size_t size;
+    char *buf = scratch(&size);
+    double s = difftime(time(NULL), (time_t)when);
+    if (s < 60)
+        return "now";
+    snprintf(buf, size, "%s ago", human_span(s));
     return buf;
 }
 

@@ -13,7 +13,7 @@ int verb_begin_with(const struct cmd *cmd, int *argc, char ***argv, const struct
     *json = false;
     opts_parse(cmd, argc, argv, own, more);
     if (!operand && *argc)
-        return usage(cmd, "no argument is expected");
+        return usage(cmd, "no argument is expected, not '%s'", (*argv)[0]);
     if (operand && *argc != 1)
         return usage(cmd, "name one %s", operand);
     return daemon_open(out);

@@ -25,15 +25,14 @@
 #include "daemon/trace.h"
 
 static const char usage[] =
-    "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--backend auto|cpu|cuda]\n"
-    "                     [--device N] [--sharers N] [--variant NAME] [--threads N] [--ahead N] [--kv-bytes N] "
-    "[--kv-ram N|auto]\n"
-    "                     [--kv-dir PATH]\n"
-    "                     [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto] [--kv-type auto|f16|q8_0]\n"
-    "                     [--kv-pool auto|whole|growing]\n"
-    "                     [--invariant auto|nothing|prompts|all] [--restore cost|always|never] [--idle-unload MS] "
-    "[--step-seconds N]\n"
-    "                     [--engine-idle MS] [--log-level error|warn|info|debug]\n"
+    "usage: hearth-engine [--link FD] [--lock PATH] [--checked PATH] [--log-level error|warn|info|debug]\n"
+    "                     [--backend auto|cpu|cuda] [--device N] [--sharers N] [--variant NAME] [--threads N]\n"
+    "                     [--ahead N] [--gpu-memory N|N%] [--gpu-headroom N] [--host-weights N|auto]\n"
+    "                     [--kv-bytes N] [--kv-ram N|auto] [--kv-dir PATH] [--kv-type auto|f16|q8_0]\n"
+    "                     [--kv-pool auto|whole|growing] [--restore cost|always|never]\n"
+    "                     [--invariant auto|nothing|prompts|all] [--step-seconds N] [--idle-unload MS]\n"
+    "                     [--engine-idle MS]\n"
+    "       hearth-engine --help | --version\n"
     "\n"
     "Started by hearthd, with a socket pair as descriptor 3 (--link).\n";
 
@@ -249,7 +248,7 @@ static bool args_parse(struct args *a, int argc, char **argv)
         if (opt != 0 || !opt_take(&opts[i], optarg, a))
             return false;
     if (optind < argc)
-        fprintf(stderr, "hearth-engine: what is \"%s\"?\n", argv[optind]);
+        fprintf(stderr, "hearth-engine: \"%s\" is not an option\n", argv[optind]);
     return optind == argc;
 }
 

@@ -37,6 +37,10 @@ status 2 "no service class" "$hearth" run --class foo x
 err_has "is named with those that there are" "--class wants interactive, normal or background, not 'foo'"
 status 2 "an empty stop string" "$hearth" run --stop end --stop "" x
 err_has "is named with its option" "--stop wants a text that is not empty"
+status 2 "an argument of a verb that takes none" "$hearth" ps tale
+err_has "is named" "no argument is expected, not 'tale'"
+status 2 "an export in two forms" "$hearth" sessions export S --markdown --json
+err_has "is refused with both" "--markdown or --json, not both"
 for sizes in 0 1,,2 ,1 1, "" 1x; do
     status 2 "bench --socket --prompt '$sizes'" "$hearth" bench tale --socket --prompt "$sizes"
     err_has "is refused as a whole" "--prompt wants up to 16 numbers from 1 on, as in \"128,512\", or none, not '$sizes'"

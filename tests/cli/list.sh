@@ -5,6 +5,7 @@ mkdir -p "$dir/models"
 configure "model_dir = $dir/models"
 tale=$(echo "$top_srcdir"/contrib/models/tale-q4_k_m.gguf)
 cp "$tale" "$dir/models/good.gguf"
+touch -d '25 hours ago' "$dir/models/good.gguf"
 cat >"$dir/make.py" <<'P'
 """Files made of keys alone, and tale with one tensor's type changed."""
 import struct, sys
@@ -48,6 +49,7 @@ says() { # NAME MODEL TEXT
     result $? "$1"
 }
 says "a model runs" good "yes"
+says "its age is in hours for two days" good " 25 h ago "
 says "an adapter is said to be one" lora "no: this is an adapter (LoRA) for a llama model"
 says "a projector likewise" mmproj "no: this is a projector (mmproj)"
 says "an embedding model" bert "no: this is an embedding model (bert)"

@@ -190,4 +190,5 @@ done
 status 0 "stop --daemon" "$hearth" stop --daemon
 status 3 "then no daemon answers" "$hearth" --no-start status
 err_has "... which the error says by name" "hearth: CONNECT: "
+err_has "... and what starts one" "hearth: \`hearth status\` starts a daemon"
 done_testing
