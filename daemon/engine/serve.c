@@ -53,15 +53,25 @@ enum opt_type {
     OPT_SIZE_OR_AUTO, /* the same; "auto" keeps the default */
     OPT_SHARE,        /* engine.gpu_memory, or with a % sign engine.gpu_percent */
     OPT_COUNT,        /* uint32_t, up to max */
-    OPT_RESTORE,      /* enum tier_policy */
-    OPT_KV_TYPE,      /* enum engine_kv_type */
-    OPT_INVARIANT,    /* enum engine_invariant */
-    OPT_KV_POOL,      /* enum engine_kv_pool */
+    OPT_WORD,         /* an enum, whose values have the words of opt.words */
     OPT_LEVEL,        /* enum log_level */
     OPT_BENCH,        /* refused: it has become hearth-bench */
     OPT_HELP,
     OPT_VERSION
 };
+
+/* Words by the value of an enum, up to a NULL. */
+static const char *const restore_words[] = {
+    [TIER_BY_COST] = "cost", [TIER_ALWAYS] = "always", [TIER_NEVER] = "never", NULL};
+static const char *const kv_type_words[] = {
+    [KV_TYPE_AUTO] = "auto", [KV_TYPE_F16] = "f16", [KV_TYPE_Q8_0] = "q8_0", [KV_TYPES] = NULL};
+static const char *const kv_pool_words[] = {
+    [KV_POOL_AUTO] = "auto", [KV_POOL_WHOLE] = "whole", [KV_POOL_GROWING] = "growing", [KV_POOLS] = NULL};
+static const char *const invariant_words[] = {[INVARIANT_AUTO] = "auto",
+                                              [INVARIANT_NOTHING] = "nothing",
+                                              [INVARIANT_PROMPTS] = "prompts",
+                                              [INVARIANT_ALL] = "all",
+                                              [INVARIANTS] = NULL};
 
 #define AT(field) offsetof(struct args, field)
 static const struct opt {
@@ -69,6 +79,7 @@ static const struct opt {
     enum opt_type type;
     size_t offset;
     uint64_t max;
+    const char *const *words;
 } opts[] = {
     {"link", OPT_SIZE, AT(link), 1 << 20},
     {"device", OPT_COUNT, AT(device), 1023},
@@ -84,11 +95,11 @@ static const struct opt {
     {"kv-ram", OPT_SIZE_OR_AUTO, AT(engine.kv_ram), INT64_MAX},
     {"gpu-memory", OPT_SHARE, 0, 0},
     {"gpu-headroom", OPT_SIZE, AT(engine.gpu_headroom), INT64_MAX},
-    {"kv-type", OPT_KV_TYPE, AT(engine.kv_type), 0},
-    {"kv-pool", OPT_KV_POOL, AT(engine.kv_pool), 0},
+    {"kv-type", OPT_WORD, AT(engine.kv_type), 0, kv_type_words},
+    {"kv-pool", OPT_WORD, AT(engine.kv_pool), 0, kv_pool_words},
     {"kv-dir", OPT_TEXT, AT(engine.kv_dir), 0},
-    {"invariant", OPT_INVARIANT, AT(engine.invariant), 0},
-    {"restore", OPT_RESTORE, AT(engine.restore), 0},
+    {"invariant", OPT_WORD, AT(engine.invariant), 0, invariant_words},
+    {"restore", OPT_WORD, AT(engine.restore), 0, restore_words},
     {"step-seconds", OPT_COUNT, AT(engine.step_seconds), 1 << 20},
     {"idle-unload", OPT_SIZE, AT(engine.idle_ms), INT64_MAX},
     {"engine-idle", OPT_SIZE, AT(engine.empty_ms), INT64_MAX},
@@ -128,56 +139,18 @@ static bool share(const char *name, const char *s, struct args *a)
     return true;
 }
 
-static bool restore_policy(const char *s, enum tier_policy *out)
+/* `out` is the enum's field: enums without negative values are unsigned to the compiler. */
+static bool word(const struct opt *o, const char *s, unsigned *out)
 {
-    static const char *const names[] = {[TIER_BY_COST] = "cost", [TIER_ALWAYS] = "always", [TIER_NEVER] = "never"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(s, names[i])) {
-            *out = (enum tier_policy)i;
+    for (unsigned i = 0; o->words[i]; i++)
+        if (!strcmp(s, o->words[i])) {
+            *out = i;
             return true;
         }
-    fprintf(stderr, "hearth-engine: --restore: \"%s\" is not one of cost, always, never\n", s);
-    return false;
-}
-
-static bool kv_type(const char *s, enum engine_kv_type *out)
-{
-    static const char *const names[KV_TYPES] = {
-        [KV_TYPE_AUTO] = "auto", [KV_TYPE_F16] = "f16", [KV_TYPE_Q8_0] = "q8_0"};
-    for (int i = 0; i < KV_TYPES; i++)
-        if (!strcmp(s, names[i])) {
-            *out = (enum engine_kv_type)i;
-            return true;
-        }
-    fprintf(stderr, "hearth-engine: --kv-type: \"%s\" is not one of auto, f16, q8_0\n", s);
-    return false;
-}
-
-static bool invariant(const char *s, enum engine_invariant *out)
-{
-    static const char *const names[INVARIANTS] = {[INVARIANT_AUTO] = "auto",
-                                                  [INVARIANT_NOTHING] = "nothing",
-                                                  [INVARIANT_PROMPTS] = "prompts",
-                                                  [INVARIANT_ALL] = "all"};
-    for (int i = 0; i < INVARIANTS; i++)
-        if (!strcmp(s, names[i])) {
-            *out = (enum engine_invariant)i;
-            return true;
-        }
-    fprintf(stderr, "hearth-engine: --invariant: \"%s\" is not one of auto, nothing, prompts, all\n", s);
-    return false;
-}
-
-static bool kv_pool(const char *s, enum engine_kv_pool *out)
-{
-    static const char *const names[KV_POOLS] = {
-        [KV_POOL_AUTO] = "auto", [KV_POOL_WHOLE] = "whole", [KV_POOL_GROWING] = "growing"};
-    for (int i = 0; i < KV_POOLS; i++)
-        if (!strcmp(s, names[i])) {
-            *out = (enum engine_kv_pool)i;
-            return true;
-        }
-    fprintf(stderr, "hearth-engine: --kv-pool: \"%s\" is not one of auto, whole, growing\n", s);
+    fprintf(stderr, "hearth-engine: --%s: \"%s\" is not one of ", o->name, s);
+    for (unsigned i = 0; o->words[i]; i++)
+        fprintf(stderr, "%s%s", i ? ", " : "", o->words[i]);
+    fputc('\n', stderr);
     return false;
 }
 
@@ -213,14 +186,8 @@ static bool opt_take(const struct opt *o, const char *s, struct args *a)
             return false;
         *(uint32_t *)field = (uint32_t)v;
         return true;
-    case OPT_KV_TYPE:
-        return kv_type(s, field);
-    case OPT_INVARIANT:
-        return invariant(s, field);
-    case OPT_KV_POOL:
-        return kv_pool(s, field);
-    case OPT_RESTORE:
-        return restore_policy(s, field);
+    case OPT_WORD:
+        return word(o, s, field);
     case OPT_LEVEL:
         return level(s, field);
     case OPT_BENCH:

@@ -9,11 +9,6 @@
 
 /* --- cutting a timeline ------------------------------------------------------------------------------------------- */
 
-static bool is_raw(const char *role)
-{
-    return !strcmp(role, "text") || !strcmp(role, "completion");
-}
-
 /* Counts the whole turns before the cut. When a request has several messages, only the last row holds the ids; rows
  * without ids therefore belong to the row that follows them, unless they are empty answers. */
 static int find_cut(struct chain *c, int64_t at, struct store_cut *out, int64_t *read, struct hearth_err *e)
@@ -27,13 +22,13 @@ static int find_cut(struct chain *c, int64_t at, struct store_cut *out, int64_t 
         if (n + ids > at) {
             out->inside = true;
             out->generated = generated;
-            out->open = out->open || (generated && role && !is_raw(role) && at > n);
+            out->open = out->open || (generated && role && !store_is_raw_role(role) && at > n);
             break;
         }
         n += ids;
         held = ids == 0 && !generated ? held + 1 : 0;
         out->turns++;
-        out->open = out->open || (ids > 0 && role && !is_raw(role));
+        out->open = out->open || (ids > 0 && role && !store_is_raw_role(role));
     }
     if (!out->inside && got != SQLITE_DONE)
         return store_fail(c->st, "reading a session", e);

@@ -132,6 +132,10 @@ int store_turns(struct store *st, const struct store_session *s, struct store_tu
                 struct hearth_err *e);
 void store_turns_free(struct store_turn *turns, size_t n);
 
+/* Whether a turn's role stands for raw text: text that was appended, or what was generated after it. No message of a
+ * request may have such a role. */
+bool store_is_raw_role(const char *role);
+
 /* Reads the generation metadata of the session's last generated turn, in the form of store_turn.generation; malloc'd,
  * NULL if no turn was generated. */
 int store_last_generation(struct store *st, const struct store_session *s, void **made, size_t *len,

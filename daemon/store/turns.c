@@ -156,6 +156,11 @@ void store_turns_free(struct store_turn *turns, size_t n)
     free(turns);
 }
 
+bool store_is_raw_role(const char *role)
+{
+    return !strcmp(role, "text") || !strcmp(role, "completion");
+}
+
 struct turns {
     struct store_turn *v;
     size_t n, cap;

@@ -12,7 +12,6 @@
 #include "daemon/retention/retention.h"
 #include "daemon/store/generation-info.h"
 #include "daemon/stream/journal.h"
-#include "daemon/stream/past.h"
 #include "daemon/stream/sessions.h"
 #include "daemon/stream/stream-internal.h"
 #include "libclient/utf8.h"

@@ -6,11 +6,6 @@
 
 #include "daemon/store/generation-info.h"
 
-bool past_is_raw(const char *role)
-{
-    return !strcmp(role, "text") || !strcmp(role, "completion");
-}
-
 void past_fini(struct past *p)
 {
     for (size_t i = 0; p->joined && p->blocks && i < p->n; i++) {
@@ -66,7 +61,7 @@ int past_read(struct server *s, const struct store_session *row, struct past *ou
         rc = err_set(e, HEARTH_ENOMEM, "out of memory");
     for (size_t i = 0; i < p.n_turns && !rc; i++) {
         const struct store_turn *t = &p.turns[i];
-        if (!past_is_raw(t->role))
+        if (!store_is_raw_role(t->role))
             add(&p, t);
         else if (p.n)
             rc = join(&p, t, e);

@@ -25,7 +25,4 @@ struct past {
 int past_read(struct server *s, const struct store_session *row, struct past *out, struct hearth_err *e);
 void past_fini(struct past *p);
 
-/* Whether a turn's role stands for raw text. No message of a request may have such a role. */
-bool past_is_raw(const char *role);
-
 #endif

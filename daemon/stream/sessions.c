@@ -1,6 +1,5 @@
 /* sessions.c - see sessions.h. Loop thread. */
 #include "daemon/stream/sessions.h"
-#include "daemon/stream/past.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +163,7 @@ static int open_new(struct server *s, uid_t uid, const struct wire_generate *g, 
 int session_open(struct server *s, uid_t uid, const struct wire_generate *g, struct session **out, struct hearth_err *e)
 {
     for (size_t i = 0; g->session && i < g->n_messages; i++)
-        if (past_is_raw(g->messages[i].role))
+        if (store_is_raw_role(g->messages[i].role))
             return err_set(e, HEARTH_EPARAMS, "generate.messages[%zu].role: \"%s\" is what a session calls raw text", i,
                            g->messages[i].role);
     struct session *ss = calloc(1, sizeof *ss);

@@ -114,13 +114,6 @@ static bool gather(struct by_expert *b)
     return true;
 }
 
-static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
-{
-    for (uint32_t r = 0; r < n_row; r++, v += n)
-        for (uint32_t i = 0; i < n; i++)
-            v[i] += bias[i];
-}
-
 /* --- up -------------------------------------------------------------------------------------------------- */
 
 /* Computes some columns of one expert, gate and up together. */
@@ -143,9 +136,9 @@ static void up_item(void *arg, uint32_t item, uint32_t thread)
             cpu_matmul(d, &gate_part, w->n_in, &x, o, o + n, gate, n, scratch);
         cpu_matmul(d, &up_part, w->n_in, &x, o, o + n, up, n, scratch);
         if (bias && n_gate)
-            add_bias(gate, bias + o, x.n_row, n);
+            cpu_add_bias(gate, bias + o, x.n_row, n);
         if (bias)
-            add_bias(up, bias + (size_t)n_gate * w->n_expert * d_ff + o, x.n_row, n);
+            cpu_add_bias(up, bias + (size_t)n_gate * w->n_expert * d_ff + o, x.n_row, n);
         for (uint32_t r = 0; r < x.n_row; r++)
             d->k->glu(op->glu, gate + (size_t)r * n, up + (size_t)r * n,
                       d->experts + (size_t)b->at[b->first[i] + r] * d_ff + o, n);
@@ -221,7 +214,7 @@ static void down_item(void *arg, uint32_t item, uint32_t thread)
             struct weight_part part = weight_part_of(&w->part[0], b->expert[i]);
             cpu_matmul(d, &part, w->n_in, &x, o, o + n, y, n, scratch);
             if (op->bias)
-                add_bias(y, op->bias + (size_t)b->expert[i] * w->n_out + o, x.n_row, n);
+                cpu_add_bias(y, op->bias + (size_t)b->expert[i] * w->n_out + o, x.n_row, n);
             for (uint32_t r = 0; r < x.n_row; r++) {
                 uint32_t at = b->at[b->first[i] + r], row = at / b->n_used;
                 float weight = d->route[(size_t)row * d->d_route + b->n_used + at % b->n_used];

@@ -434,13 +434,6 @@ void cpu_proj(struct device *d, const struct op_proj *op)
 
 /* --- ffn_up ---------------------------------------------------------------------------------------------- */
 
-static void add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
-{
-    for (uint32_t r = 0; r < n_row; r++, v += n)
-        for (uint32_t i = 0; i < n; i++)
-            v[i] += bias[i];
-}
-
 /* An item computes gate and up of the same columns, so that the activation function needs no second pass over the
  * pool. */
 static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
@@ -460,9 +453,9 @@ static void ffn_up_item(void *arg, uint32_t item, uint32_t thread)
             cpu_matmul(d, &w->part[0], w->n_in, p->x, o, o + n, gate, n, scratch);
         cpu_matmul(d, w_up, w->n_in, p->x, o, o + n, up, n, scratch);
         if (op->bias && w->n_part == 2)
-            add_bias(gate, op->bias + o, p->x->n_row, n);
+            cpu_add_bias(gate, op->bias + o, p->x->n_row, n);
         if (op->bias)
-            add_bias(up, op->bias + (w->n_part - 1) * w->part[0].n_out + o, p->x->n_row, n);
+            cpu_add_bias(up, op->bias + (w->n_part - 1) * w->part[0].n_out + o, p->x->n_row, n);
         for (uint32_t i = 0, m; i < n; i += m) { /* at most to the end of a panel block at a time */
             uint32_t col = o + i, room = KB - col % KB;
             m = n - i < room ? n - i : room;

@@ -54,6 +54,14 @@ static inline uint32_t cpu_tmp_cols(uint32_t n_row)
     return (n > TMP_COLS_MAX ? TMP_COLS_MAX : n) / MATMUL_ROWS * MATMUL_ROWS;
 }
 
+/* Adds bias[0..n) to each of n_row rows of n columns. */
+static inline void cpu_add_bias(float *v, const float *bias, uint32_t n_row, uint32_t n)
+{
+    for (uint32_t r = 0; r < n_row; r++, v += n)
+        for (uint32_t i = 0; i < n; i++)
+            v[i] += bias[i];
+}
+
 /* Whether n is from 1 to the reserved limit; sets the step's error if not. */
 bool cpu_fits(struct device *d, const char *what, uint64_t n, uint64_t limit);
 /* The token ids of the step's rows, with TOKEN_OF_SLOT replaced by the slot's last token. Returns false and sets the

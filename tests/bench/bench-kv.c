@@ -143,7 +143,7 @@ static double wait_end(uint64_t job, double begin, double *first)
 
 static uint64_t submit_write(void)
 {
-    uint64_t job = kvio_write(io, &(struct kvio_write){NULL, &print, &extent});
+    uint64_t job = kvio_write(io, &(struct kvio_write){&print, &extent});
     for (uint32_t i = 0; i < n_page; i++)
         kvio_put(io, job, (const void *[]){data + i * page_bytes}, 1);
     return job;
@@ -157,7 +157,7 @@ static double read_extent(const char *name, uint32_t n, double *first)
         p[i] = (struct kvio_page){i * KV_PAGE, page[i], out + i * page_bytes};
     memset(out, 0, n * page_bytes);
     double begin = now();
-    double took = wait_end(kvio_read(io, &(struct kvio_read){NULL, &print, 0, name, n, p}), begin, first);
+    double took = wait_end(kvio_read(io, &(struct kvio_read){&print, 0, name, n, p}), begin, first);
     must(!memcmp(out, data, n * page_bytes), "what was read differs");
     free(p);
     return took;

@@ -26,7 +26,6 @@ struct job {
     TAILQ_ENTRY(job) link;
     enum job_kind kind;
     uint64_t id;
-    void *owner;
     struct kv_fingerprint fingerprint;
     struct kvfile_extent extent; /* WRITE; its page array is owned by the job */
     uint32_t n;                  /* pages in all */
@@ -85,13 +84,11 @@ static void send_command(struct kvio *io, struct io_command *o)
     post_send(&io->inbox, &l);
 }
 
-static struct job *job_new(struct kvio *io, enum job_kind kind, void *owner, const struct kv_fingerprint *fingerprint,
-                           uint32_t n)
+static struct job *job_new(struct kvio *io, enum job_kind kind, const struct kv_fingerprint *fingerprint, uint32_t n)
 {
     struct job *j = post_alloc(sizeof *j);
     j->kind = kind;
     j->id = ++io->last_id;
-    j->owner = owner;
     j->fingerprint = *fingerprint;
     j->n = n;
     return j;
@@ -123,7 +120,7 @@ static uint64_t submit(struct kvio *io, struct job *j)
 
 uint64_t kvio_read(struct kvio *io, const struct kvio_read *job)
 {
-    struct job *j = job_new(io, JOB_READ, job->owner, job->fingerprint, job->n);
+    struct job *j = job_new(io, JOB_READ, job->fingerprint, job->n);
     assert(job->n > 0 && strlen(job->file) < KVFILE_NAME);
     strcpy(j->name, job->file);
     j->uid = job->uid;
@@ -136,7 +133,7 @@ uint64_t kvio_write(struct kvio *io, const struct kvio_write *job)
 {
     const struct kvfile_extent *x = job->extent;
     assert(x->n > 0 && x->n <= KVFILE_PAGES_MAX);
-    struct job *j = job_new(io, JOB_WRITE, job->owner, job->fingerprint, x->n);
+    struct job *j = job_new(io, JOB_WRITE, job->fingerprint, x->n);
     j->extent = *x;
     j->extent.page = post_alloc(x->n * sizeof *x->page);
     memcpy(j->extent.page, x->page, x->n * sizeof *x->page);
@@ -154,9 +151,9 @@ void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n)
     send_command(io, o);
 }
 
-uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_fingerprint *fingerprint)
+uint64_t kvio_scan(struct kvio *io, const struct kv_fingerprint *fingerprint)
 {
-    return submit(io, job_new(io, JOB_SCAN, owner, fingerprint, 0));
+    return submit(io, job_new(io, JOB_SCAN, fingerprint, 0));
 }
 
 void kvio_cancel(struct kvio *io, uint64_t job)
@@ -260,7 +257,6 @@ static struct kvio_event *post_event(struct kvio *io, const struct job *j, enum 
     struct kvio_event *ev = post_alloc(sizeof *ev);
     ev->kind = kind;
     ev->job = j->id;
-    ev->owner = j->owner;
     post_list_push(&io->out, &ev->item);
     return ev;
 }

@@ -51,7 +51,6 @@ struct kvio_page {
     void *buf;                 /* page_bytes of host memory */
 };
 struct kvio_read {
-    void *owner; /* given back in the job's events */
     const struct kv_fingerprint *fingerprint;
     int64_t uid;
     const char *file;
@@ -61,7 +60,6 @@ struct kvio_read {
 uint64_t kvio_read(struct kvio *io, const struct kvio_read *job);
 
 struct kvio_write {
-    void *owner;
     const struct kv_fingerprint *fingerprint;
     const struct kvfile_extent *extent; /* page[].hash is not read */
 };
@@ -72,7 +70,7 @@ uint64_t kvio_write(struct kvio *io, const struct kvio_write *job);
  * posted. */
 void kvio_put(struct kvio *io, uint64_t job, const void *const *buf, uint32_t n);
 
-uint64_t kvio_scan(struct kvio *io, void *owner, const struct kv_fingerprint *fingerprint);
+uint64_t kvio_scan(struct kvio *io, const struct kv_fingerprint *fingerprint);
 
 void kvio_cancel(struct kvio *io, uint64_t job);
 
@@ -83,7 +81,6 @@ struct kvio_event {
     struct post_item item;
     enum kvio_kind kind;
     uint64_t job;
-    void *owner;
     char file[KVFILE_NAME]; /* FILE, BAD; END of a read or of a write that succeeded */
     /* FILE: its length. END: the file's length (write), or the bytes of the pages read (read); 0 for a scan. */
     uint64_t bytes;

@@ -40,7 +40,7 @@ static void scan(struct tier *t, struct kv_namespace *s)
     if (!t->io || s->scanned)
         return;
     s->scanned = true;
-    s->scan = kvio_scan(t->io, NULL, &s->fingerprint);
+    s->scan = kvio_scan(t->io, &s->fingerprint);
     t->io_jobs++;
 }
 

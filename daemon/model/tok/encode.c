@@ -50,7 +50,7 @@ static int encode_plain(const struct vocab *v, const char *text, size_t n, enum 
                                          : bpe_encode(v, text, n, out, e);
 }
 
-static int push_special(int32_t id, struct ids *out, struct hearth_err *e)
+int tok_push(struct ids *out, int32_t id, struct hearth_err *e)
 {
     return ids_push(out, id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
 }
@@ -76,7 +76,7 @@ static int encode_late(const struct vocab *v, const struct tok_text *whole, size
         ret = encode_plain(v, text.s + at, end - at, when, out, e);
         if (ret || i == n_span)
             break;
-        ret = push_special(spans[i].id, out, e);
+        ret = tok_push(out, spans[i].id, e);
         at = end + spans[i].len;
     }
     free(spans);
@@ -110,8 +110,8 @@ static int encode(const struct vocab *v, const struct tok_text *whole, struct id
     int ret = special_split(v, whole, false, &spans, &n_span, e);
     if (ret)
         return ret;
-    if ((whole->flags & TOK_BOS) && v->bos >= 0 && ids_push(out, v->bos))
-        ret = err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+    if ((whole->flags & TOK_BOS) && v->bos >= 0)
+        ret = tok_push(out, v->bos, e);
     /* SentencePiece prepends its space to every stretch of text at the start or after a special token. */
     for (size_t i = 0; i <= n_span && !ret; i++) {
         size_t to = i < n_span ? spans[i].start : n;
@@ -120,7 +120,7 @@ static int encode(const struct vocab *v, const struct tok_text *whole, struct id
         else if (to > at)
             ret = encode_stretch(v, text + at, to - at, prefix_at(v, at == 0, whole->flags), out, e);
         if (!ret && i < n_span) {
-            ret = push_special(spans[i].id, out, e);
+            ret = tok_push(out, spans[i].id, e);
             at = to + spans[i].len;
         }
     }

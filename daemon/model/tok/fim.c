@@ -86,11 +86,6 @@ bool vocab_has_fim(const struct vocab *v)
     return v->role[ROLE_FIM_PRE] >= 0 && v->role[ROLE_FIM_SUF] >= 0 && (v->suffix_first || v->role[ROLE_FIM_MID] >= 0);
 }
 
-static int push(struct ids *out, int32_t id, struct hearth_err *e)
-{
-    return ids_push(out, id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
-}
-
 /* Appends one file: its name, a line end and its text, after the file separator token or, where there is none, under a
  * text header. */
 static int push_file(const struct vocab *v, const char *name, const char *text, size_t n, struct ids *out,
@@ -111,7 +106,7 @@ static int push_file(const struct vocab *v, const char *name, const char *text, 
     n += head;
     if (sep < 0)
         all[n++] = '\n';
-    int ret = sep >= 0 ? push(out, sep, e) : 0;
+    int ret = sep >= 0 ? tok_push(out, sep, e) : 0;
     if (!ret)
         ret = tok_encode(v, all, n, TOK_MESSAGE, out, e);
     free(all);
@@ -124,7 +119,7 @@ static int push_files(const struct vocab *v, const struct fim *f, struct ids *ou
     if (!f->n_files)
         return 0;
     if (v->role[ROLE_FIM_REP] >= 0) {
-        ret = push(out, v->role[ROLE_FIM_REP], e);
+        ret = tok_push(out, v->role[ROLE_FIM_REP], e);
         if (!ret)
             ret = tok_encode(v, f->repo, strlen(f->repo), TOK_MESSAGE, out, e);
         if (!ret)
@@ -144,19 +139,19 @@ int fim_encode(const struct vocab *v, const struct fim *f, struct ids *out, stru
         return err_set(e, HEARTH_EUNSUPPORTED,
                        "the model's vocabulary has no tokens to fill in the middle by; "
                        "`prefix` and `suffix` need a model that was trained for that");
-    int ret = v->add_bos ? push(out, v->bos, e) : 0;
+    int ret = v->add_bos ? tok_push(out, v->bos, e) : 0;
     if (!ret)
         ret = push_files(v, f, out, e);
     for (int part = 0; part < 2 && !ret; part++) {
         bool suffix = (part == 1) != v->suffix_first;
-        ret = push(out, v->role[suffix ? ROLE_FIM_SUF : ROLE_FIM_PRE], e);
+        ret = tok_push(out, v->role[suffix ? ROLE_FIM_SUF : ROLE_FIM_PRE], e);
         if (!ret && suffix)
             ret = tok_encode(v, f->suffix, f->n_suffix, TOK_MESSAGE | TOK_GOES_ON, out, e);
         else if (!ret)
             ret = tok_encode(v, f->prefix, f->n_prefix, TOK_MESSAGE, out, e);
     }
     if (!ret && !v->suffix_first)
-        ret = push(out, v->role[ROLE_FIM_MID], e);
+        ret = tok_push(out, v->role[ROLE_FIM_MID], e);
     if (ret)
         out->n = was;
     return ret;

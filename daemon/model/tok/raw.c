@@ -22,8 +22,8 @@ int raw_push_bytes(const struct vocab *v, const char *s, uint32_t n, struct ids 
         int32_t id = v->byte_id[(unsigned char)s[i]];
         if (id < 0 && v->unk < 0)
             return err_set(e, HEARTH_EPARAMS, "the vocabulary has no token for byte 0x%02x", (unsigned char)s[i]);
-        if (ids_push(out, id >= 0 ? id : v->unk))
-            return err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+        if (tok_push(out, id >= 0 ? id : v->unk, e))
+            return HEARTH_ENOMEM;
         if (id < 0)
             return 0; /* one unknown token for the whole character */
     }
@@ -37,7 +37,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
     if (v->ignore_merges && to > from) {
         int32_t id = piece_find(v, text + from, to - from);
         if (id >= 0 && (uint32_t)id < v->n_tok)
-            return ids_push(out, id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+            return tok_push(out, id, e);
     }
     m->n_sym = 0;
     for (size_t i = from; i < to && !ret;) {
@@ -59,7 +59,7 @@ static int encode_word(const struct vocab *v, const char *text, size_t from, siz
         size_t n = out->n;
         unknown = false;
         if (s->id >= 0 && (uint32_t)s->id < v->n_tok) {
-            ret = ids_push(out, s->id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+            ret = tok_push(out, s->id, e);
             continue;
         }
         ret = raw_push_bytes(v, text + s->start, s->len, out, e);

@@ -144,6 +144,9 @@ struct tok_text {
     size_t n_span;
 };
 
+/* encode.c: appends the id. 0 or HEARTH_ENOMEM. */
+int tok_push(struct ids *out, int32_t id, struct hearth_err *e);
+
 /* piece.c: returns the id of the piece text[0..n) where plain text may be tokenised to it, or -1. */
 int32_t piece_find(const struct vocab *v, const char *text, size_t n);
 

@@ -125,7 +125,7 @@ static int push_path(const struct vocab *v, const char *s, size_t n, const struc
         const struct node *step = &best[end[k]];
         uint32_t start = step->start;
         if (step->id >= 0) {
-            ret = ids_push(out, step->id) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+            ret = tok_push(out, step->id, e);
             continue;
         }
         while (k + 1 < n_step && best[end[k + 1]].id < 0) /* consecutive unknown characters are one unknown token */

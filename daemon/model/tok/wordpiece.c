@@ -166,13 +166,13 @@ static int encode_word(const struct vocab *v, const char *s, size_t n, struct id
             if ((id = piece_find(v, s + at, len)) >= 0)
                 break;
         known = id >= 0;
-        if (known && ids_push(out, id))
-            return err_set(e, HEARTH_ENOMEM, "no memory to tokenize");
+        if (known && tok_push(out, id, e))
+            return HEARTH_ENOMEM;
     }
     if (known)
         return 0;
     out->n = was;
-    return ids_push(out, v->unk) ? err_set(e, HEARTH_ENOMEM, "no memory to tokenize") : 0;
+    return tok_push(out, v->unk, e);
 }
 
 int wordpiece_encode(const struct vocab *v, const char *text, size_t n, struct ids *out, struct hearth_err *e)
