@@ -10,7 +10,6 @@
 #define CLIENT_CMD_H
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -223,8 +222,7 @@ int gen_report(const struct gen *gen, const struct hearth_generate_result *r);
  * answers to stdout, until the end of stdin. */
 int chat_begin(struct hearth *h, struct gen *gen);
 
-/* For load and generate: draws the progress bar on stderr (on a terminal only), and clears it. */
-void progress_show(const struct hearth_model_progress *p);
+/* Clears the progress bar of a load or a prompt, if one is on the terminal. */
 void progress_clear(void);
 /* For calls whose only events are load progress. */
 int progress_event(void *arg, const struct hearth_event *ev);
@@ -268,7 +266,6 @@ void text_straighten(char *s);
 
 /* Write to stderr; on a terminal, control characters are replaced as in print_text(). */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void vsay(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* Prints "hearth: NAME: message" on stderr and what the user can do about it; with --json also an object on stdout.
  * Returns the exit status for the error. */

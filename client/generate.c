@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -144,7 +145,8 @@ static void expectation_show(const struct hearth_model_progress *p)
     say("\n");
 }
 
-void progress_show(const struct hearth_model_progress *p)
+/* Draws the progress of a load on stderr, if that is a terminal. */
+static void progress_show(const struct hearth_model_progress *p)
 {
     expectation_show(p);
     bar("loading", p->done, p->total, human_bytes(p->total));

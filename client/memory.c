@@ -1,4 +1,5 @@
 /* memory.c - who holds the device's memory, as text and as JSON, for status, ps, top and doctor. */
+#include <stdarg.h>
 #include <string.h>
 
 #include "client/cmd.h"

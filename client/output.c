@@ -54,16 +54,11 @@ void printf_text(const char *fmt, ...)
     va_end(ap);
 }
 
-void vsay(const char *fmt, va_list ap)
-{
-    put_formatted(stderr, fmt, ap);
-}
-
 void say(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsay(fmt, ap);
+    put_formatted(stderr, fmt, ap);
     va_end(ap);
 }
 
@@ -126,7 +121,7 @@ void say_aside(const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     style_begin(stderr, STYLE_ASIDE);
-    vsay(fmt, ap);
+    put_formatted(stderr, fmt, ap);
     style_end(stderr);
     va_end(ap);
 }

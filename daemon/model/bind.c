@@ -16,7 +16,8 @@ const struct hparams *bind_hparams(const struct binder *b)
     return &b->m->hp;
 }
 
-void bind_name(const struct binder *b, const char *name, char out[160])
+/* Writes a tensor's full name: `name` within the current layer. */
+static void bind_name(const struct binder *b, const char *name, char out[160])
 {
     if (b->layer < 0)
         snprintf(out, 160, "%s", name);

@@ -7,11 +7,6 @@
 
 /* Value types of keys, numbered as in GGUF. */
 enum { V_U8, V_I8, V_U16, V_I16, V_U32, V_I32, V_F32, V_BOOL, V_STR, V_ARR, V_U64, V_I64, V_F64, V_COUNT };
-struct gguf_value_type {
-    const char *name;
-    uint8_t size; /* 0: not a number */
-};
-extern const struct gguf_value_type gguf_value_types[V_COUNT];
 
 struct gguf_key {
     struct gguf_str name;

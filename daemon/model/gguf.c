@@ -25,7 +25,10 @@ enum {
     ALIGN_MAX = 1 << 16,
 };
 
-const struct gguf_value_type gguf_value_types[V_COUNT] = {
+static const struct {
+    const char *name;
+    uint8_t size; /* 0: not a number */
+} value_types[V_COUNT] = {
     [V_U8] = {"u8", 1},   [V_I8] = {"i8", 1},   [V_U16] = {"u16", 2},   [V_I16] = {"i16", 2},    [V_U32] = {"u32", 4},
     [V_I32] = {"i32", 4}, [V_F32] = {"f32", 4}, [V_BOOL] = {"bool", 1}, [V_STR] = {"string", 0}, [V_ARR] = {"array", 0},
     [V_U64] = {"u64", 8}, [V_I64] = {"i64", 8}, [V_F64] = {"f64", 8},
@@ -144,9 +147,9 @@ static int skip_value(struct gguf_reader *r, struct gguf_key *k)
                 return ret;
         }
     } else {
-        if ((uint64_t)(r->end - r->p) < n * gguf_value_types[type].size)
+        if ((uint64_t)(r->end - r->p) < n * value_types[type].size)
             return truncated(r, "the value", k->name);
-        r->p += n * gguf_value_types[type].size;
+        r->p += n * value_types[type].size;
     }
     k->end = r->p;
     return 0;
@@ -423,7 +426,7 @@ static int wrong_type(const struct gguf_key *k, const char *want, struct hearth_
 {
     return err_set(e, HEARTH_EBADMODEL, "key %s is %s%s where %s is expected", gguf_label(k->name).s,
                    k->type == V_ARR ? "an array of " : "of type ",
-                   gguf_value_types[k->type == V_ARR ? k->elem : k->type].name, want);
+                   value_types[k->type == V_ARR ? k->elem : k->type].name, want);
 }
 
 int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_err *e)
@@ -435,7 +438,7 @@ int gguf_i64(const struct gguf *g, const char *key, int64_t *out, struct hearth_
     bool is_signed = k->type == V_I8 || k->type == V_I16 || k->type == V_I32 || k->type == V_I64;
     if (!is_signed && k->type != V_U8 && k->type != V_U16 && k->type != V_U32 && k->type != V_U64)
         return wrong_type(k, "an integer", e);
-    size_t size = gguf_value_types[k->type].size;
+    size_t size = value_types[k->type].size;
     memcpy(&v, k->p, size); /* little-endian, as every machine that hearth runs on */
     int unused = is_signed ? 64 - 8 * (int)size : 0;
     *out = !is_signed && v > INT64_MAX ? INT64_MAX : (int64_t)(v << unused) >> unused;

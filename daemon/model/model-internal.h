@@ -46,8 +46,6 @@ struct binder {
 /* hparams.c: whether a tensor belongs to one of the trailing layers that are left out. */
 bool hparams_is_ahead(const struct hparams *hp, struct gguf_str name);
 
-/* Writes a tensor's full name: `name` within the current layer. */
-void bind_name(const struct binder *b, const char *name, char out[160]);
 /* Finds one tensor and checks it: its type must be one that the ops support, and its shape [n_expert, n_out, n_in],
  * where a dimension given as 0 is left out. */
 int bind_find(struct binder *b, const char *name, uint32_t n_in, uint32_t n_out, uint32_t n_expert,

@@ -24,7 +24,6 @@
 #endif
 
 struct aside {
-    struct server *server;
     struct account *account;
     void (*done)(void *arg, const struct looked *l);
     void *arg;
@@ -117,7 +116,7 @@ struct aside *aside_begin(struct server *s, struct account *account, const int *
     assert(n > 0 && n <= FRAMES_FDS_IN);
     struct aside *a = calloc(1, sizeof *a);
     if (a) {
-        *a = (struct aside){.server = s, .done = done, .arg = arg, .look = look, .n = n};
+        *a = (struct aside){.done = done, .arg = arg, .look = look, .n = n};
         memcpy(a->fds, fds, n * sizeof *fds);
         a->account = acl_get(&s->acl, account->uid);
         a->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -5,7 +5,6 @@
  * d_k are in ascending order. Gates are computed in double and rounded once. Thread: the device's, and the pool's
  * inside pool_run.
  */
-#include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
-#include "kernels/cpu/elem.h"
 #include "kernels/cpu/ops.h"
 
 struct inputs {

@@ -5,7 +5,6 @@
  *
  * Thread: the device's, and the pool's inside pool_run.
  */
-#include "kernels/cpu/elem.h"
 #include "kernels/cpu/ops.h"
 
 #include <string.h>

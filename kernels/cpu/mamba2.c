@@ -5,7 +5,6 @@
  * numbers; sums over d_state are in ascending order. The time step and the decay are computed in double and rounded
  * once. Thread: the device's, and the pool's inside pool_run.
  */
-#include "kernels/cpu/elem.h"
 #include "kernels/cpu/state.h"
 
 #include <math.h>

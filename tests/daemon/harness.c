@@ -325,10 +325,9 @@ static bool fill(struct peer *p)
         p->in = realloc(p->in, p->cap = p->cap * 2 + 65536);
     ssize_t n = recv(p->fd, p->in + p->len, p->cap - p->len, 0);
     if (n <= 0)
-        p->closed = true;
-    else
-        p->len += (size_t)n;
-    return n > 0;
+        return false;
+    p->len += (size_t)n;
+    return true;
 }
 
 /* The next frame, whose bytes are p->in[0..return). 0 at the end of the stream. */

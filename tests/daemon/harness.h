@@ -70,7 +70,6 @@ struct peer {
     size_t n_text;
     int64_t n_tok; /* index of the next token */
     int64_t first; /* index of the first token, for a peer that attaches; 0 again once it has begun */
-    bool closed;
 };
 
 struct peer *peer_open(const struct box *b);

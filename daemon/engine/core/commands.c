@@ -9,7 +9,6 @@
 #include "daemon/engine/core/events.h"
 #include "daemon/engine/core/load.h"
 #include "daemon/engine/core/memory.h"
-#include "daemon/engine/core/step.h"
 #include "daemon/engine/core/yield.h"
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/log.h"

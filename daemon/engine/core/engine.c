@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/engine/core/events.h"
 #include "daemon/engine/core/loop.h"
 
 static void send_command(struct engine *eng, struct command o)

@@ -1,7 +1,6 @@
 /* rpc.c - the methods of the engine link, and the server that they belong to. Thread: the loop's. */
 #include "config.h"
 
-#include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
 

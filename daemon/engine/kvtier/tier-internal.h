@@ -150,7 +150,7 @@ static inline uint32_t tier_piece(const struct tier *t, const struct kv_namespac
 
 /* tier-save.c */
 int save_poll(struct tier *t, struct hearth_err *e);
-void save_copied(struct tier *t, struct save *s, uint32_t n);
+void save_copied(struct save *s, uint32_t n);
 void save_event(struct tier *t, struct save *s, const struct kvio_event *ev, double now);
 void save_free(struct tier *t, struct save *s); /* for tier_close: nothing is under way any more */
 

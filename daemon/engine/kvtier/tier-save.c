@@ -228,9 +228,8 @@ static bool copy_some(struct tier *t, struct save *s, struct hearth_err *e, int 
     return *rc == 0;
 }
 
-void save_copied(struct tier *t, struct save *s, uint32_t n)
+void save_copied(struct save *s, uint32_t n)
 {
-    (void)t;
     for (uint32_t i = 0; i < n; i++)
         s->entry[s->n_copied++]->ready = true;
 }
@@ -357,7 +356,7 @@ void save_free(struct tier *t, struct save *s)
 {
     s->job = 0;
     truncate_save(t, s);
-    save_copied(t, s, s->n_submitted - s->n_copied);
+    save_copied(s, s->n_submitted - s->n_copied);
     s->n_queued = s->n;
     return_pages(t, s, s->n);
     if (s->model)

@@ -142,7 +142,7 @@ static void transfer_done(struct tier *t, enum direction way, const struct trans
     if (way == TO_HOST) {
         atomic_fetch_add(&t->p.counters->pages_saved, m->n);
         atomic_fetch_add(&t->p.counters->bytes_saved, m->bytes);
-        save_copied(t, m->save, m->n);
+        save_copied(m->save, m->n);
         return;
     }
     rate_add(&t->device, (double)m->bytes, now - begin, &t->p.counters->device_rate);

@@ -26,9 +26,6 @@ void sched_set_state(struct sched *s, struct seq *q, enum seq_state state);
 /* The class that the sequence counts as, given how long it has waited. */
 enum seq_class sched_class_by_age(const struct seq *q, double now);
 
-/* Whether `a` goes before `b`. */
-bool sched_before(const struct seq *a, const struct seq *b, double now);
-
 /* --- ahead.c */
 
 /* Whether the waiting sequence should wait for pages that a running sequence's prompt is about to fill. */

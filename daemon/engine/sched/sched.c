@@ -124,7 +124,8 @@ enum seq_class sched_class_by_age(const struct seq *q, double now)
     return steps < 1 ? q->class : steps >= (double)q->class ? CLASS_INTERACTIVE : q->class - (enum seq_class)steps;
 }
 
-bool sched_before(const struct seq *a, const struct seq *b, double now)
+/* Whether `a` goes before `b`. */
+static bool sched_before(const struct seq *a, const struct seq *b, double now)
 {
     enum seq_class of_a = sched_class_by_age(a, now), of_b = sched_class_by_age(b, now);
     if (of_a != of_b)

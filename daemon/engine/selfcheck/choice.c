@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-void choice_logits(const struct op_route *op, const float *w, const float *x, double *logit)
+/* Computes the router's logits of a row, [n_expert], in double. */
+static void logits_of(const struct op_route *op, const float *w, const float *x, double *logit)
 {
     uint32_t width = op->w->n_in;
     const struct norm *n = &op->norm;
@@ -45,7 +46,8 @@ static double greatest(const double *of, uint32_t of_n, uint32_t n, bool *taken,
     return sum;
 }
 
-double choice_margin(const struct op_route *op, const double *logit)
+/* Returns choice_gap.margin. */
+static double margin_of(const struct op_route *op, const double *logit)
 {
     double by[EXPERTS_MAX] = {0}, of[EXPERTS_MAX], last = 0, next = 0, least = INFINITY;
     bool taken[EXPERTS_MAX], among[EXPERTS_MAX];
@@ -82,9 +84,9 @@ bool choice_is_near(const struct op_route *op, const float *w, const float *x, c
                     struct choice_gap *gap)
 {
     double own[EXPERTS_MAX], device[EXPERTS_MAX];
-    choice_logits(op, w, x, own);
-    choice_logits(op, w, device_x, device);
-    *gap = (struct choice_gap){choice_margin(op, own), 1e-5};
+    logits_of(op, w, x, own);
+    logits_of(op, w, device_x, device);
+    *gap = (struct choice_gap){margin_of(op, own), 1e-5};
     for (uint32_t e = 0; e < op->w->n_out; e++)
         gap->off = fmax(gap->off, fabs(own[e] - device[e]));
     return gap->margin <= 2 * gap->off;

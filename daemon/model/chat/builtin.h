@@ -59,7 +59,6 @@ struct val get_item(struct run *r, struct val v, struct val key);         /* v[k
 struct val get_slice(struct run *r, struct val v, struct val from, struct val to, struct val step);
 struct val get_path(struct run *r, struct val v, struct val attribute, struct val def); /* attribute="a.b.0" */
 struct val op_binary(struct run *r, int op, struct val a, struct val b);
-struct val py_round(struct run *r, struct val v, struct val digits);
 
 /* Markup: the rules for joining escaped and unescaped strings. */
 const struct str *text_escape(struct run *r, struct val v);
@@ -81,7 +80,6 @@ const struct str *text_case(struct run *r, const struct str *s, enum unicode_cas
 void put_json(struct run *r, struct val v, const struct val *arg); /* arg: tojson's four arguments */
 struct val json_read(struct run *r, const char *text, size_t n, const char *const *own);
 struct val parse_int(struct run *r, const struct str *s, int64_t base); /* V_MISSING where s is no number */
-struct val parse_float(struct run *r, const struct str *s);
 
 void sort_values(struct run *r, struct list *items, const struct list *keys, bool reverse);
 

@@ -1,14 +1,14 @@
 /* exec.c - executes statements. */
 #include "daemon/model/chat/exec.h"
 
-struct scope *scope_new(struct run *r, struct scope *up)
+static struct scope *scope_new(struct run *r, struct scope *up)
 {
     struct scope *s = run_alloc0(r, 1, sizeof *s);
     s->up = up;
     return s;
 }
 
-void scope_capture(struct scope *s)
+static void scope_capture(struct scope *s)
 {
     for (; s && !s->captured; s = s->up)
         s->captured = true;

@@ -43,8 +43,6 @@ struct loop {
 
 struct val eval_expr(struct run *r, struct scope *s, const struct node *n);
 enum flow exec_body(struct run *r, struct scope *s, struct node *const *body, uint32_t n);
-struct scope *scope_new(struct run *r, struct scope *up);
-void scope_capture(struct scope *s);
 void exec_assign(struct run *r, struct scope *s, const struct node *target, struct val v);
 
 bool loop_next(struct run *r, struct loop *l, struct val *out);

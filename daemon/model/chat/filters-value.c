@@ -98,7 +98,8 @@ struct val parse_int(struct run *r, const struct str *s, int64_t base)
     return int_val(r, negative ? -n : n);
 }
 
-struct val parse_float(struct run *r, const struct str *s)
+/* V_MISSING where s is no number. */
+static struct val parse_float(struct run *r, const struct str *s)
 {
     char *text = number_text(r, s), *end;
     if (!text)
@@ -195,7 +196,7 @@ static double round_left(double f, int n)
 }
 
 /* Python's round(v, digits): half to even, applied to the float's exact decimal value. */
-struct val py_round(struct run *r, struct val v, struct val digits)
+static struct val py_round(struct run *r, struct val v, struct val digits)
 {
     char text[700];
     bool whole = digits.tag == V_NONE; /* round() without digits returns an integer */

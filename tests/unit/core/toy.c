@@ -25,9 +25,6 @@ struct kv_pool {
 
 struct device {
     uint32_t slot[SLOTS_MAX];
-    struct batch b;
-    int32_t token[BATCH_ROWS_MAX];
-    struct batch_seq seq[BATCH_SEQS_MAX];
     uint64_t row[BATCH_ROWS_MAX]; /* prefix hash of each row of the step */
     uint32_t out_row[BATCH_ROWS_MAX];
     struct {
@@ -346,7 +343,6 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
         sched_yield();
     }
     toy_held = false;
-    d->b = *b;
     d->ring[d->submitted % MAX_IN_FLIGHT].n = 0;
     d->ring[d->submitted % MAX_IN_FLIGHT].n_row = b->n_row;
     count_chunks(d);

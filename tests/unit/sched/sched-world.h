@@ -31,7 +31,7 @@ struct request {
     uint32_t n_prompt, n_limit;
     int32_t got[MAX_LEN];
     uint32_t n_got, reused, computed;
-    bool live, began;
+    bool live;
 };
 
 struct world {
