@@ -96,23 +96,7 @@ static int add_named(struct scan *s, const char *path, char *name, int64_t bytes
     return 0;
 }
 
-static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
-{
-    char *name = stem_of(file);
-    if (!name)
-        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
-    if (is_later_part(name)) {
-        free(name);
-        return 0;
-    }
-    free(name);
-    name = model_name_of(s->conf, path);
-    if (!name)
-        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
-    return add_named(s, path, name, sb->st_size, (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
-}
-
-/* --- Hugging Face folders ------------------------------------------------------------------------------- */
+/* --- the Hugging Face cache ----------------------------------------------------------------------------- */
 
 /* Reads the first line of a file, truncated to `size`; "" if the file is empty. False if it cannot be read or is not a
  * regular file, so that a FIFO cannot block it. */
@@ -128,22 +112,69 @@ static bool read_line(const char *path, char *line, size_t size)
     return n >= 0;
 }
 
+/* Returns where "/snapshots/HASH" begins in the path of what is in a repository of the cache, with the repository's
+ * name in *repo, or NULL. */
+static const char *snapshot_in(const char *path, const char **repo)
+{
+    const char *name = NULL;
+    for (const char *at = path; (at = strstr(at, "/models--")) != NULL; at++)
+        name = at + strlen("/models--");
+    *repo = name;
+    return name ? strstr(name, "/snapshots/") : NULL;
+}
+
+/* Reads the hash of the snapshot that refs/main names; `path` is that of the repository, of n bytes. */
+static bool read_main(const char *path, size_t n, char *hash, size_t size)
+{
+    char ref[PATH_MAX];
+    int len = snprintf(ref, sizeof ref, "%.*s/refs/main", (int)n, path);
+    return len < (int)sizeof ref && read_line(ref, hash, size);
+}
+
+/* Whether the file is an older download: refs/main names another snapshot, which has a file of that name. Files that
+ * only an older snapshot has are listed, because a repository's files are downloaded one by one. */
+static bool is_outdated(const char *path)
+{
+    char hash[80], current[PATH_MAX];
+    const char *repo, *end = snapshot_in(path, &repo), *own = end ? end + strlen("/snapshots/") : NULL,
+                      *file = own ? strchr(own, '/') : NULL;
+    if (!file || !read_main(path, (size_t)(end - path), hash, sizeof hash) || strchr(hash, '/'))
+        return false;
+    if (strlen(hash) == (size_t)(file - own) && !memcmp(hash, own, strlen(hash)))
+        return false;
+    int len = snprintf(current, sizeof current, "%.*s%s%s", (int)(own - path), path, hash, file);
+    return len < (int)sizeof current && access(current, F_OK) == 0;
+}
+
+static int add(struct scan *s, const char *path, const char *file, const struct stat *sb)
+{
+    char *name = stem_of(file);
+    if (!name)
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    bool later = is_later_part(name);
+    free(name);
+    if (later || is_outdated(path))
+        return 0;
+    name = model_name_of(s->conf, path);
+    if (!name)
+        return err_set(s->e, HEARTH_ENOMEM, "out of memory");
+    return add_named(s, path, name, sb->st_size, (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
+}
+
+/* --- Hugging Face folders ------------------------------------------------------------------------------- */
+
 /* "models--ORG--NAME/snapshots/HASH" is called ORG/NAME, and only the snapshot that refs/main names is listed: others
  * are older downloads of the same model. Any other folder is called by its own name. NULL with *skip set if the folder
  * is not to be listed. */
 static char *folder_name(const char *path, bool *skip)
 {
-    const char *hash = strrchr(path, '/') + 1, *repo = path;
-    char ref[PATH_MAX], line[80];
-    int len;
+    const char *hash = strrchr(path, '/') + 1, *repo, *end = snapshot_in(path, &repo);
+    char line[80];
     *skip = false;
-    for (const char *at = path; (at = strstr(at, "/models--")) != NULL; at++)
-        repo = at + strlen("/models--");
-    const char *org_end = strstr(repo, "--"), *end = strstr(repo, "/snapshots/");
-    if (repo == path || !end || end + strlen("/snapshots/") != hash)
+    if (!end || end + strlen("/snapshots/") != hash)
         return strdup(hash);
-    len = snprintf(ref, sizeof ref, "%.*s/refs/main", (int)(end - path), path);
-    *skip = len < (int)sizeof ref && read_line(ref, line, sizeof line) && strcmp(line, hash) != 0;
+    const char *org_end = strstr(repo, "--");
+    *skip = read_main(path, (size_t)(end - path), line, sizeof line) && strcmp(line, hash) != 0;
     char *name = NULL;
     if (*skip)
         return NULL;

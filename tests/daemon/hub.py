@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Model folders in the form of a hub's cache: of a repository's snapshots the one that refs/main names is listed, under
-the repository's name, whatever refs/main contains. A folder full of other files hides no other folder. Prints TAP.
+the repository's name, whatever refs/main contains. A GGUF file is listed from that one, if it has the file. A folder
+full of other files hides no other folder. Prints TAP.
 """
 import glob, os, shutil, sys
 
@@ -41,6 +42,24 @@ try:
         shutil.rmtree(main) if os.path.isdir(main) else os.path.lexists(main) and os.unlink(main)
         make()
         check(listed() == both, what + ": all are listed, and nobody waits", listed())
+    shutil.rmtree(main) if os.path.isdir(main) else os.path.lexists(main) and os.unlink(main)
+    files = box.dir + "/models/models--someone--files"
+    for where in "aaaa/m.gguf", "aaaa/UD/m.gguf", "bbbb/m.gguf", "bbbb/UD/m.gguf", "aaaa/only.gguf":
+        at = "%s/snapshots/%s" % (files, where)
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        shutil.copy(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], at)
+    os.mkdir(files + "/refs")
+
+    def paths():
+        found = (m["path"] for m in c.call("models.list")["models"])
+        return sorted(path[len(files + "/snapshots/"):] for path in found if files in path)
+
+    every = ["aaaa/UD/m.gguf", "aaaa/m.gguf", "aaaa/only.gguf", "bbbb/UD/m.gguf", "bbbb/m.gguf"]
+    check(paths() == every, "without refs/main, the GGUF files of all snapshots", paths())
+    for text, want in (("bbbb", every[2:]), ("aaaa\n", every[:3]), ("cccc", every), ("", every), ("../bbbb", every)):
+        with open(files + "/refs/main", "w") as f:
+            f.write(text)
+        check(paths() == want, "of a GGUF file, the snapshot that refs/main names: " + repr(text), paths())
     c.close()
     box.stop()
     full = box.dir + "/full"
