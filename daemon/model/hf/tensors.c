@@ -516,19 +516,28 @@ static int put_rope_tensors(struct hf *h)
     return ret ? ret : put_factors(h, r, "short_factor", "rope_factors_short.weight");
 }
 
-int hf_tensors(struct hf *h)
+/* As in transformers, model.safetensors counts even beside an index: an index may be left from what was saved to the
+ * folder before, since transformers then removes the parts but not their index. */
+static int read_files(struct hf *h)
 {
     json_t *index;
-    int ret = hf_json(h, "model.safetensors.index.json", INDEX_MAX, &index);
+    int ret = read_file(h, "model.safetensors");
+    if (ret != HEARTH_ENOMODEL)
+        return ret;
+    ret = hf_json(h, "model.safetensors.index.json", INDEX_MAX, &index);
+    if (ret > 0)
+        return err_set(h->e, HEARTH_EBADMODEL,
+                       "the folder has neither model.safetensors nor model.safetensors.index.json");
     if (!ret) {
         ret = read_indexed(h, index);
         json_decref(index);
-    } else if (ret > 0) {
-        ret = read_file(h, "model.safetensors");
-        if (ret == HEARTH_ENOMODEL)
-            ret = err_set(h->e, HEARTH_EBADMODEL,
-                          "the folder has neither model.safetensors nor model.safetensors.index.json");
     }
+    return ret;
+}
+
+int hf_tensors(struct hf *h)
+{
+    int ret = read_files(h);
     bool mxfp4 = h->mxfp4 != NULL;
     ret = hf_mxfp4_end(h, ret);
     if (!ret)

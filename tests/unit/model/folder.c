@@ -385,6 +385,8 @@ static void test_folder_refused(void **state)
         write_folder();
         unlink(in_dir("model.safetensors.index.json"));
         unlink(in_dir("generation_config.json"));
+        if (!strcmp(cases[i].file, "model.safetensors.index.json"))
+            unlink(in_dir("model.safetensors")); /* beside which the index would not be read */
         write_text(cases[i].file, cases[i].text);
         if (cases[i].code) {
             refused(dir, cases[i].code, cases[i].words);
@@ -395,6 +397,27 @@ static void test_folder_refused(void **state)
         assert_int_equal(model_file_open(&g, dir, &e), 0);
         gguf_close(g);
     }
+}
+
+/* An index that is left from earlier parts, of which one is still there, does not matter beside model.safetensors. */
+static void test_old_index(void **state)
+{
+    (void)state;
+    struct gguf *g;
+    struct hearth_err e = {0};
+    write_folder();
+    write_text("model-00001-of-00002.safetensors", "not the model");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\","
+               " \"lm_head.weight\": \"model-00002-of-00002.safetensors\"}}");
+    if (model_file_open(&g, dir, &e))
+        fail_msg("%s", e.msg);
+    assert_non_null(gguf_tensor_find(g, "output_norm.weight"));
+    gguf_close(g);
+    unlink(in_dir("model.safetensors"));
+    refused(dir, HEARTH_EBADMODEL, "model-00001-of-00002.safetensors");
+    unlink(in_dir("model-00001-of-00002.safetensors"));
+    unlink(in_dir("model.safetensors.index.json"));
 }
 
 static void test_tensors_refused(void **state)
@@ -544,6 +567,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copies_are_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_copies_in_steps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_old_index, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tensors_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
