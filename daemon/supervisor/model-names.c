@@ -224,7 +224,8 @@ static int add_folder(struct scan *s, const char *path, int64_t bytes, double mo
     return add_named(s, path, name, bytes, modified);
 }
 
-/* A directory that cannot be read contains no models for us, which is not an error. Links to files are followed,
+/* A directory that cannot be read contains no models for us, which is not an error. Of a model's folder, only the GGUF
+ * files in it are listed (depth 0): converters write them there unless told otherwise. Links to files are followed,
  * because the Hugging Face cache consists of them, and so are links to a model's folder. No other link to a directory
  * is followed, so there are no loops. */
 static int walk(struct scan *s, const char *dir, int depth)
@@ -255,9 +256,10 @@ static int walk(struct scan *s, const char *dir, int depth)
         int64_t bytes;
         double modified;
         bool indexed;
-        if (S_ISDIR(sb.st_mode) && !gguf && folder_stat(path, &bytes, &modified, &indexed))
+        if (S_ISDIR(sb.st_mode) && !gguf && depth > 0 && folder_stat(path, &bytes, &modified, &indexed)) {
             rc = add_folder(s, path, bytes, modified);
-        else if (S_ISDIR(sb.st_mode) && !link && depth > 1)
+            rc = rc ? rc : walk(s, path, 0);
+        } else if (S_ISDIR(sb.st_mode) && !link && depth > 1)
             rc = walk(s, path, depth - 1);
         else if (S_ISREG(sb.st_mode) && gguf)
             rc = add(s, path, de->d_name, &sb);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Model folders in the form of a hub's cache: of a repository's snapshots the one that refs/main names is listed, under
 the repository's name, whatever refs/main contains. A GGUF file is listed from that one, if it has the file. A folder
-full of other files hides no other folder. Prints TAP.
+full of other files hides no other folder, and a model's folder no GGUF file in it. Prints TAP.
 """
 import glob, os, shutil, sys
 
@@ -72,6 +72,12 @@ try:
     check(listed() == both, "behind a folder full of other files, too", listed())
     harness.refused(c, "MODEL_NOT_FOUND", "of %s, only the first 100000 entries were searched" % full, "models.show",
                     model="nonesuch")
+    tune = box.dir + "/models/tune"
+    for where in tune, tune + "/checkpoint-1":
+        shutil.copytree(repo + "/snapshots/aaaa", where)
+        shutil.copy(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], where + "/tune-F16.gguf")
+    names = sorted(m["path"][len(tune):] for m in c.call("models.list")["models"] if tune in m["path"])
+    check(names == ["", "/tune-F16.gguf"], "a model's folder and a GGUF file in it, but no folder in it", names)
 finally:
     harness.end(box)
 sys.exit(harness.failed > 0)
