@@ -42,7 +42,7 @@ static int bind_rope_of(struct binder *b, enum layer_rope which, const float *di
     const struct rope_params *p = &m->hp.rope[which];
     uint32_t n_rot = m->hp.n_rot[which], n = n_rot / 2, n_set = m->hp.long_from && !p->apart ? 2 : 1;
     struct rope *rope = &m->rope[which];
-    bool neox = false; /* folders pair the halves of a head, whatever the architecture's GGUF files do */
+    bool neox = m->hp.halves; /* folders pair the halves of a head, whatever the architecture's GGUF files do */
     int ret = gguf_bool(m->gguf, "hearth.rope.neox", &neox, b->e);
     if (ret < 0)
         return ret;

@@ -80,6 +80,7 @@ struct hparams {
     uint32_t long_from; /* longrope: timelines of more tokens than this use the factors for long contexts; 0: none do */
     float norm_eps;
     struct rope_params rope[ROPES];
+    bool halves;     /* RoPE pairs the halves of what it rotates, whatever arch.rope is */
     uint32_t window; /* tokens that a layer of `slides` sees, including the token itself; 0: no layer has a window */
     uint8_t slides[LAYERS_MAX], turns[LAYERS_MAX]; /* [n_layer] sliding window; RoPE */
     uint8_t kind[LAYERS_MAX];                      /* [n_layer] enum layer_kind */

@@ -1,7 +1,14 @@
-/* glm4.c - GLM 4, the dense models of 2025: norms before and after attention and FFN, gate and up in one tensor; RoPE
- * rotates half of a head. */
+/* glm4.c - GLM 4, the dense models of 2025, and the language models of GLM-4.1V and 4.6V-Flash: norms before and after
+ * attention and FFN, gate and up in one tensor; RoPE rotates half of a head. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
+
+/* Files of models for images have M-RoPE, whose three kinds of position are equal in text. llama.cpp computes it only
+ * over halves, so that its converter arranges q and k for that in these files. */
+static void hparams(struct hparams *hp, struct hparams_reader *r)
+{
+    hp->halves = hparams_has(r, "rope.dimension_sections");
+}
 
 static int bind_layer(struct binder *b, struct layer *l)
 {
@@ -16,4 +23,5 @@ static int bind_layer(struct binder *b, struct layer *l)
     return ret ? ret : bind_post_norms(b, l);
 }
 
-const struct arch arch_glm4 = {"glm4", ROPE_NORM, .bind_layer = bind_layer, .build = llama_build};
+const struct arch arch_glm4 = {
+    "glm4", ROPE_NORM, .reads = qwen35_reads, .hparams = hparams, .bind_layer = bind_layer, .build = llama_build};

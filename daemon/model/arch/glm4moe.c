@@ -1,5 +1,6 @@
-/* glm4moe.c - GLM 4.5 and 4.6: RoPE rotates half of a head; experts chosen by sigmoids and a bias, and a shared one;
- * the first layers are dense. The trailing layers that predict tokens further ahead are left out. */
+/* glm4moe.c - GLM 4.5 and 4.6, also the language models of 4.5V and 4.6V, whose M-RoPE has kinds of position that are
+ * equal in text: RoPE rotates half of a head; experts chosen by sigmoids and a bias, and a shared one; the first layers
+ * are dense. The trailing layers that predict tokens further ahead are left out. */
 #include "daemon/model/arch/arch.h"
 #include "daemon/model/model.h"
 
@@ -20,5 +21,6 @@ const struct arch arch_glm4moe = {"glm4moe",
                                   ROPE_NEOX,
                                   .experts = {true, ROUTE_SIGMOID, false},
                                   .skips_ahead = true,
+                                  .reads = qwen35_reads,
                                   .bind_layer = bind_layer,
                                   .build = llama_build};

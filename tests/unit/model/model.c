@@ -106,6 +106,28 @@ static void test_runs(void **state)
     unload(&l);
 }
 
+/* In GLM 4's files with M-RoPE, q and k are arranged for RoPE over halves. */
+static void test_glm4_sections(void **state)
+{
+    (void)state;
+    static const struct odd sections = {.list_key = "rope.dimension_sections", .list = {2, 1, 1, 0}, .n_list = 4};
+    struct loaded l;
+    struct hearth_err e = {0};
+    struct odd plain = {.arch = "glm4"}, halves = sections;
+    halves.arch = "glm4";
+    if (load(&l, &plain, NULL, NULL, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(l.m->rope[ROPE_FULL].kind, ROPE_NORM);
+    unload(&l);
+    if (load(&l, &halves, NULL, NULL, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(l.m->rope[ROPE_FULL].kind, ROPE_NEOX);
+    unload(&l);
+    assert_true(distance(&plain, &halves) > 1e-6f);
+    plain.arch = halves.arch = "glm4moe"; /* has them arranged so always */
+    assert_true(distance(&plain, &halves) == 0);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -427,10 +449,14 @@ static void test_outline_is_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_progress),   cmocka_unit_test(test_layers_ahead_are_left_out),
-        cmocka_unit_test(test_given_back), cmocka_unit_test(test_within_a_room),
-        cmocka_unit_test(test_outline),    cmocka_unit_test(test_outline_is_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs),
+                                       cmocka_unit_test(test_glm4_sections),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_progress),
+                                       cmocka_unit_test(test_layers_ahead_are_left_out),
+                                       cmocka_unit_test(test_given_back),
+                                       cmocka_unit_test(test_within_a_room),
+                                       cmocka_unit_test(test_outline),
+                                       cmocka_unit_test(test_outline_is_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,7 @@ static void add_layer(struct plan *p, int i)
     uint32_t heads = of_layer(p->odd, "attention.head_count", i, HEADS);
     uint32_t kv = of_layer(p->odd, "attention.head_count_kv", i, KV);
     uint32_t ff = of_layer(p->odd, "feed_forward_length", i, FF);
+    bool glm4 = p->odd->arch && !strcmp(p->odd->arch, "glm4"); /* with gate and up in one tensor, and more norms */
     const struct {
         const char *name;
         uint32_t n_in, n_out;
@@ -83,11 +84,13 @@ static void add_layer(struct plan *p, int i)
                {"attn_output.weight", heads * HEAD, D, 0},
                {"ffn_norm.weight", D, 1, 0},
                {"ffn_gate.weight", D, ff, 0},
-               {"ffn_up.weight", D, ff, 0},
+               {"ffn_up.weight", D, glm4 ? 2 * ff : ff, 0},
                {"ffn_down.weight", ff, D, 0},
                {"attn_q.bias", HEADS * HEAD, 1, 1},
                {"attn_k.bias", KV * HEAD, 1, 1},
-               {"attn_v.bias", KV * HEAD, 1, 1}};
+               {"attn_v.bias", KV * HEAD, 1, 1},
+               {"post_attention_norm.weight", D, 1, 0},
+               {"post_ffw_norm.weight", D, 1, 0}};
     char name[64];
     uint32_t n = p->odd->mixture;
     for (uint32_t k = 0; k < 3 * n; k++) {
@@ -102,7 +105,7 @@ static void add_layer(struct plan *p, int i)
         bool glm = k == 5 && p->odd->arch &&
                    !strcmp(p->odd->arch, "glm4moe"); /* glm4moe has another name for the norm of the FFN */
         snprintf(name, sizeof name, "blk.%d.%s", i, glm ? "post_attention_norm.weight" : all[k].name);
-        if (n && (k >= 6 && k <= 8))
+        if ((n && (k >= 6 && k <= 8)) || (glm4 ? k == 6 : k >= 12))
             continue;
         if (!all[k].bias || p->odd->biases)
             add_tensor(p, name, all[k].n_in, all[k].n_out);
