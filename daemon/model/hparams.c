@@ -384,14 +384,17 @@ bool hparams_is_ahead(const struct hparams *hp, struct gguf_str name)
 int model_hparams(struct hparams *out, const struct gguf *g, struct hearth_err *e)
 {
     struct hparams hp = {0};
-    struct gguf_str arch, name = {"", 0};
+    struct gguf_str arch = {"", 0}, name = {"", 0};
     int ret = gguf_str(g, "general.architecture", &arch, e);
-    if (ret)
-        return ret < 0 ? ret : err_set(e, HEARTH_EBADMODEL, "key general.architecture is missing");
+    if (ret < 0)
+        return ret;
+    bool missing = ret > 0; /* importance matrices have none */
     snprintf(hp.arch, sizeof hp.arch, "%.31s", gguf_label(arch).s);
     const struct arch *row = arch_find(arch.s, arch.n);
     if ((ret = model_kind_check(g, row != NULL, e)))
         return ret;
+    if (missing)
+        return err_set(e, HEARTH_EBADMODEL, "key general.architecture is missing");
     if (!row)
         return err_set(e, HEARTH_EUNSUPPORTED, "architecture \"%s\" is not one hearth runs", hp.arch);
     uint32_t type = 0;
