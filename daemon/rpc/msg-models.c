@@ -155,7 +155,7 @@ static void finish_show(struct call *call, void *result)
     m->path = model_fds_label(call->path);
     m->name = call->name != NULL ? call->name : call->model;
     if (stat(call->path, &sb) == 0 && S_ISREG(sb.st_mode)) { /* for a folder the engine's figures cover all its files */
-        m->bytes = sb.st_size;
+        m->bytes = model_names_bytes(call->path, &sb);
         m->modified = (double)sb.st_mtim.tv_sec + (double)sb.st_mtim.tv_nsec * 1e-9; /* as models.list has it */
     }
 }

@@ -50,6 +50,26 @@ static bool is_later_part(const char *stem)
     return n > 15 && sscanf(stem + n - 15, "-%5u-of-%5u%n", &part, &parts, &used) == 2 && used == 15 && part != 1;
 }
 
+int64_t model_names_bytes(const char *path, const struct stat *first)
+{
+    enum { PARTS_MAX = 128 }; /* as the engine reads */
+    static const char tail[] = "-00001-of-00002.gguf";
+    char part[PATH_MAX];
+    size_t n = strlen(path), stem = n - (sizeof tail - 1);
+    unsigned no, parts;
+    struct stat sb;
+    int64_t bytes = first->st_size;
+    int used = 0;
+    if (n < sizeof tail || n >= sizeof part || !ends_with(path, ".gguf") ||
+        sscanf(path + stem, "-%5u-of-%5u%n", &no, &parts, &used) != 2 || used != 15 || no != 1 || parts > PARTS_MAX)
+        return bytes;
+    for (unsigned i = 2; i <= parts; i++) {
+        snprintf(part, sizeof part, "%.*s-%05u-of-%05u%s", (int)stem, path, i, parts, path + n - strlen(".gguf"));
+        bytes += stat(part, &sb) == 0 ? sb.st_size : 0;
+    }
+    return bytes;
+}
+
 static char *stem_of(const char *file)
 {
     return strndup(file, strlen(file) - strlen(".gguf"));
@@ -158,7 +178,8 @@ static int add(struct scan *s, const char *path, const char *file, const struct 
     name = model_name_of(s->conf, path);
     if (!name)
         return err_set(s->e, HEARTH_ENOMEM, "out of memory");
-    return add_named(s, path, name, sb->st_size, (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
+    return add_named(s, path, name, model_names_bytes(path, sb),
+                     (double)sb->st_mtim.tv_sec + (double)sb->st_mtim.tv_nsec * 1e-9);
 }
 
 /* --- Hugging Face folders ------------------------------------------------------------------------------- */

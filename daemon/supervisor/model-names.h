@@ -4,6 +4,7 @@
 #define DAEMON_SUPERVISOR_MODEL_NAMES_H
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "daemon/conf.h"
 #include "daemon/supervisor/model-fds.h"
@@ -28,6 +29,9 @@ void model_names_free(struct model_entry *v, size_t n);
  */
 int model_names_resolve(const struct conf *conf, const struct model_fds *passed, uid_t uid, const char *model,
                         char **path, struct hearth_err *e);
+
+/* The size of a model file; of the first of several parts, that of all of them. A part that is missing has none. */
+int64_t model_names_bytes(const char *path, const struct stat *first);
 
 /* The name of a model file, from its path; malloc'd. */
 char *model_name_of(const struct conf *conf, const char *path);

@@ -77,6 +77,13 @@ try:
         shutil.copytree(repo + "/snapshots/aaaa", where)
         shutil.copy(glob.glob(harness.SRC + "/contrib/models/tale*.gguf")[0], where + "/tune-F16.gguf")
     names = sorted(m["path"][len(tune):] for m in c.call("models.list")["models"] if tune in m["path"])
+    with open(tune + "/tune-F16.gguf", "rb") as f:
+        data = f.read()
+    for part, size in (1, 1000), (2, 200), (3, 30):
+        with open(tune + "/split-%05d-of-00004.gguf" % part, "wb") as f:
+            f.write(data[:size])
+    sizes = [m["bytes"] for m in c.call("models.list")["models"] if tune + "/split" in m["path"]]
+    check(sizes == [1230], "a model that is split has the size of all of its parts", sizes)
     check(names == ["", "/tune-F16.gguf"], "a model's folder and a GGUF file in it, but no folder in it", names)
 finally:
     harness.end(box)
