@@ -8,6 +8,8 @@
 #include "daemon/stream/stream.h"
 
 static const double turn_seconds = 5;
+/* Seconds without a beginning, for each class by which a call counts as of a higher one than its own. */
+static const double age_seconds = 5;
 
 static const struct wire_generate *request_of(const struct call *call)
 {
@@ -76,6 +78,27 @@ static int class_of(const struct call *call)
     return stream_class_of(call->server, request_of(call));
 }
 
+/* The class that the call counts as: its own, or a higher one where no call of its own class has begun for long while
+ * it waited, as there may always be calls of a higher class. */
+static int class_by_age(const struct call *call, double now)
+{
+    int class = class_of(call);
+    double begun = call->server->queue_begun[class], since = call->queued > begun ? call->queued : begun;
+    double steps = (now - since) / age_seconds;
+    return steps < 1 ? class : steps >= class ? 0 : class - (int)steps;
+}
+
+/* Whether `a` begins before `b`, which is another user's. */
+static bool goes_before(const struct call *a, const struct call *b, double now)
+{
+    int of_a = class_by_age(a, now), of_b = class_by_age(b, now);
+    if (of_a != of_b)
+        return of_a < of_b;
+    if (a->account->streams != b->account->streams)
+        return a->account->streams < b->account->streams;
+    return a->queued < b->queued;
+}
+
 /* The call's position among its user's calls in the queue, from 1. */
 static int64_t position(const struct call *call)
 {
@@ -101,7 +124,7 @@ static const struct call *long_waiting(const struct server *s)
 
 static bool makes_way(const struct call *call, const struct call *long_waits)
 {
-    return long_waits && call != long_waits && class_of(call) >= class_of(long_waits);
+    return long_waits && call != long_waits && class_of(call) >= class_by_age(long_waits, server_boot());
 }
 
 int queue_check(const struct call *call, struct hearth_err *e)
@@ -280,8 +303,8 @@ bool queue_cancel(struct server *s, uid_t uid, const char *request)
     return any;
 }
 
-/* The call to run next: one whose stream has begun for another call, or else, among those with room, the first of the
- * highest class whose user has the fewest streams; NULL.
+/* The call to run next: one whose stream has begun for another call, or else, among those with room, one of the highest
+ * class, by age, whose user has the fewest streams; NULL.
  * Also any call once no new work is accepted, and one that can never have room because the limits were lowered: its
  * handler will refuse it. */
 static struct call *next(const struct server *s)
@@ -289,12 +312,13 @@ static struct call *next(const struct server *s)
     struct call *call, *best = NULL;
     const struct call *waits = long_waiting(s);
     bool open = server_check_open(s, NULL) == 0;
+    double now = server_boot();
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
         if (call->has_stream)
             return call;
     TAILQ_FOREACH (call, &s->queue, waiter_entry)
         if ((!open || queue_is_over(call) || (queue_has_room(call) && !makes_way(call, waits))) &&
-            (!best || (class_of(call) == class_of(best) && call->account->streams < best->account->streams)) &&
+            (!best || goes_before(call, best, now)) &&
             (!open || position(call) == 1)) /* a user's later calls do not overtake one that wants several streams */
             best = call;
     return best;
@@ -351,8 +375,10 @@ bool queue_resume(struct server *s)
     struct call *call;
     bool any = false;
     while ((call = next(s)) != NULL) {
-        if (!call->has_stream)
+        if (!call->has_stream) {
             measure(call->account);
+            s->queue_begun[class_of(call)] = server_boot();
+        }
         leave(call);
         call->has_waited = true;
         call_retry(call);

@@ -3,9 +3,10 @@
  * allowed. Loop thread.
  *
  * The queue is bounded in requests, and for each user also in bytes; beyond that a request is refused with
- * HEARTH_ELIMIT. The order is by class, then by arrival, but within a class the user with the fewest streams is next.
- * stream.queued reports to a waiting client its position among its user's requests and the expected waiting time: at
- * once, and whenever the position changes.
+ * HEARTH_ELIMIT. The order is by class, then by arrival, but within a class the user with the fewest streams is next;
+ * where no call of a class has begun for some seconds, each user's first call counts as of the class above among those
+ * of other users, so that nobody starves. stream.queued reports to a waiting client its position among its user's
+ * requests and the expected waiting time: at once, and whenever the position changes.
  */
 #ifndef DAEMON_QUEUE_H
 #define DAEMON_QUEUE_H

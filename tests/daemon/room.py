@@ -102,7 +102,7 @@ try:
         for path in box.dir, box.dir + "/run", os.path.dirname(box.socket):
             os.chmod(path, 0o755)
         os.chmod(box.socket, 0o666)
-        one = dict(model="tale", text="Once", sampling=GREEDY, ignore_eos=True)
+        one = dict(model="tale", text="Once", sampling=GREEDY, ignore_eos=True, **{"class": "interactive"})
         out, told = os.pipe()
         other = os.fork()
         if other == 0:
@@ -113,7 +113,16 @@ try:
             [t.join() for t in threads]
         os.close(told)
         os.read(out, 1)
-        r = c.call("generate", model="tale", text="The king", max_tokens=2, n=16)
+        # A steady load of a higher class does not keep another user waiting for ever.
+        for streams, lower in (2, {"class": "normal"}), (2, {"class": "background"}), (16, {"class": "background", "n": 8}):
+            reread("streams_per_uid = %d" % streams, "streams = %d" % streams, "queue = 100", "queue_per_uid = 100")
+            until(lambda: c.call("status")["waiting"], "there are more of them than streams")
+            try:
+                begun, why = c.call("generate", model="tale", text="The king", max_tokens=2, deadline_ms=60000, **lower), ""
+            except Refused as e:
+                begun, why = None, e
+            check(begun, "a request begins beside interactive ones of another user: %s" % lower, why)
+        r = c.call("generate", model="tale", text="The king", max_tokens=2, n=16, **{"class": "interactive"})
         check(len(r["choices"]) == 16, "sixteen streams are had beside a steady load of single ones")
         endless = box.client()
         endless.submit("generate", model="tale", text="Once", max_tokens=1000000, ignore_eos=True, sampling=GREEDY, request="long")
