@@ -115,6 +115,12 @@ static bool has_had(const struct seq *q, double least, double now)
     return regained >= 0 && now - q->regained_at >= quantum;
 }
 
+/* Whether q's user has consumed less than v's, of their model's steps or, where they have different ones, in all. */
+static bool has_had_less(const struct seq *q, const struct seq *v)
+{
+    return q->group == v->group ? share_before(q->turn, v->turn) : share_before(q->share, v->share);
+}
+
 /* Whether v makes way for the waiting q. */
 static bool makes_way(const struct room *r, const struct seq *v, const struct seq *q, double now)
 {
@@ -129,8 +135,7 @@ static bool makes_way(const struct room *r, const struct seq *v, const struct se
     bool user = v->share->user != q->share->user;
     if (v->class == q->class && holds(r, v, user, v) >= holds(r, q, user, NULL) + r->need)
         return true;
-    return user && now - q->served_at >= QUANTUM_SECONDS && has_had(v, QUANTUM_SECONDS, now) &&
-           share_before(q->share, v->share);
+    return user && now - q->served_at >= QUANTUM_SECONDS && has_had(v, QUANTUM_SECONDS, now) && has_had_less(q, v);
 }
 
 /* Counts what is freed with the victim, or takes that back: its seat, or its pages and the one that it would need

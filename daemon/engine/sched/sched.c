@@ -29,12 +29,14 @@ void sched_fini(struct sched *s)
 
 void sched_group_add(struct sched *s, struct sched_group *g)
 {
+    shares_init(&g->shares);
     TAILQ_INSERT_HEAD(&s->groups, g, link);
 }
 
 void sched_group_remove(struct sched *s, struct sched_group *g)
 {
     assert(g->n_seq == 0);
+    shares_fini(&g->shares);
     TAILQ_REMOVE(&s->groups, g, link);
 }
 
@@ -102,6 +104,7 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     q->arrival = comes_back ? q->arrival : ++s->arrivals;
     note_absence(s, g, q->class, now);
     q->share = share_join(&s->shares, q->uid, q->client);
+    q->turn = share_join(&g->shares, q->uid, q->client);
     q->served_at = comes_back ? q->served_at : now;
     sched_set_state(s, q, SEQ_WAIT);
 }
@@ -130,8 +133,8 @@ static bool sched_before(const struct seq *a, const struct seq *b, double now)
     enum seq_class of_a = sched_class_by_age(a, now), of_b = sched_class_by_age(b, now);
     if (of_a != of_b)
         return of_a < of_b;
-    if (share_before(a->share, b->share) || share_before(b->share, a->share))
-        return share_before(a->share, b->share);
+    if (share_before(a->turn, b->turn) || share_before(b->turn, a->turn))
+        return share_before(a->turn, b->turn);
     if (a->deadline != b->deadline)
         return a->deadline > 0 && (b->deadline <= 0 || a->deadline < b->deadline);
     return a->arrival < b->arrival;
@@ -337,8 +340,8 @@ static bool reads_before(const struct reading *of, const struct seq *a, const st
 {
     if (!of->nearly)
         return sched_before(a, b, of->now);
-    if (a->share->user->work != b->share->user->work)
-        return a->share->user->work < b->share->user->work;
+    if (a->turn->user->work != b->turn->user->work)
+        return a->turn->user->work < b->turn->user->work;
     uint32_t of_a = a->state == SEQ_RUN ? rows_due(a) : rows_likely(a);
     uint32_t of_b = b->state == SEQ_RUN ? rows_due(b) : rows_likely(b);
     return of_a < of_b;
@@ -487,6 +490,7 @@ static void charge(struct plan *p)
         double whole = cost_of(c, &own), step = c->slope[COST_STEP];
         ps->charged = whole > 0 ? whole - step + step / p->n_seq : 1e-3 * ps->n_row;
         share_charge(ps->seq->share, ps->charged);
+        share_charge(ps->seq->turn, ps->charged);
     }
 }
 
@@ -551,8 +555,10 @@ void sched_undo(struct sched *s, const struct plan_seq *ps)
     struct seq *q = ps->seq;
     leave_step(q, ps);
     q->n_accounted -= ps->n_accounted;
-    if (q->share)
+    if (q->share) {
         share_charge(q->share, -ps->charged);
+        share_charge(q->turn, -ps->charged);
+    }
     if (q->state == SEQ_RUN)
         q->n_computed = ps->pos0;
     else if (q->state == SEQ_DRAIN)
@@ -569,10 +575,16 @@ void sched_done(struct sched *s, const struct plan_seq *ps)
         free_if_drained(s, q);
 }
 
-void sched_take_out(struct sched *s, struct seq *q)
+static void leave_shares(struct sched *s, struct seq *q)
 {
     share_leave(&s->shares, q->share);
-    q->share = NULL;
+    share_leave(&q->group->shares, q->turn);
+    q->share = q->turn = NULL;
+}
+
+void sched_take_out(struct sched *s, struct seq *q)
+{
+    leave_shares(s, q);
     q->group->n_seq--;
     sched_set_state(s, q, SEQ_NEW);
 }
@@ -581,8 +593,7 @@ void sched_end(struct sched *s, struct seq *q, uint32_t n_keep)
 {
     if (q->state == SEQ_RUN)
         sched_release(s, q, n_keep);
-    share_leave(&s->shares, q->share);
-    q->share = NULL;
+    leave_shares(s, q);
     sched_set_state(s, q, SEQ_DRAIN);
     free_if_drained(s, q);
 }

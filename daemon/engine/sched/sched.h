@@ -13,9 +13,11 @@
  * for it no more than that. Where the bits of the result depend on how a prompt is cut (`rows_alone`), such a chunk is
  * sized in rows, by doubling. Models take turns, one step each.
  *
- * Sequences are ordered by class first, then by what their users and clients have consumed (share.h); of one client's
- * sequences the oldest is next. Where no prompt of a class has had rows for AGE_SECONDS, its prompts count as of the
- * class above, so that none starves; a decoding sequence does when it has itself had no row for that long. In every
+ * Sequences are ordered by class first, then by what their users and clients have consumed of their model's steps
+ * (share.h); of one client's sequences the oldest is next. What a user consumes with another model does not count:
+ * models take turns however many users each has, so that a user with much work for one of them would never be the
+ * least-served of another one's users. Where no prompt of a class has had rows for AGE_SECONDS, its prompts count as of
+ * the class above, so that none starves; a decoding sequence does when it has itself had no row for that long. In every
  * other step, prompts that are nearly read go before all that, the least-served user's first and the shortest first
  * within a user, and the long ones are left out of that step: a short answer does not wait for a very long prompt to be
  * read, and costs that prompt at most half of the steps. Prompts that take only a small part of a step get a step of
@@ -63,6 +65,7 @@ struct sched_group {
     struct kv *kv;
     struct cost cost; /* of its steps; kept as long as the model's entry */
     struct sched_pace pace;
+    struct shares shares; /* what users and clients have consumed of its steps */
     uint32_t rows_max; /* rows in one of its steps, and rows ahead that its pools have room for; 0: as sched.rows_max */
     uint32_t n_seq;    /* its sequences, in any list */
     /* A longer timeline uses RoPE's second frequency set (longrope), for all of its tokens, so that its KV equals that

@@ -64,8 +64,9 @@ struct seq {
     enum seq_state state;
     TAILQ_ENTRY(seq) link;
     struct sched_group *group;
-    uint64_t arrival; /* among equals the older goes first */
-    struct share *share;
+    uint64_t arrival;    /* among equals the older goes first */
+    struct share *share; /* its client's account of all models, and that of its own model, which decides its turn */
+    struct share *turn;
     double served_at;   /* when it last had rows, or arrived; on the clock of sched_next() */
     double seated_at;   /* when it was last admitted */
     uint32_t n_high;    /* the most tokens ever computed, before preemptions too */

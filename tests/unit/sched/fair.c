@@ -166,6 +166,40 @@ static void who_asks_again_loses_no_turn(void **state)
         }
 }
 
+/* Alice's clients keep one model busy, Bob's and Carol's another one. What Alice has of the first, which is more than
+ * either of the two has of the second, does not keep her requests for the second waiting. */
+static void another_model_is_another_line(void **state)
+{
+    enum { CAROL = 1002, CLIENTS = 6, ALICES = 3 * CLIENTS };
+    (void)state;
+    world_init(25, 2, 256, 256, 32);
+    for (int i = 0; i < 2; i++)
+        w.pool[i].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+    struct request *r[ALICES + 1] = {NULL};
+    double asked = 0, longest = 0;
+    uint32_t answered = 0;
+    for (int i = 0; i < 600; i++) {
+        for (int k = 0; k < ALICES; k++)
+            if (!r[k] || !r[k]->live)
+                r[k] = submit_as(&w.pool[k >= CLIENTS],
+                                 k < CLIENTS ? ALICE
+                                 : k % 2     ? BOB
+                                             : CAROL,
+                                 k, CLASS_NORMAL, prompt_of(60), 60, 1);
+        if (i > 100 && (!r[ALICES] || !r[ALICES]->live)) {
+            answered += r[ALICES] != NULL;
+            r[ALICES] = submit_as(&w.pool[1], ALICE, ALICES, CLASS_NORMAL, prompt_of(60), 60, 1);
+            asked = w.now;
+        }
+        timed_turn();
+        longest = asked > 0 && w.now - asked > longest ? w.now - asked : longest;
+    }
+    assert_true(answered > 10 && longest < 20 * (c_step + 60 * c_prompt));
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* Every decoding sequence has a row in each step, whatever its user has. */
 static void decoding_is_shared_by_step(void **state)
 {
@@ -532,6 +566,7 @@ int main(void)
         cmocka_unit_test(accounts_are_bounded),
         cmocka_unit_test(prompts_are_shared_by_user),
         cmocka_unit_test(who_asks_again_loses_no_turn),
+        cmocka_unit_test(another_model_is_another_line),
         cmocka_unit_test(decoding_is_shared_by_step),
         cmocka_unit_test(a_full_pool_is_not_one_users),
         cmocka_unit_test(one_stream_does_not_keep_the_pool),
