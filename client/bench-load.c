@@ -343,22 +343,60 @@ static bool run_load(struct run *run)
 
 /* --- the texts ---------------------------------------------------------------------------------------------------- */
 
+/* Returns in *id the token that the model chooses after the given ids, with `bias` added to the logit of one; -1 where
+ * it chooses none. */
+static int next_token(struct hearth *h, const struct load *l, struct hearth_ids ids, struct hearth_bias bias,
+                      int64_t *id, struct hearth_err *err)
+{
+    const struct load_request one = {.prompt = (int32_t *)(uintptr_t)ids.v, .n_prompt = ids.n, .n_output = 1};
+    struct hearth_generate g;
+    struct hearth_generate_result *got;
+    ask(l, &one, &g);
+    g.sampling.logit_bias = &bias;
+    g.sampling.n_logit_bias = bias.bias != 0;
+    int rc = hearth_run(h, &g, NULL, NULL, NULL, &got, err);
+    if (rc)
+        return rc;
+    *id = got->tokens.n ? got->tokens.v[0] : -1;
+    hearth_free(got);
+    return 0;
+}
+
+/* Whether `chosen` is right after the given ids, although `best` has a higher logit: a token that the model's file
+ * suppresses is never chosen, whatever is added to its logit. */
+static int check_suppressed(struct hearth *h, const struct load *l, struct hearth_ids ids, int32_t best, int32_t chosen,
+                            bool *right, struct hearth_err *err)
+{
+    int64_t id = -1;
+    int rc = next_token(h, l, ids, (struct hearth_bias){best, 100}, &id, err);
+    *right = false;
+    if (rc || id == best)
+        return rc;
+    rc = next_token(h, l, ids, (struct hearth_bias){0}, &id, err);
+    *right = id == chosen;
+    return rc;
+}
+
 /* Checks that the model gives the same text in a batch of its own: `eval`, which reuses no KV, returns the best token
  * after each position of the whole text. */
 static int check_text(struct hearth *h, struct load *l, const struct load_request *r, struct hearth_err *err)
 {
-    struct hearth_eval_result *got;
+    struct hearth_eval_result *got = NULL;
     size_t n = r->n_prompt + r->n_output - 1, same = 0;
     int32_t *ids = allocate(n, sizeof *ids);
     memcpy(ids, r->prompt, r->n_prompt * sizeof *ids);
     memcpy(ids + r->n_prompt, r->id, (r->n_output - 1) * sizeof *ids);
     int rc = hearth_eval(h, l->model->path, (struct hearth_ids){ids, n}, 1, 0, &got, NULL, err);
+    for (bool right = true; !rc && right && same < r->n_output; same += right) {
+        int32_t best = got->top[r->n_prompt - 1 + same].v[0].id;
+        right = best == r->id[same];
+        if (!right)
+            rc = check_suppressed(h, l, (struct hearth_ids){ids, r->n_prompt + same}, best, r->id[same], &right, err);
+    }
     free(ids);
+    hearth_free(got);
     if (rc)
         return rc;
-    while (same < r->n_output && got->top[r->n_prompt - 1 + same].v[0].id == r->id[same])
-        same++;
-    hearth_free(got);
     l->n_checked++;
     l->n_differ += same < r->n_output;
     if (same < r->n_output)

@@ -16,6 +16,13 @@ json_is "medians are under the 99th percentiles, within the duration" \
     "all(0 <= d['median_%s_ms' % m] <= d['p99_%s_ms' % m] <= 1000 * d['duration'] for m in ('ttft', 'tpot', 'itl', 'e2el'))"
 json_is "every text is what it is alone" "d['where'] == 'cpu' and (d['texts_checked'], d['texts_different']) == (12, 0)"
 
+# Tokens that a model's file suppresses are never chosen, also where they have the best logits.
+cp -r "$top_srcdir/tests/golden/data/hf/olmoe" "$dir/mute"
+chmod u+w "$dir/mute"
+python3 -c 'import json; json.dump({"suppress_tokens": list(range(0, 260, 2))}, open("'"$dir"'/mute/generation_config.json", "w"))'
+status 0 "a model that suppresses every other token" "$hearth" bench "$dir/mute" --clients 2 --prompt 8 --output 12 --json
+json_is "has the texts that it has alone, too" "(d['texts_checked'], d['texts_different']) == (2, 0)"
+
 status 0 "arrivals at random" "$hearth" bench tale --clients 2 --requests 6 --rate 50 --seed 7 --prompt 20 --output 4 --goodput tpot:0.000001 --json
 json_is "have a rate and no bound on how many run" "(d['request_rate'], d['max_concurrency'], d['completed']) == (50, None, 6)"
 json_is "nothing keeps a bound that nothing can keep" "d['request_goodput'] == 0"
