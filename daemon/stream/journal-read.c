@@ -74,6 +74,15 @@ int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_er
     same.request = NULL;
     same.stream = true;
     same.deadline_ms = 0; /* a repeated request has less of it left */
+    /* A field that has its default value is as if absent; the tables know no defaults for these. */
+    if (same.service_class && !strcmp(same.service_class, "normal"))
+        same.service_class = NULL;
+    if (!same.stop.n)
+        same.stop.v = NULL;
+    if (!same.sampling.n_logit_bias)
+        same.sampling.logit_bias = NULL;
+    if (!same.n_extra)
+        same.extra = NULL;
     int rc = wire_pack_request(&b, 0, &wire_methods[WIRE_GENERATE], &same, e);
     if (!rc)
         *hash = XXH3_64bits(b.data, b.len);

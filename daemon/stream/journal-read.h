@@ -28,7 +28,7 @@ int journal_read(int dir_fd, const char *name, int64_t number, struct journal_co
                  struct hearth_err *e);
 
 /* Hashes what makes two requests the same: everything but the request id, how the answer is delivered, and the
- * deadline. */
+ * deadline; a default that is written out is as if absent. */
 int journal_hash(const struct wire_generate *g, uint64_t *hash, struct hearth_err *e);
 
 #endif

@@ -214,7 +214,8 @@ static void test_moved(void **state)
     assert_int_equal(journal_read(f->dir_fd, "42", 43, &c, &good, &e), HEARTH_ESTORE);
 }
 
-/* A request's hash does not depend on its id and delivery, and changes with anything else. */
+/* A request's hash does not depend on its id and delivery, nor on whether a default is written out, and changes with
+ * anything else. */
 static void test_hash(void **state)
 {
     (void)state;
@@ -226,8 +227,16 @@ static void test_hash(void **state)
     assert_int_equal(journal_hash(&g, &first, NULL), 0);
     g.request = "r";
     g.stream = false;
+    g.service_class = "normal";
+    g.stop.v = &g.model;
+    g.sampling.logit_bias = &(struct wire_bias){0};
+    g.extra = &(struct wire_file){0};
     assert_int_equal(journal_hash(&g, &h, NULL), 0);
     assert_true(h == first);
+    g.service_class = "background";
+    assert_int_equal(journal_hash(&g, &h, NULL), 0);
+    assert_true(h != first);
+    g.service_class = NULL;
     g.sampling.has_seed = true;
     assert_int_equal(journal_hash(&g, &h, NULL), 0);
     assert_true(h != first);
