@@ -238,11 +238,19 @@ struct wire_tokenize {
 struct wire_detokenize {
     const char *model;
     struct wire_ids tokens;
-    bool generated;  /* on the engine link: the text is that of an answer, in which control tokens have none ... */
-    int64_t thought; /* ... but for those of its first ids, which are reasoning and its markers */
     int64_t client;
-    const char *hash; /* on the engine link: the hash of the texts of `history`, ids of the same session */
+    /* The others are for the engine link. */
+    bool generated; /* the tokens are an answer, which has this text and this reasoning, of so many tokens; those of its
+                     * first tokens are requested */
+    struct wire_bytes text, reasoning;
+    int64_t reasoning_tokens, first;
+    const char *hash; /* the hash of the texts of `history`, ids of the same session */
     struct wire_ids history;
+};
+struct wire_engine_detokenize_result {
+    struct wire_detokenize_result told;
+    struct wire_bytes reasoning; /* of an answer's first tokens */
+    int64_t reasoning_tokens;
 };
 
 struct wire_eval {

@@ -132,7 +132,7 @@ TYPE(model_progress, "model.progress");
 
 /* --- tokenize, detokenize, eval ----------------------------------------------------------------------------------- */
 
-/* On the engine link each of these has more fields (client, generated, thought), which the same struct contains. */
+/* On the engine link each of these has more fields (client, generated), which the same struct contains. */
 #define wire_engine_tokenize   wire_tokenize
 #define wire_engine_detokenize wire_detokenize
 #define wire_engine_eval       wire_eval
@@ -160,19 +160,30 @@ static const struct wire_field detokenize_fields[] = {DETOKENIZE, {0}};
 TYPE(detokenize, "detokenize");
 static const struct wire_field engine_detokenize_fields[] = {DETOKENIZE,
                                                              BOOL(wire_detokenize, generated, false, SPARSE),
-                                                             COUNTER(wire_detokenize, thought, SPARSE),
+                                                             BYTES(wire_detokenize, text, SPARSE),
+                                                             BYTES(wire_detokenize, reasoning, SPARSE),
+                                                             COUNTER(wire_detokenize, reasoning_tokens, SPARSE),
+                                                             COUNTER(wire_detokenize, first, SPARSE),
                                                              COUNTER(wire_detokenize, client, SPARSE),
                                                              WORD(wire_detokenize, hash, SPARSE),
                                                              IDS(wire_detokenize, history, 0, .flags = FIELD_BIN),
                                                              {0}};
 TYPE(engine_detokenize, "engine.detokenize");
 
-static const struct wire_field detokenize_result_fields[] = {
-    BYTES(wire_detokenize_result, bytes, .flags = FIELD_REQUIRED | FIELD_BIN),
-    BYTES(wire_detokenize_result, text, REQUIRED),
+#define DETOKENIZE_RESULT                                                      \
+    BYTES(wire_detokenize_result, bytes, .flags = FIELD_REQUIRED | FIELD_BIN), \
+        BYTES(wire_detokenize_result, text, REQUIRED)
+static const struct wire_field detokenize_result_fields[] = {DETOKENIZE_RESULT, {0}};
+TYPE(detokenize_result, "detokenize result");
+
+_Static_assert(offsetof(struct wire_engine_detokenize_result, told) == 0, "a client gets its beginning");
+static const struct wire_field engine_detokenize_result_fields[] = {
+    DETOKENIZE_RESULT,
+    BYTES(wire_engine_detokenize_result, reasoning, SPARSE),
+    COUNTER(wire_engine_detokenize_result, reasoning_tokens, SPARSE),
     {0},
 };
-TYPE(detokenize_result, "detokenize result");
+TYPE(engine_detokenize_result, "engine.detokenize result");
 
 static int render_check(const void *msg, struct hearth_err *e)
 {

@@ -58,7 +58,8 @@ extern const struct wire_type wire_op_type, wire_models_list_type, wire_model_ty
     wire_engine_pass_type, wire_model_load_result_type, wire_model_progress_type, wire_tokenize_type,
     wire_tokenize_result_type, wire_detokenize_type, wire_detokenize_result_type, wire_render_type,
     wire_render_result_type, wire_engine_render_type, wire_engine_tokenize_type, wire_engine_detokenize_type,
-    wire_engine_eval_type, wire_engine_forget_type, wire_eval_type, wire_eval_result_type;
+    wire_engine_detokenize_result_type, wire_engine_eval_type, wire_engine_forget_type, wire_eval_type,
+    wire_eval_result_type;
 /* wire-rows-daemon.c */
 extern const struct wire_type wire_hello_type, wire_limits_type, wire_hello_result_type, wire_loaded_model_type,
     wire_kv_tiers_type, wire_engine_status_type, wire_kv_share_type, wire_kv_files_type, wire_status_result_type,

@@ -65,7 +65,7 @@ const struct wire_method wire_methods[] = {
     LINK(WIRE_ENGINE_MODEL, "engine.model", engine_model, model),
     LINK(WIRE_ENGINE_STATUS, "engine.status", empty, engine_status),
     LINK(WIRE_ENGINE_TOKENIZE, "engine.tokenize", engine_tokenize, tokenize_result),
-    LINK(WIRE_ENGINE_DETOKENIZE, "engine.detokenize", engine_detokenize, detokenize_result),
+    LINK(WIRE_ENGINE_DETOKENIZE, "engine.detokenize", engine_detokenize, engine_detokenize_result),
     LINK(WIRE_ENGINE_RENDER, "engine.render", engine_render, render_result),
     LINK(WIRE_ENGINE_EVAL, "engine.eval", engine_eval, eval_result),
     LINK(WIRE_ENGINE_FORGET, "engine.forget", engine_forget, empty),

@@ -32,7 +32,7 @@ daemon_libengine_a_SOURCES = \
 	daemon/engine/front/heads.c daemon/engine/front/heads.h daemon/engine/front/text-calls.c daemon/engine/front/traits.c daemon/engine/front/traits.h daemon/engine/front/work.c daemon/engine/front/work.h \
 	daemon/engine/serve.c daemon/engine/serve.h \
 	daemon/engine/core/lead.c daemon/engine/core/lead.h daemon/engine/core/step.c daemon/engine/core/step.h \
-	daemon/engine/front/text.c daemon/engine/front/text.h daemon/engine/front/reasoning.c daemon/engine/front/reasoning.h \
+	daemon/engine/front/answer.c daemon/engine/front/answer.h daemon/engine/front/text.c daemon/engine/front/text.h daemon/engine/front/reasoning.c daemon/engine/front/reasoning.h \
 	daemon/engine/kvtier/tier.c daemon/engine/kvtier/tier.h daemon/engine/kvtier/tier-internal.h \
 	daemon/engine/kvtier/tier-host.c daemon/engine/kvtier/tier-host.h \
 	daemon/engine/kvtier/tier-index.c daemon/engine/kvtier/tier-index.h \

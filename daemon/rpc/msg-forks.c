@@ -43,7 +43,7 @@ static void on_text(void *arg, const void *result, const struct hearth_err *err)
 {
     struct call *call = arg;
     const struct wire_session_fork *f = call->params;
-    const struct wire_detokenize_result *told = result;
+    const struct wire_engine_detokenize_result *told = result;
     struct fork_plan *p = NULL;
     struct hearth_err e = {0};
     /* Stored ids do not make an engine die, other requests do: retried once, with the next engine. */

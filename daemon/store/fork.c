@@ -54,7 +54,7 @@ int store_cut(struct store *st, const struct store_session *s, int64_t at, struc
     chain_close(&c);
     if (rc || !out->inside)
         return rc;
-    return store_read_turn(st, s, read, (size_t)(at - out->tokens), &out->turn, e);
+    return store_read_turn(st, s, read, &out->turn, e);
 }
 
 /* --- making forks ------------------------------------------------------------------------------------------------- */

@@ -165,8 +165,8 @@ int store_insert_turn(struct store *st, const struct store_session *s, const str
 /* reserve.c: frees the disk space reserved for a removal on a full disk; false if there is none. */
 bool store_reserve_give(struct store *st);
 
-/* turns.c: reads a turn by its number, with all of its text and its first n ids; free with store_turns_free(, 1). */
-int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
+/* turns.c: reads a turn by its number; free with store_turns_free(, 1). */
+int store_read_turn(struct store *st, const struct store_session *s, int64_t number, struct store_turn **out,
                     struct hearth_err *e);
 
 /* remove.c: removes the session, except for the turns that its forks share; to be called within a transaction. *freed

@@ -219,7 +219,7 @@ struct store_cut {
     bool open;               /* a chat's assistant turn has begun before the cut */
     bool inside;             /* the cut is inside the turn that follows these, */
     bool generated;          /* which was generated */
-    struct store_turn *turn; /* that turn: its ids before the cut, all of its text; or NULL. store_turns_free(, 1) */
+    struct store_turn *turn; /* that turn, whole; or NULL. store_turns_free(, 1) */
 };
 /* at < s->n_tok. HEARTH_ESTORE if the session has fewer ids than it claims. */
 int store_cut(struct store *st, const struct store_session *s, int64_t at, struct store_cut *out, struct hearth_err *e);

@@ -236,7 +236,7 @@ int store_last_generation(struct store *st, const struct store_session *s, void 
     return rc;
 }
 
-int store_read_turn(struct store *st, const struct store_session *s, int64_t number, size_t n, struct store_turn **out,
+int store_read_turn(struct store *st, const struct store_session *s, int64_t number, struct store_turn **out,
                     struct hearth_err *e)
 {
     struct chain c;
@@ -248,8 +248,9 @@ int store_read_turn(struct store *st, const struct store_session *s, int64_t num
     if (!rc && got == SQLITE_DONE)
         rc = err_set(e, HEARTH_ESTORE, "session %s is damaged: a turn is missing", s->id);
     if (!rc && got == SQLITE_ROW && !(rc = grow(&t, e))) {
-        struct cut part = {.n_text = (size_t)sqlite3_column_int64(c.q, COL_TEXT_LEN), .n_ids = n};
-        rc = read_turn(c.q, s->id, &part, &t.v[t.n], e);
+        struct cut whole = {.n_text = (size_t)sqlite3_column_int64(c.q, COL_TEXT_LEN),
+                            .n_ids = (size_t)sqlite3_column_int64(c.q, COL_TOKENS_LEN) / 4};
+        rc = read_turn(c.q, s->id, &whole, &t.v[t.n], e);
         t.n += rc == 0;
     }
     return give(&c, rc, got, &t, out, &read, e);

@@ -62,8 +62,8 @@ static int pack_generation(struct fork_plan *p, struct wire_turn_generation g, s
     return rc;
 }
 
-/* Plans a cut inside the stored session. If it is within generated ids, the text is a prefix of the turn's text;
- * otherwise markup of the template is among the ids, and the turn becomes raw text. */
+/* Plans a cut inside the stored session. If it is not within generated ids, markup of the template is among the ids,
+ * and the turn becomes raw text. */
 static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct hearth_err *e)
 {
     struct store_cut cut;
@@ -77,6 +77,7 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     if (!cut.inside)
         return 0;
     p->own[0] = *cut.turn;
+    p->own[0].n_ids = (size_t)(at - cut.tokens);
     p->own[0].generation = NULL; /* fork_plan_told() makes it for the part */
     p->own[0].generation_len = 0;
     p->own[0].message = NULL;
@@ -85,7 +86,8 @@ static int cut_stored(struct server *s, struct fork_plan *p, int64_t at, struct 
     else
         p->own[0].role = "text";
     p->n_own = 1;
-    p->untold = (struct wire_ids){cut.turn->ids, cut.turn->n_ids};
+    p->untold = (struct wire_ids){p->own[0].ids, p->own[0].n_ids};
+    p->answer = (struct wire_ids){cut.turn->ids, cut.turn->n_ids};
     return 0;
 }
 
@@ -151,9 +153,10 @@ static int cut_running(struct fork_plan *p, const struct stream *st, size_t n, s
     if (rc || made == st->output.n_ids)
         return rc;
     p->info = generation_info_of(&p->own[p->n_own - 1]);
-    if (p->info) /* decides whether the cut is inside the reasoning, so it must be that of the whole output */
+    if (p->info) /* of the whole output */
         p->info->info.usage.reasoning_tokens = st->output.reasoning_tokens;
     p->untold = t.completion;
+    p->answer = (struct wire_ids){st->output.ids, st->output.n_ids};
     return 0;
 }
 
@@ -222,9 +225,16 @@ int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct f
 
 void fork_plan_ask(const struct fork_plan *p, struct wire_detokenize *ask)
 {
-    *ask = (struct wire_detokenize){.model = p->row.path, .tokens = p->untold, .generated = p->info != NULL};
-    if (p->info && p->info->reasoning.len)
-        ask->thought = p->info->info.usage.reasoning_tokens;
+    *ask = (struct wire_detokenize){.model = p->row.path, .tokens = p->untold};
+    if (p->info) {
+        const struct store_turn *t = &p->own[p->n_own - 1];
+        ask->generated = true;
+        ask->tokens = p->answer;
+        ask->first = (int64_t)p->untold.n;
+        ask->text = (struct wire_bytes){.data = t->text, .len = t->len};
+        ask->reasoning = p->info->reasoning;
+        ask->reasoning_tokens = p->info->info.usage.reasoning_tokens;
+    }
     if (p->means.hash[0]) {
         ask->hash = p->means.hash;
         ask->history = (struct wire_ids){p->timeline, (size_t)p->means.n};
@@ -240,103 +250,37 @@ static size_t in_common(const struct store_turn *t, size_t at, const struct wire
     return n;
 }
 
-/* Prefixes of a string that occur in a text: the length of the longest, where its first occurrence ends, and the length
- * of the prefix with which the text ends. Found with the prefix function of Knuth, Morris and Pratt, in linear time. */
-struct beginning {
-    size_t longest, end, last;
-};
-
-static int find_beginning(const struct wire_bytes *of, const struct wire_bytes *text, struct beginning *out,
-                          struct hearth_err *e)
+/* Takes the beginning of an answer, its text and its reasoning, from the engine. */
+static int answer_told(struct fork_plan *p, const struct wire_engine_detokenize_result *told, struct hearth_err *e)
 {
-    *out = (struct beginning){0};
-    if (!of->len)
-        return 0;
-    size_t *border = malloc(of->len * sizeof *border), k = 0;
-    if (!border)
-        return err_set(e, HEARTH_ENOMEM, "out of memory");
-    border[0] = 0;
-    for (size_t i = 1; i < of->len; i++) {
-        while (k && of->data[i] != of->data[k])
-            k = border[k - 1];
-        border[i] = k += of->data[i] == of->data[k];
-    }
-    k = 0;
-    for (size_t i = 0; i < text->len; i++) {
-        while (k && (k == of->len || text->data[i] != of->data[k]))
-            k = border[k - 1];
-        k += text->data[i] == of->data[k];
-        if (k > out->longest)
-            out->longest = k, out->end = i + 1;
-    }
-    out->last = k;
-    free(border);
-    return 0;
-}
-
-static bool is_blank(const struct wire_bytes *text, size_t at)
-{
-    while (at < text->len && strchr(" \t\r\n", text->data[at]) && text->data[at])
-        at++;
-    return at == text->len;
-}
-
-/*
- * Cuts an answer with reasoning. The text of the ids mixes reasoning, answer and markers, but the turn has reasoning
- * and answer separately; so the longest prefix of the right one that the text contains is taken from the turn. Two
- * things are not in the turn and are taken from the text: U+FFFD for a character that the cut splits, and white space
- * at the end of a thought, which is dropped as soon as something follows the thought. An answer's control tokens have
- * no text, except for the headers of harmony's tool calls: the text without them and the one with them are tried.
- */
-static int cut_reasoning(struct fork_plan *p, struct wire_turn_generation *g, const struct wire_detokenize_result *told,
-                         struct hearth_err *e)
-{
-    static const char instead[] = "\xef\xbf\xbd"; /* U+FFFD */
-    enum { INSTEAD = sizeof instead - 1 };
     struct store_turn *t = &p->own[p->n_own - 1];
-    struct wire_bytes said = {.data = t->text, .len = t->len}, whole = told->text;
-    bool is_thought = (int64_t)t->n_ids < g->info.usage.reasoning_tokens;
-    bool broken = whole.len >= INSTEAD && !memcmp(whole.data + whole.len - INSTEAD, instead, INSTEAD);
-    struct wire_bytes *of = is_thought ? &g->reasoning : &said;
-    struct beginning b, written;
-    whole.len -= broken ? INSTEAD : 0;
-    int rc = find_beginning(of, &whole, &b, e);
-    if (!rc)
-        rc = find_beginning(of, &told->bytes, &written, e);
+    struct wire_turn_generation *g = p->info;
+    g->reasoning = told->reasoning;
+    g->info.usage.reasoning_tokens = told->reasoning_tokens;
+    int rc = pack_generation(p, *g, t->n_ids, e);
+    g->reasoning = (struct wire_bytes){0}; /* it is the engine's */
     if (rc)
         return rc;
-    size_t answer = b.last > written.last ? b.last : utf8_prefix(said.data, written.last),
-           n = is_thought ? b.longest : answer,
-           blank = is_thought && n && is_blank(&whole, b.end) ? whole.len - b.end : 0;
-    char *cut = malloc(n + blank + INSTEAD);
-    if (!cut)
+    char *text = malloc(told->told.text.len + 1), *at = text;
+    if (!text)
         return err_set(e, HEARTH_ENOMEM, "out of memory");
-    memcpy(cut, of->data ? of->data : "", n);
-    memcpy(cut + n, whole.data ? whole.data + whole.len - blank : "", blank);
-    memcpy(cut + n + blank, instead, broken ? INSTEAD : 0);
-    n += blank + (broken ? INSTEAD : 0);
-    t->text = is_thought ? "" : cut;
-    t->len = is_thought ? 0 : n;
-    if (is_thought)
-        g->reasoning = n ? (struct wire_bytes){.data = cut, .len = n} : (struct wire_bytes){0};
-    rc = pack_generation(p, *g, t->n_ids, e);
+    t->len = join(&at, told->told.text.data, told->told.text.len, (struct wire_bytes){0}).len;
+    t->text = text;
     free(p->text); /* the whole thought may be in it, but is packed by now */
-    p->text = cut;
-    return rc;
+    p->text = text;
+    return 0;
 }
 
 /* The text of generated ids is valid UTF-8, as in events and results, with U+FFFD in place of invalid bytes; raw text
  * has the bytes themselves. */
-int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e)
+int fork_plan_told(struct fork_plan *p, const struct wire_engine_detokenize_result *told, struct hearth_err *e)
 {
     struct store_turn *t = &p->own[p->n_own - 1];
-    struct wire_turn_generation *g = p->info;
     bool is_raw = !strcmp(t->role, "text");
-    const struct wire_bytes *text = is_raw ? &told->bytes : &told->text;
-    if (g && g->reasoning.len) {
-        p->untold = (struct wire_ids){0};
-        return cut_reasoning(p, g, told, e);
-    }
+    const struct wire_bytes *text = is_raw ? &told->told.bytes : &told->told.text;
+    p->untold = (struct wire_ids){0};
+    if (p->info)
+        return answer_told(p, told, e);
     /* Decoded by themselves, ids lack a leading space that they have inside a text. */
     size_t at = !is_raw && in_common(t, 1, text) > in_common(t, 0, text) ? 1 : 0;
     char *joined = malloc(at + text->len + 1);
@@ -348,8 +292,7 @@ int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *tol
     free(p->text);
     t->text = p->text = joined;
     t->len = at + text->len;
-    p->untold = (struct wire_ids){0};
-    return g ? pack_generation(p, *g, t->n_ids, e) : 0;
+    return 0;
 }
 
 /* --- creating forks ----------------------------------------------------------------------------------------------- */

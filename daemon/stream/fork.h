@@ -15,7 +15,8 @@ struct fork_plan {
     size_t n_own;
     /* The ids whose text is needed for the last own turn and which the engine must decode; n 0: none. */
     struct wire_ids untold;
-    int32_t *timeline; /* [n_timeline] the parent's timeline, if it was cached; NULL */
+    struct wire_ids answer; /* all ids of the answer that these are the first of */
+    int32_t *timeline;      /* [n_timeline] the parent's timeline, if it was cached; NULL */
     size_t n_timeline;
     /* Private. */
     struct store_session *parent;
@@ -33,13 +34,11 @@ struct fork_plan {
 int fork_plan(struct server *s, uid_t uid, const char *ref, int64_t at, struct fork_plan **out, struct hearth_err *e);
 void fork_plan_free(struct fork_plan *p);
 
-/* Fills in what the engine is asked about p->untold, borrowed from the plan. In the text of an answer control tokens
- * have none; but in its reasoning they do, as the markers, which may be control tokens, keep the thought and the answer
- * apart. */
+/* Fills in what the engine is asked about p->untold, borrowed from the plan. */
 void fork_plan_ask(const struct fork_plan *p, struct wire_detokenize *ask);
 
 /* Completes the plan with the engine's text of p->untold. */
-int fork_plan_told(struct fork_plan *p, const struct wire_detokenize_result *told, struct hearth_err *e);
+int fork_plan_told(struct fork_plan *p, const struct wire_engine_detokenize_result *told, struct hearth_err *e);
 
 /* Creates the forks, all or none. *out receives their rows; the caller frees each and the array. HEARTH_ESESSIONEXISTS,
  * HEARTH_ELIMIT. */

@@ -25,6 +25,10 @@ BROKEN = {"@think": ["<think>", "\n", "Oh", "\udce2", "\udc98", "\udc83", " \uff
                      "\udc9f", " A", "\ufffd", "\udcff", "\udcfe", "!"]}
 # Control tokens after the reasoning, as ends that are ignored; the answer begins as the thought ends.
 ENDS = {"@think": ["<think>", "\n", "Hm", " It", "</think>", "\n\n", "It", "<|end|>", " is", "<|start|>", "<|call|>", " it", ".\n"]}
+# An answer without a thought between its markers, as special tokens and as text, and one that thinks after its first words.
+NO_THOUGHT = {"@think": ["<think>", "\n\n", "</think>", "\n\n\n", "It", " is", ".\n"]}
+NO_THOUGHT_AS_TEXT = {"@think": ["<th", "ink>\n", "\n</think", ">\n", "\nIt", " is", ".\n"]}
+LATE = {"@think": ["I", " look", ".", "<think>", "\nHm", "!", "</think>", "\n\n", "It", " is"]}
 CONTROL = ["<|end|>", "<|start|>", "<|channel|>", "<|message|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<|return|>", "<|call|>"]
 box = Box("reasoning")
 os.mkdir(box.dir + "/models")
@@ -223,7 +227,8 @@ def forks(c):
         check(not bad, "a fork at each token of an answer has what max_tokens leaves of it: " + model, bad)
         return n
 
-    cuts("broken")
+    for model in "broken", "no-thought", "no-thought-as-text", "late":
+        cuts(model)
     cuts("ends")
     n = cuts("script")
     whole = c.call("sessions.show", session="script")["session"]["tokens"]
@@ -348,6 +353,9 @@ try:
     script_model.write(box.dir + "/models/script.gguf", SCRIPTS, control=CONTROL, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/broken.gguf", BROKEN, user=["<think>", "</think>"])
     script_model.write(box.dir + "/models/ends.gguf", ENDS, control=CONTROL + ["<think>", "</think>"])
+    script_model.write(box.dir + "/models/no-thought.gguf", NO_THOUGHT, control=["<think>", "</think>"])
+    script_model.write(box.dir + "/models/no-thought-as-text.gguf", NO_THOUGHT_AS_TEXT)
+    script_model.write(box.dir + "/models/late.gguf", LATE, control=["<think>", "</think>"])
     script_model.write(box.dir + "/models/strict.gguf",
                        {"[/INST]": ["[THINK]", "Hm", ".", "[/THINK]", "Yes"], "@ended": ["Fine", "<|eot|>"],
                         "@call": ["[TOOL_CALLS]", "weather", "[ARGS]", '{"city"', ": 1}"]},

@@ -112,6 +112,11 @@ const struct reasoning_family *reasoning_family_named(const char *name)
     return NULL;
 }
 
+const struct reasoning_family *reasoning_family_at(size_t i)
+{
+    return i < FAMILIES ? &families[i] : NULL;
+}
+
 const char *reasoning_family_name(const struct reasoning_family *f)
 {
     return f->name;

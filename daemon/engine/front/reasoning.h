@@ -23,6 +23,7 @@ struct reasoning_family;
 const struct reasoning_family *reasoning_family_of(const char *source, size_t n, const struct vocab *v);
 const struct reasoning_family *reasoning_family_named(const char *name); /* NULL if there is none */
 const char *reasoning_family_name(const struct reasoning_family *f);
+const struct reasoning_family *reasoning_family_at(size_t i); /* NULL after the last one */
 
 /* Whether a prompt of that family ends inside reasoning, which a template may open by itself. */
 bool reasoning_is_open(const struct reasoning_family *f, const char *prompt, size_t n);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/front/answer.h"
 #include "daemon/engine/front/chat.h"
 #include "daemon/engine/front/program.h"
 #include "daemon/engine/front/rpc.h"
@@ -115,19 +116,17 @@ const struct request_steps tokenize_steps = {
 
 /* --- detokenize ---------------------------------------------------------------------------------------------- */
 
-/* The text of the ids on their own, without the BOS and SentencePiece's leading space, which encoding adds; of control
- * tokens only if they are among the first `special` ids. */
-static int detokenize(const struct vocab *v, struct wire_ids ids, size_t special, char **out, size_t *n,
-                      struct hearth_err *e)
+/* The text of the ids on their own, without the BOS and SentencePiece's leading space, which encoding adds. */
+static int detokenize(const struct vocab *v, struct wire_ids ids, char **out, size_t *n, struct hearth_err *e)
 {
     size_t first = ids.n && vocab_add_bos(v) && ids.v[0] == vocab_bos(v), need = 0, at = 0;
     for (size_t i = first; i < ids.n; i++)
-        need += tok_piece(v, ids.v[i], i < special, NULL, 0);
+        need += tok_piece(v, ids.v[i], true, NULL, 0);
     char *s = malloc(need + 1);
     if (!s)
         return err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", need);
     for (size_t i = first; i < ids.n; i++)
-        at += tok_piece(v, ids.v[i], i < special, s + at, need - at);
+        at += tok_piece(v, ids.v[i], true, s + at, need - at);
     if (at && s[0] == ' ' && tok_adds_space(v))
         memmove(s, s + 1, --at);
     *out = s;
@@ -156,22 +155,42 @@ static int check_same(const struct wire_detokenize *d, const struct vocab *v, st
     return rc;
 }
 
+/* The first tokens of an answer. */
+static int answer_work(struct request *r, struct hearth_err *e)
+{
+    const struct wire_detokenize *d = r->params;
+    struct answered whole = {d->tokens.v, d->tokens.n,      d->text.data,       d->reasoning.data,
+                             d->text.len, d->reasoning.len, d->reasoning_tokens};
+    struct answer a;
+    size_t n = (size_t)d->first < d->tokens.n ? (size_t)d->first : d->tokens.n;
+    int rc = answer_begin(r->model->vocab, &whole, n, &a, e);
+    if (!rc) {
+        struct wire_bytes text = {a.n_text ? a.text : "", a.n_text};
+        struct wire_engine_detokenize_result res = {
+            {text, text}, {a.n_thought ? a.thought : NULL, a.n_thought}, a.n_reasoning};
+        rc = pack(r, &res, e);
+    }
+    answer_fini(&a);
+    return rc;
+}
+
 static int detokenize_work(struct request *r, struct hearth_err *e)
 {
     const struct wire_detokenize *d = r->params;
     const struct vocab *v = r->model->vocab;
     struct text text = {0};
-    char *bytes = NULL, *whole = NULL, *all = NULL;
+    char *bytes = NULL, *all = NULL;
     const char *part;
-    size_t n = 0, n_whole = 0, n_part, n_all = 0, special = d->generated ? (size_t)d->thought : d->tokens.n;
+    size_t n = 0, n_part, n_all = 0;
     int rc = need_vocab(r, e);
     if (rc)
         return rc;
     if ((rc = check_same(d, v, e)) ||
-        (rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)) ||
-        (rc = detokenize(v, d->tokens, special, &bytes, &n, e)) ||
-        (d->thought && (rc = detokenize(v, d->tokens, d->tokens.n, &whole, &n_whole, e))) ||
-        (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
+        (rc = prompt_check_ids("detokenize.tokens", d->tokens.v, d->tokens.n, vocab_size(v), e)))
+        return rc;
+    if (d->generated)
+        return answer_work(r, e);
+    if ((rc = detokenize(v, d->tokens, &bytes, &n, e)) || (rc = text_push_bytes(&text, bytes, n, &part, &n_part, e)))
         goto out;
     if (!(all = malloc(n_part + 4))) { /* with room for a U+FFFD if the last character is unfinished */
         rc = err_set(e, HEARTH_ENOMEM, "no memory for %zu bytes of text", n_part);
@@ -183,11 +202,9 @@ static int detokenize_work(struct request *r, struct hearth_err *e)
     if (text.n_held)
         memcpy(all + n_all, text.held, text.n_held);
     n_all += text.n_held;
-    struct wire_bytes exact = whole ? (struct wire_bytes){whole, n_whole} : (struct wire_bytes){bytes, n};
-    rc = pack(r, &(struct wire_detokenize_result){exact, {all, n_all}}, e);
+    rc = pack(r, &(struct wire_engine_detokenize_result){.told = {{bytes, n}, {all, n_all}}}, e);
 out:
     free(all);
-    free(whole);
     free(bytes);
     text_fini(&text);
     return rc;
