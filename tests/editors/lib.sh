@@ -8,7 +8,7 @@ for program in nvim "$editor"; do # Neovim is also the terminal that the others 
 done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/hearth-editor.XXXXXX") || exit 1
 pid=
-trap '[ -z "$pid" ] || kill "$pid"; rm -rf "$dir"' EXIT
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
 mkdir "$dir/models" && : >"$dir/models/fake.gguf"
 printf 'model_dir = %s/models\nmodel = fake\nengine_timeout = 1200\n' "$dir" >"$dir/conf"
 mkfifo "$dir/ready"

@@ -54,4 +54,12 @@ check(s.streams(1) and vim.wait(120000, function() return s.text():match('hang.*
 s.type('\3') -- Ctrl+C
 check(s.streams(0) and vim.wait(120000, function() return s.text():match('hang.*## You') end, 5),
   'an answer can be stopped', s.text())
+s.type('Gohang again\27\r')
+check(s.streams(1) and vim.wait(120000, function() return s.text():match('hang again.*## fake') end, 5), 'and one more', s.text())
+s.restart()
+check(vim.wait(120000, function() return s.text():match('has ended.*## You') end, 5),
+  'the end of the connection ends the answer', s.text())
+s.type('\27:bdelete\r:HearthChat other\r')
+s.type('ihello n=6\27\r')
+check(s.shows('t4 t5'), 'and the next daemon is asked', s.text())
 s.done()

@@ -60,9 +60,21 @@ function M.streams(n)
   return vim.wait(120000, function() return #M.rpc('streams.list', {}).streams == n end, 5)
 end
 
+-- Kills the daemon, and starts another one.
+function M.restart()
+  vim.loop.kill(M.rpc('status', {}).pid, 'sigkill')
+  vim.wait(120000, function() return not pcall(vim.fn.sockconnect, 'pipe', vim.env.HEARTH_SOCKET) end, 5)
+  chan = nil
+  local dir, build = vim.env.DIR, vim.env.top_builddir
+  vim.fn.system({ build .. '/hearthd', '--config', dir .. '/conf', '--state', dir .. '/state',
+    '--engine', build .. '/tests/daemon/fake-engine' })
+  M.started = M.rpc('status', {}).pid
+end
+
 function M.done()
   io.stdout:write('1..' .. M.n .. '\n')
   vim.fn.jobstop(M.job)
+  if M.started then vim.loop.kill(M.started, 'sigterm') end
   vim.cmd(M.failed == 0 and 'quitall!' or 'cquit 1')
 end
 

@@ -47,12 +47,26 @@ function M._event(event, body)
   if handle then handle(event, body) end
 end
 
+-- Neovim has no event for the end of a channel, so it is polled for while answers are awaited: those that a connection
+-- took with it end with an error, else a chat would wait for its answer for ever.
+local poll = vim.loop.new_timer()
+
+local function ended()
+  local ok, info = pcall(api.nvim_get_chan_info, chan)
+  if ok and info.id then return false end -- of an ended one it has no fields, but Neovim 0.7's table is not empty
+  local waiting = handlers
+  chan, handlers, stream_of = nil, {}, {}
+  for id, handle in pairs(waiting) do
+    handle('stream.error', { request = id, error = { 0, 'CONNECT: the connection to hearthd has ended' } })
+  end
+  return true
+end
+
 -- The channel, connected where it is not; nil where no daemon answers.
 local function connect()
-  if chan and pcall(api.nvim_get_chan_info, chan) and next(api.nvim_get_chan_info(chan)) then return chan end
+  if chan and not ended() then return chan end
   local ok, c = pcall(fn.sockconnect, 'pipe', socket_path(), { rpc = true })
   if not ok or c == 0 then return nil end
-  handlers, stream_of = {}, {}
   ok = pcall(vim.rpcrequest, c, 'hello', {
     client = 'hearth.nvim', notify_as = { 'nvim_exec_lua', [[require('hearth')._event(...)]] },
   })
@@ -79,14 +93,14 @@ local function generate(params, handle)
   params.request = ('nvim-%d-%d-%d'):format(fn.getpid(), vim.loop.hrtime() % 2 ^ 31, count)
   handlers[params.request] = handle
   vim.rpcnotify(chan, 'generate', params)
+  poll:start(500, 500, vim.schedule_wrap(function()
+    if not next(handlers) or not chan or ended() then poll:stop() end
+  end))
   return params.request
 end
 
 local function cancel(id)
-  if chan and handlers[id] then
-    handlers[id] = nil -- what still comes is nobody's
-    vim.rpcnotify(chan, 'cancel', { request = id })
-  end
+  if chan and handlers[id] then pcall(vim.rpcnotify, chan, 'cancel', { request = id }) end -- pcall: it may have ended
 end
 
 -- --- ghost text -------------------------------------------------------------------------------------------------------
@@ -113,7 +127,10 @@ end
 
 function M.dismiss()
   timer:stop()
-  if ghost.request then cancel(ghost.request) end
+  if ghost.request then
+    cancel(ghost.request)
+    handlers[ghost.request] = nil -- what still comes is nobody's
+  end
   if ghost.buf and api.nvim_buf_is_valid(ghost.buf) then api.nvim_buf_clear_namespace(ghost.buf, ns, 0, -1) end
   ghost = { text = '' }
 end
@@ -266,7 +283,7 @@ end
 
 function M.stop(buf)
   local id = vim.b[buf or 0].hearth_request
-  if id then vim.rpcnotify(chan, 'cancel', { request = id }) end -- its end still comes, and is wanted
+  if id then cancel(id) end -- its end still comes, and is wanted
 end
 
 -- A chat in a new buffer, or in the session of that name.
