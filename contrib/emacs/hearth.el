@@ -168,13 +168,25 @@
           (setq hearth--pending (substring hearth--pending hearth--at))
           (hearth--on-message m))))))
 
+(defun hearth--sentinel (process _change)
+  "What awaits an answer of a connection that has ended gets an error.
+Else a chat would wait for its answer for ever."
+  (when (and (eq process hearth--process) (not (process-live-p process)))
+    (let ((handlers (hash-table-values hearth--handlers)) (answers (hash-table-values hearth--answers))
+          (why "CONNECT: the connection to hearthd has ended"))
+      (clrhash hearth--handlers)
+      (clrhash hearth--streams)
+      (clrhash hearth--answers)
+      (dolist (handle handlers) (funcall handle "stream.error" `(("error" . [0 ,why]))))
+      (dolist (back answers) (funcall back why nil)))))
+
 (defun hearth--connect ()
   "Whether a daemon is connected, or answers."
   (or (process-live-p hearth--process)
       (ignore-errors
         (setq hearth--pending "" hearth--process
               (make-network-process :name "hearth" :family 'local :service (hearth--socket) :coding 'binary :noquery t
-                                    :filter #'hearth--filter))
+                                    :filter #'hearth--filter :sentinel #'hearth--sentinel))
         (clrhash hearth--handlers)
         (clrhash hearth--streams)
         (clrhash hearth--answers)

@@ -87,4 +87,16 @@ check(s.streams(1), 'is sent', s.text())
 s.type('\3\11') -- C-c C-k
 check(s.streams(0) and vim.wait(120000, function() return s.text():match('hang.*## You') end, 5),
   'an answer can be stopped', s.text())
+s.type('hang again')
+check(s.shows('hang again'), 'one more message', s.text())
+s.type('\3\3')
+check(s.streams(1) and vim.wait(120000, function() return s.text():match('hang again.*## fake') end, 5), 'is sent', s.text())
+s.restart()
+check(vim.wait(120000, function() return s.text():match('has ended.*## You') end, 5),
+  'the end of the connection ends the answer', s.text())
+s.type('\27xhearth-chat\rother\r')
+s.type('hello n=6')
+check(s.shows('hello n=6'), 'another chat', s.text())
+s.type('\3\3')
+check(s.shows('t4 t5'), 'and the next daemon is asked', s.text())
 s.done()
