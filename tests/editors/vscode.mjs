@@ -35,6 +35,12 @@ check((await error(h.fill({ model: 'nonesuch', prefix: 'x', suffix: '' }))).star
 check((await error(h.call('nonesuch'))).startsWith('UNKNOWN_METHOD: '), 'of a call, too');
 check((await error(h.fill({ model: 'fake', prefix: 'x', suffix: '', max_tokns: 3 }))).includes('is max_tokens meant?'), 'and of a field');
 
+const before = new AbortController();
+before.abort();
+const unwanted = h.fill({ model: 'fake', prefix: 'hang', suffix: '' }, before.signal);
+r = await Promise.race([unwanted, new Promise(done => setTimeout(done, 3000, { finish_reason: 'none' }))]);
+check(r.finish_reason === 'cancelled', 'so is what was aborted before it was asked for', r);
+
 const lost = h.fill({ model: 'fake', prefix: 'hang', suffix: '' });
 while ((await h.call('streams.list')).streams.length === 0) continue;
 h.close();

@@ -61,6 +61,8 @@ export class Hearth {
   /** What stands between prefix and suffix. `tokens` gets the pieces of its text; aborting cancels it, and what there is
    * by then is the result. */
   fill(f: Fill, signal?: AbortSignal, tokens?: (text: string) => void): Promise<Result> {
+    /* No event comes for what was aborted before: while the caller waited for the connection, say. */
+    if (signal?.aborted) return Promise.resolve({ text: '', finish_reason: 'cancelled', usage: {} });
     const request = `vscode-${process.pid}-${Date.now()}-${++this.id}`;
     return new Promise((done, failed) => {
       this.fills.set(request, { tokens, done, failed });
