@@ -261,11 +261,17 @@ The hearth command starts a daemon where none answers."
   (setq hearth--ghost nil hearth--request nil)
   (when hearth-ghost-mode (hearth-ghost-mode -1)))
 
-(defun hearth--around (position before after)
-  "The text from BEFORE lines before POSITION to AFTER lines behind it."
-  (save-excursion
-    (goto-char position)
-    (buffer-substring-no-properties (line-beginning-position (- 1 before)) (line-end-position (1+ after)))))
+(defconst hearth--line 128
+  "Characters that a line may have on average.
+Without a bound a file of one long line, as a program writes it, would not fit
+into the model's context, nor into a frame.")
+(defun hearth--before (lines) "Where LINES before point begin."
+       (max (line-beginning-position (- 1 lines)) (- (point) (* hearth--line (1+ lines)))))
+(defun hearth--behind (lines) "Where LINES behind point end."
+       (min (line-end-position (1+ lines)) (+ (point) (* hearth--line (1+ lines)))))
+(defun hearth--around (before after)
+  "The text from BEFORE lines before point to AFTER lines behind it."
+  (buffer-substring-no-properties (hearth--before before) (hearth--behind after)))
 
 (defun hearth--name (buffer) (file-relative-name (buffer-file-name buffer) default-directory))
 
@@ -276,15 +282,15 @@ A list that stays is KV that stays."
          (others (cl-remove-if-not (lambda (b) (and (buffer-file-name b) (not (eq b (current-buffer))))) (buffer-list)))
          (sorted (sort others (lambda (a b) (string< (buffer-file-name a) (buffer-file-name b))))))
     (vconcat (mapcar (lambda (b) `(("name" . ,(hearth--name b))
-                                   ("text" . ,(with-current-buffer b (concat (hearth--around (point) half half) "\n")))))
+                                   ("text" . ,(with-current-buffer b (concat (hearth--around half half) "\n")))))
                      (seq-take sorted hearth-extra-buffers)))))
 
 (defun hearth--ask (buffer)
   "Ask for a completion at point of BUFFER."
   (let* ((extra (hearth--other-files))
          (ghost (make-overlay (point) (point)))
-         (prefix (save-excursion (buffer-substring-no-properties (line-beginning-position (- 1 hearth-prefix-lines)) (point))))
-         (suffix (save-excursion (buffer-substring-no-properties (point) (line-end-position (1+ hearth-suffix-lines))))))
+         (prefix (buffer-substring-no-properties (hearth--before hearth-prefix-lines) (point)))
+         (suffix (buffer-substring-no-properties (point) (hearth--behind hearth-suffix-lines))))
     (setq hearth--ghost ghost)
     (overlay-put ghost 'hearth-text "")
     (setq hearth--request

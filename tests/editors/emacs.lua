@@ -29,9 +29,10 @@ else
   check(by_python:find('^same'), 'and so does another reader', by_python)
 end
 
+vim.fn.writefile({ ('\195\159'):rep(5000000) }, vim.env.DIR .. '/long')
 s.start({ 'emacs', '-nw', '-Q', '-l', source, '--eval',
   [[(progn (setq hearth-delay 0.02 make-backup-files nil inhibit-startup-screen t) (global-set-key (kbd "<f5>") #'hearth-chat))]],
-  file, '-f', 'hearth-mode' })
+  '--eval', ('(find-file-noselect "%s/long" t)'):format(vim.env.DIR), file, '-f', 'hearth-mode' })
 check(s.shows('a.txt'), 'the editor opens', s.text())
 
 s.type('gate n=3 tail: ')

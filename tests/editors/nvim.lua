@@ -6,6 +6,8 @@ local file = vim.env.DIR .. '/a.txt'
 s.start({ 'nvim', '--clean', '-i', 'NONE', '-n', '--cmd', 'set rtp+=' .. vim.env.top_srcdir .. '/contrib/nvim',
   '-c', [[lua require('hearth').setup{ delay = 20 }]], file })
 check(s.shows('a.txt'), 'the editor opens', s.text())
+vim.fn.writefile({ ('\195\159'):rep(5000000) }, vim.env.DIR .. '/long')
+s.type(':set hidden | e $DIR/long | b 1\r')
 
 s.type('i')
 s.type('gate n=3 tail: ')

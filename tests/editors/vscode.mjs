@@ -1,6 +1,6 @@
 // vscode.mjs - the core of contrib/vscode against hearthd with the fake engine, which makes "t0 t1 ... " of what the
 // prefix asks for. Run by vscode.sh, which has compiled it.
-import { Hearth, socketPath } from './out/core.js';
+import { Hearth, head, socketPath, tail } from './out/core.js';
 
 let n = 0, failed = 0;
 function check(ok, name, got) {
@@ -40,6 +40,11 @@ before.abort();
 const unwanted = h.fill({ model: 'fake', prefix: 'hang', suffix: '' }, before.signal);
 r = await Promise.race([unwanted, new Promise(done => setTimeout(done, 3000, { finish_reason: 'none' }))]);
 check(r.finish_reason === 'cancelled', 'so is what was aborted before it was asked for', r);
+
+const long = 'a' + '\u{1f600}'.repeat(2500000);
+r = await h.fill({ model: 'fake', prefix: tail(long + ' n=2', 9), suffix: head(long, 9), extra: [{ name: 'x', text: head(long, 9) }] });
+check(r.text === 't0 t1 ' && [...tail(long, 9)].length === 640 && head(long, 9).length === 1279 && tail('ab', 1) === 'ab',
+  'of a long line, what is near', r);
 
 const lost = h.fill({ model: 'fake', prefix: 'hang', suffix: '' });
 while ((await h.call('streams.list')).streams.length === 0) continue;

@@ -22,6 +22,12 @@ export function socketPath(env = process.env, uid = process.getuid?.() ?? 0): st
   return !existsSync(own) && existsSync(system) ? system : own;
 }
 
+/* The end, or the beginning, of a text, of at most as many characters as so many lines may have on average. Without a
+ * bound a file of one long line, as a program writes it, would not fit into the model's context, nor into a frame. */
+const LINE = 128;
+export const tail = (text: string, lines: number): string => text.slice(-LINE * (lines + 1)).replace(/^[\udc00-\udfff]/, '');
+export const head = (text: string, lines: number): string => text.slice(0, LINE * (lines + 1)).replace(/[\ud800-\udbff]$/, '');
+
 export class Hearth {
   private id = 0;
   private calls = new Map<number, { done: (r: any) => void; failed: (e: Error) => void }>();

@@ -2,7 +2,7 @@
  * whole (its own commands); it cancels what is not wanted any more, and so does this. */
 import { spawn } from 'node:child_process';
 import * as vscode from 'vscode';
-import { File, Hearth } from './core';
+import { File, Hearth, head, tail } from './core';
 
 let hearth: Promise<Hearth> | undefined;
 let said = '';
@@ -34,7 +34,7 @@ function say(why: string): void {
 function around(d: vscode.TextDocument, at: vscode.Position, before: number, after: number): [string, string] {
   const from = new vscode.Position(Math.max(at.line - before, 0), 0);
   const to = d.lineAt(Math.min(at.line + after, d.lineCount - 1)).range.end;
-  return [d.getText(new vscode.Range(from, at)), d.getText(new vscode.Range(at, to))];
+  return [tail(d.getText(new vscode.Range(from, at)), before), head(d.getText(new vscode.Range(at, to)), after)];
 }
 
 /* Parts of other open files, ordered by name: a list that stays is KV that stays. */

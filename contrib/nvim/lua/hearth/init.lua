@@ -137,6 +137,18 @@ end
 
 function M.visible() return ghost.text ~= '' end
 
+-- The end, or the beginning, of a text, of at most as many bytes as so many lines may have on average. Without a bound a
+-- file of one long line, as a program writes it, would not fit into the model's context, nor into a frame.
+local LINE = 128
+
+local function tail(text, lines)
+  return #text <= lines * LINE and text or (text:sub(-lines * LINE):gsub('^[\128-\191]+', ''))
+end
+
+local function head(text, lines)
+  return #text <= lines * LINE and text or (text:sub(1, lines * LINE):gsub('[\192-\255][\128-\191]*$', ''))
+end
+
 -- Other buffers, in the order of their numbers: a list that stays is KV that stays.
 local function other_files(buf)
   local files = {}
@@ -147,7 +159,7 @@ local function other_files(buf)
       local at = api.nvim_buf_get_mark(other, '"')[1]
       local from = math.max(at - math.floor(M.config.extra_lines / 2), 0)
       local lines = api.nvim_buf_get_lines(other, from, from + M.config.extra_lines, false)
-      table.insert(files, { name = fn.fnamemodify(name, ':.'), text = table.concat(lines, '\n') .. '\n' })
+      table.insert(files, { name = fn.fnamemodify(name, ':.'), text = head(table.concat(lines, '\n'), M.config.extra_lines) .. '\n' })
     end
   end
   return files
@@ -161,8 +173,8 @@ local function ask(buf, row, col)
   local after = api.nvim_buf_get_lines(buf, row + 1, row + 1 + c.suffix_lines, false)
   table.insert(after, 1, line:sub(col + 1))
   local params = {
-    model = c.model or default_model, prefix = table.concat(before, '\n'), suffix = table.concat(after, '\n'),
-    max_tokens = c.max_tokens, sampling = c.sampling,
+    model = c.model or default_model, prefix = tail(table.concat(before, '\n'), c.prefix_lines),
+    suffix = head(table.concat(after, '\n'), c.suffix_lines), max_tokens = c.max_tokens, sampling = c.sampling,
   }
   local files = other_files(buf)
   if #files > 0 then
