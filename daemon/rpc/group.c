@@ -93,16 +93,21 @@ static void reply(struct group *g, const struct member *first)
 
 static void end_one(struct group *g)
 {
-    const struct member *first = NULL;
+    const struct member *first = NULL, *refused = NULL;
     if (--g->left > 0)
         return;
-    for (size_t i = 0; i < g->n && !first; i++)
-        first = g->v[i].result ? &g->v[i] : NULL;
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->v[i].result && !first)
+            first = &g->v[i];
+        /* A `from` over the tokens of a choice is an error of the request: that choice has not failed. */
+        if (!g->v[i].result && g->v[i].sub.from > 0 && g->v[i].err.code == HEARTH_EPARAMS)
+            refused = &g->v[i];
+    }
     g->call->on_disconnect = NULL;
-    if (first)
+    if (first && !refused)
         reply(g, first);
     else
-        call_fail(g->call, &g->v[0].err);
+        call_fail(g->call, refused ? &refused->err : &g->v[0].err);
     group_free(g);
 }
 

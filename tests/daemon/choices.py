@@ -137,6 +137,13 @@ def cancelled(c):
     lone = several(c, max_tokens=200)
     check(why == ["length", "cancelled", "length"] and r["text"] == lone["text"] and
           0 < len(r["choices"][1]["tokens"]) < 200, "one is cancelled, the others go on", why)
+    d = box.client()
+    try:
+        got = [follow(d, d.submit("stream.attach", request="one", **{"from": 200}))["choices"]]
+    except Refused as e:
+        got = e.args
+    check(got[0] == "INVALID_PARAMS", "a choice with fewer tokens than the client has is not said to have failed", got)
+    d.close()
 
     def all(frames):
         if len(frames) == 12:
