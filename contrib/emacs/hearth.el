@@ -123,13 +123,24 @@
 (defvar hearth--default-model nil)
 (defvar hearth--count 0)
 
-(defun hearth--socket ()
-  (let ((own (cond ((getenv "XDG_RUNTIME_DIR") (concat (getenv "XDG_RUNTIME_DIR") "/hearth/hearth.sock"))
-                   ((/= (user-uid) 0) (format "/tmp/hearth-%d/hearth.sock" (user-uid))))))
-    (or (getenv "HEARTH_SOCKET")
-        (and own (file-exists-p own) own)
-        (and (file-exists-p "/run/hearth/hearth.sock") "/run/hearth/hearth.sock")
-        own)))
+(defun hearth--own-p (folder)
+  "Whether FOLDER is the user's, and closed to all others.
+Anybody can make a folder in /tmp: what stands in the buffers must not go there."
+  (let ((a (file-attributes folder 'integer)))
+    (and (eq t (file-attribute-type a)) (= (user-uid) (file-attribute-user-id a))
+         (string-suffix-p "------" (file-attribute-modes a)))))
+
+(defun hearth--sockets ()
+  "Where a daemon may listen, the first one first (PROTOCOL.md 1)."
+  (let ((runtime (getenv "XDG_RUNTIME_DIR")) (tmp (format "/tmp/hearth-%d" (user-uid))) (system "/run/hearth/hearth.sock"))
+    (cond ((getenv "HEARTH_SOCKET") (list (getenv "HEARTH_SOCKET")))
+          (runtime (list (concat runtime "/hearth/hearth.sock") system))
+          ((and (/= (user-uid) 0) (hearth--own-p tmp)) (list (concat tmp "/hearth.sock") system))
+          (t (list system)))))
+
+(defun hearth--open (path)
+  (ignore-errors (make-network-process :name "hearth" :family 'local :service path :coding 'binary :noquery t
+                                       :filter #'hearth--filter :sentinel #'hearth--sentinel)))
 
 (defun hearth--send (&rest message)
   (process-send-string hearth--process (hearth--pack (vconcat message))))
@@ -184,9 +195,7 @@ Else a chat would wait for its answer for ever."
   "Whether a daemon is connected, or answers."
   (or (process-live-p hearth--process)
       (ignore-errors
-        (setq hearth--pending "" hearth--process
-              (make-network-process :name "hearth" :family 'local :service (hearth--socket) :coding 'binary :noquery t
-                                    :filter #'hearth--filter :sentinel #'hearth--sentinel))
+        (setq hearth--pending "" hearth--process (or (cl-some #'hearth--open (hearth--sockets)) (error "No daemon")))
         (clrhash hearth--handlers)
         (clrhash hearth--streams)
         (clrhash hearth--answers)

@@ -1,6 +1,7 @@
 // vscode.mjs - the core of contrib/vscode against hearthd with the fake engine, which makes "t0 t1 ... " of what the
 // prefix asks for. Run by vscode.sh, which has compiled it.
-import { Hearth, head, socketPath, tail } from './out/core.js';
+import fs from 'node:fs';
+import { Hearth, head, socketPaths, tail } from './out/core.js';
 
 let n = 0, failed = 0;
 function check(ok, name, got) {
@@ -10,8 +11,13 @@ function check(ok, name, got) {
 const error = p => p.then(r => r, e => e.message);
 
 check(process.env.COMPILED === '0', 'it compiles', process.env.COMPILED);
-check(socketPath({ HEARTH_SOCKET: '/x' }) === '/x' && socketPath({ XDG_RUNTIME_DIR: '/run/none' }, 7).startsWith('/run/'),
-  'the socket is where the protocol says');
+const system = '/run/hearth/hearth.sock', folder = fs.mkdtempSync('/tmp/hearth-'), name = folder.slice(12);
+check(`${socketPaths({ HEARTH_SOCKET: '/x' })}` === '/x' &&
+  `${socketPaths({ XDG_RUNTIME_DIR: '/run/none' }, 7)}` === `/run/none/hearth/hearth.sock,${system}`, 'the socket is where the protocol says');
+check(`${socketPaths({}, name)}` === system, 'a folder in /tmp of another user is not the user\'s');
+fs.rmdirSync(folder);
+(await Hearth.open('/nonesuch/hearth.sock', process.env.HEARTH_SOCKET)).close();
+check(true, 'where no daemon answers, the next one is asked');
 const h = await Hearth.open();
 const list = await h.call('models.list');
 check(list.default_model === 'fake', 'a call is answered', list);

@@ -2,7 +2,7 @@
  * of the editor, so that a Node program can test it (tests/editors/vscode.mjs). Requests for text are notifications,
  * which stream.end or stream.error answers; a signal that aborts cancels one at once. */
 import { decodeMultiStream, encode } from '@msgpack/msgpack';
-import { existsSync } from 'node:fs';
+import { lstatSync } from 'node:fs';
 import { Socket, connect } from 'node:net';
 
 export interface File { name: string; text: string }
@@ -14,12 +14,14 @@ export interface Result { text: string; finish_reason: string; usage: Record<str
 type Body = Record<string, any>;
 interface Waiting { tokens?: (text: string) => void; done: (r: Result) => void; failed: (e: Error) => void }
 
-/** Where the daemon listens, as PROTOCOL.md 1 says. */
-export function socketPath(env = process.env, uid = process.getuid?.() ?? 0): string {
-  if (env.HEARTH_SOCKET) return env.HEARTH_SOCKET;
-  const system = '/run/hearth/hearth.sock';
-  const own = env.XDG_RUNTIME_DIR ? `${env.XDG_RUNTIME_DIR}/hearth/hearth.sock` : uid ? `/tmp/hearth-${uid}/hearth.sock` : system;
-  return !existsSync(own) && existsSync(system) ? system : own;
+/** Where a daemon may listen, the first one first (PROTOCOL.md 1). Anybody can make a folder in /tmp: what stands in the
+ * editor goes to the socket in it only where it is the user's own, and closed to all others. */
+export function socketPaths(env = process.env, uid = process.getuid?.() ?? 0): string[] {
+  if (env.HEARTH_SOCKET) return [env.HEARTH_SOCKET];
+  const system = '/run/hearth/hearth.sock', tmp = `/tmp/hearth-${uid}`;
+  if (env.XDG_RUNTIME_DIR) return [`${env.XDG_RUNTIME_DIR}/hearth/hearth.sock`, system];
+  const folder = uid ? lstatSync(tmp, { throwIfNoEntry: false }) : undefined;
+  return folder?.isDirectory() && folder.uid === uid && !(folder.mode & 0o77) ? [`${tmp}/hearth.sock`, system] : [system];
 }
 
 /* The end, or the beginning, of a text, of at most as many characters as so many lines may have on average. Without a
@@ -40,7 +42,13 @@ export class Hearth {
     this.closed = this.read().catch(() => undefined).then(() => this.end(new Error('the connection to hearthd has ended')));
   }
 
-  static open(path = socketPath()): Promise<Hearth> {
+  static open(...paths: string[]): Promise<Hearth> {
+    const [path, ...others] = paths.length ? paths : socketPaths();
+    const opened = Hearth.connect(path);
+    return others.length ? opened.catch(() => Hearth.open(...others)) : opened;
+  }
+
+  private static connect(path: string): Promise<Hearth> {
     return new Promise((done, failed) => {
       const socket = connect(path);
       socket.once('error', failed);

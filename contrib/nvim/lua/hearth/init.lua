@@ -22,13 +22,19 @@ local handlers = {} -- request id -> function(event, body); the last event is st
 local stream_of = {} -- stream number -> request id
 local count = 0
 
-local function socket_path()
-  if vim.env.HEARTH_SOCKET then return vim.env.HEARTH_SOCKET end
-  local uid = vim.loop.getuid()
-  local own = vim.env.XDG_RUNTIME_DIR and vim.env.XDG_RUNTIME_DIR .. '/hearth/hearth.sock'
-    or uid ~= 0 and ('/tmp/hearth-%d/hearth.sock'):format(uid)
-  if own and vim.loop.fs_stat(own) then return own end
-  return vim.loop.fs_stat('/run/hearth/hearth.sock') and '/run/hearth/hearth.sock' or own
+-- Where a daemon may listen, the first one first (PROTOCOL.md 1). Anybody can make a folder in /tmp: what stands in the
+-- buffers goes to the socket in it only where it is the user's own, and closed to all others.
+local function socket_paths()
+  if vim.env.HEARTH_SOCKET then return { vim.env.HEARTH_SOCKET } end
+  local uid, paths = vim.loop.getuid(), { '/run/hearth/hearth.sock' }
+  local folder = vim.env.XDG_RUNTIME_DIR and vim.env.XDG_RUNTIME_DIR .. '/hearth'
+  if not folder and uid ~= 0 then
+    folder = ('/tmp/hearth-%d'):format(uid)
+    local stat = vim.loop.fs_lstat(folder)
+    if not stat or stat.type ~= 'directory' or stat.uid ~= uid or stat.mode % 64 ~= 0 then folder = nil end
+  end
+  if folder then table.insert(paths, 1, folder .. '/hearth.sock') end
+  return paths
 end
 
 -- Called by the daemon's events, through notify_as.
@@ -65,7 +71,11 @@ end
 -- The channel, connected where it is not; nil where no daemon answers.
 local function connect()
   if chan and not ended() then return chan end
-  local ok, c = pcall(fn.sockconnect, 'pipe', socket_path(), { rpc = true })
+  local ok, c
+  for _, path in ipairs(socket_paths()) do
+    ok, c = pcall(fn.sockconnect, 'pipe', path, { rpc = true })
+    if ok and c ~= 0 then break end
+  end
   if not ok or c == 0 then return nil end
   ok = pcall(vim.rpcrequest, c, 'hello', {
     client = 'hearth.nvim', notify_as = { 'nvim_exec_lua', [[require('hearth')._event(...)]] },
