@@ -92,6 +92,7 @@ tests_unit_core_device_SOURCES = tests/unit/core/device.c $(TOY)
 tests_unit_core_device_clock_SOURCES = tests/unit/core/device-clock.c tests/unit/core/toy-clock.c $(TOY)
 tests_unit_core_device_clock_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime,--wrap=post_send
 tests_unit_core_device_memory_SOURCES = tests/unit/core/device-memory.c $(TOY)
+tests_unit_core_device_memory_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=host_memory_granted
 tests_unit_core_device_models_SOURCES = tests/unit/core/device-models.c $(TOY)
 tests_unit_core_device_stops_SOURCES = tests/unit/core/device-stops.c tests/unit/core/toy-clock.c $(TOY)
 tests_unit_core_device_stops_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clock_gettime

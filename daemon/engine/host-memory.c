@@ -108,16 +108,11 @@ uint64_t host_memory_allowed(enum host_memory_version version, const char *root,
     return least;
 }
 
-uint64_t host_memory_room(void)
+uint64_t host_memory_granted(void)
 {
     char group[PATH_MAX];
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f)
-        return 0;
-    uint64_t total = host_memory_line(f, "MemTotal"), available = host_memory_line(f, "MemAvailable");
-    fclose(f);
     uint64_t least = UINT64_MAX;
-    f = fopen("/proc/self/cgroup", "re");
+    FILE *f = fopen("/proc/self/cgroup", "re");
     for (int v = HOST_MEMORY_V1; f && v <= HOST_MEMORY_V2; v++) { /* a machine may have both */
         bool is_in = host_memory_group(f, versions[v].controller, group, sizeof group);
         uint64_t allowed = is_in ? host_memory_allowed(v, versions[v].root, group) : UINT64_MAX;
@@ -125,5 +120,15 @@ uint64_t host_memory_room(void)
     }
     if (f)
         fclose(f);
-    return host_memory_left(total, available, least);
+    return least;
+}
+
+uint64_t host_memory_room(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f)
+        return 0;
+    uint64_t total = host_memory_line(f, "MemTotal"), available = host_memory_line(f, "MemAvailable");
+    fclose(f);
+    return host_memory_left(total, available, host_memory_granted());
 }

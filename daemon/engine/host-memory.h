@@ -15,7 +15,11 @@ uint64_t host_memory_line(FILE *meminfo, const char *name);
  * least 1 GiB), and no more than the control groups allow. 0 if that is not known. */
 uint64_t host_memory_room(void);
 
-/* Same, computed from these values, all in bytes. `allowed` is what the control groups allow; UINT64_MAX: no limit. */
+/* Bytes that the process's control groups still allow, of whichever version; UINT64_MAX: no limit. */
+uint64_t host_memory_granted(void);
+
+/* host_memory_room(), computed from these values, all in bytes. `allowed` is what the control groups allow; UINT64_MAX:
+ * no limit. */
 uint64_t host_memory_left(uint64_t total, uint64_t available, uint64_t allowed);
 
 /* Versions of control groups: the memory controller's own hierarchy, and the unified one. */

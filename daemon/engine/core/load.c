@@ -14,6 +14,7 @@
 #include "daemon/engine/core/lead.h"
 #include "daemon/engine/core/memory.h"
 #include "daemon/engine/core/step.h"
+#include "daemon/engine/host-memory.h"
 #include "daemon/engine/kvtier/fingerprint.h"
 #include "daemon/engine/sched/kv-size.h"
 #include "daemon/engine/selfcheck/cache.h"
@@ -62,6 +63,14 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
     return !atomic_load(&eng->stop) && !eng->fatal.code;
 }
 
+/* Bytes of the host's memory for a model's KV. Above the limit of its control groups the engine would be killed, and a
+ * pool keeps KV that nobody uses until it is full. */
+static uint64_t host_share(const struct device_info *info)
+{
+    uint64_t granted = host_memory_granted();
+    return (granted < info->mem_total ? granted : info->mem_total) / 4;
+}
+
 /*
  * The size of the pools, in pages of a timeline: as configured, otherwise several full contexts within a share of the
  * machine's memory. On the CPU a page takes memory only once it is written; on a GPU a pool that does not grow is
@@ -75,7 +84,7 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
     uint64_t bytes = eng->params.kv_bytes;
     if (!bytes) {
         /* half of what a GPU has left for us: the rest is for the weight cache (MEM_CACHE) and another model */
-        uint64_t share = info.gpu ? memory_room(eng) / 2 : info.mem_total / 4;
+        uint64_t share = info.gpu ? memory_room(eng) / 2 : host_share(&info);
         if (m->model->place.host) /* the weights have left this room for KV */
             share = 2 * share - (fit_spare(eng) < 2 * share ? fit_spare(eng) : 2 * share);
         uint64_t pages = POOL_CONTEXTS * ((uint64_t)hp->n_ctx / KV_PAGE + 1);

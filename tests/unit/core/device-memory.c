@@ -200,12 +200,37 @@ static void who_finds_no_memory_asks_again(void **state)
     toy_granule = 0;
 }
 
+static uint64_t granted = UINT64_MAX; /* what the control groups allow */
+
+uint64_t __wrap_host_memory_granted(void);
+uint64_t __wrap_host_memory_granted(void)
+{
+    return granted;
+}
+
+/* Where the engine chooses how large a pool in the host's memory is, it heeds the limit of its control group. */
+static void a_groups_limit_is_a_limit(void **state)
+{
+    (void)state;
+    struct world w;
+    toy_pages = 0; /* the engine chooses */
+    granted = 4 * 20 * TOY_PAGE_BYTES;
+    world_open(&w, 1);
+    ask(&w, engine_load);
+    assert_int_equal(w.answer.code, 0);
+    assert_int_equal(w.m.pages_total, 20);
+    world_close(&w);
+    toy_pages = 64;
+    granted = UINT64_MAX;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_comes_as_it_is_needed),       cmocka_unit_test(who_makes_way_is_parked),
         cmocka_unit_test(who_makes_way_at_its_end_has_ended), cmocka_unit_test(all_wait_for_who_makes_way),
         cmocka_unit_test(who_finds_no_memory_asks_again),     cmocka_unit_test(the_pool_is_a_limit),
+        cmocka_unit_test(a_groups_limit_is_a_limit),
     };
     return cmocka_run_group_tests_name("device-memory", tests, NULL, NULL);
 }
