@@ -122,9 +122,10 @@ int pool_new(struct pool **out, uint32_t n_thread, struct hearth_err *e)
         w->index = p->n_worker + 1;
         int rc = pthread_create(&w->thread, NULL, worker_main, w);
         if (rc) {
+            err_set(e, HEARTH_ENOMEM, "cannot start worker thread %u of %u: %s", (unsigned)w->index, (unsigned)n,
+                    strerror(rc));
             pool_free(p);
-            return err_set(e, HEARTH_ENOMEM, "cannot start worker thread %u of %u: %s", (unsigned)w->index, (unsigned)n,
-                           strerror(rc));
+            return HEARTH_ENOMEM;
         }
     }
     *out = p;
