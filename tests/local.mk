@@ -61,7 +61,7 @@ UNIT_TESTS = \
 	tests/unit/bench/compare \
 	tests/unit/core/device tests/unit/core/device-clock tests/unit/core/device-memory tests/unit/core/device-models tests/unit/core/device-stops tests/unit/core/device-yield \
 	tests/unit/core/lead tests/unit/core/lives \
-	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/sampling-params tests/unit/front/text \
+	tests/unit/engine/host-memory tests/unit/engine/nvml tests/unit/engine/post tests/unit/front/chat tests/unit/front/reasoning tests/unit/front/refuse tests/unit/front/sampling-params tests/unit/front/text \
 	tests/unit/kernels/dtype tests/unit/kernels/kv-page tests/unit/kernels/pool tests/unit/kernels/program tests/unit/kernels/rules \
 	tests/unit/kvtier/fingerprint tests/unit/kvtier/kvfile tests/unit/kvtier/kvio tests/unit/kvtier/tier \
 	tests/unit/kvtier/tier-index tests/unit/kvtier/tier-loss tests/unit/kvtier/tier-states tests/unit/kvtier/tier-windows \
@@ -86,6 +86,7 @@ tests_unit_model_parse_LDFLAGS = -Wl,--wrap=malloc
 tests_unit_bench_compare_SOURCES = tests/unit/bench/compare.c daemon/bench/check.c daemon/bench/routes.c \
 	daemon/bench/run.c $(GOLDEN_RUN)
 
+tests_unit_front_refuse_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=pthread_create
 tests_unit_kernels_pool_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=pthread_create
 
 # toy.c stands in for the model and the backend: it comes before the archives, which have the real ones.

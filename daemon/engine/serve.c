@@ -250,7 +250,8 @@ static int serve(const struct engine_params *p, int link_fd)
     }
     if ((rc = rpc_server_init(&rpc_server, engine, link_fd, &err))) {
         log_error("%s", err.msg);
-        engine_close(engine, patience);
+        if (engine_close(engine, patience))
+            rpc_server_refuse(link_fd, &err);
         return EXIT_FAILURE;
     }
     if ((rc = rpc_server_run(&rpc_server, &err)))
