@@ -341,14 +341,16 @@ static int let_go(const struct conf *c, struct hearth_err *e)
     else
         snprintf(path, sizeof path, "%s/hearthd.log", c->state_dir);
     int log = open_log_file(path, O_CREAT);
+    if (log < 0 && c->log_file)
+        return err_set(e, HEARTH_EIO, "%s: %s", path, strerror(errno));
+    if (log < 0) /* the state directory is not writable, or something else has the file's name */
+        log_warn("%s: %s; there is no log", path, strerror(errno));
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return err_set(e, HEARTH_EIO, "/dev/null: %s", strerror(errno));
-    if (log < 0 && c->log_file)
-        return err_set(e, HEARTH_EIO, "%s: %s", path, strerror(errno));
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
-    dup2(log >= 0 ? log : null, STDERR_FILENO); /* an unwritable state directory has been reported */
+    dup2(log >= 0 ? log : null, STDERR_FILENO);
     if (log >= 0)
         close(log);
     close(null);
