@@ -69,6 +69,23 @@ int store_shared(struct store *st, const char *id, const char *but, struct store
     return rc;
 }
 
+/* Whether a fork other than `but` shares all turns of that trunk, which then stays as it is. It is asked before
+ * store_shared() because it ends at the first such fork: forks that are removed one after the other would otherwise
+ * each read the rows of all others. */
+static int is_shared_whole(struct store *st, const struct store_session *trunk, const char *but, bool *whole,
+                           struct hearth_err *e)
+{
+    sqlite3_stmt *q = store_stmt(st, SQL_SHARES);
+    sqlite3_bind_text(q, 1, trunk->id, -1, SQLITE_STATIC);
+    sqlite3_bind_text(q, 2, but, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(q, 3, trunk->n_turns > trunk->base ? trunk->n_turns : trunk->base);
+    int got = sqlite3_step(q);
+    *whole = got == SQLITE_ROW;
+    int rc = got == SQLITE_ROW || got == SQLITE_DONE ? 0 : store_fail(st, "looking for forks", e);
+    sqlite3_reset(q);
+    return rc;
+}
+
 /* Returns the trunk with this id; NULL if the id does not belong to one. */
 static int get_trunk(struct store *st, const char *id, struct store_session **out, struct hearth_err *e)
 {
@@ -134,9 +151,15 @@ int store_trim_trunks(struct store *st, const char *id, int64_t *freed, struct h
     for (int rc = 0; at[0] != '\0' && !rc;) {
         struct store_session *t;
         struct store_shared sh = {0};
+        bool whole;
         rc = get_trunk(st, at, &t, e);
         if (rc || !t)
             return rc ? rc : remove_orphans_of(st, at, e);
+        rc = is_shared_whole(st, t, "", &whole, e);
+        if (rc || whole) {
+            store_session_free(t);
+            return rc;
+        }
         rc = store_shared(st, at, "", &sh, e);
         bool further = !sh.forks || sh.turns < t->base;
         memcpy(at, further ? t->parent : "", further ? sizeof at : 1);
@@ -193,8 +216,11 @@ int store_trunks(struct store *st, const struct store_session *s, const struct s
             rc = get_trunk(st, of->parent, &t, e);
         if (rc || !t)
             break;
-        rc = left_of_trunk(st, of, &sh, e);
-        less = !sh.forks || sh.turns < t->n_turns;
+        bool whole;
+        rc = is_shared_whole(st, t, of->id, &whole, e);
+        if (!rc && !whole)
+            rc = left_of_trunk(st, of, &sh, e);
+        less = !whole && (!sh.forks || sh.turns < t->n_turns);
         if (!rc && less)
             rc = add_trunk(out, n, t->id, sh.tokens, e);
         store_session_free(before);

@@ -167,6 +167,7 @@ const char *const store_sql[N_SQL] = {
     /* The forks of a session, and the most that any one of them shares of it. */
     [SQL_SHARED] = "SELECT count(*), coalesce(max(base), 0), coalesce(max(base_tok), 0) FROM sessions"
                    " WHERE parent = ?1 AND uid >= 0 AND id <> ?2",
+    [SQL_SHARES] = "SELECT 1 FROM sessions WHERE parent = ?1 AND uid >= 0 AND id <> ?2 AND base >= ?3 LIMIT 1",
     [SQL_MAKE_TRUNK] =
         "UPDATE sessions SET name = id, pinned = 0, ephemeral = 0, n_turns = ?2, n_tok = ?3, base = min(?2, base),"
         " base_tok = min(?3, base_tok),"

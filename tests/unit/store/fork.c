@@ -1,6 +1,7 @@
 /* fork.c - forked sessions: what they read, what a removed parent leaves behind, and what counts for whom. */
 #include "tests/unit/store/store-box.h"
 
+#include "daemon/store/store-internal.h"
 #include "tests/sql.h" /* wants cmocka.h */
 
 enum { UID = 1000, TURNS = 6, IDS = 5 };
@@ -498,6 +499,50 @@ static void test_damage_elsewhere(void **state)
     assert_int_equal(sql_run(b->db, "SELECT count(*) FROM turns"), 1);
 }
 
+static int count(void *n)
+{
+    ++*(int *)n;
+    return 0;
+}
+
+/* Removing one of many forks of a removed session does not read the rows of all others. */
+static void test_many(void **state)
+{
+    enum { FORKS = 3000, OPS = 100 /* of SQLite's machine, between two calls of count() */ };
+    struct box *b = *state;
+    struct store_session parent = row(1, "parent"), *p = NULL, *f = NULL;
+    add(b, &parent, true, 0, TURNS);
+    static struct store_session s[FORKS];
+    static char name[FORKS][16];
+    static const struct store_session *v[FORKS];
+    for (int i = 0; i < FORKS; i++) {
+        snprintf(name[i], sizeof name[i], "fork%d", i);
+        s[i] = row(10 + i, name[i]);
+        memcpy(s[i].parent, parent.id, sizeof s[i].parent);
+        s[i].base = TURNS;
+        s[i].base_tok = TURNS * IDS;
+        v[i] = &s[i];
+    }
+    assert_int_equal(store_fork(b->st, v, FORKS, NULL, 0, NULL), 0);
+    p = get(b, "parent");
+    assert_int_equal(store_remove(b->st, p, NULL), 0);
+    f = get(b, "fork7");
+    const struct store_shared left = {0};
+    struct store_trunk *trunks;
+    size_t n;
+    int calls = 0;
+    sqlite3_progress_handler(b->st->db, OPS, count, &calls);
+    assert_int_equal(store_trunks(b->st, f, &left, &trunks, &n, NULL), 0);
+    assert_int_equal(n, 0);
+    free(trunks);
+    assert_int_equal(store_remove(b->st, f, NULL), 0);
+    sqlite3_progress_handler(b->st->db, 0, NULL, NULL);
+    assert_true(calls * OPS < FORKS);
+    check(b, "fork8", TURNS);
+    store_session_free(p);
+    store_session_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +560,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_parent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forks_before_a_damaged_parent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_elsewhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
