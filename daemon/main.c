@@ -567,8 +567,8 @@ int main(int argc, char **argv)
     if (!found && find_engine(dir, engine))
         found = engine;
     rc = server_init(&server, &c.conf, &sd, found, &e);
-    if (!rc && detached >= 0)
-        rc = let_go(&c.conf, &e);
+    if (!rc && detached >= 0 && (rc = let_go(&c.conf, &e)) < 0)
+        server_fini(&server); /* also removes the socket */
     if (rc >= 0) {
         notify_ready(a.ready_fd); /* also where another hearthd answers already, as clients can connect to it */
         notify_ready(detached);

@@ -249,6 +249,10 @@ static void test_log_is_a_fifo(void **state)
     box_configure(b, path);
     assert_int_equal(try_with(b, NULL, NULL), 1);
     assert_true(box_log_has(b, "hearthd.log: "));
+    starter = box_spawn(b, NULL, &ready);
+    close(ready);
+    assert_int_equal(wait_exit(starter), 1);
+    assert_int_equal(access(b->socket, F_OK), -1); /* nothing is left where nobody listens */
 }
 
 /* No engine outlives its daemon, however the daemon ends. */
