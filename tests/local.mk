@@ -181,7 +181,7 @@ EXTRA_DIST += tests/unit/data/abi.txt tests/unit/data/sessions-v1.sql tests/unit
 # The disk tier beside what the disk can do; run by hand, built by `make tests/bench/bench-kv`.
 EXTRA_PROGRAMS += tests/bench/bench-kv
 # What a bystander waits for beside other clients, and how steps are planned for a GPU; by hand, too.
-EXTRA_DIST += tests/bench/bystander.py tests/bench/paced.py
+EXTRA_DIST += tests/bench/bystander.py tests/bench/paced.py tests/bench/sharing.py
 # A fork of a long session, its commit included, through a daemon; by hand, too.
 EXTRA_PROGRAMS += tests/bench/bench-fork
 # A chat of ten turns with five tools through chat templates; by hand, too.

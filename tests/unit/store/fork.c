@@ -295,7 +295,7 @@ static void test_cut(void **state)
         assert_int_equal(cut.inside, at % IDS != 0);
         assert_int_equal(cut.open, at >= IDS);
         if (cut.inside) {
-            assert_int_equal(cut.turn->n_ids, at % IDS);
+            assert_int_equal(cut.turn->n_ids, IDS);
             assert_int_equal(cut.turn->ids[0], cut.tokens);
             assert_int_equal(cut.generated, cut.turns % 2);
         }
