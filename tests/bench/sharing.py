@@ -385,7 +385,8 @@ def neighbour():
             first.append(Stream(box, tokens=ids(100 + i, 5), max_tokens=1).run().first_ms())
             begun = time.monotonic()
             box.client().call("cancel", request="big %d" % i)
-            big.run()
+            if big.run().result["finish_reason"] != "cancelled":
+                raise RuntimeError("the prompt had ended before its cancel")
             ended.append(1e3 * (time.monotonic() - begun))
         return "first token of 5 tokens %.0f ms, worst %.0f; the prompt ends %.0f ms after its cancel, worst %.0f" % (
             median(first), max(first), median(ended), max(ended))
