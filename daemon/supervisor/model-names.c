@@ -41,31 +41,36 @@ static bool ends_with(const char *s, const char *tail)
     return n > m && strcasecmp(s + n - m, tail) == 0;
 }
 
-/* A model that is split into several files is listed once, by its first file: "-00001-of-00003". */
+/* "-00001-of-00003", the end of a split model's file names. */
+enum { PART_LEN = 15 };
+
+/* Whether a name of n bytes, without .gguf, ends as that of a part. */
+static bool is_part(const char *stem, size_t n, unsigned *part, unsigned *parts)
+{
+    int used = 0;
+    return n > PART_LEN && sscanf(stem + n - PART_LEN, "-%5u-of-%5u%n", part, parts, &used) == 2 && used == PART_LEN;
+}
+
+/* A model that is split into several files is listed once, by its first file. */
 static bool is_later_part(const char *stem)
 {
-    size_t n = strlen(stem);
     unsigned part, parts;
-    int used = 0;
-    return n > 15 && sscanf(stem + n - 15, "-%5u-of-%5u%n", &part, &parts, &used) == 2 && used == 15 && part != 1;
+    return is_part(stem, strlen(stem), &part, &parts) && part != 1;
 }
 
 int64_t model_names_bytes(const char *path, const struct stat *first)
 {
     enum { PARTS_MAX = 128 }; /* as the engine reads */
-    static const char tail[] = "-00001-of-00002.gguf";
-    char part[PATH_MAX];
-    size_t n = strlen(path), stem = n - (sizeof tail - 1);
-    unsigned no, parts;
+    char other[PATH_MAX];
+    size_t n = ends_with(path, ".gguf") ? strlen(path) - strlen(".gguf") : 0;
+    unsigned part, parts;
     struct stat sb;
     int64_t bytes = first->st_size;
-    int used = 0;
-    if (n < sizeof tail || n >= sizeof part || !ends_with(path, ".gguf") ||
-        sscanf(path + stem, "-%5u-of-%5u%n", &no, &parts, &used) != 2 || used != 15 || no != 1 || parts > PARTS_MAX)
+    if (!is_part(path, n, &part, &parts) || part != 1 || parts > PARTS_MAX)
         return bytes;
     for (unsigned i = 2; i <= parts; i++) {
-        snprintf(part, sizeof part, "%.*s-%05u-of-%05u%s", (int)stem, path, i, parts, path + n - strlen(".gguf"));
-        bytes += stat(part, &sb) == 0 ? sb.st_size : 0;
+        int len = snprintf(other, sizeof other, "%.*s-%05u-of-%05u%s", (int)(n - PART_LEN), path, i, parts, path + n);
+        bytes += len < (int)sizeof other && stat(other, &sb) == 0 ? sb.st_size : 0;
     }
     return bytes;
 }
