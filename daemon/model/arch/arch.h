@@ -220,10 +220,10 @@ int qwen3_bind_layer(struct binder *b, struct layer *l);
 int gemma2_bind_layer(struct binder *b, struct layer *l);
 void gemma2_build(const struct model *m, struct program *p);
 int starcoder2_bind_layer(struct binder *b, struct layer *l);
+extern const char *const mrope_reads[]; /* qwen35.c: the keys of M-RoPE */
 /* Architectures with recurrent layers: lfm2.c, qwen35.c, mamba2.c, nemotron_h.c; and the scales of granite.c. */
 int lfm2_bind_layer(struct binder *b, struct layer *l);
 void lfm2_build(const struct model *m, struct program *p);
-extern const char *const qwen35_reads[];
 int qwen35_bind_layer(struct binder *b, struct layer *l);
 void qwen35_build(const struct model *m, struct program *p);
 int mamba2_bind(struct binder *b, struct recurrent_layer *r);

@@ -24,4 +24,4 @@ static int bind_layer(struct binder *b, struct layer *l)
 }
 
 const struct arch arch_glm4 = {
-    "glm4", ROPE_NORM, .reads = qwen35_reads, .hparams = hparams, .bind_layer = bind_layer, .build = llama_build};
+    "glm4", ROPE_NORM, .reads = mrope_reads, .hparams = hparams, .bind_layer = bind_layer, .build = llama_build};

@@ -21,6 +21,6 @@ const struct arch arch_glm4moe = {"glm4moe",
                                   ROPE_NEOX,
                                   .experts = {true, ROUTE_SIGMOID, false},
                                   .skips_ahead = true,
-                                  .reads = qwen35_reads,
+                                  .reads = mrope_reads,
                                   .bind_layer = bind_layer,
                                   .build = llama_build};

@@ -2,5 +2,5 @@
  * in text. */
 #include "daemon/model/arch/arch.h"
 
-const struct arch arch_qwen2vl = {"qwen2vl", ROPE_NEOX, .reads = qwen35_reads, .bind_layer = qwen2_bind_layer,
+const struct arch arch_qwen2vl = {"qwen2vl", ROPE_NEOX, .reads = mrope_reads, .bind_layer = qwen2_bind_layer,
                                   .build = llama_build};

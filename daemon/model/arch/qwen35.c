@@ -7,7 +7,7 @@
 #include "daemon/model/model.h"
 
 /* M-RoPE has positions of several kinds, which are equal in text, so its sections need no distinction. */
-const char *const qwen35_reads[] = {"rope.dimension_sections", NULL};
+const char *const mrope_reads[] = {"rope.dimension_sections", NULL};
 
 static int bind_gates(struct binder *b, struct recurrent_layer *r)
 {
@@ -105,7 +105,7 @@ void qwen35_build(const struct model *m, struct program *p)
 const struct arch arch_qwen35 = {"qwen35",
                                  ROPE_NEOX,
                                  .skips_ahead = true,
-                                 .reads = qwen35_reads,
+                                 .reads = mrope_reads,
                                  .layer_bytes = sizeof(struct recurrent_layer),
                                  .state = STATE_DELTA,
                                  .interval = 4,

@@ -5,7 +5,7 @@
 const struct arch arch_qwen35moe = {"qwen35moe",
                                     ROPE_NEOX,
                                     .skips_ahead = true,
-                                    .reads = qwen35_reads,
+                                    .reads = mrope_reads,
                                     .experts = {true, ROUTE_SOFTMAX, true},
                                     .layer_bytes = sizeof(struct recurrent_layer),
                                     .state = STATE_DELTA,

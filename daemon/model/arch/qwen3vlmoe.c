@@ -3,7 +3,7 @@
 
 const struct arch arch_qwen3vlmoe = {"qwen3vlmoe",
                                      ROPE_NEOX,
-                                     .reads = qwen35_reads,
+                                     .reads = mrope_reads,
                                      .experts = {true, ROUTE_SOFTMAX, true, .share_ff = true},
                                      .bind_layer = qwen3_bind_layer,
                                      .build = llama_build};
