@@ -82,7 +82,7 @@ struct server {
     struct streams *streams;
     struct call_list forwards; /* calls that an engine answers, which may have to load a model first */
     struct call_list queue;    /* generations that wait for other streams to end, by class and arrival */
-    double queue_begun[3];     /* when a generation of each class last left it to begin, by server_boot() */
+    double queue_begun[3];     /* [class] when a generation of it last left to begin, by server_boot() */
     struct timer *queue_turn;  /* set while some of them wait for another one's turn to end; NULL until the first */
     struct call_list waiters;  /* calls that wait for the end of a stream without subscribers */
 
