@@ -84,7 +84,7 @@ uint32_t kv_size_for(const struct kv_desc *desc, uint32_t n_group, uint64_t byte
 
 uint32_t kv_size_extent(const struct kv_desc *desc, uint64_t granule)
 {
-    const uint64_t worth = 16 << 20, parts = 32; /* bytes worth a call; extents of a pool, at least */
+    const uint64_t worth = 64 << 20, parts = 32; /* bytes worth a call; extents of a pool, at least */
     uint64_t page = kv_page_bytes(desc), a = page, b = granule;
     while (b) { /* the greatest common divisor */
         uint64_t rest = a % b;

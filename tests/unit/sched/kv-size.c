@@ -113,11 +113,11 @@ static void extents_are_whole_granules(void **state)
     struct kv_desc eight_b = {.n_page = 1 << 16, .n_layer = 32, .n_kv = 8, .d_k = 128, .d_v = 128, .type = DT_F16};
     struct kv_desc qwen = {.n_page = 1 << 16, .n_layer = 28, .n_kv = 2, .d_k = 128, .d_v = 128, .type = DT_F16};
     struct kv_desc odd = {.n_page = 1 << 16, .n_layer = 27, .n_kv = 1, .d_k = 80, .d_v = 80, .type = DT_F16};
-    assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 8);
-    assert_int_equal(kv_size_extent(&qwen, 2 << 20), 32);
+    assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 32);
+    assert_int_equal(kv_size_extent(&qwen, 2 << 20), 128);
     uint32_t n = kv_size_extent(&odd, 2 << 20);
     assert_int_equal(n * kv_page_bytes(&odd) % (2 << 20), 0);
-    assert_true(kv_size_extent(&odd, 1) * kv_page_bytes(&odd) <= 16 << 20);
+    assert_true(kv_size_extent(&odd, 1) * kv_page_bytes(&odd) <= 64 << 20);
     eight_b.n_page = 64; /* a small pool also has many extents */
     assert_int_equal(kv_size_extent(&eight_b, 2 << 20), 2);
     odd.n_layer = 100000;
