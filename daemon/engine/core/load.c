@@ -4,6 +4,7 @@
 #include "daemon/engine/core/load.h"
 
 #include <assert.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -567,10 +568,12 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 static void finish_saves(struct engine *eng, struct model_entry *m)
 {
     /* Seconds: a slower disk is not waited for, and a program that needs the device's memory does not wait until host
-     * memory has been pinned for the copies. */
-    const double most = eng->yield.busy ? 0.1 : 5;
+     * memory has been pinned for the copies. The time of a yield is that of all models it takes, and of what it gave
+     * back before them; what a stream has added since its last save is copied in the least time. */
+    const double most = 5, most_in_yield = 0.1, least_in_yield = 0.02;
     struct hearth_err err;
-    double until = engine_now() + most;
+    double now = engine_now();
+    double until = eng->yield.busy ? fmax(eng->yield.begun + most_in_yield, now + least_in_yield) : now + most;
     int rc = 0;
     if (!eng->tier)
         return;

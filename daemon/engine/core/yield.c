@@ -206,9 +206,10 @@ void yield_begin(struct engine *eng, const struct command *o)
     }
     eng->yield.on = eng->yield.busy = true;
     eng->yield.pressed = false;
+    eng->yield.begun = engine_now();
     eng->yield.all = o->all || o->again;
     eng->yield.bytes = o->bytes;
-    eng->yield.until = engine_now() + o->seconds;
+    eng->yield.until = eng->yield.begun + o->seconds;
     eng->yield.owner = o->owner;
     eng->yield.before = all_held(eng);
     eng->yield.cap = ledger_own(&eng->ledger);
