@@ -404,6 +404,10 @@ struct backend {
      * ticket: 1, 2, 3 ... An op that multiplies by a matrix of another model than the program's is refused, because the
      * kernel path of a step may depend on all matrices of its model, and only on these. No reference to the program is
      * kept; CUDA uses its id to find a graph that an earlier step of the same program was captured in.
+     *
+     * Ticket 0: a GPU has no memory for what this step needs beyond the workspace, such as the partial sums of
+     * attention to a long context. This is an ordinary refusal: nothing was done, and step_wait(0) returns
+     * HEARTH_ENOMEM with the reason. The caller may free memory, or submit a smaller step.
      */
     uint64_t (*step_run)(struct device *d, const struct batch *b, const struct program *p);
 

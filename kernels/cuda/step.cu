@@ -154,6 +154,12 @@ uint64_t step_run(struct device *d, const struct batch *b, const struct program 
     metadata_begin_sample(d, &b->sample);
     act_apply(d);
     staged_free(&r->staged);
+    if (d->err.code == HEARTH_ENOMEM) { /* of metadata_begin(): nothing has been launched */
+        r->refused = d->err;
+        d->err.code = 0;
+        r->program = NULL;
+        return 0;
+    }
     if (!d->err.code) {
         /* Only decode steps have an entry: those of prompts, of many shapes, would replace their graphs. */
         struct shape *s = !r->eager && d->decode ? shape_of(d) : NULL;
@@ -194,10 +200,10 @@ uint64_t step_completed(const struct device *d)
     return d->rec->completed;
 }
 
-/* Returns and clears the error of the step with that ticket. */
+/* Returns and clears the error of the step with that ticket; 0: of the last one that was refused. */
 static int failed(struct device *d, uint64_t ticket, struct hearth_err *e)
 {
-    struct hearth_err *mine = &d->rec->failed[ticket % RING];
+    struct hearth_err *mine = ticket ? &d->rec->failed[ticket % RING] : &d->rec->refused;
     int rc = mine->code;
     if (rc && e)
         *e = *mine;

@@ -38,6 +38,7 @@ struct step_rec {
     struct staged *staged;     /* what act_write keeps for the next step */
     struct hearth_err
         failed[RING]; /* the error of the step with ticket % RING: refusals of the caller's, not device failures */
+    struct hearth_err refused; /* why the last step_run that returned 0 did */
 };
 
 /*

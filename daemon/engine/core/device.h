@@ -124,6 +124,11 @@ struct engine {
         bool pressed; /* nobody has asked for this yield: other programs take memory */
     } yield;
     struct pressure pressure;
+    struct {
+        struct model_entry *model; /* a step of it was refused memory: none is planned until some was given back */
+        uint64_t bytes;            /* of KV to give back; twice as many each time until a step is submitted */
+        double widen_at;           /* when steps may become longer again (sched_group.rows_short) */
+    } refused;
     double relieve_at;             /* a pool that was refused memory does not try again before this time */
     struct neighbours *neighbours; /* NULL: other programs on the device are not watched */
     struct model_entry *loading;

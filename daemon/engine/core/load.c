@@ -555,6 +555,8 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     m->group.pace = *lead_pace(info_of(eng, m));
     m->group.cost.many = m->group.pace.rows_alone / 2;
     m->group.long_from = m->model->hp.long_from;
+    m->group.rows_short = 0;
+    m->group.dry = false;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
     engine_update_stats(eng, m);
@@ -609,6 +611,8 @@ int unload_model(struct engine *eng, struct model_entry *m, struct hearth_err *e
         return e->code;
     }
     memset(m->ns, 0, sizeof m->ns);
+    if (eng->refused.model == m) /* its sequences have ended meanwhile */
+        eng->refused.model = NULL;
     sched_group_remove(&eng->sched, &m->group);
     TAILQ_REMOVE(&eng->loaded, m, loaded_link);
     kv_cache_free(m->group.kv);

@@ -193,6 +193,7 @@ static void go_on_beside_load(struct engine *eng)
 {
     commands_run_beside_load(eng);
     poll_tier(eng);
+    yield_relieve_step(eng, false);
 }
 
 /* Seconds until EV_IDLE is due; < 0: it is not. */

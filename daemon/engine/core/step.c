@@ -12,6 +12,8 @@
 #include "daemon/engine/core/lead.h"
 #include "daemon/trace.h"
 
+static const double widen_seconds = 0.25; /* between two attempts at longer steps, where memory is short */
+
 static struct model_entry *model_of(const struct plan *p)
 {
     return (struct model_entry *)((char *)p->group - offsetof(struct model_entry, group));
@@ -122,13 +124,15 @@ static struct ways ways_of(const struct engine *eng, const struct plan *p, const
     return w;
 }
 
-static bool is_in_part(const struct in_flight *f, uint32_t part, const struct plan_seq *ps)
+static bool is_in_part(uint32_t part, uint32_t n_part, const struct plan_seq *ps)
 {
-    return f->n_part == 1 || ps->answers == (part == 0);
+    return n_part == 1 || ps->answers == (part == 0);
 }
 
-/* Submits those of the plan's sequences that belong to the part. */
-static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, enum invariance how)
+/* Submits those of the plan's sequences that belong to the part. HEARTH_ENOMEM: the device has no memory for that, and
+ * nothing was done. */
+static int submit_part(struct engine *eng, struct in_flight *f, uint32_t part, uint32_t n_part, enum invariance how,
+                       struct hearth_err *e)
 {
     const struct plan *p = &f->plan;
     struct model_entry *m = model_of(p);
@@ -148,7 +152,7 @@ static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, 
     for (uint32_t i = 0; i < p->n_seq; i++) {
         const struct plan_seq *ps = &p->seq[i];
         struct seq *q = ps->seq;
-        if (!is_in_part(f, part, ps))
+        if (!is_in_part(part, n_part, ps))
             continue;
         seq[b.n_seq] = (struct batch_seq){.row0 = b.n_row,
                                           .n_row = ps->n_row,
@@ -172,6 +176,77 @@ static void submit_part(struct engine *eng, struct in_flight *f, uint32_t part, 
     memcpy(b.kv, m->pool, sizeof b.kv);
     f->part[part].n_sample = b.sample.n;
     f->part[part].ticket = m->model->be->step_run(m->model->dev, &b, &m->model->program);
+    return f->part[part].ticket ? 0 : m->model->be->step_wait(m->model->dev, 0, NULL, 0, e);
+}
+
+/* Takes out of a plan what was not submitted: everything or, where answers' rows are a step of their own that was
+ * submitted, the prompts. */
+static void undo(struct engine *eng, struct plan *p, bool only_prompts)
+{
+    uint32_t n = 0;
+    p->n_row = p->n_sample = p->n_accounted = 0;
+    p->work = (struct cost_work){0};
+    p->expected = 0; /* no longer known */
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        if (!only_prompts || !ps->answers) {
+            sched_undo(&eng->sched, ps);
+            continue;
+        }
+        p->n_row += ps->n_row;
+        p->n_sample += ps->sample;
+        p->n_accounted += ps->n_accounted;
+        *(ps->decodes ? &p->work.decode : &p->work.prompt) += ps->n_row;
+        p->work.keys += cost_keys(ps->pos0, ps->n_row);
+        p->seq[n++] = *ps;
+    }
+    p->n_seq = n;
+}
+
+/*
+ * A step that is refused memory is undone, and planned again once something was given back (yield.c). If nothing is
+ * left to give back, the model's steps get half as many rows, again and again: attention to a long context needs memory
+ * for each of a step's rows. Where it needs too much for a single one, and again nothing is left to give back, the
+ * sequence with the longest context ends.
+ */
+static void refuse(struct engine *eng, struct in_flight *f, const struct hearth_err *why)
+{
+    struct plan *p = &f->plan;
+    struct sched_group *g = p->group;
+    struct seq *longest = NULL;
+    uint32_t n_row = 0, most = 0;
+    for (uint32_t i = 0; i < p->n_seq; i++) {
+        const struct plan_seq *ps = &p->seq[i];
+        if (f->n_part && ps->answers)
+            continue;
+        n_row += ps->n_row;
+        if (ps->pos0 + ps->n_row > most)
+            most = ps->pos0 + ps->n_row, longest = ps->seq;
+    }
+    undo(eng, p, f->n_part > 0);
+    if (!g->dry && g->rows_short <= 1)
+        eng->refused.model = model_of(p);
+    else if (g->rows_short != 1) {
+        uint32_t had = g->rows_short && g->rows_short < n_row ? g->rows_short : n_row;
+        g->rows_short = had > 2 ? had / 2 : 1;
+        eng->refused.widen_at = engine_now() + widen_seconds;
+    } else if (longest) {
+        struct hearth_err err;
+        err_set(&err, HEARTH_ENOMEM, "no memory for a step at position %u: %.180s", most - 1, why->msg);
+        end_seq(eng, longest, END_ERROR, &err);
+        g->rows_short = 0;
+    }
+}
+
+/* After a step was submitted: steps that were made shorter for lack of memory become longer again. */
+static void widen(struct engine *eng, struct sched_group *g)
+{
+    g->dry = false;
+    eng->refused.bytes = 0;
+    if (!g->rows_short || engine_now() < eng->refused.widen_at)
+        return;
+    g->rows_short = g->rows_short < ROWS_GPU ? 2 * g->rows_short : 0;
+    eng->refused.widen_at = engine_now() + widen_seconds;
 }
 
 static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
@@ -181,8 +256,7 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
     struct ways w = ways_of(eng, p, info_of(eng, m));
 
     f->begin = engine_now();
-    f->n_part = w.apart ? 2 : 1;
-    eng->n_steps += f->n_part;
+    f->n_part = 0;
     models_run_kv_actions(m);
     int rc = set_slots(m, p, e);
     if (rc)
@@ -190,9 +264,9 @@ static int submit(struct engine *eng, struct in_flight *f, struct hearth_err *e)
     for (uint32_t i = 0; i < p->n_seq; i++)
         notify_admitted(eng, p, &p->seq[i]);
     engine_notify(eng, false); /* EV_ADMIT is sent before the work, not after it */
-    if (w.apart)
-        submit_part(eng, f, 0, w.answers);
-    submit_part(eng, f, f->n_part - 1, w.prompts);
+    for (uint32_t n = w.apart ? 2 : 1; f->n_part < n; f->n_part++, eng->n_steps++)
+        if ((rc = submit_part(eng, f, f->n_part, n, f->n_part + 1 < n ? w.answers : w.prompts, e)))
+            return rc;
     return 0;
 }
 
@@ -207,7 +281,7 @@ static int wait_for(const struct in_flight *f, struct sampled *out, struct heart
         uint32_t next = 0, n = f->part[k].n_sample;
         int rc_part = model->be->step_wait(model->dev, f->part[k].ticket, some, n, rc ? &later : e);
         for (uint32_t i = 0; i < f->plan.n_sample && !rc_part; i++)
-            if (is_in_part(f, k, &f->plan.seq[i]))
+            if (is_in_part(k, f->n_part, &f->plan.seq[i]))
                 out[i] = some[next++];
         rc = rc ? rc : rc_part;
     }
@@ -375,9 +449,10 @@ void step_watchdog(struct engine *eng, const struct device *dev)
     atomic_store(&eng->watchdog_deadline, most ? engine_now() + most : 0);
 }
 
-/* Whether a step that had no memory is an ordinary refusal. Where the device takes several steps at a time, KV of its
- * rows may be in the cache since the step before it ended, or was saved when a sequence ended or was preempted; nobody
- * may ever find that, so there the device has failed. */
+/* Whether a step that turns out to have had no memory is an ordinary refusal; on a GPU, lack of memory is found when
+ * the step is submitted (refuse()). Where the device takes several steps at a time, KV of its rows may be in the cache
+ * since the step before it ended, or was saved when a sequence ended or was preempted; nobody may ever find that, so
+ * there the device has failed. */
 static bool is_refusal(const struct engine *eng, const struct device *dev)
 {
     return eng->n_in_flight == 1 && (eng->max_in_flight == 1 || dev != eng->dev);
@@ -470,16 +545,26 @@ bool step_advance(struct engine *eng)
     double early = eng->n_in_flight && has_room(eng) ? lead_left(eng) : 0;
     if (early > 0 && eng->n_in_flight == 1 && lead_wait(eng, early))
         return true;
-    if ((early <= 0 || eng->n_in_flight == 1) && has_room(eng) && sched_next(&eng->sched, &f->plan, engine_now())) {
+    if ((early <= 0 || eng->n_in_flight == 1) && has_room(eng) && !eng->refused.model &&
+        sched_next(&eng->sched, &f->plan, engine_now())) {
         eng->n_in_flight++;
         /* Logits for eval exist only until the next step, and the CPU beside a GPU takes one step at a time. */
         bool alone = f->plan.eval || model_of(&f->plan)->model->dev != eng->dev;
         step_watchdog(eng, model_of(&f->plan)->model->dev);
         int rc = submit(eng, f, &err);
-        lead_submitted(eng, f);
+        if (rc == HEARTH_ENOMEM)
+            refuse(eng, f, &err);
+        else if (!rc)
+            widen(eng, f->plan.group);
+        if (rc == HEARTH_ENOMEM && !f->n_part)
+            eng->n_in_flight--;
+        else
+            lead_submitted(eng, f);
         step_watchdog(eng, NULL);
-        if (rc)
+        if (rc && rc != HEARTH_ENOMEM)
             engine_fail(eng, &err);
+        else if (rc && !f->n_part)
+            return true;
         else if (alone)
             step_drain(eng);
         if (eng->fatal.code || alone || has_room(eng))

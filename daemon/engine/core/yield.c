@@ -286,6 +286,29 @@ static void relieve(struct engine *eng)
     may_grow(eng);
 }
 
+void yield_relieve_step(struct engine *eng, bool unload)
+{
+    static const uint64_t first = 64 << 20; /* bytes of KV; attention's first buffer is as large */
+    struct model_entry *m = eng->refused.model;
+    if (!m)
+        return;
+    step_drain(eng); /* so that no step refers to a freed page */
+    if (eng->fatal.code)
+        return;
+    eng->refused.model = NULL;
+    if (!m->group.n_seq) /* its sequences have ended meanwhile, and it may itself be the idle model */
+        return;
+    memory_count(eng);
+    uint64_t cached = eng->ledger.held[MEM_CACHE];
+    eng->refused.bytes = eng->refused.bytes ? 2 * eng->refused.bytes : first;
+    if (cached)
+        limit_cache(eng, 0);
+    if (cached && !eng->yield.on)
+        limit_cache(eng, UINT64_MAX);
+    m->group.dry = !cached && !shrink(eng, false, eng->refused.bytes) && !(unload && unload_one(eng)) &&
+                   !shrink(eng, true, eng->refused.bytes);
+}
+
 /* Called when other programs use more or less than before. A yield that somebody requested is theirs to end. */
 static void look_for_pressure(struct engine *eng)
 {
@@ -336,6 +359,7 @@ void yield_tell(struct engine *eng)
 
 bool yield_advance(struct engine *eng)
 {
+    yield_relieve_step(eng, true);
     look_for_pressure(eng);
     if (eng->yield.busy)
         return go_on(eng);

@@ -24,6 +24,11 @@ void yield_begin(struct engine *eng, const struct command *o);
 /* To be called between steps. True while streams are being parked. */
 bool yield_advance(struct engine *eng);
 
+/* If a step was refused memory (engine.refused): gives back copies of weights, free pages of KV, with `unload` an idle
+ * model, or pages of cached KV, until there is something that was given back. Called by yield_advance(), and between
+ * two pieces of a load, where no model may be unloaded. */
+void yield_relieve_step(struct engine *eng, bool unload);
+
 /* To be called when the next step has been planned: reports the sequences that wait for pages of KV because of a yield.
  */
 void yield_tell(struct engine *eng);

@@ -240,9 +240,9 @@ static uint32_t furthest(const struct running *r)
     return pos;
 }
 
-/* The budget for prompts beside the given decoding work. */
-static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct plan *p,
-                                   const struct running *r, const struct cost_work *decoding, double now)
+/* The budget in time for prompts beside the given decoding work. */
+static struct budget budget_by_time(const struct sched *s, const struct sched_group *g, const struct plan *p,
+                                    const struct running *r, const struct cost_work *decoding, double now)
 {
     const struct sched_pace *pace = &g->pace;
     uint32_t most = sched_rows_max(s, g);
@@ -266,6 +266,19 @@ static struct budget prompt_budget(const struct sched *s, const struct sched_gro
         b.rows = rows_by_halves(g, b.rows, furthest(r), whole - without);
     else
         b.seconds = whole - without > without ? whole - without : without;
+    return b;
+}
+
+/* The budget for prompts beside the given decoding work. */
+static struct budget prompt_budget(const struct sched *s, const struct sched_group *g, const struct plan *p,
+                                   const struct running *r, const struct cost_work *decoding, double now)
+{
+    struct budget b = budget_by_time(s, g, p, r, decoding, now);
+    uint32_t most = g->rows_short;
+    if (most && decoding->decode) /* they have the other half; a single row is theirs every other time */
+        most = (most + !g->has_read) / 2;
+    if (g->rows_short && b.rows > most)
+        b.rows = most;
     return b;
 }
 
@@ -416,14 +429,33 @@ static enum seq_class class_that_reads(const struct sched *s, const struct sched
     return best;
 }
 
+static bool decodes(const struct seq *q)
+{
+    return q->state == SEQ_RUN && rows_due(q) == 1;
+}
+
+/* Whether the i-th sequence, which decodes, is among the `most` that have waited longest for a row. */
+static bool has_waited(const struct running *r, uint32_t i, uint32_t most)
+{
+    uint32_t before = 0;
+    for (uint32_t k = 0; k < r->n; k++)
+        before +=
+            k != i && decodes(r->seq[k]) &&
+            (r->seq[k]->served_at < r->seq[i]->served_at || (r->seq[k]->served_at == r->seq[i]->served_at && k < i));
+    return before < most;
+}
+
 /* Plans the decoding sequences. Where all of them would take longer than the gap, those of a lower class than the
- * first's are left out until their age raises them. */
+ * first's are left out until their age raises them. Where memory is short, they take turns. */
 static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p, const struct running *r, double now)
 {
     enum seq_class best = CLASS_BACKGROUND;
+    bool turn[2 * BATCH_SEQS_MAX];
+    for (uint32_t i = 0; i < r->n; i++) /* before served_at changes */
+        turn[i] = !g->rows_short || (p->n_row < g->rows_short && has_waited(r, i, g->rows_short - p->n_row));
     for (uint32_t i = 0; i < r->n; i++) {
         struct seq *q = r->seq[i];
-        if (q->state != SEQ_RUN || rows_due(q) != 1 || q->planned == s->plans)
+        if (!decodes(q) || q->planned == s->plans || !turn[i])
             continue;
         enum seq_class class = sched_class_by_age(q, now);
         best = class < best ? class : best;
@@ -476,6 +508,7 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
         g->planned[1] = g->planned[0];
         g->planned[0] = s->plans;
     }
+    g->has_read = p->work.prompt > 0;
 }
 
 /* Charges the plan's work to its clients, the constant part of the step in equal shares. Before anything is known, each

@@ -67,7 +67,11 @@ struct sched_group {
     struct sched_pace pace;
     struct shares shares; /* what users and clients have consumed of its steps */
     uint32_t rows_max; /* rows in one of its steps, and rows ahead that its pools have room for; 0: as sched.rows_max */
-    uint32_t n_seq;    /* its sequences, in any list */
+    /* Where the device has no memory for longer steps: the most rows of a step; 0: no such limit. `dry`: the last step
+     * was refused memory although nothing was left to give back. The engine sets both. */
+    uint32_t rows_short;
+    bool dry;
+    uint32_t n_seq; /* its sequences, in any list */
     /* A longer timeline uses RoPE's second frequency set (longrope), for all of its tokens, so that its KV equals that
      * of reading it once. A timeline that grows past this length is computed again. 0: there is one set. */
     uint32_t long_from;
@@ -78,6 +82,7 @@ struct sched_group {
     uint64_t planned[2]; /* sched.plans at the last two plans with rows, the later one first */
     bool left_out;       /* the last step that was not brief was for prompts that were nearly read */
     bool was_brief;      /* the last step was for very short prompts */
+    bool has_read;       /* the last step had rows of prompts */
     bool held;           /* none of its sequences is planned */
     bool line_stands;    /* the first in line found no room, and those behind wait */
     TAILQ_ENTRY(sched_group) link;

@@ -200,6 +200,117 @@ static void who_finds_no_memory_asks_again(void **state)
     toy_granule = 0;
 }
 
+/* Runs streams with prompts of different lengths; checks that all of them get their tokens. */
+static void run_streams(struct world *w, struct heard h[6])
+{
+    engine_throttle(w->eng, true);
+    for (int32_t k = 0; k < 6; k++) {
+        int32_t id[100] = {k, 5};
+        for (int32_t i = 2; i < 100; i++)
+            id[i] = 1 + (i * (k + 3)) % 9;
+        engine_submit(w->eng, make(w, &h[k], id, 50 + 10 * (uint32_t)k, 40));
+    }
+    engine_throttle(w->eng, false);
+    hear_all(w);
+    for (int k = 0; k < 6; k++) {
+        check_heard(&h[k]);
+        assert_int_equal(h[k].end.reason, END_LENGTH);
+    }
+    assert_int_equal(w->fatal.code, 0);
+}
+
+/* A step that has no memory is planned again when copies of weights, free KV, cached KV or an idle model were given
+ * back; nothing is lost, and nothing is computed twice. */
+static void a_refused_step_gets_what_is_spare(void **state)
+{
+    (void)state;
+    static struct heard h[6], other;
+    for (uint32_t in_flight = 1; in_flight <= MAX_IN_FLIGHT; in_flight++)
+        for (int spare = 0; spare < 3; spare++) {
+            static char idle[] = "idle.gguf";
+            struct model_entry m = {.hp = {.n_vocab = VOCAB, .n_ctx = MAX_LEN}, .path = idle};
+            struct world w;
+            toy_granule = 4 * TOY_PAGE_BYTES;
+            toy_pages = 160;
+            world_open_on(&w, in_flight, true);
+            w.m.vocab = NULL; /* no end tokens */
+            ask(&w, engine_load);
+            if (spare == 0)
+                toy_mem_cached = 1000000;
+            if (spare == 1) { /* of another user, whose pages nobody else may have */
+                int32_t id[300] = {7};
+                engine_submit(w.eng, make(&w, &other, id, 300, 1));
+                hear_all(&w);
+            }
+            if (spare == 2) {
+                w.answered = false;
+                engine_load(w.eng, &m, &w);
+                while (!w.answered)
+                    hear_one(&w);
+            }
+            toy_sums = spare == 0 ? 1000000 : 8000 * 4;
+            toy_refused_steps = 0;
+            run_streams(&w, h);
+            assert_true(toy_refused_steps > 0);
+            world_close(&w);
+            entry_fini(&m);
+            toy_sums = UINT64_MAX;
+            toy_mem_cached = 0;
+        }
+    toy_granule = 0;
+    toy_pages = 64;
+}
+
+/* Where nothing is left to give back, steps become as short as memory allows. */
+static void a_refused_step_becomes_shorter(void **state)
+{
+    (void)state;
+    static struct heard h[6];
+    for (uint32_t in_flight = 1; in_flight <= MAX_IN_FLIGHT; in_flight++)
+        for (int parted = 0; parted < 2 && parted < (int)in_flight; parted++) {
+            struct world w;
+            world_open_with(&w, &(struct engine_params){.invariant = parted ? INVARIANT_PROMPTS : INVARIANT_NOTHING},
+                            in_flight, true);
+            w.m.vocab = NULL; /* no end tokens */
+            ask(&w, engine_load);
+            toy_sums = 300; /* two rows of the longest */
+            toy_refused_steps = 0;
+            run_streams(&w, h);
+            assert_true(toy_refused_steps > 0);
+            toy_sums = UINT64_MAX;
+            world_close(&w);
+        }
+}
+
+/* A request that needs too much memory even for a single row ends with ENOMEM, once its context is so long; the others
+ * do not notice, and the engine goes on. */
+static void who_needs_too_much_ends(void **state)
+{
+    (void)state;
+    static struct heard h[6], big;
+    for (uint32_t in_flight = 1; in_flight <= MAX_IN_FLIGHT; in_flight++)
+        for (int32_t n = 10; n <= 250; n += 240) {
+            struct world w;
+            int32_t id[250] = {11};
+            world_open_on(&w, in_flight, true);
+            w.m.vocab = NULL; /* no end tokens */
+            ask(&w, engine_load);
+            toy_sums = 200;
+            engine_submit(w.eng, make(&w, &big, id, (uint32_t)n, 300 - (uint32_t)n));
+            run_streams(&w, h);
+            assert_int_equal(big.end.reason, END_ERROR);
+            assert_int_equal(big.end.err.code, HEARTH_ENOMEM);
+            assert_int_equal(big.n_got, n < 200 ? 200 - n + 1 : 0);
+            check_heard(&big);
+            toy_sums = UINT64_MAX;
+            engine_submit(w.eng, make(&w, &big, id, (uint32_t)n, 300 - (uint32_t)n));
+            hear_all(&w);
+            assert_int_equal(big.end.reason, END_LENGTH);
+            check_heard(&big);
+            world_close(&w);
+        }
+}
+
 static uint64_t granted = UINT64_MAX; /* what the control groups allow */
 
 uint64_t __wrap_host_memory_granted(void);
@@ -230,7 +341,8 @@ int main(void)
         cmocka_unit_test(memory_comes_as_it_is_needed),       cmocka_unit_test(who_makes_way_is_parked),
         cmocka_unit_test(who_makes_way_at_its_end_has_ended), cmocka_unit_test(all_wait_for_who_makes_way),
         cmocka_unit_test(who_finds_no_memory_asks_again),     cmocka_unit_test(the_pool_is_a_limit),
-        cmocka_unit_test(a_groups_limit_is_a_limit),
+        cmocka_unit_test(a_groups_limit_is_a_limit),          cmocka_unit_test(a_refused_step_gets_what_is_spare),
+        cmocka_unit_test(a_refused_step_becomes_shorter),     cmocka_unit_test(who_needs_too_much_ends),
     };
     return cmocka_run_group_tests_name("device-memory", tests, NULL, NULL);
 }

@@ -44,6 +44,8 @@ _Atomic bool toy_moves_never;
 const char *toy_id = "";
 int toy_refuses;
 uint64_t toy_no_slot;
+_Atomic uint64_t toy_sums = UINT64_MAX;
+_Atomic uint32_t toy_refused_steps;
 _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
@@ -334,9 +336,21 @@ static bool toy_prompt_is_quick(struct device *d, const void *model, const struc
     return toy_prompt_quick;
 }
 
+static bool has_sums(const struct batch *b)
+{
+    uint64_t need = toy_mem_cached + 1000ull * toy_mapped;
+    for (uint32_t i = 0; i < b->n_seq; i++)
+        need += (uint64_t)b->seq[i].n_row * (b->seq[i].pos0 + b->seq[i].n_row);
+    return need <= toy_sums;
+}
+
 static uint64_t toy_step_run(struct device *d, const struct batch *b, const struct program *p)
 {
     (void)p; /* what follows is the toy's forward pass */
+    if (!has_sums(b)) {
+        toy_refused_steps++;
+        return 0;
+    }
     assert_true(d->submitted - d->waited < toy_max_in_flight);
     while (toy_hold_at && d->submitted >= toy_hold_at) {
         toy_held = true;
@@ -379,6 +393,8 @@ static uint64_t toy_step_run(struct device *d, const struct batch *b, const stru
 }
 static int toy_step_wait(struct device *d, uint64_t ticket, struct sampled *out, uint32_t n, struct hearth_err *e)
 {
+    if (!ticket)
+        return err_set(e, HEARTH_ENOMEM, "the toy has no room for sums");
     assert_true(ticket == ++d->waited); /* in order, each ticket once */
     if (ticket == toy_fail_at)
         return err_set(e, toy_fails, "the toy broke");

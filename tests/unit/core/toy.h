@@ -23,6 +23,10 @@ extern uint64_t toy_load_steps; /* a load continues until the other models have 
  */
 extern _Atomic enum toy_load { LOAD_WORKS, LOAD_BREAKS, LOAD_HELD, LOAD_FAILS } toy_load;
 extern uint64_t toy_no_slot; /* setting the parameters of a slot with this seed fails for lack of memory; 0 = none */
+/* Bytes for the sums of a step's rows, a byte for each position that a row sees, and for what the toy holds otherwise
+ * (cached copies, and 1,000 bytes for each mapped extent): a step that needs more is refused. And how many were. */
+extern _Atomic uint64_t toy_sums;
+extern _Atomic uint32_t toy_refused_steps;
 extern uint32_t toy_max_in_flight; /* max_in_flight of its device_info */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern const char *toy_id; /* the device's id; "": none */

@@ -31,6 +31,7 @@ static int32_t next_token(uint64_t prefix)
 struct world w;
 uint32_t world_window, world_long_from;
 enum world_states world_states;
+bool world_short;
 uint32_t world_state_pages;
 
 static uint32_t n_group(void)
@@ -215,23 +216,39 @@ void finish_step(void)
     w.n_in_flight--;
 }
 
+/* Takes back the step that was planned last. */
+static void undo_step(const struct plan *p)
+{
+    for (uint32_t i = 0; i < p->n_seq; i++)
+        sched_undo(&w.s, &p->seq[i]);
+    w.n_in_flight--;
+}
+
 /* Plans a step and runs it. False if there is none, or if the maximum is in flight. */
 static bool begin_step(uint32_t max_in_flight)
 {
     struct plan p;
-    if (w.n_in_flight == max_in_flight || !sched_next(&w.s, &p, w.now))
+    if (w.n_in_flight == max_in_flight)
+        return false;
+    for (uint32_t i = 0; i < w.n_pool && world_short; i++)
+        w.pool[i].group.rows_short = rnd(4);
+    if (!sched_next(&w.s, &p, w.now))
         return false;
     uint32_t at = (w.first + w.n_in_flight++) % IN_FLIGHT_MAX;
     w.in_flight[at].plan = p;
+    assert_true(!p.group->rows_short || p.n_row <= p.group->rows_short);
+    if (world_short && !rnd(4)) { /* refused: it did nothing, and others may be in flight */
+        undo_step(&p);
+        return true;
+    }
     if (world_states && max_in_flight == 1 && !rnd(8)) { /* stopped: what it has written is undefined */
         for (uint32_t i = 0; i < p.n_seq; i++) {
             const struct kv_state *s = &p.seq[i].seq->kv.state[1];
             struct pool *pool = (struct pool *)p.group;
             for (int k = 1; k <= 1 + (p.seq[i].n_within > 0); k++)
                 pool->dev.memory[1][s->page[k]][0] = rnd(1000);
-            sched_undo(&w.s, &p.seq[i]);
         }
-        w.n_in_flight--;
+        undo_step(&p);
         return true;
     }
     run_plan(&p, w.in_flight[at].token);

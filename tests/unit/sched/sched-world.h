@@ -52,6 +52,7 @@ extern struct world w;
 /* For the next worlds: the window of a second layer group, whose pool is just large enough, or 0: there is no such
  * group; and the groups' long_from, beyond which "computed" values differ. */
 extern uint32_t world_window, world_long_from;
+extern bool world_short; /* a device whose memory is short: short steps, some of which are refused */
 /* Instead of a window: the second group has recurrent states, and a step that is alone in flight may be stopped. */
 extern enum world_states { NO_STATES, STATES_AT_ENDS, STATES_WITHIN } world_states;
 extern uint32_t world_state_pages; /* pages of the pool of states; 0: a few */

@@ -14,7 +14,9 @@
 static void random_workloads(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 100; seed++) {
+    for (uint64_t nth = 0; nth < 200; nth++) {
+        uint64_t seed = nth % 100;
+        world_short = nth >= 100;
         uint32_t max_in_flight = 1 + (uint32_t)(seed % IN_FLIGHT_MAX);
         world_states = seed < 60 ? NO_STATES : seed % 3 ? STATES_WITHIN : STATES_AT_ENDS;
         world_window = seed % 2 && !world_states ? 1 + (uint32_t)(seed * 11 % 60) : 0;
@@ -53,6 +55,7 @@ static void random_workloads(void **state)
     }
     world_window = world_long_from = 0;
     world_states = NO_STATES;
+    world_short = false;
 }
 
 /* The prompt of a model with recurrent states takes one step if that also gives the state before the prompt's end, and
