@@ -59,7 +59,8 @@ static step_dev *meta_of(struct device *d)
     return (step_dev *)d->rec->meta[(d->rec->ticket + 1) % RING];
 }
 
-/* Makes room for n words behind step_dev, on the host and on the device. */
+/* Makes room for n words behind step_dev, on the host and on the device. Refuses the step where there is no memory;
+ * what there was stays as it is. */
 static int pages_room(struct device *d, uint32_t n)
 {
     struct step_rec *r = d->rec;
@@ -70,22 +71,39 @@ static int pages_room(struct device *d, uint32_t n)
         cap *= 2;
     d->hot_allocs++;
     cuda_wait(d);
+    uint64_t bytes = sizeof(step_dev) + cap * 4ull;
+    uint8_t *meta[RING] = {};
+    void *dev = NULL;
+    cudaError_t rc = cudaMalloc(&dev, bytes);
+    if (rc == cudaErrorMemoryAllocation && wcache_evict(d)) {
+        cudaGetLastError();
+        rc = cudaMalloc(&dev, bytes);
+    }
+    for (int i = 0; i < RING && rc == cudaSuccess; i++)
+        rc = cudaHostAlloc((void **)&meta[i], bytes, cudaHostAllocDefault);
+    if (rc != cudaSuccess) {
+        for (int i = 0; i < RING; i++)
+            cudaFreeHost(meta[i]);
+        cudaFree(dev);
+        if (rc != cudaErrorMemoryAllocation)
+            return cuda_ok(d, rc), d->err.code;
+        cudaGetLastError(); /* not sticky: the device goes on */
+        cuda_refuse(d, HEARTH_ENOMEM, "GPU %d (%s): no room for block tables of %u pages: %llu KiB wanted", d->index,
+                    d->name, n, (unsigned long long)(bytes >> 10));
+        return d->err.code;
+    }
     step_drop_graphs(d);
     for (int i = 0; i < RING; i++) {
-        uint8_t *m = NULL;
-        if (!cuda_ok(d, cudaHostAlloc((void **)&m, sizeof(step_dev) + cap * 4ull, cudaHostAllocDefault)))
-            return d->err.code;
-        if (r->meta[i]) {
-            memcpy(m, r->meta[i], sizeof(step_dev) + d->pages_cap * 4ull);
-            cudaFreeHost(r->meta[i]);
-        } else
-            memset(m, 0, sizeof(step_dev));
-        r->meta[i] = m;
+        if (r->meta[i])
+            memcpy(meta[i], r->meta[i], sizeof(step_dev) + d->pages_cap * 4ull);
+        else
+            memset(meta[i], 0, sizeof(step_dev));
+        cudaFreeHost(r->meta[i]);
+        r->meta[i] = meta[i];
     }
     cuda_free(d, d->step);
-    if (!cuda_ok(d, cudaMalloc((void **)&d->step, sizeof(step_dev) + cap * 4ull)))
-        return d->err.code;
-    cuda_ok(d, cudaMemset(d->step, 0, sizeof(step_dev) + cap * 4ull));
+    d->step = (step_dev *)dev;
+    cuda_ok(d, cudaMemset(d->step, 0, bytes));
     d->pages_cap = cap;
     return d->err.code;
 }

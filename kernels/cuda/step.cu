@@ -125,7 +125,18 @@ static struct shape *shape_of(struct device *d)
     return old;
 }
 
-/* Captures the step's ops as a graph. Returns NULL on failure, which is recorded in the device. */
+/* Checks a call for a graph, which takes memory of the device. Where there is none, that is no failure: the step's ops
+ * are launched one by one. */
+static bool graph_ok(struct device *d, cudaError_t rc)
+{
+    if (rc != cudaErrorMemoryAllocation)
+        return cuda_ok(d, rc);
+    cudaGetLastError(); /* not sticky: the device goes on */
+    return false;
+}
+
+/* Captures the step's ops as a graph. Returns NULL on failure, which is recorded in the device, and where there is no
+ * memory for a graph. */
 static cudaGraphExec_t capture(struct device *d)
 {
     NVTX_RANGE("graph capture");
@@ -139,10 +150,26 @@ static cudaGraphExec_t capture(struct device *d)
     d->capturing = false;
     if (!cuda_ok(d, cudaStreamEndCapture(d->stream, &g)))
         return NULL;
-    if (!d->err.code)
-        cuda_ok(d, cudaGraphInstantiate(&exec, g, 0));
+    if (!d->err.code && !graph_ok(d, cudaGraphInstantiate(&exec, g, 0)))
+        exec = NULL;
     cudaGraphDestroy(g);
     return exec;
+}
+
+/* Launches the shape's graph; false: there is none, or no memory to launch it. */
+static bool replay(struct device *d, struct shape *s)
+{
+    struct step_rec *r = d->rec;
+    if (!s || !s->exec)
+        return false;
+    if (graph_ok(d, cudaGraphLaunch(s->exec, d->stream))) {
+        memcpy(r->rows, s->rows, sizeof(s->rows));
+        r->replays++;
+        return true;
+    }
+    cuda_ok(d, cudaGraphExecDestroy(s->exec));
+    s->exec = NULL;
+    return false;
 }
 
 uint64_t step_run(struct device *d, const struct batch *b, const struct program *p)
@@ -170,11 +197,7 @@ uint64_t step_run(struct device *d, const struct batch *b, const struct program 
             memcpy(s->rows, r->rows, sizeof(s->rows));
         }
         metadata_upload(d);
-        if (s && s->exec) {
-            cuda_ok(d, cudaGraphLaunch(s->exec, d->stream));
-            memcpy(r->rows, s->rows, sizeof(s->rows));
-            r->replays++;
-        } else
+        if (!replay(d, s) && !d->err.code)
             run(d);
         for (uint32_t i = 0; i < r->n_path; i++)
             r->path[i].rows += r->rows[i];
