@@ -314,6 +314,7 @@ struct device_info {
                                      Only tests read it */
     uint64_t mem_total, mem_free; /* bytes */
     uint64_t held[MEM_KINDS];     /* bytes held by this backend; those of MEM_CACHE are also counted in mem_free */
+    uint64_t mem_sums;            /* those of held[MEM_WORKSPACE] that step_bytes foresees */
     uint64_t mem_pinned;          /* bytes of host memory that the device can access directly */
     uint64_t kv_granule;          /* a pool's memory is mapped in multiples of so many bytes; 0: it cannot be */
     /* Allocations, graph captures and waits in step_run and slot_set since the device was opened. Once a step's shape
@@ -448,6 +449,13 @@ struct backend {
      * the host memory in which matrices with weight.host are kept. This bounds the speed of a decode step. Takes a good
      * part of a second and a buffer of `bytes`; 0: a default that is large enough for caches not to matter. */
     int (*read_rate)(struct device *d, bool host, uint64_t bytes, double *bytes_per_s, struct hearth_err *e);
+
+    /* The bytes that steps in a workspace of these dimensions take beyond it, as far as can be foreseen: for the
+     * partial sums of attention to n_token tokens, with KV of these groups. Steps of all models use the same memory,
+     * which is allocated when a step needs it: no more than the most that this has returned, if that is enough. NULL:
+     * none. */
+    uint64_t (*step_bytes)(struct device *d, const struct workspace_dims *dims, const struct kv_desc *kv,
+                           uint32_t n_group, uint32_t n_token);
 };
 
 /* All backends of this build, best first, NULL-terminated. */

@@ -225,6 +225,7 @@ static void dev_info(struct device *d, struct device_info *out)
     out->mem_free = avail + d->wcache_bytes;
     memcpy(out->held, d->held, sizeof(out->held));
     out->held[MEM_CACHE] = d->wcache_bytes;
+    out->mem_sums = d->ws.part_bytes;
     out->mem_pinned = d->pinned;
     out->hot_allocs = d->hot_allocs;
     out->hot_graphs = d->hot_graphs;
@@ -376,9 +377,10 @@ static int dev_sync(struct device *d, struct hearth_err *e)
 extern "C" {
 extern const struct backend backend_cuda;
 const struct backend backend_cuda = {
-    "cuda",   dev_open,        dev_close,        dev_info,         dev_reserve, weight_load, weight_bytes, weight_free,
-    vec_load, vec_free,        kv_new,           kv_free,          kv_map,      kv_unmap,    kv_copy,      kv_clear,
-    kv_save,  kv_load,         kv_transfer_done, kv_transfer_wait, cache_limit, host_alloc,  host_free,    step_run,
-    op_path,  prompt_is_quick, step_wait,        slot_set,         act_read,    act_write,   dev_sync,     read_rate,
+    "cuda",      dev_open,  dev_close, dev_info,  dev_reserve,      weight_load,      weight_bytes,
+    weight_free, vec_load,  vec_free,  kv_new,    kv_free,          kv_map,           kv_unmap,
+    kv_copy,     kv_clear,  kv_save,   kv_load,   kv_transfer_done, kv_transfer_wait, cache_limit,
+    host_alloc,  host_free, step_run,  op_path,   prompt_is_quick,  step_wait,        slot_set,
+    act_read,    act_write, dev_sync,  read_rate, attend_bytes,
 };
 }

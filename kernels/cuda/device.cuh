@@ -211,7 +211,8 @@ struct device {
     uint32_t n_split; /* attention chunks per sequence at most, a power of two; a captured step's grids depend on it */
     enum dtype kv_type; /* of the pools: DT_F16 or DT_Q8_0 */
     struct workspace_apart apart;
-    uint32_t team; /* warps that share a work item of decode.cu; a captured step's kernels depend on it */
+    uint32_t team;     /* warps that share a work item of decode.cu; a captured step's kernels depend on it */
+    uint64_t foreseen; /* the most that attend_bytes() has returned */
 };
 
 /* Records a runtime error as the device's failure, if it is the first; returns false where `rc` is an error. */

@@ -78,7 +78,7 @@ try:
 
     c = start("host_weights = 0")
     check(c.say() == want and c.row()["where"] == "cpu", "without any the CPU runs it", c.row())
-    check("no room" in c.row()["self_check"], "... with the GPU's own reason", c.row())
+    check("it needs 0.2 GB on the GPU (weights 0.1 GB" in c.row()["self_check"], "... with what it needs there", c.row())
     box.stop()
 
     c = start("host_weights = 0", options=("--small", str(230 << 20)))

@@ -66,7 +66,10 @@ int fit_plan(struct engine *eng, struct model_entry *m, struct model_room *out, 
     struct model_place p;
     uint64_t kv = kv_bytes(eng, m), room = memory_room(eng);
     measure(eng);
-    out->own = less(less(room, kv), fit_spare(eng));
+    const struct model outline = {.hp = m->hp}; /* only its shape is used */
+    uint64_t sums =
+        memory_more_sums(eng, &outline, ROWS_GPU_LEAST, m->hp.n_ctx < FIT_TOKENS ? m->hp.n_ctx : FIT_TOKENS);
+    out->own = less(less(less(room, kv), sums), fit_spare(eng));
     out->host = host_room(eng);
     int rc = model_find_places(m->gguf, eng->be, eng->dev, out, &p, e);
     if (rc)

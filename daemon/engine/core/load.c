@@ -72,12 +72,26 @@ static uint64_t host_share(const struct device_info *info)
     return (granted < info->mem_total ? granted : info->mem_total) / 4;
 }
 
+/* The longest context in pools for a timeline of n_page pages. */
+static uint32_t tokens_of(const struct hparams *hp, uint32_t n_page)
+{
+    return (uint64_t)n_page * KV_PAGE < hp->n_ctx ? n_page * KV_PAGE : hp->n_ctx;
+}
+
+/* Bytes of pools for a timeline of n_page pages, and of what steps need for attention to what they hold. */
+static uint64_t beside_weights(const struct engine *eng, const struct model_entry *m, uint32_t n_page)
+{
+    const struct hparams *hp = &m->model->hp;
+    return kv_size_bytes(m->kv, m->n_group, n_page, hp->n_ctx, m->group.rows_max) +
+           memory_more_sums(eng, m->model, m->group.rows_max, tokens_of(hp, n_page));
+}
+
 /*
  * The size of the pools, in pages of a timeline: as configured, otherwise several full contexts within a share of the
  * machine's memory. On the CPU a page takes memory only once it is written; on a GPU a pool that does not grow is
  * allocated as a whole, beside the weights.
  */
-static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
+static uint32_t pool_pages(struct engine *eng, const struct model_entry *m, uint32_t least)
 {
     const struct hparams *hp = &m->model->hp;
     struct device_info info;
@@ -95,6 +109,9 @@ static uint32_t pool_pages(struct engine *eng, const struct model_entry *m)
         bytes = bytes < share ? bytes : share;
     }
     uint32_t n = kv_size_for(m->kv, m->n_group, bytes, hp->n_ctx, m->group.rows_max);
+    uint64_t room = info.gpu && !eng->params.kv_bytes ? memory_room(eng) : UINT64_MAX;
+    while (n > least && beside_weights(eng, m, n) > room)
+        n -= (n + 7) / 8;
     return n < 1 ? 1 : n;
 }
 
@@ -194,9 +211,9 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
 {
     const struct device_info *info = info_of(eng, m);
     m->n_group = model_kv_descs(m->model, info->kv_type, m->kv);
-    uint32_t n_page = pool_pages(eng, m);
     uint32_t least = least_tokens(&m->model->hp);
     least = info->gpu && !eng->params.kv_bytes ? (least + KV_PAGE - 1) / KV_PAGE : 1;
+    uint32_t n_page = pool_pages(eng, m, least);
     if (n_page < least)
         return err_set(e, HEARTH_ENOMEM, "%.95s has room for the KV of %u tokens beside the model; %u are the least",
                        info->name, n_page * KV_PAGE, least * KV_PAGE);
@@ -225,6 +242,8 @@ static int make_pools(struct engine *eng, struct model_entry *m, struct hearth_e
     }
     atomic_store(&m->page_bytes, page);
     atomic_store(&m->pages_total, (uint32_t)((all + page - 1) / page)); /* rounded as those in use */
+    m->sums =
+        m->model->dev == eng->dev ? memory_sums(eng, m->model, m->group.rows_max, tokens_of(&m->model->hp, n_page)) : 0;
     attach(eng, m);
     return 0;
 }
@@ -528,6 +547,18 @@ bool load_waits_for_yield(const struct engine *eng, const struct model_entry *m)
     return waits && !goes_elsewhere(eng, m);
 }
 
+/* The bytes of the model's weights as the device keeps them: with the scales of rows, and in F16 where it has no
+ * kernels for their types; 0: not known. */
+static uint64_t weights_of(const struct engine *eng, const struct model_entry *m)
+{
+    const struct model_room endless = {UINT64_MAX, UINT64_MAX};
+    struct model_place p = {0};
+    struct hearth_err ignored;
+    if (eng->info.gpu && eng->be->weight_bytes && model_find_places(m->gguf, eng->be, eng->dev, &endless, &p, &ignored))
+        return 0;
+    return p.own;
+}
+
 int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
 {
     struct hearth_err sick;
@@ -539,6 +570,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     if (rc)
         return goes_elsewhere(eng, m) ? (e->code = HEARTH_EELSEWHERE) : rc;
     eng->loading = m;
+    m->weights = weights_of(eng, m);
     eng->load_until = 0; /* so that a request submitted just before gets its first step at once */
     m->engine = eng;
     m->load_begun = engine_now();
@@ -559,6 +591,7 @@ int load_model(struct engine *eng, struct model_entry *m, struct hearth_err *e)
     m->group.dry = false;
     sched_group_add(&eng->sched, &m->group);
     TAILQ_INSERT_TAIL(&eng->loaded, m, loaded_link);
+    memory_count(eng); /* with what its steps are promised */
     engine_update_stats(eng, m);
     m->load_ended = engine_now();
     atomic_store(&m->loaded, true);

@@ -72,6 +72,17 @@ void memory_leave_out(struct engine *eng, const struct device_info *before)
         eng->checked.path[i].rows += now.path[i].rows - (i < before->n_path ? before->path[i].rows : 0);
 }
 
+/* The steps of all models use the same memory for partial sums. */
+static uint64_t most_sums(const struct engine *eng)
+{
+    const struct model_entry *m;
+    uint64_t most = 0;
+    TAILQ_FOREACH (m, &eng->loaded, loaded_link)
+        if (m->model->dev == eng->dev && m->sums > most)
+            most = m->sums;
+    return most;
+}
+
 void memory_count(struct engine *eng)
 {
     struct device_info info;
@@ -85,6 +96,7 @@ void memory_count(struct engine *eng)
     pthread_mutex_lock(&eng->ledger_lock);
     ledger_count(&eng->ledger, &info, &(struct ledger_seen){seen.known, seen.display, seen.used, seen.own, seen.at},
                  engine_now());
+    eng->ledger.promised = most_sums(eng) > info.mem_sums ? most_sums(eng) - info.mem_sums : 0;
     pthread_mutex_unlock(&eng->ledger_lock);
     eng->memory_changed = false;
     eng->memory_counted_at = engine_now();
@@ -145,7 +157,7 @@ bool memory_map(void *arg, uint32_t group, uint32_t extent)
     struct hearth_err err;
     uint64_t bytes = extent_bytes(m, group);
     bool ours = m->model->dev == eng->dev;
-    if (ours && (memory_check_yield(eng, bytes, NULL) || (eng->info.gpu && bytes > ledger_room(&eng->ledger))))
+    if (ours && (memory_check_yield(eng, bytes, NULL) || (eng->info.gpu && bytes > ledger_room_for_kv(&eng->ledger))))
         return false;
     int rc = m->model->be->kv_map(m->model->dev, m->pool[group], extent, &err);
     if (rc) {
@@ -191,6 +203,23 @@ static uint64_t workspace_need(const struct engine *eng, const struct model *out
     return bytes > eng->ledger.held[MEM_WORKSPACE] ? bytes - eng->ledger.held[MEM_WORKSPACE] : 0;
 }
 
+uint64_t memory_sums(const struct engine *eng, const struct model *m, uint32_t n_row, uint32_t tokens)
+{
+    struct kv_desc kv[KV_GROUPS_MAX];
+    struct workspace_dims d;
+    if (!eng->be->step_bytes)
+        return 0;
+    uint32_t n_group = model_kv_descs(m, eng->info.kv_type, kv);
+    memory_workspace(eng, &eng->dims, m, n_row, eng->params.invariant != INVARIANT_NOTHING, &d);
+    return eng->be->step_bytes(eng->dev, &d, kv, n_group, tokens);
+}
+
+uint64_t memory_more_sums(const struct engine *eng, const struct model *m, uint32_t n_row, uint32_t tokens)
+{
+    uint64_t all = memory_sums(eng, m, n_row, tokens), counted = eng->ledger.sums + eng->ledger.promised;
+    return all > counted ? all - counted : 0;
+}
+
 uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most)
 {
     enum { PART = 8 }; /* fraction of the free memory */
@@ -208,9 +237,11 @@ static struct ledger_need need_of(const struct engine *eng, const struct model_e
     enum dtype type = eng->info.kv_type;
     uint32_t n_group = model_kv_descs(&outline, type, kv), pages = (tokens + KV_PAGE - 1) / KV_PAGE;
     struct ledger_need need = {.weights = m->hp.weight_bytes, .kv_tokens = tokens};
+    if (m->weights > need.weights)
+        need.weights = m->weights;
     uint32_t rows = eng->info.gpu ? ROWS_GPU_LEAST : ROWS_CPU;
     need.kv = kv_size_bytes(kv, n_group, pages, m->hp.n_ctx, rows);
-    need.workspace = workspace_need(eng, &outline, rows);
+    need.workspace = workspace_need(eng, &outline, rows) + memory_more_sums(eng, &outline, rows, tokens);
     return need;
 }
 
@@ -237,5 +268,6 @@ bool memory_is_others(const struct engine *eng, const struct model_entry *m, uin
     uint64_t own = ledger_own(&alone);
     struct ledger_need need = need_of(eng, m, tokens);
     alone.free = alone.total > own ? alone.total - own : 0;
+    alone.promised = 0;
     return ledger_check(&alone, &need, NULL) == 0;
 }

@@ -23,6 +23,10 @@ void memory_count_now_and_then(struct engine *eng, bool idle);
  * in model_entry. */
 void memory_workspace(const struct engine *eng, const struct workspace_dims *have, const struct model *m,
                       uint32_t n_row, bool invariant_prompts, struct workspace_dims *out);
+/* The bytes that steps of n_row rows of the model may take beyond the workspace for partial sums of attention to that
+ * many tokens; and how many of them are neither held nor promised (ledger.promised). */
+uint64_t memory_sums(const struct engine *eng, const struct model *m, uint32_t n_row, uint32_t tokens);
+uint64_t memory_more_sums(const struct engine *eng, const struct model *m, uint32_t n_row, uint32_t tokens);
 /* How many rows, at most `most`, a GPU's steps of the model may have such that their workspace takes only a small part
  * of the free memory. */
 uint32_t memory_rows(struct engine *eng, const struct model *m, uint32_t most);

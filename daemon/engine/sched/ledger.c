@@ -25,6 +25,7 @@ void ledger_count(struct ledger *l, const struct device_info *info, const struct
     l->total = info->mem_total;
     l->free = info->mem_free;
     l->pinned = info->mem_pinned;
+    l->sums = info->mem_sums;
     memcpy(l->held, info->held, sizeof l->held);
     uint64_t counted = ledger_own(l) - l->context + l->held[MEM_CACHE];
     bool settled = counted == l->counted && seen->at > l->counted_at;
@@ -44,10 +45,22 @@ void ledger_count(struct ledger *l, const struct device_info *info, const struct
     l->others = less(seen->used, seen->own ? seen->own : counted);
 }
 
-uint64_t ledger_room(const struct ledger *l)
+/* What is left, with what is promised. */
+static uint64_t left(const struct ledger *l)
 {
     uint64_t room = less(l->free, l->headroom), allowed = less(l->limit, ledger_own(l));
     return l->limit && allowed < room ? allowed : room;
+}
+
+uint64_t ledger_room(const struct ledger *l)
+{
+    return less(left(l), l->promised);
+}
+
+uint64_t ledger_room_for_kv(const struct ledger *l)
+{
+    uint64_t room = ledger_room(l), half = left(l) / 2;
+    return half > room ? half : room;
 }
 
 uint64_t ledger_share(const struct ledger *l, uint32_t percent)
@@ -76,10 +89,11 @@ int ledger_check(const struct ledger *l, const struct ledger_need *need, struct 
         return 0;
     gigabytes(s[0], all), gigabytes(s[1], need->weights), gigabytes(s[2], need->kv);
     gigabytes(s[3], l->limit ? l->limit : room);
-    if (l->limit && less(l->limit, own) < all)
+    if (l->limit && less(less(l->limit, own), l->promised) < all)
         return err_set(e, HEARTH_ENOMEM,
                        "it needs %s on the GPU (weights %s, KV of %u tokens %s); gpu_memory = %s has %s left: raise it",
-                       s[0], s[1], need->kv_tokens, s[2], s[3], gigabytes(s[4], less(l->limit, own)));
+                       s[0], s[1], need->kv_tokens, s[2], s[3],
+                       gigabytes(s[4], less(less(l->limit, own), l->promised)));
     return err_set(e, HEARTH_ENOMEM,
                    "it needs %s on the GPU (weights %s, KV of %u tokens %s); %s are free%s%s: end what uses it", s[0],
                    s[1], need->kv_tokens, s[2], s[3], l->others_known ? ", other programs have " : "",

@@ -15,6 +15,8 @@ struct ledger {
     uint64_t limit;       /* bytes that hearth may hold; 0: no limit */
     uint64_t headroom;    /* bytes that stay free */
     uint64_t held[MEM_KINDS];
+    uint64_t sums;     /* of held[MEM_WORKSPACE]: what steps have taken for partial sums of attention ... */
+    uint64_t promised; /* ... and what they may still take for them: nothing else may have it */
     /* What the process holds in addition to `held`, for the driver and the runtime; 0: not known. */
     uint64_t context;
     /* The sum of held[], and the time since which it has been that much. */
@@ -42,8 +44,11 @@ void ledger_count(struct ledger *l, const struct device_info *info, const struct
 /* What hearth holds, without what it gives back on demand (MEM_CACHE). */
 uint64_t ledger_own(const struct ledger *l);
 
-/* How many more bytes hearth may take. */
+/* How many more bytes hearth may take, other than what is promised to steps. */
 uint64_t ledger_room(const struct ledger *l);
+/* The same for a pool that grows: at least half of what is left, because steps can do with less than they are promised
+ * if other programs have taken it, but a sequence without KV cannot go on. */
+uint64_t ledger_room_for_kv(const struct ledger *l);
 
 /* Returns the bytes of `percent` (1 to 100) of the device; 0 where its size is not known. */
 uint64_t ledger_share(const struct ledger *l, uint32_t percent);

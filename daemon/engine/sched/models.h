@@ -62,6 +62,8 @@ struct model_entry {
     struct kv_desc kv[KV_GROUPS_MAX];    /* ... and their descriptions */
     uint32_t n_group;
     bool invariant_prompts; /* prompts are computed in INVARIANT_PROMPT steps when the model is on a GPU */
+    uint64_t weights;       /* bytes of its weights as the device keeps them; 0: not known */
+    uint64_t sums;          /* bytes that its steps may take for partial sums of attention to the longest context */
     struct engine *engine;  /* the engine whose device it is loaded on */
     bool here;              /* this engine serves it even where another device has more room, until it is unloaded */
     struct sched_group group;

@@ -58,29 +58,66 @@ static uint32_t pages_of(const struct device *d, const step_dev *m)
     return least;
 }
 
-/* Floats of the sums of all heads of a row, for the group that needs the most. */
+/* Floats of the sums of all heads of a row in a group. */
+static uint64_t floats_of_group(const struct kv_desc *kv, uint32_t d_q)
+{
+    return kv->d_state ? 0 : d_q / kv->d_k * (kv->d_k + 4ull);
+}
+
+/* The same for the group that needs the most. */
 static uint64_t floats_of(const struct device *d)
 {
     uint64_t floats = 0;
     for (uint32_t g = 0; g < d->n_group; g++) {
-        if (d->kv[g]->desc.d_state)
-            continue;
-        uint64_t d_head = d->kv[g]->desc.d_k, n = d->ws.dims.d_q / d_head * (d_head + 4);
+        uint64_t n = floats_of_group(&d->kv[g]->desc, d->ws.dims.d_q);
         floats = n > floats ? n : floats;
     }
     return floats;
 }
 
-static uint64_t pieces_of(const struct device *d)
+static uint64_t pieces_of(uint32_t n_token)
 {
-    return (d->max_pos + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT;
+    return (n_token + ATTEND_SPLIT - 1ull) / ATTEND_SPLIT;
+}
+
+static uint32_t split_rows(uint64_t pieces, uint64_t floats)
+{
+    const uint64_t most = 512ull << 20; /* bytes */
+    uint64_t rows = most / (pieces * floats * sizeof(float)) / GEMM_ROWS * GEMM_ROWS;
+    return rows < GEMM_ROWS ? GEMM_ROWS : rows < ATTEND_SPLIT_ROWS ? (uint32_t)rows : ATTEND_SPLIT_ROWS;
 }
 
 uint32_t attend_split_rows(const struct device *d)
 {
-    const uint64_t most = 512ull << 20; /* bytes */
-    uint64_t rows = most / (pieces_of(d) * floats_of(d) * sizeof(float)) / GEMM_ROWS * GEMM_ROWS;
-    return rows < GEMM_ROWS ? GEMM_ROWS : rows < ATTEND_SPLIT_ROWS ? (uint32_t)rows : ATTEND_SPLIT_ROWS;
+    return split_rows(pieces_of(d->max_pos), floats_of(d));
+}
+
+/* What attend_reserve() allocates for prompts of one sequence, which take more than as many rows that decode, unless
+ * these have long contexts in common. */
+uint64_t attend_bytes(struct device *d, const struct workspace_dims *dims, const struct kv_desc *kv, uint32_t n_group,
+                      uint32_t n_token)
+{
+    uint64_t floats = 0, pairs;
+    uint32_t least = UINT32_MAX;
+    bool prompts = dims->n_prompt && n_token > ATTEND_SPLIT;
+    for (uint32_t g = 0; g < n_group; g++) {
+        uint64_t n = floats_of_group(&kv[g], dims->d_q);
+        floats = n > floats ? n : floats;
+        prompts = prompts && attend_has_prompts(&kv[g]);
+        if (!kv[g].d_state && (uint32_t)fixed_pages((int)kv[g].d_k) < least)
+            least = (uint32_t)fixed_pages((int)kv[g].d_k);
+    }
+    if (!floats)
+        return 0;
+    pairs = (n_token / (KV_PAGE * (uint64_t)least) + 1) * (dims->n_row < GEMM_ROWS ? dims->n_row : GEMM_ROWS);
+    if (prompts) {
+        uint64_t pieces = pieces_of(n_token), rows = split_rows(pieces, floats);
+        rows = dims->n_row < rows ? dims->n_row : rows;
+        pairs = pieces * rows > pairs ? pieces * rows : pairs;
+    }
+    uint64_t bytes = pairs * floats * sizeof(float);
+    d->foreseen = bytes > d->foreseen ? bytes : d->foreseen;
+    return bytes;
 }
 
 void attend_reserve(struct device *d, const step_dev *m)
@@ -90,7 +127,7 @@ void attend_reserve(struct device *d, const step_dev *m)
         return;
     uint64_t floats = floats_of(d);
     if (d->invariant == INVARIANT_PROMPT && d->max_pos > ATTEND_SPLIT)
-        pairs = pieces_of(d) * (d->n_row < attend_split_rows(d) ? d->n_row : attend_split_rows(d));
+        pairs = pieces_of(d->max_pos) * (d->n_row < attend_split_rows(d) ? d->n_row : attend_split_rows(d));
     uint64_t launch[BATCH_ROWS_MAX / GEMM_ROWS] = {}; /* pairs of each: they use the same memory one after the other */
     for (uint32_t s = 0; s < m->n_seq && d->invariant != INVARIANT_PROMPT; s++) {
         uint64_t chunks = (m->pos0[s] + m->n_rows[s]) / (KV_PAGE * pages_of(d, m)) + 1;
@@ -106,6 +143,8 @@ void attend_reserve(struct device *d, const step_dev *m)
         return;
     while (have < want)
         have *= 2;
+    if (want <= d->foreseen && have > d->foreseen)
+        have = d->foreseen;
     cuda_ok(d, cudaStreamSynchronize(d->stream));
     step_drop_graphs(d);
     cuda_free(d, d->ws.part);

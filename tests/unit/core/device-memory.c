@@ -311,6 +311,35 @@ static void who_needs_too_much_ends(void **state)
         }
 }
 
+/* Where the engine chooses how large a GPU's pool is, steps keep room for attention to what it holds; and a model for
+ * whose weights, as the device keeps them, or for whose steps there is no room is refused before it is loaded. */
+static void a_plan_counts_what_steps_need(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t sums_each, matrices, pages; /* 0: the CPU runs the model */
+    } cases[] = {{0, 0, 100}, {80, 0, 66}, {200, 0, 0}, {0, 1, 0}};
+    uint64_t was = toy_free;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w;
+        toy_pages = 0; /* the engine chooses */
+        toy_free = 200 * TOY_PAGE_BYTES;
+        toy_sums_each = cases[i].sums_each;
+        toy_matrices = cases[i].matrices;
+        world_open_on(&w, 1, true);
+        ask(&w, engine_load);
+        assert_int_equal(w.answer.code, 0);
+        assert_int_equal(w.m.on_gpu, cases[i].pages > 0);
+        assert_int_equal(toy_loads, 1);
+        if (cases[i].pages)
+            assert_int_equal(w.m.pages_total, cases[i].pages);
+        world_close(&w);
+    }
+    toy_pages = 64;
+    toy_free = was;
+    toy_sums_each = toy_matrices = 0;
+}
+
 static uint64_t granted = UINT64_MAX; /* what the control groups allow */
 
 uint64_t __wrap_host_memory_granted(void);
@@ -343,6 +372,7 @@ int main(void)
         cmocka_unit_test(who_finds_no_memory_asks_again),     cmocka_unit_test(the_pool_is_a_limit),
         cmocka_unit_test(a_groups_limit_is_a_limit),          cmocka_unit_test(a_refused_step_gets_what_is_spare),
         cmocka_unit_test(a_refused_step_becomes_shorter),     cmocka_unit_test(who_needs_too_much_ends),
+        cmocka_unit_test(a_plan_counts_what_steps_need),
     };
     return cmocka_run_group_tests_name("device-memory", tests, NULL, NULL);
 }

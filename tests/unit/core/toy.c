@@ -46,6 +46,7 @@ int toy_refuses;
 uint64_t toy_no_slot;
 _Atomic uint64_t toy_sums = UINT64_MAX;
 _Atomic uint32_t toy_refused_steps;
+uint32_t toy_sums_each;
 _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
@@ -436,6 +437,13 @@ static int toy_read_rate(struct device *d, bool host, uint64_t bytes, double *by
     return 0;
 }
 
+static uint64_t toy_step_bytes(struct device *d, const struct workspace_dims *dims, const struct kv_desc *kv,
+                               uint32_t n_group, uint32_t n_token)
+{
+    (void)d, (void)dims, (void)kv, (void)n_group;
+    return (uint64_t)toy_sums_each * n_token;
+}
+
 static const struct backend toy = {
     .name = "toy",
     .open = toy_open,
@@ -444,6 +452,7 @@ static const struct backend toy = {
     .reserve = toy_reserve,
     .weight_bytes = toy_weight_bytes,
     .read_rate = toy_read_rate,
+    .step_bytes = toy_step_bytes,
     .kv_new = toy_kv_new,
     .kv_free = toy_kv_free,
     .kv_map = toy_kv_map,

@@ -27,6 +27,7 @@ extern uint64_t toy_no_slot; /* setting the parameters of a slot with this seed 
  * (cached copies, and 1,000 bytes for each mapped extent): a step that needs more is refused. And how many were. */
 extern _Atomic uint64_t toy_sums;
 extern _Atomic uint32_t toy_refused_steps;
+extern uint32_t toy_sums_each;     /* bytes that it says its steps need for each token of a context */
 extern uint32_t toy_max_in_flight; /* max_in_flight of its device_info */
 extern bool toy_no_load, toy_gpu, toy_distrusted;
 extern const char *toy_id; /* the device's id; "": none */

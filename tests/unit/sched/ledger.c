@@ -98,6 +98,13 @@ static void room_is_bounded_twice(void **state)
     assert_true(ledger_room(&l) == 0);
     l = count(79 * G, (struct ledger_seen){0});
     assert_true(ledger_room(&l) == 40 * G);
+    l.promised = 3 * G; /* to steps */
+    assert_true(ledger_room(&l) == 37 * G);
+    assert_true(ledger_room_for_kv(&l) == 37 * G);
+    l.limit = 24 * G;
+    assert_true(ledger_room(&l) == G && ledger_room_for_kv(&l) == 2 * G);
+    l.limit = 0, l.free = 4 * G;
+    assert_true(ledger_room(&l) == G && ledger_room_for_kv(&l) == 2 * G);
     l = count(0, (struct ledger_seen){true, true, 50 * G, 0}); /* a GPU with a display */
     assert_true(ledger_room(&l) == 40 * G - (UINT64_C(1) << 30));
     l.free = 5;
