@@ -31,8 +31,15 @@ static void notify_admitted(struct engine *eng, const struct plan *p, const stru
     ev->owner = q->owner;
 }
 
-/* A sequence for whose sampling parameters a full device has no memory takes part with plain ones, as the step is
- * planned already, and ends when the step is done; the other sequences go on. */
+/* Whether something may be left to give back for a step of the group that is refused memory (yield_relieve_step()). */
+static bool may_be_relieved(const struct sched_group *g)
+{
+    return !g->dry && g->rows_short <= 1;
+}
+
+/* If a full device has no memory for a sequence's sampling parameters, the step is refused so that some is given back.
+ * If there is nothing to give back, the sequence takes part with plain parameters, as the step is planned already, and
+ * ends when the step is done; the other sequences go on. */
 static int set_slots(const struct model_entry *m, const struct plan *p, struct hearth_err *e)
 {
     static const struct sample_params plain = {.top_p = 1, .rep_penalty = 1};
@@ -42,6 +49,8 @@ static int set_slots(const struct model_entry *m, const struct plan *p, struct h
         if (q->slot_set)
             continue;
         int rc = be->slot_set(m->model->dev, q->slot, &q->sampling, q->token, q->n_tokens, m->hp.n_vocab, e);
+        if (rc == HEARTH_ENOMEM && may_be_relieved(p->group))
+            return rc;
         if (rc == HEARTH_ENOMEM) {
             q->slot_err = *e;
             rc = be->slot_set(m->model->dev, q->slot, &plain, q->token, q->n_tokens, m->hp.n_vocab, e);
@@ -224,7 +233,7 @@ static void refuse(struct engine *eng, struct in_flight *f, const struct hearth_
             most = ps->pos0 + ps->n_row, longest = ps->seq;
     }
     undo(eng, p, f->n_part > 0);
-    if (!g->dry && g->rows_short <= 1)
+    if (may_be_relieved(g))
         eng->refused.model = model_of(p);
     else if (g->rows_short != 1) {
         uint32_t had = g->rows_short && g->rows_short < n_row ? g->rows_short : n_row;

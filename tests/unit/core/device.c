@@ -193,6 +193,15 @@ static void a_slot_without_room(void **state)
         }
         assert_int_equal(h[4].end.err.code, HEARTH_ENOMEM);
         assert_int_equal(h[4].n_got, 0);
+        toy_mem_cached = toy_slot_room = 1000; /* now there is something to give back */
+        struct seq *q = make(&w, &h[4], (int32_t[]){1, 2, 5}, 3, 50);
+        q->sampling.seed = toy_no_slot;
+        engine_submit(w.eng, q);
+        hear_all(&w);
+        check_heard(&h[4]);
+        assert_int_equal(h[4].end.err.code, 0);
+        assert_int_equal(toy_mem_cached, 0);
+        toy_slot_room = 0;
         world_close(&w);
     }
 }

@@ -47,6 +47,7 @@ uint64_t toy_no_slot;
 _Atomic uint64_t toy_sums = UINT64_MAX;
 _Atomic uint32_t toy_refused_steps;
 uint32_t toy_sums_each;
+_Atomic uint64_t toy_slot_room;
 _Atomic uint64_t toy_free = 1 << 30;
 uint64_t toy_granule;
 _Atomic uint32_t toy_extents = UINT32_MAX, toy_mapped, toy_refusals;
@@ -410,7 +411,9 @@ static int toy_slot_set(struct device *d, uint32_t slot, const struct sample_par
                         uint32_t n_history, uint32_t n_vocab, struct hearth_err *e)
 {
     (void)d, (void)slot, (void)history, (void)n_history, (void)n_vocab;
-    return toy_no_slot && p->seed == toy_no_slot ? err_set(e, HEARTH_ENOMEM, "the toy has no room for a slot") : 0;
+    return toy_no_slot && p->seed == toy_no_slot && toy_mem_cached + 1000ull * toy_mapped >= toy_slot_room
+               ? err_set(e, HEARTH_ENOMEM, "the toy has no room for a slot")
+               : 0;
 }
 static int toy_act_read(struct device *d, enum act a, uint32_t row0, uint32_t n_row, float *out, struct hearth_err *e)
 {

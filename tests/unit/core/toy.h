@@ -23,6 +23,7 @@ extern uint64_t toy_load_steps; /* a load continues until the other models have 
  */
 extern _Atomic enum toy_load { LOAD_WORKS, LOAD_BREAKS, LOAD_HELD, LOAD_FAILS } toy_load;
 extern uint64_t toy_no_slot; /* setting the parameters of a slot with this seed fails for lack of memory; 0 = none */
+extern _Atomic uint64_t toy_slot_room; /* ... unless the toy holds less than this otherwise, as counted for toy_sums */
 /* Bytes for the sums of a step's rows, a byte for each position that a row sees, and for what the toy holds otherwise
  * (cached copies, and 1,000 bytes for each mapped extent): a step that needs more is refused. And how many were. */
 extern _Atomic uint64_t toy_sums;
