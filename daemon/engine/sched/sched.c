@@ -70,16 +70,20 @@ static uint32_t rows_due(const struct seq *q)
     return len < q->n_limit ? len - q->n_computed : 0;
 }
 
+/* Whether the sequence, which is queued or running, has a prompt still to be read. */
+static bool is_read(const struct seq *q)
+{
+    return q->state == SEQ_WAIT || rows_due(q) > 1;
+}
+
 /* Whether the group has prompts of that class still to be read. */
 static bool has_prompts(const struct sched *s, const struct sched_group *g, enum seq_class class)
 {
     const struct seq *q;
-    TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
-        if (q->group == g && q->class == class)
-            return true;
-    TAILQ_FOREACH (q, &s->list[SEQ_RUN], link)
-        if (q->group == g && q->class == class && rows_due(q) > 1)
-            return true;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
+        TAILQ_FOREACH (q, &s->list[state], link)
+            if (q->group == g && q->class == class && is_read(q))
+                return true;
     return false;
 }
 
@@ -88,6 +92,39 @@ static void note_absence(const struct sched *s, struct sched_group *g, enum seq_
 {
     if (!has_prompts(s, g, class))
         g->read_at[class] = now;
+}
+
+static struct share *account_of(const struct seq *q, bool turn, bool user)
+{
+    struct share *client = turn ? q->turn : q->share;
+    return user ? client->user : client;
+}
+
+/* Called before q's prompt competes with others of that class: its user's or client's account catches up with theirs,
+ * unless it competes with them already, as it is owed only what it has waited for. */
+static void catch_up(const struct sched *s, const struct seq *q, enum seq_class class, bool turn, bool user)
+{
+    struct share *own = account_of(q, turn, user);
+    const struct seq *other;
+    double least = INFINITY;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
+        TAILQ_FOREACH (other, &s->list[state], link) {
+            if (other == q || other->class > class || !is_read(other) || (turn && other->group != q->group))
+                continue;
+            const struct share *its = account_of(other, turn, user);
+            if (its == own)
+                return;
+            if (its->user == own->user && its->work < least)
+                least = its->work;
+        }
+    share_catch_up(turn ? &q->group->shares : &s->shares, own, least);
+}
+
+static void catch_up_all(const struct sched *s, const struct seq *q, enum seq_class class)
+{
+    for (int turn = 0; turn < 2; turn++)
+        for (int user = 0; user < 2; user++)
+            catch_up(s, q, class, turn, user);
 }
 
 void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double now)
@@ -105,6 +142,7 @@ void sched_push(struct sched *s, struct sched_group *g, struct seq *q, double no
     note_absence(s, g, q->class, now);
     q->share = share_join(&s->shares, q->uid, q->client);
     q->turn = share_join(&g->shares, q->uid, q->client);
+    catch_up_all(s, q, q->class);
     q->served_at = comes_back ? q->served_at : now;
     sched_set_state(s, q, SEQ_WAIT);
 }
@@ -114,6 +152,8 @@ void sched_set_class(const struct sched *s, struct seq *q, enum seq_class c, dou
     static const char *const names[] = {"interactive", "normal", "background"};
     if (q->group)
         note_absence(s, q->group, c, now);
+    if (q->share && c < q->class && is_read(q))
+        catch_up_all(s, q, c);
     q->class = c;
     trace(.stage = TRACE_CLASS, .stream = q->stream, .seq = q->id, .word = names[c]);
 }

@@ -106,6 +106,18 @@ struct share *share_join(struct shares *s, int64_t uid, int64_t client)
     return c;
 }
 
+void share_catch_up(const struct shares *s, struct share *a, double least)
+{
+    const struct share *other;
+    double most = -INFINITY;
+    TAILQ_FOREACH (other, a->user ? &s->clients : &s->users, link)
+        if (other != a && other->user == a->user && other->work > most)
+            most = other->work;
+    least = (least < INFINITY ? least : most) - (a->user ? 0 : SHARE_CREDIT);
+    if (a->work < least)
+        a->work = least;
+}
+
 void share_leave(struct shares *s, struct share *c)
 {
     c->n_seq--;

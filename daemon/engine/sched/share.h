@@ -9,6 +9,11 @@
  * answer misses the steps that were planned before the request arrived. Idle time earns no more credit than that; and
  * work beyond that level is remembered, so that leaving and returning earns none either.
  *
+ * An active account may want less than its share: a user who only has a stream decode, or whose requests are of a class
+ * that waits for others. Its work falls behind, without bound, and it is owed none of that: otherwise its next prompts,
+ * and those of everybody who starts at its work, would go before those of all others until they have caught up. So an
+ * account without prompts to be read catches up, when it gets one, with those that have some (share_catch_up).
+ *
  * Pure. Thread: the device thread's.
  */
 #ifndef HEARTH_ENGINE_SHARE_H
@@ -44,6 +49,10 @@ void shares_fini(struct shares *s);
 /* Returns the client's account for one more sequence; share_leave() undoes that. */
 struct share *share_join(struct shares *s, int64_t uid, int64_t client);
 void share_leave(struct shares *s, struct share *c);
+
+/* Raises the account's work to `least`, that of the accounts it now competes with, less SHARE_CREDIT for a user's;
+ * INFINITY: there are none, and the most work of any other account that is remembered counts. */
+void share_catch_up(const struct shares *s, struct share *a, double least);
 
 /* Whether more than one user has sequences. */
 bool shares_among(const struct shares *s);

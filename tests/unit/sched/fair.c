@@ -200,6 +200,76 @@ static void another_model_is_another_line(void **state)
     world_fini();
 }
 
+/* Carol has two streams decode, or two prompts wait, in that class, while the first `n_asking` of Bob, Alice and Carol
+ * ask for prompts from six clients each, until 100 requests have ended. Returns Bob's share of these users' tokens. */
+static double share_of_bob(uint32_t n_asking, enum seq_class class, uint32_t n, uint32_t max)
+{
+    enum { CAROL = 1002, USERS = 3, CLIENTS = 6 };
+    static const int64_t uid[USERS] = {BOB, ALICE, CAROL};
+    static struct request *r[USERS][CLIENTS], *beside[2];
+    double tokens = 0, of_bob = 0;
+    if (!w.n_req) {
+        memset(r, 0, sizeof r);
+        memset(beside, 0, sizeof beside);
+    }
+    for (uint32_t ended = w.n_done; w.n_done - ended < 100;) {
+        for (uint32_t k = 0; k < 2; k++)
+            if (!beside[k] || !beside[k]->live)
+                beside[k] = ask(CAROL, CLIENTS + k, class, n, max + k * max / 2);
+        for (uint32_t i = 0; i < n_asking * CLIENTS; i++) {
+            struct request **its = &r[i / CLIENTS][i % CLIENTS];
+            if (*its && (*its)->live)
+                continue;
+            tokens += *its ? (*its)->computed : 0;
+            of_bob += *its && i < CLIENTS ? (*its)->computed : 0;
+            *its = ask(uid[i / CLIENTS], i % CLIENTS, CLASS_INTERACTIVE, 100, 1);
+        }
+        timed_turn();
+    }
+    return of_bob / tokens;
+}
+
+/* Carol has had less than Bob for long, because she wants less, or because what she wants waits for him. Alice, who
+ * comes later, is not owed that difference, but she and Bob have equal shares at once. Nor is Carol when she asks for
+ * more later on. */
+static void who_wants_less_is_owed_nothing(void **state)
+{
+    static const struct {
+        enum seq_class class;
+        uint32_t n, max;
+    } of[] = {{CLASS_INTERACTIVE, 8, 200}, {CLASS_BACKGROUND, 200, 1}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world_init(33, 1, 256, 256, 32);
+        w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+        for (uint32_t n_asking = 1; n_asking <= 3; n_asking++) {
+            double share = share_of_bob(n_asking, of[i].class, of[i].n, of[i].max);
+            if (share < 0.9 / n_asking)
+                fail_msg("%d: %.3f beside %u others", i, share, n_asking - 1);
+        }
+        while (timed_turn() > 0) {
+        }
+        world_fini();
+    }
+}
+
+/* Nor is Carol when the class of what has waited for Bob is raised. */
+static void who_is_raised_is_owed_nothing(void **state)
+{
+    (void)state;
+    world_init(34, 1, 256, 256, 32);
+    w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.4, .alone = 1};
+    const struct request *bob = ask(BOB, 0, CLASS_INTERACTIVE, 600, 1), *carol = ask(1002, 0, CLASS_BACKGROUND, 600, 1);
+    while (bob->seq->n_computed < 300)
+        timed_turn();
+    assert_true(carol->seq->turn->user->work < bob->seq->turn->user->work - 1);
+    sched_set_class(&w.s, carol->seq, CLASS_INTERACTIVE, w.now);
+    assert_true(carol->seq->turn->user->work == bob->seq->turn->user->work - SHARE_CREDIT);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* Every decoding sequence has a row in each step, whatever its user has. */
 static void decoding_is_shared_by_step(void **state)
 {
@@ -567,6 +637,8 @@ int main(void)
         cmocka_unit_test(prompts_are_shared_by_user),
         cmocka_unit_test(who_asks_again_loses_no_turn),
         cmocka_unit_test(another_model_is_another_line),
+        cmocka_unit_test(who_wants_less_is_owed_nothing),
+        cmocka_unit_test(who_is_raised_is_owed_nothing),
         cmocka_unit_test(decoding_is_shared_by_step),
         cmocka_unit_test(a_full_pool_is_not_one_users),
         cmocka_unit_test(one_stream_does_not_keep_the_pool),
