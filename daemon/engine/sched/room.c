@@ -92,15 +92,17 @@ static uint32_t holds(const struct room *r, const struct seq *of, bool user, con
     return n;
 }
 
-/* Whether `a` is preempted rather than `b`: the one of the lower class, else of the user that holds more without it,
- * else of the client that does, else the younger. */
+/* Whether `a` is preempted rather than `b`: the one of the lower class, else of two users' the one of the user that
+ * holds more without it, else of two clients' likewise, else the younger. If of one client's the smaller left, it might
+ * do so each time before it has computed again what it had, and never end. */
 static bool leaves_before(const struct room *r, const struct seq *a, const struct seq *b)
 {
     if (a->class != b->class)
         return a->class > b->class;
     for (int user = 1; user >= 0; user--) {
+        bool same = user ? a->share->user == b->share->user : a->share == b->share;
         uint32_t of_a = holds(r, a, user, a), of_b = holds(r, b, user, b);
-        if (of_a != of_b)
+        if (!same && of_a != of_b)
             return of_a > of_b;
     }
     return a->arrival > b->arrival;

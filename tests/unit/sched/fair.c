@@ -416,6 +416,27 @@ static void nobody_makes_way_in_vain(void **state)
     document_world_end();
 }
 
+/* Of Bob's streams the younger one makes way for Alice, although it is the larger one: the older would otherwise make
+ * way each time that somebody comes, and never end. */
+static void the_younger_makes_way(void **state)
+{
+    (void)state;
+    world_init(36, 1, 18, 256, 64);
+    const struct request *bob[2];
+    for (uint32_t i = 0; i < 2; i++)
+        bob[i] = ask(BOB, 0, CLASS_NORMAL, 80 + 40 * i, 8);
+    while (!bob[1]->n_got)
+        timed_turn();
+    const struct request *alice = ask(ALICE, 0, CLASS_NORMAL, 60, 4);
+    while (!alice->n_got)
+        timed_turn();
+    assert_int_equal(bob[0]->seq->state, SEQ_RUN);
+    assert_int_equal(bob[1]->seq->state, SEQ_WAIT);
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* Nor if the others that leave make enough room: one large stream of the background does, and the smaller ones, which
  * are the first to leave, stay. */
 static void as_few_as_possible_make_way(void **state)
@@ -644,6 +665,7 @@ int main(void)
         cmocka_unit_test(one_stream_does_not_keep_the_pool),
         cmocka_unit_test(nobody_makes_way_in_vain),
         cmocka_unit_test(as_few_as_possible_make_way),
+        cmocka_unit_test(the_younger_makes_way),
         cmocka_unit_test(what_is_shared_is_not_lacking),
         cmocka_unit_test(background_waits_but_goes_on),
         cmocka_unit_test(the_foreground_takes_the_pool),
