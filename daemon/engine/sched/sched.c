@@ -379,6 +379,7 @@ static uint32_t rows_likely(const struct seq *q)
 /* Which prompts a step is for. */
 struct reading {
     bool nearly;   /* only prompts that are nearly read, the shortest first within a user; false: all, in order */
+    bool brief;    /* of these only the very short ones */
     uint32_t most; /* the most rows to go */
     enum seq_class class; /* the lowest class included */
     double now;
@@ -386,7 +387,8 @@ struct reading {
 
 static bool wants(const struct reading *of, const struct seq *q, uint32_t rows)
 {
-    return !of->nearly || (rows <= of->most && sched_class_by_age(q, of->now) <= of->class);
+    return !of->nearly ||
+           (rows <= of->most && sched_class_by_age(q, of->now) <= of->class && (of->brief || !q->turn->user->left_out));
 }
 
 static bool reads_before(const struct reading *of, const struct seq *a, const struct seq *b)
@@ -530,10 +532,11 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     uint32_t chunk = b.rows;
     if (b.seconds < INFINITY)
         chunk = cost_prompt_rows(&g->cost, 0, b.seconds, b.rows);
-    struct reading of = {true, chunk / BRIEF, class_that_reads(s, g, &r, now), now};
+    struct reading of = {true, true, chunk / BRIEF, class_that_reads(s, g, &r, now), now};
     if (!g->was_brief)
         plan_prompts(s, g, p, &r, &b, &of);
     g->was_brief = p->n_seq > 0;
+    of.brief = false;
     of.most = NEARLY * (chunk ? chunk : 1);
     if (!g->was_brief) {
         if (!g->left_out)
@@ -543,6 +546,8 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     of.nearly = false;
     if (!g->was_brief && !g->left_out)
         plan_prompts(s, g, p, &r, &b, &of);
+    for (uint32_t i = 0; i < p->n_seq && !g->was_brief; i++)
+        p->seq[i].seq->turn->user->left_out = g->left_out;
     plan_decoding(s, g, p, &r, now);
     if (p->n_seq) {
         g->planned[1] = g->planned[0];

@@ -20,9 +20,9 @@
  * the class above, so that none starves; a decoding sequence does when it has itself had no row for that long. In every
  * other step, prompts that are nearly read go before all that, the least-served user's first and the shortest first
  * within a user, and the long ones are left out of that step: a short answer does not wait for a very long prompt to be
- * read, and costs that prompt at most half of the steps. Prompts that take only a small part of a step get a step of
- * their own, every other step at most, which ends when they are read: a request that arrives meanwhile waits only for
- * that short step.
+ * read, and costs that prompt at most half of the steps, and at most half of those that read any of its user's prompts:
+ * users' turns may coincide with these. Prompts that take only a small part of a step get a step of their own, every
+ * other step at most, which ends when they are read: a request that arrives meanwhile waits only for that short step.
  *
  * A sequence is admitted when it gets a seat (one of the BATCH_SEQS_MAX slots) and pages for its whole prompt, and the
  * first in line blocks those behind it. Where there is no room for it, running sequences make way, that is, they are

@@ -270,6 +270,34 @@ static void who_is_raised_is_owed_nothing(void **state)
     world_fini();
 }
 
+/* Both users have prompts that are nearly read, and take turns. A user's longest prompts wait for the shorter ones in
+ * every other of his own steps only, not in all of them because the steps between are the other's. */
+static void turns_do_not_leave_long_prompts_out(void **state)
+{
+    enum { CLIENTS = 4 };
+    const double all = 2 * CLIENTS * (c_step + 160 * c_prompt);
+    (void)state;
+    world_init(35, 1, 256, 256, 32);
+    w.pool[0].group.pace = (struct sched_pace){32, .gap = 0.5, .alone = 1, .rows_alone = 64};
+    w.pool[0].group.cost.many = 32;
+    struct request *r[2 * CLIENTS] = {NULL};
+    double asked = 0;
+    while (w.n_req < 400) {
+        for (int k = 0; k < 2 * CLIENTS; k++) {
+            if (r[k] && r[k]->live)
+                continue;
+            asked = k == 0 ? w.now : asked;
+            r[k] = ask(k < CLIENTS ? BOB : ALICE, k, CLASS_NORMAL, k == 0 ? 160 : k < CLIENTS ? 130 : 60, 1);
+        }
+        timed_turn();
+        if (w.now - asked > 2 * all)
+            fail_msg("the long prompt waits longer than twice the %.1f s that all would take", all);
+    }
+    while (timed_turn() > 0) {
+    }
+    world_fini();
+}
+
 /* Every decoding sequence has a row in each step, whatever its user has. */
 static void decoding_is_shared_by_step(void **state)
 {
@@ -660,6 +688,7 @@ int main(void)
         cmocka_unit_test(another_model_is_another_line),
         cmocka_unit_test(who_wants_less_is_owed_nothing),
         cmocka_unit_test(who_is_raised_is_owed_nothing),
+        cmocka_unit_test(turns_do_not_leave_long_prompts_out),
         cmocka_unit_test(decoding_is_shared_by_step),
         cmocka_unit_test(a_full_pool_is_not_one_users),
         cmocka_unit_test(one_stream_does_not_keep_the_pool),
