@@ -402,13 +402,13 @@ static bool reads_before(const struct reading *of, const struct seq *a, const st
     return of_a < of_b;
 }
 
-/* Returns the first of the waiting sequences; NULL: there is none. */
+/* Returns the first of the waiting sequences that may be admitted; NULL: there is none. */
 static struct seq *first_waiting(const struct sched *s, const struct sched_group *g, const struct reading *of)
 {
     struct seq *q, *first = NULL;
     TAILQ_FOREACH (q, &s->list[SEQ_WAIT], link)
-        if (q->group == g && !q->inflight && wants(of, q, rows_likely(q)) && (!first || reads_before(of, q, first)) &&
-            !sched_waits_for_pages(s, q))
+        if (q->group == g && !q->inflight && (!g->line_stands || q->class < g->line) && wants(of, q, rows_likely(q)) &&
+            (!first || reads_before(of, q, first)) && !sched_waits_for_pages(s, q))
             first = q;
     return first;
 }
@@ -433,8 +433,7 @@ static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p,
     if (!of->nearly)
         g->line_stands = false;
     while (b->rows && b->seconds > 0) {
-        /* Where the first in line finds no room, nobody behind it may be admitted. */
-        bool may_admit = !g->line_stands && r->n < 2 * BATCH_SEQS_MAX;
+        bool may_admit = r->n < 2 * BATCH_SEQS_MAX;
         struct seq *waits = may_admit ? first_waiting(s, g, of) : NULL, *runs = first_running(s, r, of);
         bool admits = waits && (!runs || reads_before(of, waits, runs));
         struct seq *q = admits ? waits : runs;
@@ -442,6 +441,7 @@ static void plan_prompts(struct sched *s, struct sched_group *g, struct plan *p,
             break;
         if (admits && !sched_admit(s, q, of->now)) {
             g->line_stands = true;
+            g->line = q->class;
             continue;
         }
         if (admits)

@@ -25,9 +25,10 @@
  * other step at most, which ends when they are read: a request that arrives meanwhile waits only for that short step.
  *
  * A sequence is admitted when it gets a seat (one of the BATCH_SEQS_MAX slots) and pages for its whole prompt, and the
- * first in line blocks those behind it. Where there is no room for it, running sequences make way, that is, they are
- * preempted (room.c): those of a lower class; those of a user, or of another client of the same user, that would still
- * hold at least as much without the victim as the newcomer's will hold with the newcomer; and, in turns of
+ * first in line blocks those behind it, except those of a higher class than its own where only its age made it the
+ * first: sequences may make way for them that do not for it. Where there is no room, running sequences make way, that
+ * is, they are preempted (room.c): those of a lower class; those of a user, or of another client of the same user, that
+ * would still hold at least as much without the victim as the newcomer's will hold with the newcomer; and, in turns of
  * QUANTUM_SECONDS or more, those of a user that has consumed more. As few of them do as suffice, and none if all of
  * them do not: pages that they share with others stay in use. When a running sequence needs a page and there is none,
  * the same order chooses the victim, possibly the sequence itself, down to the youngest; but it does not give way to
@@ -84,7 +85,8 @@ struct sched_group {
     bool was_brief;      /* the last step was for very short prompts */
     bool has_read;       /* the last step had rows of prompts */
     bool held;           /* none of its sequences is planned */
-    bool line_stands;    /* the first in line found no room, and those behind wait */
+    bool line_stands;    /* the first in line found no room, and those behind wait ... */
+    enum seq_class line; /* ... that are of its class or a lower one */
     TAILQ_ENTRY(sched_group) link;
 };
 

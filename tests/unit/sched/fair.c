@@ -560,6 +560,30 @@ static void the_foreground_takes_the_pool(void **state)
     world_fini();
 }
 
+/* A prompt of Bob's that is the first in line by its age finds no room, as his own stream does not make way for it. It
+ * does for Alice, who therefore does not wait behind that prompt, although she has had more. */
+static void age_does_not_block_a_higher_class(void **state)
+{
+    (void)state;
+    world_init(37, 1, 30, 256, 64);
+    const struct request *bob[2] = {ask(BOB, 0, CLASS_NORMAL, 250, 200), NULL};
+    while (!bob[0]->n_got)
+        timed_turn();
+    bob[1] = ask(BOB, 0, CLASS_NORMAL, 300, 1);
+    for (double since = w.now; w.now < since + 3;)
+        timed_turn();
+    struct request *alice = ask(ALICE, 0, CLASS_INTERACTIVE, 250, 4);
+    share_charge(alice->seq->turn, 1000);
+    timed_turn();
+    timed_turn();
+    assert_int_equal(alice->seq->state, SEQ_RUN);
+    assert_true(bob[0]->live && bob[1]->live);
+    while (timed_turn() > 0) {
+    }
+    assert_int_equal(w.n_done, w.n_req);
+    world_fini();
+}
+
 /* A background prompt comes to its end beside clients that always ask for more than the pool has, although it is
  * preempted and its KV is evicted each time: once it has its seat again, it keeps it until it has gone on. */
 static void background_ends_in_a_full_pool(void **state)
@@ -698,6 +722,7 @@ int main(void)
         cmocka_unit_test(what_is_shared_is_not_lacking),
         cmocka_unit_test(background_waits_but_goes_on),
         cmocka_unit_test(the_foreground_takes_the_pool),
+        cmocka_unit_test(age_does_not_block_a_higher_class),
         cmocka_unit_test(background_ends_in_a_full_pool),
         cmocka_unit_test(who_has_gone_makes_way),
         cmocka_unit_test(who_has_gone_is_not_aged),
