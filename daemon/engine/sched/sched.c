@@ -70,8 +70,8 @@ static uint32_t rows_due(const struct seq *q)
     return len < q->n_limit ? len - q->n_computed : 0;
 }
 
-/* Whether the sequence, which is queued or running, has a prompt still to be read. */
-static bool is_read(const struct seq *q)
+/* Whether tokens of the prompt of a sequence, which waits or runs, are still to be read. */
+static bool has_unread(const struct seq *q)
 {
     return q->state == SEQ_WAIT || rows_due(q) > 1;
 }
@@ -82,7 +82,7 @@ static bool has_prompts(const struct sched *s, const struct sched_group *g, enum
     const struct seq *q;
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         TAILQ_FOREACH (q, &s->list[state], link)
-            if (q->group == g && q->class == class && is_read(q))
+            if (q->group == g && q->class == class && has_unread(q))
                 return true;
     return false;
 }
@@ -109,7 +109,7 @@ static void catch_up(const struct sched *s, const struct seq *q, enum seq_class 
     double least = INFINITY;
     for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
         TAILQ_FOREACH (other, &s->list[state], link) {
-            if (other == q || other->class > class || !is_read(other) || (turn && other->group != q->group))
+            if (other == q || other->class > class || !has_unread(other) || (turn && other->group != q->group))
                 continue;
             const struct share *its = account_of(other, turn, user);
             if (its == own)
@@ -152,7 +152,7 @@ void sched_set_class(const struct sched *s, struct seq *q, enum seq_class c, dou
     static const char *const names[] = {"interactive", "normal", "background"};
     if (q->group)
         note_absence(s, q->group, c, now);
-    if (q->share && c < q->class && is_read(q))
+    if (q->share && c < q->class && has_unread(q))
         catch_up_all(s, q, c);
     q->class = c;
     trace(.stage = TRACE_CLASS, .stream = q->stream, .seq = q->id, .word = names[c]);
