@@ -25,6 +25,19 @@ static const char *rope_type(const json_t *r)
     return type ? type : "default";
 }
 
+/* As in transformers, a length beside RoPE's description precedes the one in it, unless that describes kinds of layers,
+ * and without either it is the whole context. */
+const json_t *hf_rope_original(const struct hf *h)
+{
+    static const char key[] = "original_max_position_embeddings";
+    const json_t *r = hf_rope(h), *own = json_object_get(r, key), *beside = hf_get(h, key);
+    bool by_kind =
+        r && r != json_object_get(h->config, "rope_parameters") && r != json_object_get(h->config, "rope_scaling");
+    if (beside && !by_kind)
+        return beside;
+    return own && !json_is_null(own) ? own : hf_get(h, "max_position_embeddings");
+}
+
 int hf_put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf)
 {
     const json_t *v = json_object_get(r, hf);
@@ -38,7 +51,6 @@ static int put_scaling(struct hf *h, const json_t *r)
                                           {"beta_slow", "rope.scaling.yarn_beta_slow"}};
     const char *type = rope_type(r);
     char key[128];
-    const json_t *orig = json_object_get(r, "original_max_position_embeddings"), *whole_orig;
     bool phi3 = !strcmp(h->arch->model_type, "phi3"); /* its first folders use these names */
     if (phi3 && (!strcmp(type, "su") || !strcmp(type, "yarn")))
         type = "longrope";
@@ -53,13 +65,16 @@ static int put_scaling(struct hf *h, const json_t *r)
                        "RoPE scaling \"%.40s\" (rope_type in config.json); default, linear, dynamic, yarn, llama3 and "
                        "longrope are known",
                        gguf_label((struct gguf_str){type, strlen(type)}).s);
+    if (!strcmp(type, "linear") && !json_is_number(json_object_get(r, "factor")))
+        return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE scaling linear without a factor");
     gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
-    whole_orig = hf_get(h, "original_max_position_embeddings");
     /* in longrope, the ratio of that length to max_position_embeddings precedes `factor` */
-    int ret = is_long && whole_orig ? 0 : hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
-    if (!ret && (orig || whole_orig) && (is_yarn || is_long))
-        ret = hf_put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length",
-                         orig && !json_is_null(orig) ? orig : whole_orig);
+    int ret = is_long && hf_get(h, "original_max_position_embeddings")
+                  ? 0
+                  : hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
+    const json_t *original = hf_rope_original(h);
+    if (!ret && original && (is_yarn || is_long))
+        ret = hf_put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length", original);
     for (size_t i = 0; i < sizeof yarn / sizeof *yarn && is_yarn && !ret; i++)
         ret = hf_put_rope_number(h, r, yarn[i][0], yarn[i][1]);
     double mscale = json_number_value(json_object_get(r, "mscale"));

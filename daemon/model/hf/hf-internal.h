@@ -82,6 +82,8 @@ int hf_types(const struct hf *h);
 json_t *hf_rope(const struct hf *h);
 int hf_put_rope(struct hf *h);
 int hf_put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf);
+/* The context length before it was extended by a scaling of RoPE; NULL where config.json has no context length. */
+const json_t *hf_rope_original(const struct hf *h);
 
 /* config-layers.c: write which layers have a sliding window, and which have no RoPE. */
 int hf_put_window(struct hf *h);

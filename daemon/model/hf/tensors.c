@@ -458,10 +458,10 @@ static int put_llama3(struct hf *h, const json_t *r)
 {
     uint32_t n = h->n_rot / 2;
     double theta = real_of(r, "rope_theta", real_of(h->config, "rope_theta", 10000));
-    double ctx =
-        real_of(r, "original_max_position_embeddings", real_of(h->config, "original_max_position_embeddings", 8192));
-    double low = real_of(r, "low_freq_factor", 1), high = real_of(r, "high_freq_factor", 4);
-    double factor = real_of(r, "factor", 8);
+    const json_t *original = hf_rope_original(h);
+    double ctx = json_is_number(original) ? json_number_value(original) : 0;
+    double low = real_of(r, "low_freq_factor", NAN), high = real_of(r, "high_freq_factor", NAN);
+    double factor = real_of(r, "factor", 0);
     float *v = n ? gguf_make_alloc(h->m, n * sizeof *v) : NULL;
     if (!v || !(theta > 0) || !(ctx > 0) || !(high > low) || !(factor > 0))
         return err_set(

@@ -193,6 +193,48 @@ static void test_factors_of_a_part(void **state)
     gguf_close(g);
 }
 
+/* The length before it was extended: beside RoPE's description, else in it, else the whole context. Kinds of layers
+ * have their own. */
+static void test_original_length(void **state)
+{
+    (void)state;
+#define L3     "\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4"
+#define LENGTH "\"original_max_position_embeddings\": "
+    static const struct {
+        const char *type, *says, *key;
+        double value; /* of the key, or the index of the first pair of which Llama 3's scaling changes the frequency */
+    } cases[] = {
+        {"llama", "\"rope_scaling\": {" L3 ", " LENGTH "512}", NULL, 3},
+        {"llama", LENGTH "16, \"rope_scaling\": {" L3 ", " LENGTH "512}", NULL, 0},
+        {"llama", LENGTH "512, \"rope_scaling\": {" L3 "}", NULL, 3},
+        {"llama", "\"rope_parameters\": {" L3 "}", NULL, 1},
+        {"olmo3", LENGTH "512, \"rope_parameters\": {\"full_attention\": {" L3 ", " LENGTH "16}}", NULL, 0},
+        {"llama", LENGTH "32, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, " LENGTH "16}",
+         "llama.rope.scaling.original_context_length", 32},
+        {"llama", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", "llama.rope.scaling.original_context_length",
+         64},
+        {"phi3", LENGTH "32, \"rope_scaling\": {\"type\": \"longrope\", " LENGTH "16}",
+         "phi3.rope.scaling.original_context_length", 32},
+    };
+#undef L3
+#undef LENGTH
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[1024];
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\", %s, \"head_dim\": 16, " CONFIG "}", cases[i].type,
+                 cases[i].says);
+        struct gguf *g = open_with(config);
+        const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
+        double n = 0;
+        while (t && n < 8 && ((const float *)t->data)[(int)n] == 1)
+            n++;
+        double got = cases[i].key ? number_of(g, cases[i].key) : n;
+        if (got != cases[i].value)
+            fail_msg("%g with %s", got, config);
+        gguf_close(g);
+    }
+}
+
 /* Forms that makers write beside those of transformers 5. */
 static void test_folders_of_makers(void **state)
 {
@@ -460,7 +502,7 @@ static void test_last_layer(void **state)
     gguf_close(g);
 }
 
-/* A value of the wrong type is refused with its key, and is not treated as absent. */
+/* A value of the wrong type is refused with its key, and is not treated as absent; so is one that must be there. */
 static void test_wrong_types(void **state)
 {
     (void)state;
@@ -477,6 +519,12 @@ static void test_wrong_types(void **state)
         {"llama", "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": \"8\"}", "factor is not a number"},
         {"llama", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"truncate\": 0}", "truncate is not true or false"},
         {"llama", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"mscale\": Infinity}", "mscale is not a number"},
+        {"llama", "\"rope_scaling\": {\"type\": \"linear\"}", "linear without a factor"},
+        {"llama", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": null}", "linear without a factor"},
+        {"llama", "\"rope_scaling\": {\"type\": \"llama3\", \"low_freq_factor\": 1, \"high_freq_factor\": 4}",
+         "llama3 with values that cannot be"},
+        {"llama", "\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"high_freq_factor\": 4}",
+         "llama3 with values that cannot be"},
         {"llama", "\"hidden_act\": 7", "hidden_act is not a string"},
         {"gemma2", "\"hidden_activation\": []", "hidden_activation is not a string"},
         {"llama", "\"head_dim\": -1", "head_dim is not a whole number from 1"},
@@ -629,6 +677,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rope_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_olmo3_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_original_length, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
