@@ -38,6 +38,31 @@ const json_t *hf_rope_original(const struct hf *h)
     return own && !json_is_null(own) ? own : hf_get(h, "max_position_embeddings");
 }
 
+static bool same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+/* People who extend a context add rope_scaling, even where transformers 5 wrote rope_parameters. transformers then
+ * forgets all of the latter, the base included, so a folder with both runs only where both say the same. */
+static int check_both(const struct hf *h)
+{
+    const json_t *old = hf_get(h, "rope_scaling"), *r = hf_rope(h), *v;
+    const char *key;
+    if (!json_object_size(old) || !hf_get(h, "rope_parameters"))
+        return 0;
+    bool differ = strcmp(rope_type(old), rope_type(r)) != 0, plain = !strcmp(rope_type(r), "default");
+    json_object_foreach((json_t *)old, key, v)
+    {
+        const json_t *other = json_object_get(r, key);
+        if (strcmp(key, "type") != 0 && strcmp(key, "rope_type") != 0)
+            differ |= other ? !same(v, other) : !plain;
+    }
+    return !differ ? 0
+                   : err_set(h->e, HEARTH_EUNSUPPORTED,
+                             "config.json: rope_scaling and rope_parameters differ; only one of them can count");
+}
+
 int hf_put_rope_number(struct hf *h, const json_t *r, const char *hf, const char *gguf)
 {
     const json_t *v = json_object_get(r, hf);
@@ -98,7 +123,9 @@ int hf_put_rope(struct hf *h)
     const json_t *r = hf_rope(h), *theta = json_object_get(r, "rope_theta"), *partial, *swa;
     char key[128];
     double share = h->arch->partial_rot;
-    int ret = put_scaling(h, r);
+    int ret = check_both(h);
+    if (!ret)
+        ret = put_scaling(h, r);
     if (!theta)
         theta = hf_get(h, "rope_theta");
     if (!ret && theta)

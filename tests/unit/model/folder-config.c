@@ -235,6 +235,39 @@ static void test_original_length(void **state)
     }
 }
 
+/* RoPE is described twice where someone adds rope_scaling to what transformers 5 wrote. Neither may be ignored. */
+static void test_rope_twice(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4, \"rope_theta\": 1e6}, \"rope_scaling\": "
+        "{\"type\": \"yarn\", \"factor\": 4.0}",
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}, \"rope_scaling\": {\"type\": "
+        "\"mrope\", \"mrope_section\": [1, 1, 2]}",
+        "\"rope_parameters\": {\"rope_theta\": 1e6}, \"rope_scaling\": {}"};
+    static const char *const differ[] = {
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}, \"rope_scaling\": {\"rope_type\": "
+        "\"yarn\", \"factor\": 4}",
+        "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2}, \"rope_scaling\": {\"rope_type\": \"yarn\", "
+        "\"factor\": 4}",
+        "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4}, \"rope_scaling\": {\"rope_type\": \"yarn\", "
+        "\"factor\": 4, \"beta_fast\": 16}",
+        "\"rope_parameters\": {}, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}"};
+    char config[1024];
+    write_folder();
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        snprintf(config, sizeof config, "{\"model_type\": \"llama\", %s, " CONFIG "}", same[i]);
+        struct gguf *g = open_with(config);
+        assert_true(number_of(g, "llama.rope.freq_base") == 1e6);
+        gguf_close(g);
+    }
+    for (size_t i = 0; i < sizeof differ / sizeof *differ; i++) {
+        snprintf(config, sizeof config, "{\"model_type\": \"llama\", %s, " CONFIG "}", differ[i]);
+        write_text("config.json", config);
+        refused(dir, HEARTH_EUNSUPPORTED, "rope_scaling and rope_parameters differ");
+    }
+}
+
 /* Forms that makers write beside those of transformers 5. */
 static void test_folders_of_makers(void **state)
 {
@@ -678,6 +711,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_olmo3_rope, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_factors_of_a_part, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_original_length, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rope_twice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_of_makers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_several_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_said_in_vain, set_up, tear_down),
