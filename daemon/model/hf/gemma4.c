@@ -119,16 +119,16 @@ int hf_gemma4(struct hf *h)
 }
 
 /* RoPE "proportional" rotates only the first pairs, at the frequencies that they would have if all were rotated. */
-int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n)
+int hf_rope_proportional(struct hf *h, double share, double factor, float **out, size_t *n)
 {
     uint32_t half = hf_head_dim(h) / 2;
-    float *v = half && share > 0 && share <= 1 ? gguf_make_alloc(h->m, half * sizeof *v) : NULL;
+    float *v = half && share > 0 && share <= 1 && factor >= 1 ? gguf_make_alloc(h->m, half * sizeof *v) : NULL;
     if (!v)
         return err_set(h->e, HEARTH_EBADMODEL,
-                       "config.json: rope_parameters: RoPE \"proportional\" (partial_rotary_factor, rope_theta) with "
+                       "config.json: rope_parameters: RoPE \"proportional\" (partial_rotary_factor, factor) with "
                        "values that cannot be");
     for (uint32_t i = 0; i < half; i++)
-        v[i] = i < (uint32_t)(2 * half * share / 2) ? 1 : 1e30f;
+        v[i] = i < (uint32_t)(2 * half * share / 2) ? (float)factor : 1e30f;
     *out = v;
     *n = half;
     return 0;

@@ -91,9 +91,9 @@ int hf_put_no_rope(struct hf *h);
 
 /* gemma4.c: writes the per-layer settings and removes them from the config. */
 int hf_gemma4(struct hf *h);
-/* Computes the divisors of the frequencies for RoPE that rotates only the first `share` of them; h->m owns the
- * array. */
-int hf_rope_proportional(struct hf *h, double share, float **out, size_t *n);
+/* Computes the divisors of the frequencies for RoPE that rotates only the first `share` of them, and these slower by
+ * `factor`; h->m owns the array. */
+int hf_rope_proportional(struct hf *h, double share, double factor, float **out, size_t *n);
 /* latent.c. hf_latent does for latent attention what hf_gemma4 does for Gemma 4. hf_latent_tensor splits the common
  * matrix of keys and values into one for each; it returns 1 where `s` is another tensor. */
 int hf_latent(struct hf *h);

@@ -480,7 +480,7 @@ static int put_proportional(struct hf *h, const json_t *r)
 {
     float *v;
     size_t n;
-    int ret = hf_rope_proportional(h, real_of(r, "partial_rotary_factor", 1), &v, &n);
+    int ret = hf_rope_proportional(h, real_of(r, "partial_rotary_factor", 1), real_of(r, "factor", 1), &v, &n);
     return ret ? ret : put_vector(h, "rope_freqs.weight", v, n);
 }
 

@@ -131,6 +131,12 @@ static void test_rope_defaults(void **state)
     const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight"); /* a quarter of the pairs rotates */
     assert_true(t && t->dim[0] == 8 && ((const float *)t->data)[1] == 1 && ((const float *)t->data)[2] > 1e9f);
     gguf_close(g);
+    g = open_with("{\"model_type\": \"gemma4_text\", \"head_dim\": 8, \"global_head_dim\": 16, \"rope_parameters\": "
+                  "{\"full_attention\": {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"factor\": "
+                  "4, \"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_theta\": 1e4}}, " CONFIG "}");
+    t = gguf_tensor_find(g, "rope_freqs.weight"); /* which rotate slower by the factor */
+    assert_true(t && ((const float *)t->data)[1] == 4 && ((const float *)t->data)[2] > 1e9f);
+    gguf_close(g);
 }
 
 /* In OLMo 3, RoPE's scaling applies to layers with full attention only, whether config.json has it for all layers or by
