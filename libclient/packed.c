@@ -13,7 +13,6 @@ static void read_int(struct packed *v, const uint8_t *p, size_t head)
         int unused = 64 - 8 * (int)(head - 1);
         i = (int64_t)(scan_number(p + 1, head - 1) << unused) >> unused;
     }
-    v->kind = i < 0 ? SCAN_INT : SCAN_UINT;
     v->i = i;
 }
 

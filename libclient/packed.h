@@ -16,7 +16,7 @@ struct cursor {
 /* One value; of a container only its head, and the values that it contains come next. Strings are borrowed from the
  * bytes. */
 struct packed {
-    enum scan_kind kind; /* every integer >= 0 is SCAN_UINT */
+    enum scan_kind kind;
     union {
         bool b;     /* SCAN_BOOL */
         uint64_t u; /* SCAN_UINT */

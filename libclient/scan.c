@@ -59,6 +59,12 @@ int scan_head(struct scan_head *h, const uint8_t *p, size_t len)
         case SCAN_UINT:
             h->number = n;
             break;
+        case SCAN_INT: /* some encoders write every integer as a signed one */
+            if (!(n >> (8 * width - 1))) {
+                h->kind = SCAN_UINT;
+                h->number = n;
+            }
+            break;
         case SCAN_STR:
         case SCAN_BIN:
         case SCAN_EXT:

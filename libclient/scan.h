@@ -10,8 +10,8 @@
 enum scan_kind {
     SCAN_NIL,
     SCAN_BOOL,
-    SCAN_UINT,
-    SCAN_INT,
+    SCAN_UINT, /* every integer >= 0, however it is encoded */
+    SCAN_INT,  /* below 0 */
     SCAN_FLOAT,
     SCAN_STR,
     SCAN_BIN,

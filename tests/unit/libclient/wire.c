@@ -379,6 +379,30 @@ static void refusals_name_the_field(void **state)
     }
 }
 
+/* Go's most used encoder, for one, writes an int64 in nine bytes, as a signed integer. */
+static void an_integer_counts_by_its_value_in_every_encoding(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "94 d0 00 d0 2a a6 737461747573 90",
+        "94 d1 0000 d1 002a a6 737461747573 90",
+        "94 d2 00000000 d2 0000002a a6 737461747573 90",
+        "94 d3 0000000000000000 d3 000000000000002a a6 737461747573 90",
+        "94 cf 0000000000000000 cf 000000000000002a a6 737461747573 90",
+    };
+    uint8_t bytes[64];
+    struct wire_frame f;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(wire_frame_open(&f, bytes, from_hex(rows[i], bytes), &err), 0);
+        assert_int_equal(f.kind, WIRE_FRAME_REQUEST);
+        assert_int_equal(f.id, 42);
+    }
+    assert_int_equal(wire_frame_open(&f, bytes, from_hex("94 00 d0 80 a6 737461747573 90", bytes), &err),
+                     HEARTH_EINVALID);
+    assert_int_equal(wire_frame_open(&f, bytes, from_hex("94 00 d3 ffffffffffffffd6 a6 737461747573 90", bytes), &err),
+                     HEARTH_EINVALID);
+}
+
 static void a_bad_request_can_be_answered_where_its_id_was_read(void **state)
 {
     (void)state;
@@ -595,6 +619,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_of_generate),
         cmocka_unit_test(known_bytes_are_unpacked),
         cmocka_unit_test(refusals_name_the_field),
+        cmocka_unit_test(an_integer_counts_by_its_value_in_every_encoding),
         cmocka_unit_test(a_bad_request_can_be_answered_where_its_id_was_read),
         cmocka_unit_test(errors_come_back),
         cmocka_unit_test(what_cannot_be_sent_is_refused_and_leaves_the_buffer),
