@@ -262,14 +262,16 @@ static json_t *json_report(const struct report *rp)
     char date[32] = "";
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime(&now));
-    json_t *o = json_pack(
-        "{s:s, s:s, s:o, s:o, s:I, s:o, s:f, s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "date", date, "backend",
-        "hearth", "model_id", json_str(l->model->name), "tokenizer_id", json_str(l->model->name), "num_prompts",
-        (json_int_t)p->requests, "request_rate", p->rate > 0 ? json_real(p->rate) : json_string("inf"), "burstiness",
-        1.0, "max_concurrency", p->rate > 0 ? json_null() : json_integer(p->clients), "random_input_len",
-        (json_int_t)p->prompt, "random_output_len", (json_int_t)p->output, "random_prefix_len", (json_int_t)p->shared,
-        "duration", rp->seconds, "completed", (json_int_t)rp->completed, "failed", (json_int_t)rp->failed,
-        "total_input_tokens", (json_int_t)rp->input, "total_output_tokens", (json_int_t)rp->output);
+    /* In vLLM a prompt is the prefix and, after it, the input: its length is the sum of the two. */
+    json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:I, s:o, s:f, s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "date",
+                          date, "backend", "hearth", "model_id", json_str(l->model->name), "tokenizer_id",
+                          json_str(l->model->name), "num_prompts", (json_int_t)p->requests, "request_rate",
+                          p->rate > 0 ? json_real(p->rate) : json_string("inf"), "burstiness", 1.0, "max_concurrency",
+                          p->rate > 0 ? json_null() : json_integer(p->clients), "random_input_len",
+                          (json_int_t)(p->prompt - p->shared), "random_output_len", (json_int_t)p->output,
+                          "random_prefix_len", (json_int_t)p->shared, "duration", rp->seconds, "completed",
+                          (json_int_t)rp->completed, "failed", (json_int_t)rp->failed, "total_input_tokens",
+                          (json_int_t)rp->input, "total_output_tokens", (json_int_t)rp->output);
     json_t *more = json_pack(
         "{s:f, s:o, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:o}", "request_throughput",
         (double)rp->completed / rp->seconds, "request_goodput",

@@ -5,6 +5,7 @@
 status 0 "8 clients, 12 requests" "$hearth" bench tale --clients 8 --requests 12 --prompt 40 --output 12 --shared 32 --goodput ttft:100000,tpot:100000 --json
 json_is "all of them are answered in full" \
     "(d['completed'], d['failed'], d['total_input_tokens'], d['total_output_tokens'], d['num_prompts'], d['max_concurrency']) == (12, 0, 480, 144, 12, 8)"
+json_is "a prompt is the prefix and the input after it, as in vLLM" "(d['random_prefix_len'], d['random_input_len'], d['random_output_len']) == (32, 8, 12)"
 json_is "8 at once, and no more" "d['max_concurrent_requests'] == 8"
 json_is "prompt tokens are reused or computed, the common beginning the least often" \
     "d['total_computed_tokens'] + d['total_reused_tokens'] == 480 and d['total_computed_tokens'] < 480 - 4 * 32"
