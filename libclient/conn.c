@@ -224,6 +224,13 @@ int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, 
     return conn_die_as(h, e, &why);
 }
 
+int conn_die_unread(struct hearth *h, struct hearth_err *e, const struct hearth_err *why)
+{
+    if (why->code == HEARTH_ENOMEM)
+        return conn_die_as(h, e, why);
+    return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why->msg);
+}
+
 /* --- bytes ---------------------------------------------------------------------------------------------- */
 
 int hearth_fd(const struct hearth *h)
@@ -248,7 +255,7 @@ static int find_frame(struct hearth *h, struct hearth_err *e)
     const uint8_t *frame;
     struct hearth_err why;
     if (frames_next(&h->frames, &frame, &why) < 0)
-        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+        return conn_die_unread(h, e, &why);
     return 0;
 }
 

@@ -73,6 +73,10 @@ int conn_die(struct hearth *h, struct hearth_err *e, int code, const char *fmt, 
 /* Ends the connection with an error that another function has filled in; returns its code. */
 int conn_die_as(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
 
+/* Ends the connection because of a frame that could not be read, for the reason that was given; returns its code. The
+ * daemon is at fault, except where this process has no memory for the frame. */
+int conn_die_unread(struct hearth *h, struct hearth_err *e, const struct hearth_err *why);
+
 /* Drops the frame at the front of the input, and checks whether the next one is complete. */
 int conn_drop(struct hearth *h, struct hearth_err *e);
 

@@ -66,9 +66,10 @@
  *
  *   Fallible functions return 0 (or a count) or a negative HEARTH_E*, and fill `err` with the code and a sentence that
  *   says what is wrong; `err` may be NULL. An error of a request leaves the connection usable. A broken connection
- *   (HEARTH_ECONNECT, HEARTH_EPROTOCOL, or the error that the daemon sent before it hung up) stays broken: every later
- *   call fails with the same error, as does hearth_next() once it has returned the events that blocking calls queued;
- *   only hearth_close() is left to call. The library never prints, never exits and raises no SIGPIPE.
+ *   (HEARTH_ECONNECT, HEARTH_EPROTOCOL, the error that the daemon sent before it hung up, or HEARTH_ENOMEM where this
+ *   process has no memory for what the daemon sent) stays broken: every later call fails with the same error, as does
+ *   hearth_next() once it has returned the events that blocking calls queued; only hearth_close() is left to call. The
+ *   library never prints, never exits and raises no SIGPIPE.
  *
  * Text
  *

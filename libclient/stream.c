@@ -195,7 +195,7 @@ static int on_hello(struct hearth *h, const struct wire_frame *f, struct hearth_
     if (f->is_error)
         return conn_die_as(h, e, &f->err);
     if (wire_unpack(wire_methods[WIRE_HELLO].result, f->body, f->body_len, &result, &why))
-        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+        return conn_die_unread(h, e, &why);
     wire_free(result);
     h->hello_reply.data = malloc(f->body_len);
     if (!h->hello_reply.data)
@@ -236,7 +236,7 @@ static int on_response(struct hearth *h, const struct wire_frame *f, struct hear
     } else {
         *ev = (struct hearth_event){.type = HEARTH_EVENT_DONE, .request = p->id};
         if (wire_unpack(p->method->result, f->body, f->body_len, &ev->body.any, &why))
-            rc = conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+            rc = conn_die_unread(h, e, &why);
     }
     free(p);
     return rc;
@@ -300,7 +300,7 @@ static int on_event(struct hearth *h, const struct wire_frame *f, struct hearth_
         return 0; /* a newer daemon may send events that this library does not know */
     *ev = (struct hearth_event){0};
     if (wire_unpack(m->params, f->body, f->body_len, &ev->body.any, &why))
-        return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+        return conn_die_unread(h, e, &why);
     switch (m - wire_methods) {
     case WIRE_STREAM_BEGIN:
         ev->type = HEARTH_EVENT_BEGIN;
@@ -346,7 +346,7 @@ int stream_pull(struct hearth *h, struct hearth_event *ev, struct hearth_err *e)
         struct hearth_err why;
         int got;
         if (wire_frame_open(&f, data, n, &why))
-            return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: %.150s", why.msg);
+            return conn_die_unread(h, e, &why);
         if (f.kind == WIRE_FRAME_REQUEST)
             return conn_die(h, e, HEARTH_EPROTOCOL, "from the daemon: a request, but only clients ask");
         got = f.kind == WIRE_FRAME_RESPONSE ? on_response(h, &f, ev, e) : on_event(h, &f, ev, e);

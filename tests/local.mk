@@ -129,6 +129,7 @@ tests_unit_kvtier_tier_windows_SOURCES = tests/unit/kvtier/tier-windows.c $(TIER
 tests_unit_libclient_conn_SOURCES = tests/unit/libclient/conn.c tests/unit/libclient/script.c
 tests_unit_libclient_socket_path_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=connect
 tests_unit_libclient_conn_end_SOURCES = tests/unit/libclient/conn-end.c tests/unit/libclient/script.c
+tests_unit_libclient_conn_end_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_libclient_libevent_SOURCES = tests/unit/libclient/libevent.c tests/unit/libclient/script.c
 tests_unit_libclient_libevent_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/libclient
 tests_unit_libclient_pass_SOURCES = tests/unit/libclient/pass.c tests/unit/libclient/script.c

@@ -11,6 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* The number of allocations until one fails; negative: none does. */
+static int until_none = -1;
+
+void *__wrap_malloc(size_t n);
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+    return until_none >= 0 && until_none-- == 0 ? NULL : __real_malloc(n);
+}
+
 static void hello_is_answered_once_and_told_often(void **state)
 {
     struct peer *p = *state;
@@ -119,6 +129,38 @@ static void what_is_not_the_protocol_ends_the_connection(void **state)
     }
 }
 
+/* A frame that the library has no memory for is not the daemon's fault. */
+static void no_memory_for_a_frame_is_said(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        void *each;
+        peer_setup(&each);
+        struct peer *p = each;
+        struct hearth_event ev;
+        peer_submit(p, "a");
+        peer_expect(p, WIRE_HELLO);
+        peer_greet(p, p->frame.id);
+        peer_expect(p, WIRE_GENERATE);
+        if (i > 0) { /* the greeting has been taken */
+            assert_int_equal(peer_next(p, &ev), 0);
+            peer_begin(p, 1, "a");
+        }
+        if (i > 1) {
+            assert_int_equal(peer_next(p, &ev), 1);
+            peer_finish(p, p->frame.id, 1, "x", "stop");
+        }
+        assert_int_equal(hearth_io(p->h, HEARTH_READ, &err), 0);
+        until_none = 0;
+        int rc = hearth_next(p->h, &ev, &err);
+        until_none = -1;
+        assert_int_equal(rc, HEARTH_ENOMEM);
+        assert_string_equal(err.msg, "no memory for a message");
+        assert_int_equal(hearth_wait(p->h, -1, NULL, &err), HEARTH_ENOMEM);
+        peer_teardown(&each);
+    }
+}
+
 /* The daemon's frames arrive one byte at a time, and one frame is larger than a read. */
 static void frames_come_in_any_pieces(void **state)
 {
@@ -195,6 +237,7 @@ int main(void)
         WITH_PEER(a_daemon_that_ended_is_named),
         WITH_PEER(an_error_of_no_request_ends_the_connection),
         cmocka_unit_test(what_is_not_the_protocol_ends_the_connection),
+        cmocka_unit_test(no_memory_for_a_frame_is_said),
         WITH_PEER(frames_come_in_any_pieces),
         WITH_PEER(an_event_not_taken_stops_the_reading),
     };
