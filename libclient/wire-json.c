@@ -9,6 +9,7 @@
 #include "libclient/packed.h"
 #include "libclient/utf8.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <locale.h>
@@ -300,9 +301,12 @@ int wire_json_pack(struct wire_buf *b, size_t end, const char *json, enum wire_j
 
 /* --- MessagePack to JSON ------------------------------------------------------------------------------------------ */
 
+/* The daemon and its engines do this on the threads that serve all clients, for up to a frame's bytes: so characters
+ * and integers are written without printf, and a float is printed once. */
 struct out {
     char *p; /* NULL: only the length is counted */
     size_t n;
+    size_t left; /* how many more values there may be */
     const char *why;
 };
 
@@ -311,6 +315,20 @@ static void text(struct out *t, const char *s, size_t n)
     if (t->p)
         memcpy(t->p + t->n, s, n);
     t->n += n;
+}
+
+static void escaped(struct out *t, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    char s[6] = {'\\', (char)c};
+    if (c >= 0x20) {
+        text(t, s, 2);
+        return;
+    }
+    memcpy(s + 1, "u00", 3);
+    s[4] = hex[c >> 4];
+    s[5] = hex[c & 15];
+    text(t, s, sizeof s);
 }
 
 static void string(struct out *t, const char *s, size_t n)
@@ -322,25 +340,37 @@ static void string(struct out *t, const char *s, size_t n)
         for (plain = i; plain < n && (unsigned char)s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\';)
             plain++;
         text(t, s + i, plain - i);
-        if (plain < n) {
-            char hex[8];
-            bool control = (unsigned char)s[plain] < 0x20;
-            int len = snprintf(hex, sizeof hex, control ? "\\u%04x" : "\\%c", (unsigned)(unsigned char)s[plain++]);
-            text(t, hex, (size_t)len);
-        }
+        if (plain < n)
+            escaped(t, (unsigned char)s[plain++]);
     }
     text(t, "\"", 1);
 }
 
+static void integer(struct out *t, uint64_t v, bool negative)
+{
+    char s[21], *at = s + sizeof s;
+    do
+        *--at = (char)('0' + v % 10);
+    while (v /= 10);
+    if (negative)
+        *--at = '-';
+    text(t, at, (size_t)(s + sizeof s - at));
+}
+
 static void number(struct out *t, double v)
 {
-    char s[40 + MB_LEN_MAX];
-    const char *mark = localeconv()->decimal_point;
-    int n = snprintf(s, sizeof s - 2, "%.17g", v);
+    enum { LONGEST = 24 }; /* -2.2250738585072014e-308 */
+    char s[LONGEST + MB_LEN_MAX + 3];
     if (!isfinite(v)) {
         t->why = "has a number that is not finite";
         return;
     }
+    if (!t->p) {
+        t->n += LONGEST;
+        return;
+    }
+    const char *mark = localeconv()->decimal_point;
+    snprintf(s, sizeof s - 2, "%.17g", v);
     char *point = strstr(s, mark);
     if (point) {
         *point = '.';
@@ -348,8 +378,7 @@ static void number(struct out *t, double v)
     }
     if (!strpbrk(s, ".e"))
         strcat(s, ".0");
-    n = (int)strlen(s);
-    text(t, s, (size_t)n);
+    text(t, s, strlen(s));
 }
 
 static void value(struct out *t, struct cursor *in, int depth);
@@ -385,10 +414,15 @@ static void map(struct out *t, struct cursor *in, size_t n, int depth)
 
 static void value(struct out *t, struct cursor *in, int depth)
 {
-    char s[32];
     struct packed v;
     if (t->why)
         return;
+    if (!t->left) {
+        static_assert(WIRE_JSON_VALUES == 200000, "");
+        t->why = "has too many values: all lists and dicts of a request may have 200000";
+        return;
+    }
+    t->left--;
     if (packed_next(in, &v)) {
         t->why = "is not well-formed msgpack";
         return;
@@ -405,10 +439,10 @@ static void value(struct out *t, struct cursor *in, int depth)
         text(t, v.b ? "true" : "false", v.b ? 4 : 5);
         return;
     case SCAN_UINT:
-        text(t, s, (size_t)snprintf(s, sizeof s, "%llu", (unsigned long long)v.u));
+        integer(t, v.u, false);
         return;
     case SCAN_INT:
-        text(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)v.i));
+        integer(t, v.i < 0 ? -(uint64_t)v.i : (uint64_t)v.i, v.i < 0);
         return;
     case SCAN_FLOAT:
         number(t, v.f);
@@ -428,25 +462,39 @@ static void value(struct out *t, struct cursor *in, int depth)
     }
 }
 
-size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root, char *out, const char **why)
+/* Converts the value at the beginning of the bytes, with that root. */
+static void convert(struct out *t, const uint8_t *data, size_t len, enum wire_json_root root)
 {
-    struct out t = {.p = out};
     struct cursor in = {data, data + len}, first = in;
     struct packed v = {0};
     int rc = packed_next(&first, &v);
     if (root == WIRE_JSON_MAP && v.kind == SCAN_ARRAY && !v.n)
-        text(&t, "{}", 2);
+        text(t, "{}", 2);
     else if (rc || v.kind != (root == WIRE_JSON_MAP ? SCAN_MAP : SCAN_ARRAY))
-        t.why = root == WIRE_JSON_MAP ? "must be a map" : "must be an array";
+        t->why = root == WIRE_JSON_MAP ? "must be a map" : "must be an array";
     else
-        value(&t, &in, 0);
+        value(t, &in, 0);
+}
+
+size_t wire_json_measure(const uint8_t *data, size_t len, enum wire_json_root root, size_t *left, const char **why)
+{
+    struct out t = {.left = *left};
+    convert(&t, data, len, root);
+    *left = t.left;
     *why = t.why;
     return t.why ? SIZE_MAX : t.n;
 }
 
+size_t wire_json_write(const uint8_t *data, size_t len, enum wire_json_root root, char *out)
+{
+    struct out t = {.p = out, .left = SIZE_MAX};
+    convert(&t, data, len, root);
+    return t.n;
+}
+
 const char *wire_json_fault(const uint8_t *data, size_t len)
 {
-    struct out t = {0};
+    struct out t = {.left = SIZE_MAX};
     struct cursor in = {data, data + len};
     value(&t, &in, 1);
     return t.why;

@@ -14,6 +14,7 @@ enum {
     WIRE_LINK_FRAME_MAX = 64 << 20, /* bytes in one frame on the engine link */
     WIRE_DEPTH_MAX = 80,            /* nesting of arrays and maps */
     WIRE_JSON_DEPTH = 72,           /* of which a value of any structure (wire-json.h) may have this many */
+    WIRE_JSON_VALUES = 200000,      /* in all of these that a request has, nested ones counted */
     WIRE_VALUE_BYTES = 4, /* a frame limit of N bytes allows N / 4 values, which bounds the memory of unpacking */
     WIRE_NAME_MAX = 256,  /* bytes in a session name, request id, method */
     WIRE_PATH_MAX = 4096,

@@ -33,7 +33,8 @@ struct reader {
     struct block *first, *last;
     struct cursor in;
     struct hearth_err *e;
-    bool strict; /* the message type's `strict` */
+    bool strict;        /* the message type's `strict` */
+    size_t values_left; /* in values of any structure */
 };
 
 /* The position of the walk, for error messages: "generate.messages[2].role". */
@@ -240,19 +241,18 @@ static int read_bin_ids(struct reader *r, const struct path *path, const struct 
     return 0;
 }
 
-/* Converts a value of any structure, which starts at `at` and has been read to its end, to JSON text. The first
- * wire_json_write() only measures, so that the allocation has the exact size. */
+/* Converts a value of any structure, which starts at `at` and has been read to its end, to JSON text. */
 static int read_json(struct reader *r, const struct path *path, const uint8_t *at, enum wire_json_root root,
                      const char **out)
 {
     const char *why;
-    size_t len = (size_t)(r->in.p - at), n = wire_json_write(at, len, root, NULL, &why);
+    size_t len = (size_t)(r->in.p - at), n = wire_json_measure(at, len, root, &r->values_left, &why);
     if (n == SIZE_MAX)
         return refuse(r, path, HEARTH_EPARAMS, "%s", why);
     char *text = take(r, n + 1, 1);
     if (!text)
         return HEARTH_ENOMEM;
-    wire_json_write(at, len, root, text, &why);
+    text[wire_json_write(at, len, root, text)] = '\0';
     *out = text;
     return 0;
 }
@@ -545,10 +545,10 @@ static int read_struct(struct reader *r, const struct path *path, const struct w
     return t->check ? t->check(out, r->e) : 0;
 }
 
-static int unpack(const struct wire_type *t, const char *name, const uint8_t *body, size_t len, void **out,
-                  struct hearth_err *e)
+static int unpack(const struct wire_type *t, const char *name, size_t values, const uint8_t *body, size_t len,
+                  void **out, struct hearth_err *e)
 {
-    struct reader r = {.e = e, .strict = t->strict, .in = {body, body + len}};
+    struct reader r = {.e = e, .strict = t->strict, .values_left = values, .in = {body, body + len}};
     /* Most messages fit into the first block, which has room for the struct and for twice the bytes that were received
      * (up to 4 KiB of them). */
     r.first = r.last = block_new(t->size + 2 * (len < 4096 ? len : 4096));
@@ -571,10 +571,10 @@ static int unpack(const struct wire_type *t, const char *name, const uint8_t *bo
 
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
 {
-    return unpack(t, t->name, body, len, out, e);
+    return unpack(t, t->name, SIZE_MAX, body, len, out, e);
 }
 
 int wire_unpack_params(const struct wire_method *m, const uint8_t *body, size_t len, void **out, struct hearth_err *e)
 {
-    return unpack(m->params, m->name, body, len, out, e);
+    return unpack(m->params, m->name, WIRE_JSON_VALUES, body, len, out, e);
 }

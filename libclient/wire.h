@@ -174,7 +174,8 @@ int wire_frame_open(struct wire_frame *f, const uint8_t *data, size_t len, struc
 /* Unpacks a body of the given type: *out is one allocation that starts with the struct; free it with wire_free().
  * HEARTH_EPARAMS names the field. */
 int wire_unpack(const struct wire_type *t, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
-/* The same for a method's params: several methods may share a type, and an error names the method's field. */
+/* The same for a method's params, where values of any structure are bounded (WIRE_JSON_VALUES): several methods may share
+ * a type, and an error names the method's field. */
 int wire_unpack_params(const struct wire_method *m, const uint8_t *body, size_t len, void **out, struct hearth_err *e);
 void wire_free(void *msg);
 

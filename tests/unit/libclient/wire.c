@@ -610,10 +610,77 @@ static void json_is_checked_before_it_is_sent(void **state)
     wire_buf_fini(&b);
 }
 
+/* Packs a request with these tools and variables, and unpacks it as the daemon does; the params are the caller's. */
+static struct wire_render *pass(const char *tools, const char *kwargs, struct hearth_err *e)
+{
+    const struct wire_render r = {.model = "m", .tools = tools, .kwargs = kwargs};
+    struct wire_buf b = {0};
+    struct wire_frame f;
+    void *out = NULL;
+    assert_int_equal(wire_pack_request(&b, 1, &wire_methods[WIRE_RENDER], &r, e), 0);
+    assert_int_equal(wire_frame_open(&f, b.data, b.len, e), 0);
+    e->code = 0;
+    wire_unpack_params(&wire_methods[WIRE_RENDER], f.body, f.body_len, &out, e);
+    wire_buf_fini(&b);
+    return out;
+}
+
+static void json_comes_back(void **state)
+{
+    static const char *const as_it_is[] = {
+        "[]",
+        "[0,9,10,18446744073709551615,-1,-9223372036854775808]",
+        "[0.5,3.0,-0.0,1e+22,-2.2250738585072014e-308,0.10000000000000001]",
+        "[\"\\u0001\\u001f \\\"\\\\/\\u000a\\u0000\",\"\",null,true,false,[{\"\\u0009\":{}}]]",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof as_it_is / sizeof *as_it_is; i++) {
+        struct hearth_err e;
+        struct wire_render *r = pass(as_it_is[i], "{}", &e);
+        assert_non_null(r);
+        assert_string_equal(r->tools, as_it_is[i]);
+        wire_free(r);
+    }
+}
+
+/* A list of n values; the caller's. */
+static char *list_of(uint32_t n)
+{
+    char *s = malloc(2 * (size_t)n + 3), *at = s;
+    assert_non_null(s);
+    *at++ = '[';
+    for (uint32_t i = 1; i < n; i++, at += 2)
+        memcpy(at, i == 1 ? " 0" : ",0", 2);
+    strcpy(at, "]");
+    return s;
+}
+
+/* Of all lists and dicts of a request together, since each of their values takes time on the threads that serve all
+ * clients. */
+static void the_values_of_a_request_are_bounded(void **state)
+{
+    (void)state;
+    for (uint32_t more = 0; more < 2; more++)
+        for (int two = 0; two < 2; two++) {
+            char *tools = list_of(WIRE_JSON_VALUES + more - (two ? 2 : 0));
+            struct hearth_err e;
+            struct wire_render *r = pass(tools, two ? "{\"a\": 1}" : NULL, &e);
+            assert_int_equal(e.code, more ? HEARTH_EPARAMS : 0);
+            if (more)
+                assert_non_null(
+                    strstr(e.msg, two ? "render.kwargs: has too many values" : "render.tools: has too many"));
+            assert_int_equal(r == NULL, more);
+            wire_free(r);
+            free(tools);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_checked_before_it_is_sent),
+        cmocka_unit_test(json_comes_back),
+        cmocka_unit_test(the_values_of_a_request_are_bounded),
         cmocka_unit_test(every_method_round_trips),
         cmocka_unit_test(known_bytes_are_packed),
         cmocka_unit_test(unknown_keys_of_generate),
