@@ -509,6 +509,17 @@ static void plan_decoding(struct sched *s, struct sched_group *g, struct plan *p
     }
 }
 
+/* Whether the plan that is being made leaves out a prompt of the user. */
+static bool leaves_out(const struct sched *s, const struct sched_group *g, const struct share *user)
+{
+    const struct seq *q;
+    for (int state = SEQ_WAIT; state <= SEQ_RUN; state++)
+        TAILQ_FOREACH (q, &s->list[state], link)
+            if (q->group == g && q->turn->user == user && q->planned != s->plans && has_unread(q))
+                return true;
+    return false;
+}
+
 /* Plans prompts before decoding sequences, so that a sequence preempted to admit one is not in the plan yet. */
 static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, double now)
 {
@@ -547,7 +558,7 @@ static void plan_group(struct sched *s, struct sched_group *g, struct plan *p, d
     if (!g->was_brief && !g->left_out)
         plan_prompts(s, g, p, &r, &b, &of);
     for (uint32_t i = 0; i < p->n_seq && !g->was_brief; i++)
-        p->seq[i].seq->turn->user->left_out = g->left_out;
+        p->seq[i].seq->turn->user->left_out = g->left_out && leaves_out(s, g, p->seq[i].seq->turn->user);
     plan_decoding(s, g, p, &r, now);
     if (p->n_seq) {
         g->planned[1] = g->planned[0];

@@ -35,7 +35,8 @@ struct share {
     /* Sequences charged to it; for a user, those of its clients. */
     uint32_t n_seq;
     uint32_t n_client;
-    bool left_out; /* a user's long prompts were left out of the last step that was not brief and read any of his */
+    /* The last step that was not brief and read any of a user's prompts left out others of his, which are long. */
+    bool left_out;
 };
 TAILQ_HEAD(share_list, share);
 
