@@ -168,10 +168,7 @@ def inv_freq(c, hd, r, n, partial=True):
         return inv / fac * (1 - ef) + inv * ef, af
     if t == 'longrope':
         orig = c.get('original_max_position_embeddings') or r.get('original_max_position_embeddings')
-        if c.get('original_max_position_embeddings'):
-            fac = maxp / orig
-        else:
-            fac = r.get('factor') or maxp / orig
+        fac = r.get('factor') or maxp / orig
         af = r.get('attention_factor')
         if af is None:
             af = 1.0 if fac <= 1 else math.sqrt(1 + math.log(fac) / math.log(orig))

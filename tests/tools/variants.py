@@ -1195,7 +1195,7 @@ class Variant:
                 original_max_position_embeddings=c['original_max_position_embeddings'],
             )
             if self.maybe(0.3):
-                c['rope_parameters']['factor'] = self.pick(2.0, 32.0)  # the ratio of the two lengths precedes it
+                c['rope_parameters']['factor'] = self.pick(2.0, 32.0)  # it precedes the ratio of the two lengths
         D, H, K = c['hidden_size'], c['num_attention_heads'], c['num_key_value_heads']
         self.embed()
         for i in range(c['num_hidden_layers']):

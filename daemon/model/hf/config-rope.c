@@ -93,10 +93,7 @@ static int put_scaling(struct hf *h, const json_t *r)
     if (!strcmp(type, "linear") && !json_is_number(json_object_get(r, "factor")))
         return err_set(h->e, HEARTH_EBADMODEL, "config.json: RoPE scaling linear without a factor");
     gguf_make_str(h->m, hf_key(h, "rope.scaling.type", key), type, strlen(type));
-    /* in longrope, the ratio of that length to max_position_embeddings precedes `factor` */
-    int ret = is_long && hf_get(h, "original_max_position_embeddings")
-                  ? 0
-                  : hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
+    int ret = hf_put_rope_number(h, r, "factor", "rope.scaling.factor");
     const json_t *original = hf_rope_original(h);
     if (!ret && original && (is_yarn || is_long))
         ret = hf_put_u32(h, "original_max_position_embeddings", "rope.scaling.original_context_length", original);

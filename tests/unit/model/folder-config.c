@@ -376,7 +376,7 @@ static void test_several_names(void **state)
         {"\"model_type\": \"phi3\", \"original_max_position_embeddings\": 16, \"rope_scaling\": {\"type\": "
          "\"longrope\", "
          "\"factor\": 32}",
-         "phi3.rope.scaling.factor", -1},
+         "phi3.rope.scaling.factor", 32},
         /* settings that are missing */
         {"\"model_type\": \"qwen3_next\", \"full_attention_interval\": 2", "qwen3next.full_attention_interval", 2},
         {"\"model_type\": \"granite\"", "granite.attention.scale", 1},
