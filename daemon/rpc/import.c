@@ -209,7 +209,11 @@ static int check_name_free(struct import *im, struct store_session **old, struct
         rc = 0;
     if (!rc && *old != NULL && !im->replace)
         rc = err_set(e, HEARTH_ESESSIONEXISTS, "there is a session \"%.80s\" already", im->row.name);
-    if (!rc && ((*old != NULL && session_is_busy(s, (*old)->id)) || session_is_reserved(s, uid, im->row.name)))
+    /* Without `replace` it is no use to wait for the generation: the name will be taken then. */
+    if (!rc && session_is_reserved(s, uid, im->row.name))
+        rc = err_set(e, im->replace ? HEARTH_ESESSIONBUSY : HEARTH_ESESSIONEXISTS,
+                     "a generation is creating session \"%.80s\"", im->row.name);
+    if (!rc && *old != NULL && session_is_busy(s, (*old)->id))
         rc = err_set(e, HEARTH_ESESSIONBUSY, "a generation is running in session \"%.80s\"", im->row.name);
     if (!rc)
         rc = *old ? retention_check_quota(s, uid, NULL, (*old)->id, 0, e) : session_check_room(s, uid, 1, NULL, 0, e);

@@ -207,7 +207,9 @@ static void test_import(void **state)
     peer_ask(q, WIRE_GENERATE, &g);
     peer_await_begin(q, 2);
     im.name = "fresh";
-    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ESESSIONBUSY, "fresh");
+    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ESESSIONBUSY, "creating session \"fresh\"");
+    im.replace = false;
+    peer_refused(p, WIRE_SESSIONS_IMPORT, &im, HEARTH_ESESSIONEXISTS, "creating session \"fresh\"");
     peer_close(q);
     peer_close(p);
 }
