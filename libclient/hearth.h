@@ -750,7 +750,7 @@ HEARTH_API int hearth_sessions_show(struct hearth *h, const char *session, bool 
                                     struct hearth_session_show_result **out, const struct timespec *timeout,
                                     struct hearth_err *err);
 /* Names or renames a session. HEARTH_ESESSIONEXISTS where another session has that name. A name has 1 to 256 bytes and
- * no control characters, and is not 16 hex digits, which would be an id. */
+ * no control characters, and is not 16 hex digits in lower case, which would be an id. */
 HEARTH_API int hearth_sessions_rename(struct hearth *h, const char *session, const char *name,
                                       const struct timespec *timeout, struct hearth_err *err);
 /* Removes a session, the KV files that were written during its turns, and what its ended streams left for
