@@ -146,6 +146,7 @@ void attend_cut(struct device *d, step_dev *m);
 bool attend_shares(const struct device *d);
 /* Allocates room for the partial results of a step with these lengths; may drop captured graphs. */
 void attend_reserve(struct device *d, const step_dev *m);
+/* backend.step_bytes: what attend_reserve() will want at most. */
 uint64_t attend_bytes(struct device *d, const struct workspace_dims *dims, const struct kv_desc *kv, uint32_t n_group,
                       uint32_t n_token);
 
